@@ -60,7 +60,7 @@ def answered(text: str, *tools: v.Tool, reason: str = "stop", cut: int = 3) -> t
     reread = single_prompt.parse_text_reply(asked, ExchangeContext("id", 0, lambda: "0" * 24))
     pieces = [TextDelta(text[at : at + cut]) for at in range(0, len(text), cut)]
     events: Sequence[AnyEvent] = [Start("id", "m", 0), *pieces, Finish(reason)]  # type: ignore[arg-type]
-    made = reread.pass_on(events)
+    made = reread.feed(events)
     collector = Collector()
     for event in made:
         collector.send(event)
@@ -251,5 +251,5 @@ def test_a_result_that_the_model_makes_up_ends_the_answer() -> None:
 def test_only_the_tool_that_is_named_can_be_called() -> None:
     asked = request(user("hi"), tools=(WEATHER, v.Tool("other")), tool_choice=v.ToolChoice("named", "other"))
     reread = single_prompt.parse_text_reply(asked, ExchangeContext("id", 0, lambda: "0" * 24))
-    made = reread.pass_on([Start("id", "m", 0), TextDelta(call()), Finish("stop")])
+    made = reread.feed([Start("id", "m", 0), TextDelta(call()), Finish("stop")])
     assert not any(event for event in made if type(event).__name__ == "ToolCallStart")

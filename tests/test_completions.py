@@ -15,7 +15,7 @@ from dragoman import formats
 from dragoman.backends.http.config import HttpConfig, PerModel
 from dragoman.backends.http.connection import UpstreamConnection
 from dragoman.backends.http.model_modes import ModelModes
-from dragoman.backends.text_mode.completions import RENEW_S, Templates
+from dragoman.backends.text_mode.completions import REFRESH_INTERVAL_S, ChatTemplates
 from dragoman.core.errors import ConfigError
 from dragoman.core.messages import Message, Reasoning, Request, Sampling, Text, ToolCall, ToolChoice, ToolResult
 from far import END, HEAD, server, soon, whole
@@ -134,11 +134,11 @@ async def told_by(url: str, clock: Clock) -> AsyncIterator[Callable[..., Any]]:
     """The beginning of a prompt for a model, by its name and the file of its template."""
     connection = UpstreamConnection("far", HttpConfig(url=url), {}, versioned=True, key="")
     await connection.start()
-    templates = Templates("far", 5.0, clock)
+    templates = ChatTemplates("far", 5.0, clock)
 
     async def prompt(model: str, file: str = "") -> str:
         await templates.prepare(model, file, connection)
-        return templates.of(model, file).prompt(Request(model, (QUESTION,)), formats.get("hermes")).text
+        return templates.get(model, file).render(Request(model, (QUESTION,)), formats.get("hermes")).text
 
     try:
         yield prompt
@@ -166,12 +166,12 @@ async def test_a_template_of_the_server_is_asked_for_anew_and_that_of_a_file_is_
         assert (await prompt("m"), await prompt("m", str(file))) == ("before", "file")
         behind.play = of_models(m="after")
         file.write_text("other")
-        clock.s += RENEW_S - 1
+        clock.s += REFRESH_INTERVAL_S - 1
         assert await prompt("m") == "before"
         clock.s += 2
         assert (await prompt("m"), await prompt("m", str(file))) == ("after", "file")
         behind.play = of_models()
-        clock.s += RENEW_S + 1
+        clock.s += REFRESH_INTERVAL_S + 1
         assert await prompt("m") == "after"
 
 

@@ -93,7 +93,7 @@ async def test_a_prompt_is_rendered_in_a_thread(
     path, asked = dialects.get("openai_chat").path, body("openai_chat", "completions")
     assert await posted(app, path, asked) == 200
     threads: list[bool] = []
-    template = behind["completions"]._planner._templates.of("completions", behind["completions"]._config.template)
+    template = behind["completions"]._planner._templates.get("completions", behind["completions"]._config.template)
     render = template._template.render
 
     def rendered(**variables: Any) -> str:

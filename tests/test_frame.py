@@ -34,7 +34,7 @@ def said(role: v.Role, *parts: v.Part | str) -> v.Message:
 
 
 def shown(source: str, *messages: v.Message, tools: tuple[v.Tool, ...] = ()) -> str:
-    return ChatTemplate(source, "", "", ()).prompt(v.Request("m", messages, tools), HERMES).text
+    return ChatTemplate(source, "", "", ()).render(v.Request("m", messages, tools), HERMES).text
 
 
 @pytest.mark.parametrize(
@@ -99,9 +99,9 @@ def test_the_models_own_call_stays_word_for_word() -> None:
     own = '<|tool_call_start|>[f(a="b")]<|tool_call_end|>'
     request = v.Request("m", (said("user", "a"), v.Message("assistant", (), written=own), said("user", "b")))
     template = ChatTemplate("", "", "", ("<|tool_call_start|>", "<|tool_call_end|>", "<|endoftext|>"))
-    assert own in template.prompt(request, lfm2).text
+    assert own in template.render(request, lfm2).text
     spelled = rewritten(request, own + "<|endoftext|><|im_end|>")
-    assert f"{own}&lt;|endoftext|>&lt;|im_end|>" in template.prompt(spelled, lfm2).text
+    assert f"{own}&lt;|endoftext|>&lt;|im_end|>" in template.render(spelled, lfm2).text
 
 
 def rewritten(request: v.Request, written: str) -> v.Request:

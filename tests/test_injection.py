@@ -165,16 +165,16 @@ def test_by_the_chat_templates_of_real_models(path: Path) -> None:
     template = ChatTemplate(source, "", "", sorted(find_control_tokens(source)))
     own = {*find_control_tokens(source)}
     try:
-        own |= {tag for tag in TAG.findall(template.prompt(conversation(WORD, "user"), format).text) if tag in source}
+        own |= {tag for tag in TAG.findall(template.render(conversation(WORD, "user"), format).text) if tag in source}
     except RequestError:
         with pytest.raises(RequestError):
-            template.prompt(conversation(everything(format), "user"), format)
+            template.render(conversation(everything(format), "user"), format)
         return
     own -= {"<args-json-object>", "<function-name>"}
     words = everything(format, tuple(own))
     for place in PLACES:
         known = checked(format, place, tuple(t for t in own if place not in OWN or t in find_control_tokens(t)))
-        bad, good = (template.prompt(conversation(w, place), format).text for w in (words, WORD))
+        bad, good = (template.render(conversation(w, place), format).text for w in (words, WORD))
         assert found(bad, known) == found(good, known), place
 
 
@@ -182,7 +182,9 @@ def test_by_the_chat_templates_of_real_models(path: Path) -> None:
 def test_by_a_server_that_knows_no_tools(format: Format) -> None:
     words = everything(format, TOKENS)
     for place in (place for place in PLACES if place not in (*OWN, "opaque", "choice")):
-        bad, good = (text_mode_request.injected(conversation(w, place), format)[0].messages for w in (words, WORD))
+        bad, good = (
+            text_mode_request.for_prompted_mode(conversation(w, place), format)[0].messages for w in (words, WORD)
+        )
         texts = [
             ["".join(part.text for part in m.parts if isinstance(part, v.Text)) for m in side] for side in (bad, good)
         ]

@@ -64,7 +64,7 @@ def template() -> ChatTemplate:
 
 def prompt(request: Request) -> None:
     """As the embedded model is asked, and completions are."""
-    TEMPLATE.prompt(request, formats.get("hermes"))
+    TEMPLATE.render(request, formats.get("hermes"))
 
 
 TEMPLATE: Final = template()

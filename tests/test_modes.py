@@ -17,7 +17,7 @@ from dragoman import config, dialects, formats
 from dragoman.backends.http.config import HttpConfig, PerModel
 from dragoman.backends.http.model_modes import ModelMode, ModelModes
 from dragoman.backends.text_mode import request
-from dragoman.backends.text_mode.response import Reread
+from dragoman.backends.text_mode.response import TextModeReader
 from dragoman.core.backend import ExchangeContext
 from dragoman.core.call_limit import limit_to_one_call
 from dragoman.core.collect import Collector
@@ -405,11 +405,11 @@ EVENTS = st.one_of(
 def test_whatever_comes_the_events_are_in_order(said: list[Any], name: str, parallel: bool, reason: Any) -> None:
     ids = itertools.count()
     turn = ExchangeContext("1", 0, lambda: f"{next(ids):024}")
-    new = partial(request.reader, request=ASKED, tools=ASKED.tools, turn=turn)
+    new = partial(request.text_reader, request=ASKED, tools=ASKED.tools, turn=turn)
     known = formats.get(name) if name else None
     reader = (lambda begins: new(known)) if known else None
-    leaks = None if name == "auto" else request.leaks(ASKED, new)
-    reread = Reread(reader, leaks, turn.new_id, {}, lambda: None, parallel=parallel, repeats=name != "hermes")
+    leaks = None if name == "auto" else request.leak_detector(ASKED, new)
+    reread = TextModeReader(reader, leaks, turn.new_id, {}, lambda: None, parallel=parallel, repeats=name != "hermes")
     events: list[AnyEvent] = [Start("1", "m", 0)]
     calls = 0
     for each in said:
@@ -419,7 +419,7 @@ def test_whatever_comes_the_events_are_in_order(said: list[Any], name: str, para
         else:
             events.append(each)
     collector = Collector()
-    for event in reread.pass_on([*events, Finish(reason)]):
+    for event in reread.feed([*events, Finish(reason)]):
         collector.send(event)
     assert collector.phase == "ended"
     made = [part for part in collector.reply().parts if isinstance(part, ToolCall)]

@@ -13,7 +13,7 @@ from dragoman.backends.embedded import weights
 from dragoman.backends.embedded.backend import Embedded
 from dragoman.backends.embedded.config import EmbeddedConfig
 from dragoman.backends.text_mode.chat_template import ChatTemplate
-from dragoman.backends.text_mode.verbatim_history import Listener, OwnWords
+from dragoman.backends.text_mode.verbatim_history import ReplyRecorder, VerbatimHistory
 from dragoman.catalog import models
 from dragoman.core import messages as v
 from dragoman.core.backend import ExchangeContext
@@ -43,14 +43,14 @@ def turn(*parts: v.Part) -> v.Request:
     return v.Request("m", (QUESTION, v.Message("assistant", parts)))
 
 
-def kept(**limits: int) -> OwnWords:
-    own_words = OwnWords(**limits)
-    own_words.keep(FENCED, "Sure.", (CALL,))
+def kept(**limits: int) -> VerbatimHistory:
+    own_words = VerbatimHistory(**limits)
+    own_words.add(FENCED, "Sure.", (CALL,))
     return own_words
 
 
-def shown(own_words: OwnWords, *parts: v.Part) -> v.Message:
-    return own_words.restored(turn(*parts)).messages[1]
+def shown(own_words: VerbatimHistory, *parts: v.Part) -> v.Message:
+    return own_words.restore(turn(*parts)).messages[1]
 
 
 @pytest.mark.parametrize("front", FRONTS)
@@ -118,9 +118,9 @@ def test_what_is_not_the_same_call_is_left_alone(parts: tuple[v.Part, ...]) -> N
 
 def test_what_was_used_longest_ago_goes_first() -> None:
     own_words = kept(replies=2)
-    own_words.keep("b", "", (replace(CALL, id="b"),))
+    own_words.add("b", "", (replace(CALL, id="b"),))
     assert shown(own_words, v.Text("Sure."), CALL).written
-    own_words.keep("c", "", (replace(CALL, id="c"),))
+    own_words.add("c", "", (replace(CALL, id="c"),))
     assert len(own_words) == 2
     assert shown(own_words, v.Text("Sure."), CALL).written
     assert not shown(own_words, replace(CALL, id="b")).written
@@ -129,18 +129,18 @@ def test_what_was_used_longest_ago_goes_first() -> None:
 def test_there_is_a_limit_of_size() -> None:
     own_words = kept(chars=300)
     assert own_words.chars == len(FENCED) + len("Sure.") + len(CALL.arguments)
-    own_words.keep(FENCED, "Sure.", (CALL,))
+    own_words.add(FENCED, "Sure.", (CALL,))
     assert len(own_words) == 1
-    own_words.keep("x" * 400, "", (replace(CALL, id="b"),))
+    own_words.add("x" * 400, "", (replace(CALL, id="b"),))
     assert (len(own_words), own_words.chars) == (0, 0)
 
 
-def heard(*events: AnyEvent) -> OwnWords:
-    own_words = OwnWords()
-    listener = Listener(own_words)
-    listener.wrote(FENCED)
+def heard(*events: AnyEvent) -> VerbatimHistory:
+    own_words = VerbatimHistory()
+    listener = ReplyRecorder(own_words)
+    listener.add_text(FENCED)
     begun: list[AnyEvent] = [TextDelta("Sure."), ToolCallStart(0, CALL.id, CALL.name), ToolCallDelta(0, CALL.arguments)]
-    listener.gave([*begun, *events])
+    listener.observe([*begun, *events])
     return own_words
 
 
@@ -201,5 +201,5 @@ def test_a_template_shows_it_too_but_no_special_token_in_it(source: str) -> None
     result = v.Message("tool", (v.ToolResult(CALL.id, (v.Text("sunny"),)),))
     for raw, shown in ((FENCED, FENCED), (f"<|im_start|>{FENCED}", f"&lt;|im_start|>{FENCED}")):
         wrote = v.Message("assistant", (CALL,), written=raw)
-        after = template.prompt(replace(asked, messages=(QUESTION, wrote, result)), hermes).text
-        assert after.startswith(template.prompt(asked, hermes).text + shown)
+        after = template.render(replace(asked, messages=(QUESTION, wrote, result)), hermes).text
+        assert after.startswith(template.render(asked, hermes).text + shown)

@@ -143,7 +143,7 @@ def plain_turns(name: str) -> Callable[[v.Request], str]:
 def by_template(source: str) -> Callable[[v.Request], str]:
     """The prompt by a chat template, as for the embedded model."""
     template = ChatTemplate(source, "<bos>", "<eos>", SPECIAL)
-    return lambda request: template.prompt(ordered(request), formats.get("hermes")).text
+    return lambda request: template.render(ordered(request), formats.get("hermes")).text
 
 
 def as_body(name: str, member: str) -> Callable[[v.Request], str]:

@@ -8,8 +8,8 @@ import pytest
 
 from dragoman import dialects, formats
 from dragoman.backends.request_limits import prepare_for_server
-from dragoman.backends.text_mode.content_fallback import losses, readable
-from dragoman.backends.text_mode.request import injected
+from dragoman.backends.text_mode.content_fallback import fallback_warnings, with_text_fallbacks
+from dragoman.backends.text_mode.request import for_prompted_mode
 from dragoman.core import messages as v
 from dragoman.core.errors import RequestError, UnsupportedError
 
@@ -18,7 +18,7 @@ RESULT = {"type": "search_result", "source": "https://x", "title": "T", "content
 
 def read(dialect: str, *messages: dict[str, Any]) -> v.Request:
     body = {"model": "m", "max_tokens": 9, "messages": messages}
-    return readable(dialects.get(dialect).read_request(json.dumps(body).encode()))
+    return with_text_fallbacks(dialects.get(dialect).read_request(json.dumps(body).encode()))
 
 
 def test_a_search_result_is_a_document() -> None:
@@ -46,10 +46,10 @@ def test_a_call_of_a_tool_that_takes_text_is_a_call() -> None:
 def test_an_unknown_part_and_an_object_are_their_json(dialect: str, role: str, content: Any, name: str) -> None:
     body = {"model": "m", "max_tokens": 9, "messages": [{"role": role, "content": content}]}
     asked = dialects.get(dialect).read_request(json.dumps(body))
-    (part,) = readable(asked).messages[0].parts
+    (part,) = with_text_fallbacks(asked).messages[0].parts
     assert isinstance(part, v.Text)
     assert json.loads(part.text) == (content if name == "content" else content[0])
-    assert [warning.label for warning in losses(asked)] == [f"request_adapted: {name}"]
+    assert [warning.label for warning in fallback_warnings(asked)] == [f"request_adapted: {name}"]
 
 
 def test_reasoning_of_past_turns_and_tools_of_vendors_are_reported() -> None:
@@ -58,7 +58,7 @@ def test_reasoning_of_past_turns_and_tools_of_vendors_are_reported() -> None:
     said = [{"role": "user", "content": "a"}, thought, {"role": "user", "content": "c"}]
     body = {"model": "m", "messages": said, "tools": tools}
     asked = dialects.get("openai_chat").read_request(json.dumps(body))
-    assert [w.label for w in losses(asked)] == ["content_dropped: web_search", "content_dropped: reasoning"]
+    assert [w.label for w in fallback_warnings(asked)] == ["content_dropped: web_search", "content_dropped: reasoning"]
 
 
 def test_an_unknown_part_in_a_result_is_shown_as_it_came() -> None:
@@ -98,11 +98,13 @@ def test_a_vendors_tool_cannot_be_made_to_be_called(dialect: str, tool: Any, cho
     body = {"model": "m", "max_tokens": 9, **said, "tools": [tool], "tool_choice": choice}
     request = dialects.get(dialect).read_request(json.dumps(body))
     with pytest.raises(UnsupportedError, match="which its vendor runs"):
-        readable(request)
+        with_text_fallbacks(request)
     with pytest.raises(UnsupportedError, match="expected a tool that the client runs, got only"):
-        readable(msgspec.structs.replace(request, tool_choice=v.ToolChoice()))
-    readable(msgspec.structs.replace(request, tool_choice=v.ToolChoice("none")))
-    readable(msgspec.structs.replace(request, tool_choice=v.ToolChoice(), tools=(*request.tools, v.Tool("f"))))
+        with_text_fallbacks(msgspec.structs.replace(request, tool_choice=v.ToolChoice()))
+    with_text_fallbacks(msgspec.structs.replace(request, tool_choice=v.ToolChoice("none")))
+    with_text_fallbacks(
+        msgspec.structs.replace(request, tool_choice=v.ToolChoice(), tools=(*request.tools, v.Tool("f")))
+    )
 
 
 def test_a_reference_to_a_tool_is_its_schema_and_a_placeholder_is_not_offered() -> None:
@@ -116,7 +118,7 @@ def test_a_reference_to_a_tool_is_its_schema_and_a_placeholder_is_not_offered() 
     body = {"model": "m", "max_tokens": 9, "messages": [{"role": "user", "content": [result]}], "tools": tools}
     request = dialects.get("anthropic_messages").read_request(json.dumps(body))
     for_chat = prepare_for_server(request, dialects.get("openai_chat"), "http://127.0.0.1/v1")
-    for made in (readable(request), for_chat):
+    for made in (with_text_fallbacks(request), for_chat):
         (part,) = made.messages[0].parts
         assert isinstance(part, v.ToolResult)
         known, unknown = part.parts
@@ -133,5 +135,5 @@ def test_what_prompt_mode_cannot_show_is_reported_by_its_kind() -> None:
     result = v.ToolResult("1", (v.Audio(media),))
     call = v.Message("assistant", (v.ToolCall("1", "a", "{}"),))
     messages = (v.Message("user", shown), call, v.Message("tool", (result,)))
-    _, told = injected(v.Request("m", messages), formats.get("hermes"))
+    _, told = for_prompted_mode(v.Request("m", messages), formats.get("hermes"))
     assert [warning.label for warning in told] == [f"content_dropped: {name}" for name in ("images", "audio", "files")]

@@ -21,7 +21,7 @@ from cases import shown
 from cuts import cuttings, places
 from dragoman import dialects, formats
 from dragoman.backends.text_mode import request as text_mode_request
-from dragoman.backends.text_mode.leaked_calls import Leaks, Quotes
+from dragoman.backends.text_mode.leaked_calls import LeakDetector, QuotedText
 from dragoman.core.backend import ExchangeContext
 from dragoman.core.collect import Collector
 from dragoman.core.events import (
@@ -197,14 +197,14 @@ async def test_what_only_looks_like_a_call_arrives_as_it_was_written(n: int, far
 # When a call comes out, and when not
 
 
-def leaks(request: Request = ASKED, **how: bool) -> Leaks:
+def leaks(request: Request = ASKED, **how: bool) -> LeakDetector:
     ids = itertools.count()
     turn = ExchangeContext("1", 0, lambda: f"{next(ids):024}")
 
     def new(name: str) -> ReplyReader:
-        return text_mode_request.reader(formats.get(name), request, request.tools, turn)
+        return text_mode_request.text_reader(formats.get(name), request, request.tools, turn)
 
-    return Leaks(new, Quotes(request), **{"begins": True, **how})
+    return LeakDetector(new, QuotedText(request), **{"begins": True, **how})
 
 
 def joined(events: Iterable[AnyEvent]) -> list[str]:
@@ -217,7 +217,7 @@ def test_a_call_on_a_line_of_its_own_is_passed_on_as_it_comes() -> None:
         for event in reading.feed(char):
             seen.append(type(event).__name__)
             if isinstance(event, ToolCallDelta) and "P" in event.text:
-                assert not reading.holds
+                assert not reading.is_waiting
     assert seen[:6] == ["TextDelta"] * 5 + ["Notice"]
     assert seen[6] == "ToolCallStart"
     assert seen.count("ToolCallDelta") > len(ARGUMENTS) / 2
@@ -228,7 +228,7 @@ def test_a_call_on_a_line_of_its_own_is_passed_on_as_it_comes() -> None:
 def test_what_may_be_talk_waits_for_the_end(text: str) -> None:
     reading = leaks()
     events = reading.feed(text)
-    assert reading.holds
+    assert reading.is_waiting
     assert not [event for event in events if not isinstance(event, TextDelta)]
     assert joined(reading.close())[-1] == f"call get_weather {ARGUMENTS}"
 

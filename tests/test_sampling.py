@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from dragoman.backends.text_mode.sampling import ignored, settings
+from dragoman.backends.text_mode.sampling import engine_settings, ignored_settings
 from dragoman.core import messages as v
 from dragoman.core.errors import RequestError
 
@@ -14,18 +14,18 @@ def request(sampling: v.Sampling | None = None, **extra: object) -> v.Request:
 
 
 def test_what_the_apis_name_is_passed_on() -> None:
-    assert settings(request(v.Sampling(temperature=0.5, seed=2**63))) == {"temperature": 0.5, "seed": 2**63}
-    assert settings(request(v.Sampling(top_k=2**40))) == {"top_k": 2**31 - 1}
-    assert settings(request(v.Sampling(top_k=-(2**40)))) == {"top_k": -1}
+    assert engine_settings(request(v.Sampling(temperature=0.5, seed=2**63))) == {"temperature": 0.5, "seed": 2**63}
+    assert engine_settings(request(v.Sampling(top_k=2**40))) == {"top_k": 2**31 - 1}
+    assert engine_settings(request(v.Sampling(top_k=-(2**40)))) == {"top_k": -1}
 
 
 def test_what_servers_of_open_models_take_is_passed_on() -> None:
-    assert settings(request(min_p=0.1, repetition_penalty=1.1, repeat_last_n=3)) == {
+    assert engine_settings(request(min_p=0.1, repetition_penalty=1.1, repeat_last_n=3)) == {
         "min_p": 0.1,
         "repeat_penalty": 1.1,
     }
-    assert settings(request(logit_bias={"5": -100, "17": 1.5})) == {"logit_bias": [(5, -100), (17, 1.5)]}
-    assert settings(request(logit_bias=None, min_p=None)) == {}
+    assert engine_settings(request(logit_bias={"5": -100, "17": 1.5})) == {"logit_bias": [(5, -100), (17, 1.5)]}
+    assert engine_settings(request(logit_bias=None, min_p=None)) == {}
 
 
 WRONG = [
@@ -40,11 +40,11 @@ WRONG = [
 @pytest.mark.parametrize(("name", "value", "message"), WRONG)
 def test_a_setting_that_is_wrong(name: str, value: object, message: str) -> None:
     with pytest.raises(RequestError) as found:
-        settings(request(**{name: value}))
+        engine_settings(request(**{name: value}))
     assert found.value.message == message
 
 
 def test_what_the_engine_cannot_do_is_named() -> None:
-    assert ignored(request(logprobs=True, top_logprobs=3, user="u", min_p=0.1)) == ["logprobs", "top_logprobs"]
-    assert ignored(request(reasoning={"effort": "low"})) == ["reasoning"]
-    assert ignored(request(logprobs=False, modalities=None, mcp_servers=[])) == []
+    assert ignored_settings(request(logprobs=True, top_logprobs=3, user="u", min_p=0.1)) == ["logprobs", "top_logprobs"]
+    assert ignored_settings(request(reasoning={"effort": "low"})) == ["reasoning"]
+    assert ignored_settings(request(logprobs=False, modalities=None, mcp_servers=[])) == []

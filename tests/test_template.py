@@ -63,7 +63,7 @@ def template(source: str) -> ChatTemplate:
 
 def prompt(source: str, *messages: v.Message, tools: tuple[v.Tool, ...] = (), choice: str = "auto") -> Prompt:
     request = v.Request("m", messages, tools, v.ToolChoice(choice))  # type: ignore[arg-type]
-    return template(source).prompt(request, HERMES)
+    return template(source).render(request, HERMES)
 
 
 HI = said("user", "hi")
@@ -172,12 +172,12 @@ def test_a_developer_message_is_a_system_message() -> None:
 def test_thoughts_that_the_template_opens(opened: str) -> None:
     source = CHATML.replace("assistant\n{%", f"assistant\n{opened}{{%")
     found = prompt(source, HI)
-    assert found.text.endswith(f"assistant\n{found.tail}")
-    assert found.tail.strip() == "<think>"
+    assert found.text.endswith(f"assistant\n{found.suffix}")
+    assert found.suffix.strip() == "<think>"
 
 
 def test_thoughts_that_the_template_opens_and_closes_are_not_open() -> None:
-    assert prompt(CHATML.replace("assistant\n{%", "assistant\n<think>\n\n</think>\n\n{%"), HI).tail == ""
+    assert prompt(CHATML.replace("assistant\n{%", "assistant\n<think>\n\n</think>\n\n{%"), HI).suffix == ""
 
 
 def test_a_tag_of_the_users_opens_nothing() -> None:
@@ -188,7 +188,7 @@ def test_a_trailing_assistant_message_is_gone_on_with() -> None:
     for source in (CHATML, HERMES_TEMPLATE):
         found = prompt(source, HI, said("assistant", "The city is"))
         assert found.text.endswith("<|im_start|>assistant\nThe city is")
-        assert found.tail == "The city is"
+        assert found.suffix == "The city is"
 
 
 def test_a_template_that_takes_the_system_only_first() -> None:
@@ -201,14 +201,14 @@ def test_a_template_that_takes_the_system_only_first() -> None:
     )
     told = "<|im_start|>user\n<system-reminder>\nNow.\n</system-reminder><|im_end|>"
     assert "".join(told.split()) in "".join(found.text.split())
-    assert found.tail == "The &lt;|im_end|>"
+    assert found.suffix == "The &lt;|im_end|>"
     with pytest.raises(RequestError, match="refuses the conversation: no"):
         prompt("{{ raise_exception('no') }}" + HERMES_TEMPLATE, HI, said("system", "Now."))
 
 
 def test_a_trailing_call_is_gone_on_with() -> None:
     call = v.ToolCall("c", "ping", "{}")
-    assert prompt(CHATML, HI, said("assistant", call)).tail == HERMES.write_call(call)
+    assert prompt(CHATML, HI, said("assistant", call)).suffix == HERMES.write_call(call)
 
 
 @pytest.mark.parametrize("parts", [(), ("",), (v.Reasoning("hm"),)])
@@ -252,7 +252,7 @@ def test_a_name_forges_nothing(source: str) -> None:
     def counts(name: str, call: v.ToolCall, result: v.ToolResult) -> list[int]:
         messages = (HI, said("assistant", call), said("tool", result))
         request = v.Request("m", messages, (v.Tool(name),), v.ToolChoice("named", name))
-        text = template(source).prompt(request, HERMES).text
+        text = template(source).render(request, HERMES).text
         return [text.count(m) for m in (*HERMES.markers, *SPECIAL, "\nObey")]
 
     assert counts(name, call, result) == counts("x", plain_call, plain_result)
@@ -260,13 +260,13 @@ def test_a_name_forges_nothing(source: str) -> None:
 
 def test_every_control_token_is_harmless_and_only_marked_ones_of_the_makers() -> None:
     own = ChatTemplate("", "", "", ("<end_of_turn>", "<eos>", "", "#"), ("<|user|>", "\n\n", "<div>"))
-    text = own.prompt(v.Request("m", (said("user", "<end_of_turn><eos><|user|>\n\n<div>#"),)), HERMES).text
+    text = own.render(v.Request("m", (said("user", "<end_of_turn><eos><|user|>\n\n<div>#"),)), HERMES).text
     assert "user\n&lt;end_of_turn>&lt;eos>&lt;|user|>\n\n<div>#<|im_end|>" in text
 
 
 def test_thousands_of_special_tokens_are_found_at_once() -> None:
     many = ChatTemplate("", "", "", [f"<unused{i}>" for i in range(6000)])
-    text = many.prompt(v.Request("m", (said("user", "<unused" * 100_000 + "<unused5999>"),)), HERMES).text
+    text = many.render(v.Request("m", (said("user", "<unused" * 100_000 + "<unused5999>"),)), HERMES).text
     assert text.count("&lt;") == 1
 
 

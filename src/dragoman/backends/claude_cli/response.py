@@ -98,14 +98,14 @@ class ClaudeResponse:
         named = self._conversation.requirement.name
         free = replace(self._request, tool_choice=ToolChoice()) if named else self._request
         text = single_prompt.parse_text_reply(free, self._turn) if self._conversation.in_words else None
-        made = list if text is None else text.pass_on
+        made = list if text is None else text.feed
         async with aclosing(self._turn.heard("claude", self._conversation, session.answer())) as answer:
             async for event in answer:
                 for each in made(reader.feed(sse.encode(event))):
                     yield each
-                if text is not None and text.over:  # the rest is discarded
+                if text is not None and text.finished:  # the rest is discarded
                     break
-        over = text is not None and text.over
+        over = text is not None and text.finished
         for each in made([Finish("stop")] if over else reader.close()):
             yield each
 

@@ -34,8 +34,8 @@ from dragoman.backends.claude_cli.prompt_escape import append_command_guard, ind
 from dragoman.backends.claude_cli.tool_choice_prompt import ReplyRequirement, reply_requirement
 from dragoman.backends.claude_cli.versions import NATIVE_SINCE, Version
 from dragoman.backends.text_mode import request as text_mode_request
-from dragoman.backends.text_mode.content_fallback import readable
-from dragoman.backends.text_mode.response import Reread
+from dragoman.backends.text_mode.content_fallback import with_text_fallbacks
+from dragoman.backends.text_mode.response import TextModeReader
 from dragoman.core.backend import ExchangeContext
 from dragoman.core.events import Notice
 from dragoman.core.messages import (
@@ -115,23 +115,23 @@ def to_single_prompt(request: Request) -> SinglePrompt:
         system, said = _flatten(replace(request, messages=messages))
     hosted = tuple(tool for tool in request.tools if tool.kind != "function")
     plain = replace(request, tools=hosted, tool_choice=ToolChoice(), instructions=len(system))
-    if request.response_schema and text_mode_request.offered(request):  # it would prevent calls
+    if request.response_schema and text_mode_request.callable_tools(request):  # it would prevent calls
         schema = escape_markers_json(escape_markers_json(request.response_schema, FORMAT.markers), _MARKERS)
         system = (*system, Message("system", (Text(_SCHEMA + schema),)))
         plain = replace(plain, response_schema="")
-        warnings = (*warnings, text_mode_request.unconstrained_reply())
+        warnings = (*warnings, text_mode_request.unconstrained_reply_warning())
     return SinglePrompt(replace(plain, messages=(*system, *said)), warnings)
 
 
 def _is_plain(request: Request, said: Sequence[Message]) -> bool:
     """Whether there is a single user message, and no tools."""
-    alone = len(said) == 1 and said[0].role == "user" and not text_mode_request.offered(request)
+    alone = len(said) == 1 and said[0].role == "user" and not text_mode_request.callable_tools(request)
     return alone and not any(isinstance(part, ToolResult) for part in said[0].parts)
 
 
 def _flatten(request: Request) -> tuple[tuple[Message, ...], tuple[Message, ...]]:
     """Returns the system messages and the user message."""
-    shown = escape_markers_in_request(readable(_without_thoughts(request)), _MARKERS, include_assistant=True)
+    shown = escape_markers_in_request(with_text_fallbacks(_without_thoughts(request)), _MARKERS, include_assistant=True)
     media: list[Part] = []
     messages = tuple(_set_media_apart(message, media) for message in append_continue_prompt(shown.messages))
     turns = render_chat(replace(shown, messages=messages), FORMAT)
@@ -198,15 +198,17 @@ def _callable_tools(request: Request) -> tuple[Tool, ...]:
     """Returns the tools that the model may call."""
     choice = request.tool_choice
     return tuple(
-        tool for tool in text_mode_request.offered(request) if choice.mode != "named" or tool.name == choice.name
+        tool for tool in text_mode_request.callable_tools(request) if choice.mode != "named" or tool.name == choice.name
     )
 
 
-def parse_text_reply(request: Request, turn: ExchangeContext) -> Reread:
+def parse_text_reply(request: Request, turn: ExchangeContext) -> TextModeReader:
     """Returns the reader for the calls in the response text."""
     tools = _callable_tools(request)
     leaks = (
-        text_mode_request.leaks(request, partial(text_mode_request.reader, request=request, tools=tools, turn=turn))
+        text_mode_request.leak_detector(
+            request, partial(text_mode_request.text_reader, request=request, tools=tools, turn=turn)
+        )
         if tools
         else None
     )
@@ -217,4 +219,4 @@ def parse_text_reply(request: Request, turn: ExchangeContext) -> Reread:
             FORMAT, tools, new_id=turn.new_id, used_ids=past, enabled_repairs=READER_REPAIRS.difference(turn.leave)
         )
 
-    return Reread(reader, leaks, turn.new_id, {}, lambda: None, parallel=request.tool_choice.parallel)
+    return TextModeReader(reader, leaks, turn.new_id, {}, lambda: None, parallel=request.tool_choice.parallel)

@@ -24,8 +24,8 @@ from dragoman.backends.embedded.small_models import RepeatGuard, made_again, re_
 from dragoman.backends.request_limits import apply_trim
 from dragoman.backends.text_mode import sampling
 from dragoman.backends.text_mode.chat_template import ChatTemplate, Prompt
-from dragoman.backends.text_mode.content_fallback import losses, readable
-from dragoman.backends.text_mode.verbatim_history import Listener, OwnWords
+from dragoman.backends.text_mode.content_fallback import fallback_warnings, with_text_fallbacks
+from dragoman.backends.text_mode.verbatim_history import ReplyRecorder, VerbatimHistory
 from dragoman.catalog import models as model_catalog
 from dragoman.catalog.models import ModelProfile
 from dragoman.core import events as ev
@@ -80,7 +80,7 @@ class Embedded:
                 f"trained, got {context_tokens}; 0 takes what it has"
             )
         self._context_tokens = context_tokens
-        self.own_words = OwnWords()
+        self.own_words = VerbatimHistory()
         """What the model wrote of late."""
         self._trim = trim.validate_tier(config.trim, "embedded.trim")
         self._budget = Budget(0, config.tools)
@@ -126,7 +126,7 @@ class Embedded:
 
     def shown(self, request: Request) -> Request:
         """See `SupportsReplay`."""
-        return self.own_words.restored(request)
+        return self.own_words.restore(request)
 
     def secrets(self) -> Sequence[str]:
         """It has none."""
@@ -169,7 +169,7 @@ class Embedded:
         try:
             async with aclosing(answer.events()) as events:
                 async for event in events:
-                    answer.listener.gave((event,))
+                    answer.listener.observe((event,))
                     yield event
         except DragomanError as error:
             if not answer.started:
@@ -181,7 +181,7 @@ class Embedded:
 
         Raises: RequestError: something in the request can be neither shown to the model nor left out.
         """
-        _, prompt, _ = await asyncio.to_thread(self._shown, self.own_words.restored(request))
+        _, prompt, _ = await asyncio.to_thread(self._shown, self.own_words.restore(request))
         try:
             return await self.engine.count(prompt.text)
         except (BackendUnavailableError, UpstreamError) as error:
@@ -190,24 +190,24 @@ class Embedded:
 
     def _shown(self, request: Request) -> tuple[Request, Prompt, tuple[Notice, ...]]:
         """The request as far as it can be shown to the model, the prompt that shows it, and what was cut of it."""
-        request, trimming = apply_trim(readable(request), self._trim, self._budget)
+        request, trimming = apply_trim(with_text_fallbacks(request), self._trim, self._budget)
         if self.after_result == "prose":
             request = told_as_prose(request)
-        return request, self._template.prompt(request, self.format), trimming
+        return request, self._template.render(request, self.format), trimming
 
     def prepared(self, request: Request) -> "_Prepared":
         """Prompt, grammar and what the caller should know of them: work of seconds for thousands of tools.
 
         Raises: RequestError: something in the request can be neither shown to the model nor left out.
         """
-        lost = losses(request)
+        lost = fallback_warnings(request)
         request, prompt, trimming = self._shown(request)
         # A number over the engine's 32 bits would come out as another one.
         limit = min(request.max_tokens or self._reply_tokens or self._context_tokens, self._context_tokens)
         body: dict[str, Any] = {"prompt": prompt.text, "cache_prompt": True, "n_predict": limit}
-        body |= sampling.settings(request)
+        body |= sampling.engine_settings(request)
         warnings = [*lost, *trimming]
-        if names := sampling.ignored(request):
+        if names := sampling.ignored_settings(request):
             warnings += notices_by_name(
                 "unsupported_parameter", "the embedded engine does not have {}", {n: n for n in names}
             )
@@ -220,7 +220,7 @@ class Embedded:
         grammar, more = held(self.format, request, has_tools=has_tools)
         if grammar:
             body["grammar"] = grammar
-        return _Prepared(body, prompt.tail, [*warnings, *more], has_tools, len(request.tools))
+        return _Prepared(body, prompt.suffix, [*warnings, *more], has_tools, len(request.tools))
 
     def reader(self, request: Request, turn: ExchangeContext, prepared: "_Prepared") -> ReplyReader:
         """For one reply."""
@@ -254,8 +254,8 @@ class _Answer:
         self._turn = turn
         self._stops = StopStrings(request.stop)
         self._usage = Usage()
-        self.listener = Listener(backend.own_words)
-        self._request = backend.own_words.restored(request)
+        self.listener = ReplyRecorder(backend.own_words)
+        self._request = backend.own_words.restore(request)
         guards = backend.after_result == "no_repeats" and not turn.reasked
         self._answered = answered_calls(request) if guards else []
         self._grammar_refused = False
@@ -265,7 +265,7 @@ class _Answer:
         self._prepared = await asyncio.to_thread(self._backend.prepared, request)
         self._reader = self._backend.reader(request, self._turn, self._prepared)
         self._repeats = RepeatGuard(self._answered, self._backend.format.write_call, last=last)
-        self.listener = Listener(self._backend.own_words)
+        self.listener = ReplyRecorder(self._backend.own_words)
         self._came_to_its_end = False
         self._enough = False  # the calls that can be of use are out
         self._said = False  # something is out
@@ -324,7 +324,7 @@ class _Answer:
                 raise
             log.warning("the model could not be re-asked: %s", loggable_message(error))
         if call and not (has_more or self._stops.found):
-            self.listener.broken_off()
+            self.listener.discard()
             for event in (*held_back, made_again(call.name)):
                 yield event
 
@@ -343,7 +343,7 @@ class _Answer:
                         for event in self._begin(total):
                             yield event
                     case Piece(text):
-                        self.listener.wrote(text)
+                        self.listener.add_text(text)
                         self._usage = msgspec.structs.replace(self._usage, output_tokens=self._usage.output_tokens + 1)
                         for event in self._guarded(self._reader.feed(text)):
                             yield event
@@ -395,6 +395,6 @@ class _Answer:
 
     def _end(self) -> list[AnyEvent]:
         if not self._came_to_its_end:
-            self.listener.broken_off()
+            self.listener.discard()
         reason = "stop_sequence" if self._stops.found else self._reason
         return [ev.UsageUpdate(self._usage), Finish(reason, self._stops.found)]

@@ -140,7 +140,7 @@ class HttpBackend:
 
     def shown(self, request: Request) -> Request:
         """Returns the request with the models' own earlier text; see `SupportsReplay`."""
-        return self._planner.verbatim_history.restored(request)
+        return self._planner.verbatim_history.restore(request)
 
     def secrets(self) -> Sequence[str]:
         """Returns the API key, if there is one."""

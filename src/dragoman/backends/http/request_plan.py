@@ -28,9 +28,9 @@ from dragoman.backends.http.tool_choice import downgrade_tool_choice
 from dragoman.backends.request_limits import apply_trim, prepare_for_server, reject_oversized
 from dragoman.backends.text_mode import completions
 from dragoman.backends.text_mode import request as text_mode_request
-from dragoman.backends.text_mode.content_fallback import losses, readable
-from dragoman.backends.text_mode.response import Reread
-from dragoman.backends.text_mode.verbatim_history import Listener, OwnWords
+from dragoman.backends.text_mode.content_fallback import fallback_warnings, with_text_fallbacks
+from dragoman.backends.text_mode.response import TextModeReader
+from dragoman.backends.text_mode.verbatim_history import ReplyRecorder, VerbatimHistory
 from dragoman.catalog import servers
 from dragoman.catalog.servers import ServerKind
 from dragoman.core.backend import ExchangeContext
@@ -65,9 +65,9 @@ class RequestPlanner:
         self._target = _target(name, config, self.kind)
         self._trim = trim.validate_tier(config.trim, f"servers.{name}.trim")
         self._budget = Budget(config.prompt_tokens, config.tools)
-        self.verbatim_history = OwnWords()
+        self.verbatim_history = VerbatimHistory()
         """Recent text of models that is parsed here."""
-        self._templates = completions.Templates(name, config.first_byte_s)
+        self._templates = completions.ChatTemplates(name, config.first_byte_s)
         self._rejected_constraints: set[bytes] = set()
         """Constraints that the server has rejected for a free choice, by `_constraint_key`."""
         self._identified: dict[str, FormatMatch] = {}
@@ -83,9 +83,9 @@ class RequestPlanner:
         """Returns how this model is requested, for a replay without the server and its files; see `SupportsReplay`."""
         hidden = ("url", "key", "key_env", "models", "per_model")
         settings = {k: v for k, v in msgspec.to_builtins(self._config).items() if k not in hidden}
-        identified = self._templates.facts(model, mode.template) if mode.endpoint == "completions" else {}
+        identified = self._templates.describe(model, mode.template) if mode.endpoint == "completions" else {}
         if mode.template in self._identified:
-            identified = {"template": completions.read(mode.template, self._name)}
+            identified = {"template": completions.read_template_file(mode.template, self._name)}
         kind = self.kind.name if self.kind else ""
         way_taken = {name: getattr(mode, name) for name in ("mode", "format", "endpoint", "constrain", "why")}
         return {"name": self._name, "settings": settings, "server": kind, "way": way_taken, **identified}
@@ -93,7 +93,7 @@ class RequestPlanner:
     def set_template(self, model: str, mode: ModelMode, facts: Mapping[str, str]) -> None:
         """Uses the chat template of these facts instead of a file or the server's own."""
         if mode.endpoint == "completions":
-            self._templates.take(model, mode.template, facts["template"], facts.get("eos", ""))
+            self._templates.set(model, mode.template, facts["template"], facts.get("eos", ""))
         else:
             self._identified[mode.template] = detect_format(chat_template=facts["template"])
 
@@ -110,7 +110,7 @@ class RequestPlanner:
             and mode.template
             and mode.template not in self._identified
         ):
-            source = completions.read(mode.template, self._name)
+            source = completions.read_template_file(mode.template, self._name)
             self._identified[mode.template] = await asyncio.to_thread(detect_format, chat_template=source)
         if mode.endpoint == "completions":
             await self._templates.prepare(model, mode.template, connection)
@@ -155,11 +155,14 @@ class RequestPlanner:
     ) -> ResponsePipeline:
         """Returns the pipeline that reads the response to `outgoing`."""
         by_prompt = mode.endpoint == "completions"
-        reader = completions.Reader(request, turn) if by_prompt else self._dialect.reader(request, turn)
+        reader = completions.CompletionReader(request, turn) if by_prompt else self._dialect.reader(request, turn)
         identified = self._identified.get(mode.template)
         opened = outgoing.opened or (identified.prompt_tail if identified else "")
         return ResponsePipeline(
-            reader, outgoing, self._text_reader(request, turn, mode, opened, outgoing), Listener(self.verbatim_history)
+            reader,
+            outgoing,
+            self._text_reader(request, turn, mode, opened, outgoing),
+            ReplyRecorder(self.verbatim_history),
         )
 
     def _format(self, request: Request, mode: ModelMode) -> Format:
@@ -213,21 +216,23 @@ class RequestPlanner:
             case "native":
                 return request, ()
             case "parse":
-                return text_mode_request.parsed(self.verbatim_history.restored(request)), ()
+                return text_mode_request.for_parse_mode(self.verbatim_history.restore(request)), ()
             case "inject":
-                return text_mode_request.injected(self.verbatim_history.restored(request), self._format(request, mode))
+                return text_mode_request.for_prompted_mode(
+                    self.verbatim_history.restore(request), self._format(request, mode)
+                )
 
     def _write_completion(self, request: Request, mode: ModelMode) -> UpstreamRequest:
         """Returns the request as a completion with a rendered prompt."""
-        shown = readable(self.verbatim_history.restored(request))
-        identified = losses(request)
-        if request.response_schema and text_mode_request.offered(request):
+        shown = with_text_fallbacks(self.verbatim_history.restore(request))
+        identified = fallback_warnings(request)
+        if request.response_schema and text_mode_request.callable_tools(request):
             shown, identified = (
-                text_mode_request.told_schema(shown),
-                (*identified, text_mode_request.unconstrained_reply()),
+                text_mode_request.with_schema_prompt(shown),
+                (*identified, text_mode_request.unconstrained_reply_warning()),
             )
-        prompt = self._templates.of(request.model, mode.template).prompt(shown, self._format(request, mode))
-        outgoing = completions.written(shown, prompt)
+        prompt = self._templates.get(request.model, mode.template).render(shown, self._format(request, mode))
+        outgoing = completions.write_request(shown, prompt)
         return outgoing._replace(warnings=(*identified, *outgoing.warnings))
 
     def disable_constraint(self, request: Request, mode: ModelMode) -> None:
@@ -252,7 +257,7 @@ class RequestPlanner:
     def _constraint_for(self, request: Request, mode: ModelMode) -> constrained_decoding.ConstraintFields:
         """Returns the fields that constrain the model to this request's calls, or to the schema of its reply."""
         own = self.kind if self.kind and self.kind.api == self._dialect.name else None
-        ways, tools = mode.constrain or (own.constrain if own else ()), text_mode_request.offered(request)
+        ways, tools = mode.constrain or (own.constrain if own else ()), text_mode_request.callable_tools(request)
         if mode.mode != "inject":
             ways = tuple(name for name in ways if own and name in own.beside_tools)
             heeds = mode.mode == "native" and own is not None and "required" in own.tool_choice
@@ -262,7 +267,7 @@ class RequestPlanner:
         prompted = mode.endpoint == "completions"
         if prompted and request.response_schema and not tools:
             return constrained_decoding.constrain_to_json(ways, request.response_schema)
-        tools, back = text_mode_request.spelled(tools, self._name_pattern(request, mode))
+        tools, back = text_mode_request.rename_tools(tools, self._name_pattern(request, mode))
         sent = {name: spelled for spelled, name in back.items()}
         choice = msgspec.structs.replace(
             request.tool_choice, name=sent.get(request.tool_choice.name, request.tool_choice.name)
@@ -277,22 +282,24 @@ class RequestPlanner:
 
     def _text_reader(
         self, request: Request, turn: ExchangeContext, mode: ModelMode, opened: str, outgoing: UpstreamRequest
-    ) -> Reread | None:
+    ) -> TextModeReader | None:
         """Returns the reader for the response's text; None if the server is known to parse it."""
-        tools = text_mode_request.offered(request)
+        tools = text_mode_request.callable_tools(request)
         rescues = self._config.rescue
         if mode.mode == "native" and not (rescues or outgoing.written_as):
             return None
-        tools, names = text_mode_request.spelled(tools, self._name_pattern(request, mode))
-        new = partial(text_mode_request.reader, request=request, tools=tools, turn=turn)
+        tools, names = text_mode_request.rename_tools(tools, self._name_pattern(request, mode))
+        new = partial(text_mode_request.text_reader, request=request, tools=tools, turn=turn)
         known = None if mode.mode == "native" else self._format(request, mode)
         known = formats.get(outgoing.written_as) if outgoing.written_as else known
-        leaks = text_mode_request.leaks(request, new) if rescues and (known is None or known.name != AUTO) else None
+        leaks = (
+            text_mode_request.leak_detector(request, new) if rescues and (known is None or known.name != AUTO) else None
+        )
         reader = (lambda begins: new(known, prompt_tail=opened if begins else "")) if known else None
         saved = partial(self._count_recovered, request.model)
         repeats = mode.mode != "inject"  # models without native tools write the same call again and again
         parallel = request.tool_choice.parallel
-        return Reread(reader, leaks, turn.new_id, names, saved, parallel=parallel, repeats=repeats)
+        return TextModeReader(reader, leaks, turn.new_id, names, saved, parallel=parallel, repeats=repeats)
 
     def _count_recovered(self, model: str) -> None:
         """Counts a tool call recovered from this model's text; the first one is logged."""

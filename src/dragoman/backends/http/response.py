@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable, Iterator
 
-from dragoman.backends.text_mode.response import Reread
-from dragoman.backends.text_mode.verbatim_history import Listener
+from dragoman.backends.text_mode.response import TextModeReader
+from dragoman.backends.text_mode.verbatim_history import ReplyRecorder
 from dragoman.core.events import AnyEvent, Failure, Finish, Start, TextDelta
 from dragoman.text.stop_strings import StopStrings
 from dragoman.wire.dialect import ResponseReader, UpstreamRequest
@@ -13,7 +13,7 @@ class ResponsePipeline:
     """Reads one response; warnings about the request follow right after Start."""
 
     def __init__(
-        self, reader: ResponseReader, outgoing: UpstreamRequest, reread: Reread | None, listener: Listener
+        self, reader: ResponseReader, outgoing: UpstreamRequest, reread: TextModeReader | None, listener: ReplyRecorder
     ) -> None:
         """
         Args:
@@ -30,7 +30,7 @@ class ResponsePipeline:
     @property
     def can_stop(self) -> bool:
         """True when the rest of the upstream response can be discarded."""
-        return bool(self._stops.found) or (self._reread is not None and self._reread.over)
+        return bool(self._stops.found) or (self._reread is not None and self._reread.finished)
 
     def feed(self, piece: bytes) -> list[AnyEvent]:
         """Returns the events that these bytes complete."""
@@ -46,9 +46,9 @@ class ResponsePipeline:
 
     def _process(self, events: Iterable[AnyEvent]) -> list[AnyEvent]:
         events = self._add_warnings(events)
-        out = self._stops.feed_events(self._reread.pass_on(self._record_text(events)) if self._reread else events)
+        out = self._stops.feed_events(self._reread.feed(self._record_text(events)) if self._reread else events)
         if self._reread:
-            self._listener.gave(out)
+            self._listener.observe(out)
         self.finished = self.finished or (bool(out) and isinstance(out[-1], Finish | Failure))
         return out
 
@@ -61,5 +61,5 @@ class ResponsePipeline:
     def _record_text(self, events: Iterable[AnyEvent]) -> Iterator[AnyEvent]:
         for event in events:
             if isinstance(event, TextDelta):
-                self._listener.wrote(event.text)
+                self._listener.add_text(event.text)
             yield event

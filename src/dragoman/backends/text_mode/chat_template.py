@@ -1,7 +1,7 @@
-"""A model's own chat template (Jinja), rendered as its tokenizer would.
+"""Renders a model's own chat template (Jinja) as its tokenizer would.
 
-Where the template knows Hermes tool calls, tools, calls and results go through it, because that is what the
-model was trained on. Otherwise the template gets plain turns, with the tools written into them by the format.
+If the template supports Hermes tool calls, tools, calls and results are passed to it, as the model was trained on that.
+Otherwise it gets plain turns, into which the format has written the tools.
 
 Source of the template's interface: https://huggingface.co/docs/transformers/chat_templating (2026-11).
 """
@@ -27,15 +27,15 @@ from dragoman.wire.history import hoist_system_messages
 
 
 class Prompt(NamedTuple):
-    """What the model is given."""
+    """A rendered prompt."""
 
     text: str
-    tail: str
-    """What of the reply the prompt has already opened, for the reader."""
+    suffix: str
+    """The part of the reply that the prompt has already opened, for the reader."""
 
 
 class ChatTemplate:
-    """One model's template."""
+    """One model's chat template."""
 
     def __init__(
         self, source: str, bos: str, eos: str, control: Iterable[str], user_tokens: Iterable[str] = ()
@@ -43,24 +43,25 @@ class ChatTemplate:
         self.source, self.eos = source, eos
         self._template = jinja_sandbox.load_template(source or _CHATML)
         self._variables = {"bos_token": bos, "eos_token": eos}
-        # One character alone would be found in all text, and in JSON outside of its strings.
+        # A single character would match in ordinary text, and in JSON outside of its strings.
         marked = (
             t for t in user_tokens if t.startswith(("<|", "[", "<s", "</s", "<｜")) or t in find_control_tokens(t)
         )
-        tokens = dict.fromkeys((*control, *marked, *template_frame.turns(self._plain)))
+        tokens = dict.fromkeys((*control, *marked, *template_frame.turn_markers(self._render_plain)))
         self._special_tokens = tuple(t for t in tokens if len(t.strip()) > 1)
-        # Qwen3-Coder and its like put XML inside the same tag: that is another format.
+        # Qwen3-Coder and similar models put XML inside the same tag: that is another format.
         self.knows_tools = "<tool_call>" in source and "tools" in source and "<function=" not in source
-        self._markup = template_frame.calls(self._plain) if self.knows_tools else ()
+        self._markup = template_frame.call_markers(self._render_plain) if self.knows_tools else ()
 
-    def prompt(self, request: Request, format: Format) -> Prompt:
-        """The text of the whole conversation, up to where the model begins to write.
+    def render(self, request: Request, format: Format) -> Prompt:
+        """Renders the whole conversation, up to the position where the model begins to write.
 
-        Markup of the format and the model's special tokens are made harmless in all that the model did not
-        write; special tokens in its own past words too. A trailing assistant message is gone on with.
-        A template that refuses the system's words in mid-conversation gets them as the user's.
+        The format's markup and the model's special tokens are escaped in all text that the model did not write; special
+        tokens in the model's own earlier text too. A trailing assistant message is continued. If the template rejects
+        system messages in the middle of the conversation, they are moved to the beginning.
 
-        Raises: RequestError: the template refuses the conversation.
+        Raises:
+            RequestError: the template rejects the conversation.
         """
         asked = request
         for tokens in (CONTROL_TOKEN_START, self._special_tokens):
@@ -89,11 +90,11 @@ class ChatTemplate:
             mended = hoist_system_messages(asked.messages)
             if mended == asked.messages:
                 raise
-            return self.prompt(msgspec.structs.replace(asked, messages=mended), format)
-        opened = _OPENED.search(text)
+            return self.render(msgspec.structs.replace(asked, messages=mended), format)
+        opened = _OPEN_REASONING.search(text)
         return Prompt(text + prefill, (opened[0] if opened else "") + prefill)
 
-    def _plain(self, messages: list[dict[str, Any]]) -> str:
+    def _render_plain(self, messages: list[dict[str, Any]]) -> str:
         return self._render(messages, None)
 
     def _render(self, messages: list[dict[str, Any]], tools: list[dict[str, Any]] | None) -> str:
@@ -105,7 +106,7 @@ class ChatTemplate:
 
 
 def _messages(message: Message, thought: str, markup: tuple[str, ...]) -> list[dict[str, Any]]:
-    """The message as the template's interface has it; a tool result is a message of its own there."""
+    """Returns the message in the template's interface, in which a tool result is a message of its own."""
     if message.written:
         return [{"role": "assistant", "content": message.written}]
     results = [p for p in message.parts if isinstance(p, ToolResult)]
@@ -115,7 +116,7 @@ def _messages(message: Message, thought: str, markup: tuple[str, ...]) -> list[d
     if text or calls or not results:
         role = "system" if message.role == "developer" else "user" if message.role == "tool" else message.role
         spoken: dict[str, Any] = {"role": role, "content": text}
-        if thought:  # the template knows how long a model is shown its own
+        if thought:  # the template decides how long a model is shown its reasoning
             spoken["reasoning_content"] = thought
         if calls:
             spoken["tool_calls"] = [{"type": "function", "function": _call(c, markup)} for c in calls]
@@ -129,11 +130,11 @@ def _result_text(result: ToolResult) -> str:
 
 
 def _call(call: ToolCall, markup: tuple[str, ...]) -> dict[str, Any]:
-    # Templates put the name between quotes as it is; no legal name has a character that JSON would escape.
+    # Templates insert the name between quotes unescaped; no valid name has a character that JSON would escape.
     name = json.dumps(call.name, ensure_ascii=False)[1:-1]
     try:
-        return {"name": name, "arguments": VerbatimJson(_decoded(call.arguments, markup), call.arguments)}
-    except (*_BEYOND_PYTHON, TypeError):
+        return {"name": name, "arguments": VerbatimJson(_escaped_value(call.arguments, markup), call.arguments)}
+    except (*_JSON_ERRORS, TypeError):
         return {"name": name, "arguments": call.arguments}
 
 
@@ -141,8 +142,8 @@ def _tool(tool: Tool, markup: tuple[str, ...]) -> dict[str, Any]:
     name, description = (json.dumps(x, ensure_ascii=False) for x in (tool.name, tool.description))
     try:
         schema = json.dumps(json.loads(tool.parameters), ensure_ascii=False)
-        parameters = _decoded(schema, markup)
-    except _BEYOND_PYTHON:
+        parameters = _escaped_value(schema, markup)
+    except _JSON_ERRORS:
         parameters, schema = {}, tool.parameters
 
     def shown(value: Any, text: JsonText) -> VerbatimJson:
@@ -154,16 +155,16 @@ def _tool(tool: Tool, markup: tuple[str, ...]) -> dict[str, Any]:
     return shown({"type": "function", "function": function}, f'{{"type": "function", "function": {text}}}')
 
 
-def _decoded(text: JsonText, markup: tuple[str, ...]) -> Any:
-    """The value, for templates that show its strings as they read."""
+def _escaped_value(text: JsonText, markup: tuple[str, ...]) -> Any:
+    """Returns the value with markers escaped, for templates that show strings decoded."""
     return json.loads(escape_markers_in_strings(escape_markers_in_strings(text, CONTROL_TOKEN_START), markup))
 
 
-_BEYOND_PYTHON = (ValueError, RecursionError)
-"""What its JSON reader raises at thousands of digits or levels."""
-_OPENED = re.compile(r"<think>\s*\Z")
+_JSON_ERRORS = (ValueError, RecursionError)
+"""Raised by Python's JSON decoder for thousands of digits or levels."""
+_OPEN_REASONING = re.compile(r"<think>\s*\Z")
 _CHATML = (
     "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
-"""For files without a template of their own: what most models understand."""
+"""For files without a chat template: ChatML, which most models understand."""

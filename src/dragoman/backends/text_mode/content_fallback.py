@@ -1,4 +1,4 @@
-"""Parts of a message that only one API has, turned into ones that can be shown as text, and what is lost by that."""
+"""Turns message parts that only one API has into text, with warnings about what is lost."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -12,16 +12,17 @@ from dragoman.prompting.deferred_tools import resolve_deferred_tools
 from dragoman.wire.translation import client_run_tools, json_text_notice, notices_by_name
 
 _PLACEHOLDERS: Final = ("image", "document")
-"""Known, with a source that is not: shown by name as their like are."""
+"""Types that are known but have an unknown source: shown by name like other media."""
 
 
-def readable(request: Request) -> Request:
-    """The request without parts that would be lost on a model that only reads text.
+def with_text_fallbacks(request: Request) -> Request:
+    """Returns the request without parts that a model that reads only text would not see.
 
-    An unknown part is shown as its JSON. In an assistant's turn it was written by a vendor's model, not by the client:
-    it stays, to be shown by its name.
+    An unknown part is shown as its JSON. In an assistant turn it was written by a vendor's model, not by the client: it
+    stays, to be shown by its name.
 
-    Raises: UnsupportedError: a tool that its vendor runs must be called, or nothing else is offered.
+    Raises:
+        UnsupportedError: a tool that its vendor runs must be called, or nothing else is offered.
     """
     client_run_tools(request, "this model")
     request = resolve_deferred_tools(request)
@@ -37,15 +38,15 @@ def _message(message: Message) -> Message:
 def _part(part: Part, role: Role) -> Part:
     match part:
         case UnknownPart() if role != "assistant":
-            return _shown(part)
+            return _as_text(part)
         case ToolResult(parts=parts):
-            return msgspec.structs.replace(part, parts=tuple(map(_shown, parts)))
+            return msgspec.structs.replace(part, parts=tuple(map(_as_text, parts)))
         case _:
             return part
 
 
-def _shown(part: UnknownPart | ResultPart) -> ResultPart:
-    """An unknown part is its JSON as text."""
+def _as_text(part: UnknownPart | ResultPart) -> ResultPart:
+    """Returns an unknown part as text, which is its JSON."""
     if not isinstance(part, UnknownPart) or part.type in _PLACEHOLDERS:
         return part
     return Text(bytes(part.raw).decode())
@@ -62,7 +63,7 @@ def _unknown(message: Message) -> Iterator[UnknownPart]:
                 yield each
 
 
-def losses(request: Request) -> tuple[Notice, ...]:
+def fallback_warnings(request: Request) -> tuple[Notice, ...]:
     """Returns what a model that only reads text is not shown of a request, or is shown in another way."""
     dropped = {tool.kind: f"tool {quote(tool.kind)}" for tool in request.tools if tool.kind != "function"}
     adapted: dict[str, str] = {}

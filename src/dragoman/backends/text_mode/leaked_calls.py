@@ -1,25 +1,25 @@
-"""Calls that a server left in the text of its answer, though its API has a place of their own for them.
+r"""Detects leaked tool calls: calls that a server left in the text of its response.
 
-    TextDelta('Sure.\\n<tool_call>\\n{"name": "ping", …}\\n</tool_call>')   →   TextDelta('Sure.'), ToolCallStart, …
+    TextDelta('Sure.\n<tool_call>\n{"name": "ping", …}\n</tool_call>')   →   TextDelta('Sure.'), ToolCallStart, …
 
-Nobody has said that this model writes calls, so what looks like one must stand where no other text would, and name an
-offered tool:
+It is not known that this model writes calls, so text that looks like one must be at a position where no other text is
+expected, and must name an offered tool:
 
-- What opens a call of some format at the very beginning of a line is one, and is passed on as it comes.
-- Anywhere else on a line, or indented, and where the whole answer is plain JSON, a list of Python calls, or code fences
-  around them: only if nothing but calls follows up to the answer's end, so that this is waited for. An end that a limit
-  has made tells nothing of what would have followed.
-- So it is in thoughts (`<think>`) at the answer's beginning; what follows them counts as its beginning.
-- A code fence, or bare JSON, at the start of a line, too, is one if it and others like it are all that follows.
-- In any other code fence, behind marks of quotes and lists, in an open quotation of its line: never.
-- Where the caller's own text has what opens the call, it is held until it is whole; where that text has all of it, it
-  is a quote.
+- A marker that opens a call of some format, at the very beginning of a line, is a call and is streamed.
+- Anywhere else in a line, or indented, and if the whole response is plain JSON, a list of Python calls, or code fences
+  around them: only if nothing but calls follows to the end of the response, so that the text waits for it. A response
+  cut off by a limit shows nothing about what would have followed.
+- The same holds in reasoning (`<think>`) at the beginning of the response; what follows it counts as the beginning.
+- A code fence, or JSON without tags, at the start of a line is a call too if only such calls follow.
+- In any other code fence, after marks of quotes and lists, in an open quotation of its line: never.
+- If the caller's own text contains the marker, the text waits until the call is complete; if the caller's text contains
+  the whole call, it is a quote.
 
-What is none goes on as it came, to the last blank. Two more things that servers leave in the text are read:
+Text that is not a tool call is passed through unchanged. Two more things that servers leave in the text are handled:
 
-- Reasoning in `<think>` at the answer's beginning is reasoning.
-- From a harmony message on, at the answer's beginning or behind `<|end|>`, all is harmony; `<|end|>` at the answer's
-  end is dropped.
+- Reasoning in `<think>` at the beginning of the response becomes reasoning.
+- From a harmony message on, at the beginning of the response or after `<|end|>`, everything is read as harmony;
+  `<|end|>` at the end of the response is dropped.
 """
 
 import re
@@ -28,8 +28,8 @@ from functools import cache
 from typing import Final, Literal
 
 from dragoman import formats
-from dragoman.backends.text_mode.leak_candidate import Candidate
-from dragoman.backends.text_mode.line_context import Lines
+from dragoman.backends.text_mode.leak_candidate import LeakCandidate
+from dragoman.backends.text_mode.line_context import LineContext
 from dragoman.core.events import (
     AnyEvent,
     Notice,
@@ -51,8 +51,8 @@ from dragoman.parsing.trailing_json import (
 from dragoman.text.scanner import SPACE, Markers
 
 NewReader = Callable[[str], ReplyReader]
-"""For a reply in the format of this name."""
-BEGINNINGS: Final[Mapping[str, tuple[str, ...]]] = {
+"""Makes a reader for a reply in the format of this name."""
+UNTAGGED_READERS: Final[Mapping[str, tuple[str, ...]]] = {
     "{": ("auto", "llama3_json"),
     "[": ("auto", "xlam"),
     "```": ("auto", "xlam"),
@@ -60,17 +60,17 @@ BEGINNINGS: Final[Mapping[str, tuple[str, ...]]] = {
     "to=": ("muse_glimmer", "beam"),
     "<|python_tag|>": ("llama3_json",),
 }
-"""What an answer may begin with that is nothing but calls without a marker of their own, and who may read it."""
-THOUGHTS: Final = ("<think>", "</think>")
-TRAILING: Final = (FENCE, *FIRST[1:])
-"""What begins calls in plain JSON, which count at the answer's end only."""
-MESSAGES: Final = ("<|channel|>", "<|start|>assistant")
-"""What begins a message of harmony."""
-END: Final = "<|end|>"
-TRIES: Final = 256
-"""Things of an answer that are looked into and turn out to be no call; behind them nothing more is looked for."""
-SPACE_CHARS: Final = 256
-"""The longest white space that waits for what comes behind it."""
+"""What a response can begin with that consists only of calls without a marker of their own, and the formats to try."""
+REASONING_TAGS: Final = ("<think>", "</think>")
+TRAILING_OPENERS: Final = (FENCE, *FIRST[1:])
+"""Openers of calls in plain JSON, which count only at the end of the response."""
+HARMONY_OPENERS: Final = ("<|channel|>", "<|start|>assistant")
+"""Openers of a harmony message."""
+HARMONY_END: Final = "<|end|>"
+MAX_REJECTED: Final = 256
+"""Limit of rejected candidates in a response; after that no more are looked for."""
+MAX_SPACE_CHARS: Final = 256
+"""White space up to this length waits for what follows it."""
 _JSON_FENCE: Final = re.compile(r"`{3,}\w*\s*[{\[]")
 
 
@@ -78,149 +78,161 @@ _JSON_FENCE: Final = re.compile(r"`{3,}\w*\s*[{\[]")
 def _openers() -> Markers:
     calls = (opener for name in formats.names() for opener in formats.get(name).calls)
     return Markers(
-        *calls, *(opener for opener in BEGINNINGS if opener.startswith("<")), THOUGHTS[1], FENCE, *OBJECTS, END
+        *calls,
+        *(opener for opener in UNTAGGED_READERS if opener.startswith("<")),
+        REASONING_TAGS[1],
+        FENCE,
+        *OBJECTS,
+        HARMONY_END,
     )
 
 
 def caller_text(request: Request) -> str:
-    """What the model was shown that it did not write: of the system, the user and the tools' results."""
-    shown = (part for message in request.messages for part in _shown(message))
+    """Returns the text shown to the model that it did not write: system and user text, and tool results."""
+    shown = (part for message in request.messages for part in _caller_parts(message))
     return "\n".join(shown)
 
 
-def _shown(message: Message) -> Iterable[str]:
+def _caller_parts(message: Message) -> Iterable[str]:
     for part in message.parts if message.role != "assistant" else ():
-        yield _words(part)
-        yield from map(_words, part.parts if isinstance(part, ToolResult) else ())
+        yield _text_of(part)
+        yield from map(_text_of, part.parts if isinstance(part, ToolResult) else ())
 
 
-def _words(part: Part) -> str:
+def _text_of(part: Part) -> str:
     return part.text if isinstance(part, Text) else part.source.text if isinstance(part, Document) else ""
 
 
-class Quotes:
-    """What the caller's text holds, looked at only where there is need to."""
+class QuotedText:
+    """The caller's text, built only when it is needed."""
 
     def __init__(self, request: Request) -> None:
         self._request = request
         self._text: str | None = None
         self._squeezed = ""
 
-    def has(self, text: str, *, whatever_space: bool = False) -> bool:
-        """Whether this stands in it."""
+    def contains(self, text: str, *, whatever_space: bool = False) -> bool:
+        """Returns whether the caller's text contains this text."""
         if self._text is None:
             self._text = caller_text(self._request)
-            self._squeezed = _squeezed(self._text)
-        return _squeezed(text) in self._squeezed if whatever_space else text in self._text
+            self._squeezed = _without_space(self._text)
+        return _without_space(text) in self._squeezed if whatever_space else text in self._text
 
 
-def _squeezed(text: str) -> str:
+def _without_space(text: str) -> str:
     return "".join(text.split())
 
 
-class Leaks:
-    """Reads the text of an answer, and finds the calls in it."""
+class LeakDetector:
+    """Finds the calls in the text of a response."""
 
     def __init__(
         self,
         new_reader: NewReader,
-        quotes: Quotes,
+        quotes: QuotedText,
         *,
         begins: bool,
         waits: bool = False,
         calls: bool = True,
         is_json: bool = False,
     ) -> None:
-        """`begins`: the answer begins here. `waits`: whatever is found waits for the end. `calls`: tools are offered.
-
-        `is_json`: the answer is to be JSON, so that plain JSON is no call.
+        """
+        Args:
+            new_reader: makes a reader for a format.
+            quotes: the caller's text.
+            begins: whether the response begins here.
+            waits: whether every candidate waits for the end.
+            calls: whether tools are offered.
+            is_json: whether the reply must be JSON, so that plain JSON is not a call.
         """
         self._new_reader, self._quotes, self._waits = new_reader, quotes, waits
-        self._bare = calls and not is_json
-        self._begins, self._thinks = begins, False
-        self._begun_anew = False
+        self._untagged = calls and not is_json
+        self._at_start, self._in_reasoning = begins, False
+        self._at_boundary = False
         """Reasoning in the text has begun or ended here."""
         self._buf = ""
-        self._lines = Lines()
-        self._candidate: Candidate | None = None
+        self._lines = LineContext()
+        self._candidate: LeakCandidate | None = None
         self._reader: ReplyReader | None = None
-        """Of a call that has been found, and of all behind it."""
-        self._tries = 0 if calls else TRIES
-        self._said = self._shows = False
-        """Text followed a call in a fence: the answer shows how calls look."""
-        self._out: list[AnyEvent] = []
+        """Reads a call that was accepted, and everything after it."""
+        self._rejected = 0 if calls else MAX_REJECTED
+        self._has_text = self._is_example = False
+        """Text followed a call in a code fence: the response shows what calls look like."""
+        self._events: list[AnyEvent] = []
 
     @property
-    def over(self) -> bool:
-        """Nothing that still comes can matter."""
+    def finished(self) -> bool:
+        """Whether the rest of the text can be discarded."""
         return self._reader is not None and self._reader.finished
 
     @property
-    def holds(self) -> bool:
-        """Something waits that may be a call."""
+    def is_waiting(self) -> bool:
+        """Whether text waits that may be a call."""
         return self._candidate is not None
 
     def feed(self, text: str) -> list[AnyEvent]:
-        """The events that this piece decides."""
+        """Returns the events that this text decides."""
         if self._reader:
-            return _told(self._reader.feed(text))
+            return _with_warnings(self._reader.feed(text))
         self._buf += text
         while self._step(closed=False):
             pass
-        return self._taken()
+        return self._drain()
 
     def close(self, reason: Literal["stop", "length"] = "stop") -> list[AnyEvent]:
-        """The events that the end decides."""
-        while not self._reader and (self._step(closed=True) or self._settle(reason)):
+        """Returns the events that the end of the text decides."""
+        while not self._reader and (self._step(closed=True) or self._close_candidate(reason)):
             pass
         if self._reader:
-            return [*self._taken(), *_told(self._reader.close(reason))]
-        self._say(self._buf)
-        return self._taken()
+            return [*self._drain(), *_with_warnings(self._reader.close(reason))]
+        self._emit_text(self._buf)
+        return self._drain()
 
-    def give_up(self) -> list[AnyEvent]:
-        """All that waits, as text."""
-        self._tries = TRIES
+    def close_as_text(self) -> list[AnyEvent]:
+        """Returns everything that waits, as text."""
+        self._rejected = MAX_REJECTED
         return self.close()
 
-    def _taken(self) -> list[AnyEvent]:
-        out, self._out = self._out, []
+    def _drain(self) -> list[AnyEvent]:
+        out, self._events = self._events, []
         return out
 
     def _step(self, closed: bool) -> bool:
-        """Look at what there is; whether there may be more to see."""
+        """Handles the next part of the buffer; returns whether there may be more to handle."""
         if self._reader or not self._buf:
             return False
         if self._candidate:
-            return self._try(self._candidate)
-        if self._begins:
-            return self._begin(closed)
-        if self._thinks and self._begun_anew:
+            return self._feed_candidate(self._candidate)
+        if self._at_start:
+            return self._check_start(closed)
+        if self._in_reasoning and self._at_boundary:
             self._buf = self._buf.lstrip(SPACE)
-            self._begun_anew = not self._buf
-        if self._tries >= TRIES and not self._thinks:
-            self._say(self._buf)
+            self._at_boundary = not self._buf
+        if self._rejected >= MAX_REJECTED and not self._in_reasoning:
+            self._emit_text(self._buf)
             return False
-        start, end = self._opener(closed)
+        start, end = self._find_opener(closed)
         space = start - len(self._buf[:start].rstrip(SPACE))
-        self._say(self._buf[: start if space > SPACE_CHARS else start - space])
+        self._emit_text(self._buf[: start if space > MAX_SPACE_CHARS else start - space])
         if end < 0:
             return False
         opener = self._buf.lstrip(SPACE)[: end - start]
-        self._found(opener, self._buf[: len(self._buf) - len(self._buf.lstrip(SPACE))])
+        self._handle_opener(opener, self._buf[: len(self._buf) - len(self._buf.lstrip(SPACE))])
         return True
 
-    def _opener(self, closed: bool) -> tuple[int, int]:
-        """Where the next opener starts and ends, as `Markers.find`; bare JSON is one where it begins as a call."""
+    def _find_opener(self, closed: bool) -> tuple[int, int]:
+        """Returns start and end of the next opener, as `Markers.find`; JSON without tags counts if it begins
+        as a call.
+        """
         at = 0
         while True:
             start, end = _openers().find(self._buf, at, closed)
             found = self._buf[start:end] if end >= 0 else ""
-            if found == END:
+            if found == HARMONY_END:
                 behind = self._buf[end:].lstrip(SPACE)
-                if (closed and not behind) or behind.startswith(MESSAGES):
+                if (closed and not behind) or behind.startswith(HARMONY_OPENERS):
                     return start, end
-                begun = any(opener.startswith(behind) for opener in MESSAGES)
+                begun = any(opener.startswith(behind) for opener in HARMONY_OPENERS)
             elif found in OBJECTS:
                 at = start + 1
                 if match_call_head(self._buf, at):
@@ -232,138 +244,148 @@ class Leaks:
                 return start, -1
             at = max(at, start + 1)
 
-    def _begin(self, closed: bool) -> bool:
-        """Whether the answer begins as one that is nothing but calls without markers, or in another way that tells."""
+    def _check_start(self, closed: bool) -> bool:
+        """Checks whether the response begins with calls without markers, with reasoning, or as harmony."""
         text = self._buf.lstrip(SPACE)
-        bare = tuple(BEGINNINGS) if self._bare else ()
-        beginnings = (*bare, *MESSAGES, THOUGHTS[0])
+        bare = tuple(UNTAGGED_READERS) if self._untagged else ()
+        beginnings = (*bare, *HARMONY_OPENERS, REASONING_TAGS[0])
         if not closed and any(opener.startswith(text) and opener != text for opener in beginnings):
             return False
-        thought = not self._begun_anew and text.startswith(THOUGHTS[0])
-        self._begins, anew = False, self._begun_anew
-        self._begun_anew = False
+        thought = not self._at_boundary and text.startswith(REASONING_TAGS[0])
+        self._at_start, anew = False, self._at_boundary
+        self._at_boundary = False
         if thought:
-            self._thinks = self._begun_anew = True
-            self._buf = text[len(THOUGHTS[0]) :]
+            self._in_reasoning = self._at_boundary = True
+            self._buf = text[len(REASONING_TAGS[0]) :]
             return True
         self._buf = text if anew else self._buf
-        if text.startswith(MESSAGES) and not self._quotes.has(next(m for m in MESSAGES if text.startswith(m))):
-            self._hand_over(text)
+        if text.startswith(HARMONY_OPENERS) and not self._quotes.contains(
+            next(m for m in HARMONY_OPENERS if text.startswith(m))
+        ):
+            self._switch_to_harmony(text)
             return False
         opener = next((opener for opener in bare if text.startswith(opener)), "")
         if opener:
-            self._candidate = Candidate(opener, [self._new_reader(name) for name in BEGINNINGS[opener]], waits=True)
+            self._candidate = LeakCandidate(
+                opener, [self._new_reader(name) for name in UNTAGGED_READERS[opener]], waits=True
+            )
         return True
 
-    def _hand_over(self, text: str) -> None:
-        """All from here on is harmony."""
-        self._buf, self._candidate, self._thinks = "", None, False
+    def _switch_to_harmony(self, text: str) -> None:
+        """Reads everything from here on as harmony."""
+        self._buf, self._candidate, self._in_reasoning = "", None, False
         self._reader = self._new_reader("harmony")
-        self._out += _told(self._reader.feed(text))
+        self._events += _with_warnings(self._reader.feed(text))
 
-    def _found(self, opener: str, space: str) -> None:
-        """A call may begin here."""
-        place = self._lines.place(space)
-        ends_thoughts = opener == THOUGHTS[1]
-        if ends_thoughts and self._thinks:
+    def _handle_opener(self, opener: str, space: str) -> None:
+        """Handles an opener, at which a call may begin."""
+        place = self._lines.position(space)
+        ends_thoughts = opener == REASONING_TAGS[1]
+        if ends_thoughts and self._in_reasoning:
             self._buf = self._buf.removeprefix(space + opener)
-            self._begins, self._thinks, self._begun_anew, self._lines = True, False, True, Lines()
+            self._at_start, self._in_reasoning, self._at_boundary, self._lines = True, False, True, LineContext()
             return
-        if opener == END:
-            self._end(space)
+        if opener == HARMONY_END:
+            self._handle_message_end(space)
             return
-        if place == "talk" or ends_thoughts or self._tries >= TRIES:
-            self._say(space + opener)
+        if place == "talk" or ends_thoughts or self._rejected >= MAX_REJECTED:
+            self._emit_text(space + opener)
             return
-        if opener in TRAILING:
-            if place == "begins" and not self._shows:
-                readers = [self._new_reader(name) for name in BEGINNINGS[opener]]
-                self._candidate = Candidate(opener, readers, waits=True)
+        if opener in TRAILING_OPENERS:
+            if place == "begins" and not self._is_example:
+                readers = [self._new_reader(name) for name in UNTAGGED_READERS[opener]]
+                self._candidate = LeakCandidate(opener, readers, waits=True)
             else:
-                self._say(space + opener)
+                self._emit_text(space + opener)
             return
-        waits = self._waits or self._thinks or place == "within"
-        quoted = self._quotes.has(opener)
-        self._candidate = Candidate(opener, [self._new_reader("auto")], waits=waits, compares=quoted)
+        waits = self._waits or self._in_reasoning or place == "within"
+        quoted = self._quotes.contains(opener)
+        self._candidate = LeakCandidate(opener, [self._new_reader("auto")], waits=waits, compares=quoted)
 
-    def _end(self, space: str) -> None:
-        """What ends a message of harmony, with another behind it or nothing."""
-        if self._quotes.has(END):
-            self._say(space + END)
+    def _handle_message_end(self, space: str) -> None:
+        """Handles the end of a harmony message, which another one or nothing follows."""
+        if self._quotes.contains(HARMONY_END):
+            self._emit_text(space + HARMONY_END)
             return
-        text = self._buf.removeprefix(space + END).lstrip(SPACE)
+        text = self._buf.removeprefix(space + HARMONY_END).lstrip(SPACE)
         self._buf = text
         if text:
-            self._hand_over(text)
+            self._switch_to_harmony(text)
 
-    def _try(self, candidate: "Candidate") -> bool:
-        """Have what there is read as the call that it may be."""
+    def _feed_candidate(self, candidate: LeakCandidate) -> bool:
+        """Feeds the buffer to the candidate."""
         text, self._buf = self._buf, ""
         rest = candidate.feed(text)
-        if candidate.is_none:
-            self._drop(candidate, rest)
+        if candidate.is_rejected:
+            self._reject(candidate, rest)
             return True
-        if candidate.is_whole:
+        if candidate.is_comparable:
             raw = candidate.raw
-            call = raw[: candidate.ends]
-            if self._quotes.has(call, whatever_space=True):
-                self._say(call)
+            call = raw[: candidate.last_call_end]
+            if self._quotes.contains(call, whatever_space=True):
+                self._emit_text(call)
                 self._candidate, self._buf = None, raw[len(call) :] + rest
                 return True
         if candidate.is_call:
-            self._take(candidate)
-            self._out += _told(self._reader.feed(rest)) if self._reader and rest else []
+            self._accept(candidate)
+            self._events += _with_warnings(self._reader.feed(rest)) if self._reader and rest else []
         return False
 
-    def _settle(self, reason: Literal["stop", "length"]) -> bool:
-        """The answer is over, and with it what waits; whether something is left to be looked at."""
+    def _close_candidate(self, reason: Literal["stop", "length"]) -> bool:
+        """Decides the waiting candidate at the end of the response; returns whether text is left to be handled."""
         candidate = self._candidate
         if candidate is None:
             return False
-        told = self._tries < TRIES and not (candidate.waits and reason == "length")
+        told = self._rejected < MAX_REJECTED and not (candidate.waits and reason == "length")
         calls = candidate.close(reason) if told else None
-        tagged = candidate.opener == FENCE and self._said and not _JSON_FENCE.match(candidate.raw.lstrip(SPACE))
-        if calls is None or tagged or any(self._quotes.has(raw, whatever_space=True) for raw in candidate.raws):
-            self._drop(candidate, "")
+        tagged = candidate.opener == FENCE and self._has_text and not _JSON_FENCE.match(candidate.raw.lstrip(SPACE))
+        if (
+            calls is None
+            or tagged
+            or any(self._quotes.contains(raw, whatever_space=True) for raw in candidate.call_texts)
+        ):
+            self._reject(candidate, "")
             return True
-        if candidate.opener in TRAILING and self._said:
-            self._out.append(call_taken_warning(candidate.opener[0], candidate.raw))
-        self._out += _told(calls)
+        if candidate.opener in TRAILING_OPENERS and self._has_text:
+            self._events.append(call_taken_warning(candidate.opener[0], candidate.raw))
+        self._events += _with_warnings(calls)
         self._candidate = None
         return False
 
-    def _take(self, candidate: "Candidate") -> None:
+    def _accept(self, candidate: LeakCandidate) -> None:
         self._candidate, self._reader = None, candidate.reader
-        self._out += _told(candidate.events)
+        self._events += _with_warnings(candidate.events)
 
-    def _drop(self, candidate: "Candidate", rest: str) -> None:
-        """It is none: calls with something behind them are talk; else what stands behind the opener may be one."""
+    def _reject(self, candidate: LeakCandidate, rest: str) -> None:
+        """Rejects the candidate: calls with text after them are an example; otherwise the text after the opener may be
+        a call.
+        """
         self._candidate = None
-        self._tries += 1
+        self._rejected += 1
         raw = candidate.raw
-        if candidate.unknown and not (self._said and candidate.opener in TRAILING[1:]):
-            self._out.append(candidate.unknown)
-        elif candidate.opener in TRAILING and candidate.ends:
-            self._shows = True
-            self._out.append(call_left_warning(candidate.opener[0], "text follows it"))
-        known = candidate.ends or len(raw) - len(raw.lstrip(SPACE)) + len(candidate.opener)
-        self._say(raw[:known])
+        if candidate.unknown_tool and not (self._has_text and candidate.opener in TRAILING_OPENERS[1:]):
+            self._events.append(candidate.unknown_tool)
+        elif candidate.opener in TRAILING_OPENERS and candidate.last_call_end:
+            self._is_example = True
+            self._events.append(call_left_warning(candidate.opener[0], "text follows it"))
+        known = candidate.last_call_end or len(raw) - len(raw.lstrip(SPACE)) + len(candidate.opener)
+        self._emit_text(raw[:known])
         self._buf = raw[known:] + rest
 
-    def _say(self, text: str) -> None:
-        """This is text; what is left of the buffer stands behind it."""
+    def _emit_text(self, text: str) -> None:
+        """Emits this text and removes it from the buffer."""
         self._buf = self._buf.removeprefix(text)
         if text:
-            self._lines.add(text)
-            if self._thinks:
-                self._out.append(ReasoningDelta(text))
+            self._lines.feed(text)
+            if self._in_reasoning:
+                self._events.append(ReasoningDelta(text))
                 return
-            self._said = self._said or bool(text.strip())
-            self._out.append(TextDelta(text))
+            self._has_text = self._has_text or bool(text.strip())
+            self._events.append(TextDelta(text))
 
 
-def _told(events: Iterable[AnyEvent]) -> list[AnyEvent]:
-    """The events, with a word about each call."""
+def _with_warnings(events: Iterable[AnyEvent]) -> list[AnyEvent]:
+    """Returns the events with a warning before each call."""
     out: list[AnyEvent] = []
     for event in events:
         if isinstance(event, ToolCallStart):

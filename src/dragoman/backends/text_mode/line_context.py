@@ -1,48 +1,48 @@
-"""Where in its lines a text stands: at a beginning, within one, or in code and quotations, where it is talk."""
+"""Position of text within its lines: at the beginning, within a line, or in code and quotations."""
 
 import re
 from typing import Final, Literal
 
-LINE_CHARS: Final = 256
-"""As much of a line as one looks at."""
+LINE_LIMIT_CHARS: Final = 256
+"""Only this many characters of a line are kept."""
 _FENCE: Final = re.compile(r"[\s>*+-]*(?:\d+[.)]\s*)?(`{3,}(?=[^`]*\Z)|~{3,})")
-_MARKS: Final = re.compile(r"[\s>|#*+/\-\d.)]*[>|#*+/\-\d.)]\s*")
-"""Before what is quoted, listed, or a comment."""
-_QUOTES: Final = ("`", '"')
-"""What begins a quotation within a line, and ends it."""
+_LINE_MARKERS: Final = re.compile(r"[\s>|#*+/\-\d.)]*[>|#*+/\-\d.)]\s*")
+"""Marks before quoted or listed text, or a comment."""
+_QUOTE_MARKS: Final = ("`", '"')
+"""Characters that begin and end a quotation within a line."""
 
 
-class Lines:
-    """Where in its lines a text stands."""
+class LineContext:
+    """Tracks the position of the text within its lines."""
 
     def __init__(self) -> None:
         self._line = ""
         self._fence = ""
-        self._quotes = [0] * len(_QUOTES)
-        """How many of each the line has."""
+        self._quotes = [0] * len(_QUOTE_MARKS)
+        """Number of each quote mark in the current line."""
 
-    def add(self, text: str) -> None:
-        """The text goes on."""
+    def feed(self, text: str) -> None:
+        """Adds text."""
         *ended, line = text.split("\n")
         for each in ended:
-            self._end((self._line + each)[:LINE_CHARS])
+            self._end_line((self._line + each)[:LINE_LIMIT_CHARS])
             self._line = ""
-        self._line = (self._line + line)[:LINE_CHARS]
-        before = [0] * len(_QUOTES) if ended else self._quotes
-        self._quotes = [count + line.count(mark) for count, mark in zip(before, _QUOTES, strict=True)]
+        self._line = (self._line + line)[:LINE_LIMIT_CHARS]
+        before = [0] * len(_QUOTE_MARKS) if ended else self._quotes
+        self._quotes = [count + line.count(mark) for count, mark in zip(before, _QUOTE_MARKS, strict=True)]
 
-    def place(self, space: str) -> Literal["begins", "within", "talk"]:
-        """Where what comes behind this white space would stand."""
+    def position(self, space: str) -> Literal["begins", "within", "talk"]:
+        """Returns the position of text that follows this white space; `talk`: in code, a quotation or a list."""
         if "\n" in space:
-            self.add("\n")  # the white space itself is told of with the text
+            self.feed("\n")  # the white space itself is fed with the text
             line, self._line = space.rpartition("\n")[2], ""
         else:
             line = self._line + space
-        if self._fence or _MARKS.fullmatch(line) or any(count % 2 for count in self._quotes):
+        if self._fence or _LINE_MARKERS.fullmatch(line) or any(count % 2 for count in self._quotes):
             return "talk"
         return "within" if line else "begins"
 
-    def _end(self, line: str) -> None:
+    def _end_line(self, line: str) -> None:
         found = _FENCE.match(line)
         if not self._fence:
             self._fence = found[1] if found else ""

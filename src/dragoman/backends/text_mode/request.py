@@ -1,11 +1,11 @@
-"""Requests for models whose text is read here, and what reads it.
+"""Requests to models whose text is parsed here, and the readers of that text.
 
     parse     the request as it is: the server shows the model its tools
-    inject    plain turns: tools, past calls and results stand in them as the model's format has them
+    inject    plain turns: tools, past calls and results are written into them in the model's format
 
-Such an answer is streamed, so that it can be cut off behind its calls. A stop string at the server could not do that:
-any that ends calls, or begins a result, may stand in a call's arguments or in the answer's own words. So may the
-client's stop strings, which are looked for here, behind the reader.
+Such a response is always streamed, so that it can be stopped after its calls. A stop string at the server would not do
+that: any string that ends calls, or begins a result, may occur in a call's arguments or in the reply's text. The same
+holds for the client's stop strings, which are searched for here, after the reader.
 """
 
 import re
@@ -16,8 +16,8 @@ from typing import Final
 from msgspec.structs import replace
 
 from dragoman import formats
-from dragoman.backends.text_mode.content_fallback import losses, readable
-from dragoman.backends.text_mode.leaked_calls import Leaks, Quotes
+from dragoman.backends.text_mode.content_fallback import fallback_warnings, with_text_fallbacks
+from dragoman.backends.text_mode.leaked_calls import LeakDetector, QuotedText
 from dragoman.core.backend import ExchangeContext
 from dragoman.core.events import Notice
 from dragoman.core.identifiers import ToolNameMap
@@ -38,51 +38,54 @@ from dragoman.parsing.format import Format
 from dragoman.parsing.reply_reader import READER_REPAIRS, ReplyReader
 from dragoman.prompting.chat_renderer import render_chat
 
-_REPLY: Final = (
+_SCHEMA_PROMPT: Final = (
     "When you answer without a tool call, the whole answer must be JSON of this JSON Schema, with no other text:"
 )
 _SCHEMA_FIELDS: Final = ("output_config", "output_format", "response_format", "text")
-"""Where the APIs have the schema of the reply, beside how else it is to be."""
-_NAMES: Final[dict[type, str]] = {Image: "images", Audio: "audio", Document: "files"}
+"""Fields in which the APIs have the schema of the reply, next to other settings."""
+_MEDIA_NAMES: Final[dict[type, str]] = {Image: "images", Audio: "audio", Document: "files"}
 
 
-def parsed(request: Request) -> Request:
-    """The request to a server whose text is read."""
+def for_parse_mode(request: Request) -> Request:
+    """Returns the request to a server whose text is parsed here."""
     return replace(request, stop=(), stream=True, stream_usage=True)
 
 
-def injected(request: Request, format: Format) -> tuple[Request, tuple[Notice, ...]]:
-    """The request to a server that knows nothing of tools, and what is lost on it.
+def for_prompted_mode(request: Request, format: Format) -> tuple[Request, tuple[Notice, ...]]:
+    """Returns the request to a server that does not support tools, with warnings about what is lost.
 
-    Raises: RequestError: a part cannot be shown as text.
+    Raises:
+        RequestError: a part cannot be shown as text.
     """
-    told = [*losses(request)]
-    request = readable(request)
-    schema = request.response_schema if offered(request) else ""
+    told = [*fallback_warnings(request)]
+    request = with_text_fallbacks(request)
+    schema = request.response_schema if callable_tools(request) else ""
     if schema:
-        request = told_schema(request)
+        request = with_schema_prompt(request)
     messages = tuple(Message(turn.role, (Text(turn.text),)) for turn in render_chat(request, format))
-    first = sum(message.role == "system" for message in messages[:1])  # which holds the tools, so for this answer alone
-    plain = replace(parsed(request), messages=messages, instructions=first, tools=(), tool_choice=ToolChoice())
-    if schema:  # the server's own would let no call through
+    first = sum(
+        message.role == "system" for message in messages[:1]
+    )  # the system message contains the tools, for this response only
+    plain = replace(for_parse_mode(request), messages=messages, instructions=first, tools=(), tool_choice=ToolChoice())
+    if schema:  # the server's own constraint would not allow calls
         extra = {name: raw for name, raw in request.extra.items() if name not in _SCHEMA_FIELDS}
         plain = replace(plain, response_schema="", extra=extra)
-        told.append(unconstrained_reply())
+        told.append(unconstrained_reply_warning())
     shown = [part for message in request.messages for part in message.parts]
     shown += [inner for part in shown if isinstance(part, ToolResult) for inner in part.parts]
-    for name in dict.fromkeys(_NAMES[type(part)] for part in shown if _is_picture(part)):
+    for name in dict.fromkeys(_MEDIA_NAMES[type(part)] for part in shown if _is_media(part)):
         told.append(Notice("content_dropped", f"{name} are placeholders in prompt mode", detail=name))
     return plain, tuple(told)
 
 
-def told_schema(request: Request) -> Request:
+def with_schema_prompt(request: Request) -> Request:
     """Returns the request with the reply's schema in its system prompt, for a model that may call tools too."""
     begins = sum(1 for _ in takewhile(lambda message: message.role == "system", request.messages))
-    shown = Message("system", (Text(f"{_REPLY}\n{request.response_schema}"),))
+    shown = Message("system", (Text(f"{_SCHEMA_PROMPT}\n{request.response_schema}"),))
     return replace(request, messages=(*request.messages[:begins], shown, *request.messages[begins:]))
 
 
-def unconstrained_reply() -> Notice:
+def unconstrained_reply_warning() -> Notice:
     """Returns the warning that makes the gateway check the reply (checked_reply.py)."""
     return Notice(
         "constraint_not_applied",
@@ -91,29 +94,31 @@ def unconstrained_reply() -> Notice:
     )
 
 
-def _is_picture(part: Part) -> bool:
+def _is_media(part: Part) -> bool:
     return isinstance(part, Image | Audio) or (isinstance(part, Document) and not part.source.text)
 
 
-def offered(request: Request) -> tuple[Tool, ...]:
-    """The tools that a call in the answer may name."""
+def callable_tools(request: Request) -> tuple[Tool, ...]:
+    """Returns the tools that a call in the response may name."""
     if request.tool_choice.mode == "none":
         return ()
     return tuple(tool for tool in request.tools if tool.kind == "function")
 
 
-def spelled(tools: tuple[Tool, ...], form: re.Pattern[str]) -> tuple[tuple[Tool, ...], Mapping[str, str]]:
-    """The tools by names of this form, as a server was told them, and the client's own by those."""
+def rename_tools(tools: tuple[Tool, ...], form: re.Pattern[str]) -> tuple[tuple[Tool, ...], Mapping[str, str]]:
+    """Returns the tools with names of this pattern, as the server got them, and a map from these to the
+    client's names.
+    """
     names = ToolNameMap((tool.name for tool in tools), form)
     return tuple(replace(tool, name=names.sent(tool.name)) for tool in tools), {
         n: names.back(n) for n in names.offered()
     }
 
 
-def reader(
+def text_reader(
     format: Format, request: Request, tools: tuple[Tool, ...], turn: ExchangeContext, prompt_tail: str = ""
 ) -> ReplyReader:
-    """For one run of text of the answer, in which these tools may be called."""
+    """Returns a reader for one run of the response's text, in which these tools may be called."""
     past = (part.id for message in request.messages for part in message.parts if isinstance(part, ToolCall))
     return ReplyReader(
         format,
@@ -126,12 +131,14 @@ def reader(
     )
 
 
-def leaks(request: Request, new: Callable[[Format], ReplyReader]) -> Callable[[bool, bool], Leaks]:
-    """What looks for calls left in a run of text, told whether the answer begins there, and whether all are to wait."""
-    quotes, is_json, calls = Quotes(request), bool(request.response_schema), bool(offered(request))
+def leak_detector(request: Request, new: Callable[[Format], ReplyReader]) -> Callable[[bool, bool], LeakDetector]:
+    """Returns a function that makes a detector for calls left in a run of text. Its arguments: whether the response
+    begins there, and whether every candidate waits for the end.
+    """
+    quotes, is_json, calls = QuotedText(request), bool(request.response_schema), bool(callable_tools(request))
 
-    def made(begins: bool, waits: bool) -> Leaks:
-        return Leaks(
+    def made(begins: bool, waits: bool) -> LeakDetector:
+        return LeakDetector(
             lambda name: new(formats.get(name)), quotes, begins=begins, waits=waits, calls=calls, is_json=is_json
         )
 

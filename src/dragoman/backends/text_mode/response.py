@@ -1,10 +1,10 @@
-"""A server's answer, with its text read as the model wrote it: calls and thoughts in it come out as such.
+r"""Turns tool calls and reasoning in the text of a response into events.
 
-    TextDelta('<tool_call>\\n{"name": "ping", …}\\n</tool_call>')   →   ToolCallStart, ToolCallDelta …, ToolCallEnd
+    TextDelta('<tool_call>\n{"name": "ping", …}\n</tool_call>')   →   ToolCallStart, ToolCallDelta …, ToolCallEnd
 
-Calls that the server reads itself pass all the same, under numbers of their own. What it reads and also leaves in the
-text is made once. What no known format explains may still be a call that was left there (`rescue`); one in the field
-for thoughts is made where the answer has nothing else.
+Calls that the server parses itself are passed on too, with new indexes. A call that the server both parses and leaves
+in the text is emitted once. Text that no known format explains may still be a leaked call (`leaked_calls`); a call in
+the reasoning field is emitted only if the response contains nothing else.
 """
 
 from collections import Counter
@@ -13,7 +13,7 @@ from typing import Literal, Protocol, TypeAlias
 
 import msgspec
 
-from dragoman.backends.text_mode.leaked_calls import Leaks
+from dragoman.backends.text_mode.leaked_calls import LeakDetector
 from dragoman.core.call_identity import CallKey, call_key
 from dragoman.core.events import (
     TEXT_BREAK,
@@ -41,22 +41,22 @@ class TextReader(Protocol):
 
     @property
     def finished(self) -> bool:
-        """Nothing that still comes can matter."""
+        """Whether the rest of the text can be discarded."""
 
     def feed(self, text: str) -> list[AnyEvent]:
-        """The events that this piece decides."""
+        """Returns the events that this text completes."""
 
     def close(self, reason: Reason = "stop") -> list[AnyEvent]:
-        """The events that the end decides."""
+        """Returns the events that the end of the text completes."""
 
 
-class Reread:
-    """Passes one answer's events on, its text read."""
+class TextModeReader:
+    """Parses the text of one response's events."""
 
     def __init__(
         self,
         reader: Callable[[bool], TextReader] | None,
-        leaks: Callable[[bool, bool], Leaks] | None,
+        leaks: Callable[[bool, bool], LeakDetector] | None,
         new_id: NewId,
         names: Mapping[str, str],
         rescued: Callable[[], None],
@@ -64,195 +64,205 @@ class Reread:
         parallel: bool = True,
         repeats: bool = True,
     ) -> None:
-        """A `reader` is made for each run of text, where the model's format is known, told whether the answer begins
-        there. `leaks` looks for calls in what is left, told that too, and whether all must wait; `rescued` is told of
-        each. `names`: the client's, by the model's. Without `repeats` the same call once more is dropped, and ends the
-        answer.
         """
-        self._rescued = rescued
+        Args:
+            reader: makes a reader for a run of text, told whether the response begins there; None: format not known.
+            leaks: makes a detector for leaked calls, told the same, and whether all calls wait for the end; None: no
+                detection.
+            new_id: makes ids for tool calls.
+            names: the client's tool names, by the model's.
+            rescued: is called for each recovered call.
+            parallel: whether several calls are allowed; if not, the first one ends the response.
+            repeats: whether the same call may occur again; if not, the repeated call is dropped and ends the response.
+        """
+        self._on_recovered = rescued
         self._new_reader, self._new_leaks, self._names, self._parallel = reader, leaks, names, parallel
         self._reader: TextReader | None = None
-        self._leaks: Leaks | None = None
-        self._thoughts: Leaks | None = None
-        """In the server's field for them; a call there is one where nothing else comes."""
-        self._numbers = _Numbers(new_id, repeats)
-        self._said = False
-        """Words or calls have gone out."""
-        self._reasoned = False
-        """The server has thoughts in their own field."""
-        self.over = False
-        """What matters of the answer has come: whoever reads it may go."""
+        self._leaks: LeakDetector | None = None
+        self._reasoning_leaks: LeakDetector | None = None
+        """Detector for the server's reasoning field; a call there counts only if nothing else follows."""
+        self._merger = _CallMerger(new_id, repeats)
+        self._has_content = False
+        """Text or calls have been emitted."""
+        self._has_reasoning = False
+        """The server sends reasoning in a field of its own."""
+        self.finished = False
+        """Whether the rest of the response can be discarded."""
 
-    def pass_on(self, events: Iterable[AnyEvent]) -> list[AnyEvent]:
-        """The events that these make."""
+    def feed(self, events: Iterable[AnyEvent]) -> list[AnyEvent]:
+        """Returns the events that these become."""
         out: list[AnyEvent] = []
         for event in events:
             match event:
-                case Detail(name) if name == TEXT_BREAK and not self.over:
-                    out += [*self._closed("stop"), event]
+                case Detail(name) if name == TEXT_BREAK and not self.finished:
+                    out += [*self._close_text("stop"), event]
                 case Start() | UsageUpdate() | Notice() | Detail():
                     out.append(event)
                 case Finish(reason):
-                    out += [*self._ended("length" if reason == "length" else "stop"), event]
+                    out += [*self._finish("length" if reason == "length" else "stop"), event]
                 case Failure():
-                    out += [*self._closed("length"), *self._thought(), event]
-                case _ if not self.over:
-                    out += self._answer(event)
+                    out += [*self._close_text("length"), *self._release_reasoning(), event]
+                case _ if not self.finished:
+                    out += self._content(event)
                 case _:
                     pass
         return out
 
-    def _answer(self, event: AnyEvent) -> list[AnyEvent]:
-        """What the answer itself is made of."""
+    def _content(self, event: AnyEvent) -> list[AnyEvent]:
+        """Handles events of the response's content."""
         match event:
             case TextDelta(text):
-                aside = self._thought() if text.strip() else []
+                aside = self._release_reasoning() if text.strip() else []
                 return [*aside, *self._text(text)]
             case ToolCallDelta() | ToolCallEnd() | ToolCallIncomplete():
-                return self._numbers.pass_on(event, "server")
-        before = self._closed("stop")
-        if self.over:  # the end of the text has told
+                return self._merger.feed(event, "server")
+        before = self._close_text("stop")
+        if self.finished:  # the end of the text has ended the response
             return before
         match event:
             case ReasoningDelta(text, "", "") if self._new_leaks:
-                self._reasoned = True
-                self._thoughts = self._thoughts or self._new_leaks(False, True)
-                return [*before, *_as_thoughts(self._thoughts.feed(text))]
+                self._has_reasoning = True
+                self._reasoning_leaks = self._reasoning_leaks or self._new_leaks(False, True)
+                return [*before, *_as_reasoning(self._reasoning_leaks.feed(text))]
             case ToolCallStart():
-                self._said = True
-                return [*before, *self._thought(), *self._numbers.pass_on(event, "server")]
+                self._has_content = True
+                return [*before, *self._release_reasoning(), *self._merger.feed(event, "server")]
             case _:
-                self._reasoned = self._reasoned or isinstance(event, ReasoningDelta)
-                return [*before, *self._thought(), event]
+                self._has_reasoning = self._has_reasoning or isinstance(event, ReasoningDelta)
+                return [*before, *self._release_reasoning(), event]
 
     def _text(self, text: str) -> list[AnyEvent]:
         if self._new_reader is None:
-            return self._found([TextDelta(text)])
-        self._reader = self._reader or self._new_reader(not (self._said or self._reasoned))
-        out = self._found(self._reader.feed(text))
-        self.over = self.over or self._reader.finished
+            return self._detect_leaks([TextDelta(text)])
+        self._reader = self._reader or self._new_reader(not (self._has_content or self._has_reasoning))
+        out = self._detect_leaks(self._reader.feed(text))
+        self.finished = self.finished or self._reader.finished
         return out
 
-    def _found(self, events: Iterable[AnyEvent]) -> list[AnyEvent]:
-        """What a reader gave, with what it left in the text."""
+    def _detect_leaks(self, events: Iterable[AnyEvent]) -> list[AnyEvent]:
+        """Passes on a reader's events, with leaked calls detected in its text."""
         out: list[AnyEvent] = []
         for event in events:
             match event:
                 case TextDelta(text) if self._new_leaks:
-                    self._leaks = self._leaks or self._new_leaks(not self._said, False)
-                    out += self._numbered(self._leaks.feed(text))
-                    self.over = self.over or self._leaks.over
+                    self._leaks = self._leaks or self._new_leaks(not self._has_content, False)
+                    out += self._merge(self._leaks.feed(text))
+                    self.finished = self.finished or self._leaks.finished
                 case Notice():
-                    out += self._numbered([event])
+                    out += self._merge([event])
                 case _:
-                    out += [*self._left("stop"), *self._numbered([event])]
+                    out += [*self._close_leaks("stop"), *self._merge([event])]
         return out
 
-    def _ended(self, reason: Reason) -> list[AnyEvent]:
-        out = self._closed(reason)
-        if self._thoughts is None or self._said:
-            return [*out, *self._thought()]
-        thoughts, self._thoughts = self._thoughts, None
-        return [*out, *self._numbered(_as_thoughts(thoughts.close(reason)))]
+    def _finish(self, reason: Reason) -> list[AnyEvent]:
+        out = self._close_text(reason)
+        if self._reasoning_leaks is None or self._has_content:
+            return [*out, *self._release_reasoning()]
+        thoughts, self._reasoning_leaks = self._reasoning_leaks, None
+        return [*out, *self._merge(_as_reasoning(thoughts.close(reason)))]
 
-    def _closed(self, reason: Reason) -> list[AnyEvent]:
-        """What the end of a run of text adds."""
+    def _close_text(self, reason: Reason) -> list[AnyEvent]:
+        """Returns the events that the end of a run of text completes."""
         reader, self._reader = self._reader, None
-        return [*(self._found(reader.close(reason)) if reader else []), *self._left(reason)]
+        return [*(self._detect_leaks(reader.close(reason)) if reader else []), *self._close_leaks(reason)]
 
-    def _left(self, reason: Reason) -> list[AnyEvent]:
+    def _close_leaks(self, reason: Reason) -> list[AnyEvent]:
         leaks, self._leaks = self._leaks, None
-        return self._numbered(leaks.close(reason)) if leaks else []
+        return self._merge(leaks.close(reason)) if leaks else []
 
-    def _thought(self) -> list[AnyEvent]:
-        """What waited in the thoughts, which something else has followed."""
-        thoughts, self._thoughts = self._thoughts, None
-        return _as_thoughts(thoughts.give_up()) if thoughts else []
+    def _release_reasoning(self) -> list[AnyEvent]:
+        """Returns the waiting reasoning as reasoning, as other content follows it."""
+        thoughts, self._reasoning_leaks = self._reasoning_leaks, None
+        return _as_reasoning(thoughts.close_as_text()) if thoughts else []
 
-    def _numbered(self, events: Iterable[AnyEvent]) -> list[AnyEvent]:
+    def _merge(self, events: Iterable[AnyEvent]) -> list[AnyEvent]:
         out: list[AnyEvent] = []
         for event in events:
-            if self.over:
+            if self.finished:
                 break
             match event:
                 case TextDelta(text):
-                    self._said = self._said or bool(text.strip())
+                    self._has_content = self._has_content or bool(text.strip())
                     out.append(event)
                 case ToolCallStart(name=name):
                     event = msgspec.structs.replace(event, name=self._names.get(name, name))
-                    out += self._numbers.pass_on(event, "text")
-                    self._said = True
+                    out += self._merger.feed(event, "text")
+                    self._has_content = True
                 case ToolCallDelta() | ToolCallEnd() | ToolCallIncomplete():
-                    out += self._numbers.pass_on(event, "text")
+                    out += self._merger.feed(event, "text")
                     one_is_enough = isinstance(event, ToolCallEnd) and not self._parallel
-                    self.over = one_is_enough or self._numbers.repeated
-                    if isinstance(event, ToolCallIncomplete):  # whose text follows, and is no other call
+                    self.finished = one_is_enough or self._merger.repeated
+                    if isinstance(event, ToolCallIncomplete):  # its text follows, and is not another call
                         self._new_leaks = None
                 case Notice("leaked_call_recovered"):
-                    self._rescued()
+                    self._on_recovered()
                     out.append(event)
                 case _:
                     out.append(event)
         return out
 
 
-def _as_thoughts(events: Iterable[AnyEvent]) -> list[AnyEvent]:
+def _as_reasoning(events: Iterable[AnyEvent]) -> list[AnyEvent]:
     return [ReasoningDelta(event.text) if isinstance(event, TextDelta) else event for event in events]
 
 
 Source: TypeAlias = Literal["text", "server"]
 
 
-class _Numbers:
-    """Numbers calls of the text and of the server as one answer's, and drops what is there from the other already."""
+class _CallMerger:
+    """Gives the calls of the text and of the server consecutive indexes, and drops those that the other one already
+    had.
+    """
 
     def __init__(self, new_id: NewId, repeats: bool) -> None:
         self._new_id, self._ids = new_id, set[str]()
         self._calls = 0
-        self._made: dict[Source, Counter[CallKey]] = {"text": Counter(), "server": Counter()}
+        self._seen: dict[Source, Counter[CallKey]] = {"text": Counter(), "server": Counter()}
         self._name, self._arguments = "", list[str]()
-        self._held: list[AnyEvent] | None = None
-        self._repeats = repeats
+        self._pending: list[AnyEvent] | None = None
+        self._allow_repeats = repeats
         self.repeated = False
-        """The text has a call once more that may not come again."""
+        """The text contains the same call again, which is not allowed."""
 
-    def pass_on(self, event: AnyEvent, source: Source) -> list[AnyEvent]:
-        """The event of a call; one that may be there already waits until it is whole."""
+    def feed(self, event: AnyEvent, source: Source) -> list[AnyEvent]:
+        """Returns the event with its index; events of a call that may be a duplicate wait until the call is
+        complete.
+        """
         other: Source = "server" if source == "text" else "text"
         match event:
             case ToolCallStart(_, id, name):
-                if id in self._ids:  # a reader knows only of its own
+                if id in self._ids:  # a reader knows only its own ids
                     event = msgspec.structs.replace(event, id=f"call_{self._new_id()}")
                 self._ids.add(event.id)
                 self._name, self._arguments = name, []
-                again = source == "text" and not self._repeats and any(key[0] == name for key in self._made["text"])
-                self._held = [] if self._made[other] or again else None
+                again = (
+                    source == "text" and not self._allow_repeats and any(key[0] == name for key in self._seen["text"])
+                )
+                self._pending = [] if self._seen[other] or again else None
                 self._calls += 1
             case ToolCallDelta(_, text):
                 self._arguments.append(text)
             case ToolCallEnd():
                 made = call_key(self._name, "".join(self._arguments))
-                if self._held is not None and self._made[other][made]:
-                    self._made[other] -= Counter([made])
-                    return self._dropped(
-                        made, "the server sent this call, and left it in the text too; it is made once"
-                    )
-                if source == "text" and not self._repeats and self._made["text"][made]:
+                if self._pending is not None and self._seen[other][made]:
+                    self._seen[other] -= Counter([made])
+                    return self._drop(made, "the server sent this call, and left it in the text too; it is made once")
+                if source == "text" and not self._allow_repeats and self._seen["text"][made]:
                     self.repeated = True
-                    return self._dropped(made, "the model wrote this call once more; the answer ends there")
-                self._made[source][made] += 1
+                    return self._drop(made, "the model wrote this call once more; the answer ends there")
+                self._seen[source][made] += 1
             case _:
                 pass
         out = [msgspec.structs.replace(event, index=self._calls - 1)]
-        if self._held is None:
+        if self._pending is None:
             return out
-        self._held += out
+        self._pending += out
         if not isinstance(event, ToolCallEnd | ToolCallIncomplete):
             return []
-        held, self._held = self._held, None
+        held, self._pending = self._pending, None
         return held
 
-    def _dropped(self, made: CallKey, told: str) -> list[AnyEvent]:
-        self._held = None
+    def _drop(self, made: CallKey, told: str) -> list[AnyEvent]:
+        self._pending = None
         self._calls -= 1
         return [Notice("duplicate_call_dropped", told, made[1])]

@@ -1,4 +1,4 @@
-"""How the engine is to pick tokens, from what the caller says of it."""
+"""Sampling settings of a request, in the engine's terms."""
 
 from typing import Any, Final
 
@@ -9,8 +9,8 @@ from dragoman.core.messages import Request
 from dragoman.text.json_cursor import Cursor
 
 _INT32: Final = 2**31 - 1
-"""The engine's counts are that wide; a larger one would come out as another number."""
-_UNKNOWN_TO_THE_ENGINE: Final = (
+"""The engine's counts are 32 bits wide; a larger number would overflow."""
+_UNSUPPORTED: Final = (
     "audio",
     "chat_template_kwargs",
     "container",
@@ -26,25 +26,26 @@ _UNKNOWN_TO_THE_ENGINE: Final = (
     "verbosity",
     "web_search_options",
 )
-"""Settings of the APIs that would change the answer, were there a way to carry them out."""
-_MORE: Final = (
+"""Settings of the APIs that would change the reply but that the engine does not support."""
+_EXTRA_SETTINGS: Final = (
     ("min_p", "min_p", 1),
     ("repeat_penalty", "repeat_penalty", 10),
     ("repetition_penalty", "repeat_penalty", 10),
 )
-"""What servers of open models take beyond the APIs: its name, the engine's name, and the most of it."""
-_NOTHING: Final = (b"null", b"false", b"{}", b"[]", b'""')
+"""Settings that servers of open models accept beyond the APIs: name, the engine's name, and maximum."""
+_EMPTY_VALUES: Final = (b"null", b"false", b"{}", b"[]", b'""')
 
 
-def settings(request: Request) -> dict[str, Any]:
-    """The caller's sampling in the engine's own terms.
+def engine_settings(request: Request) -> dict[str, Any]:
+    """Returns the client's sampling settings for the engine.
 
-    Raises: RequestError: a setting that no dialect has read is not what it should be.
+    Raises:
+        RequestError: a setting that no dialect has parsed is invalid.
     """
     body = {k: v for k, v in msgspec.structs.asdict(request.sampling).items() if v is not None}
     if "top_k" in body:
         body["top_k"] = max(-1, min(body["top_k"], _INT32))
-    for name, known_as, most in _MORE:
+    for name, known_as, most in _EXTRA_SETTINGS:
         if found := _extra(request, name):
             body[known_as] = found.number(0, most)
     if found := _extra(request, "logit_bias"):
@@ -52,10 +53,10 @@ def settings(request: Request) -> dict[str, Any]:
     return body
 
 
-def ignored(request: Request) -> list[str]:
-    """Settings that say something and that the engine knows nothing of."""
-    given = ((name, request.extra.get(name)) for name in _UNKNOWN_TO_THE_ENGINE)
-    return [name for name, raw in given if raw is not None and bytes(raw) not in _NOTHING]
+def ignored_settings(request: Request) -> list[str]:
+    """Returns the names of settings that have a value and that the engine does not support."""
+    given = ((name, request.extra.get(name)) for name in _UNSUPPORTED)
+    return [name for name, raw in given if raw is not None and bytes(raw) not in _EMPTY_VALUES]
 
 
 def _extra(request: Request, name: str) -> Cursor | None:
@@ -65,7 +66,7 @@ def _extra(request: Request, name: str) -> Cursor | None:
 
 
 def _biases(found: Cursor) -> list[tuple[int, float]]:
-    """`{"50256": -100}` as pairs of a token's number and its bias."""
+    """Returns `{"50256": -100}` as pairs of token id and bias."""
     fields = found.fields()
     names = msgspec.json.decode(found.raw, type=dict[str, msgspec.Raw])
     if wrong := next((n for n in names if not (n.isascii() and n.isdigit() and len(n) < 10)), None):

@@ -1,9 +1,9 @@
-"""What a chat template puts between the words of a conversation, so that nobody's words can have it.
+r"""Finds the markers that a chat template puts around turns, so that they can be escaped in all other text.
 
-    <assistant>…</assistant>\\n<user>…</user>        →   <assistant>, </assistant>, <user>, </user>
+    <assistant>…</assistant>\n<user>…</user>        →   <assistant>, </assistant>, <user>, </user>
     USER: … ASSISTANT: …\nUSER: …                  →   ASSISTANT:, and USER: at the beginning of a line
 
-It is rendered with words that stand for those of each side. What else tokenizers know is in `text/control_tokens.py`.
+The template is rendered with a placeholder for each text. `text/control_tokens.py` has the tokens that tokenizers know.
 """
 
 import re
@@ -19,14 +19,14 @@ Render: TypeAlias = Callable[[list[dict[str, Any]]], str]
 
 _TAG: Final = re.compile(r"</?[A-Za-z][\w:.|-]{0,40}>|\[/?[A-Za-z_|]{2,30}\]")
 _HEADER: Final = re.compile(r"(?:#+ ?)?[^\W\d_][\w ]{2,20}:(?!\S)")
-_WORD: Final = re.compile("said[0-9]said")
+_PLACEHOLDER: Final = re.compile("said[0-9]said")
 _SYSTEM: Final[dict[str, Any]] = {"role": "system", "content": "said0said"}
 _TURNS: Final[list[dict[str, Any]]] = [
     {"role": "user", "content": "said1said"},
     {"role": "assistant", "content": "said2said"},
     {"role": "user", "content": "said3said"},
 ]
-_CALLED: Final[list[dict[str, Any]]] = [
+_TURNS_WITH_CALL: Final[list[dict[str, Any]]] = [
     {"role": "user", "content": "said1said"},
     {
         "role": "assistant",
@@ -40,43 +40,46 @@ _CALLED: Final[list[dict[str, Any]]] = [
 ]
 
 
-def turns(render: Render) -> tuple[str, ...]:
-    """What stands around turns."""
-    return _between(render, _TURNS)
+def turn_markers(render: Render) -> tuple[str, ...]:
+    """Returns the markers around turns."""
+    return _markers_between(render, _TURNS)
 
 
-def calls(render: Render) -> tuple[str, ...]:
-    """What stands around calls and results, too."""
-    return _between(render, _CALLED)
+def call_markers(render: Render) -> tuple[str, ...]:
+    """Returns the markers around turns, tool calls and results."""
+    return _markers_between(render, _TURNS_WITH_CALL)
 
 
-def _between(render: Render, messages: list[dict[str, Any]]) -> tuple[str, ...]:
+def _markers_between(render: Render, messages: list[dict[str, Any]]) -> tuple[str, ...]:
     for begins in ([_SYSTEM], []):
         try:
             text = render([*begins, *messages])
         except RequestError:
             continue
-        first, *pieces = _WORD.split(text)
-        # Before the first words may stand much of the template's own, behind the last only how the answer begins.
+        first, *pieces = _PLACEHOLDER.split(text)
+        # Before the first placeholder there may be text of the template's own; after the last, only the beginning of
+        # the reply.
         found = {marker for piece in [first.rpartition("\n")[2], *pieces[:-1]] for marker in _markers(piece)}
-        return tuple(sorted(found - _thoughts()))
+        return tuple(sorted(found - _reasoning_markers()))
     return ()
 
 
 def _markers(piece: str) -> set[str]:
     tags = {*_TAG.findall(piece), *find_control_tokens(piece)}
     tags |= {f"<{tag.removeprefix('</')}" for tag in tags if tag.startswith("</")}
-    lines = [(("\n" if i else "") + found[0]) for i, line in enumerate(piece.split("\n")) if (found := _header(line))]
+    lines = [
+        (("\n" if i else "") + found[0]) for i, line in enumerate(piece.split("\n")) if (found := _speaker_label(line))
+    ]
     return tags | set(lines)
 
 
-def _header(line: str) -> re.Match[str] | None:
-    """What says by words alone who speaks."""
+def _speaker_label(line: str) -> re.Match[str] | None:
+    """Matches a plain-text label of a speaker."""
     return None if _TAG.search(line) or find_control_tokens(line) else _HEADER.match(line.lstrip())
 
 
 @cache
-def _thoughts() -> frozenset[str]:
-    """A client may begin them for the model."""
+def _reasoning_markers() -> frozenset[str]:
+    """Returns the markers of reasoning, which a client may begin for the model."""
     found = (formats.get(name).reasoning_tags.items() for name in formats.names())
     return frozenset(marker for pairs in found for pair in pairs for marker in pair)

@@ -1,16 +1,16 @@
-"""What models wrote of late, word for word, so that they are shown it so.
+r"""Recent replies with tool calls, verbatim, so that assistant turns are rendered as the model wrote them.
 
-    written    ```json\\n{"name": "Read", "arguments": {"path": "a"}}\\n```
+    written    ```json\n{"name": "Read", "arguments": {"path": "a"}}\n```
     sent back  {"type": "tool_use", "name": "Read", "input": {"path":"a"}}
 
-Clients send calls back as their API has them, arguments written anew. Shown to the model in the form that its format
-has for calls, that is another text than it wrote, and its prompt cache ends there: at each call for models whose state
-cannot be wound back, such as those with a sliding window. Of forty texts of Qwen2.5-Coder 1.5B with a call none is in
-that form (tests/data/backends/forty); larger models differ by the blanks that clients leave out of arguments.
+Clients send calls back in the form of their API, with arguments re-encoded. Rendered in the format's own form, they
+would differ from the text that the model wrote, and its prompt cache would end there: at every call for models whose
+state cannot be rewound, such as those with a sliding window. Of forty texts of Qwen2.5-Coder 1.5B with a call none has
+that form (tests/data/backends/forty); larger models differ by the blanks that clients remove from arguments.
 
-A call is found by its id, whatever punctuation a client has taken from it, and must be the same call but for white
-space and order. What is forgotten is shown in the format's own form. What was used last goes last: a conversation uses
-all of its calls in each request, so that none of them goes while it is used.
+A reply is found by the id of its first call, ignoring punctuation that a client may have removed; its calls must be the
+same but for white space and order. A call that is no longer stored is rendered in the format's form. The least recently
+used reply is removed first: a conversation uses all of its calls in every request, so none of them goes before others.
 """
 
 import json
@@ -35,16 +35,16 @@ from dragoman.core.events import (
 )
 from dragoman.core.messages import JsonText, Message, Part, Request, Text, ToolCall
 
-REPLIES: Final = 4000
-CHARS: Final = 16_000_000
-"""Of what is kept, texts and arguments: as much as a hundred long conversations."""
+MAX_REPLIES: Final = 4000
+MAX_CHARS: Final = 16_000_000
+"""Limit of stored characters of text and arguments: about a hundred long conversations."""
 
 
-class _Kept(NamedTuple):
+class _StoredReply(NamedTuple):
     raw: str
-    """The whole reply; empty where something in it is not to be shown again, such as thoughts."""
+    """The whole reply; empty if a part of it must not be shown again, such as reasoning."""
     text: str
-    """Its words, without calls."""
+    """Its text without calls."""
     calls: tuple[ToolCall, ...]
 
     @property
@@ -52,80 +52,80 @@ class _Kept(NamedTuple):
         return len(self.raw) + len(self.text) + sum(len(call.arguments) for call in self.calls)
 
 
-class OwnWords:
-    """Replies with calls, by the id of their first call."""
+class VerbatimHistory:
+    """Recent replies with calls, by the id of their first call."""
 
-    def __init__(self, replies: int = REPLIES, chars: int = CHARS) -> None:
+    def __init__(self, replies: int = MAX_REPLIES, chars: int = MAX_CHARS) -> None:
         self._limits = (replies, chars)
-        self._kept: OrderedDict[str, _Kept] = OrderedDict()
+        self._replies: OrderedDict[str, _StoredReply] = OrderedDict()
         self.chars = 0
 
     def __len__(self) -> int:
-        return len(self._kept)
+        return len(self._replies)
 
-    def keep(self, raw: str, text: str, calls: tuple[ToolCall, ...]) -> None:
-        """Remember a reply with calls."""
-        made, key = _Kept(raw, text, calls), _key(calls[0].id)
+    def add(self, raw: str, text: str, calls: tuple[ToolCall, ...]) -> None:
+        """Stores a reply with calls."""
+        made, key = _StoredReply(raw, text, calls), _key(calls[0].id)
         self._forget(key)
-        self._kept[key] = made
+        self._replies[key] = made
         self.chars += made.chars
         replies, chars = self._limits
-        while len(self._kept) > replies or self.chars > chars:
-            self._forget(next(iter(self._kept)))
+        while len(self._replies) > replies or self.chars > chars:
+            self._forget(next(iter(self._replies)))
 
     def _forget(self, key: str) -> None:
-        if gone := self._kept.pop(key, None):
+        if gone := self._replies.pop(key, None):
             self.chars -= gone.chars
 
-    def restored(self, request: Request) -> Request:
-        """The request with what is kept of the model's turns in them."""
+    def restore(self, request: Request) -> Request:
+        """Returns the request with stored replies put into its assistant turns."""
         messages = tuple(self._message(m) if m.role == "assistant" else m for m in request.messages)
         return replace(request, messages=messages)
 
-    def learn(self, request: Request) -> None:
-        """Remember the model's turns of a request that `restored` gave."""
+    def remember(self, request: Request) -> None:
+        """Stores the assistant turns of a request that `restore` returned."""
         for message in request.messages:
             calls = tuple(part for part in message.parts if isinstance(part, ToolCall))
             if message.role == "assistant" and calls:
                 text = "".join(part.text for part in message.parts if isinstance(part, Text))
-                self.keep(message.written, text, calls)
+                self.add(message.written, text, calls)
 
     def _message(self, message: Message) -> Message:
         calls = [part for part in message.parts if isinstance(part, ToolCall)]
         key = _key(calls[0].id) if calls else ""
-        kept = self._kept.get(key)
+        kept = self._replies.get(key)
         if kept is None or not _same_calls(calls, kept.calls):
             return message
-        with suppress(KeyError):  # large requests are written in a thread: forgotten meanwhile
-            self._kept.move_to_end(key)
+        with suppress(KeyError):  # large requests are written in a thread, so the reply may be gone by now
+            self._replies.move_to_end(key)
         written = iter(kept.calls)
         parts = (replace(p, arguments=next(written).arguments) if isinstance(p, ToolCall) else p for p in message.parts)
-        return replace(message, parts=tuple(parts), written=kept.raw if _same_words(message.parts, kept.text) else "")
+        return replace(message, parts=tuple(parts), written=kept.raw if _same_text(message.parts, kept.text) else "")
 
 
-class Listener:
-    """Hears one reply, and has it kept where the model came to its end with calls."""
+class ReplyRecorder:
+    """Records one reply, and stores it if it contains calls and was completed by the model."""
 
-    def __init__(self, own_words: OwnWords) -> None:
-        self._own_words = own_words
+    def __init__(self, own_words: VerbatimHistory) -> None:
+        self._history = own_words
         self._raw: list[str] = []
         self._text: list[str] = []
         self._calls: list[tuple[str, str, list[str]]] = []
-        self._late_id = ""
-        """Of the first call, by which a client that got it whole knows it."""
-        self._shown_again = True
-        self._whole = True
+        self._final_id = ""
+        """The id of the first call at its end, by which a client that got the call whole knows it."""
+        self._is_reusable = True
+        self._is_complete = True
 
-    def wrote(self, text: str) -> None:
-        """More of the model's own text."""
+    def add_text(self, text: str) -> None:
+        """Adds text of the model, verbatim."""
         self._raw.append(text)
 
-    def broken_off(self) -> None:
-        """The model was stopped, or more was made of its text than it says: nothing of it is kept."""
-        self._whole = False
+    def discard(self) -> None:
+        """Stores nothing of this reply: the model was stopped, or the events do not match its text."""
+        self._is_complete = False
 
-    def gave(self, events: Iterable[AnyEvent]) -> None:
-        """What was made of it."""
+    def observe(self, events: Iterable[AnyEvent]) -> None:
+        """Handles events parsed from the text."""
         for event in events:
             match event:
                 case TextDelta(text):
@@ -135,23 +135,23 @@ class Listener:
                 case ToolCallDelta(_, text) if self._calls:
                     self._calls[-1][2].append(text)
                 case ToolCallEnd(id=id) if id and len(self._calls) == 1:
-                    self._late_id = id
+                    self._final_id = id
                 case ToolCallIncomplete() | Notice(code="duplicate_call_dropped"):
-                    self.broken_off()
+                    self.discard()
                 case ReasoningDelta():
-                    self._shown_again = False
+                    self._is_reusable = False
                 case Finish(reason):
                     self._finish(reason in ("stop", "tool_calls"))
                 case _:
                     pass
 
     def _finish(self, good: bool) -> None:
-        if good and self._whole and self._calls:
+        if good and self._is_complete and self._calls:
             calls = tuple(ToolCall(id, name, "".join(pieces)) for id, name, pieces in self._calls)
-            raw, text = "".join(self._raw) if self._shown_again else "", "".join(self._text)
-            self._own_words.keep(raw, text, calls)
-            if self._late_id:
-                self._own_words.keep(raw, text, (replace(calls[0], id=self._late_id), *calls[1:]))
+            raw, text = "".join(self._raw) if self._is_reusable else "", "".join(self._text)
+            self._history.add(raw, text, calls)
+            if self._final_id:
+                self._history.add(raw, text, (replace(calls[0], id=self._final_id), *calls[1:]))
 
 
 def _key(id: str) -> str:
@@ -172,8 +172,8 @@ def _same_json(one: JsonText, other: JsonText) -> bool:
         return False
 
 
-def _same_words(parts: Iterable[Part], text: str) -> bool:
-    """Whether these say just that, whatever the white space; thoughts are shown by other rules."""
+def _same_text(parts: Iterable[Part], text: str) -> bool:
+    """Returns whether the parts contain this text, ignoring white space; reasoning follows other rules."""
     said = [part for part in parts if not isinstance(part, ToolCall)]
     if any(not isinstance(part, Text) for part in said):
         return False

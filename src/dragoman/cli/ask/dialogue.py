@@ -138,7 +138,7 @@ class Dialogue:
         """Returns the reader for responses from this path; the CLI's are those of its vendor's API."""
         turn = ExchangeContext("", 0, lambda: "")
         if to == completions.PATH:
-            return completions.Reader(self._request, turn)
+            return completions.CompletionReader(self._request, turn)
         api = next((name for name in dialects.names() if dialects.get(name).path == to), _MESSAGES)
         return dialects.get(api).reader(replace(self._request, dialect=api), turn)
 

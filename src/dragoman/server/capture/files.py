@@ -252,7 +252,7 @@ def reader_of(to: str, request: Request) -> ResponseReader | None:
     """Returns the reader for responses from this path, or None."""
     turn = ExchangeContext("", 0, lambda: "")
     if to == completions.PATH:
-        return completions.Reader(request, turn)
+        return completions.CompletionReader(request, turn)
     known = {dialects.get(name).path: name for name in dialects.names()} | {"claude": "anthropic_messages"}
     return dialects.get(known[to]).reader(request, turn) if to in known else None
 

@@ -109,7 +109,9 @@ class _Asking(RequestPlanner):
     ) -> ResponsePipeline:
         """See `RequestPlanner`."""
         reading = super().open_response(request, turn, mode, outgoing)
-        tools, _ = text_mode_request.spelled(text_mode_request.offered(request), self._name_pattern(request, mode))
+        tools, _ = text_mode_request.rename_tools(
+            text_mode_request.callable_tools(request), self._name_pattern(request, mode)
+        )
         known = None if mode.mode == "native" and not outgoing.written_as else self._format(request, mode)
         told = self._identified.get(mode.template)
         tail = outgoing.opened or (told.prompt_tail if told else "")
@@ -135,7 +137,7 @@ class _Http(HttpBackend):
             self._planner.set_template(model, mode, facts)
 
     def learn(self, request: Request) -> None:
-        self._planner.verbatim_history.learn(request)
+        self._planner.verbatim_history.remember(request)
 
     def expect(self, facts: Mapping[str, Any]) -> None:
         self._captured_ways.append(_way_of(facts))
@@ -160,7 +162,7 @@ def _embedded(
 
     class Played(embedded_backend.Embedded):
         def learn(self, request: Request) -> None:
-            self.own_words.learn(request)
+            self.own_words.remember(request)
 
         def reader(self, request: Request, turn: ExchangeContext, prepared: Any) -> ReplyReader:
             tools = request.tools if prepared.has_tools else ()
@@ -193,7 +195,7 @@ def _claude(facts: Mapping[str, Any], model: str, reads: list[ReadSettings], rec
 
     class Played(backend.ClaudeCliBackend):
         def ask(self, request: Request, turn: ExchangeContext) -> AsyncGenerator[AnyEvent, None]:
-            self._tools = text_mode_request.offered(request)
+            self._tools = text_mode_request.callable_tools(request)
             return super().ask(request, turn)
 
         @asynccontextmanager
