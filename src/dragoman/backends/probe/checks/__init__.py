@@ -1,42 +1,27 @@
-"""What is measured of a server, one question a file, in the order of use: what decides how it is asked comes first."""
+"""The checks of the probe, in the order in which they run: those that decide the tool mode come first."""
 
 from typing import Final
 
-from dragoman.backends.probe.checks import (
-    basics,
-    choices,
-    completions,
-    constraints,
-    content,
-    context_window,
-    parallel,
-    prompted,
-    reasoning,
-    stop,
-    streaming,
-    template,
-    tools,
-    usage,
-)
+from dragoman.backends.probe.checks import basics, constraints, content, streaming, tools
 from dragoman.backends.probe.context import Measure
 
 MEASURES: Final[dict[str, Measure]] = {
-    "answers": basics.measure,
-    "chat template": template.measure,
-    "tool calls": tools.measure,
-    "prompted calls": prompted.measure,
-    "parallel calls": parallel.measure,
-    "argument deltas": parallel.measure_deltas,
-    "tool_choice": choices.measure,
-    "streams": streaming.measure,
-    "constrained": constraints.measure,
-    "stop strings": stop.measure,
-    "images": content.measure,
-    "completions": completions.measure,
-    "usage": usage.measure,
-    "thoughts": reasoning.measure,
-    "context": context_window.measure,
+    "answers": basics.check_answers,
+    "chat template": constraints.check_chat_template,
+    "tool calls": tools.check_tool_calls,
+    "prompted calls": tools.check_prompted_calls,
+    "parallel calls": tools.check_parallel_calls,
+    "argument deltas": tools.check_argument_deltas,
+    "tool_choice": tools.check_tool_choice,
+    "streams": streaming.check_streams,
+    "constrained": constraints.check_constraints,
+    "stop strings": basics.check_stop_strings,
+    "images": content.check_images,
+    "completions": constraints.check_completions,
+    "usage": basics.check_usage,
+    "thoughts": content.check_reasoning,
+    "context": basics.check_context_window,
 }
-"""By what they answer."""
+"""The check that answers each question."""
 DECISIVE: Final = ("answers", "chat template", "tool calls", "prompted calls", "tool_choice")
-"""Those that the choice of a mode stands on."""
+"""The questions that decide the tool mode."""

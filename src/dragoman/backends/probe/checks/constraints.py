@@ -1,28 +1,30 @@
 """Which ways to hold the model to a grammar are offered: one that lets through a word that nobody would say."""
 
 import re
+from typing import Final
 
 import msgspec
 
-from dragoman.backends.probe.context import GREETING, Subject
+from dragoman.backends.probe.context import GREETING, Subject, shown
 from dragoman.backends.probe.report import Finding
+from dragoman.backends.probe.server_info import json, members
 from dragoman.catalog import servers
 from dragoman.core.errors import UpstreamError
+from dragoman.identify import detect_format
 
-WHAT = "constrained"
-_TOKENS = 24
+_CONSTRAINT_TOKENS = 24
 
 
-async def measure(subject: Subject) -> Finding:
+async def check_constraints(subject: Subject) -> Finding:
     """Those of its kind; all of them where that is not known."""
     ways = [way for way in servers.constraints() if subject.kind is None or way.name in subject.kind.constrain]
     if not ways:
-        return Finding(WHAT, "unknown", "not asked: its kind offers none", {})
+        return Finding("constrained", "unknown", "not asked: its kind offers none", {})
     facts: dict[str, str] = {}
     for way in ways:
         asker = subject.asker
         extra = msgspec.json.decode(way.body, type=dict[str, msgspec.Raw])
-        heard = await asker.ask(asker.request(GREETING, tokens=_TOKENS, extra=extra))
+        heard = await asker.ask(asker.request(GREETING, tokens=_CONSTRAINT_TOKENS, extra=extra))
         if heard.reply is not None:
             facts[way.name] = "yes" if re.search(way.says, heard.text.strip()) else "ignored"
         else:
@@ -30,5 +32,39 @@ async def measure(subject: Subject) -> Finding:
     works = [name for name, so in facts.items() if so == "yes"]
     told = ", ".join(f"{name} {so}" for name, so in facts.items())
     if set(facts.values()) == {"no answer"}:
-        return Finding(WHAT, "unknown", told, facts)
-    return Finding(WHAT, "yes" if works else "no", told, facts)
+        return Finding("constrained", "unknown", told, facts)
+    return Finding("constrained", "yes" if works else "no", told, facts)
+
+
+_TOOLS_VARIABLE: Final = re.compile(r"\btools\b|\.Tools\b")
+"""The variable in Jinja, as transformers has it, and in Ollama's templates of Go (its docs/template.md, 2026-11)."""
+
+
+async def check_chat_template(subject: Subject) -> Finding:
+    """The name tells the format too, where the template does not."""
+    place = subject.kind.template if subject.kind else ""
+    told = await subject.telling.told(place, subject.model) if place else None
+    jinja = told if told and "{%" in told else ""
+    found = detect_format(subject.model, chat_template=jinja)
+    facts = {"format": found.format.name, "by": found.by}
+    if told is None:
+        return Finding("chat template", "unknown", f"not told; format by the model's name: {found.format.name}", facts)
+    knows = bool(_TOOLS_VARIABLE.search(told))
+    words = f"it has a place for tools; format {found.format.name}" if knows else "it has no place for tools"
+    return Finding("chat template", "yes" if knows else "no", words, facts)
+
+
+_COMPLETIONS_PATH = "/v1/completions"
+
+
+async def check_completions(subject: Subject) -> Finding:
+    """A few words to go on from."""
+    body = {"model": subject.model, "prompt": "The sky is", "max_tokens": 4, "temperature": 0}
+    got, error = await subject.asker.posted(_COMPLETIONS_PATH, body)
+    if error is not None:
+        status = getattr(error, "status", None)
+        return Finding("completions", "no" if status in (400, 404, 405, 501) else "unknown", error.message)
+    text = next(members(json(got), ["choices", "0", "text"], ""), None)
+    if not isinstance(text, str):
+        return Finding("completions", "no", "the answer has no text")
+    return Finding("completions", "yes", f'"The sky is" goes on with {shown(text)}')

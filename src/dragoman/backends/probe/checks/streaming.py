@@ -7,24 +7,22 @@ from dragoman.backends.probe.client import Heard
 from dragoman.backends.probe.context import GREETING, Subject, why
 from dragoman.backends.probe.report import Finding
 
-WHAT = "streams"
 
-
-async def measure(subject: Subject) -> Finding:
+async def check_streams(subject: Subject) -> Finding:
     """Of an answer in words, and of the streamed call that was asked for already."""
     asker = subject.asker
     words = subject.heard["streamed greeting"] = await asker.ask(asker.request(GREETING, stream=True))
     if words.reply is None:
-        return Finding(WHAT, "no", why(words))
+        return Finding("streams", "no", why(words))
     if not words.streamed:
-        return Finding(WHAT, "no", "a whole body came where a stream was asked for")
+        return Finding("streams", "no", "a whole body came where a stream was asked for")
     call = subject.heard.get("streamed call", Heard())
-    odd = list(dict.fromkeys((*oddities(words), *(oddities(call) if call.reply else ()))))
+    odd = list(dict.fromkeys((*deviations(words), *(deviations(call) if call.reply else ()))))
     told = f"{len(words.frames)} events; {'; '.join(odd) if odd else 'nothing odd'}"
-    return Finding(WHAT, "partly" if odd else "yes", told, {"odd": odd, "events": len(words.frames)})
+    return Finding("streams", "partly" if odd else "yes", told, {"odd": odd, "events": len(words.frames)})
 
 
-def oddities(heard: Heard) -> Iterator[str]:
+def deviations(heard: Heard) -> Iterator[str]:
     """What is not as Chat Completions has it; of a stream of another API nothing is said."""
     chunks = [frame for frame in heard.frames if isinstance(frame.get("choices"), list)]
     if not chunks:
@@ -41,16 +39,16 @@ def oddities(heard: Heard) -> Iterator[str]:
         yield "no finish_reason" if not reasons else f"{len(reasons)} finish reasons"
     if heard.calls and "tool_calls" not in reasons:
         yield f"finish_reason {', '.join(map(repr, reasons)) or None} with calls"
-    yield from _of_calls([call for choice in choices for call in _pieces(choice)])
+    yield from _call_deviations([call for choice in choices for call in _call_deltas(choice)])
 
 
-def _pieces(choice: dict[str, Any]) -> list[dict[str, Any]]:
+def _call_deltas(choice: dict[str, Any]) -> list[dict[str, Any]]:
     delta = choice.get("delta") or choice.get("message") or {}
     pieces = delta.get("tool_calls") if isinstance(delta, dict) else None
     return [piece for piece in pieces or () if isinstance(piece, dict)]
 
 
-def _of_calls(pieces: list[dict[str, Any]]) -> Iterator[str]:
+def _call_deviations(pieces: list[dict[str, Any]]) -> Iterator[str]:
     if not pieces:
         return
     if any(not isinstance(piece.get("index"), int) for piece in pieces):
