@@ -146,7 +146,8 @@ COMMANDS_INTRO = """\
 The command line, as each command tells it (`dragoman COMMAND --help`). More of them stands where it belongs:
 [configuration](configuration.md) for `serve`, [running agents](run.md), [models](models.md) for `pull`,
 [probe](probe.md), [debugging](debugging.md) for `replay` and `bundle`, [the
-library](library.md#why-was-that-no-call) for `parse --explain`, [local models](local.md#trimming) for `tokens`.
+library](library.md#explain-why-text-is-not-a-call) for `parse --explain`,
+[local models](local.md#trimming) for `tokens`.
 
 """
 

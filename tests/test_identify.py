@@ -119,7 +119,12 @@ TEMPLATES = {
 def test_template_tells_the_format(title: str) -> None:
     source, format, tail, thoughts = TEMPLATES[title]
     found = detect_format("gpt-oss", chat_template=source)
-    assert (found.format.name, found.by, found.prompt_tail, found.thoughts) == (format, "chat_template", tail, thoughts)
+    assert (found.format.name, found.by, found.prompt_tail, found.reasoning_tags) == (
+        format,
+        "chat_template",
+        tail,
+        thoughts,
+    )
     assert f"read back by {format}" in found.why
 
 

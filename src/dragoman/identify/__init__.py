@@ -32,9 +32,8 @@ class FormatMatch:
     """The evidence in a sentence."""
     prompt_tail: str = ""
     """What the generation prompt of the chat template leaves open, such as `<think>`; pass it to the reader. Empty if
-    the extra
-    `templates`, which renders the template, is not installed; `why` reports that."""
-    thoughts: tuple[str, str] | None = None
+    the extra `templates`, which renders the template, is not installed; `why` reports that."""
+    reasoning_tags: tuple[str, str] | None = None
     """The markers before and after reasoning, as in the chat template."""
 
 

@@ -150,22 +150,26 @@ class ReplyReader:
             self._resume()
         return self._sink.drain()
 
-    def close(self, reason: Literal["stop", "length"] = "stop") -> list[AnyEvent]:
-        """The events that the end of the text decides; call it once, last.
+    def close(self, finish_reason: Literal["stop", "length"] = "stop") -> list[AnyEvent]:
+        """Returns the events that the end of the text decides; call it once, last.
 
-        `reason` "length" says that the model was cut off, so that what is open stays unfinished.
+        Args:
+            finish_reason: "length" where a token limit ended the text: an open call then stays incomplete.
+
+        Raises:
+            UsageError: The reader is closed already, or the finish reason is unknown.
         """
         if self._scanner.closed:
             raise UsageError("closed already: close() is called once, last")
-        if reason not in ("stop", "length"):
-            raise UsageError(f"expected 'stop' or 'length', got {reason!r} - at reason")
+        if finish_reason not in ("stop", "length"):
+            raise UsageError(f"expected 'stop' or 'length', got {finish_reason!r} - at finish_reason")
         self._flush_skipped()
         if self._waiting:
             self._scanner.feed(self._waiting)
         if self._mask and not self._ended:
             self._scanner.feed(self._mask.close())
         self._scanner.closed = True
-        self._scanner.stopped_by_model = reason == "stop"
+        self._scanner.stopped_by_model = finish_reason == "stop"
         self._resume()
         return self._sink.drain() + self._sink.close()
 
