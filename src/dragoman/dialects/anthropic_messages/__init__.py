@@ -1,4 +1,4 @@
-"""Anthropic Messages in front: how clients ask, and how they are answered.
+"""Anthropic Messages: the API for clients.
 
     request   {"model": "m", "max_tokens": 1024, "system": "Be brief.",
                "messages": [{"role": "user", "content": "Weather in Bern?"}],
@@ -21,23 +21,23 @@
 
     count     the request without `max_tokens`, to /v1/messages/count_tokens; {"input_tokens": 2095}
 
-A call that was cut off ends the message with stop_reason "max_tokens". Streamed, its input breaks off where the
-model did. A whole message must hold an object there: `{"__unparsedToolInput": {"raw": "…"}}`, the form in which
-Claude Code itself keeps such input. An empty object would be legal input for many tools, and be run.
+A call that was cut off ends the message with stop_reason "max_tokens". In a stream its input ends where the model
+stopped. A whole message must contain an object there: `{"__unparsedToolInput": {"raw": "…"}}`, the form in which
+Claude Code itself stores such input. An empty object would be valid input for many tools, and the client would run it.
 
-`usage.input_tokens` does not count the cached part of the prompt, which has its own field. Words of refusal are a
-text block, with stop_reason "refusal". What has died behind us is 529 `overloaded_error`, which clients retry.
+`usage.input_tokens` does not count the cached part of the prompt, which has its own field. A refusal is a text block,
+with stop_reason "refusal". An unavailable backend is reported as 529 `overloaded_error`, which clients retry.
 
-Where a block's `source`, or the request's `output_config` or `thinking`, says more than the values here have room for,
-it also stays in `extra` as it came. An empty text says nothing and is left out. A search result is a document.
+If a block's `source`, or the request's `output_config` or `thinking`, contains more than the typed fields can
+represent, it also stays in `extra` unchanged. An empty text is omitted. A search result is a document.
 
-A line `x-anthropic-billing-header: …` that begins the system's words, as Claude Code's, is for the vendor alone: its
-servers, by their host, get it as the first block; other servers, also of this API, and models that run here do not,
-which is not worth a warning. Before Claude Code 2.1.181 it changed with each request, which would cost a local model
-its prompt cache (https://code.claude.com/docs/en/llm-gateway-protocol, 2026-11).
+A line `x-anthropic-billing-header: …` at the beginning of the system prompt, as from Claude Code, is for the vendor
+only: its servers, by their host name, receive it as the first block. For other servers, also of this API, and local
+models it is removed without a warning. Before Claude Code 2.1.181 it changed with each request, which would cost a
+local model its prompt cache (https://code.claude.com/docs/en/llm-gateway-protocol, 2026-11).
 
-Models whose names do not begin as the vendor's own do are listed for this API's clients once more, as `claude-NAME`,
-because Claude Code's discovery of models passes over all others; asking for that name is asking for the model.
+Models whose names do not begin like the vendor's are also listed as `claude-NAME` for clients of this API, because
+Claude Code's model discovery ignores all others; a request for that name is a request for the model.
 
 Source: https://docs.anthropic.com/en/api/messages, https://docs.anthropic.com/en/api/messages-count-tokens (2026-11).
 """

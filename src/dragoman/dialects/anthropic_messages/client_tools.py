@@ -1,9 +1,8 @@
-"""Tools that the vendor defines and the client runs: a request has their type, and the vendor's models know the rest.
+"""Tools that the vendor defines and the client runs: requests contain only their type, vendor models know the rest.
 
-They are offered as functions of these schemas, so that any model can call them; calls and results are as of any
-tool.
-Tools that the vendor itself runs (`web_search_…`, `code_execution_…`) are not among them, nor are the toolsets for
-computers and browsers, whose schemas depend on the screen.
+They are offered as functions with the schemas below, so that any model can call them; calls and results are the same as
+for other tools. Tools that the vendor runs itself (`web_search_…`, `code_execution_…`) are not included, nor are the
+toolsets for computers and browsers, whose schemas depend on the screen.
 
 Source: https://docs.anthropic.com/en/docs/agents-and-tools/tool-use/bash-tool, …/text-editor-tool and
 …/memory-tool (2026-11).
@@ -41,11 +40,11 @@ _RENAME: Final = {
 }
 _EDITS: Final = ("view", "create", "str_replace", "insert")
 _NEWER_EDITOR: Final = "20250429"
-"""From this version on the editor has no `undo_edit`."""
+"""From this version on the text editor has no `undo_edit`."""
 
 
 def client_tool(type: str, name: str) -> Tool | None:
-    """Returns the function that a tool of this type is offered as; None where it is no such type."""
+    """Returns the function for a tool of this type; None for other types."""
     found = _TYPE.fullmatch(type)
     if found is None:
         return None

@@ -1,4 +1,4 @@
-"""A request of Anthropic Messages, read."""
+"""Reads a request of Anthropic Messages."""
 
 import re
 from collections.abc import Callable
@@ -17,12 +17,12 @@ from dragoman.text.json_cursor import Cursor, Fields
 from dragoman.wire.content_blocks import read_parts, read_text
 
 NAME_LIMIT_CHARS: Final = 128
-"""Of a tool's name, as the page has it."""
+"""Maximum length of a tool name, by the API reference."""
 
 BILLING: Final = "x-anthropic-billing-header"
-"""In `extra` of a request, where it stood before the system's words."""
+"""Key in a request's `extra` for the billing line at the beginning of the system prompt."""
 SEARCH_RESULT: Final = "search_result"
-"""In `extra` of a document that is one: its fields."""
+"""Key in a document's `extra` for the fields of a search result."""
 _BILLING: Final = re.compile(rf"{BILLING}:[^\n]*\n*")
 _ROLES: Final[tuple[Literal["user", "assistant", "system"], ...]] = ("user", "assistant", "system")
 _MODES: Final[dict[str, Literal["auto", "required", "none", "named"]]] = {
@@ -34,22 +34,24 @@ _MODES: Final[dict[str, Literal["auto", "required", "none", "named"]]] = {
 
 
 _BUDGETS: Final = ((16_384, "high"), (4_096, "medium"), (float("-inf"), "low"))
-"""Least `budget_tokens`, and the effort that they are for an API that counts none; a choice of ours."""
+"""Minimum `budget_tokens` and the equivalent effort for APIs without a token budget; chosen by Dragoman."""
 
 
 def read_request(body: bytes | str) -> Request:
-    """The request that a body asks for.
+    """Reads the body of a request.
 
-    Raises: ClientError: what is wrong, and where; anything else is a bug here.
+    Raises:
+        ClientError: The body is invalid; the message contains the problem and its position.
     """
     fields = json_cursor.parse_request(body).fields()
     return _request(fields, fields.require("max_tokens").integer(minimum=1))
 
 
 def read_count(body: bytes | str) -> Request:
-    """The request whose tokens are to be counted; it needs no `max_tokens`.
+    """Reads the body of a token count request; it needs no `max_tokens`.
 
-    Raises: ClientError: as above.
+    Raises:
+        ClientError: The body is invalid.
     """
     fields = json_cursor.parse_request(body).fields()
     return _request(fields, fields.integer("max_tokens", minimum=1))
@@ -57,7 +59,7 @@ def read_count(body: bytes | str) -> Request:
 
 def _request(fields: Fields, max_tokens: int | None) -> Request:
     if thread := fields.pop("thread"):
-        # The SDKs' tool runners send it first, and go on without it when they are told so in these terms.
+        # The SDKs' tool runners send it first, and retry without it after an error with this text.
         raise UnsupportedError("message threads are not kept here; send the whole conversation", thread.path)
     tools = tuple(_tool(item) for item in fields.items("tools", json_cursor.MAX_TOOLS))
     schema, kept = _response_schema(fields)
@@ -90,9 +92,9 @@ def _request(fields: Fields, max_tokens: int | None) -> Request:
 
 
 def listed_as(model: str) -> str:
-    """What a model is called in a list of models: Claude Code passes over names that are not like its vendor's.
+    """Returns the name of a model in a model list: Claude Code ignores names unlike its vendor's.
 
-    What it takes off a name (`[1m]`), and what cannot stand in a path, is spelled out: `~5b1m~5d`.
+    Text that Claude Code strips from a name (`[1m]`), and characters not allowed in a path, are escaped: `~5b1m~5d`.
     """
     if _VENDORS.match(model):
         return model
@@ -100,7 +102,7 @@ def listed_as(model: str) -> str:
 
 
 def meant_by(name: str) -> str:
-    """The model that `listed_as` gave this name; any other name as it is."""
+    """Returns the model with this listed name; any other name is returned unchanged."""
     spelled = name.removeprefix(_PREFIX)
     if spelled == name or not _SPELLED.fullmatch(spelled):
         return name
@@ -114,7 +116,7 @@ _SPELLED: Final = re.compile(r"(?:[A-Za-z0-9._:/@+-]|~[0-9a-f]{2})+")
 
 
 def _effort(thinking: Cursor | None, kept: m.ExtraFields) -> str:
-    """`output_config.effort`, or as much as the budget for thinking amounts to."""
+    """Returns `output_config.effort`, or the effort equivalent to the thinking budget."""
     config = kept.get("output_config")
     told = json_cursor.Cursor(config, "$.output_config").fields().get("effort") if config is not None else None
     if told is not None and told.kind == "string":
@@ -144,9 +146,9 @@ def _response_schema(fields: Fields) -> tuple[m.JsonText, m.ExtraFields]:
 
 
 def _system(found: Cursor | None) -> tuple[tuple[Part, ...], m.ExtraFields]:
-    """The system's words; apart from them the line that begins those of Claude Code, as its block.
+    """Returns the system messages; Claude Code's billing line at the beginning becomes a separate block.
 
-    It tells its vendor what to charge, and is nothing that a model should read.
+    The line tells the vendor what to charge; no model should read it.
     """
     match read_parts(found, _PARTS):
         case [Text(text, extra), *rest] if line := _BILLING.match(text):
@@ -161,7 +163,7 @@ def _system(found: Cursor | None) -> tuple[tuple[Part, ...], m.ExtraFields]:
 def _message(cursor: Cursor) -> Message:
     fields = cursor.fields()
     role = fields.require("role").one_of(_ROLES, "role")
-    # The system's first message is that of `system`; one among the messages is not it, though it be the first there.
+    # The first system message is that of `system`; a system message among the messages is not, even if it is first.
     own: m.Role = "developer" if role == "system" else role
     return Message(own, read_parts(fields.pop("content"), _PARTS), fields.remaining())
 
@@ -179,7 +181,7 @@ def _document(fields: Fields) -> m.Document | UnknownPart:
 
 
 def _search_result(fields: Fields) -> m.Document:
-    """A document, and beside it its own fields as they came."""
+    """Reads a document, with the fields of its block as received."""
     own = {name: found.raw for name in ("source", "title", "content") if (found := fields.get(name))}
     source, title = fields.string("source"), fields.string("title")
     words = "\n".join(item.fields().require("text").string() for item in fields.items("content"))
@@ -188,7 +190,7 @@ def _search_result(fields: Fields) -> m.Document:
 
 
 def _media(cursor: Cursor) -> tuple[m.MediaSource | None, m.ExtraFields]:
-    """The source of a block, None where it is not known here; and the source as it came where that holds more."""
+    """Returns the source of a block (None if unknown), and its JSON if that contains more."""
     source = cursor.fields()
     match source.require("type").string():
         case "base64":
@@ -202,7 +204,7 @@ def _media(cursor: Cursor) -> tuple[m.MediaSource | None, m.ExtraFields]:
         case "content":
             parts = read_parts(source.pop("content"), {"text": read_text})
             words = [part.text for part in parts if isinstance(part, Text)]
-            whole = len(words) == len(parts)  # with an image among them, words alone would be a lie
+            whole = len(words) == len(parts)  # with an image among them, the text alone would be misleading
             return m.MediaSource("text/plain", text="\n".join(words)) if whole else None, {"source": cursor.raw}
         case _:
             return None, {}
@@ -271,7 +273,7 @@ def _tool(cursor: Cursor) -> Tool:
 
 
 def _takes_several(found: Cursor | None) -> bool:
-    """Whether the choice states so; by default the API leaves the number of calls to the model."""
+    """Whether the choice allows parallel calls; by default the API leaves the number of calls to the model."""
     stated = found.fields().get("disable_parallel_tool_use") if found else None
     return stated is not None and not stated.boolean()
 

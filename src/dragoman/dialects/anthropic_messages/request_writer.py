@@ -1,28 +1,28 @@
-"""A request to a server of Messages behind.
+"""Writes a request to an upstream server of Messages.
 
-What another API says in its own way becomes:
+Content of other APIs is converted as follows:
 
-    system messages       `system`, where they come first; a later one a `<system-reminder>` in a user's message
-    `tool` messages       `tool_result` blocks; messages of the user in a row are one, as results must stand together
-    thoughts              as they are with a signature; those without one, which the vendor refuses, are left out
-    words of refusal      a text
-    the model's last word the same, and behind it a message of the user to go on from it, as the vendor's newest models
-                          refuse a beginning of their answer
-    no limit              `max_tokens` of `MAX_TOKENS`, as the API has none without
+    system messages       leading ones `system`; a later one a `<system-reminder>` in a user message
+    `tool` messages       `tool_result` blocks; consecutive user messages are merged, because results must be together
+    reasoning             unchanged with a signature; without one, which the vendor rejects, dropped
+    refusal text          a text
+    prefill               the same, then a user message to continue it, because the vendor's newest models reject a
+                          partial response
+    no limit              `max_tokens` of `MAX_TOKENS`, because the API requires a limit
     temperature over 1    1
     effort                `thinking` of type `adaptive` with `output_config.effort`, `minimal` as `low`; `none` disables
-                          it; left out with a forced tool call, which the API does not have with thinking. With
-                          thinking the temperature and `top_k` are left out
+                          it; omitted with a forced tool call, which the API does not allow with thinking. With
+                          thinking the temperature and `top_k` are dropped
     a tool's schema       as the vendor takes it (schema/targets.py), also from its own clients
     a reply of any object left out, as the vendor wants all objects closed
-    a schema of the reply `output_config.format`
+    a response schema     `output_config.format`
 
-Of more than `BREAKPOINTS` marks for its cache (`cache_control`), which the vendor refuses, also from its own clients,
-some are left out: of the messages all but the last, from the front, then of tools and system. A text that is empty or
-white space, which the vendor refuses, is left out. Stop strings of white space, which it refuses too, are looked for
-here. Dropped with a warning: `seed` and the penalties, tools that a vendor runs, unknown parts of the model's messages;
-all others become their JSON as text. Tools stay `strict` as far as the vendor compiles so many. The type of an image is
-read from its first bytes, as the vendor does. Refused by name: audio, and files that another vendor keeps.
+The vendor rejects more than `BREAKPOINTS` cache breakpoints (`cache_control`), also from its own clients. Excess ones
+are removed: of the messages all but the last, from the front, then of tools and system. The vendor also rejects text
+that is empty or white space, which is omitted, and stop strings of white space, which the gateway searches for itself.
+Dropped with a warning: `seed` and the penalties, tools that a vendor runs, unknown parts of assistant messages;
+all others become their JSON as text. Tools stay `strict` up to the number that the vendor compiles. The type of an
+image is read from its first bytes, as the vendor does. Rejected by name: audio, and files stored by another vendor.
 
 Source: https://docs.anthropic.com/en/api/messages, https://docs.anthropic.com/en/docs/build-with-claude/extended-thinking,
 https://docs.anthropic.com/en/docs/build-with-claude/effort, https://docs.anthropic.com/en/docs/build-with-claude/prompt-caching
@@ -64,13 +64,13 @@ from dragoman.wire.translation import UNSIGNED, TranslationReport
 
 NAME: Final = "anthropic_messages"
 MAX_TOKENS: Final = 32_000
-"""Where the caller sets no limit: as much as every model since Claude 4 may write."""
+"""Default limit if the caller sets none: what every model since Claude 4 can generate."""
 STRICT_TOOLS: Final = 20
 STRICT_OPTIONAL: Final = 24
 STRICT_UNIONS: Final = 16
-"""Most tools with `strict: true` in a request; most optional properties and schemas of several types in all of them."""
+"""Maximum tools with `strict: true` per request, and maximum optional properties and union types in all of them."""
 BREAKPOINTS: Final = 4
-"""Most marks for the cache that a request may have; one of the request itself counts too."""
+"""Maximum `cache_control` breakpoints per request, including one on the request itself."""
 _MARK: Final = "cache_control"
 _NULL: Final = msgspec.Raw(b"null")
 _ANY_OBJECT: Final = '{"type":"object"}'
@@ -78,14 +78,15 @@ _MODES: Final = {"auto": "auto", "required": "any", "none": "none", "named": "to
 
 
 def sign(key: str) -> dict[str, str]:
-    """The headers that every request has."""
+    """Headers that every request needs."""
     return {"anthropic-version": "2023-06-01", **({"x-api-key": key} if key else {})}
 
 
 def write_request(request: Request, model: str) -> UpstreamRequest:
-    """The body that asks this server for `model`, and warnings of what it cannot say.
+    """Returns the body of a request for `model`, with notices of what the API cannot represent.
 
-    Raises: UnsupportedError: a part cannot be sent on; take another server, or leave it out.
+    Raises:
+        UnsupportedError: A part cannot be sent; use another server, or omit it.
     """
     report = TranslationReport(request, NAME)
     request = report.rename(request, LONG_NAME_FORM, CALL_ID)
@@ -109,7 +110,7 @@ def write_request(request: Request, model: str) -> UpstreamRequest:
 
 
 def _bound_marks(body: Mapping[str, object], most: int, report: TranslationReport) -> None:
-    """Take marks for the cache away where there are more."""
+    """Removes `cache_control` breakpoints beyond the maximum."""
     first, later = [*_marked(body.get("tools")), *_marked(body.get("system"))], [*_marked(body["messages"])]
     spare = [*later[:-1], *first, *later[-1:]]
     for block in spare[: max(0, len(spare) - most)]:
@@ -128,7 +129,7 @@ def _marked(said: object) -> Iterator[dict[str, object]]:
 
 
 def _first(messages: Sequence[Message], report: TranslationReport) -> int:
-    """How many messages at the beginning are the system's."""
+    """Returns the number of leading system messages."""
     kinds = ("system",) if report.is_same_api else ("system", "developer")
     for n, message in enumerate(messages):
         if message.role not in kinds or report.native_fields(message.extra):
@@ -142,7 +143,7 @@ def _system(messages: Sequence[Message], billing: msgspec.Raw | None, report: Tr
 
 
 def _thinking(request: Request, report: TranslationReport) -> dict[str, object]:
-    """`thinking` and `output_config`; what the caller said of them in this API's own terms is in `extra`."""
+    """Returns `thinking` and `output_config`; the caller's own fields for this API are in `extra`."""
     config: dict[str, object] = {}
     if request.response_schema == _ANY_OBJECT and not report.is_same_api:
         report.dropped("response_format", "a reply of any JSON object")
@@ -172,7 +173,7 @@ def _sampling(request: Request, report: TranslationReport, thinks: bool) -> dict
             continue
         if name not in ("temperature", "top_p", "top_k") or (thinks and name != "top_p"):
             report.dropped(name)
-        elif value < 0:  # local servers' way to say "no limit"
+        elif value < 0:  # means "no limit" to local servers
             report.dropped(name, f"{name} {value}")
         elif name == "temperature" and value > 1:
             report.adapted("temperature", "temperature 1, the highest there")
@@ -202,7 +203,7 @@ def _tools(request: Request, report: TranslationReport) -> dict[str, object]:
 
 
 def _binding(tools: Sequence[Tool], report: TranslationReport) -> frozenset[str]:
-    """The tools that are sent as `strict`: of those that another API calls so, as many as this one compiles."""
+    """Returns the names of tools to send as `strict`: as many as this API compiles, of those marked strict."""
     strict = [tool for tool in tools if report.is_strict(tool, ANTHROPIC_STRICT)]
     kept: list[str] = []
     optional = unions = 0
@@ -236,7 +237,7 @@ def _tool(tool: Tool, report: TranslationReport, strict: bool) -> object:
 
 
 def _described(request: Request) -> str:
-    """The reply's schema, with what it is for as its description where it has none."""
+    """Returns the response schema; the description of the response is added if the schema has none."""
     schema, told = request.response_schema, request.response_description
     if not told or '"description"' in schema.partition('"properties"')[0]:
         return schema
@@ -262,7 +263,7 @@ def _messages(messages: Sequence[Message], report: TranslationReport) -> list[ob
 
 
 _ROLES: Final[Mapping[str, str]] = {"developer": "system", "tool": "user"}
-"""Of messages that this API has not, as they may have been added on the way."""
+"""Replacements of roles that this API does not have; such messages may have been added by the gateway."""
 
 
 def _as_it_came(message: Message, report: TranslationReport) -> dict[str, object]:
@@ -271,7 +272,7 @@ def _as_it_came(message: Message, report: TranslationReport) -> dict[str, object
 
 
 def _content(parts: Sequence[Part], report: TranslationReport) -> object:
-    """A string where all is one text, else blocks."""
+    """Returns a string if all content is one text, else blocks."""
     match [part for part in parts if not (isinstance(part, Text) and not part.text)]:
         case [Text(text, extra)] if not report.native_fields(extra) and (report.is_same_api or text.strip()):
             return text

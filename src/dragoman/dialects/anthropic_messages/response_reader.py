@@ -1,16 +1,16 @@
-"""Messages of a server behind, to events.
+"""Reads responses of an upstream server of Messages.
 
-Read as servers of this API send it, streamed or whole:
+Supported variants, streamed or whole:
 
     input         in deltas, or whole in `content_block_start` (some servers that imitate the API)
-    blocks        ended by `content_block_stop`, or by what comes next; `index` may be missing, then it is the last's
-    usage         of `message_start`, updated by `message_delta`, whose counts replace those of before
-    the end       `message_stop`, or the stream's end where a stop reason came before; without one it broke off
-    types         of events, blocks and deltas: where one is missing, the event's name, or the members, tell it
+    blocks        ended by `content_block_stop`, or by the next event; a missing `index` means the last block
+    usage         in `message_start`, updated by `message_delta`, whose counts replace earlier ones
+    the end       `message_stop`, or the end of the stream after a stop reason; else the stream broke off
+    types         of events, blocks and deltas: if missing, the event's name or the fields determine them
 
-An input of `{"__unparsedToolInput": {"raw": "…"}}` is one that was cut off, as `response_writer` writes it.
+An input of `{"__unparsedToolInput": {"raw": "…"}}` was cut off, as `response_writer` writes it.
 Cached parts of the prompt, read or written, count as input. Blocks of the vendor's own tools (`server_tool_use`,
-`web_search_tool_result`) are passed on whole, for a client of this API. `model_context_window_exceeded` is "length".
+`web_search_tool_result`) are forwarded whole, for clients of this API. `model_context_window_exceeded` is "length".
 
 Source: https://docs.anthropic.com/en/docs/build-with-claude/streaming,
 https://docs.anthropic.com/en/api/handling-stop-reasons (2026-11).
@@ -46,7 +46,7 @@ _FINISH: Final[dict[str, FinishReason]] = {
 
 
 _FACTS: Final = ("container", "context_management", "stop_details")
-"""Of the message, besides its content."""
+"""Fields of a message other than its content."""
 _COUNTS: Final = {
     "input_tokens": (),
     "output_tokens": (),
@@ -54,7 +54,7 @@ _COUNTS: Final = {
     "cache_read_input_tokens": (),
     "output_tokens_details": ("thinking_tokens",),
 }
-"""What of a usage has a place in the values."""
+"""Fields of usage that `Usage` models."""
 _BLOCKS: Final = {"text": "text", "thinking": "thinking", "input": "tool_use", "name": "tool_use"}
 _DELTAS: Final = {
     "text": "text_delta",
@@ -62,7 +62,7 @@ _DELTAS: Final = {
     "thinking": "thinking_delta",
     "signature": "signature_delta",
 }
-"""By a member, the type of what has it."""
+"""Types of blocks and deltas by a field that only one type has."""
 
 
 class _Text(Struct, forbid_unknown_fields=True, tag="text_delta"):
@@ -78,7 +78,7 @@ class _Input(Struct, forbid_unknown_fields=True, tag="input_json_delta"):
 
 
 class _Delta(Struct):
-    """What most events are, read in a tenth of the time; nothing else fits into it."""
+    """Fast path for most events, in a tenth of the time; anything else does not match this type."""
 
     type: Literal["content_block_delta"]
     index: int
@@ -90,7 +90,7 @@ _delta: Final = msgspec.json.Decoder(_Delta).decode
 
 
 class MessagesResponseReader(BaseResponseReader):
-    """One answer."""
+    """Reads one response."""
 
     __slots__ = ("_counts", "_extra", "_index", "_is_cited", "_reason", "_stop", "_vendors")
 
@@ -100,12 +100,12 @@ class MessagesResponseReader(BaseResponseReader):
         self._stop = ""
         self._counts: dict[str, int] = {}
         self._extra: dict[str, Raw] = {}
-        """What else the usage has."""
+        """Fields of usage that `Usage` does not model."""
         self._is_cited = False
         """The open text has sources."""
         self._index = 0
         self._vendors: dict[int, tuple[str, Cursor, list[str]]] = {}
-        """Blocks of the vendor's own tools that are open: type, beginning, what came of their input."""
+        """Open blocks of the vendor's own tools: type, first event, chunks of their input."""
 
     def _ended(self) -> bool:
         if self._reason is None:
@@ -195,7 +195,7 @@ class MessagesResponseReader(BaseResponseReader):
                     lenient_values.string(block.pop("thinking")), lenient_values.string(block.pop("signature"))
                 )
             case "tool_use":
-                self._out.end_call(index)  # of a server that gives all blocks one index
+                self._out.end_call(index)  # from a server that gives all blocks the same index
                 id, name = lenient_values.string(block.pop("id")), lenient_values.string(block.pop("name"))
                 self._out.call(index, id, name, _input(block.pop("input")), named=True)
             case "redacted_thinking":
@@ -204,7 +204,7 @@ class MessagesResponseReader(BaseResponseReader):
                 self._vendors[index] = (kind, found, [])
 
     def _apart(self) -> None:
-        """Text that comes next is another block, as it has sources of its own."""
+        """Begins a new text block for the next text, because it has sources of its own."""
         self._out.detail(TEXT_BREAK, "", NAME)
         self._is_cited = False
 
@@ -284,12 +284,12 @@ class MessagesResponseReader(BaseResponseReader):
 
 
 def _kind_of(fields: Fields, kinds: Mapping[str, str]) -> str:
-    """The type of a block or delta that does not tell it, by a member that only one has."""
+    """Returns the type of a block or delta without `type`, by a field that only one type has."""
     return next((kind for name, kind in kinds.items() if fields.get(name) is not None), "")
 
 
 def _input(found: Cursor | None) -> str:
-    """What the block's start says of the arguments; an empty object there says nothing."""
+    """Returns the arguments in the start of a block; an empty object there means none."""
     fields = lenient_values.fields(found)
     if found is None or fields is None:
         return lenient_values.string_or_json(found)
@@ -300,8 +300,9 @@ def _input(found: Cursor | None) -> str:
 
 
 def count_of(body: bytes) -> int:
-    """The number of tokens that an answer to a request for it tells.
+    """Returns the count in a token count response.
 
-    Raises: RequestError: it tells none.
+    Raises:
+        RequestError: The response contains no count.
     """
     return json_cursor.parse(body).fields().require("input_tokens").integer(minimum=0)

@@ -1,4 +1,4 @@
-"""Replies of Anthropic Messages, streamed and whole."""
+"""Writes replies of Anthropic Messages, streamed and whole."""
 
 from typing import Final, assert_never
 
@@ -20,7 +20,7 @@ _encode = msgspec.json.Encoder().encode
 NAME: Final = "anthropic_messages"
 
 _IN_DELTA: Final = ("container", "stop_details")
-"""Facts that a stream has beside the stop reason."""
+"""Details that the stream contains next to the stop reason."""
 _STOP_REASONS: Final[dict[messages.FinishReason, str]] = {
     "stop": "end_turn",
     "stop_sequence": "stop_sequence",
@@ -44,7 +44,7 @@ _BLOCKS: Final[dict[BlockKind, bytes]] = {
 
 
 class MessagesResponseWriter:
-    """One streamed reply."""
+    """Writes one streamed reply."""
 
     __slots__ = ("_delta", "_facts", "_order", "_refused", "_sources", "_usage")
 
@@ -54,14 +54,15 @@ class MessagesResponseWriter:
         self._refused = False
         self._facts: dict[str, Raw] = {}
         self._sources: list[Raw] = []
-        """Of the text that comes next."""
+        """Details of the next text."""
         self._delta = b""
-        """What comes before the JSON string of a delta of the open block."""
+        """Bytes before the JSON string of a delta of the open block."""
 
     def send(self, event: AnyEvent) -> bytes:
-        """The bytes that this event adds.
+        """Returns the bytes for this event.
 
-        Raises: EventOrderError: a bug in whoever sent it.
+        Raises:
+            EventOrderError: A bug in the code that sent it.
         """
         closes, opens, ends = self._order.step(event)
         before = _stop(closes) if closes else b""
@@ -119,13 +120,13 @@ class MessagesResponseWriter:
         return self._cited() if self._order.is_text else b""
 
     def _cited(self) -> bytes:
-        """The sources that are waiting, for the text that is open."""
+        """Returns the waiting sources, for the open text."""
         sources, self._sources = self._sources, []
         head = self._delta.removesuffix(_DELTAS["text"])
         return b"".join(head + _encode({"type": "citations_delta", "citation": each}) + b"}\n\n" for each in sources)
 
     def _vendor(self, json: messages.JsonText) -> tuple[bytes, bytes]:
-        """The block without its input, and the delta with that; a block that has none begins whole."""
+        """Returns the events of a vendor's block: the block without its input, then the input as a delta."""
         fields = json_cursor.parse(json).fields()
         given = fields.pop("input")
         if given is None:
@@ -153,7 +154,7 @@ def _event(kind: str, members: bytes = b"") -> bytes:
 
 
 def _index(kind: str, block: Block) -> bytes:
-    """The beginning of a block's event."""
+    """Returns the bytes before the fields of a block's event."""
     return sse.encode(b'{"type":"%s","index":%d' % (kind.encode(), block.number), kind).removesuffix(b"\n\n")
 
 
@@ -192,7 +193,7 @@ def _usage(usage: Usage) -> dict[str, object]:
 
 
 def write_reply(reply: Reply, request: Request) -> bytes:
-    """The body of a whole reply."""
+    """Returns the body of a whole reply."""
     refused = any(isinstance(part, messages.Refusal) for part in reply.parts)
     blocks = [block for part in reply.parts for block in _block(part)]
     end = _end(reply.finish_reason, reply.stop_sequence, refused)
@@ -200,7 +201,7 @@ def write_reply(reply: Reply, request: Request) -> bytes:
 
 
 def write_count(tokens: int, cleared: int | None = None) -> bytes:
-    """The body that tells how many tokens a request is, and was before context edits `cleared` some of them."""
+    """Returns the body of a token count; `cleared` tokens were removed by context edits."""
     edits = {} if cleared is None else {"context_management": {"original_input_tokens": tokens + cleared}}
     return _encode({"input_tokens": tokens, **edits})
 
@@ -225,13 +226,13 @@ def _block(part: Part) -> list[object]:
             | messages.ToolResult()
             | messages.PreviousResponseRef()
         ):
-            return []  # no event makes these
+            return []  # no event produces these
         case _:
             assert_never(part)
 
 
 def input_of(arguments: messages.JsonText) -> object:
-    """The arguments as a block holds them."""
+    """Returns the arguments as the input of a block."""
     try:
         return msgspec.Raw(json_cursor.parse(arguments.encode()).object())
     except RequestError:
@@ -250,18 +251,18 @@ _TYPES: Final = {
     529: "overloaded_error",
 }
 _UPSTREAM: Final = {400: 400, 413: 413, 422: 400, 429: 429, 503: 529, 529: 529}
-"""What an upstream's own status becomes; any other (a key of ours that it refuses, say) is 502."""
+"""HTTP status for an upstream status; any other (such as a rejected API key of the gateway) becomes 502."""
 
 
 def status(error: DragomanError) -> int:
-    """The HTTP status for an error that comes before the answer has begun."""
+    """Returns the HTTP status for an error that occurs before the response has begun."""
     if isinstance(error, errors.UpstreamError) and error.status is not None:
         return _UPSTREAM.get(error.status, error.status_hint)
     return 529 if isinstance(error, errors.BackendUnavailableError) else error.status_hint
 
 
 def write_error(error: DragomanError) -> bytes:
-    """The body of an error."""
+    """Returns the body of an error response."""
     number = status(error)
     body: dict[str, object] = {
         "type": _TYPES.get(number, "api_error" if number >= 500 else "invalid_request_error"),
@@ -273,4 +274,4 @@ def write_error(error: DragomanError) -> bytes:
 
 
 PING: Final = _event("ping")
-"""What keeps a silent stream open."""
+"""Event that keeps an idle stream open."""

@@ -1,4 +1,4 @@
-"""OpenAI Chat Completions in front: how clients ask, and how they are answered.
+"""OpenAI Chat Completions: the API for clients.
 
     request   {"model": "m", "messages": [{"role": "user", "content": "Weather in Bern?"}],
                "tools": [{"type": "function", "function": {"name": "weather", "parameters": {…}}}]}
@@ -10,7 +10,7 @@
                                        "function": {"name": "weather", "arguments": ""}}]}
               … delta {"tool_calls": [{"index": 0, "function": {"arguments": "{\\"city\\":\\"Bern\\"}"}}]}
               … delta {}, "finish_reason": "tool_calls"
-              … choices [], "usage": {…}                     where stream_options.include_usage asks for it
+              … choices [], "usage": {…}                     if stream_options.include_usage requests it
               data: [DONE]
 
     whole     {"id": "chatcmpl-1", "object": "chat.completion", "created": 1, "model": "m",
@@ -19,20 +19,19 @@
 
     error     {"error": {"message": "…", "type": "invalid_request_error", "param": "model", "code": null}}
 
-Thoughts go as `reasoning_content`, the field that open servers and their clients agree on. A call that was cut
-off keeps the arguments that came; `finish_reason` is then "length".
+Reasoning is sent as `reasoning_content`, the field that open servers and their clients use. A call that was cut off
+keeps the arguments received so far; `finish_reason` is then "length".
 
-Taken more kindly than the page has it: `max_tokens` -1 (LM Studio's own examples) means no limit; arguments of a
-past call may be an object; an empty stop string is left out; tool_choice "auto" and "none" need no tools.
+More lenient than the API reference: `max_tokens` -1 (LM Studio's own examples) means no limit; arguments of a
+past call may be an object; an empty stop string is ignored; tool_choice "auto" and "none" need no tools.
 `response_format` of a schema also stays in `extra`, because its name and `strict` have no other place, and
-`reasoning_effort`;
-`stream_options` is for the stream written here, and goes no further; nor do `parsed_arguments`, the openai package's
-own reading of a call's arguments.
-The `functions` and `function_call` of 2023 are tools, and their choice; the reply then has the shape of then, with one
-`function_call` at most. A past call has no id there: it gets that of its message's place, `function_3`, and a message
-of the role `function` is the result of the last call of its name. To a server behind all of it goes as tools, which
-every server has, and many have nothing else.
-Refused by name: `n` over 1.
+so does `reasoning_effort`. `stream_options` applies to the stream written here and is not forwarded; neither are
+`parsed_arguments`, which the openai package adds to calls.
+The `functions` and `function_call` of 2023 are read as tools and tool choice; the reply then has the form of 2023, with
+at most one `function_call`. A past call has no id there: its id is made from the index of its message, `function_3`,
+and a message of the role `function` is the result of the last call of its name. All of them are sent upstream as
+tools, which every server supports.
+Rejected by name: `n` over 1.
 
 Source: https://platform.openai.com/docs/api-reference/chat (2026-11).
 """

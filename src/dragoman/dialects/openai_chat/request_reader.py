@@ -1,4 +1,4 @@
-"""A request of OpenAI Chat Completions, read."""
+"""Reads a request of OpenAI Chat Completions."""
 
 import json
 from collections.abc import Callable
@@ -16,26 +16,27 @@ from dragoman.text.json_cursor import Cursor, Fields
 from dragoman.wire.content_blocks import media_from_url, read_parts, read_text
 
 NAME_LIMIT_CHARS: Final = 128
-"""Of a tool's name: the longest that any of the APIs takes."""
+"""Maximum length of a tool name in any of the APIs."""
 
 _ROLES: Final[tuple[messages.Role, ...]] = ("system", "developer", "user", "assistant", "tool")
 _MODES: Final[tuple[Literal["none", "auto", "required"], ...]] = ("none", "auto", "required")
 _FREE: Final[tuple[Literal["none", "auto"], ...]] = ("none", "auto")
 IN_FIELD: Final = "in_field"
-"""In `extra` of thoughts: the name of their field, where it is not `reasoning_content`."""
+"""Key in the `extra` of reasoning: the name of its field, unless it is `reasoning_content`."""
 CUSTOM: Final = "custom"
-"""The type of tools that take free text, and the member that holds them."""
+"""The type of custom tools, which take free text, and the field that contains them."""
 FUNCTIONS: Final = "functions"
-"""In `extra` of a request with the tools of 2023; its reply has the shape of then."""
+"""Key in a request's `extra`: the request uses `functions` of 2023, and its reply must too."""
 OUTER: Final = "outer."
-"""Begins the names in `extra` of fields that stand beside the object with the block's own, not in it."""
+"""Prefix of keys in `extra` for fields next to, not inside, the object of a block."""
 _ANY_OBJECT = '{"type":"object"}'
 
 
 def read_request(body: bytes | str) -> Request:
-    """The request that a body asks for.
+    """Reads the body of a request.
 
-    Raises: ClientError: what is wrong, and where; anything else is a bug here.
+    Raises:
+        ClientError: The body is invalid; the message contains the problem and its position.
     """
     fields = json_cursor.parse_request(body).fields()
     choices = fields.integer("n", minimum=1)
@@ -75,7 +76,7 @@ def read_request(body: bytes | str) -> Request:
 
 
 def _effort(found: Cursor | None) -> str:
-    """What is asked for; any other kind of value is for the server to refuse."""
+    """Returns the requested value; other types are left for the server to reject."""
     return found.string() if found is not None and found.kind == "string" else ""
 
 
@@ -93,7 +94,7 @@ def _stop(found: Cursor | None) -> tuple[str, ...]:
 
 
 class _Reply(NamedTuple):
-    """The schema of the reply."""
+    """Reads the schema of the response."""
 
     schema: messages.JsonText = ""
     name: str = ""
@@ -109,7 +110,7 @@ def _response_format(found: Cursor | None) -> tuple[_Reply, messages.ExtraFields
     match kind.one_of(("text", "json_object", "json_schema"), "response format"):
         case "text":
             return _Reply(), {}
-        case "json_object":  # with a schema in it in llama.cpp's server
+        case "json_object":  # may contain a schema in llama.cpp's server
             beside = fields.object("schema")
             return _Reply(beside or _ANY_OBJECT), {"response_format": found.raw} if beside else {}
     inner = fields.require("json_schema").fields()
@@ -126,7 +127,12 @@ def _messages(found: Cursor) -> tuple[Message, ...]:
 
 
 def _message(cursor: Cursor, made_id: str, called: dict[str, str]) -> Message:
-    """`made_id` is for a call of 2023, which has none; `called` has that of each function's last one."""
+    """Reads a message.
+
+    Args:
+        made_id: Id for a `function_call`, which has none.
+        called: Ids of the last call of each function.
+    """
     fields = cursor.fields()
     named = fields.require("role")
     role: messages.Role = "tool"
@@ -155,7 +161,7 @@ def _assistant(fields: Fields, content: tuple[Part, ...]) -> tuple[Part, ...]:
 
 
 def _function_call(fields: Fields, made_id: str, called: dict[str, str]) -> tuple[Part, ...]:
-    """The call of 2023: `{"name": "weather", "arguments": "{…}"}`."""
+    """Reads a `function_call` of 2023: `{"name": "weather", "arguments": "{…}"}`."""
     if (found := fields.pop("function_call")) is None:
         return ()
     function = found.fields()
@@ -165,7 +171,7 @@ def _function_call(fields: Fields, made_id: str, called: dict[str, str]) -> tupl
 
 
 def _answered(fields: Fields, called: dict[str, str]) -> str:
-    """The call whose result this is: results of 2023 have no more than its name."""
+    """Returns the id of the call of a `function` result, which has only a name."""
     name = fields.require("name")
     if name.string() not in called:
         raise RequestError(f"expected a function_call of {quote(name.string())} before its result, got none", name.path)
@@ -190,12 +196,12 @@ def _call(cursor: Cursor) -> Part:
         function.require("name").nonempty_string(),
         _arguments(function),
     )
-    function.pop("parsed_arguments")  # the openai package sends them along: what it has read of the arguments
+    function.pop("parsed_arguments")  # the openai package sends its own parsed arguments along
     return ToolCall(call_id, name, arguments, {**function.remaining(), **_outer(fields)})
 
 
 def _custom_call(fields: Fields, kind: Cursor) -> ToolCall:
-    """Free text, as the one argument of a function."""
+    """Returns free text as the only argument of a function."""
     call = fields.require("custom").fields()
     given = json.dumps({"input": call.string("input")}, ensure_ascii=False)
     call_id, name = fields.require("id").nonempty_string(), call.require("name").nonempty_string()
@@ -265,7 +271,7 @@ def _tool(cursor: Cursor) -> Tool:
 
 
 def _custom(fields: Fields) -> Tool:
-    """A tool that takes free text, as a function of one string."""
+    """Returns a custom tool as a function with one string parameter."""
     fields.pop("type")
     custom = fields.require(CUSTOM).fields()
     name, description = custom.require("name").nonempty_string(NAME_LIMIT_CHARS), custom.string("description")
@@ -278,12 +284,12 @@ def _custom(fields: Fields) -> Tool:
 
 
 def is_custom(tool: Tool) -> bool:
-    """Whether it takes free text; it is offered as a function."""
+    """Returns whether it is a custom tool, which takes free text and is offered as a function."""
     return tool.kind == "function" and bytes(tool.extra.get("type", b"")) == b'"custom"'
 
 
 def custom_names(request: Request) -> frozenset[str]:
-    """Returns the names of the tools that take free text."""
+    """Returns the names of custom tools, which take free text."""
     return frozenset(tool.name for tool in request.tools if is_custom(tool))
 
 
@@ -296,7 +302,7 @@ def _function(function: Fields) -> Tool:
 
 
 def _functions(fields: Fields) -> tuple[tuple[Tool, ...], ToolChoice]:
-    """The tools of 2023, of which a reply calls one at most, and `function_call`, their tool choice."""
+    """Reads the `functions` of 2023, of which a reply calls at most one, and `function_call`, their tool choice."""
     for name in ("tools", "tool_choice", "parallel_tool_calls"):
         if found := fields.pop(name):
             raise RequestError(f"expected tools or functions, got {name} beside functions", found.path)
@@ -310,7 +316,7 @@ def _functions(fields: Fields) -> tuple[tuple[Tool, ...], ToolChoice]:
 
 
 def _tools(fields: Fields) -> tuple[tuple[Tool, ...], ToolChoice]:
-    """The tools that may be called, and how freely."""
+    """Returns the tools that may be called, and the tool choice."""
     tools = tuple(_tool(item) for item in fields.items("tools", json_cursor.MAX_TOOLS))
     if found := fields.pop("function_call"):
         raise RequestError("expected functions to choose from, got none", found.path)

@@ -1,30 +1,30 @@
-"""A request to a server of Chat Completions behind.
+"""Writes a request to an upstream server of Chat Completions.
 
-What another API says in its own way becomes:
+Content of other APIs is converted as follows:
 
-    results in a user's message    `tool` messages before it; their pictures and files go into the user's message behind
-                                   all of them, as a `tool` message takes text only
+    results in a user message      `tool` messages before it; their images and files move to a user message after all
+                                   of them, because a `tool` message accepts text only
     a failed result                "Error: " before its text
-    thoughts                       `reasoning_content`, which open servers show the model again, or the field that this
-                                   kind of server reads (catalog/servers.toml); signatures are left out
+    reasoning                      `reasoning_content`, which open-weight servers show to the model, or the field that
+                                   this server type reads (catalog/servers.toml); signatures are dropped
     a document of plain text       a text, its title on the first line
-    words of refusal               `refusal`
-    messages of the developer      of the system
-    several of the system's        one, at the beginning; a later one a `<system-reminder>` in a user's message
-    a message without content      nothing, also where this API has no place for all that it holds
-    the beginning of the answer    the same message, and behind it one of the user's to go on from it, as only some
-                                   servers do so by themselves
-    messages of the model in a row one message
-    a schema of the reply          `response_format` of type `json_schema`
-    schemas                        as OpenAI takes them (schema/targets.py)
+    refusal text                   `refusal`
+    developer messages             system messages
+    several system messages        one, at the beginning; a later one a `<system-reminder>` in a user message
+    a message without content      nothing, also if this API cannot represent its content
+    prefill (partial response)     the same message, then a user message to continue it, because only some servers
+                                   continue it themselves
+    consecutive assistant messages one message
+    a response schema              `response_format` of type `json_schema`
+    schemas                        as OpenAI accepts them (schema/targets.py)
     effort                         `reasoning_effort`
 
-Stop strings are looked for here, as this API does not tell which one ended a reply, and clients of others ask. The
-limit goes as `max_tokens`, the one name that every open server knows. Text behind a call, or behind words of refusal,
-moves before it, as a message has one content. Tools that a vendor runs are dropped with a warning, and refused where no
-others are offered; unknown parts of the model's messages are dropped, all others become their JSON as text. Fields that
-both of OpenAI's APIs have: wire/openai_fields.py. Refused by name: images by file id, documents by URL, audio by URL,
-and files that another vendor keeps.
+The gateway searches for stop strings, because this API does not report which one ended a reply, and clients of other
+APIs need that. The limit is sent as `max_tokens`, the one name that every open server knows. Text after a call, or
+after a refusal, moves before it, because a message has one content. Tools that a vendor runs are dropped with a
+warning, and rejected if there are no others. Unknown parts of assistant messages are dropped; all others become their
+JSON as text. Fields in both of OpenAI's APIs: wire/openai_fields.py. Rejected by name: images by file id, documents by
+URL, audio by URL, and files stored by another vendor.
 
 Source: https://platform.openai.com/docs/api-reference/chat/create (2026-11).
 """
@@ -66,13 +66,14 @@ from dragoman.wire.translation import REDACTED, SIGNATURE, TranslationReport, pr
 NAME: Final = "openai_chat"
 _ANY_OBJECT: Final = '{"type":"object"}'
 _NOTHING: Final = {"content": ""}
-"""What is left of a turn of which this API can say nothing."""
+"""A placeholder for a turn that this API cannot represent."""
 
 
 def write_request(request: Request, model: str) -> UpstreamRequest:
-    """The body that asks this server for `model`, and warnings of what it cannot say.
+    """Returns the body of a request for `model`, with notices of what the API cannot represent.
 
-    Raises: UnsupportedError: a part cannot be sent on; take another server, or leave it out.
+    Raises:
+        UnsupportedError: A part cannot be sent; use another server, or omit it.
     """
     report = TranslationReport(request, NAME)
     request = report.rename(request, NAME_FORM, ANY_STRING)
@@ -138,7 +139,7 @@ def _tools(request: Request, report: TranslationReport) -> dict[str, object]:
     if not choice.parallel:
         said["parallel_tool_calls"] = False
     elif request.several and tools and report.is_same_api:
-        # stated, as defaults differ: llama.cpp's was false, and depends on the template since 2026-04 (its pull 22217)
+        # defaults differ: llama.cpp's was false, and depends on the template since 2026-04 (its pull 22217)
         said["parallel_tool_calls"] = True
     return said
 
@@ -161,7 +162,7 @@ def _tool(tool: Tool, report: TranslationReport) -> object:
 
 def _messages(messages: Sequence[Message], report: TranslationReport) -> list[object]:
     said: list[object] = []
-    shown: list[object] = []  # of results, until the last of those that belong together has been told
+    shown: list[object] = []  # images of results, until the last of consecutive results
     for message in messages if report.is_same_api else _turns(report.end_with_user(hoist_system_messages(messages))):
         results = [part for part in message.parts if isinstance(part, ToolResult)]
         rest = [part for part in message.parts if not isinstance(part, ToolResult)]
@@ -187,7 +188,7 @@ def _messages(messages: Sequence[Message], report: TranslationReport) -> list[ob
 
 
 def _turns(messages: Sequence[Message]) -> Iterator[Message]:
-    """What the model said in a row as one message, as results must stand right behind the one with their calls."""
+    """Merges consecutive assistant messages, because results must directly follow the message with their calls."""
     for speaks, together in groupby(messages, lambda message: message.role == "assistant"):
         first, *rest = together
         if not speaks or not rest:
@@ -199,7 +200,7 @@ def _turns(messages: Sequence[Message]) -> Iterator[Message]:
 
 
 def _result(result: ToolResult, shown: list[object], report: TranslationReport) -> dict[str, object]:
-    """The message; where it may not hold the result's pictures, they are added to `shown`."""
+    """Returns the message; images of the result that it cannot contain are added to `shown`."""
     report.native_fields(result.extra)
     told: Sequence[ResultPart] = result.parts
     if not report.is_same_api:
@@ -255,7 +256,7 @@ def _call(call: ToolCall, report: TranslationReport) -> dict[str, object]:
 
 
 def _sides(extra: ExtraFields, report: TranslationReport) -> tuple[dict[str, object], dict[str, object]]:
-    """The fields that stand in the object with a block's own, and those beside it."""
+    """Returns the fields inside the object of a block, and those next to it."""
     inner: dict[str, object] = {}
     outer: dict[str, object] = {}
     for name, raw in report.native_fields(extra).items():
@@ -264,7 +265,7 @@ def _sides(extra: ExtraFields, report: TranslationReport) -> tuple[dict[str, obj
 
 
 def _content(parts: Sequence[Part], report: TranslationReport, more: Sequence[object] = ()) -> object:
-    """A string where all is one text, else blocks: `more` first."""
+    """Returns a string if all content is one text, else blocks, beginning with `more`."""
     if not more and len(parts) <= 1 and all(isinstance(part, Text) for part in parts):
         only = [part for part in parts if isinstance(part, Text)]
         if not only or not report.native_fields(only[0].extra):
@@ -306,7 +307,7 @@ def _document(part: Document, report: TranslationReport) -> dict[str, object]:
         return {"type": "text", "text": f"{part.title}\n{source.text}" if part.title else source.text}
     if source.url and not report.is_same_api:
         raise report.unsendable("a document by URL")
-    title = part.title or ("" if report.is_same_api else "document")  # which the vendor wants with data
+    title = part.title or ("" if report.is_same_api else "document")  # which the vendor requires with data
     said: dict[str, object] = {"filename": title} if title else {}
     if source.file_id:
         if not report.is_native:

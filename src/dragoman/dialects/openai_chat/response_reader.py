@@ -1,20 +1,20 @@
-"""Chat Completions of a server behind, to events.
+"""Reads responses of upstream servers of Chat Completions.
 
-Read as the many servers of this API send it, streamed or whole (wire/call_assembler.py has what calls may look like):
+Supported variants, streamed or whole (wire/call_assembler.py describes the variants of calls):
 
-    thoughts      `reasoning_content` (vLLM, SGLang, llama.cpp, DeepSeek), `reasoning` (Ollama, OpenRouter, gpt-oss in
+    reasoning     `reasoning_content` (vLLM, SGLang, llama.cpp, DeepSeek), `reasoning` (Ollama, OpenRouter, gpt-oss in
                   vLLM), `thinking`, or blocks of type `thinking` in `content` (Mistral); each a string, or an object or
-                  list with the text in it
+                  list that contains the text
     arguments     a string, an object, null
     function_call of 2023, as a call
-    finish        `eos`, `eos_token`, `end_turn`, `max_tokens`, `tool_use`, `function_call` too; `error` is a Failure;
-                  any other word is "stop", with a warning; where two come, "length" stays
+    finish        also `eos`, `eos_token`, `end_turn`, `max_tokens`, `tool_use`, `function_call`; `error` is a Failure;
+                  any other value is "stop", with a warning; of two values, "length" is kept
     errors        also in `x_groq.error` (Groq) and in a choice (OpenRouter)
-    stop_reason   of vLLM: which of the stop strings ended the reply
-    usage         in a chunk of its own, on the last or on every one
-    the end       `[DONE]`, or the stream's end where a finish reason came before; without one the stream broke off
+    stop_reason   of vLLM: the stop string that ended the reply
+    usage         in a chunk of its own, in the last chunk or in every chunk
+    the end       `[DONE]`, or the end of the stream after a finish reason; else the stream broke off
 
-A `message` in a chunk is read only where there is no `delta`: some servers repeat the whole in the last one.
+A `message` in a chunk is read only if there is no `delta`: some servers repeat the whole message in the last chunk.
 Of several choices the first is read, with a warning.
 
 Source: https://platform.openai.com/docs/api-reference/chat/streaming (2026-11);
@@ -54,11 +54,11 @@ _FINISH: Final[dict[str, FinishReason]] = {
     "content_filter": "content_filter",
 }
 _CUT: Final = ("length", "content_filter")
-"""Ends after which a server that also says `stop` has not said more."""
+"""Finish reasons that are kept if the server also sends `stop`."""
 _OF_MESSAGE: Final = ("reasoning_details", "audio", "images")
-"""What servers send besides the text (OpenRouter, audio models), for clients of this API."""
+"""Fields next to the text (OpenRouter, audio models), for clients of this API."""
 _OF_REPLY: Final = ("system_fingerprint", "provider", "timings", "citations", "search_results")
-"""What chunks and bodies have beside the choices (llama.cpp, OpenRouter, Perplexity)."""
+"""Fields next to the choices in chunks and bodies (llama.cpp, OpenRouter, Perplexity)."""
 COUNTS: Final = {
     "prompt_tokens": (),
     "completion_tokens": (),
@@ -66,15 +66,15 @@ COUNTS: Final = {
     "prompt_tokens_details": ("cached_tokens",),
     "completion_tokens_details": ("reasoning_tokens",),
 }
-"""What of a usage has a place in the values."""
+"""Fields of usage that `Usage` models."""
 _THOUGHTS: Final = ("reasoning_content", "reasoning", "thinking")
 _INNER: Final = ("text", "content", "thinking", "summary")
-"""Where thoughts that come as an object have their text."""
+"""Fields that contain the text if reasoning is an object."""
 _TEXTS: Final = ("text", "output_text", "")
-"""Types of blocks that are text, where they have some."""
+"""Types of blocks that are text if they contain any."""
 _NOTHING: Final = ('""', "{}", "[]", "false")
 _LEGACY: Final = -1
-"""The index of a `function_call`, of which a reply has one."""
+"""Index of a `function_call`; a reply contains at most one."""
 
 
 class _Function(Struct, forbid_unknown_fields=True):
@@ -83,7 +83,7 @@ class _Function(Struct, forbid_unknown_fields=True):
 
 
 class _Piece(Struct, forbid_unknown_fields=True):
-    """More of a call that is open."""
+    """A chunk of an open call."""
 
     index: int
     function: _Function
@@ -109,7 +109,7 @@ class _Choice(Struct, forbid_unknown_fields=True):
 
 
 class _Chunk(Struct):
-    """What most chunks are, read in a tenth of the time; nothing else fits into it."""
+    """Fast path for most chunks, in a tenth of the time; anything else does not match this type."""
 
     object: Literal["chat.completion.chunk"]
     choices: tuple[_Choice]
@@ -123,7 +123,7 @@ _chunk: Final = msgspec.json.Decoder(_Chunk).decode
 
 
 class ChatResponseReader(BaseResponseReader):
-    """One answer."""
+    """Reads one response."""
 
     __slots__ = ("_heard", "_inputs", "_reason", "_several", "_stop")
 
@@ -135,9 +135,9 @@ class ChatResponseReader(BaseResponseReader):
         self._stop = ""
         self._several = False
         self._heard = False
-        """A choice has come."""
+        """A choice has arrived."""
         self._inputs: set[int] = set()
-        """Calls of tools that take free text, whose string is still open."""
+        """Open calls of custom tools, whose argument string is not complete."""
 
     def _is_empty(self) -> bool:
         return not self._heard
@@ -149,7 +149,7 @@ class ChatResponseReader(BaseResponseReader):
         return True
 
     def _quick(self, data: bytes) -> bool:
-        if not self._heard:  # the first chunk also says who answers
+        if not self._heard:  # the first chunk also contains the role
             return False
         try:
             said = _chunk(data).choices[0].delta
@@ -232,7 +232,7 @@ class ChatResponseReader(BaseResponseReader):
                 self._out.detail(name, found.text, NAME)
 
     def _annotation(self, source: Fields) -> None:
-        """A source of the text; `url_citation` is flat in Responses."""
+        """Returns a source of the text; `url_citation` is flat in Responses."""
         inner = lenient_values.fields(source.get("url_citation"))
         if inner is None:
             self._out.detail(ANNOTATIONS, f"[{bytes(source.raw).decode()}]", NAME)
@@ -241,7 +241,7 @@ class ChatResponseReader(BaseResponseReader):
         self._out.detail(ANNOTATIONS, _encode([flat]).decode())
 
     def _thoughts(self, said: Fields) -> None:
-        """The first of the fields that says something."""
+        """Returns the first of these fields that has a value."""
         told = [found for name in _THOUGHTS if (found := said.pop(name)) is not None]
         texts = ["".join(_texts(found)) for found in told]
         text = next(filter(None, texts), "")
@@ -283,7 +283,7 @@ class ChatResponseReader(BaseResponseReader):
         self._out.call(index, id, name, arguments, apart=apart)
 
     def _input(self, key: int, id: str, custom: Fields) -> None:
-        """Adds free text, as the one string of a function's arguments."""
+        """Adds free text as the only string argument of a function."""
         opener = "" if key in self._inputs else f'{{"{INPUT}": "'
         self._inputs.add(key)
         text = msgspec.json.encode(lenient_values.string(custom.pop("input"))).decode()[1:-1]
@@ -291,7 +291,7 @@ class ChatResponseReader(BaseResponseReader):
 
 
 def _texts(found: Cursor | None, *, within: bool = False) -> Iterator[str]:
-    """The texts of thoughts: a string, `{"text": …}`, or a list of either; `within` such an object."""
+    """Yields the texts of reasoning: a string, `{"text": …}`, or a list of either; `within` is such an object."""
     for item in lenient_values.items(found):
         block = lenient_values.fields(item)
         if block is None:

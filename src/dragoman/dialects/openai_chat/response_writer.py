@@ -1,4 +1,4 @@
-"""Replies of OpenAI Chat Completions, streamed and whole."""
+"""Writes replies of OpenAI Chat Completions, streamed and whole."""
 
 from typing import Final, assert_never
 
@@ -26,7 +26,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class ChatResponseWriter:
-    """One streamed reply."""
+    """Writes one streamed reply."""
 
     __slots__ = (
         *("_base", "_customs", "_fields", "_head", "_input", "_order", "_rest", "_tail", "_usage", "_wants_usage"),
@@ -40,16 +40,17 @@ class ChatResponseWriter:
         self._with_functions = FUNCTIONS in request.extra
         self._customs = custom_names(request)
         self._input: StringMember | None = None
-        """The free text that the open call is given."""
+        """The free text of the open custom tool call."""
         self._rest = b',"usage":null}\n\n' if request.stream_usage else b"}\n\n"
         self._tail = b'},"finish_reason":null}]' + self._rest
         self._fields: dict[str, object] = {}
         self._base = self._head = b""
 
     def send(self, event: AnyEvent) -> bytes:
-        """The bytes that this event adds.
+        """Returns the bytes for this event.
 
-        Raises: EventOrderError: a bug in whoever sent it.
+        Raises:
+            EventOrderError: A bug in the code that sent it.
         """
         self._order.step(event)
         match event:
@@ -86,7 +87,7 @@ class ChatResponseWriter:
         return self._head + name + _encode(text) + closing + self._tail if text else b""
 
     def _detail_of(self, event: events.Detail) -> bytes:
-        """A chunk with it; a fact about the whole answer is in all chunks from then on."""
+        """Returns a chunk with the detail; service data is repeated in all later chunks."""
         raw = Raw(event.json.encode())
         match event.name:
             case response_details.LOGPROBS:
@@ -103,13 +104,13 @@ class ChatResponseWriter:
                 return b""
 
     def _begins(self, fields: dict[str, object]) -> None:
-        """What every chunk from here on begins with."""
+        """Returns the bytes at the beginning of all later chunks."""
         self._fields = fields
         self._base = b"data: " + _encode(fields)[:-1] + b',"choices":['
         self._head = self._base + b'{"index":0,"delta":{'
 
     def _call(self, event: ToolCallStart | events.ToolCallDelta | events.ToolCallEnd) -> bytes:
-        """More of a call; what a tool that takes free text is given is the text itself."""
+        """Returns the chunk of a call's delta; for a custom tool, the free text itself."""
         if isinstance(event, ToolCallStart):
             is_custom = event.name in self._customs
             self._input = StringMember(INPUT) if is_custom else None
@@ -122,7 +123,7 @@ class ChatResponseWriter:
         return self._delta(b'"tool_calls":[{"index":%d,"function":{"arguments":' % event.index, text or "", b"}}]")
 
     def _function_call(self, event: ToolCallStart | events.ToolCallDelta | events.ToolCallEnd) -> bytes:
-        """More of the one call that there may be."""
+        """Returns the chunk of the single `function_call`."""
         if event.index:
             return b""
         if isinstance(event, ToolCallStart):
@@ -162,7 +163,7 @@ def _head(call: ToolCall | ToolCallStart, arguments: str = "", *, is_custom: boo
 
 def _finish_reason(reason: messages.FinishReason, called: bool, with_functions: bool) -> str:
     if reason == "pause" and called:
-        reason = "tool_calls"  # the calls beside what the vendor runs; clients run none that ends with "stop"
+        reason = "tool_calls"  # calls next to vendor-run tools; clients run no call that ends with "stop"
     if reason == "tool_calls" and with_functions:
         return "function_call"
     return "stop" if reason in ("stop_sequence", "pause") else reason
@@ -180,7 +181,7 @@ def _usage(usage: Usage) -> dict[str, object]:
 
 
 def _nested(annotations: Raw) -> list[object]:
-    """Annotations as this API has them: `url_citation` in a member of its own."""
+    """Returns annotations in the form of this API: `url_citation` in a field of its own."""
     return [_annotation(each) for each in response_details.list_items(annotations)]
 
 
@@ -192,13 +193,13 @@ def _annotation(raw: Raw) -> object:
 
 
 def _joined(reply: Reply, name: str) -> list[Raw]:
-    """All of a detail of the texts."""
+    """Returns the items of a detail from all texts."""
     parts = (part for part in reply.parts if isinstance(part, Text | messages.Refusal))
     return [item for part in parts for item in response_details.list_items(part.extra.get(name))]
 
 
 def write_reply(reply: Reply, request: Request) -> bytes:
-    """The body of a whole reply; `content` is null where there are only calls or a refusal."""
+    """Returns the body of a whole reply; `content` is null if there are only calls or a refusal."""
     text, thoughts, refusal = (
         "".join(part.text for part in reply.parts if isinstance(part, kind))
         for kind in (Text, messages.Reasoning, messages.Refusal)

@@ -1,4 +1,4 @@
-"""OpenAI Responses in front: how clients ask, and how they are answered.
+"""OpenAI Responses: the API for clients.
 
     request   {"model": "m", "instructions": "Be brief.", "input": "Weather in Bern?",
                "tools": [{"type": "function", "name": "weather", "parameters": {…}}]}
@@ -12,34 +12,34 @@
               … response.function_call_arguments.delta, … .done
               … response.output_item.done    {"output_index": 0, "item": {…, "status": "completed"}}
               … response.completed           {"response": {…, "output": [the items], "usage": {…}}}
-              or response.incomplete at a limit, response.failed, and `error` where nothing has begun
+              or response.incomplete at a limit, response.failed, and `error` if nothing has begun
 
     whole     {"id": "resp_1", "object": "response", "created_at": 1, "status": "completed", "output": […], …}
 
     error     {"error": {"message": "…", "type": "invalid_request_error", "param": "model", "code": null}}
 
-    count     as much of a request as there is, to /v1/responses/input_tokens;
+    count     a request with any of its fields, to /v1/responses/input_tokens;
               {"object": "response.input_tokens", "input_tokens": 11}
 
-Items that the model said in a row are one message. A custom tool takes free text: the model is offered a function of
-one string, `input`, which is taken out of its call again as it comes. Tools in an item `additional_tools` are offered
-like the others; those of a namespace under both names in one (`crm__find`), which are two again in a call, and which
-`tool_choice` may give as one or as two (`"namespace": "crm", "name": "find"`). A call that was cut off is only in
-`response.incomplete`, with its status: there are clients that run whatever comes as `output_item.done`.
+Consecutive items of the model are one message. A custom tool takes free text: the model is offered a function with one
+string, `input`, which is extracted from its call while it streams. Tools in an item `additional_tools` are offered like
+the others. Tools of a namespace are offered under both names joined (`crm__find`), which are separated again in a call;
+`tool_choice` may contain the joined name or both (`"namespace": "crm", "name": "find"`). A call that was cut off is
+only in `response.incomplete`, with its status, because some clients run every call in `output_item.done`.
 
-Thoughts go as a summary, which clients show; a signature as `encrypted_content`. The page has the fields of `error`
-side by side, the API itself has them under `error`, and clients read either: both are sent. `instructions` are not
-said again in the response.
+Reasoning is sent as a summary, which clients show, and its signature as `encrypted_content`. The API reference has the
+fields of `error` at the top level, the API itself has them under `error`, and clients read either: both are sent.
+`instructions` are not repeated in the response.
 
-What has no place in the values stays in `extra`; `text`, `reasoning` and a choice of a vendor's tool do so whole. Tools
-of other kinds are carried, and offered to no model that runs here, but for those that the client runs (`client_tools`).
-`stream_options` is for the stream written here, and
-goes no further. The ids of items are made of the response's and their number in it: `msg_1_0`, `fc_1_1`. So an
-`item_reference` names a part of an answer, as `previous_response_id` names the whole conversation up to it, without its
-`instructions`. `store: false` keeps an answer from being kept for either.
+Fields without a typed equivalent stay in `extra`, as do `text`, `reasoning` and a choice of a vendor's tool. Tools of
+other types are carried but not offered to local models, except those that the client runs (`client_tools`).
+`stream_options` applies to the stream written here and is not forwarded. Ids of items consist of the response's id and
+their number in it: `msg_1_0`, `fc_1_1`. So an `item_reference` refers to a part of a response, and
+`previous_response_id` to the whole conversation up to it, without its `instructions`. With `store: false` a response is
+stored for neither.
 
-Refused by name: `conversation` and `prompt`, as neither conversations nor templates are kept, answers in the
-`background`, and tools that would have one name once that of their namespace is joined to it.
+Rejected by name: `conversation` and `prompt`, because neither conversations nor templates are stored, `background`
+responses, and tools whose names become equal when joined with their namespace.
 
 Source: https://platform.openai.com/docs/api-reference/responses and its page on streaming (2026-11), and the types in
 the openai package 3.52. Nested errors: https://github.com/openai/openai-dotnet/issues/881.

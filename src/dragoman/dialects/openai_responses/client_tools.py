@@ -1,12 +1,12 @@
-"""Tools of this API that the client runs: `shell`, `local_shell` and `apply_patch`, for servers that do not have them.
+"""Tools of Responses that the client runs (`shell`, `local_shell`, `apply_patch`), for servers without them.
 
-    tools    {"type": "shell"}                                    → a function `shell` of commands
+    tools    {"type": "shell"}                                    → a function `shell` with commands
     past     {"type": "shell_call", "call_id": "c1", "action": {…}}         → a call of that function
              {"type": "shell_call_output", "call_id": "c1", "output": […]}  → its result, as JSON
-    answer   a call of that function          → {"type": "shell_call", "action": {"commands": […]}, …}
+    response a call of that function          → {"type": "shell_call", "action": {"commands": […]}, …}
 
-A server of this API gets all of them as they came. A `shell` whose environment is a container is run by the vendor, and
-is not among them. An item in a stream begins empty and comes whole in `response.output_item.done`.
+A server of this API receives all of them unchanged. A `shell` whose environment is a container is run by the vendor and
+is not included. In a stream an item begins empty and arrives whole in `response.output_item.done`.
 
 Source: the types in the openai package 3.52, https://developers.openai.com/api/docs/guides/tools-shell and
 …/tools-apply-patch (2026-11).
@@ -66,7 +66,7 @@ _ABOUT: Final = {
     "apply_patch": "Creates, updates or deletes a file by a diff.",
 }
 _PLACES: Final = {"shell": "action", "local_shell": "action", "apply_patch": "operation"}
-"""Where the item of a call has what is to be done."""
+"""Field of each item type that contains the action."""
 _EMPTY: Final[dict[str, dict[str, Any]]] = {
     "shell": {"commands": []},
     "local_shell": {"type": "exec", "command": [], "env": {}},
@@ -76,15 +76,16 @@ _IDS: Final = {"shell": "sh", "local_shell": "lsh", "apply_patch": "apc"}
 
 
 def client_kinds(tools: Sequence[Tool]) -> frozenset[str]:
-    """Returns which of these tools the request offers, but for those whose name a function of the client has."""
+    """Returns the offered tools of these types, except those with the same name as a function of the client."""
     taken = {tool.name for tool in tools if tool.kind == "function"}
     return frozenset(tool.kind for tool in tools if _is_clients(tool)) - taken
 
 
 def as_functions(request: Request) -> Request:
-    """Returns the request with such tools, their calls and results as those of functions; others as they are.
+    """Returns the request with such tools, calls and results as functions; other content is not changed.
 
-    Raises: RequestError: an item lacks what it must have.
+    Raises:
+        RequestError: An item lacks a required field.
     """
     if request.dialect != "openai_responses":
         return request
@@ -100,9 +101,9 @@ def as_functions(request: Request) -> Request:
 
 
 def item_of(kind: str, name: str, call: ToolCall, state: str) -> dict[str, object]:
-    """Returns the item of a call; `name` ends its id."""
+    """Returns the item of a call; `name` is the end of its id."""
     if kind == "apply_patch" and state == "incomplete":
-        state = "in_progress"  # it has no other state for a call that is not whole
+        state = "in_progress"  # the only status for an incomplete call
     done = {_PLACES[kind]: _done(kind, call.arguments)}
     return {"id": f"{_IDS[kind]}_{name}", "type": f"{kind}_call", "status": state, "call_id": call.id, **done}
 
@@ -110,7 +111,7 @@ def item_of(kind: str, name: str, call: ToolCall, state: str) -> dict[str, objec
 def _done(kind: str, arguments: JsonText) -> dict[str, Any]:
     try:
         found: dict[str, Any] = json.loads(json_cursor.parse(arguments).object())
-    except RequestError:  # it has only begun, or was cut off
+    except RequestError:  # has only begun, or was cut off
         return _EMPTY[kind]
     if kind == "shell" and isinstance(found.get("commands"), str):
         found["commands"] = [found["commands"]]
@@ -163,7 +164,7 @@ def _failed(fields: Fields) -> bool:
 
 
 def _output(fields: Fields) -> str:
-    """A string as it is, anything else as its JSON; what has none says how it ended."""
+    """Returns a string unchanged, other values as JSON; if there is no output, how the call ended."""
     output = fields.pop("output") or fields.pop("status")
     if output is None:
         return ""

@@ -1,4 +1,4 @@
-"""The end of a stream that a server began and Dragoman has to end: `response.failed` of the server's own response."""
+"""Ends a stream of an upstream server with `response.failed` for the server's own response."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -10,7 +10,7 @@ from dragoman.wire import sse
 
 _DATA: Final = b"data:"
 _OWN: Final = ("id", "created_at")
-"""What the client has been told of the response."""
+"""What the client already knows of the response."""
 
 
 class _Event(Struct, omit_defaults=True):
@@ -20,7 +20,7 @@ class _Event(Struct, omit_defaults=True):
 
 
 def joined(event: bytes, before: Sequence[bytes]) -> bytes:
-    """Our `response.failed` behind the server's events: numbered on, and of the same response."""
+    """Returns `response.failed` to follow the server's events: next sequence number, same response."""
     said, told = _read(event), [_read(each) for each in before]
     theirs = next((each.response for each in told if each.response), {})
     said.sequence_number = max((each.sequence_number for each in told), default=-1) + 1
@@ -29,7 +29,7 @@ def joined(event: bytes, before: Sequence[bytes]) -> bytes:
 
 
 def _read(event: bytes) -> _Event:
-    """What an event says; nothing where it is a comment, or no such JSON."""
+    """Returns the JSON of an event; empty for a comment or invalid JSON."""
     data = next((line for line in event.splitlines() if line.startswith(_DATA)), b"")
     try:
         return msgspec.json.decode(data.removeprefix(_DATA), type=_Event)

@@ -1,4 +1,4 @@
-"""A request of OpenAI Responses, read."""
+"""Reads a request of OpenAI Responses."""
 
 import json
 import re
@@ -27,22 +27,22 @@ from dragoman.text.json_cursor import Cursor, Fields
 from dragoman.wire.content_blocks import media_from_url, read_parts
 
 NAME_LIMIT_CHARS: Final = 128
-"""Of a tool's name: the longest that any of the APIs takes."""
+"""Maximum length of a tool name in any of the APIs."""
 
 NAME: Final = "openai_responses"
 _ITEM: Final = re.compile(r"[a-z]+_(.+)_(\d{1,6})", re.ASCII)
-"""The id of an item: after what kind it is of, that of the answer and the number in it."""
+"""Matches an item id: a prefix for its type, the id of the response, and the item's number in it."""
 
 NAMESPACE: Final = "in_namespace"
-"""The name in a tool's `extra` of the name of the namespace that it is in, a string."""
+"""Key in a tool's `extra` for the name of its namespace, a string."""
 ABOUT_NAMESPACE: Final = "about_namespace"
-"""The name in a tool's `extra` of what its namespace says of itself, an object that all tools in it share."""
+"""Key in a tool's `extra` for the fields of its namespace, an object that all tools of the namespace share."""
 IN_ITEM: Final = "in_item"
-"""The name in a tool's `extra` of the item that it came in: its number, the messages behind it, and what it says."""
+"""Key in a tool's `extra` for the item that contained it: its number, the messages after it, and its fields."""
 REDACTED: Final = "redacted:"
-"""Begins the proof of thoughts that another vendor redacted; those that only have no words have a signature."""
+"""Prefix of the signature of reasoning that another vendor redacted; reasoning without text has a plain signature."""
 JOINT: Final = "__"
-"""Between the names of a namespace and of a tool in it: every API takes these characters in a name."""
+"""Separator between the names of a namespace and of a tool; every API allows these characters."""
 
 _ROLES: Final[tuple[m.Role, ...]] = ("user", "assistant", "system", "developer")
 _MODES: Final[tuple[Literal["none", "auto", "required"], ...]] = ("none", "auto", "required")
@@ -54,17 +54,19 @@ _UNKEPT: Final = {
 
 
 def read_request(body: bytes | str) -> Request:
-    """The request that a body asks for.
+    """Reads the body of a request.
 
-    Raises: ClientError: what is wrong, and where; anything else is a bug here.
+    Raises:
+        ClientError: The body is invalid; the message contains the problem and its position.
     """
     return _request(json_cursor.parse_request(body).fields())
 
 
 def read_count(body: bytes | str) -> Request:
-    """The request whose tokens are to be counted: all of it may be missing, also the model.
+    """Reads the body of a token count request: all fields are optional, also the model.
 
-    Raises: ClientError: as above.
+    Raises:
+        ClientError: The body is invalid.
     """
     return _request(json_cursor.parse_request(body).fields(), partly=True)
 
@@ -112,7 +114,7 @@ def _request(fields: Fields, partly: bool = False) -> Request:
 
 
 def _effort(found: Cursor | None) -> str:
-    """What is asked for; any other kind of value is for the server to refuse."""
+    """Returns the requested value; other types are left for the server to reject."""
     told = found.fields().get("effort") if found is not None and found.kind == "object" else None
     return told.string() if told is not None and told.kind == "string" else ""
 
@@ -137,7 +139,7 @@ def _response_schema(form: Fields | None) -> m.JsonText:
 
 
 def _conversation(found: Cursor) -> tuple[tuple[Message, ...], list[Tool]]:
-    """What was said, and the tools that came in between."""
+    """Returns the messages of the input, and the tools that were added in between."""
     if found.kind == "string":
         return (Message("user", read_parts(found, _PARTS)),), []
     if found.kind != "array":
@@ -159,7 +161,7 @@ def _conversation(found: Cursor) -> tuple[tuple[Message, ...], list[Tool]]:
 
 
 def _added(item: Cursor, number: int, before: int) -> list[Tool]:
-    """The tools of an item `additional_tools`, each with a note of it."""
+    """Returns the tools of an `additional_tools` item, each with a note about the item."""
     fields = item.fields()
     listed = fields.require("tools").items(json_cursor.MAX_TOOLS)
     note = {IN_ITEM: msgspec.Raw(msgspec.json.encode({"number": number, "before": before, "item": fields.remaining()}))}
@@ -167,23 +169,23 @@ def _added(item: Cursor, number: int, before: int) -> list[Tool]:
 
 
 class _Turns:
-    """Messages, of which those of one turn of the model are one.
+    """Collects messages; items of one assistant turn become one message.
 
-    Words of two items stay apart, because each has an id of its own.
+    Texts of two items are not merged, because each has its own id.
     """
 
     def __init__(self) -> None:
         self._turns: list[tuple[m.Role, list[Part], dict[str, msgspec.Raw]]] = []
         self._speaks = False
-        """The last turn has words."""
+        """Whether the last turn contains text."""
 
     @property
     def count(self) -> int:
-        """Turns so far."""
+        """Returns the number of turns so far."""
         return len(self._turns)
 
     def add(self, message: Message, *, apart: bool) -> None:
-        """Add the next item's message; with `apart` it begins a turn in any case."""
+        """Adds the message of the next item; with `apart` it always begins a new turn."""
         speaks = _has_words(message)
         role, parts, extra = self._turns[-1] if self._turns else ("user", [], {})
         goes_on = message.role == role == "assistant" and not (apart or (speaks and self._speaks))
@@ -195,7 +197,7 @@ class _Turns:
         self._speaks = speaks or (goes_on and self._speaks)
 
     def messages(self) -> tuple[Message, ...]:
-        """All of them."""
+        """Returns all messages."""
         return tuple(Message(role, tuple(parts), extra) for role, parts, extra in self._turns)
 
 
@@ -206,7 +208,7 @@ def _has_words(message: Message) -> bool:
 
 
 def _message(cursor: Cursor, kind: str, fields: Fields) -> Message:
-    """One item as a message."""
+    """Returns one item as a message."""
     if kind == "item_reference":
         return Message("assistant", (_reference(fields.require("id")),))
     if kind == "message":
@@ -216,13 +218,13 @@ def _message(cursor: Cursor, kind: str, fields: Fields) -> Message:
         return Message("assistant", (_CALLS[kind](fields),))
     if kind in ("function_call_output", "custom_tool_call_output"):
         return Message("tool", (_result(fields, kind),))
-    # What the vendor's own tools did was written by a model; the rest is the client's, and not to be lost.
+    # Items of the vendor's own tools were written by a model; the rest is from the client and must not be dropped.
     vendors = kind.endswith("_call") or kind in ("mcp_list_tools", "mcp_approval_request")
     return Message("assistant" if vendors else "user", (UnknownPart(kind, cursor.raw, cursor.path),))
 
 
 def _reference(id: Cursor) -> PreviousResponseRef:
-    """A part of an earlier answer, by the id that its item was given; one that no item has here is of no answer."""
+    """Returns the reference to a part of an earlier response, by the id of its item."""
     found = _ITEM.fullmatch(id.nonempty_string())
     return (
         PreviousResponseRef(found[1], int(found[2]), id.path)
@@ -245,7 +247,7 @@ def _custom_call(fields: Fields) -> Part:
 
 
 def _called(fields: Fields) -> tuple[str, m.ExtraFields]:
-    """The name under which the tool is offered, and the namespace that is in it."""
+    """Returns the name under which the tool is offered, and the namespace in it."""
     name, space = fields.require("name").nonempty_string(), fields.pop("namespace")
     return (f"{space.nonempty_string()}{JOINT}{name}", {"namespace": space.raw}) if space else (name, {})
 
@@ -254,7 +256,7 @@ def _reasoning(fields: Fields) -> Part:
     said = {name: fields.pop(name) for name in ("summary", "content")}
     texts = {name: [i.fields().require("text").string() for i in c.items()] for name, c in said.items() if c}
     text = "\n\n".join(texts.get("content") or texts.get("summary") or [])
-    # One text of the summary is what is written again; all else would be lost.
+    # One text of the summary is written again as such; anything else would be lost.
     least = {"summary": 0 if texts.get("content") else 1, "content": 0}
     kept = {n: c.raw for n, c in said.items() if c and len(texts[n]) > least[n]}
     proof, extra = fields.string("encrypted_content"), {**kept, **fields.remaining()}
@@ -320,7 +322,7 @@ def _tools(items: list[Cursor]) -> list[Tool]:
 
 
 def _tools_of(cursor: Cursor) -> list[Tool]:
-    """The tool, or those of a namespace; each of these keeps what there is to say of it."""
+    """Returns the tool, or those of a namespace; each tool keeps the fields of the namespace."""
     fields = cursor.fields()
     if fields.string("type") != "namespace":
         return [_tool(cursor)]
@@ -349,7 +351,7 @@ def _tool(cursor: Cursor) -> Tool:
 
 
 def _free_text(form: Cursor | None) -> m.JsonText:
-    """The schema that a custom tool is offered under."""
+    """Returns the JSON Schema under which a custom tool is offered."""
     fields = form.fields() if form else None
     if fields is None or fields.require("type").string() != "grammar":
         return free_text()
@@ -357,7 +359,7 @@ def _free_text(form: Cursor | None) -> m.JsonText:
 
 
 def _no_clash(tools: tuple[Tool, ...]) -> None:
-    """Two tools must not have one name because a namespace was joined to it."""
+    """Rejects tools whose names become equal after their namespace is prepended."""
     spaces: dict[str, str] = {}
     for tool in tools:
         space = namespace_of(tool)
@@ -367,18 +369,18 @@ def _no_clash(tools: tuple[Tool, ...]) -> None:
 
 
 def namespace_of(tool: Tool) -> str:
-    """The name of the namespace that a tool is in, or ""."""
+    """Returns the name of the tool's namespace, or ""."""
     named = tool.extra.get(NAMESPACE)
     return json_cursor.parse(bytes(named)).string() if named else ""
 
 
 def is_custom(tool: Tool) -> bool:
-    """Whether it takes free text; it is offered as a function."""
+    """Returns whether it is a custom tool, which takes free text and is offered as a function."""
     return tool.kind == "function" and bytes(tool.extra.get("type", b"")) == b'"custom"'
 
 
 def _tool_choice(fields: Fields, tools: tuple[Tool, ...]) -> tuple[tuple[Tool, ...], ToolChoice, m.ExtraFields]:
-    """The tools that may be called, how freely, and what is left to say of it."""
+    """Returns the tools that may be called, the tool choice, and the fields left over."""
     found, parallel = fields.pop("tool_choice"), fields.flag("parallel_tool_calls", default=True)
     word = found.one_of(_MODES, "tool choice") if found and found.kind != "object" else "auto"
     if found and not tools and (found.kind == "object" or word == "required"):
@@ -404,7 +406,7 @@ def _tool_choice(fields: Fields, tools: tuple[Tool, ...]) -> tuple[tuple[Tool, .
 
 
 def _named(fields: Fields, offered: Mapping[str, None]) -> str:
-    """The name of the offered tool that is meant."""
+    """Returns the name of the offered tool that is meant."""
     name, space = fields.require("name"), fields.pop("namespace")
     if space is None:
         return name.one_of(offered, "tool")

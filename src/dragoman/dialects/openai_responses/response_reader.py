@@ -1,20 +1,19 @@
-"""Responses of a server behind, to events.
+"""Reads responses of upstream servers of Responses.
 
-Read as servers of this API send it, streamed or whole:
+Supported variants, streamed or whole:
 
-    words         in deltas; what `….done`, `response.output_item.done` and the last event repeat adds only what has not
-                  come before, so that arguments that are only in `….done` (LM Studio, small Codex models), a whole that
-                  comes once, or items that only `response.completed` has are read too
-    an item       found by `item_id`, else by `output_index`, else the last of its kind; neither has to be there, nor
-                  has `response.output_item.added`. The last event may give other ids than the stream (vLLM): what it
-                  holds is then read only of the kinds of which the stream said nothing
-    call_id       the item's `id` where it is missing; arguments may be an object
+    text          in deltas; `….done`, `response.output_item.done` and the last event add only new text, so arguments
+                  only in `….done` (LM Studio, small Codex models) and items only in `response.completed` are read too
+    an item       found by `item_id`, else by `output_index`, else the last of its type; both are optional, as is
+                  `response.output_item.added`. The last event may have other ids than the stream (vLLM): then only
+                  items of types that were not streamed are read from it
+    call_id       the item's `id` if missing; arguments may be an object
     namespace     a tool in one is offered under both names (`request_reader`)
-    custom tools  what they are given becomes the one string of their arguments
-    thoughts      `reasoning_text` (gpt-oss, vLLM, LM Studio) or `reasoning_summary_text`, parts of a summary as
-                  paragraphs; where both come, the first. `encrypted_content` is their proof (`request_writer.proof`)
-    other items   are the vendor's own (`web_search_call`, `mcp_call`) and passed on whole, once they are done
-    the end       `response.completed`, `response.incomplete` or `response.failed`, `[DONE]`; without one it broke off
+    custom tools  their input becomes the only string argument
+    reasoning     `reasoning_text` (gpt-oss, vLLM, LM Studio) or `reasoning_summary_text`, parts of a summary as
+                  paragraphs; of both, the first. `encrypted_content` is the proof (`request_writer.proof`)
+    other items   are the vendor's own (`web_search_call`, `mcp_call`) and forwarded whole when they are done
+    the end       `response.completed`, `response.incomplete` or `response.failed`, `[DONE]`; else it broke off
 A response is incomplete for its `max_output_tokens` ("length") or its `content_filter`; any other reason is "length".
 
 Source: https://platform.openai.com/docs/api-reference/responses-streaming and the types in the openai package 3.52;
@@ -51,9 +50,9 @@ _WORDS: Final = {
     "response.function_call_arguments": ("function_call", "arguments", "arguments"),
     "response.custom_tool_call_input": ("custom_tool_call", "input", "input"),
 }
-"""What begins the names of events that say something: the kind of item, the place in it, and the whole's name."""
+"""Prefixes of event names with content: the item type, the place in the item, and the name of the whole text."""
 _KINDS: Final = frozenset(kind for kind, _, _ in _WORDS.values())
-"""Kinds of items that have events of ours; all others are the vendor's."""
+"""Item types with events of their own; all others belong to the vendor."""
 _COUNTS: Final = {
     "input_tokens": (),
     "output_tokens": (),
@@ -61,11 +60,11 @@ _COUNTS: Final = {
     "input_tokens_details": ("cached_tokens", "cache_write_tokens"),
     "output_tokens_details": ("reasoning_tokens",),
 }
-"""What of a usage has a place in the values."""
+"""Fields of usage that `Usage` models."""
 _TOLD_BY: Final = {"arguments": "function_call", "content": "message", "summary": "reasoning"}
 _CALLS: Final = ("function_call", "custom_tool_call")
 _PLACES: Final = {"output_text": "text", "text": "text", "refusal": "refusal"}
-"""Types of the parts of a message, and where their words stand."""
+"""Types of message parts, and the fields that contain their text."""
 _REASONS: Final[dict[str, FinishReason]] = {"max_output_tokens": "length", "content_filter": "content_filter"}
 _OPENER: Final = f'{{"{INPUT}": "'
 _CLOSER: Final = '"}'
@@ -74,7 +73,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class _Words(Struct):
-    """What most events are, read in a tenth of the time; nothing else fits into it."""
+    """Fast path for most events, in a tenth of the time; anything else does not match this type."""
 
     type: Literal["response.output_text.delta", "response.function_call_arguments.delta"]
     delta: str
@@ -88,7 +87,7 @@ _words: Final = msgspec.json.Decoder(_Words).decode
 
 
 class _Item:
-    """One item of the output, as far as it has come."""
+    """One item of the output, as far as it has arrived."""
 
     __slots__ = (
         *("closed", "done", "has_phase", "id", "index", "is_probable", "key", "kind", "named", "part", "place", "said"),
@@ -98,24 +97,24 @@ class _Item:
     def __init__(self, kind: str, key: int, id: str, index: int | None) -> None:
         self.kind, self.key, self.id, self.index = kind, key, id, index
         self.place = ""
-        """Of thoughts: where they stand."""
+        """For reasoning: the place of its text."""
         self.part = 0
-        """Of a summary: the part that is being said."""
+        """For a summary: the open part."""
         self.said: dict[str, list[str]] = {}
-        """What it has said, by place."""
+        """Its text so far, by place."""
         self.told: dict[str, int] = {}
-        """How many characters of that a `done` has ended."""
+        """Number of characters of that text that a `done` event has ended."""
         self.named = self.closed = self.done = self.is_probable = self.has_phase = False
         self.sources = 0
-        """Annotations that were passed on."""
+        """Number of annotations that were forwarded."""
 
     @property
     def heard(self) -> bool:
-        """There is something of it that must not come twice."""
+        """Whether some content has arrived that must not be repeated."""
         return bool(self.said) or self.named or self.done
 
     def rest(self, place: str, whole: str, *, part: bool) -> str:
-        """What of a whole has not been said: of the `part` that is open, or of all at that place."""
+        """Returns the new text of a whole: of the open `part`, or of everything at that place."""
         before = "".join(self.said.get(place, ()))
         open = before[self.told.get(place, 0) :] if part else before
         repeated = part and before.endswith(whole)
@@ -126,7 +125,7 @@ class _Item:
 
 
 class ResponsesResponseReader(BaseResponseReader):
-    """One answer."""
+    """Reads one response."""
 
     __slots__ = ("_by_id", "_by_index", "_items", "_latest", "_reason")
 
@@ -184,7 +183,7 @@ class ResponsesResponseReader(BaseResponseReader):
                 raise error_from_body(fields)
 
     def _whole(self, response: Fields, state: str = "") -> None:
-        """The whole of it; `state` is what its event says."""
+        """Reads the whole response; `state` is the status by its event."""
         if (error := error_from_event(response)) is not None:
             raise error
         state = state or lenient_values.string(response.pop("status")) or "completed"
@@ -246,7 +245,7 @@ class ResponsesResponseReader(BaseResponseReader):
         return item
 
     def _found(self, kind: str, id: str, index: int | None) -> _Item | None:
-        """The item that is meant; of a server that does not say which, the last one of that kind."""
+        """Returns the item that is meant; the last of its type if the server does not identify it."""
         for named in (self._by_id.get(id), self._by_index.get(-1 if index is None else index)):
             if named is not None and named.kind == kind:
                 return named
@@ -256,7 +255,7 @@ class ResponsesResponseReader(BaseResponseReader):
         return last
 
     def _last(self, cursor: Cursor, index: int, heard: frozenset[str], *, cut: bool) -> None:
-        """An item of the last event, or of a whole body."""
+        """Reads an item of the last event or of a whole body."""
         fields = lenient_values.fields(cursor)
         if fields is None:
             return
@@ -277,7 +276,7 @@ class ResponsesResponseReader(BaseResponseReader):
         self._complete(item, cursor, cut=False)
 
     def _complete(self, item: _Item, cursor: Cursor, *, cut: bool) -> None:
-        """Say what an item has that was not said before."""
+        """Emits the content of an item that was not emitted before."""
         fields = cursor.fields()
         match item.kind:
             case "message":
@@ -316,7 +315,7 @@ class ResponsesResponseReader(BaseResponseReader):
                     self._cite(item, source)
 
     def _phase(self, item: _Item, fields: Fields) -> None:
-        """A message that has a phase is a text of its own."""
+        """Begins a new text for a message with a phase."""
         phase = fields.pop(PHASE)
         if item.kind != "message" or item.has_phase or phase is None:
             return
@@ -330,7 +329,7 @@ class ResponsesResponseReader(BaseResponseReader):
         self._out.detail(LOGPROBS, logprobs_json(entries))
 
     def _cite(self, item: _Item, source: Fields) -> None:
-        """A source: Chat has `url_citation` too."""
+        """Emits a source: Chat Completions has `url_citation` too."""
         item.sources += 1
         shared = lenient_values.string(source.get("type")) == "url_citation"
         self._out.detail(ANNOTATIONS, f"[{bytes(source.raw).decode()}]", "" if shared else NAME)
@@ -390,7 +389,7 @@ class ResponsesResponseReader(BaseResponseReader):
         self._close_input(item)
 
     def _paragraph(self, item: _Item, part: int) -> None:
-        """Parts of a summary stand apart."""
+        """Separates the parts of a summary."""
         if part > item.part and item.said:
             self._say(item, "summary", "\n\n")
             item.told["summary"] = len("".join(item.said.get("summary", ())))
@@ -417,14 +416,14 @@ class ResponsesResponseReader(BaseResponseReader):
                 self._out.reasoning(text)
 
     def _close_input(self, item: _Item) -> None:
-        """What a custom tool gets is whole, and so is the string that holds it."""
+        """Emits the complete input of a custom tool, and ends the string that contains it."""
         if item.kind == "custom_tool_call" and not item.closed:
             item.closed = True
             self._out.call(item.key, "", "", _CLOSER if item.said else _OPENER + _CLOSER)
 
 
 def _kind_of(fields: Fields) -> str:
-    """The type of an item; where it is missing, by a member that only one has."""
+    """Returns the type of an item; if missing, by a field that only one type has."""
     kind = lenient_values.string(fields.pop("type"))
     return kind or next((kind for name, kind in _TOLD_BY.items() if fields.get(name) is not None), "")
 
@@ -443,8 +442,9 @@ def _usage(counts: Fields) -> Usage:
 
 
 def count_of(body: bytes) -> int:
-    """The number of tokens that an answer to a request for it tells.
+    """Returns the count in a token count response.
 
-    Raises: RequestError: it tells none.
+    Raises:
+        RequestError: The response contains no count.
     """
     return json_cursor.parse(body).fields().require("input_tokens").integer(minimum=0)

@@ -1,4 +1,4 @@
-"""A reply of OpenAI Responses, streamed and whole: the same items either way."""
+"""Writes replies of OpenAI Responses, streamed and whole, with the same items in both."""
 
 from itertools import groupby
 from typing import Final, NamedTuple, TypeAlias, assert_never
@@ -35,24 +35,24 @@ Json = dict[str, object]
 _encode = msgspec.json.Encoder().encode
 
 _ENDS: Final[dict[messages.FinishReason, str]] = {"length": "max_output_tokens", "content_filter": "content_filter"}
-"""Why a response is incomplete; at any other end it is complete."""
+"""Reasons of incomplete responses; with any other finish reason a response is complete."""
 _ECHOED: Final = ("truncation", "max_tool_calls", "top_logprobs", "prompt_cache_key", "safety_identifier", "user")
-"""Of what was asked for, what the response states again under the same name and in no other way."""
+"""Request fields that the response repeats under the same name and unchanged."""
 
 
 class _Said(NamedTuple):
-    """How an item says what it has to say, in the names of events and fields."""
+    """Names of the events and fields for the content of an item type."""
 
     event: str
-    """Begins the names of its events, `….delta` and `….done`."""
+    """Prefix of its event names, `….delta` and `….done`."""
     field: str
-    """Where the whole of it stands."""
+    """Field that contains the whole content."""
     part: str = ""
-    """Begins the names of the events of the part that it stands in, where there are parts."""
+    """Prefix of the names of part events, for items with parts."""
     place: str = ""
-    """What counts the parts."""
+    """Field that counts the parts."""
     empty: Json = {}  # noqa: RUF012 never written to
-    """Such a part without words."""
+    """An empty part."""
 
 
 _TEXT = _Said(
@@ -74,7 +74,7 @@ _SUMMARY = _Said(
 )
 _ARGUMENTS = _Said("response.function_call_arguments", "arguments")
 _VENDOR = _Said("", "", "response.content_part")
-"""An item that comes whole: it has no words of its own to announce."""
+"""An item that arrives whole: it has no text of its own to announce."""
 _INPUT = _Said("response.custom_tool_call_input", "input")
 
 
@@ -92,11 +92,11 @@ _Others: TypeAlias = (
     | events.UsageUpdate
     | events.Finish
 )
-"""Events but for the two that come most, and the one that ends all."""
+"""All events except the two most frequent ones and the last."""
 
 
 class ResponsesResponseWriter:
-    """One streamed reply."""
+    """Writes one streamed reply."""
 
     __slots__ = (
         *("_annotations", "_awaits_part", "_collector", "_delta", "_input", "_items", "_phase", "_place", "_said"),
@@ -107,35 +107,36 @@ class ResponsesResponseWriter:
         self._collector = Collector(NAME, keep_broken=True)
         self._items = _Items(request)
         self._sent = 0
-        """Events so far."""
+        """Number of events so far."""
         self._said = _TEXT
-        """Of the open item, as the three below."""
+        """Of the open item, as are the three below."""
         self._place: Json = {}
         self._awaits_part = False
-        """Its next words are its first."""
+        """The next text is the first of the part."""
         self._annotations = 0
-        """Of the open text."""
+        """Details of the open text."""
         self._waiting: list[events.Detail] = []
         self._phase: messages.ExtraFields = {}
-        """Of the text that comes next."""
+        """Details of the next text."""
         self._delta = (b"", b"", b"")
-        """What stands around the number and the words of a delta."""
+        """Bytes around the sequence number and the text of a delta."""
         self._input = StringMember(INPUT)
-        """What the call of a custom tool is given."""
+        """Input of the open custom tool call."""
 
     def send(self, event: AnyEvent) -> bytes:
-        """The bytes that this event adds.
+        """Returns the bytes for this event.
 
-        Raises: EventOrderError: a bug in whoever sent it.
+        Raises:
+            EventOrderError: A bug in the code that sent it.
         """
         step = self._collector.send(event)
         match event:
-            case events.TextDelta() if step is NO_CHANGE:  # most events are one of these two
+            case events.TextDelta() if step is NO_CHANGE:  # the two most frequent events
                 return self._words(event.text) if event.text else b""
             case events.ToolCallDelta():
                 text = self._input.feed(event.text) if self._said is _INPUT else event.text
                 return self._words(text) if text and self._said is not _VENDOR else b""
-            case events.Failure(error):  # an item that is open then gets no `done`
+            case events.Failure(error):  # an open item then gets no `done`
                 return self._fail(error)
             case _:
                 return self._step(event, step)
@@ -166,7 +167,7 @@ class ResponsesResponseWriter:
                 assert_never(event)
 
     def _detail(self, event: events.Detail) -> bytes:
-        """Of the text that is open, or else of the next."""
+        """Keeps a detail for the open text, or else for the next one."""
         if event.name == PHASE and not self._collector.is_text:
             self._phase = {PHASE: Raw(event.json.encode())}
         if not is_for(event.dialect, NAME) or event.name not in (LOGPROBS, ANNOTATIONS):
@@ -175,7 +176,7 @@ class ResponsesResponseWriter:
         return b"" if self._awaits_part or not self._collector.is_text else self._waited()
 
     def _waited(self) -> bytes:
-        """The details that were waiting."""
+        """Returns the details that were waiting."""
         waiting, self._waiting = self._waiting, []
         return b"".join(map(self._of_text, waiting)) if self._said is _TEXT else b""
 
@@ -254,7 +255,7 @@ class ResponsesResponseWriter:
 
 
 def _code(error: DragomanError) -> str:
-    """Of the few that a response may have."""
+    """Returns the error code, one of the few that a failed response may have."""
     number = status(error)
     return "rate_limit_exceeded" if number == 429 else "server_error" if number >= 500 else "invalid_prompt"
 
@@ -264,7 +265,7 @@ def _state(reply: Reply) -> str:
 
 
 def _whole(part: Part, said: _Said) -> str:
-    """What an item says, from first to last."""
+    """Returns the whole content of an item."""
     match part:
         case Text(text) | messages.Refusal(text) | messages.Reasoning(text):
             return text
@@ -275,17 +276,17 @@ def _whole(part: Part, said: _Said) -> str:
 
 
 def write_count(tokens: int, cleared: int | None = None) -> bytes:
-    """The body that tells how many tokens a request is."""
+    """Returns the body of a token count."""
     return _encode({"object": "response.input_tokens", "input_tokens": tokens})
 
 
 def write_reply(reply: Reply, request: Request) -> bytes:
-    """The body of a whole reply."""
+    """Returns the body of a whole reply."""
     return _encode(_Items(request).response(reply, _state(reply)))
 
 
 class _Items:
-    """Responses to one request, and what is in them."""
+    """Builds the response objects for one request, and the items in them."""
 
     __slots__ = ("_asked", "_client", "_custom", "_spaces")
 
@@ -313,7 +314,7 @@ class _Items:
         }
 
     def response(self, reply: Reply, state: str, error: Json | None = None) -> Json:
-        """The response as far as it has come."""
+        """Returns the response object as far as the reply has arrived."""
         last, cut = len(reply.parts) - 1, state in ("incomplete", "failed")
         output = [self.done(reply, number, cut=cut and number == last) for number in range(len(reply.parts))]
         why = {"reason": _ENDS[reply.finish_reason]} if state == "incomplete" else None
@@ -332,7 +333,7 @@ class _Items:
         }
 
     def begun(self, event: AnyEvent) -> tuple[Part, _Said]:
-        """What an item is when it begins with this event, and how it goes on."""
+        """Returns the item that begins with this event, and its form."""
         match event:
             case ToolCallStart(_, id, name):
                 said = _INPUT if name in self._custom else _VENDOR if name in self._client else _ARGUMENTS
@@ -347,13 +348,13 @@ class _Items:
                 return Text(""), _TEXT
 
     def done(self, reply: Reply, number: int, *, cut: bool) -> Json:
-        """The item of a part; of a call, whether it was cut off shows in its arguments."""
+        """Returns the item of a part; whether a call was cut off shows in its arguments."""
         part = reply.parts[number]
         cut = not _is_object(part.arguments) if isinstance(part, ToolCall) else cut
         return self.item(part, f"{reply.id}_{number}", "incomplete" if cut else "completed")
 
     def item(self, part: Part, name: str, state: str) -> Json:
-        """The item of a part; empty where no event makes such a part."""
+        """Returns the item of a part; empty if no event produces such a part."""
         match part:
             case Text(text, extra):
                 phase = {PHASE: extra[PHASE]} if PHASE in extra else {}
@@ -392,12 +393,12 @@ class _Items:
                 assert_never(part)
 
     def _name(self, tool: str) -> Json:
-        """The name of a tool, as the client knows it."""
+        """Returns the tool's name as the client knows it."""
         space = self._spaces.get(tool)
         return {"name": tool.removeprefix(f"{space}{JOINT}"), "namespace": space} if space else {"name": tool}
 
     def _tools(self, tools: tuple[Tool, ...]) -> list[Json]:
-        """The tools as they were sent."""
+        """Returns the tools as they were sent."""
         listed: list[Json] = []
         for _, group in groupby(tools, key=lambda tool: id(tool.extra.get(ABOUT_NAMESPACE))):
             together = list(group)
@@ -421,7 +422,7 @@ def _message(name: str, state: str, content: list[Json]) -> Json:
 
 
 def _details(part: Part) -> Json:
-    """What a text has besides its words."""
+    """Returns the details of a text."""
     extra = part.extra if isinstance(part, Text) else {}
     return {name: extra[name] for name in (LOGPROBS, ANNOTATIONS) if name in extra}
 
