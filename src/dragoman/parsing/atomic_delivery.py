@@ -1,6 +1,6 @@
-"""Calls passed on only when they are whole, for clients that cannot take back half of one.
+"""Emits calls only when they are complete, for clients that cannot take back a part of a call.
 
-Where calls stand in one list, `[first(), second()]`, that list is what must be whole.
+Calls in one list, `[first(), second()]`, are emitted when the list is complete.
 """
 
 from msgspec.structs import replace
@@ -18,7 +18,7 @@ from dragoman.core.events import (
 
 
 class AtomicDelivery:
-    """Holds each call until it ends; one that never is whole leaves a warning with its text, and no call."""
+    """Buffers each call until it ends; an incomplete call becomes a warning with its text."""
 
     def __init__(self) -> None:
         self._start: ToolCallStart | None = None
@@ -28,7 +28,7 @@ class AtomicDelivery:
         self._calls = 0
 
     def feed(self, event: AnyEvent) -> list[AnyEvent]:
-        """What may go out now that this has happened."""
+        """Returns the events that can be emitted after this event."""
         match event:
             case ToolCallStart():
                 self._start = event
@@ -48,12 +48,12 @@ class AtomicDelivery:
                 return [event]
 
     def set_in_list(self, open: bool) -> list[AnyEvent]:
-        """What may go out now that a list has begun, or ended."""
+        """Returns the events that can be emitted after a list has begun or ended."""
         self._in_list = open
         return self._drain_complete()
 
     def close(self) -> list[AnyEvent]:
-        """What is to be said of a list that never came to its end; call it once, last."""
+        """Returns warnings for the calls of a list that never ended; call it once, last."""
         message = "dropped a call of {}, as the list in which it stands was never whole"
         return [Notice("incomplete_call", message.format(s.name), arguments) for s, arguments, _ in self._complete]
 

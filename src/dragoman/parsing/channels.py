@@ -1,9 +1,9 @@
-"""The shape of a reply in messages, each with a header that says what it is.
+"""The structure of a reply as messages, each with a header that says what it is.
 
     <|channel|>analysis<|message|>They want the weather.<|end|><|start|>assistant<|channel|>final<|message|>Sunny.
 
-A header begins with a marker and ends where the body begins; `route` tells thoughts, text and calls apart by it. What
-is no header is part of the message that it stands in. The first header may have been opened by the prompt.
+A header begins with a marker and ends where the body begins; `route` maps it to reasoning, text or a call. Text that is
+not a valid header is part of the message that contains it. The prompt may contain the start of the first header.
 """
 
 from collections.abc import Callable, Mapping
@@ -17,7 +17,7 @@ from dragoman.parsing.untagged_json import read_untagged_calls
 from dragoman.text.scanner import FIELD_LIMIT_CHARS, Follows, Parser, Scanner, markers
 
 ANYTHING: Final[Follows] = ((),)
-"""Whatever follows, this ends a message."""
+"""The message ends regardless of what follows."""
 NAME_CHARS: Final = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-."
 
 
@@ -28,14 +28,14 @@ class ChannelRoute(NamedTuple):
     """What a message is."""
 
     kind: RouteKind
-    """`builtin`: a call of a tool that the model knows of itself; `nothing`: what follows has headers of its own."""
+    """`builtin`: a call of one of the model's built-in tools; `nothing`: the text that follows has its own headers."""
     problem: str = ""
-    """What of the header is not known."""
+    """The unknown part of the header."""
 
 
 Emit: TypeAlias = Callable[[str], None]
 ReadRoute: TypeAlias = Callable[[str, str], ChannelRoute | None]
-"""By a header, and what begins the body; None: it is no header."""
+"""Returns the route by the header and the marker that begins the body; None if it is not a header."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,23 +43,23 @@ class Channels:
     """The markers of a format."""
 
     starts: tuple[str, ...]
-    """What begins a header; one that begins a body is a header by itself."""
+    """Markers that begin a header; one that also begins a body is a header by itself."""
     bodies: tuple[str, ...]
-    """What ends a header."""
+    """Markers that end a header."""
     route: ReadRoute
     call: ReadCall
-    """Reads the body of a call; it is given the whole header."""
+    """Reads the body of a call; its third argument is the whole header."""
     ends: Mapping[str, Follows] = field(default_factory=dict)
-    """What ends a body, and what has to follow."""
+    """Markers that end a body, with what has to follow."""
     breaks: tuple[str, ...] = ()
-    """What cannot stand in a header."""
+    """Markers that cannot occur in a header."""
     read_opened_header: Callable[[Scanner], Parser[bool]] | None = None
-    """Reads the beginning of a header that the prompt has opened; whether it is one."""
+    """Reads the beginning of a header that the prompt has opened. Returns True if it is one."""
     blocks: tuple[str, ...] = ()
-    """What begins a call where a message begins that is addressed as an answer."""
+    """Openers of a call at the start of a message that is addressed as an answer."""
 
     def read(self, s: Scanner, sink: ToolCallSink) -> Parser[None]:
-        """One reply."""
+        """Reads one reply."""
         s.start_capture()
         emit: Emit | None = None
         said = False
@@ -73,7 +73,7 @@ class Channels:
         yield from self._messages(s, sink, emit, said)
 
     def read_on(self, s: Scanner, sink: ToolCallSink, opener: str) -> Parser[bool]:
-        """The rest of a reply, from behind the beginning of a header; whether it is one."""
+        """Reads the rest of a reply, after the beginning of a header. Returns True if it is a header."""
         s.start_capture(s.skipped_space + opener)
         emit, is_header = yield from self._message(s, sink, opener, None)
         if is_header:
@@ -81,7 +81,7 @@ class Channels:
         return is_header
 
     def _messages(self, s: Scanner, sink: ToolCallSink, emit: Emit | None, said: bool = False) -> Parser[None]:
-        """The rest of a message, and all that follow it."""
+        """Reads the rest of a message and all messages after it."""
         while found := (yield from self._words(s, sink, emit, said)):
             said = False
             s.start_capture(s.skipped_space + found)
@@ -90,7 +90,8 @@ class Channels:
     def _message(
         self, s: Scanner, sink: ToolCallSink, found: str, emit: Emit | None
     ) -> Parser[tuple[Emit | None, bool]]:
-        """A header, and the whole of a call; where the words go that follow, and whether it is a header."""
+        """Reads a header, and the whole of a call. Returns the destination of the text that follows, and whether it is
+        a header."""
         marker = found if found in self.bodies else (yield from self._header(s, sink))
         header = s.captured()
         s.stop_capture()
@@ -102,7 +103,7 @@ class Channels:
         return emit, False
 
     def _words(self, s: Scanner, sink: ToolCallSink, emit: Emit | None, said: bool = False) -> Parser[str]:
-        """What a message says, or what stands between messages; what ends it."""
+        """Reads the body of a message, or text between messages. Returns the marker that ends it."""
         s.skipped_space = ""
         if not (emit or said) and sink.calls:
             yield from drop_partial_closer(s, sink, *self.ends, *self.starts, *self.breaks)
@@ -113,7 +114,7 @@ class Channels:
         return (yield from s.until(markers(*self.starts, *self.ends), sink.text, said))
 
     def _answer(self, s: Scanner, sink: ToolCallSink, emit: Emit | None, said: bool) -> Parser[str]:
-        """As `_words`, of an answer, and the calls in plain JSON that end the reply."""
+        """Reads the body of an answer, and calls in plain JSON that end the reply. Returns the marker that ends it."""
         wanted = markers(*self.starts, *self.ends, *STARTS)
         line = s.offset
         while True:
@@ -131,7 +132,7 @@ class Channels:
                     return found
 
     def _plain_json(self, s: Scanner, sink: ToolCallSink, found: str, line: int) -> Parser[bool]:
-        """What this begins in an answer: calls that end the reply, or text; whether it is text."""
+        """Reads JSON or code in an answer: calls that end the reply, or text. Returns True if it is text."""
         gap, size = s.skipped_space, len(found) - (found in OBJECTS)
         if found in OBJECTS or "\n" in gap or s.offset == line + len(gap) + size:
             s.pos -= size
@@ -143,7 +144,7 @@ class Channels:
         return True
 
     def _header(self, s: Scanner, sink: ToolCallSink) -> Parser[str]:
-        """Take the rest of a header; what begins the body, "" where this is none."""
+        """Reads the rest of a header. Returns the marker that begins the body; "" if this is not a header."""
         found = yield from s.field(markers(*self.bodies, *self.ends, *self.breaks))
         if found and found[1] in self.bodies:
             return found[1]
@@ -156,7 +157,7 @@ class Channels:
         return ""
 
     def _enter(self, s: Scanner, sink: ToolCallSink, route: ChannelRoute, header: str) -> Parser[Emit | None]:
-        """Begin a message, or read all of a call; where the words go that follow."""
+        """Begins a message, or reads all of a call. Returns the destination of the text that follows."""
         s.skipped_space = ""
         s.call_ends, s.after_call = (*self.ends,), (*self.starts, *self.ends)
         if route.problem:
@@ -180,7 +181,7 @@ class Channels:
         return None
 
     def _begins_call(self, s: Scanner) -> Parser[bool]:
-        """Whether a call comes next, though the header says nothing of it."""
+        """Returns True if a call comes next although the header does not announce it."""
         if not self.blocks:
             return False
         ahead = yield from s.peek(max(map(len, self.blocks)), after_space=True)
@@ -188,7 +189,7 @@ class Channels:
 
 
 def name_reader(*bodies: str) -> Callable[[Scanner], Parser[bool]]:
-    """Reads the name in a header that the prompt has opened, where the body begins behind it."""
+    """Returns a reader of the name in a header that the prompt has opened; one of `bodies` has to follow it."""
 
     def read_name(s: Scanner) -> Parser[bool]:
         name = [""]

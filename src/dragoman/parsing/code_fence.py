@@ -1,14 +1,14 @@
-"""Code fences: what stands in them is shown, not meant.
+"""Code fences: calls in them are examples, not calls.
 
     ```json
     {"name": "get_weather", "arguments": {}}
     ```
 
-A fence opens at the start of a line, after white space at most, with three backticks or more. What follows on
-that line has no backtick in it, else this is code within a line. It closes at a line of as many backticks or
-more and nothing else.
+A fence opens at the start of a line, after at most white space, with three or more backticks. The rest of that line
+contains no backtick, otherwise it is code within a line. It closes at a line with at least as many backticks and
+nothing else.
 
-Source: CommonMark 0.31.2 (2024-01), "Fenced code blocks". Taken more kindly: any indentation, as in lists.
+Source: CommonMark 0.31.2 (2024-01), "Fenced code blocks". More lenient here: any indentation, as in lists.
 """
 
 from collections.abc import Callable
@@ -21,16 +21,18 @@ Emit = Callable[[str], None]
 
 
 def read_fence_open(s: Scanner) -> Parser[int]:
-    """Take white space and the backticks of a fence; how many they are, 0 where none come."""
+    """Reads white space and the backticks of a fence. Returns the number of backticks, 0 if there is no fence."""
     if not (yield from s.literal(FENCE, after_space=True)):
         return 0
     return len(FENCE) + (yield from s.run("`", discard))
 
 
 def read_fenced_block(s: Scanner, emit: Emit, size: int = 0, before: str = "") -> Parser[bool]:
-    """Emit the rest of a fence, from behind its `size` backticks (0: more of them may come); whether it was closed.
+    """Emits the rest of a fence after its backticks. Returns True if it was closed.
 
-    `before`: a call that may follow the closing backticks on their line, as small models have it.
+    Args:
+        size: number of backticks read so far; 0 if more may follow.
+        before: a call that may follow the closing backticks on their line, as small models write it.
     """
     size = size or len(FENCE) + (yield from s.run("`", emit))
     stop = yield from s.verbatim_until(markers("\n", "`"), emit)
@@ -39,7 +41,7 @@ def read_fenced_block(s: Scanner, emit: Emit, size: int = 0, before: str = "") -
 
 
 def read_fence_lines(s: Scanner, emit: Emit, size: int, before: str = "", begun: bool = False) -> Parser[bool]:
-    """Emit the lines of a fence up to the one that closes it; whether that came. `begun`: from within a line."""
+    """Emits the lines of a fence up to the closing one. Returns True if that came. `begun`: starts within a line."""
     while True:
         if not begun:
             yield from s.run(" \t", emit)

@@ -1,9 +1,9 @@
-"""Control tokens told apart from the same characters, written with ordinary tokens.
+"""Distinguishes control tokens from the same characters written with ordinary tokens.
 
-A model that is asked to print `<tool_call>` may spell it out. To the eye that is the same text; an engine that sees
-token ids knows better, and says so with each piece. Where a control token stands in plain text, its first character is
-exchanged for one that no text has, so that no marker is found there, in whatever state the format's reader is; what
-the reader gives is changed back. Formats and scanner know nothing of it, and without a hint nothing is done.
+A model that is asked to print `<tool_call>` may write it with ordinary tokens. The text is the same, but an engine sees
+the token ids and can report the difference with each piece. In plain text, the first character of each control token is
+replaced by a noncharacter, so that the format's reader finds no marker there; its output is changed back. Formats and
+scanner need no support for this, and without the engine's report nothing is changed.
 
 Source of the characters: The Unicode Standard 16.0 (2024-09), section 23.7, noncharacters U+FDD0 to U+FDEF, reserved
 for use within a program.
@@ -21,9 +21,13 @@ NONCHARACTER_COUNT: Final = 32
 
 
 class ControlTokenMask:
-    """Exchanges the beginnings of these control tokens in plain text, and changes them back.
+    """Replaces the first characters of control tokens in plain text, and restores them.
 
-    Raises: UsageError: these are no control tokens.
+    Args:
+        control: the texts of the control tokens, with at most 32 different first characters.
+
+    Raises:
+        UsageError: these are not control tokens.
     """
 
     def __init__(self, control: Iterable[str]) -> None:
@@ -46,7 +50,7 @@ class ControlTokenMask:
         self._buffered = ""  # plain, and the beginning of what may become a control token
 
     def feed(self, text: str, plain: bool) -> str:
-        """What can be read of it now."""
+        """Returns the masked text that can be read now; the beginning of a possible control token is buffered."""
         text = text.translate(self._foreign)
         if plain or not text:
             return self._plain(text, closed=False)
@@ -55,11 +59,11 @@ class ControlTokenMask:
         return buffered + text
 
     def close(self) -> str:
-        """What has been buffered back."""
+        """Returns the buffered text."""
         return self._plain("", closed=True)
 
     def unmask(self, text: str) -> str:
-        """The text as the model wrote it."""
+        """Returns the text as the model wrote it."""
         return text if text.isascii() else text.translate(self._unmask)
 
     def _plain(self, text: str, closed: bool) -> str:
@@ -75,36 +79,36 @@ class ControlTokenMask:
 
 
 class UnmaskingSink(ForwardingSink):
-    """Changes back whatever a format's reader gives."""
+    """Restores the original text in everything that a format's reader emits."""
 
     def __init__(self, sink: ToolCallSink, mask: ControlTokenMask) -> None:
         self.sink = sink
         self._unmask_text = mask.unmask
 
     def text(self, text: str) -> None:
-        """As the model wrote it; so with all that follow."""
+        """Forwards the text as the model wrote it, as all methods below."""
         self.sink.text(self._unmask_text(text))
 
     def reasoning(self, text: str) -> None:
-        """Change back."""
+        """Forwards the restored text."""
         self.sink.reasoning(self._unmask_text(text))
 
     def resolve(self, name: str) -> str | None:
-        """Change back."""
+        """Resolves the restored name."""
         return self.sink.resolve(self._unmask_text(name))
 
     def start(self, name: str, id: str = "") -> None:
-        """Change back."""
+        """Forwards the restored id."""
         self.sink.start(name, self._unmask_text(id))
 
     def arguments(self, text: str) -> None:
-        """Change back."""
+        """Forwards the restored text."""
         self.sink.arguments(self._unmask_text(text))
 
     def incomplete(self, raw: str) -> None:
-        """Change back."""
+        """Forwards the restored text."""
         self.sink.incomplete(self._unmask_text(raw))
 
     def warn(self, code: str, message: str, raw: str = "") -> None:
-        """Change back."""
+        """Forwards the restored texts."""
         self.sink.warn(code, self._unmask_text(message), self._unmask_text(raw))

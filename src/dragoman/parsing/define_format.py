@@ -1,8 +1,8 @@
-"""What a model is told: its tools and how to call them, its own past calls, and what came of them.
+"""Defines formats: how a prompt shows tools, past calls and results.
 
-A format states how a call is written, and how tools and results are framed (`parsing/tool_markup.py`); the words
-around that are the same for all. Chat templates that know the format replace all of this
-(`backends/text_mode/chat_template.py`).
+A format states how a call is written, and the markup of tools and results (`parsing/tool_markup.py`); the instructions
+around them are the same for all formats. For models with a chat template that supports tools, the template replaces all
+of this (`backends/text_mode/chat_template.py`).
 """
 
 import json
@@ -27,50 +27,53 @@ You only write the request; somebody else runs the tool and gives you its result
 message. Stop after the request. Do not describe it, and do not make up its result. \
 Use only tools of the list. Where no tool helps, answer in plain text."""
 EXAMPLE: Final = ToolCall("call00001", "the tool's name", '{"argument": "value"}')
-"""What a model is shown of how to call."""
+"""The example call in the prompt."""
 CallWrapper: TypeAlias = Callable[[str, str], tuple[str, str]]
 
 
 class PromptMarkup(TypedDict, total=False):
-    """How a format shows what it does not read; unless given, as no family's own."""
+    """How a prompt shows tools, results and ids. The default is markup that no model family was trained on."""
 
     tools: ToolListMarkup
     result: ToolResultMarkup
     id_prefix: str
-    """Unless given, they do not count."""
+    """Default: ids do not count."""
 
 
 class _FormatFields(PromptMarkup):
-    """What any format states of itself."""
+    """The fields that every format defines."""
 
     name: str
     model_families: str
     source: str
     read: Markup | Channels | ReadReply
     calls: NotRequired[Mapping[str, ReadCall]]
-    """What opens calls in a reply of unknown format; unless given, what the markup has."""
+    """Readers by opener, for replies of unknown format. Default: those of the markup."""
     opener: str
-    """How the first of several calls begins, whatever its name; the section's beginning, where there is one.
+    """The text that begins the first of several calls, whatever its name; the beginning of the section, if there is
+    one.
 
-    "" where prose may begin so too: then nothing is held while the choice is free.
+    "" if prose may begin the same way: then output is not constrained while the choice is free.
     """
     markers: tuple[str, ...]
     section: NotRequired[tuple[str, str]]
     separator: NotRequired[str]
     reasoning_wrapper: NotRequired[tuple[str, str]]
-    """Unless given, the markup's first thoughts."""
+    """Default: the markup's first reasoning tags."""
     first_call_marker: NotRequired[str]
     aliases: NotRequired[tuple[str, ...]]
     reasoning_markers: NotRequired[tuple[str, ...]]
-    """Unless given, what the markup has, or what begins `thought`."""
+    """Default: those of the markup, or the beginning of `reasoning_wrapper`."""
     arguments: NotRequired[ArgumentNotation]
-    """"tagged" unless given."""
+    """Default: "tagged"."""
 
 
 def json_format(*, call_wrapper: CallWrapper, **fields: Unpack[_FormatFields]) -> Format:
-    """A format whose calls hold their arguments as one JSON object.
+    """Returns a format whose calls contain their arguments as one JSON object.
 
-    `around` gives what stands before and behind that object in a call of this name and id.
+    Args:
+        call_wrapper: returns the text before and after that object, for a call's name and id.
+        fields: see `_FormatFields`.
     """
 
     def write_call(call: ToolCall) -> str:
@@ -90,7 +93,13 @@ def text_format(
     constrain_call: Callable[[Tool], HeldCall] | None = None,
     **fields: Unpack[_FormatFields],
 ) -> Format:
-    """A format whose calls are written in some other way; `hold` says which calls of a tool there can be."""
+    """Returns a format whose calls are written in another way.
+
+    Args:
+        write_call: returns the text of a call.
+        constrain_call: returns the constraint for calls of a tool; None: output is never constrained.
+        fields: see `_FormatFields`.
+    """
     section, separator = fields.get("section", ("", "")), fields.get("separator", "\n")
     tools, result = fields.get("tools", TOOLS), fields.get("result", RESULT)
     read = fields["read"]
@@ -145,7 +154,7 @@ def text_format(
 def tools_writer(
     example: str, markers: Sequence[str], shown: ToolListMarkup, result: ToolResultMarkup
 ) -> Callable[[Sequence[Tool], ToolChoice], str]:
-    """Writes the tools, how to ask for one, and how free the model is to; `example` is a call."""
+    """Returns the function that writes the tools, how to call them, and the tool-choice policy; `example` is a call."""
     head = _HEAD.format(unit="line" if shown.separator == "\n" else "object")
     how = _HOW.format(example=example, result=result.opener)
 
@@ -159,7 +168,7 @@ def tools_writer(
 
 
 def object_or_string(arguments: JsonText) -> JsonText:
-    """Arguments verbatim, or as a string where they are not a JSON object."""
+    """Returns the arguments verbatim, or as a JSON string if they are not a JSON object."""
     value = JsonStream()
     whole = arguments.startswith("{") and value.feed(arguments, 0) == len(arguments) and value.done
     return value.drain() if whole else json.dumps(arguments, ensure_ascii=False)

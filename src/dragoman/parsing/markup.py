@@ -399,7 +399,7 @@ def _end_draft(s: Scanner, sink: ToolCallSink, closer: str) -> Parser[bool]:
         sink.settle_draft(meant=False)
         sink.reasoning(kept.rstrip(SPACE))
         s.stop_draft()
-    else:  # a call that is broken had no right to hide what closes the reasoning
+    else:  # a broken call must not hide the marker that closes the reasoning
         yield from _reread(s, sink, draft.closer, True)
     yield from _blank_lines(s)
     return True

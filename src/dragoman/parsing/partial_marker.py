@@ -1,11 +1,11 @@
-"""What a reply ends in, where the model stopped within a marker: `…</function>\\n</tool_c`."""
+"""The end of a reply where the model stopped within a marker: `…</function>\\n</tool_c`."""
 
 from dragoman.parsing.sink import ToolCallSink
 from dragoman.text.scanner import Parser, Scanner
 
 
 def drop_partial_closer(s: Scanner, sink: ToolCallSink, *closers: str) -> Parser[None]:
-    """Drop the beginning of what would close a call, where the reply ends within it, and the white space before."""
+    """Drops the beginning of a call's closing marker, and the white space before it, if the reply ends within it."""
     longest = max(map(len, closers), default=0)
     while True:
         start = s.space_end()

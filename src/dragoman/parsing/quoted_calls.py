@@ -1,9 +1,9 @@
-"""Calls that a text quotes in code: examples, which are not to be run.
+"""Calls that a text quotes in code: examples, which must not be run.
 
     Write it like this: ```<tool_call>{"name": "ping", "arguments": {}}</tool_call>```, then wait.
 
-A block of code begins with a fence at the start of a line, however far indented. Other backticks are text, unless a
-call comes right behind them.
+A code block begins with a fence at the start of a line, with any indentation. Other backticks are text, unless a call
+directly follows them.
 """
 
 import re
@@ -16,12 +16,13 @@ from dragoman.text.scanner import Parser, Scanner, markers
 
 
 def starts_line(s: Scanner, line: int) -> bool:
-    """Whether the fence that was just found stands at the start of a line; `line` as in `QuotedCallReader.read`."""
+    """Returns True if the fence that was just found is at the start of a line; `line` as in `QuotedCallReader.read`."""
     return "\n" in s.skipped_space or s.offset == line + len(s.skipped_space) + len(FENCE)
 
 
 class QuotedCallReader:
-    """Finds them in a text whose markers include FENCE, beside what opens calls; `tag` is what stands around a call."""
+    """Finds quoted calls in a text whose markers include FENCE and the openers of calls; `tag` is the pair of tags
+    around a call."""
 
     def __init__(self, s: Scanner, sink: ToolCallSink, openers: Iterable[str], tag: Tag) -> None:
         self._s, self._sink, self._tag = s, sink, tag
@@ -29,7 +30,8 @@ class QuotedCallReader:
         self._quoting = False  # whether backticks within a line are open; the text is kept since then
 
     def read(self, found: str, line: int) -> Parser[bool]:
-        """What this marker begins, as text, where it is code; `line` is where text begins that no line break opens."""
+        """Reads what this marker begins as text. Returns True if it is code. `line` is the offset where text begins
+        without a line break before it."""
         quoted = self._quoting and bool(self._right_behind.fullmatch(self._s.captured()))
         if found == FENCE:
             yield from self._backticks(starts_line(self._s, line))

@@ -1,16 +1,16 @@
-"""Drives a format's reader: text in, events out.
+"""Runs a format's reader: model text in, events out.
 
     reader = ReplyReader(formats.get("hermes"), tools, new_id=new_id)
     for piece in pieces:
         for event in reader.feed(piece): ...
     for event in reader.close("stop"): ...
 
-Or the whole reply at once, as text and calls (core/collect.py):
+To read a whole reply at once, as text and calls (core/collect.py):
 
     events = [*reader.feed(text), *reader.close("stop")]
     reply = collect([Start("1", "some-model", 0), *events, Finish("stop")])
 
-`feed` gives all that this piece decides; the joined events do not depend on how the text was cut.
+`feed` returns all events that the text so far determines; the joined events do not depend on how the text was split.
 """
 
 import re
@@ -37,11 +37,11 @@ from dragoman.text.json_repairs import REPAIRS, repair_warning
 from dragoman.text.scanner import FastPath, Scanner, discard
 
 _NO_FAST_PATH: Final = FastPath(re.compile("").match, discard, ())
-"""The format's reader has to see each piece."""
+"""No fast path: the format's reader has to see each piece."""
 MAX_SKIPPED_CHUNKS: Final = 1024
-"""Pieces that may go by before the scanner is told, so that they do not pile up."""
+"""Pieces that may bypass the scanner before they are reported to it, so that they do not accumulate."""
 READER_REPAIRS: Final = frozenset((*NAMES, *REPAIRS))
-"""All that may be set right in a call as it is read."""
+"""Names of all repairs that are made while a call is read."""
 Delivery: TypeAlias = Literal["stream", "atomic"]
 MakeEvent: TypeAlias = Callable[[str], AnyEvent]
 
@@ -49,18 +49,22 @@ MakeEvent: TypeAlias = Callable[[str], AnyEvent]
 class ReplyReader:
     """Reads one reply of a model.
 
-    `tools` are those offered: a call of any other name stays text, with a warning. None: any name is taken.
-    `prompt_tail` is what the prompt has already opened of the reply, such as `<think>`. It gives no events but
-    those of a call that it leaves open.
-    `lenient` also takes calls that lack the format's tags, where they name an offered tool.
-    `used_ids` are call ids of the conversation so far; an id that the model repeats is replaced.
-    `delivery` "stream" passes arguments on as they come; "atomic" passes a call on when it is whole, and one that
-    never is leaves the warning `incomplete_call` with its text.
-    `control` are the texts of the model's control tokens, for an engine that tells `feed` what is `plain`.
-    `mends` are what may be set right in a call: its name (core/tool_name_match.py), slips in its JSON
-    (text/json_repairs.py). What was stands in its end; the warning `json_repaired` has the JSON as it came.
+    Args:
+        format: the model's format.
+        tools: the offered tools; a call of any other name stays text, with a warning. None: any name is accepted.
+        new_id: generates the ids of calls.
+        prompt_tail: the part of the reply that the prompt already contains, such as `<think>`. It gives no events,
+            except those of a call that it leaves open.
+        lenient: also accepts calls without the format's tags, if they name an offered tool.
+        used_ids: call ids already used in the conversation; a repeated id is replaced.
+        delivery: "stream" emits arguments as they arrive; "atomic" emits only complete calls, and the warning
+            `incomplete_call` with the text of any other.
+        control: the texts of the model's control tokens, for an engine that passes `plain` to `feed`.
+        enabled_repairs: repairs of names (core/tool_name_match.py) and of JSON (text/json_repairs.py). A call's end
+            names the repairs made; the warning `json_repaired` contains the original JSON.
 
-    Raises: UsageError: an argument is not what it must be, or text came after the end.
+    Raises:
+        UsageError: an argument is invalid, or text was fed after the end.
     """
 
     def __init__(
@@ -99,14 +103,14 @@ class ReplyReader:
 
     @property
     def finished(self) -> bool:
-        """Nothing that still comes can matter: end the generation."""
+        """True once further text cannot produce events: end the generation."""
         return self._sink.finished
 
     def feed(self, text: str, *, plain: bool = False) -> list[AnyEvent]:
-        """The events that this piece of text decides.
+        """Returns the events that this piece of text determines.
 
-        `plain`: it came of ordinary tokens, so that what looks like a control token in it is none, nor is what begins
-        in it. Control tokens are fed without.
+        `plain`: the text consists of ordinary tokens, so text in it that looks like a control token, or the beginning
+        of one, is not one. Feed control tokens without `plain`.
         """
         try:
             whole = self._waiting + text if self._waiting else text
@@ -174,13 +178,13 @@ class ReplyReader:
         return self._sink.drain() + self._sink.close()
 
     def _flush_skipped(self) -> None:
-        """Tell the scanner what has gone by it."""
+        """Reports the pieces that bypassed the scanner to it."""
         if self._skipped:
             self._scanner.skip("".join(self._skipped))
             self._skipped.clear()
 
     def _resume(self) -> None:
-        """Let the format read on."""
+        """Runs the format's reader on the new text."""
         self._fast_path, self._find_stop, self._event = _NO_FAST_PATH, _NO_FAST_PATH.find_stop, None
         if self._ended:
             return
@@ -195,7 +199,7 @@ class ReplyReader:
 
 
 class _EventSink:
-    """Numbers calls, checks names, joins what belongs together."""
+    """Creates events: numbers calls, resolves names, merges adjacent text."""
 
     def __init__(
         self,
@@ -210,9 +214,9 @@ class _EventSink:
         self._tools = tools
         self._names = names
         self._matched_name = ("", "")
-        """The tool that was meant last by another name, and how that was seen."""
+        """The tool that a different spelling was matched to last, and the matching step."""
         self._repairs: list[str] = []
-        """What was set right in the call that is open."""
+        """Repairs made in the open call."""
         self._new_id = new_id
         self._used_ids = used_ids
         self._scanner = scanner
@@ -230,7 +234,7 @@ class _EventSink:
         self.current_draft: ReasoningDraft | None = None
 
     def begin(self, prompt: list[AnyEvent], atomic: AtomicDelivery | None) -> None:
-        """The reply begins here: of what the prompt says, only a call that it leaves open belongs to it."""
+        """Marks the start of the reply. Of the prompt's events, only those of a call that it leaves open are kept."""
         if self.current_draft:
             self.settle_draft(meant=True)
             prompt += self.drain()
@@ -258,7 +262,7 @@ class _EventSink:
         self._pieces.append(text)
 
     def resolve(self, name: str) -> str | None:
-        """The tool that is meant (core/tool_name_match.py)."""
+        """Returns the offered tool that is meant (core/tool_name_match.py)."""
         if self._names is None:
             return name or None
         found = self._names.resolve(name)
@@ -266,7 +270,7 @@ class _EventSink:
         return found.name if found else None
 
     def needs_arguments(self, name: str) -> bool:
-        """So it is where the schema requires some; a tool that is not known may."""
+        """Returns True if the schema requires arguments, or the tool is not known."""
         if self._tools is None:
             return True
         try:
@@ -295,7 +299,7 @@ class _EventSink:
             slips.clear()
 
     def _reserve_id(self, id: str) -> str:
-        """The id, which no other call gets any more; empty where an API refuses it or a call has it."""
+        """Returns the id and reserves it; "" if APIs reject it or another call has it."""
         if not CALL_ID.fullmatch(id) or id in self._used_ids:
             return ""
         self._used_ids.add(id)
@@ -339,10 +343,11 @@ class _EventSink:
         self._send(ev.Notice(code, message, raw))
 
     def note(self, about: Literal["format", "problem"], text: str) -> None:
-        """Nobody asks (parsing/trace.py)."""
+        """Ignored; parsing/trace.py records notes."""
 
     def event_of(self, emit: object) -> tuple[MakeEvent | None, bool]:
-        """What makes the one event that a piece given to this method would come out as, and whether quoted."""
+        """Returns a constructor of the one event for a piece given to this method, and whether the piece is within a
+        JSON string."""
         if self._atomic or self._prompt_chars or self.current_draft:
             return None, False
         quotes = isinstance(emit, partial) and emit.func is pass_on_quoted and emit.args == (self.arguments,)
@@ -357,11 +362,11 @@ class _EventSink:
         return out
 
     def close(self) -> list[AnyEvent]:
-        """What the end brings beside what has been read."""
+        """Returns the events that only the end of the reply determines."""
         return self._atomic.close() if self._atomic else []
 
     def _without_prompt(self, text: str) -> str:
-        """The text without what of it stands in the prompt; it ends where the scanner stands."""
+        """Returns the text without the part that the prompt contains; the text ends at the scanner's position."""
         start = self._scanner.offset - len(text)
         rest = text[max(0, self._prompt_chars - start) :]
         if rest:
@@ -419,7 +424,7 @@ def _check(format: object, prompt_tail: object, delivery: object) -> None:
 
 
 def feed_error(text: object) -> UsageError:
-    """Why this cannot be fed to a reader."""
+    """Returns the error for text that a reader cannot accept."""
     if isinstance(text, str):
         return UsageError("closed already: each reply needs a reader of its own")
     hint = (
@@ -429,7 +434,7 @@ def feed_error(text: object) -> UsageError:
 
 
 def _callable_tools(tools: Iterable[Tool] | None) -> dict[str, Tool] | None:
-    """The tools that can be called here, by name."""
+    """Returns the tools that the client can run, by name."""
     if tools is None:
         return None
     listed: list[object] = [tools] if isinstance(tools, Tool | str) or not isinstance(tools, Iterable) else [*tools]

@@ -1,11 +1,11 @@
-"""How a family's models are shown their tools and what came of a call: the markup alone, as data.
+"""The markup in which a family's models are shown tools and tool results, as data.
 
     <tools>                                                          <tool_response>
     {"type": "function", "function": {"name": "ping", …}}            18 °C
     </tools>                                                         </tool_response>
 
-The words around it are Dragoman's own (`parsing/define_format.py`). What stands in it cannot close it: its tags are
-among the format's markers, which are made harmless in all that the model did not write.
+The instructions around it are Dragoman's own (`parsing/define_format.py`). Content cannot close the markup: its tags
+are among the format's markers, which are neutralised in all text that the model did not write.
 """
 
 import json
@@ -24,27 +24,27 @@ _FIELD = re.compile(r"\{(id|name|error)\}")
 
 
 def _tags(texts: Iterable[str]) -> tuple[str, ...]:
-    """The tags in these texts; their beginning, of one with attributes, and of one that closes."""
+    """Returns the tags in these texts; only their beginning, for tags with attributes and closing tags."""
     found = (tag for text in texts for tag in _TAG.findall(text))
     return tuple(dict.fromkeys(tag.rstrip(">") if tag.startswith("</") else tag for tag in found))
 
 
 @dataclass(frozen=True, slots=True)
 class ToolListMarkup:
-    """How the list of tools is framed; its default is that of Hermes and most others."""
+    """Markup of the list of tools; the default is that of Hermes and most others."""
 
     list_wrapper: tuple[str, str] = ("<tools>\n", "\n</tools>")
     tool_wrapper: tuple[str, str] = ('{"type": "function", "function": {', "}}")
-    """What stands around a tool's `"name": …, "description": …, "parameters": …`."""
+    """The text around a tool's `"name": …, "description": …, "parameters": …`."""
     separator: str = "\n"
 
     @property
     def markers(self) -> tuple[str, ...]:
-        """Its tags."""
+        """The tags of the list."""
         return _tags((*self.list_wrapper, *self.tool_wrapper))
 
     def write(self, tools: Iterable[Tool], markers: Collection[str]) -> str:
-        """The list: schemas verbatim, with markers in them made harmless."""
+        """Returns the list, with schemas verbatim except that markers in them are neutralised."""
         (before, behind), (opened, closed) = self.list_wrapper, self.tool_wrapper
         listed = (f"{opened}{escape_markers_json(_members(tool), markers)}{closed}" for tool in tools)
         return f"{before}{self.separator.join(listed)}{behind}"
@@ -52,28 +52,28 @@ class ToolListMarkup:
 
 @dataclass(frozen=True, slots=True)
 class ToolResultMarkup:
-    """How a result is framed; `{id}` and `{name}` stand for those of its call."""
+    """Markup of a tool result; `{id}` and `{name}` stand for those of its call."""
 
     before: str
     behind: str
     error: tuple[str, str] = ("", "")
-    """What `{error}` stands for where all went well, and where not; unless given, the text says so."""
+    """Values of `{error}` for a success and a failure; if empty, the text itself begins with "Error: "."""
     quoted: bool = False
-    """The text is written as a JSON string."""
+    """True if the text is written as a JSON string."""
 
     @property
     def markers(self) -> tuple[str, ...]:
-        """Its tags, the one that begins it first."""
+        """The tags of a result; the opening tag comes first."""
         return _tags((self.before, self.behind))
 
     @property
     def opener(self) -> str:
-        """The tag that begins it, without attributes."""
+        """The opening tag, without attributes."""
         tag = self.markers[0]
         return tag if tag.endswith((">", "]")) else f"{tag}>"
 
     def write(self, result: ToolResult, name: str, markers: Collection[str]) -> str:
-        """The result, with markers in it made harmless."""
+        """Returns the result, with markers in it neutralised."""
         text = "\n".join(map(part_text, result.parts))
         if result.is_error and not self.error[1]:
             text = f"Error: {text}"
@@ -90,15 +90,15 @@ TOOLS: Final = ToolListMarkup()
 RESULT: Final = ToolResultMarkup(
     '<tool_result id="{id}" name="{name}"{error}>\n', "\n</tool_result>", error=("", ' error="true"')
 )
-"""For models that were trained on none that can stand in the text of a turn."""
+"""For models that were trained on no markup that can be part of a turn's text."""
 GENERIC: Final = (*RESULT.markers, *TOOLS.markers)
-"""The markers of these two, which are no family's own."""
+"""The markers of these two, which belong to no model family."""
 TOOL_RESPONSE: Final = ToolResultMarkup("<tool_response>\n", "\n</tool_response>")
-"""That of Hermes and many others."""
+"""The result markup of Hermes and many others."""
 
 
 def _apart(before: str, text: str, behind: str) -> str:
-    """The text, so that it makes no control token with the brackets around it."""
+    """Returns the text so that it forms no control token with the brackets around it."""
     text = escape_markers(text + behind, CONTROL_TOKEN_START).removesuffix(behind)
     return f" {text}" if CONTROL_TOKEN_START.match(before + text + behind) else text
 
@@ -113,6 +113,6 @@ def _quoted(text: str) -> str:
 
 
 def _label(text: str, markers: Collection[str]) -> str:
-    """As it can stand in an attribute."""
+    """Returns the text as the value of an attribute."""
     attribute = text.replace("&", "&amp;").replace('"', "&quot;").replace("<", "&lt;").replace("\n", " ")
     return escape_markers(attribute, markers)

@@ -1,12 +1,12 @@
-"""How a reply was read: spans of its text, end to end, each with what became of it.
+"""Records how a reply was read: spans of its text without gaps, each with what became of it.
 
     0-13   text       Let me see.⏎⏎
     13-58  call       <tool_call>{"name": "ping", "arguments":      ping, call_1, read as hermes
     58-61  arguments  {}
     61-73  end        }</tool_call>
 
-`ReadTracer` stands between a format's reader and its sink. All that the reader says, it says where its
-scanner stands; from that the spans follow, for any format, and reading without a tracer costs nothing.
+`ReadTracer` is placed between a format's reader and its sink. The reader reports everything at the scanner's current
+position; the spans follow from that, for any format. Reading without a tracer has no overhead.
 """
 
 import re
@@ -27,24 +27,25 @@ from dragoman.text.json_repairs import repair_warning
 from dragoman.text.scanner import Parser, Scanner
 
 Kind: TypeAlias = Literal["text", "thoughts", "call", "arguments", "end", "incomplete", "framing", "dropped", "unread"]
-"""docs/library.md says what each is."""
+"""docs/library.md describes each."""
 _SPACE: Final = re.compile(r"\s*")
 _GOT_CHARS: Final = 24
-"""How much of the text is shown where something else was expected."""
+"""Number of characters shown of unexpected text."""
 _READINGS: Final = 3
-"""How many other readings are named."""
+"""Maximum number of other readings that are named."""
 _OFFERED: Final = 8
-"""Up to how many tools are listed where an unknown one was called."""
+"""Maximum number of tools that are listed after a call of an unknown one."""
 
 
 class Remark(msgspec.Struct, frozen=True):
-    """Something about a span: a warning, or why something is no call."""
+    """Something about a span: a warning, or why text is not a call."""
 
     code: str
-    """A warning's (docs/warnings.md), `no_call`, or `other_reading`: the same text has calls when read otherwise."""
+    """The code of a warning (docs/warnings.md), `no_call`, or `other_reading`: read otherwise, the text contains calls.
+    """
     message: str
     at: int
-    """The place in the text that it is about."""
+    """Offset in the text."""
 
 
 class Span(msgspec.Struct, frozen=True):
@@ -54,15 +55,15 @@ class Span(msgspec.Struct, frozen=True):
     end: int
     kind: Kind
     raw: str
-    """The text itself, from `start` to `end`."""
+    """The text from `start` to `end`."""
     index: int | None = None
-    """Of the call that this is part of; so with what follows."""
+    """Index of the call that this is a part of; the next three fields also describe that call."""
     id: str = ""
     name: str = ""
     format: str = ""
-    """Whose reader took the call."""
+    """The format whose reader read the call."""
     also_text: bool = False
-    """The call broke, and the answer's text repeats this."""
+    """True if the call is broken and this is repeated as answer text."""
     remarks: tuple[Remark, ...] = ()
 
 
@@ -84,14 +85,18 @@ class _Row:
 
 
 class ReadTracer(ForwardingSink):
-    """Follows one reply: `text` is all of it, `prompt_tail` what the prompt has opened of it.
+    """Traces one reply.
 
-    `offered` are the names of the tools, to say which one may have been meant.
+    Args:
+        text: the whole reply.
+        format: the format to read it in.
+        prompt_tail: the part of the reply that the prompt contains.
+        offered: names of the tools, to suggest which one was meant.
     """
 
     def __init__(self, text: str, format: Format, prompt_tail: str = "", offered: Iterable[str] = ()) -> None:
         self.format = replace(format, read=self._read)
-        """The format, so that its reader is followed."""
+        """The format, with its reader traced."""
         self._text = prompt_tail + text
         self._prompt_chars = len(prompt_tail)
         self._format = format
@@ -111,23 +116,23 @@ class ReadTracer(ForwardingSink):
         yield from self._format.read(s, self)
 
     def text(self, text: str) -> None:
-        """The answer; where it repeats what had been a call, that is text too."""
+        """Records answer text; text that repeats a broken call is marked."""
         self._said("text", text)
         self.sink.text(text)
 
     def reasoning(self, text: str) -> None:
-        """Thoughts."""
+        """Records reasoning."""
         self._said("thoughts", text)
         self.sink.reasoning(text)
 
     def resolve(self, name: str) -> str | None:
-        """As the sink behind; a name that it does not know is remembered."""
+        """Resolves the name; an unknown one is remembered."""
         found = self.sink.resolve(name)
         self._unresolved = "" if found else name
         return found
 
     def start(self, name: str, id: str = "") -> None:
-        """A call, which began where the reader began to keep the text."""
+        """Records a call, which begins where the reader began to capture text."""
         kept, here = self._s.captured(), self._s.offset
         self._gap(here - len(kept) if self._text[here - len(kept) : here] == kept else self._end)
         self._open = _Call(self._calls, name, self._reader)
@@ -136,13 +141,13 @@ class ReadTracer(ForwardingSink):
         self.sink.start(name, id)
 
     def arguments(self, text: str) -> None:
-        """Arguments, and what stands between them and the last that was read."""
+        """Records arguments, and the text between them and the last span."""
         if self._s.offset > self._end:
             self._claim(self._s.offset, "arguments", self._open)
         self.sink.arguments(text)
 
     def end(self, id: str = "") -> None:
-        """A whole call; what closes it may still come."""
+        """Records the end of a call; its closing marker may still follow."""
         self._claim(self._s.offset, "end", self._open)
         self._open, self._behind = None, self._open
         if slips := self._s.repairs:  # which the sink behind tells
@@ -151,20 +156,20 @@ class ReadTracer(ForwardingSink):
         self.sink.end(id)
 
     def incomplete(self, raw: str) -> None:
-        """A call that breaks off."""
+        """Records an incomplete call."""
         self._claim(self._s.offset, "incomplete", self._open)
         self._open = None
         self.sink.incomplete(raw)
 
     def begin_draft(self, closer: str) -> None:
-        """What follows may turn out to be reasoning."""
+        """Saves the state: the spans that follow may turn out to be reasoning."""
         last = self._rows[-1] if self._rows else None
         kept = replace(last, remarks=[*last.remarks]) if last else None
         self._before_draft = (len(self._rows), kept, self._end, len(self._pending), self._behind, self._calls)
         self.sink.begin_draft(closer)
 
     def settle_draft(self, meant: bool) -> None:
-        """What followed is what it was read as, or has not been read."""
+        """Keeps the spans of the draft, or restores the state before it."""
         if self._before_draft and not meant:
             count, last, self._end, pending, self._behind, self._calls = self._before_draft
             del self._rows[count - 1 if last else 0 :], self._pending[pending:]
@@ -173,12 +178,12 @@ class ReadTracer(ForwardingSink):
         self.sink.settle_draft(meant)
 
     def end_reply(self, code: str, message: str, raw: str = "") -> None:
-        """The rest is not read."""
+        """Records that the rest is not read."""
         self._remark(code, message, raw)
         self.sink.end_reply(code, message, raw)
 
     def warn(self, code: str, message: str, raw: str = "") -> None:
-        """A remark on what was read last; outside calls, what it quotes has been dropped."""
+        """Adds a remark to the last span; outside calls, the text that it quotes was dropped."""
         self.sink.warn(code, message, raw)
         if code == "unknown_tool":
             message += self._meant()
@@ -187,7 +192,7 @@ class ReadTracer(ForwardingSink):
         self._remark(code, message, raw)
 
     def note(self, about: Literal["format", "problem"], text: str) -> None:
-        """Who reads on, or why this is no call; an unknown name has been told already."""
+        """Records the format that reads on, or why this is not a call, unless an unknown name was already reported."""
         if about == "format":
             self._reader = text
         elif not any(r.code == "unknown_tool" for r in self._remarks_here()):
@@ -195,11 +200,11 @@ class ReadTracer(ForwardingSink):
         self.sink.note(about, text)
 
     def _remarks_here(self) -> Iterator[Remark]:
-        """Those about where the scanner stands that no span has yet."""
+        """Returns the remarks at the scanner's position that belong to no span yet."""
         return takewhile(lambda remark: remark.at == self._s.offset, reversed(self._pending))
 
     def spans(self, events: Iterable[AnyEvent]) -> tuple[Span, ...]:
-        """The spans of the reply, once it is closed; `events` are all that it gave."""
+        """Returns the spans of the reply once it is closed; `events` are all that it gave."""
         self._gap(self._s.offset)
         if self._end < len(self._text):
             self._claim(len(self._text), "unread")
@@ -214,7 +219,7 @@ class ReadTracer(ForwardingSink):
         return tuple(self._span(row, starts) for row in replied)
 
     def _span(self, row: _Row, starts: Sequence[ToolCallStart]) -> Span:
-        """A row with its place in the reply, and what its call was given."""
+        """Returns a row as a span with its offsets in the reply and the call's event data."""
         before = self._prompt_chars
         start = max(row.start, before)
         number = row.call.index - self._calls + len(starts) if row.call else -1  # the prompt's own calls do not count
@@ -250,7 +255,7 @@ class ReadTracer(ForwardingSink):
             self._claim(here, kind)
 
     def _gap(self, upto: int) -> None:
-        """What nobody has spoken of is framing; behind a call, the call's."""
+        """Claims text that nothing was reported for as framing; directly after a call, as its end."""
         if upto > self._end:
             self._claim(upto, "end" if self._behind else "framing", self._behind)
 
@@ -276,13 +281,13 @@ class ReadTracer(ForwardingSink):
             self._pending.append(remark)
 
     def _meant(self) -> str:
-        """Which tool may have been meant; all of them, where they are few."""
+        """Suggests the tool that was meant; lists all if there are few."""
         if len(self._offered) > _OFFERED:
             return nearest(self._unresolved, self._offered)
         return one_of(self._unresolved, self._offered, "offered: ")
 
     def _got(self, problem: str) -> str:
-        """`expected ':' at 40, got 'Paris'`."""
+        """Adds position and actual text to a problem: `expected ':' at 40, got 'Paris'`."""
         at = _SPACE.match(self._text, self._s.offset).end()  # type: ignore[union-attr]
         got = self._text[at : at + _GOT_CHARS]
         at -= self._prompt_chars
@@ -292,7 +297,8 @@ class ReadTracer(ForwardingSink):
 
 
 def with_other_readings(spans: Sequence[Span], others: Mapping[str, Sequence[Span]]) -> tuple[Span, ...]:
-    """The spans, with a remark where the first whole call begins that others find; `others` by how they read it."""
+    """Returns the spans with a remark at the first complete call that other readings find; `others` are spans by
+    reading."""
     begins = {how: call for how, other in others.items() if (call := _first_whole_call(other))}
     if not begins:
         return tuple(spans)
@@ -307,13 +313,13 @@ def with_other_readings(spans: Sequence[Span], others: Mapping[str, Sequence[Spa
 
 
 def _first_whole_call(spans: Sequence[Span]) -> Span | None:
-    """Where it begins; one that the prompt has begun begins nowhere in the reply."""
+    """Returns the first complete call that begins in the reply, not in the prompt."""
     ends = {span.index for span in spans if span.kind == "end"}
     return next((span for span in spans if span.kind == "call" and span.index in ends), None)
 
 
 def with_names(spans: Sequence[Span], names: Iterable[str]) -> tuple[Span, ...]:
-    """The spans, with a remark where one of these tools is named for the first time, though no call was seen there."""
+    """Returns the spans with a remark at the first mention of one of these tools, if no call was found there."""
     text = "".join(span.raw for span in spans)
     found = re.search(rf"(?<!\w)(?:{'|'.join(map(re.escape, names)) or '(?!)'})(?!\w)", text)
     if not found:
@@ -325,7 +331,7 @@ def with_names(spans: Sequence[Span], names: Iterable[str]) -> tuple[Span, ...]:
 
 
 def _remarked(spans: Sequence[Span], remark: Remark) -> tuple[Span, ...]:
-    """The spans, with the remark at the one that it is about."""
+    """Returns the spans with the remark at the span that it is about."""
     here = max(i for i, span in enumerate(spans) if span.start <= remark.at)
     noted = msgspec.structs.replace(spans[here], remarks=(*spans[here].remarks, remark))
     return (*spans[:here], noted, *spans[here + 1 :])

@@ -1,13 +1,13 @@
-"""Calls in plain JSON at the end of a reply, after the model's own words, in a code fence or bare.
+"""Calls in plain JSON at the end of a reply, after the model's own text, in a code fence or untagged.
 
     I will look that up.
     ```json
     {"name": "get_weather", "arguments": {"city": "Paris"}}
     ```
 
-Small models ask for tools this way. The same JSON shows an example where text follows it, so it is held until the reply
-ends: it is a call only where it names an offered tool and nothing but such calls follows. What closes the reply in its
-format (`ends`) may stand behind them.
+Small models call tools this way. If text follows, the same JSON is an example, so it is buffered until the reply ends:
+it is a call only if it names an offered tool and only such calls follow. The format's closing markers (`ends`) may
+follow them.
 """
 
 import re
@@ -22,16 +22,16 @@ from dragoman.parsing.untagged_json import NO_TAG, Tag, read_untagged_calls
 from dragoman.text.scanner import SPACE, Parser, Scanner
 
 OBJECTS: Final = ("\n{", "\n[{", "\n[\n")
-"""What begins a bare object or array, at the start of a line."""
+"""Beginnings of an untagged object or array at the start of a line."""
 STARTS: Final = (FENCE, *OBJECTS)
 MAX_HEAD_CHARS: Final = 256
-"""Characters of a fence or an object within which it names the tool."""
+"""The tool's name must appear within this many characters of a fence or an object."""
 FIRST: Final = (FENCE[0], "{", "[")
-"""The first character of such calls."""
+"""The first characters of such calls."""
 CODES: Final = ("fenced_call", "trailing_call")
-"""The warnings that calls were taken."""
+"""The warnings for accepted calls."""
 _LAST, _OPEN = -1, -2
-"""In the place of a place: the reply ends here, behind a bracket or not."""
+"""Instead of an offset: the reply ends here, after a closing bracket (`_LAST`) or not (`_OPEN`)."""
 CHANGES: Final = 'tool_choice required, or mode = "inject" of a server that constrains decoding, makes it a call'
 
 _HEAD: Final = re.compile(
@@ -41,33 +41,33 @@ _OPENS: Final = re.compile(r"`{3,}[\w-]*|`{1,2}\Z|(?=[\[{]|\Z)")
 _HEADS: Final = tuple(
     f'{opener}{kind}"name":"' for opener in ("{", "{{", "[{", "[{{") for kind in ("", '"type":"function",')
 )
-"""All of a head before the name, without white space."""
+"""The text of a head before the name, without white space."""
 _CLOSE: Final = re.compile(r"\n[ \t]*`{3,}[ \t]*(?=[\r\n]|\Z)")
 _CLOSE_BEGUN: Final = re.compile(r"\n[ \t]*+`*+[ \t]*+\Z")
 _TURNS: Final = re.compile(r'[\[{}\]"]|\\.?', re.DOTALL)
 
 
 class _Lookahead(NamedTuple):
-    """What was seen of the rest of the reply."""
+    """Result of looking ahead at the rest of the reply."""
 
     is_last: bool
     name: str = ""
-    """The tool of the first call, where that is whole."""
+    """The tool of the first call, if that is complete."""
 
 
 class _GapSink(ForwardingSink):
-    """Has white space before it, which counts where text comes first."""
+    """Holds white space back, which is emitted only if text comes first."""
 
     def __init__(self, sink: ToolCallSink, gap: str) -> None:
         self.sink, self._gap = sink, gap
 
     def end(self, id: str = "") -> None:
-        """A whole call: the white space before it is none of the text."""
+        """Ends a complete call: the white space before it is not text."""
         self._gap = ""
         self.sink.end(id)
 
     def text(self, text: str) -> None:
-        """What was no call."""
+        """Adds text that is not a call."""
         self.sink.text(self._gap + text)
         self._gap = ""
 
@@ -75,9 +75,10 @@ class _GapSink(ForwardingSink):
 def read_trailing_calls(
     s: Scanner, sink: ToolCallSink, gap: str, ends: Collection[str], tag: Tag = NO_TAG
 ) -> Parser[bool | None]:
-    """Read the calls that end the reply, the scanner standing before the first; whether text came last, None: no call.
+    """Reads the calls that end the reply; the scanner is before the first.
 
-    `gap` is the white space before it; `ends` may stand behind the last call.
+    Returns True if text came last, None if there is no call. `gap` is the white space before the first call; `ends` may
+    follow the last.
     """
     first = s.buf[s.pos]
     ahead = _Lookahead(False) if s.shows_examples else (yield from _look(s, sink, ends))
@@ -96,14 +97,14 @@ def read_trailing_calls(
 
 
 def call_taken_warning(first: str, raw: str) -> Notice:
-    """Returns the warning that calls which begin with this character, and are all of `raw`, are taken."""
+    """Returns the warning that calls which begin with the character `first`, and have the text `raw`, were accepted."""
     if first == FENCE[0]:
         return Notice("fenced_call", "took a call in a code fence at the end of the reply", raw)
     return Notice("trailing_call", "took a call in plain JSON at the end of the reply", raw)
 
 
 def call_left_warning(first: str, why: str, name: str = "", raw: str = "") -> Notice:
-    """Returns the warning that a call of this tool, which begins with this character, stays text."""
+    """Returns the warning that a call of this tool, which begins with the character `first`, stays text."""
     call = f"a call of {quote(name)}" if name else "a call"
     if first == FENCE[0]:
         return Notice("call_in_unclosed_code", f"{call} in a code fence stays text, as {why}; {CHANGES}", raw)
@@ -111,7 +112,7 @@ def call_left_warning(first: str, why: str, name: str = "", raw: str = "") -> No
 
 
 def _look(s: Scanner, sink: ToolCallSink, ends: Collection[str]) -> Parser[_Lookahead]:
-    """Look at the rest of the reply, as far as it has to be known."""
+    """Looks ahead in the rest of the reply, as far as needed."""
     first = ""
     at = 0  # from where the scanner stands
     while at >= 0:  # a call begins here
@@ -130,7 +131,7 @@ def _look(s: Scanner, sink: ToolCallSink, ends: Collection[str]) -> Parser[_Look
 
 
 def _head(s: Scanner, at: int) -> Parser["re.Match[str] | None"]:
-    """What comes there up to the tool's name, if it is a call."""
+    """Reads the head of a call up to the tool's name, if there is one at this offset."""
     while not (head := match_call_head(s.buf, s.pos + at)):
         if s.closed or not may_become_call_head(s.buf, s.pos + at):
             return None
@@ -139,12 +140,12 @@ def _head(s: Scanner, at: int) -> Parser["re.Match[str] | None"]:
 
 
 def match_call_head(text: str, at: int) -> "re.Match[str] | None":
-    """What stands there up to the tool's name, if it is a call."""
+    """Returns the match of a call's head, up to the tool's name, at this position."""
     return _HEAD.match(text, at, at + MAX_HEAD_CHARS)
 
 
 def may_become_call_head(text: str, at: int) -> bool:
-    """Whether what stands there may become the head of a call."""
+    """Returns True if the text at this position may become the head of a call."""
     rest = text[at : at + MAX_HEAD_CHARS]
     opened = _OPENS.match(rest)
     if not opened or len(rest) == MAX_HEAD_CHARS:
@@ -154,7 +155,7 @@ def may_become_call_head(text: str, at: int) -> bool:
 
 
 def _behind_fence(s: Scanner, at: int) -> Parser[int]:
-    """Where the fence ends whose head ends there; `_LAST` where the reply ends before it."""
+    """Returns the offset after the fence whose head ends at `at`; `_LAST` if the reply ends before it."""
     while True:
         close = _CLOSE.search(s.buf, s.pos + at)
         if close and (s.closed or close.end() < len(s.buf)):
@@ -167,7 +168,7 @@ def _behind_fence(s: Scanner, at: int) -> Parser[int]:
 
 
 def _behind_object(s: Scanner, at: int) -> Parser[int]:
-    """Where the object or array ends that begins there; `_LAST` or `_OPEN` where the reply ends before it."""
+    """Returns the offset after the object or array that begins at `at`; `_LAST` or `_OPEN` if the reply ends first."""
     depth, quoted, end = 0, False, -1
     while end < 0:
         depth, quoted, end, read = _brackets(s.buf, s.pos + at, depth, quoted)
@@ -180,7 +181,10 @@ def _behind_object(s: Scanner, at: int) -> Parser[int]:
 
 
 def _brackets(text: str, at: int, depth: int, quoted: bool) -> tuple[int, bool, int, int]:
-    """Depth and whether within a string, at the text's end; where the last bracket closed, or -1; what was read."""
+    """Counts brackets up to the text's end.
+
+    Returns the depth, whether within a string, the end of the last closed bracket or -1, and the offset read to.
+    """
     turn = ""
     for found in _TURNS.finditer(text, at):
         turn = found[0]
@@ -194,7 +198,7 @@ def _brackets(text: str, at: int, depth: int, quoted: bool) -> tuple[int, bool, 
 
 
 def _next(s: Scanner, at: int, ends: Collection[str]) -> Parser[int | None]:
-    """Where the next call begins, `_LAST` where the reply ends, but for `ends`; None where something else comes."""
+    """Returns the offset of the next call, `_LAST` if only `ends` follow, None if anything else follows."""
     ended = False
     while True:
         ahead = s.buf[s.pos + at : s.pos + at + MAX_HEAD_CHARS]

@@ -1,11 +1,11 @@
-"""Calls that a model writes as plain JSON where its format wants tags: bare, or in a code fence.
+"""Calls that a model writes as plain JSON where its format requires tags: untagged, or in a code fence.
 
     ```json
     {"name": "get_weather", "arguments": {"city": "Paris"}}
     ```
 
-Small models do so in most of their replies. Taken only in lenient reading, at the start of a reply, and only where
-the name is that of an offered tool. `tag` is what the format itself puts around a call, in case it stands there too.
+Small models write most of their calls this way. They are accepted only in lenient reading, at the start of a reply, and
+if the name is that of an offered tool. `tag` is the format's own pair of tags around a call, which may be present too.
 """
 
 import re
@@ -22,7 +22,7 @@ Tag: TypeAlias = tuple[str, str]
 NO_TAG: Final = ("", "")
 _KEYS: Final = JsonCallKeys()
 _LISTED_CHARS: Final = 64
-"""Within which an array's first object begins."""
+"""An array's first object begins within this many characters."""
 
 
 @cache
@@ -31,7 +31,7 @@ def _named(opener: str) -> "re.Pattern[str]":
 
 
 def read_untagged_calls(s: Scanner, sink: ToolCallSink, tag: Tag = NO_TAG) -> Parser[bool]:
-    """Calls that lack their tags, at the start of the reply; whether text came last."""
+    """Reads calls without their tags at the start of the reply. Returns True if text came last."""
     while (yield from _begins(s)):
         s.start_capture()
         fence = yield from read_fence_open(s)
@@ -48,7 +48,7 @@ def read_untagged_calls(s: Scanner, sink: ToolCallSink, tag: Tag = NO_TAG) -> Pa
 
 
 def _begins(s: Scanner) -> Parser[bool]:
-    """Whether an object comes next, an array of them, or a fence."""
+    """Returns True if an object, an array of objects, or a fence comes next."""
     count = 1
     while (ahead := (yield from s.peek(count, after_space=True))).startswith("[") and count <= _LISTED_CHARS:
         if len(ahead) < count or ahead[1:].strip():
@@ -58,7 +58,7 @@ def _begins(s: Scanner) -> Parser[bool]:
 
 
 def _calls(s: Scanner, sink: ToolCallSink, tag: Tag) -> Parser[bool]:
-    """One call, or an array of calls; whether it is nothing else."""
+    """Reads one call, or an array of calls. Returns True if there was nothing else."""
     if not (yield from s.literal("[", after_space=True)):
         return (yield from _bare_call(s, sink, tag))
     sink.set_in_list(True)
@@ -72,7 +72,7 @@ def _calls(s: Scanner, sink: ToolCallSink, tag: Tag) -> Parser[bool]:
 
 
 def _next_in_list(s: Scanner, sink: ToolCallSink) -> Parser[bool]:
-    """Whether another call comes in an array, behind a comma or none; else its end is taken."""
+    """Returns True if another call comes in an array, with or without a comma; otherwise reads the array's end."""
     s.start_capture()
     comma = yield from s.literal(",", after_space=True)
     if (yield from s.peek(after_space=True)) == "{":
@@ -87,7 +87,7 @@ def _next_in_list(s: Scanner, sink: ToolCallSink) -> Parser[bool]:
 def read_fenced_calls(
     s: Scanner, sink: ToolCallSink, fence: int, tag: Tag = NO_TAG, tagged: bool = False
 ) -> Parser[bool]:
-    """Calls in a fence, whose backticks have been kept; whether nothing else is in it."""
+    """Reads calls in a fence whose backticks have been captured. Returns True if it contains nothing else."""
     yield from s.literal("json", "tool_call", "xml")
     first = True
     while (yield from read_one_call(s, sink) if tagged else _calls(s, sink, tag)):
@@ -108,7 +108,7 @@ def read_fenced_calls(
 
 
 def _bare_call(s: Scanner, sink: ToolCallSink, tag: Tag) -> Parser[bool]:
-    """One call with or without its tags; whether it is one."""
+    """Reads one call with or without its tags. Returns True if it is one."""
     tagged = yield from s.literal(tag[0], after_space=True)
     whole = yield from read_one_call(s, sink, bool(tagged))
     if whole and not tagged:
@@ -120,9 +120,9 @@ def _bare_call(s: Scanner, sink: ToolCallSink, tag: Tag) -> Parser[bool]:
 
 
 def read_one_call(s: Scanner, sink: ToolCallSink, tagged: bool = True) -> Parser[bool]:
-    """One call object, those of unknown tools before it being text; whether it came out whole.
+    """Reads one call object; calls of unknown tools before it are text. Returns True if the call is complete.
 
-    Where it is none, what was kept of it goes on as text.
+    If it is not a call, the captured text is emitted as text.
     """
     while (outcome := (yield from read_json_call(s, sink, _KEYS, tagged, whole=tagged))) is Outcome.UNKNOWN:
         if not (yield from skip_unknown_call(s, sink)):
@@ -135,13 +135,13 @@ def read_one_call(s: Scanner, sink: ToolCallSink, tagged: bool = True) -> Parser
 
 
 def drop_stray_brace(s: Scanner, sink: ToolCallSink) -> Parser[None]:
-    """Small models lose count of their closing braces."""
+    """Drops a surplus closing brace, which small models often write."""
     if (yield from s.literal("}", after_space=True)):
         sink.warn("stray_closing_tag", "dropped } that closes nothing", "}")
 
 
 def warn_about_quoted_calls(s: Scanner, sink: ToolCallSink, closed: bool, tag: Tag) -> None:
-    """A call in code is an example; where the code never ends, it may have been meant."""
+    """Warns about a call in code that is never closed: it may have been meant as a call."""
     for call in () if closed or not tag[0] else _named(tag[0]).finditer(s.captured()):
         if sink.resolve(call[1]):
             sink.warn(
