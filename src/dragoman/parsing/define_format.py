@@ -95,10 +95,7 @@ def text_format(
 ) -> Format:
     """Returns a format whose calls are written in another way.
 
-    Args:
-        write_call: returns the text of a call.
-        constrain_call: returns the constraint for calls of a tool; None: output is never constrained.
-        fields: see `_FormatFields`.
+    `constrain_call` returns the constraint for calls of a tool; None: output is never constrained.
     """
     section, separator = fields.get("section", ("", "")), fields.get("separator", "\n")
     tools, result = fields.get("tools", TOOLS), fields.get("result", RESULT)

@@ -1,4 +1,4 @@
-"""The shape of `<function=name>` and `<parameter=name>`, with something of its own around each call.
+"""Calls as `<function=name>` and `<parameter=name>`, with a format's own tags around each call.
 
     <tool_call>
     <function=get_weather>
@@ -8,7 +8,7 @@
     </function>
     </tool_call>
 
-One line break at each end of a value is framing. What stands around the call may be missing, and JSON may stand in it.
+One line break at each end of a value is not part of it. The outer tags may be missing, and may contain JSON instead.
 """
 
 from collections.abc import Mapping
@@ -25,7 +25,8 @@ from dragoman.text.scanner import Parser, Scanner, markers
 FUNCTION: Final = ("<function=", "</function>")
 PARAMETER: Final = ("<parameter=", "</parameter>")
 STRAY: Final = (FUNCTION[1], "</function_invocation>")
-"""What Qwen3.6 closes once too often, and an earlier format's that it never opened (QwenLM/Qwen3.8, issue 178)."""
+"""Surplus closing tags: Qwen3.6's own, and one of an earlier format that it never opened (QwenLM/Qwen3.8, issue 178).
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,12 +34,12 @@ class FunctionTags:
     """The tags of one such format."""
 
     call_wrapper: tuple[str, str]
-    """What stands around each call."""
+    """The tags around each call."""
     inline: bool = False
-    """A value is written in the line of its tags, but where it begins or ends with a line break of its own."""
+    """True if a value is written on the line of its tags, unless it begins or ends with a line break."""
 
     def tagged(self) -> TaggedParameters:
-        """The reader of one call."""
+        """Returns the reader of one call."""
         return TaggedParameters(
             self._head,
             key_open=PARAMETER[0],
@@ -53,7 +54,7 @@ class FunctionTags:
         )
 
     def markup(self, reasoning_tags: Mapping[str, str]) -> Markup:
-        """The reader of a reply."""
+        """Returns the markup of a reply."""
         opener, closer = self.call_wrapper
         call = self.tagged()
         return Markup(
@@ -63,12 +64,12 @@ class FunctionTags:
         )
 
     def markers(self) -> tuple[str, ...]:
-        """What must not stand in anything that the model did not write."""
+        """Returns the markers to neutralise in text that the model did not write."""
         return (*self.call_wrapper, *FUNCTION, *PARAMETER)
 
     @property
     def writer(self) -> TaggedWriter:
-        """How a call is written."""
+        """Writes and constrains calls."""
         opener, closer = self.call_wrapper
         frame = "" if self.inline else "\n"
         return TaggedWriter(
@@ -81,7 +82,7 @@ class FunctionTags:
         )
 
     def _head(self, s: Scanner, opener: str) -> Parser[CallHead | None]:
-        """`<function=name>`, of which the opener may hold the beginning."""
+        """Reads `<function=name>`; the opener may contain its beginning."""
         if opener == self.call_wrapper[0] and not (yield from s.literal(FUNCTION[0], after_space=True)):
             return None
         found = yield from s.field(markers(">"))
@@ -89,6 +90,6 @@ class FunctionTags:
 
 
 def _key(s: Scanner) -> Parser[ParameterKey | None]:
-    """`name>`."""
+    """Reads `name>`."""
     found = yield from s.field(markers(">"))
     return ParameterKey(found[0].strip()) if found else None

@@ -1,11 +1,10 @@
-"""The shape of Gemma's object notation: bare keys, strings between delimiters of their own, raw.
+"""Calls in Gemma's object notation: unquoted keys, and raw strings between special delimiters.
 
     call:set_alarm{hour:7,label:<|"|>wake up<|"|>,at:{time zone:<|"|>UTC<|"|>}}
 
-A delimiter ends a string only where a comma or the container's end follows. A string whose first delimiter the
-model forgot is taken where its last one shows it, and a word without any up to the comma, both with a warning;
-numbers and literals are those of JSON, Python's `True`, `False`, `None` among them. A key or value in JSON's quotes
-is taken for what it is.
+A delimiter ends a string only if a comma or the container's end follows. A missing opening delimiter is inferred from
+the closing one, and a word without delimiters ends at the comma; both give a warning. Numbers and literals are those of
+JSON, and also Python's `True`, `False`, `None`. Keys and values in JSON quotes are read as such.
 """
 
 import json
@@ -53,7 +52,8 @@ class ObjectNotationCalls:
         self._notation = ObjectNotation({"{": self._object, "[": Container("]", "[]")}, self._scalar)
 
     def read(self, s: Scanner, sink: ToolCallSink, opener: str) -> Parser[bool]:
-        """What follows the opener; whether a whole call came last. What is no call goes on as text."""
+        """Reads what follows the opener. Returns True if a complete call came last. Text that is not a call is passed
+        through."""
         whole, closed = yield from self._call(s, sink, opener)
         while whole and not closed and (yield from self._goes_on(s)):
             whole, closed = yield from self._call(s, sink, "")
@@ -62,7 +62,7 @@ class ObjectNotationCalls:
         return whole
 
     def _call(self, s: Scanner, sink: ToolCallSink, opener: str) -> Parser[tuple[bool, bool]]:
-        """One call; whether it is whole, and whether the block ends with its name."""
+        """Reads one call. Returns whether it is complete, and whether the block ends with its name."""
         s.start_capture(s.skipped_space + opener)
         found = yield from s.field(markers("{", "(", self._closer))
         arguments = self._keywords if found and found[1] == "(" else self._object
@@ -88,18 +88,18 @@ class ObjectNotationCalls:
 
     @staticmethod
     def _goes_on(s: Scanner) -> Parser[bool]:
-        """Whether another call comes in the same block."""
+        """Returns True if another call follows in the same block."""
         found = yield from s.literal(AGAIN, "," + AGAIN, after_space=True)
         s.pos -= len(AGAIN) if found else 0
         s.skipped_space = found.removesuffix(AGAIN)
         return bool(found)
 
     def write(self, call: ToolCall) -> str:
-        """As the template writes it, sorted by key; one that could be taken for more stands between delimiters."""
+        """Returns the call as the template writes it, sorted by key; ambiguous keys are written between delimiters."""
         return f"{self._opener}call:{call.name}{write_arguments(call.arguments, self._written)}{self._closer}"
 
     def constrain_call(self, tool: Tool) -> HeldCall:
-        """The calls of this tool that there can be."""
+        """Returns the constraint for calls of this tool."""
         body, relaxed = schema_values.hold(tool, self._spelling())
         return HeldCall(f"{self._opener}call:{tool.name}{{", body, f"}}{self._closer}", relaxed)
 
@@ -175,13 +175,13 @@ class ObjectNotationCalls:
         return (yield from self._string(s, sink, inner))
 
     def _stands_alone(self, s: Scanner, inner: Container) -> Parser[bool]:
-        """Whether the delimiter that comes next, if any, is not the last of the string that begins here."""
+        """Returns True if the next delimiter, if any, does not end the string that begins here."""
         text, end = (yield from s.peek_field(markers(self._quote, self._closer))) or ("", "")
         begins = _BEFORE_VALUE.fullmatch(text) or (not inner.key and _BEFORE_ITEM.fullmatch(text))
         return end == self._closer or (bool(end) and bool(begins))
 
     def _stray_quote(self, s: Scanner, sink: ToolCallSink) -> Parser[str]:
-        """A delimiter behind a string that has other quotes."""
+        """Drops a delimiter after a string in other quotes."""
         if (yield from s.literal(self._quote)):
             sink.warn("missing_delimiter", f"expected {self._quote} before a string")
         return ""

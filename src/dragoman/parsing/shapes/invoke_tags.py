@@ -1,12 +1,12 @@
-"""The shape of calls and parameters that are named by attributes.
+"""Calls and parameters that are named in attributes.
 
     <invoke name="get_weather">
     <parameter name="city" string="true">Paris</parameter>
     </invoke>
 
-Many families write it, each with tags of its own; one record of those (`InvokeTags`) is all a format states. Quotes
-may be single or missing. `string="true"` says that a value is raw, "false" that it is JSON; `type` names the JSON
-type; without either the tool's schema decides.
+Many families write this with their own tags; a format supplies only one record of those (`InvokeTags`). Quotes may be
+single or missing. `string="true"` marks a value as raw, "false" as JSON; `type` states the JSON type; without either,
+the tool's schema decides.
 """
 
 import re
@@ -21,7 +21,7 @@ from dragoman.parsing.shapes.tagged_writer import TaggedWriter
 from dragoman.text.scanner import Parser, Scanner, markers
 
 ATTRIBUTE_LIMIT: Final = 8
-"""The most attributes that a tag may have; vendors' have up to three."""
+"""The maximum number of attributes of a tag; vendors' tags have up to three."""
 _NAME_ENDS: Final = markers(*"=<>{}[]()\"'`/,; \t\r\n")
 _ENTITIES: Final = {"&amp;": "&", "&quot;": '"', "&lt;": "<", "&gt;": ">", "&apos;": "'"}
 _ENTITY = re.compile("|".join(_ENTITIES))
@@ -29,11 +29,12 @@ _STRINGS: Final = ("true", "string", "str", "raw", "text")
 _NOT_STATED: Final = ("", "schema", "any")
 
 TypeAttribute: TypeAlias = Literal["schema", "string", "type"]
-"""How a parameter's tag says what its value is: not at all, by `string="true"`, by `type="string"`."""
+"""How a parameter's tag states the value's type: not at all, by `string="true"`, by `type="string"`."""
 
 
 def read_attributes(s: Scanner, end: str) -> Parser[tuple[Mapping[str, str], bool] | None]:
-    """The attributes of a tag, up to its end; and whether it closes itself. None: this is no tag."""
+    """Reads the attributes of a tag up to its end. Returns them, and whether the tag closes itself; None if it is not a
+    tag."""
     found: dict[str, str] = {}
     while True:
         ended = yield from s.literal(end, "/" + end, after_space=True)
@@ -55,12 +56,12 @@ def read_attributes(s: Scanner, end: str) -> Parser[tuple[Mapping[str, str], boo
 
 
 def unescape_attribute(text: str) -> str:
-    """An attribute's value without XML's five entities."""
+    """Returns an attribute's value with XML's five entities decoded."""
     return _ENTITY.sub(lambda m: _ENTITIES[m[0]], text)
 
 
 def escape_attribute(text: str) -> str:
-    """A text as an attribute's value."""
+    """Returns the text as an attribute's value."""
     return text.replace("&", "&amp;").replace('"', "&quot;")
 
 
@@ -73,50 +74,50 @@ class InvokeTags:
     parameter: tuple[str, str]
     """`("<parameter", "</parameter>")`."""
     section: tuple[str, str] = ("", "")
-    """What stands around all calls."""
+    """The tags around all calls."""
     prefix: str = ""
-    """What stands right before a call and belongs to it."""
+    """Text directly before a call that belongs to it."""
     other_prefixes: tuple[str, ...] = ()
-    """What else may stand there in its stead."""
+    """Texts that may be there instead."""
     suffix: str = ""
-    """What may stand behind a call and belongs to it."""
+    """Optional text after a call that belongs to it."""
     name: str = "name"
     """The attribute with the tool's name."""
     key: str = "name"
     """The attribute with the parameter's name."""
     index: str = ""
-    """What else a call's tag says; as it is written here, that it is the first."""
+    """The attribute with a call's number, written for the first call."""
     end: str = ">"
-    """What ends an opening tag."""
+    """The end of an opening tag."""
     type_attribute: TypeAttribute = "schema"
     section_optional: bool = False
-    """A call without the section counts too: for tags that nobody talks about."""
+    """True if a call outside a section is accepted: for tags that do not occur in prose."""
     escapes: bool = False
-    """Attributes hold XML's entities."""
+    """True if attributes contain XML entities."""
     newlines: bool = False
-    """One line break at each end of a value is framing."""
+    """True if one line break at each end of a value is not part of it."""
     quote: tuple[str, str] = ("", "")
-    """What may stand around a raw value, such as CDATA."""
+    """Optional quotes around a raw value, such as CDATA."""
     json_wrappers: Mapping[str, str] = field(default_factory=dict)
-    """What may stand around one JSON object in place of the parameters: what closes it, by what opens it."""
+    """Optional closing text by opening text, around one JSON object instead of the parameters."""
     lines: bool = True
-    """Each tag stands on a line of its own."""
+    """True if each tag is on its own line."""
     blank: bool = False
-    """Where a call has no parameters, an empty line stands in their place."""
+    """True if a call without parameters contains an empty line."""
 
     @property
     def written_section(self) -> tuple[str, str]:
-        """What stands around all calls, as the format has it."""
+        """The text around all calls, as the format writes it."""
         line = "\n" if self.lines else ""
         return self.section[0] + line, line + self.section[1]
 
     @property
     def openers(self) -> tuple[str, ...]:
-        """What opens a call; the first is the format's own."""
+        """The openers of a call; the first is the format's own."""
         return tuple(f"{each}{self.call[0]}{space}" for each in (self.prefix, *self.other_prefixes) for space in " \n")
 
     def tagged(self) -> TaggedParameters:
-        """The reader of one call."""
+        """Returns the reader of one call."""
         return TaggedParameters(
             self._head,
             key_open=self.parameter[0],
@@ -139,7 +140,7 @@ class InvokeTags:
         sections: tuple[tuple[str, str], ...] = (),
         keep_whitespace: bool = False,
     ) -> Markup:
-        """The reader of a reply; `sections` are others that mean the same."""
+        """Returns the markup of a reply; `sections` are other section tags with the same meaning."""
         call = self.tagged()
         openers = self.openers
         around = [s for s in (self.section, *sections) if s[0]]
@@ -150,13 +151,13 @@ class InvokeTags:
         return Markup(calls=calls, reasoning_tags=reasoning_tags, closers=closers, keep_whitespace=keep_whitespace)
 
     def markers(self) -> tuple[str, ...]:
-        """What must not stand in anything that the model did not write."""
+        """Returns the markers to neutralise in text that the model did not write."""
         tags = (*self.section, *self.call, *self.parameter, self.prefix, self.suffix)
         return tuple(dict.fromkeys(filter(None, tags)))
 
     @property
     def writer(self) -> TaggedWriter:
-        """How a call is written."""
+        """Writes and constrains calls."""
         line = "\n" if self.lines else ""
         around = "\n" if self.newlines else ""
         shown = escape_attribute if self.escapes else str
@@ -190,7 +191,7 @@ class InvokeTags:
         return CallHead(self._read(found[0][self.name]), self._read(found[0].get("id", "")), found[1])
 
     def read_key(self, s: Scanner) -> Parser[ParameterKey | None]:
-        """What follows a parameter's opener, up to its value."""
+        """Reads a parameter's tag after its opener, up to its value."""
         found = yield from read_attributes(s, self.end)
         if found is None or self.key not in found[0] or found[1]:
             return None
@@ -200,7 +201,7 @@ class InvokeTags:
         return ParameterKey(self._read(found[0][self.key]), "string" if stated in _STRINGS else "json")
 
     def names(self, name: str) -> tuple[str, ...]:
-        """How a parameter's tag goes on where it has this name."""
+        """Returns how the tag of a parameter with this name continues."""
         shown = escape_attribute(name) if self.escapes else name
         return tuple(f"{self.key}={quote}{shown}{behind}" for quote, behind in (('"', '"'), ("'", "'"), ("", self.end)))
 

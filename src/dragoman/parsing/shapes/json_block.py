@@ -1,10 +1,10 @@
-"""The shape of one or more calls in a block, each of them one JSON object.
+"""Blocks of one or more calls, each one JSON object.
 
     [TOOL_CALLS] [{"name": "get_weather", "arguments": {"city": "Paris"}}, {"name": "ping", "arguments": {}}]
 
-A block begins with a marker and holds an object, several, or a JSON array of them; a closing marker ends it, or the
-JSON's own end does. Read with these liberties: an array or none, commas or none, one closing brace too many. From
-what is no call on, the block is text.
+A block begins with a marker and contains an object, several, or a JSON array of them; it ends with a closing marker or
+with the JSON itself. Also accepted: with or without an array or commas, and one surplus closing brace. From the first
+text that is not a call on, the block is text.
 """
 
 import json
@@ -30,14 +30,15 @@ class JsonBlock:
 
     keys: JsonCallKeys
     closer: str = ""
-    """What ends the block; none: the JSON's own end does."""
+    """The end of the block; "" if the JSON itself ends it."""
     tagged: bool = True
-    """A marker opened it; without one, JSON that is no call is the model's answer (`parsing/shapes/json_object.py`)."""
+    """True if a marker opened the block; without one, other JSON is the model's answer
+    (`parsing/shapes/json_object.py`)."""
     may_stay_open: bool = False
-    """The closer may be left out."""
+    """True if the closer is optional."""
 
     def read(self, s: Scanner, sink: ToolCallSink, opener: str) -> Parser[bool]:
-        """What follows the opener; whether a call came last. What is no call goes on as text."""
+        """Reads what follows the opener. Returns True if a call came last. Text that is not a call is passed through."""
         s.start_capture(s.skipped_space + opener)
         listed = opener.endswith("[") or bool((yield from s.literal("[", after_space=True)))
         if listed:
@@ -53,7 +54,7 @@ class JsonBlock:
         return not text_last
 
     def _empty(self, s: Scanner, sink: ToolCallSink) -> Parser[bool]:
-        """A list without a call; it says nothing."""
+        """Drops an empty list of calls."""
         if self.closer:
             yield from s.literal(self.closer, after_space=True)
         sink.warn("empty_call_section", "dropped a list with no call in it", s.captured())
@@ -61,7 +62,7 @@ class JsonBlock:
         return True
 
     def _calls(self, s: Scanner, sink: ToolCallSink, listed: bool) -> Parser[bool]:
-        """One call after the other, and the end of the block; whether text came last."""
+        """Reads calls in sequence and the end of the block. Returns True if text came last."""
         while True:
             yield from s.skip_space()
             outcome = yield from read_json_call(s, sink, self.keys, self.tagged, whole=self.tagged or listed)
@@ -77,7 +78,7 @@ class JsonBlock:
                 return (yield from self._leave(s, sink, listed, bool(comma)))
 
     def _leave(self, s: Scanner, sink: ToolCallSink, listed: bool, comma: bool) -> Parser[bool]:
-        """The end of the block; whether text came last."""
+        """Reads the end of the block. Returns True if text came last."""
         ended = listed and (yield from s.literal("]", after_space=True))
         if ended and (yield from s.literal("]", after_space=True)):
             sink.warn("stray_closing_tag", "dropped ] that closes nothing", "]")
@@ -98,7 +99,7 @@ class JsonBlock:
 
 
 def with_json_fallback(read: ReadCall, closer: str) -> ReadCall:
-    """Reads a call, or JSON in its place: models that were trained with both mix them up."""
+    """Returns a reader of a call, or of JSON instead: models that were trained on both forms mix them up."""
     in_json = JsonBlock(KEYS, closer).read
 
     def read_either(s: Scanner, sink: ToolCallSink, opener: str) -> Parser[bool]:
@@ -156,11 +157,14 @@ def json_calls_format(
     opener: str = "",
     **shown: Unpack[PromptMarkup],
 ) -> Format:
-    """A format of such blocks.
+    """Returns a format of such blocks.
 
-    `blocks` has by what opens a block what closes it, the format's own first. What is written stands around all calls
-    (`section`), or around each (`call`); `write_id` gives the members of an object that stand before the name and
-    behind the arguments. `other`: what such an opener may begin beside calls of this shape.
+    Args:
+        blocks: closing marker of a block by its opening marker; the format's own pair comes first.
+        section: text written around all calls.
+        call: text written around each call.
+        write_id: returns the members of an object before the name and after the arguments.
+        other: readers of other shapes of calls by opener.
     """
     readers = {start: JsonBlock(keys, end, may_stay_open=may_stay_open).read for start, end in blocks.items()}
     markup = Markup(

@@ -1,12 +1,11 @@
-"""The shape that most formats share: one JSON object is the whole call.
+"""The most common shape: one JSON object is the whole call.
 
     {"name": "get_weather", "arguments": {"city": "Paris"}}
 
-Keys may come in any order; `arguments` may be missing, null, or wrapped up (`text/unwrap_arguments.py`). Between
-tags other members are passed over, with a warning. Without tags one that comes before the arguments says that
-this is the model's JSON answer, and arguments may be missing only where the tool requires none. Arguments
-stream as soon as the name is known; what cannot be a call gives nothing, so that the reader can pass the raw
-text on.
+Keys may come in any order; `arguments` may be missing, null, or wrapped (`text/unwrap_arguments.py`). Between tags,
+other members are dropped with a warning. Without tags, another member before the arguments means that this is the
+model's JSON answer, and arguments may be missing only if the tool requires none. Arguments are streamed as soon as the
+name is known; text that cannot be a call emits nothing, so that the caller can pass the raw text through.
 """
 
 import json
@@ -28,21 +27,21 @@ _BARE_KEY: Final = re.compile(r"[A-Za-z_]\w*[ \t]*")
 
 @dataclass(frozen=True, slots=True)
 class JsonCallKeys:
-    """Which members of the object mean what."""
+    """The meaning of the object's members."""
 
     name: tuple[str, ...] = ("name",)
     arguments: tuple[str, ...] = ("arguments", "parameters")
     id: tuple[str, ...] = ("id",)
     other: tuple[str, ...] = ("type",)
-    """Say nothing that is not known."""
+    """Members without information."""
     late_id: bool = True
-    """An id after the arguments is kept, where calls are delivered whole."""
+    """True if an id after the arguments is kept, when calls are delivered atomically."""
     name_is_key: bool = False
-    """The tool's name is the key of its arguments: `{"get_weather": {"city": "Paris"}}`."""
+    """True if the tool's name is the key of its arguments: `{"get_weather": {"city": "Paris"}}`."""
 
 
 class Outcome(Enum):
-    """How reading a call went."""
+    """The result of reading a call."""
 
     WHOLE = "the call is out, complete"
     NOT_A_CALL = "nothing is out; the kept text is the answer's own"
@@ -54,10 +53,10 @@ class Outcome(Enum):
 def read_json_call(
     s: Scanner, sink: ToolCallSink, keys: JsonCallKeys, tagged: bool = True, whole: bool = False
 ) -> Parser[Outcome]:
-    """Read one call object, the scanner standing before its `{`; the scanner must be keeping the raw text.
+    """Reads one call object. The scanner must be before its `{` and must be capturing the raw text.
 
-    `whole`: an object that calls a tool that is not offered is taken to its end; without tags only one that has
-    nothing but what a call has.
+    `whole`: an object that calls a tool that is not offered is read to its end; without tags, only if it has nothing
+    but the members of a call.
     """
     call = _Call(s, sink, keys, tagged, whole)
     if not (yield from s.literal("{", after_space=True)):
@@ -86,7 +85,8 @@ def read_json_call(
 
 
 def skip_unknown_call(s: Scanner, sink: ToolCallSink) -> Parser[bool]:
-    """A call of no offered tool is text; whether another call comes behind it, which it does not take along."""
+    """Emits a call of a tool that is not offered as text. Returns True if another call follows, which is read
+    separately."""
     sink.text(s.captured())
     s.start_capture()
     yield from s.literal(*SEPARATORS, after_space=True)
@@ -94,7 +94,7 @@ def skip_unknown_call(s: Scanner, sink: ToolCallSink) -> Parser[bool]:
 
 
 def _read_key(s: Scanner) -> Parser[str | None]:
-    """A key, in quotes or not."""
+    """Reads a key, with or without quotes."""
     if (yield from s.peek()) in ('"', "'"):
         return (yield from s.json_string())
     found = (yield from s.peek_field(_KEY_ENDS)) if "bare_keys" in s.enabled_repairs else None
@@ -106,7 +106,7 @@ def _read_key(s: Scanner) -> Parser[str | None]:
 
 
 def _separator(s: Scanner) -> Parser[str]:
-    """What stands behind a member: a comma, or the object's end, before which a comma may be one too many."""
+    """Reads a comma or the object's end after a member; a surplus comma before the end is repaired."""
     found = yield from s.literal(",", "}", after_space=True)
     if found == "}" or "commas" not in s.enabled_repairs:
         return found
@@ -121,7 +121,7 @@ def _separator(s: Scanner) -> Parser[str]:
 
 
 class _Call:
-    """One call object while it is read."""
+    """State of one call object while it is read."""
 
     def __init__(self, s: Scanner, sink: ToolCallSink, keys: JsonCallKeys, tagged: bool, whole: bool) -> None:
         self._s = s
@@ -139,7 +139,7 @@ class _Call:
         self._dropped: list[tuple[str, Json]] = []  # members that have no place in a call
 
     def member(self, key: str) -> Parser[str]:
-        """Read the value of `key`; why it cannot be one, or ""."""
+        """Reads the value of `key`. Returns "" or the reason why it is invalid."""
         if self._keys.name_is_key:
             return (yield from self._named_by_key(key))
         if self._unknown:
@@ -166,11 +166,12 @@ class _Call:
         return problem
 
     def _takes_id(self, key: str) -> bool:
-        """An id counts once the arguments have begun only where there was none before."""
+        """Returns True if this key is the id; after the arguments have begun, only if there was none before."""
         return key in self._keys.id and (not self._begun or (self._keys.late_id and not self._id))
 
     def _of_unknown(self, key: str) -> Parser[str]:
-        """A member of a call whose tool is not offered; without tags, what a call does not have says it is none."""
+        """Reads a member of a call whose tool is not offered; without tags, a member that calls do not have means it is
+        not a call."""
         if key in self._keys.arguments:
             self._held = ""
         elif not (self._tagged or key in (*self._keys.id, *self._keys.other)):
@@ -178,7 +179,7 @@ class _Call:
         return (yield from self._s.json_value(discard))
 
     def _named_by_key(self, key: str) -> Parser[str]:
-        """A member whose key is a tool's name; one of no offered tool takes none of the others along."""
+        """Reads a member whose key is a tool's name; if that tool is not offered, the other members are still read."""
         if key in (*self._keys.id, *self._keys.other) and (yield from self._s.peek()) != "{":
             return (yield from self._s.json_value(discard))
         self._next_in_object(key)
@@ -193,14 +194,14 @@ class _Call:
         return problem or (yield from self._read_arguments())
 
     def _next_in_object(self, key: str) -> None:
-        """Names as keys let one object hold several calls."""
+        """Ends the previous call: with names as keys, one object can contain several calls."""
         if self._whole:
             self._end_object()
             self._s.start_capture(f", {json.dumps(key, ensure_ascii=False)}: ")
             self._begun = self._whole = False
 
     def close(self) -> Outcome:
-        """The object has ended."""
+        """Handles the end of the object."""
         if self._unknown:
             shown = self._tagged or self._held is not None
             return Outcome.UNKNOWN if shown else self.fail("the object has no arguments")
@@ -213,7 +214,7 @@ class _Call:
         return self._end_object()
 
     def fail(self, problem: str) -> Outcome:
-        """The object is not one, or has broken off."""
+        """Handles an object that is not a call, or is incomplete."""
         if self._whole and not self._s.truncated:
             outcome = self._end_object()
             self._sink.warn("unclosed_call_object", f"{problem}, after the arguments were complete", self._s.captured())
@@ -228,7 +229,7 @@ class _Call:
         return Outcome.NOT_A_CALL
 
     def _end_object(self) -> Outcome:
-        """End the call and tell what went missing: null, or no arguments in other words, is nothing."""
+        """Ends the call and reports dropped members, except null and other empty values."""
         self._sink.end(self._late_id)
         lost = [(k, v) for k, v in self._dropped if v not in ("null", "{}", '""')]
         if lost:

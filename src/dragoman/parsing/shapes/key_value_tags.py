@@ -1,12 +1,12 @@
-"""The shape of calls whose parameters are pairs of tags: one around the name, one around the value.
+"""Calls whose parameters are pairs of tags: one around the name, one around the value.
 
     <tool_call>get_weather
     <arg_key>city</arg_key>
     <arg_value>Paris</arg_value>
     </tool_call>
 
-Strings are raw, to the last space; other values are JSON. White space between the tags says nothing. Seen and taken: a
-value without its opening tag, JSON in place of the pairs or of the whole call.
+Strings are raw, including trailing spaces; other values are JSON. White space between the tags is ignored. Also
+accepted: a value without its opening tag, JSON instead of the pairs or of the whole call.
 """
 
 from collections.abc import Mapping
@@ -27,23 +27,23 @@ class KeyValueTags:
     call: tuple[str, str] = ("<tool_call>", "</tool_call>")
     key: tuple[str, str] = ("<arg_key>", "</arg_key>")
     value: tuple[str, str] = ("<arg_value>", "</arg_value>")
-    """The first is empty where what ends the name begins the value."""
+    """The first is empty if the end of the name begins the value."""
     name_end: str = ""
-    """What stands behind the tool's name; it may be missing."""
+    """Optional marker after the tool's name."""
     type: tuple[str, str] = ("", "")
-    """Tags around the value's type, between name and value; they may be missing."""
+    """Optional tags around the value's type, between name and value."""
     section: tuple[str, str] = ("", "")
-    """What stands around all calls; it may be missing."""
+    """Optional tags around all calls."""
     line: str = "\n"
-    """What stands between the tags."""
+    """The text between the tags."""
 
     @property
     def written_section(self) -> tuple[str, str]:
-        """What stands around all calls, as the format has it."""
+        """The text around all calls, as the format writes it."""
         return self.section[0] + self.line, self.line + self.section[1]
 
     def tagged(self) -> TaggedParameters:
-        """The reader of one call."""
+        """Returns the reader of one call."""
         return TaggedParameters(
             self._head,
             key_open=self.key[0],
@@ -57,7 +57,7 @@ class KeyValueTags:
         )
 
     def markup(self, reasoning_tags: Mapping[str, str]) -> Markup:
-        """The reader of a reply."""
+        """Returns the markup of a reply."""
         opener, closer = self.call
         call = self.tagged()
         calls = {opener: with_json_fallback(call.read, closer)}
@@ -68,13 +68,13 @@ class KeyValueTags:
         )
 
     def markers(self) -> tuple[str, ...]:
-        """What must not stand in anything that the model did not write."""
+        """Returns the markers to neutralise in text that the model did not write."""
         tags = (*self.section, *self.call, self.name_end, *self.key, *self.type, *self.value)
         return tuple(filter(None, tags))
 
     @property
     def writer(self) -> TaggedWriter:
-        """How a call is written."""
+        """Writes and constrains calls."""
         line = self.line
 
         def opened(name: str, kind: str) -> str:
@@ -92,7 +92,7 @@ class KeyValueTags:
         )
 
     def _head(self, s: Scanner, _: str) -> Parser[CallHead | None]:
-        """The name stands right behind the opener."""
+        """Reads the name, which directly follows the opener."""
         ends = tuple(filter(None, (self.name_end, self.key[0], self.call[1], "{", ">")))
         found = yield from s.peek_field(markers(*ends, "<"))
         # What looks like no name is prose about the tag, and may have a real call behind it.
@@ -103,7 +103,7 @@ class KeyValueTags:
         return CallHead(found[0].strip())
 
     def _key(self, s: Scanner) -> Parser[ParameterKey | None]:
-        """`name</arg_key>`, then the value's own tag."""
+        """Reads `name</arg_key>` and the opening tag of the value."""
         found = yield from s.peek_field(markers(*filter(None, (*self.key, *self.value, *self.call))))
         if found and found[1] == self.value[1] and "=" in found[0]:  # GLM-5.3-Flash: `<arg_key>city=Paris</arg_value>`
             name = found[0].partition("=")[0]

@@ -1,9 +1,9 @@
-"""The shape of a name outside and arguments that are one JSON object.
+"""Calls with the name outside and the arguments as one JSON object.
 
     [TOOL_CALLS]get_weather[ARGS]{"city": "Paris"}
 
-How the name (and an id) stands before the object is the format's; the object, what closes it, and all that may go
-wrong with them are read here.
+The format defines how the name (and an id) is written before the object; the object, its closing marker and all errors
+in them are handled here.
 """
 
 from collections.abc import Callable
@@ -17,16 +17,16 @@ from dragoman.text.unwrap_arguments import FIRST, read_wrapped_arguments
 
 
 class CallHead(NamedTuple):
-    """Who is called."""
+    """The tool that is called."""
 
     name: str
     id: str = ""
     closed: bool = False
-    """The call ends here, `<invoke name="f"/>`: it has no arguments."""
+    """True if the call ends here, `<invoke name="f"/>`: it has no arguments."""
 
 
 ReadCallHead: TypeAlias = Callable[[Scanner, str], Parser[CallHead | None]]
-"""Reads from behind the opener, which it is given, to before the arguments; None: this is no call."""
+"""Reads the text between the opener, which is its second argument, and the arguments; None if this is not a call."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,14 +35,15 @@ class NameThenJson:
 
     head: ReadCallHead
     closers: tuple[str, ...] = ()
-    """One of them ends the call; none: the object's own end does."""
+    """Markers that end the call; if empty, the end of the object does."""
     fence: tuple[str, str] = ("", "")
-    """What stands around the object, such as a code fence; white space next to it is framing."""
+    """Optional text around the object, such as a code fence; white space next to it is not part of the arguments."""
     may_stay_open: bool = False
-    """A closer is where generation stops, and may not be in the text."""
+    """True if the closer is a stop sequence, and so may be missing in the text."""
 
     def read(self, s: Scanner, sink: ToolCallSink, opener: str) -> Parser[bool]:
-        """What follows the opener; whether a whole call came of it. What is no call goes on as text."""
+        """Reads what follows the opener. Returns True if it was a complete call. Text that is not a call is passed
+        through."""
         s.start_capture(s.skipped_space + opener)
         head = yield from self.head(s, opener)
         name = sink.resolve(head.name) if head else None
@@ -73,13 +74,13 @@ class NameThenJson:
         return True
 
     def _skip_closers(self, s: Scanner) -> Parser[None]:
-        """What closes a call that is none is part of it; where it also ends a message, it has to be seen there."""
+        """Reads the closers of text that is not a call as a part of it, except those that also end a message."""
         for closers in (self.fence[1:], self.closers):
             if any(closers) and not self.may_stay_open:
                 yield from s.literal(*filter(None, closers), after_space=True)
 
     def _wrapped(self, s: Scanner, sink: ToolCallSink, name: str, id: str) -> Parser[bool]:
-        """The object inside a JSON string, as models that have seen OpenAI's API write it, or in a fence."""
+        """Reads the object within a JSON string, as models that know OpenAI's API write it, or within a fence."""
         arguments, _, problem = yield from read_wrapped_arguments(s)
         if problem:
             return _no_call(s, sink, CallHead(name))
@@ -90,7 +91,7 @@ class NameThenJson:
         return True
 
     def _without_arguments(self, s: Scanner, sink: ToolCallSink, name: str, id: str) -> Parser[bool]:
-        """A call may leave out the object, but then it has to be closed."""
+        """Reads a call without the object; it has to be closed."""
         closed = self.closers and (yield from s.literal(*self.closers, after_space=True))
         if not closed:
             return _no_call(s, sink, CallHead(name))
@@ -124,7 +125,7 @@ def _no_call(s: Scanner, sink: ToolCallSink, head: CallHead | None) -> bool:
 
 
 def fail_call(s: Scanner, sink: ToolCallSink, problem: str) -> bool:
-    """The open call stays unfinished; unless the text just ended, what came of it is text too."""
+    """Ends the open call as incomplete; its text is also emitted as text, unless the reply was truncated."""
     sink.incomplete(s.captured())
     if problem != CUT_OFF:
         sink.warn("malformed_arguments", problem, s.captured())

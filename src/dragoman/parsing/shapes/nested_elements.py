@@ -1,10 +1,10 @@
-"""The shape of arguments as elements within elements, each tag behind a string that nobody writes.
+"""Arguments as nested elements, each tag after a marker that does not occur in text.
 
     <k>value</k>                          a string, number or literal
     <k><a>1</a><b>2</b></k>               an object
     <k><item>1</item><item>2</item></k>   an array
 
-What an element is, the tool's schema says; where that does not, what stands in it.
+The tool's schema determines the type of an element, otherwise its content.
 """
 
 import re
@@ -24,7 +24,7 @@ from dragoman.schema.argument_types import Schema, as_json, as_string, string_wr
 from dragoman.text.scanner import CUT_OFF, FIELD_LIMIT_CHARS, Parser, Scanner, discard, markers
 
 DEPTH_LIMIT: Final = 64
-"""How deep elements may nest; the stack of Python is not the model's to fill."""
+"""Maximum nesting depth of elements; it limits the use of Python's stack."""
 _NAME = re.compile(r"[\w.-]+")
 
 Path: TypeAlias = tuple[str | None, ...]
@@ -37,20 +37,21 @@ class NestedElements:
 
     head: ReadCallHead
     mark: str
-    """What stands before each tag."""
+    """The marker before each tag."""
     close: str
-    """What ends a call, without the mark."""
+    """The end of a call, without the marker."""
 
     def read(self, s: Scanner, sink: ToolCallSink, opener: str) -> Parser[bool]:
-        """What follows the opener; whether a whole call came of it. What is no call goes on as text."""
+        """Reads what follows the opener. Returns True if it was a complete call. Text that is not a call is passed
+        through."""
         return (yield from read_call(s, sink, opener, self.head, self._body))
 
     def write(self, call: ToolCall) -> str:
-        """The arguments of a call."""
+        """Returns the arguments of a call."""
         return write_arguments(call.arguments, self._members)
 
     def constrain_call(self, tool: Tool, before: str) -> HeldCall:
-        """The calls of this tool that there can be, with this before their arguments."""
+        """Returns the constraint for calls of this tool, with `before` before their arguments."""
         return NestedWriter(
             takes=lambda name: (
                 bool(NAME.fullmatch(name)) and not name.startswith("/") and len(name) <= FIELD_LIMIT_CHARS
@@ -71,7 +72,7 @@ class NestedElements:
         return f"{self.mark}<{name}>{inside}{self.mark}</{name}>"
 
     def _written(self, value: Any) -> str:
-        """A value; an object with members that could be taken for something else is JSON."""
+        """Returns a value; an object with ambiguous member names is written as JSON."""
         if isinstance(value, list) and value:
             return "".join(self._element(ITEM, self._written(each)) for each in value)
         if isinstance(value, dict) and value and all(_NAME.fullmatch(k) and k != ITEM for k in value):
@@ -80,7 +81,7 @@ class NestedElements:
 
 
 class _Body:
-    """The arguments of one call while they are read."""
+    """State of the arguments of one call while they are read."""
 
     def __init__(self, s: Scanner, sink: ToolCallSink, schema: Schema, mark: str) -> None:
         self._s = s
@@ -90,7 +91,7 @@ class _Body:
         self._mark = mark
 
     def members(self, close: str, path: Path, emit: Emit) -> Parser[str]:
-        """The elements of an object or array, and what closes it; why they are not whole, or ""."""
+        """Reads the elements of an object or array and its end. Returns "" or the reason why it is incomplete."""
         types = self._schema.of(*path) if path else frozenset({"object"})
         array: bool | None = None if {"object", "array"} <= types else "array" in types
         seen: set[str] = set()
@@ -117,14 +118,14 @@ class _Body:
         return ""
 
     def _name(self) -> Parser[str]:
-        """The name in an opening tag; "" where none comes next."""
+        """Returns the name in an opening tag; "" if none comes next."""
         if not (yield from self._s.literal(self._open, after_space=True)):
             return ""
         found = yield from self._s.field(markers(">"))
         return found[0].strip() if found and not found[0].startswith("/") else ""
 
     def _element(self, name: str, path: Path, emit: Emit) -> Parser[str]:
-        """What stands in an element, and its end; why it is not whole, or ""."""
+        """Reads the content of an element and its end. Returns "" or the reason why it is incomplete."""
         if path[-1] is not None:
             emit(f"{as_string(name)}: ")
             if self._schema.of(*path) == {"array"}:
@@ -132,7 +133,7 @@ class _Body:
         return (yield from self._inside(name, path, emit))
 
     def _array(self, name: str, path: Path, emit: Emit) -> Parser[str]:
-        """An array: elements within this one, JSON, or this is its first item and others of the same name follow."""
+        """Reads an array: nested elements, JSON, or a first item that others with the same name follow."""
         item = (*path, None)
         first = f"{self._open}{ITEM}>"
         ahead = yield from self._s.peek(len(first), after_space=True)
@@ -159,11 +160,11 @@ class _Body:
         return problem
 
     def _text(self, name: str, emit: Emit) -> Parser[str]:
-        """Raw text up to the end of its element, which is returned; "" where it is missing."""
+        """Reads raw text up to the end of its element. Returns the closing tag, "" if it is missing."""
         return (yield from self._s.raw_until({f"{self._mark}</{name}>": ((self._mark,),)}, emit))
 
     def _inside(self, name: str, path: Path, emit: Emit) -> Parser[str]:
-        """The value that stands in an element, and its end; why it is not whole, or ""."""
+        """Reads the value in an element and its end. Returns "" or the reason why it is incomplete."""
         close = f"{self._mark}</{name}>"
         types = self._schema.of(*path)
         if types & {"object", "array"}:
@@ -189,7 +190,7 @@ def _is_text(value: Any) -> bool:
 
 
 def _json(value: Any) -> str:
-    """JSON, numbers as their digits."""
+    """Returns JSON, with numbers as their original digits."""
     match value:
         case dict():
             return "{" + ", ".join(f"{as_string(k)}: {_json(v)}" for k, v in value.items()) + "}"
@@ -204,7 +205,7 @@ def _json(value: Any) -> str:
 
 
 def _value(text: str, types: frozenset[str], constants: Collection[Any]) -> str:
-    """As JSON; nothing at all is an object or array without members, if it has to be one."""
+    """Returns the text as JSON; an empty text is an empty object or array if the type must be one."""
     if not text.strip() and types <= {"object", "array", "null"}:
         return "{}" if "object" in types else "[]"
     return as_json(text, types, constants)

@@ -1,10 +1,10 @@
-"""How values within values are written by a model that is held to a schema, each between tags.
+"""Constraints for nested values between tags, by a tool's schema.
 
     <k><a>1</a><b>2</b></k>                                                 `parsing/shapes/nested_elements.py`
     <v name="k" type="dict"><v name="a" type="json">1</v>…</v>              `parsing/shapes/typed_values.py`
 
-Strings are raw and cannot hold what ends them, numbers and literals JSON. Objects have the members that their schema
-states, in its order, and others only where it states none.
+Strings are raw and cannot contain their end marker; numbers and literals are JSON. Objects have the members of their
+schema, in its order, and others only if the schema names none.
 """
 
 import json
@@ -20,10 +20,10 @@ from dragoman.parsing.shapes.tagged_writer import ANYTHING, Kinds, kinds_of, may
 from dragoman.schema.argument_types import DEPTH_LIMIT, Schema, as_json, inside, types_of
 
 ITEM: Final = "item"
-"""The name of an array's elements, where they have one."""
+"""The name of an array's elements, if they have one."""
 _HOLDERS: Final = frozenset({"object", "array"})
 _BLANK: Final = frozenset({"object", "array", "null"})
-"""Of these types, a value with nothing in it is an object or array."""
+"""An empty value of one of these types is an object or array."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,20 +31,20 @@ class NestedWriter:
     """How such values are written."""
 
     takes: Callable[[str], bool]
-    """Whether a member of this name can be written."""
+    """Returns True if a member with this name can be written."""
     open: Callable[[str | None, str], str]
-    """What stands before the value of this name, None for an item's, which is of this JSON type."""
+    """Returns the text before a value, by its name (None for an item) and JSON type."""
     end: str
-    """What ends a value, and stands in no string."""
+    """The end of a value, which no string contains."""
     close: Callable[[str | None], str]
-    """What stands behind that."""
+    """Returns the text after that, by the value's name."""
     mark: str = ""
-    """What stands before what opens a value, and before the end of all."""
+    """The text before the opening of a value, and before the end of all."""
     typed: bool = False
-    """What stands before a value says what it is; else the tool's schema does."""
+    """True if the text before a value states its type; otherwise the tool's schema does."""
 
     def constrain_call(self, tool: Tool, before: str, behind: str) -> HeldCall:
-        """The calls of this tool that there can be, with this around their arguments."""
+        """Returns the constraint for calls of this tool, with this text around their arguments."""
         schema = Schema(tool.parameters)
         relaxed: set[str] = set() if schema.readable else {UNREADABLE}
         try:
@@ -56,9 +56,10 @@ class NestedWriter:
 
 
 class _Values:
-    """Turns the parts of one schema into pieces.
+    """Converts the parts of one schema to grammar pieces.
 
-    Beside each part goes what the reader finds at its place (`inside`): that decides what a text is taken for.
+    Each part is paired with the schema that the reader finds at its position (`inside`), which decides how a text is
+    read.
     """
 
     def __init__(self, nesting: NestedWriter, root: Mapping[str, Any], relaxed: set[str]) -> None:
@@ -70,7 +71,7 @@ class _Values:
         self._again: set[Rule] = set()
 
     def arguments(self) -> Piece:
-        """All of them."""
+        """Returns the piece for all arguments."""
         return self._members(*arguments(self._root, self._relaxed), self._root, frozenset({"object"}), 0)
 
     def _members(
@@ -115,7 +116,7 @@ class _Values:
     def _values(
         self, kinds: Kinds, types: frozenset[str], place: tuple[Any, Any], depth: int
     ) -> Iterator[tuple[str, Piece]]:
-        """What may stand in a tag, up to its end; first, the type that the tag says."""
+        """Yields the possible contents of a tag up to its end, each with the type that the tag states."""
         stated = [each["const"] for _, each in kinds if "const" in each]
         known = [(kind, text) for value in stated for kind, text in self._known(value, types)]
         nothing_known = len(stated) == len(kinds) and not known
@@ -139,7 +140,7 @@ class _Values:
                 yield kind, All((_scalar(each), self._n.end))
 
     def _known(self, value: Any, types: frozenset[str]) -> Iterator[tuple[str, str]]:
-        """A value that is known, as text, and the type that its tag says; nothing where it would be misread."""
+        """Yields a known value as text, with the type that its tag states; nothing if it would be misread."""
         text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
         if self._n.typed and not isinstance(value, str):
             yield "number", text
@@ -149,14 +150,14 @@ class _Values:
                 yield "string", text
 
     def _tell(self, kind: str, each: Mapping[str, Any]) -> None:
-        """What is not held of such a value."""
+        """Records the keywords that the constraint does not enforce for such a value."""
         self._relaxed |= each.keys() & (UNSAID | {"anyOf", "oneOf"}) - NUMBER_WORDS - STRING_WORDS
         self._relaxed |= each.keys() & STRING_WORDS if kind == "string" else set()
 
     def _holder(
         self, kind: str, each: Mapping[str, Any], types: frozenset[str], place: tuple[Any, Any, int], depth: int
     ) -> Piece:
-        """An object or array and its end; a rule, where it stands in itself or again elsewhere."""
+        """Returns the piece for an object or array and its end; a rule, if it is recursive or occurs again."""
         key = (id(place[0]), id(place[1]), place[2])
         if key in self._made:
             self._again.add(self._made[key][0])

@@ -1,10 +1,10 @@
-"""Values in a notation other than JSON, passed on as JSON while they come.
+"""Values in a notation other than JSON, emitted as JSON while they arrive.
 
     call:set_alarm{hour:7,label:<|"|>wake<|"|>,days:[<|"|>mon<|"|>]}      {"hour": 7, "label": "wake", "days": ["mon"]}
     set_alarm(hour=7, label='wake', days=('mon',))                       the same
 
-A notation says what opens and closes its containers and how a key and a scalar are read; the nesting is walked
-here, on a stack of its own and no deeper than `DEPTH_LIMIT`. Numbers keep the digits that the model wrote.
+A notation defines what opens and closes its containers and how a key and a scalar are read. The nesting is handled
+here, on an explicit stack of at most `DEPTH_LIMIT` levels. Numbers keep the digits that the model wrote.
 """
 
 import json
@@ -17,26 +17,26 @@ from dragoman.parsing.sink import ToolCallSink
 from dragoman.text.scanner import CUT_OFF, Parser, Scanner
 
 DEPTH_LIMIT: Final = 128
-"""How deep containers may nest; no tool asks for more, and a reader of JSON may not bear it."""
+"""Maximum nesting depth of containers; no tool needs more, and JSON parsers may fail beyond it."""
 
 CLOSED: Final = "the end of the value has closed its container too"
-"""What a part may say that is no problem."""
+"""Returned by a part that is not invalid, but has closed its container too."""
 
 
 class Container(NamedTuple):
-    """What holds members."""
+    """A container of members."""
 
     close: str
     json: str
-    """What opens and closes it in JSON."""
+    """Its opening and closing bracket in JSON."""
     key: "ReadPart | None" = None
-    """Reads a member's key and what stands behind it."""
+    """Reads a member's key and the text after it."""
     outer: str = ""
-    """What closes the containers around it, the nearest first."""
+    """The closers of the enclosing containers, innermost first."""
 
 
 ReadPart: TypeAlias = Callable[[Scanner, ToolCallSink, Container], Parser[str]]
-"""Reads one key or scalar in this container and passes it on; why it is none, or ""."""
+"""Reads one key or scalar in this container and emits it. Returns "" or the reason why it is invalid."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,15 +44,16 @@ class ObjectNotation:
     """How values are written."""
 
     containers: Mapping[str, Container]
-    """By what opens them."""
+    """Containers by their opener."""
     scalar: ReadPart
     opened: "Callable[[Scanner, str], Parser[Container]] | None" = None
-    """Which container begins behind an opener that may begin several."""
+    """Returns the container after an opener that several share."""
 
     def call(self, s: Scanner, sink: ToolCallSink, name: str, first: Container) -> Parser[bool]:
-        """A call whose arguments are the members of `first`, which has been opened; whether it came whole.
+        """Reads a call whose arguments are the members of `first`, which has been opened. Returns True if it is
+        complete.
 
-        The scanner must be keeping the call's text, which goes on as text where the call is broken.
+        The scanner must be capturing the call's text, which is emitted as text if the call is broken.
         """
         sink.start(name)
         problem = yield from self.members(s, sink, first)
@@ -66,7 +67,7 @@ class ObjectNotation:
         return False
 
     def members(self, s: Scanner, sink: ToolCallSink, first: Container) -> Parser[str]:
-        """The members of a container that has been opened, and what closes it; why they are none, or ""."""
+        """Reads the members of an opened container and its end. Returns "" or the reason why they are invalid."""
         enclosing = [first]
         sink.arguments(first.json[0])
         behind_value, comma = False, ""
@@ -95,7 +96,7 @@ class ObjectNotation:
     def _member(
         self, s: Scanner, sink: ToolCallSink, inner: Container, depth: int
     ) -> Parser[tuple[Container | None, str]]:
-        """A member up to the end of its value, or into the container that is its value, which is returned."""
+        """Reads a member up to the end of its value, or up to the opening of a container, which is returned."""
         yield from s.skip_space()
         problem = (yield from inner.key(s, sink, inner)) if inner.key else ""
         if problem:
@@ -110,18 +111,18 @@ class ObjectNotation:
 
 
 def expected_error(s: Scanner, expected: str) -> str:
-    """Why a value is none: the text is at its end, or not what was expected."""
+    """Returns the reason why a value is invalid: the text has ended, or something else was expected."""
     return CUT_OFF if s.closed and not s.buf[s.pos :].strip() else f"expected {expected}"
 
 
 def take_rest(s: Scanner) -> str:
-    """Take the rest, which is the beginning of a value."""
+    """Reads the rest of the text, which is the beginning of a value."""
     s.pos = len(s.buf)
     return CUT_OFF
 
 
 def reject_call(s: Scanner, sink: ToolCallSink, name: str) -> None:
-    """What has been kept is no call, whatever name it has, and goes on as text."""
+    """Emits the captured text as text, because it is not a call of an offered tool."""
     if s.truncated and not name:
         sink.warn("truncated_call", "the reply was cut off before the call had its arguments", s.captured())
         return
@@ -139,9 +140,9 @@ class NumberText(str):
 
 
 def write_arguments(arguments: Json, write: Callable[[Any], str]) -> str:
-    """Arguments in another notation, numbers as their digits; none where they are not a JSON object.
+    """Returns arguments in another notation, with numbers as their digits; no arguments if they are not a JSON object.
 
-    `write` may call itself for what is inside.
+    `write` may call itself for nested values.
     """
     try:
         loaded = json.loads(arguments, parse_int=NumberText, parse_float=NumberText)
@@ -151,5 +152,5 @@ def write_arguments(arguments: Json, write: Callable[[Any], str]) -> str:
 
 
 def with_number_text(value: Any) -> Any:
-    """A value of JSON with its numbers as `written` gives them."""
+    """Returns a JSON value with its numbers as `NumberText`."""
     return json.loads(json.dumps(value), parse_int=NumberText, parse_float=NumberText)

@@ -1,11 +1,11 @@
-"""The shape of a tool's name and what it is given as plain text, as in a shell.
+"""Calls of a tool's name and its input as plain text, as in a shell.
 
     <tool: function>
     terminal find . -name "*.py"
     </tool>
 
-The text is the tool's one string, `command` where it has several or none that is known; a JSON object is all arguments.
-The label says nothing, and may be the name where its own end is missing.
+The text is the value of the tool's only string parameter, or of `command` if the tool has several or its parameters are
+unknown; a JSON object is read as all arguments. The label is ignored; it may be the name if its own end is missing.
 """
 
 import json
@@ -26,7 +26,7 @@ COMMAND: Final = "command"
 
 
 def head(s: Scanner, _: str) -> Parser[CallHead | None]:
-    """The label, and the name in front of the first blank."""
+    """Reads the label, and the name up to the first blank."""
     yield from s.skip_space()
     found = yield from s.field(markers(">", " ", "\n", CLOSE))
     if found and found[1] == ">":
@@ -39,13 +39,13 @@ def head(s: Scanner, _: str) -> Parser[CallHead | None]:
 
 
 def parameter(schema: Schema) -> str:
-    """Which parameter a text is: the only one that is a string, if there is one."""
+    """Returns the parameter that a text is the value of: the only string parameter, if there is one."""
     strings = [name for name in sorted(schema.names()) if schema.of(name) == {"string"}]
     return strings[0] if len(strings) == 1 else COMMAND
 
 
 def body(s: Scanner, sink: ToolCallSink, schema: Schema) -> Parser[str]:
-    """The text, or the object in its place, and what closes it; why it is not whole, or ""."""
+    """Reads the text, or an object instead, and the closing tag. Returns "" or the reason why it is incomplete."""
     yield from s.skip_space()
     if (yield from s.peek()) == "{":
         problem = yield from s.json_value(sink.arguments)
@@ -68,12 +68,12 @@ def body(s: Scanner, sink: ToolCallSink, schema: Schema) -> Parser[str]:
 
 
 def read(s: Scanner, sink: ToolCallSink, opener: str) -> Parser[bool]:
-    """One call."""
+    """Reads one call."""
     return (yield from read_call(s, sink, opener, head, body))
 
 
 def write_call(call: ToolCall) -> str:
-    """Its one string as text, where no other reading is possible; else its arguments as JSON."""
+    """Returns the call with its one string as text if that is unambiguous; otherwise with its arguments as JSON."""
     given = object_or_string(call.arguments)
     try:
         ((name, text),) = json.loads(given).items()
@@ -85,5 +85,5 @@ def write_call(call: ToolCall) -> str:
 
 
 def constrain_call(tool: Tool) -> HeldCall:
-    """The calls of this tool that there can be, in JSON."""
+    """Returns the constraint for calls of this tool, with JSON arguments."""
     return HeldCall(f"{OPEN} {LABEL}\n{tool.name} ", Json(tool.parameters, arguments=True), f"\n{CLOSE}")

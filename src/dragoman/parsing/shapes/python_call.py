@@ -1,13 +1,13 @@
-r"""The shape of calls as Python writes them, arguments by name.
+r"""Calls in Python syntax with keyword arguments.
 
     [get_weather(city="Paris", days=3), set_alarm(label='wake\n', days=["mon"], at={'h': 7}, repeat=True, note=None)]
 
-Values are Python's literals, and come out as JSON: strings of any quotes with Python's escapes, lists, tuples and sets
-as arrays, dicts with their keys as strings. A number keeps its digits, without what JSON does not know: `1_000` is
-1000, `.5` is 0.5, `0x1F` is 31; what Python refuses too, such as 02139, stays a string. `true`, `false` and `null`
-count as well, in any case of letters. Other expressions, and arguments without a name, are no call's. Where JSON
-objects stand in place of the calls, they are read. A quote in a string that is not escaped is part of it where what
-follows cannot follow a string and another quote ends it.
+Values are Python literals and are converted to JSON: strings in any quotes with Python's escapes, lists, tuples and
+sets as arrays, dicts with string keys. A number keeps its digits, without syntax that JSON lacks: `1_000` becomes 1000,
+`.5` becomes 0.5, `0x1F` becomes 31; invalid numbers such as 02139 become strings. `true`, `false` and `null` are
+accepted too, in any letter case. Text with other expressions or positional arguments is not a call. JSON objects
+instead of the calls are read. An unescaped quote in a string is part of it if the text after it cannot follow a string
+and another quote ends the string.
 """
 
 import json
@@ -55,7 +55,7 @@ ESCAPES: Final = {
     "\n": "",
     **{c: c for c in "\\'\""},
 }
-"""What the character behind a backslash stands for; any other stands, with the backslash, for itself."""
+"""Characters by their escape after a backslash; any other escape stands for itself, with the backslash."""
 HEX_DIGITS: Final = {"x": 2, "u": 4, "U": 8}
 _NAME = re.compile(r"\s*([^\W\d][\w.-]*)\s*")
 _CUT_NAME = re.compile(r"\s*(?:[^\W\d][\w.-]*)?\s*")
@@ -69,9 +69,9 @@ _MAY_BE_BEHIND_ARGUMENT = re.compile(rf"\s*(?:,\s*(?:{_NAMED})?|\)\s*(?:{_NAMED}
 _BEHIND_ITEM = re.compile(r"\s{0,40}[]),:}]")
 _CLOSED_BEHIND = re.compile(r"\s*\)?\s*")
 _AHEAD_CHARS: Final = 2048
-"""How far is looked for the quote that ends a string, where one in it does not."""
+"""Maximum lookahead, in characters, for the quote that ends a string."""
 _LOOK_CHARS: Final = 256
-"""How far behind a quote is looked for what shows that it ends its string."""
+"""Maximum lookahead, in characters, after a quote, to decide whether it ends its string."""
 _WORD = re.compile(r"\s*([\w.-]{0,128})(.?)", re.DOTALL)
 _KEY = re.compile(r"[^\s()\[\]{}'\"=,:]+")
 _HEX = re.compile(r"[0-9a-fA-F]+")
@@ -85,15 +85,15 @@ _BASED = re.compile(r"([+-]?)(0[xX](?:_?[0-9a-fA-F])+|0[oO](?:_?[0-7])+|0[bB](?:
 
 @dataclass(frozen=True, slots=True)
 class PythonCalls:
-    """How the calls stand in a reply."""
+    """How the calls are written in a reply."""
 
     closers: tuple[str, ...] = ()
-    """What ends them, behind the list; the first is the format's own."""
+    """Markers that end the calls, after the list; the first is the format's own."""
     lines: bool = False
-    """One follows the other without a comma."""
+    """True if calls follow one another without a comma."""
 
     def read(self, s: Scanner, sink: ToolCallSink, opener: str) -> Parser[bool]:
-        """What follows the opener; whether a call came of it. What is no call goes on as text."""
+        """Reads what follows the opener. Returns True if it was a call. Text that is not a call is passed through."""
         s.start_capture(s.skipped_space + opener)
         listed = bool((yield from s.literal("[", after_space=True)))
         if listed and opener and (yield from s.literal("]", after_space=True)):
@@ -117,12 +117,12 @@ class PythonCalls:
         return whole and not more
 
     def _skip_unknown_call(self, s: Scanner) -> Parser[bool]:
-        """Whether a call comes behind one of a tool that is not offered, which is text and does not take it along."""
+        """Returns True if a call follows one of a tool that is not offered, which is text."""
         comma = yield from s.literal(",", after_space=True)
         return bool(comma or self.lines) and _begins_name((yield from s.peek(after_space=True)))
 
     def _more(self, s: Scanner, sink: ToolCallSink, listed: bool) -> Parser[bool]:
-        """What stands between two calls or behind the last; whether another call comes."""
+        """Reads the text between two calls or after the last. Returns True if another call follows."""
         comma = yield from s.literal(",", after_space=True)
         bracket = listed and (yield from s.literal("]", after_space=True))
         if bracket:
@@ -143,11 +143,12 @@ class PythonCalls:
 
 
 TOOL_CODE: Final = "```tool_code"
-"""How Gemma begins code that calls tools."""
+"""The beginning of Gemma's code that calls tools."""
 
 
 def read_tool_code(s: Scanner, sink: ToolCallSink, opener: str) -> Parser[bool]:
-    """Calls in a fence of that name, each perhaps assigned or printed; whether a whole one came last."""
+    """Reads calls in a fence of that name, each optionally assigned or printed. Returns True if a complete one came
+    last."""
     s.start_capture(s.skipped_space + opener)
     whole, closed = False, ""
     while not closed:
@@ -171,9 +172,9 @@ def read_tool_code(s: Scanner, sink: ToolCallSink, opener: str) -> Parser[bool]:
 
 
 def _call(s: Scanner, sink: ToolCallSink, tagged: bool) -> Parser[bool | None]:
-    """One call; whether it came out whole. Where it is none, what was kept of it goes on as text.
+    """Reads one call. Returns True if it is complete. If it is not a call, the captured text is emitted as text.
 
-    None: between markers, it is a whole call of a tool that is not offered.
+    None: between markers, it is a complete call of a tool that is not offered.
     """
     if tagged and (yield from s.peek(after_space=True)) == "{":
         outcome = yield from read_json_call(s, sink, JsonCallKeys())
@@ -197,7 +198,7 @@ def _call(s: Scanner, sink: ToolCallSink, tagged: bool) -> Parser[bool | None]:
 
 
 def _is_named(s: Scanner) -> Parser[bool | None]:
-    """Whether arguments by name come next, or none; None at the end of the text."""
+    """Returns True if keyword arguments come next, or none; None at the end of the text."""
     yield from s.skip_space()
     if (yield from s.peek()) == ")":
         return True
@@ -212,7 +213,7 @@ def _begins_name(char: str) -> bool:
 
 
 def _parameter(s: Scanner, sink: ToolCallSink, _: Container) -> Parser[str]:
-    """`name=`."""
+    """Reads `name=`."""
     found = yield from s.peek_field(_NAME_ENDS)
     if not found and s.closed:
         return take_rest(s)
@@ -226,7 +227,7 @@ def _parameter(s: Scanner, sink: ToolCallSink, _: Container) -> Parser[str]:
 
 
 def _key(s: Scanner, sink: ToolCallSink, _: Container) -> Parser[str]:
-    """A key of a dict and its colon; numbers and literals become strings, as JSON knows no other keys."""
+    """Reads a key of a dict and its colon; numbers and literals become strings, the only keys of JSON."""
     if (yield from s.peek()) in ('"', "'"):
         problem = yield from _string(s, sink.arguments, None)
     else:
@@ -249,7 +250,7 @@ def _scalar(s: Scanner, sink: ToolCallSink, inner: Container) -> Parser[str]:
 
 
 def _word(s: Scanner) -> Parser[tuple[str, str]]:
-    """A number or literal as JSON; why it is none, or ""."""
+    """Returns a number or literal as JSON, and "" or the reason why it is invalid."""
     pieces: list[str] = []
     yield from s.run(WORD, pieces.append)
     word = "".join(pieces)
@@ -260,7 +261,7 @@ def _word(s: Scanner) -> Parser[tuple[str, str]]:
 
 
 def _number(word: str) -> str:
-    """A number of Python's as JSON; a string where Python has it for none either, "" where it is something else."""
+    """Returns a Python number as JSON: a string if it is invalid in Python, "" if it is something else."""
     if match := _BASED.fullmatch(word):
         return match[1].strip("+") + str(int(match[2], 0))
     match = _NUMBER.fullmatch(word)
@@ -274,7 +275,7 @@ def _number(word: str) -> str:
 
 
 def _string(s: Scanner, emit: Callable[[str], None], inner: Container | None) -> Parser[str]:
-    """One string as JSON, a value in `inner`, or a key; why it is not whole, or ""."""
+    """Emits one string as JSON, a value in `inner` or a key. Returns "" or the reason why it is incomplete."""
     quote = yield from s.literal(*QUOTES)
     write, ends = string_writer(emit), markers(quote, "\\")
     may_be_inner = inner if len(quote) == 1 and "inner_quotes" in s.enabled_repairs else None
@@ -304,10 +305,10 @@ def _string(s: Scanner, emit: Callable[[str], None], inner: Container | None) ->
 
 
 def _end_of_string(s: Scanner, inner: Container, quote: str) -> Parser[int]:
-    """The offset of the quote that ends a string, where the one just taken does not; 0 where it does.
+    """Returns the offset of the quote that ends a string, if the one just read does not; 0 if it does.
 
-    It does where what may follow a string follows, or where no other quote is seen that ends it. -1: a limit cut the
-    reply off before either was seen.
+    It does if the text after it may follow a string, or if no other quote is found that ends it. -1: the reply was
+    truncated before either was found.
     """
     behind = _BEHIND_ARGUMENT if inner is CALL else _BEHIND_ITEM
     while not behind.match(s.buf, s.pos):
@@ -330,7 +331,7 @@ def _end_of_string(s: Scanner, inner: Container, quote: str) -> Parser[int]:
 
 
 def _escape(s: Scanner, write: Callable[[str], None], char: str) -> Parser[None]:
-    """What stands behind a backslash, where it is no single character that means another."""
+    """Emits the text for an escape that is not a single character with a meaning."""
     if char in HEX_DIGITS:
         yield from _hexadecimal(s, write, char)
     elif char in _OCTAL_DIGITS and (match := _OCTAL.match((yield from s.peek(3)))):
@@ -342,7 +343,7 @@ def _escape(s: Scanner, write: Callable[[str], None], char: str) -> Parser[None]
 
 
 def _hexadecimal(s: Scanner, write: Callable[[str], None], kind: str) -> Parser[None]:
-    r"""`\x`, `\u` and `\U`; the halves of a surrogate pair belong together."""
+    r"""Emits `\x`, `\u` and `\U`; the halves of a surrogate pair are joined."""
     taken = yield from s.peek(1 + HEX_DIGITS[kind])
     code = taken[1:]
     if len(code) < HEX_DIGITS[kind] or not _HEX.fullmatch(code) or int(code, 16) > 0x10FFFF:
@@ -363,7 +364,8 @@ SET: Final = Container("}", "[]")
 
 
 def _opened(s: Scanner, opener: str) -> Parser[Container]:
-    """What an opening bracket begins: of a brace a set where its first item is no key, which comes out as an array."""
+    """Returns the container after an opening bracket: for a brace, a set (an array in JSON) if its first item is not a
+    key."""
     if opener != "{":
         return LIST if opener == "[" else TUPLE
     while not (first := _FIRST.match(s.buf, s.pos, s.pos + _AHEAD_CHARS)):
@@ -378,7 +380,7 @@ NOTATION: Final = ObjectNotation({"{": DICT, "[": LIST, "(": TUPLE}, _scalar, _o
 
 
 def write_call(call: ToolCall) -> str:
-    """As Python writes it."""
+    """Returns the call in Python syntax."""
     return f"{call.name}({write_arguments(call.arguments, _parameters)})"
 
 
@@ -391,7 +393,7 @@ def _parameters(loaded: dict[str, Any]) -> str:
 
 
 def literal(value: Any) -> str:
-    """A value as Python writes it, its numbers as `NumberText`."""
+    """Returns a value in Python syntax, with numbers as `NumberText`."""
     match value:
         case dict():
             return "{" + ", ".join(f"{literal(k)}: {literal(v)}" for k, v in value.items()) + "}"
@@ -415,18 +417,18 @@ SPELLING: Final = Spelling(
     counts=False,  # JSON's `\\/` is two characters in Python
 )
 AS_JSON: Final = replace(SPELLING, known=lambda value: json.dumps(value, ensure_ascii=False))
-"""Literals are JSON's."""
+"""Literals are written as in JSON."""
 
 
 def constrain_call(tool: Tool, values: Spelling = SPELLING) -> HeldCall:
-    """The calls of this tool that there can be; a string is written as JSON has it, which Python has too."""
+    """Returns the constraint for calls of this tool; strings are written as in JSON, which is also valid Python."""
     by_name = replace(values, key=lambda name: f"{name}=" if _KEY.fullmatch(name) else "", any_key=All((Word(), "=")))
     body, relaxed = schema_values.hold(tool, values, by_name)
     return HeldCall(f"{tool.name}(", body, ")", relaxed)
 
 
 def read_bare(s: Scanner, sink: ToolCallSink, opener: str) -> Parser[bool]:
-    """Calls where a word comes that is an offered tool, and its bracket; whether a whole one came last."""
+    """Reads calls if an offered tool's name and a bracket come next. Returns True if a complete one came last."""
     while (word := _WORD.match(s.buf, s.pos)) and not word[2] and not s.closed:
         yield None
     if word is None or word[2] != "(" or sink.resolve(word[1]) is None:
@@ -436,4 +438,4 @@ def read_bare(s: Scanner, sink: ToolCallSink, opener: str) -> Parser[bool]:
 
 _LINES: Final = PythonCalls(lines=True)
 BARE_CALLS: Final = dict.fromkeys("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz_", read_bare)
-"""Calls that begin a reply with nothing around them, one a line, by the first character."""
+"""Readers of calls at the start of a reply without an opener, one per line, by the first character."""

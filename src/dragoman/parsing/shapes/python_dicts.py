@@ -1,9 +1,9 @@
-r"""The shape of calls as a list of Python's dicts.
+r"""Calls as a list of Python dicts.
 
     [{'name': 'get_weather', 'arguments': {'city': "L'Aquila", 'now': True}}]
 
-Values are those of `parsing/shapes/python_call.py`; an object in JSON's quotes is read as JSON. A list that nothing
-opens is one of calls only where its first object begins as a call of an offered tool.
+Values are those of `parsing/shapes/python_call.py`; an object in JSON quotes is read as JSON. A list without an opener
+is read as calls only if its first object begins as a call of an offered tool.
 """
 
 from dataclasses import dataclass
@@ -23,13 +23,14 @@ _NAME_END: Final = markers("'")
 
 @dataclass(frozen=True, slots=True)
 class PythonObjects:
-    """How such a list stands in a reply."""
+    """How such a list is written in a reply."""
 
     tagged: bool = True
-    """A marker opened it."""
+    """True if a marker opened it."""
 
     def read(self, s: Scanner, sink: ToolCallSink, opener: str) -> Parser[bool]:
-        """What follows the opener; whether a whole call came last. What is no call goes on as text."""
+        """Reads what follows the opener. Returns True if a complete call came last. Text that is not a call is passed
+        through."""
         s.start_capture(s.skipped_space + opener)
         listed = bool((yield from s.literal("[", after_space=True)))
         if listed:
@@ -60,9 +61,10 @@ class PythonObjects:
             sink.warn("missing_closing_tag", "expected ] after the calls")
 
     def _call(self, s: Scanner, sink: ToolCallSink) -> Parser[bool | None]:
-        """One object; whether a whole call came of it. Where it is none, what was kept of it goes on as text.
+        """Reads one object. Returns True if it was a complete call; None if it is a complete call of a tool that is not
+        offered.
 
-        None: it is a whole call of a tool that is not offered.
+        If it is not a call, the captured text is emitted as text.
         """
         quoted = yield from s.peek(2, after_space=True)
         if not quoted.startswith("{'"):
@@ -85,7 +87,7 @@ class PythonObjects:
         return whole
 
     def _head(self, s: Scanner) -> Parser[str]:
-        """All up to the arguments' own bracket; the name, "" where this is no call."""
+        """Reads up to the opening bracket of the arguments. Returns the name, "" if this is not a call."""
         for part in ("{", "'name'", ":", "'"):
             if not (yield from s.literal(part, after_space=True)):
                 return ""
@@ -98,12 +100,12 @@ class PythonObjects:
 
 
 def write_call(call: ToolCall) -> str:
-    """As Python shows a dict, strings in the arguments between double quotes, as a model that is held writes them."""
+    """Returns the call as Python writes a dict; strings in the arguments have double quotes, as under a constraint."""
     return f"{_before(call.name)}{write_arguments(call.arguments, literal)}}}"
 
 
 def constrain_call(tool: Tool) -> HeldCall:
-    """The calls of this tool that there can be; strings in them are written as JSON has them, which Python has too."""
+    """Returns the constraint for calls of this tool; strings are written as in JSON, which is also valid Python."""
     body, relaxed = schema_values.hold(tool, SPELLING)
     return HeldCall(f"{_before(tool.name)}{{", body, "}}", relaxed)
 

@@ -1,4 +1,4 @@
-"""The shape of tagged parameters: every argument between tags of its own, its value written raw.
+"""Tagged parameters: each argument between its own tags, with a raw value.
 
     <function=get_weather>
     <parameter=city>
@@ -6,8 +6,8 @@
     </parameter>
     </function>
 
-A value ends only at a closer that something legal follows, so a file about tags can be written. Types come from
-the tool's schema (`schema/argument_types.py`), or from the tag where the format says them there.
+A value ends only at a closer that is followed by something valid, so a value may contain text about tags. Types come
+from the tool's schema (`schema/argument_types.py`), or from the tag if the format states them there.
 """
 
 import json
@@ -28,7 +28,7 @@ from dragoman.text.scanner import CUT_OFF, Follows, Parser, Scanner, discard, ma
 
 
 class ParameterKey(NamedTuple):
-    """Which parameter comes, and how its value is written where the tag says so."""
+    """A parameter's name, and how its value is written if the tag states it."""
 
     name: str
     type: Literal["schema", "string", "json", "none"] = "schema"
@@ -38,16 +38,16 @@ class ParameterKey(NamedTuple):
 WRAPPERS: Final = frozenset({"args", "arguments", "input", "kwargs", "parameters", "params", "tool_input"})
 """Names under which models write all arguments as one parameter."""
 _AHEAD_CHARS: Final = 4096
-"""How far is looked for what shows that a parameter's tag is quoted in the value before it."""
+"""Maximum lookahead, in characters, to detect that a parameter's tag is quoted in the value before it."""
 NOTHING_YET: Final = "the text ended before the first value"
 _TYPES: Final = {"string": frozenset({"string"}), "json": ALL - {"string"}}
 
 _KINDS: Final = {'"': "string", "{": "object", "[": "array", "t": "boolean", "f": "boolean", "n": "null"}
 
 ReadKey: TypeAlias = Callable[[Scanner], Parser[ParameterKey | None]]
-"""Reads from behind a parameter's opener to before its value; None: it is none."""
+"""Reads the text between a parameter's opener and its value; None if it is not a parameter."""
 ReadBody: TypeAlias = Callable[[Scanner, ToolCallSink, Schema], Parser[str]]
-"""Reads the arguments and what closes them; why they are not whole, or ""."""
+"""Reads the arguments and their end. Returns "" or the reason why they are incomplete."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,40 +59,41 @@ class TaggedParameters:
     key: ReadKey
     value_close: str
     call_close: tuple[str, ...]
-    """What ends the parameters; the first is the format's own."""
+    """Markers that end the parameters; the first is the format's own."""
     after: tuple[str, ...] = ()
-    """What may stand behind it and belongs to the call."""
+    """Optional text after that marker which belongs to the call."""
     newlines: bool = False
-    """One line break at each end of a value is framing."""
+    """True if one line break at each end of a value is not part of it."""
     openers: tuple[str, ...] = ()
-    """What may begin the next call: behind a call's end, it shows that the value before lacked its closer."""
+    """Openers of the next call: after a call's end, one shows that the value before lacked its closer."""
     section_close: str = ""
-    """What ends all calls; at the end of the reply it shows that too."""
+    """The end of all calls; at the end of the reply, it shows the same."""
     names: Callable[[str], tuple[str, ...]] = lambda _: ()
-    """How the tag of a parameter of this name goes on; one that is known, and has not come yet, shows that too."""
+    """Returns how the tag of a parameter continues; a known parameter that has not been read yet shows the same."""
     json_body: bool = False
-    """One JSON object may stand in place of the parameters."""
+    """True if one JSON object may be written instead of the parameters."""
     json_wrappers: Mapping[str, str] = field(default_factory=dict)
-    """What may stand around that: what closes it, by what opens it."""
+    """Optional closing text around that object by its opening text."""
     quote: tuple[str, str] = ("", "")
-    """What may stand around a value in which nothing else means anything, such as CDATA."""
+    """Optional quotes around a value in which no other marker has a meaning, such as CDATA."""
 
     @property
     def _behind(self) -> tuple[str, ...]:
-        """What comes next where a call lacks its own end."""
+        """Markers that come next if a call lacks its own end."""
         return tuple(filter(None, (*self.after, *self.openers, self.section_close)))
 
     @property
     def closers(self) -> tuple[str, ...]:
-        """What may end a raw value, framing aside."""
+        """Markers that may end a raw value, without line breaks."""
         return (self.value_close, *self.call_close, *((self.key_open,) if self.names("") else ()))
 
     def read(self, s: Scanner, sink: ToolCallSink, opener: str) -> Parser[bool]:
-        """What follows the opener; whether a whole call came of it. What is no call goes on as text."""
+        """Reads what follows the opener. Returns True if it was a complete call. Text that is not a call is passed
+        through."""
         return (yield from read_call(s, sink, opener, self.head, self.body, self.after))
 
     def body(self, s: Scanner, sink: ToolCallSink, schema: Schema) -> Parser[str]:
-        """The parameters, or the object in their place; why they are not whole, or ""."""
+        """Reads the parameters, or an object instead. Returns "" or the reason why they are incomplete."""
         block = (yield from s.literal(*self.json_wrappers, after_space=True)) if self.json_wrappers else ""
         if not self.json_body or (yield from s.peek(after_space=True)) != "{":
             return (yield from self._parameters(s, sink, schema))
@@ -108,7 +109,7 @@ class TaggedParameters:
         return ""
 
     def _parameters(self, s: Scanner, sink: ToolCallSink, schema: Schema) -> Parser[str]:
-        """All of them; why they are not whole, or ""."""
+        """Reads all parameters. Returns "" or the reason why they are incomplete."""
         seen: set[str] = set()
         found = ""
         while True:
@@ -149,7 +150,8 @@ class TaggedParameters:
     def _wrapped(
         self, s: Scanner, sink: ToolCallSink, key: ParameterKey, schema: Schema, seen: set[str]
     ) -> Parser[str]:
-        """A first parameter that the tool does not have, and that may hold all of its arguments; what closed it."""
+        """Reads a first parameter that the tool does not have and that may contain all its arguments. Returns what
+        closed it."""
         pieces: list[str] = []
         closer = yield from self._value(s, pieces.append, key, schema, seen)
         value = "".join(pieces)
@@ -168,7 +170,8 @@ class TaggedParameters:
         return ((self.key_open,), *ends, *((each,) for each in self._behind), ("",))
 
     def _closers(self, others: Collection[str], framed: str) -> Mapping[str, Follows]:
-        """What ends a raw value, and what has to follow; `framed`: the line break before it that is framing."""
+        """Returns the markers that end a raw value, with what has to follow; `framed` is the line break before the
+        value."""
         lines = tuple(dict.fromkeys(("", "\n", framed)))
         closers: dict[str, Follows] = {
             line + self.value_close: self._behind_value() for line in (lines if framed else ("",))
@@ -181,7 +184,7 @@ class TaggedParameters:
         return closers | ({line + self.key_open: begins for line in lines} if begins else {})
 
     def _raw(self, s: Scanner, closers: Mapping[str, Follows], emit: Callable[[str], None]) -> Parser[str]:
-        """A raw value up to what closes it, which is returned; a tag that is quoted in it does not."""
+        """Reads a raw value up to its closer, which is returned; a tag quoted in the value does not close it."""
         while True:
             closer = yield from s.raw_until(closers, emit)
             if not closer.endswith(self.key_open) or (yield from self._begins_parameter(s)):
@@ -189,7 +192,8 @@ class TaggedParameters:
             emit(closer)
 
     def _begins_parameter(self, s: Scanner) -> Parser[bool]:
-        """Whether the tag that has been taken begins a parameter: it ends where one may, as far as can be seen."""
+        """Returns True if the tag just read begins a parameter: as far as can be seen, that ends where a parameter may
+        end."""
         ends = markers(self.value_close, self.key_open, *self.call_close)
         found = yield from s.peek_field(ends, _AHEAD_CHARS)
         if found is None or found[1] != self.value_close:
@@ -201,7 +205,7 @@ class TaggedParameters:
     def _value(
         self, s: Scanner, emit: Callable[[str], None], key: ParameterKey, schema: Schema, seen: Collection[str]
     ) -> Parser[str]:
-        """One value; what closed it, "" where nothing did."""
+        """Reads one value. Returns what closed it, "" if nothing did."""
         types = _TYPES.get(key.type) or schema.of(key.name)
         framed = (yield from s.literal("\n", "\r\n")) if self.newlines else ""
         closers = self._closers(schema.names() - {*seen}, framed)
@@ -228,7 +232,7 @@ class TaggedParameters:
 
 
 def _inner(value: Json) -> dict[str, Json]:
-    """The members of an object, or of one in a JSON string; none where it is neither."""
+    """Returns the members of an object, or of one in a JSON string; {} if it is neither."""
     try:
         text = json.loads(value) if value.startswith('"') else value
         members = msgspec.json.decode(text.encode("utf-8", "replace"), type=dict[str, msgspec.Raw])
@@ -238,10 +242,10 @@ def _inner(value: Json) -> dict[str, Json]:
 
 
 def end_unclosed_call(s: Scanner, sink: ToolCallSink, any_value: bool, close: str, value: str) -> Parser[str]:
-    """Why arguments that nothing has closed are not whole, white space behind them aside; "" where they are.
+    """Returns why arguments without an end are incomplete; "" if they are complete. White space after them is ignored.
 
-    So they are where the reply ended of itself behind a value that was closed, or within what closes them all. Where
-    no value came (`NOTHING_YET`), they are if the tool needs none.
+    They are complete if the model ended the reply after a closed value, or within the closing marker. Without a value
+    (`NOTHING_YET`), they are complete if the tool needs none.
     """
     rest = yield from s.peek(len(close))
     if not close.startswith(rest):
@@ -264,7 +268,8 @@ def read_call(
     read_body: ReadBody,
     after: tuple[str, ...] = (),
 ) -> Parser[bool]:
-    """A call of a head, a body and what stands behind it; whether it came whole. What is no call goes on as text."""
+    """Reads a call: head, body and optional text after it. Returns True if it is complete. Text that is not a call is
+    passed through."""
     s.start_capture(s.skipped_space + opener)
     head = yield from read_head(s, opener)
     if head and not is_name(head.name):
@@ -292,15 +297,15 @@ def read_call(
 
 
 def raw_values(arguments: Json) -> Iterator[tuple[str, str]]:
-    """Each argument as such formats write it: strings raw, other values as the JSON that they were.
+    """Yields each argument as such formats write it: strings raw, other values as their original JSON.
 
-    Arguments that are no JSON object have none.
+    Yields nothing if the arguments are not a JSON object.
     """
     return ((name, text) for name, text, _ in typed_values(arguments))
 
 
 def typed_values(arguments: Json) -> Iterator[tuple[str, str, str]]:
-    """As `raw_values`, and each value's JSON type, for formats that say it."""
+    """Yields each argument as `raw_values` does, and its JSON type, for formats that state it."""
     try:
         members = msgspec.json.decode(arguments.encode("utf-8", "replace"), type=dict[str, msgspec.Raw])
     except (msgspec.DecodeError, RecursionError):
@@ -313,18 +318,18 @@ def typed_values(arguments: Json) -> Iterator[tuple[str, str, str]]:
 
 @dataclass(frozen=True, slots=True)
 class WrappedCalls:
-    """Calls with something around them all: `<tools><call …>…</call><call …>…</call></tools>`.
+    """Calls with tags around all of them: `<tools><call …>…</call><call …>…</call></tools>`.
 
-    What opens it opens nothing where no call comes next, so that it can be talked about.
+    The opening tag is text if no call follows, so that it can be mentioned.
     """
 
     call: ReadCall
     openers: tuple[str, ...]
-    """What opens a call; the first is the format's own."""
+    """Openers of a call; the first is the format's own."""
     close: str
 
     def read(self, s: Scanner, sink: ToolCallSink, opener: str) -> Parser[bool]:
-        """What follows the opener; whether a whole call came last."""
+        """Reads what follows the opener. Returns True if a complete call came last."""
         s.start_capture(s.skipped_space + opener)
         found = yield from s.literal(*self.openers, self.close, after_space=True)
         if not found and (yield from s.peek(after_space=True)) in ("{", "["):

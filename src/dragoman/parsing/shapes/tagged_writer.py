@@ -1,4 +1,4 @@
-"""How calls with tagged parameters are written, by a template or by a model that is held to a schema.
+"""Writes calls with tagged parameters, from a past call or as a constraint by a tool's schema.
 
     <function=get_weather>
     <parameter=city>
@@ -6,8 +6,8 @@
     </parameter>
     </function>
 
-Strings are raw, other values JSON. A string that a model is held to cannot hold what ends it, so that it is read as
-it was meant (`parsing/shapes/tagged.py`). Parameters come in the schema's order; others only where it states none.
+Strings are raw, other values JSON. Under a constraint, a string cannot contain its end marker, so it is read as it was
+meant (`parsing/shapes/tagged.py`). Parameters come in the schema's order; others only if the schema names none.
 """
 
 import json
@@ -25,13 +25,13 @@ from dragoman.schema.argument_types import DEPTH_LIMIT, Schema, as_json, closed,
 from dragoman.text.scanner import FIELD_LIMIT_CHARS
 
 NAME: Final = re.compile(r"[^\s<>\"'&=|{}\[\](),]+(?: [^\s<>\"'&=|{}\[\](),]+)*")
-"""A parameter's name that can be taken for nothing else in any of these formats."""
+"""A parameter's name that is unambiguous in all these formats."""
 _ANNOTATIONS: Final = frozenset({"type", "title", "description", "default", "examples", "example", "$comment"})
 ANYTHING: Final = "\0"
-"""Stands for a name that is not known."""
+"""Represents a name that is not known."""
 
 Kinds: TypeAlias = list[tuple[str, Mapping[str, Any]]]
-"""What a value may be: a JSON type, and what the schema says of a value of that type."""
+"""The possible values: for each, a JSON type and the schema for that type."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,38 +39,38 @@ class TaggedWriter:
     """How such a call is written."""
 
     call_wrapper: Callable[[str], tuple[str, str]]
-    """What stands before and behind the parameters of this tool."""
+    """Returns the text before and after the parameters of this tool."""
     open: Callable[[str, str], str]
-    """What stands before the value of this parameter, which is of this JSON type."""
+    """Returns the text before the value of this parameter, by name and JSON type."""
     end: str
-    """What ends a value."""
+    """The end of a value."""
     line: str
-    """What stands between two parameters."""
+    """The text between two parameters."""
     closers: tuple[str, ...]
-    """What else the reader may take for the end of a raw value."""
+    """Other markers that the reader may read as the end of a raw value."""
     typed: bool = False
-    """What stands before a value says whether it is a string."""
+    """True if the text before a value states whether it is a string."""
     quote: tuple[str, str] = ("", "")
-    """What may stand around a value in which nothing else means anything, and must around tags and line breaks."""
+    """Optional quotes in which no other marker has a meaning; required around tags and line breaks."""
     inline: bool = False
-    """A value that begins with a line break has one more at each end, which is framing."""
+    """True if a value that begins with a line break is written with one more at each end."""
     blank: str = ""
-    """What stands in a call without parameters."""
+    """The content of a call without parameters."""
 
     def write_call(self, call: ToolCall) -> str:
-        """The call as the format has it."""
+        """Returns the call as the format writes it."""
         before, behind = self.call_wrapper(call.name)
         return before + (self.write(call) or self.blank) + behind
 
     def write(self, call: ToolCall) -> str:
-        """Its parameters."""
+        """Returns the parameters of the call."""
         return "".join(
             f"{self.open(name, kind)}{self._shown(value)}{self.end}{self.line}"
             for name, value, kind in typed_values(call.arguments)
         )
 
     def constrain_call(self, tool: Tool) -> HeldCall:
-        """The calls of this tool that there can be."""
+        """Returns the constraint for calls of this tool."""
         before, behind = self.call_wrapper(tool.name)
         schema = Schema(tool.parameters)
         relaxed: set[str] = set() if schema.readable else {UNREADABLE}
@@ -114,7 +114,8 @@ class TaggedWriter:
         return All((pieces[0] if len(pieces) == 1 else Either(tuple(pieces)), self.line))
 
     def _value(self, kinds: Kinds, types: frozenset[str], schema: Schema, relaxed: set[str]) -> Piece:
-        """A value and its end; `types` are those that the reader chooses from, none where it does not choose."""
+        """Returns the piece for a value and its end; `types` are those that the reader chooses from, empty if it does
+        not choose."""
         if "string" not in {kind for kind, _ in kinds}:
             value = closed({"anyOf": [each for _, each in kinds]} if len(kinds) > 1 else kinds[0][1], schema.root)
             return self._json(Json(json.dumps(value, ensure_ascii=False)))
@@ -129,7 +130,7 @@ class TaggedWriter:
         return self._raw()
 
     def _written(self, value: Any, types: frozenset[str], known: Collection[Any]) -> str | None:
-        """A value that is known, as text; None where it would be read as another."""
+        """Returns a known value as text; None if it would be read as another value."""
         text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
         if types - {"string"} and json.loads(as_json(text, types, known)) != value:
             return None
@@ -151,13 +152,13 @@ class TaggedWriter:
 
 
 def tag_piece(tag: str) -> Piece:
-    """A tag, the name in it made up where it is not known."""
+    """Returns the piece for a tag, with any identifier for an unknown name."""
     before, unknown, behind = tag.partition(ANYTHING)
     return All((before, Word(), behind)) if unknown else tag
 
 
 def readable_kinds(kinds: Kinds, types: frozenset[str], relaxed: set[str]) -> Kinds:
-    """Those kinds that the reader takes a value for."""
+    """Returns the kinds that the reader can recognise a value as."""
     taken = types | ({"number"} if "integer" in types else set())
     fits = [each for each in kinds if each[0] in taken]
     relaxed |= {"type"} if len(fits) < len(kinds) else set()
@@ -165,14 +166,14 @@ def readable_kinds(kinds: Kinds, types: frozenset[str], relaxed: set[str]) -> Ki
 
 
 def may_be_misread(kinds: Kinds, types: frozenset[str]) -> bool:
-    """Whether a raw string of one of these types may be taken for another value, which the schema does not want."""
+    """Returns True if a raw string of one of these types may be read as a value that the schema does not allow."""
     mixed = types - {"string"}
     wanted = "number" not in mixed >= {"integer"} or any(each.keys() - _ANNOTATIONS for _, each in kinds)
     return bool(mixed) and wanted
 
 
 def kinds_of(schema: Any, root: Mapping[str, Any], relaxed: set[str]) -> Kinds:
-    """What a value of this schema may be, one by one."""
+    """Returns the possible values of this schema."""
     if kinds := _kinds(schema, root, relaxed, 0, set()):
         return kinds
     relaxed.add("$ref")
@@ -180,7 +181,7 @@ def kinds_of(schema: Any, root: Mapping[str, Any], relaxed: set[str]) -> Kinds:
 
 
 def _kinds(schema: Any, root: Mapping[str, Any], relaxed: set[str], depth: int, followed: set[str]) -> Kinds:
-    """`followed` are references; to follow one again would add nothing."""
+    """Returns the possible values. `followed` are references already followed, which are not followed again."""
     if not isinstance(schema, dict) or depth > DEPTH_LIMIT:
         relaxed |= {"depth"} if depth > DEPTH_LIMIT else set()
         schema = {}

@@ -1,11 +1,11 @@
-"""The shape of values within values, each in a tag that says its type and, in an object, its name.
+"""Nested values, each in a tag that states its type and, in an object, its name.
 
     <value name="city" type="raw">Paris</value>
     <value name="days" type="list"><value type="json">1</value></value>
     <value name="at" type="dict"><value name="h" type="json">7</value></value>
 
-`raw` is a string, to the last space; `json` is anything else that holds nothing. Parameters of one level, in tags of
-their own, may stand in place of such values.
+`raw` is a string, including trailing spaces; `json` is any other scalar. Parameters of one level, in their own tags,
+may be written instead of such values.
 """
 
 from collections.abc import Callable
@@ -23,11 +23,11 @@ from dragoman.schema.argument_types import Schema, as_string, string_writer
 from dragoman.text.scanner import CUT_OFF, FIELD_LIMIT_CHARS, Parser, Scanner, discard
 
 DEPTH_LIMIT: Final = 64
-"""How deep values may nest; the stack of Python is not the model's to fill."""
+"""Maximum nesting depth of values; it limits the use of Python's stack."""
 HOLDERS: Final = {"dict": "{}", "list": "[]"}
-"""The types that hold values, and what stands around those in JSON."""
+"""JSON brackets by container type."""
 TYPES: Final = {"object": "dict", "array": "list", "string": "raw"}
-"""By JSON type; any other is `json`."""
+"""The type by JSON type; any other is `json`."""
 
 Emit: TypeAlias = Callable[[str], None]
 
@@ -42,21 +42,22 @@ class TypedValues:
     """The call with parameters of one level."""
 
     def read(self, s: Scanner, sink: ToolCallSink, opener: str) -> Parser[bool]:
-        """What follows the opener; whether a whole call came of it. What is no call goes on as text."""
+        """Reads what follows the opener. Returns True if it was a complete call. Text that is not a call is passed
+        through."""
         return (yield from read_call(s, sink, opener, self.flat.head, self._body))
 
     def _body(self, s: Scanner, sink: ToolCallSink, schema: Schema) -> Parser[str]:
-        """The arguments, in the notation that the first of them has; why they are not whole, or ""."""
+        """Reads the arguments, in the notation of the first one. Returns "" or the reason why they are incomplete."""
         if (yield from s.peek(len(self.value[0]), after_space=True)) != self.value[0]:
             return (yield from self.flat.body(s, sink, schema))
         return (yield from self._members(s, sink, sink.arguments, self.flat.call_close[0], "{}", 0))
 
     def write(self, call: ToolCall) -> str:
-        """The arguments of a call."""
+        """Returns the arguments of a call."""
         return write_arguments(call.arguments, self._written_members)
 
     def constrain_call(self, tool: Tool, before: str) -> HeldCall:
-        """The calls of this tool that there can be, with this before their arguments."""
+        """Returns the constraint for calls of this tool, with `before` before their arguments."""
         return NestedWriter(
             takes=lambda name: len(_attribute(name)) <= FIELD_LIMIT_CHARS,
             open=lambda name, kind: self._opening(TYPES.get(kind, "json"), name),
@@ -70,7 +71,7 @@ class TypedValues:
         return f'{self.value[0]}{named} type="{type}">'
 
     def _members(self, s: Scanner, sink: ToolCallSink, emit: Emit, close: str, around: str, depth: int) -> Parser[str]:
-        """The values up to what closes them; why they are not whole, or ""."""
+        """Reads the values up to `close`. Returns "" or the reason why they are incomplete."""
         seen: set[str] = set()
         before = around[0]
         while not (yield from s.literal(close, after_space=True)):
@@ -100,7 +101,7 @@ class TypedValues:
         return ""
 
     def _value(self, s: Scanner, sink: ToolCallSink, emit: Emit, type: str, close: str, depth: int) -> Parser[str]:
-        """What stands in a tag, and its end; why it is not whole, or ""."""
+        """Reads the content of a tag and its end. Returns "" or the reason why it is incomplete."""
         if type in HOLDERS:
             if depth == DEPTH_LIMIT:
                 return f"expected no more than {DEPTH_LIMIT} levels"
