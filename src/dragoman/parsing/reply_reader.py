@@ -155,13 +155,9 @@ class ReplyReader:
         return self._sink.drain()
 
     def close(self, finish_reason: Literal["stop", "length"] = "stop") -> list[AnyEvent]:
-        """Returns the events that the end of the text decides; call it once, last.
+        """Returns the events that the end of the text determines; call it once, last.
 
-        Args:
-            finish_reason: "length" where a token limit ended the text: an open call then stays incomplete.
-
-        Raises:
-            UsageError: The reader is closed already, or the finish reason is unknown.
+        `finish_reason` "length" means that a token limit ended the text, so an open call stays incomplete.
         """
         if self._scanner.closed:
             raise UsageError("closed already: close() is called once, last")
@@ -346,8 +342,8 @@ class _EventSink:
         """Ignored; parsing/trace.py records notes."""
 
     def event_of(self, emit: object) -> tuple[MakeEvent | None, bool]:
-        """Returns a constructor of the one event for a piece given to this method, and whether the piece is within a
-        JSON string."""
+        """Returns a constructor of the one event for a piece given to this method, and whether it is within a JSON
+        string."""
         if self._atomic or self._prompt_chars or self.current_draft:
             return None, False
         quotes = isinstance(emit, partial) and emit.func is pass_on_quoted and emit.args == (self.arguments,)

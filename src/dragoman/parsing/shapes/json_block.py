@@ -38,7 +38,7 @@ class JsonBlock:
     """True if the closer is optional."""
 
     def read(self, s: Scanner, sink: ToolCallSink, opener: str) -> Parser[bool]:
-        """Reads what follows the opener. Returns True if a call came last. Text that is not a call is passed through."""
+        """Reads what follows the opener. Returns True if a call came last. Other text is passed through unchanged."""
         s.start_capture(s.skipped_space + opener)
         listed = opener.endswith("[") or bool((yield from s.literal("[", after_space=True)))
         if listed:
