@@ -1,11 +1,11 @@
-"""Tool calls for an engine whose tokens come from elsewhere, many requests at once. See docs/embedding.md.
+"""Reads tool calls from tokens that another process generates, for many requests at once. See docs/embedding.md.
 
     python examples/exo_loop.py
 
-A runner, in a thread of its own as exo's is in a process, steps all requests in turn and sends chunks of tokens; what
-serves the API takes them as an async generator. `with_calls` is all that stands between: it makes chunks with
-thoughts, text and calls of them, as the engine's own APIs are written from. The runner here plays texts that models
-wrote; in its place belongs the engine's.
+A runner, here in a thread and in exo in a process, steps all requests in turn and sends chunks of tokens. The API
+server reads them as an async generator. `with_calls` is the only code between them: it turns token chunks into chunks
+with reasoning, text and calls, from which the engine writes its APIs. The runner of this example replays recorded texts
+of models; replace it with the engine's own.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ import dragoman
 
 @dataclass(frozen=True)
 class TokenChunk:
-    """What one token gave. From a runner `text` is all that the model wrote, specials too."""
+    """The text of one token. From a runner, `text` contains special tokens too."""
 
     text: str
     token_id: int = 0
@@ -33,7 +33,7 @@ class TokenChunk:
 
 @dataclass(frozen=True)
 class ToolCallChunk:
-    """The last of an answer that calls tools."""
+    """The last chunk of a response with tool calls."""
 
     tool_calls: tuple[dragoman.ToolCall, ...]
     finish_reason: Literal["tool_calls"] = "tool_calls"
@@ -41,7 +41,7 @@ class ToolCallChunk:
 
 @dataclass(frozen=True)
 class ErrorChunk:
-    """The last of an answer that broke."""
+    """The last chunk of a response that failed."""
 
     error_message: str
 
@@ -51,9 +51,9 @@ Chunks: TypeAlias = AsyncGenerator[Chunk, None]
 
 
 async def with_calls(chunks: Chunks, reader: dragoman.ToolCallReader) -> Chunks:
-    """The answer that a runner's tokens are: thoughts marked, calls whole and at the end, every word once.
+    """Yields a runner's chunks with reasoning marked and with complete calls in the last chunk.
 
-    Whoever closes this closes what it reads, and so cancels the request.
+    Closing this generator closes `chunks`, which cancels the request.
     """
     calls: list[dragoman.ToolCall] = []
     async with aclosing(chunks):
@@ -80,7 +80,7 @@ async def with_calls(chunks: Chunks, reader: dragoman.ToolCallReader) -> Chunks:
                     case dragoman.Notice(code, message):
                         sys.stderr.write(f"{code}: {message}\n")
             if ended:
-                # A call that the limit cut off is in no chunk: its client sees "length", and runs nothing.
+                # No chunk contains a truncated call: the client gets "length" and runs no tool.
                 done = calls and not cut_off
                 yield (
                     ToolCallChunk(tuple(calls)) if done else TokenChunk("", finish_reason=chunk.finish_reason or "stop")
@@ -89,20 +89,20 @@ async def with_calls(chunks: Chunks, reader: dragoman.ToolCallReader) -> Chunks:
 
 
 class Runner:
-    """Steps what was submitted, one token of each in turn, and sends it home."""
+    """Generates one token of each request in turn, and sends it to the request's queue."""
 
     def __init__(self, model: Mapping[str, Sequence[str]], loop: asyncio.AbstractEventLoop) -> None:
-        """`model` has the texts of the tokens that go on from a prompt."""
+        """`model` maps each prompt to the texts of the tokens that follow it."""
         self._model = model
         self._loop = loop
         self._tasks: queue.SimpleQueue[tuple[str, _Task | None]] = queue.SimpleQueue()
         self.steps: dict[str, int] = {}
-        """By task, how many tokens were made."""
+        """The number of generated tokens, by task."""
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
     async def stream(self, task: str, prompt: str, max_tokens: int) -> Chunks:
-        """The chunks of a request; closing this cancels it."""
+        """Yields the chunks of a request; closing the generator cancels the request."""
         home: asyncio.Queue[Chunk] = asyncio.Queue()
         self._tasks.put((task, _Task(prompt, max_tokens, home)))
         try:
@@ -115,7 +115,7 @@ class Runner:
             self._tasks.put((task, None))
 
     def close(self) -> None:
-        """End the thread, which is in the middle of nothing then."""
+        """Ends the thread after its current step."""
         self._tasks.put(("", None))
         self._thread.join()
 
@@ -158,13 +158,13 @@ class _Task:
 
 @dataclass
 class Engine:
-    """What the API asks."""
+    """The engine as the API server uses it."""
 
     runner: Runner
     format: str
 
     def ask(self, task: str, prompt: str, tools: Sequence[Mapping[str, Any]], max_tokens: int = 4096) -> Chunks:
-        """The answer to a prompt that the chat template has made, for whichever API."""
+        """Returns the chunks of the response to a rendered prompt, for any API."""
         reader = dragoman.ToolCallReader(self.format, tools, prompt_tail=dragoman.open_reasoning_prefix(prompt))
         return with_calls(self.runner.stream(task, prompt, max_tokens), reader)
 
@@ -176,16 +176,16 @@ TEXTS = {
     "Both?<|im_start|>assistant\n": f"{CALL % 'Rome'}\n{CALL % 'Oslo'}",
     "How are you?<|im_start|>assistant\n": "Fine; a call begins with <tool_call>, but this is none.",
 }
-"""Prompts, and what models wrote."""
+"""Prompts, and the recorded texts of models."""
 
 
 def tokens(text: str) -> list[str]:
-    """Pieces of no shape in particular; markers are cut like anything else."""
+    """Cuts a text into pieces of three characters, markers too."""
     return [text[at : at + 3] for at in range(0, len(text), 3)]
 
 
 async def main() -> None:
-    """Three requests at once, one of which is cut off by its limit, and a fourth whose client leaves."""
+    """Runs four requests at once, one of which reaches its token limit, and a fifth whose client disconnects."""
     runner = Runner({prompt: tokens(text) for prompt, text in TEXTS.items()}, asyncio.get_running_loop())
     engine = Engine(runner, "hermes")
 

@@ -234,7 +234,7 @@ def test_slips_are_told(what: str, given_: Any, error: type[Exception], says: st
 
 
 def test_the_wrong_source_and_target_are_told() -> None:
-    with pytest.raises(RequestError, match=r"this is the shape of anthropic_messages; leave `source` out"):
+    with pytest.raises(RequestError, match=r"this is the shape of anthropic_messages; leave `source_api` out"):
         dragoman.convert_tools(TOOLS["anthropic_messages"], api="openai_chat", source_api="openai_chat")
     with pytest.raises(RequestError, match=r"'parameters' given, 'input_schema' expected - at tools\[0\]"):
         dragoman.convert_tools(INSIDE, api="openai_chat", source_api="anthropic_messages")

@@ -117,7 +117,7 @@ def convert_calls(
         UsageError: `calls` is not a list of calls.
     """
     offered = [tool for _, things in _values(tools, "tool", "tools", None) for tool in things]
-    return _converted(_renamed(_values(calls, "call", "calls", source_api), offered), "call", api)
+    return _converted(_restore_names(_values(calls, "call", "calls", source_api), offered), "call", api)
 
 
 def convert_results(results: Given | Iterable[Given], *, api: Api, source_api: Api | None = None) -> ConvertedItems:
@@ -161,30 +161,30 @@ def _converted(values: Iterable[Values], kind: ObjectKind, api: str, target: Tar
 
 
 def _values(given: object, kind: ObjectKind, where: str, source_api: str | None) -> Iterator[Values]:
-    """What was given as values, with the API of those that come one after the other; "" of values."""
+    """Yields runs of objects of one API as values, each run with the name of its API; "" for values."""
     start = 0
     for api, group in groupby(
-        _recognised(_listed(given, kind, where), kind, where, source_api), key=lambda each: each[0]
+        _recognize(_as_list(given, kind, where), kind, where, source_api), key=lambda each: each[0]
     ):
         items = [item for _, item in group]
         things = _read(api, kind, items, where, start) if api else items
         for n, thing in enumerate(things, start):
             if isinstance(thing, Tool) and thing.kind != "function":
-                raise _vendors(thing.kind, f"{where}[{n}]")
+                raise _vendor_tool_error(thing.kind, f"{where}[{n}]")
         yield api.name if api else "", things
         start += len(items)
 
 
-def _renamed(values: Iterable[Values], tools: list[Any]) -> Iterator[Values]:
-    """Calls under the names that these tools have at home."""
+def _restore_names(values: Iterable[Values], tools: list[Any]) -> Iterator[Values]:
+    """Restores the original tool names in calls."""
     names = [tool.name for tool in tools]
     tables = [ToolNameMap(names, form) for form in (NAME_FORM, LONG_NAME_FORM)]
     for api, calls in values:
-        own = {call.name: [name for table in tables if (name := table.back(call.name)) in names] for call in calls}
-        yield api, [replace(call, name=own[call.name][0]) if own[call.name] else call for call in calls]
+        original = {call.name: [name for table in tables if (name := table.back(call.name)) in names] for call in calls}
+        yield api, [replace(call, name=original[call.name][0]) if original[call.name] else call for call in calls]
 
 
-def _listed(given: object, kind: ObjectKind, where: str) -> list[object]:
+def _as_list(given: object, kind: ObjectKind, where: str) -> list[object]:
     if isinstance(given, Mapping | Model | _TYPES[kind]):
         return [given]
     if isinstance(given, str | bytes) or not isinstance(given, Iterable):
@@ -192,10 +192,10 @@ def _listed(given: object, kind: ObjectKind, where: str) -> list[object]:
     return list(given)
 
 
-def _recognised(
+def _recognize(
     given: list[object], kind: ObjectKind, where: str, source_api: str | None
 ) -> Iterator[tuple[Dialect | None, Any]]:
-    """Each with its API, as JSON text; None for a value."""
+    """Yields each object as JSON text with its API; a value with None."""
     known = dialects.get(source_api) if source_api else None
     for n, each in enumerate(given):
         if isinstance(each, _TYPES[kind]):
@@ -206,9 +206,10 @@ def _recognised(
 
 
 def as_json(given: object, path: str) -> str:
-    """The JSON of a mapping, or of an object of a vendor's SDK.
+    """Returns the JSON text of a mapping, or of an object of a vendor's SDK.
 
-    Raises: UsageError: it is neither.
+    Raises:
+        UsageError: The argument is neither.
     """
     if isinstance(given, Model):
         return given.model_dump_json(exclude_unset=True)
@@ -221,40 +222,41 @@ def as_json(given: object, path: str) -> str:
 
 
 def _api(fields: Mapping[str, Any], kind: ObjectKind, path: str, known: Dialect | None) -> Dialect:
-    """The API whose form this has.
+    """Returns the API whose shape an object has.
 
-    Raises: RequestError: no API's, or not that which is known.
+    Raises:
+        RequestError: It has no API's shape, or not that of `known`.
     """
     every = [dialects.get(name) for name in dialects.names()]
-    fits = [api for api in every if _fits(fields, api.forms[kind])]
+    fits = [api for api in every if _has_shape(fields, api.forms[kind])]
     fits.sort(key=lambda api: -len(api.forms[kind].marks))
     found = known or (fits[0] if fits else None)
     if found is not None and found in fits:
-        if slip := _slip(fields, found.forms[kind]):
+        if slip := _mistake(fields, found.forms[kind]):
             raise RequestError(f"{slip}; {found.name} has {found.forms[kind].example}", path)
         return found
     got = f"got an object of {', '.join(map(quote, list(fields)[:8])) or 'nothing'}"
     if known is not None:
-        slip = f"; {told}" if (told := _slip(fields, known.forms[kind])) else ""
-        shape = f": this is the shape of {fits[0].name}; leave `source` out, or name that" if fits else slip
+        slip = f"; {told}" if (told := _mistake(fields, known.forms[kind])) else ""
+        shape = f": this is the shape of {fits[0].name}; leave `source_api` out, or pass that" if fits else slip
         raise RequestError(f"expected {known.forms[kind].example} of {known.name}, {got}{shape}", path)
     if kind == "tool" and isinstance(type := fields.get("type"), str) and "function" not in type:
-        raise _vendors(type, path)
-    slips = (f"; {slip} in {api.name}" for api in every if (slip := _slip(fields, api.forms[kind])))
+        raise _vendor_tool_error(type, path)
+    slips = (f"; {slip} in {api.name}" for api in every if (slip := _mistake(fields, api.forms[kind])))
     shapes = ", or ".join(f"{api.forms[kind].example} of {api.name}" for api in every)
     raise RequestError(f"expected {shapes}, {got}{next(slips, '')}", path)
 
 
-def _vendors(type: str, path: str) -> UnsupportedError:
+def _vendor_tool_error(type: str, path: str) -> UnsupportedError:
     return UnsupportedError(f"a tool of type {quote(type)} is run by its vendor; leave it out", path)
 
 
-def _fits(fields: Mapping[str, Any], form: ObjectForm) -> bool:
+def _has_shape(fields: Mapping[str, Any], form: ObjectForm) -> bool:
     return all(name in fields and value in ("", fields[name]) for name, value in form.marks.items())
 
 
-def _slip(fields: Mapping[str, Any], form: ObjectForm) -> str:
-    """A field that another API has in the place of one that is missing; or empty."""
+def _mistake(fields: Mapping[str, Any], form: ObjectForm) -> str:
+    """Names a field of another API in place of a missing one; empty if there is none."""
 
     def has(path: str) -> bool:
         found: Any = fields
@@ -269,7 +271,7 @@ def _slip(fields: Mapping[str, Any], form: ObjectForm) -> str:
 
 
 def _read(api: Dialect, kind: ObjectKind, items: list[str], where: str, start: int) -> list[Thing]:
-    """The values that these texts are; those of a namespace are several."""
+    """Reads JSON texts of one API into values; a namespace of tools becomes several."""
     form = api.forms[kind]
     try:
         request = api.read_request(form.request.replace("$", f"[{','.join(items)}]", 1))
@@ -281,18 +283,22 @@ def _read(api: Dialect, kind: ObjectKind, items: list[str], where: str, start: i
     found = [part for message in request.messages for part in message.parts if isinstance(part, _TYPES[kind])]
     for n, call in enumerate(found, start):
         if isinstance(call, ToolCall):
-            _check(call, f"{where}[{n}].{form.arguments}")
+            _check_arguments(call, f"{where}[{n}].{form.arguments}")
     return [part for part in found if isinstance(part, ToolCall | ToolResult)]
 
 
 def _path(path: str, seen: str, where: str, start: int) -> str:
-    """The path in a request as that in the list that was given."""
+    """Translates a path in the request into the path in the caller's list."""
     rest = path.removeprefix(seen)
     return where + re.sub(r"^\[(\d+)\]", lambda m: f"[{int(m[1]) + start}]", rest) if rest != path else path
 
 
-def _check(call: ToolCall, path: str) -> None:
-    """Raises: RequestError: the arguments are no JSON object."""
+def _check_arguments(call: ToolCall, path: str) -> None:
+    """Checks the arguments of a call.
+
+    Raises:
+        RequestError: The arguments are not a JSON object.
+    """
     try:
         msgspec.json.decode(call.arguments, type=dict[str, msgspec.Raw])
     except (msgspec.DecodeError, RecursionError) as e:
@@ -301,15 +307,15 @@ def _check(call: ToolCall, path: str) -> None:
 
 
 def _request(kind: ObjectKind, things: list[Any], api: str) -> Request:
-    """A request that has nothing else to say."""
-    words = Message("assistant", (Text("-"),))
+    """Returns a request that contains only these objects and what every API requires."""
+    text = Message("assistant", (Text("-"),))
     tools: tuple[Tool, ...] = ()
-    said: tuple[Message, ...] = (Message("user", (Text("-"),)),)
+    messages: tuple[Message, ...] = (Message("user", (Text("-"),)),)
     if kind == "tool":
         tools = tuple(things)
     elif kind == "call":
-        said = (*said, Message("assistant", tuple(things)))
+        messages = (*messages, Message("assistant", tuple(things)))
     else:
         parts: list[Part] = things
-        said = (words, *(Message("tool", (part,)) for part in parts))
-    return Request("-", said, tools, max_tokens=_MAX_TOKENS, dialect=api)
+        messages = (text, *(Message("tool", (part,)) for part in parts))
+    return Request("-", messages, tools, max_tokens=_MAX_TOKENS, dialect=api)
