@@ -14,7 +14,7 @@ from dragoman.core.errors import UsageError, quote
 from dragoman.identify.chat_template import match_template
 from dragoman.identify.match_format import match_known_format
 from dragoman.identify.response_template import spec as templates
-from dragoman.identify.response_template.reader import format_of
+from dragoman.identify.response_template.reader import build_format
 from dragoman.parsing.format import Format
 
 By: TypeAlias = Literal["response_template", "chat_template", "model", "nothing"]
@@ -74,11 +74,11 @@ def detect_format(
         found = formats.get(format) if isinstance(format, str) else format
         return FormatMatch(found, by, why, template.prompt_tail, template.thoughts)
 
-    stated = None if response_template is None else templates.read(response_template)
+    stated = None if response_template is None else templates.read_template(response_template)
     if stated and (format := match_known_format(stated)):
         return identified(format, "response_template", f"the response template reads what {format.name} writes")
     if stated and not template.rendered:
-        return identified(format_of(stated), "response_template", "the response template describes no known format")
+        return identified(build_format(stated), "response_template", "the response template describes no known format")
     if template.rendered or (template.format and named == "auto"):
         return identified(template.format, "chat_template", template.why)
     if family and named != "auto":

@@ -10,7 +10,7 @@ from dragoman.api.parse import parse
 from dragoman.api.prompt_tail import known_formats
 from dragoman.core.messages import Reasoning, Text, ToolCall
 from dragoman.identify.chat_template import CALLS, TOOL, native_rank
-from dragoman.identify.response_template.reader import format_of
+from dragoman.identify.response_template.reader import build_format
 from dragoman.identify.response_template.spec import Template
 from dragoman.parsing.format import Format
 
@@ -21,7 +21,7 @@ ReplyParts: TypeAlias = list[tuple[str, object]]
 
 def match_known_format(template: Template) -> Format | None:
     """Returns the known format; of several the one with most markers in the template; None if there is none."""
-    made = format_of(template)
+    made = build_format(template)
     field = template.fields.get(template.implicit)
     ends = field.closes.literals if field and field.closes else ()
     fitting = [format for format in known_formats() if _reads_as(made, format, ("", *ends))]

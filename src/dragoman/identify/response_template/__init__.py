@@ -1,1 +1,1 @@
-"""Hugging Face response templates: a tokenizer's own description of how its model's replies are read."""
+"""Response templates of Hugging Face: a tokenizer's own description of how to read its model's replies."""

@@ -1,6 +1,6 @@
-"""What the text of a response template's region is: text, JSON with a dialect, tags, lines of keys and values.
+"""Parses the text of a response template's region: as text, JSON in a dialect, tags, or lines of keys and values.
 
-Numbers stay the digits that they are, `Digits`: nothing passes through a float. Source: as `response_template.py`.
+Numbers stay the digits as written, `NumberText`; nothing passes through a float. Source: as in `spec`.
 """
 
 import json
@@ -13,50 +13,56 @@ from dragoman.identify.response_template.spec import Field
 from dragoman.schema.argument_types import as_json, as_string
 
 _NUMBER: Final = frozenset({"number"})
-_PLACE: Final = re.compile(r"\{(\w+(?:\.\w+)*)\}")
+_REFERENCE: Final = re.compile(r"\{(\w+(?:\.\w+)*)\}")
 _BARE_KEY: Final = re.compile(r"(?<=[{,])(\w+):")
-FAILURES: Final = (ValueError, LookupError, TypeError, AttributeError, RecursionError)
-"""What content that is not as its template says can raise."""
+CONTENT_ERRORS: Final = (ValueError, LookupError, TypeError, AttributeError, RecursionError)
+"""Errors raised if the content of a region does not match its template."""
 
 
-class Digits(str):
-    """A JSON number, as it was written."""
+class NumberText(str):
+    """A JSON number with the digits as written."""
 
     __slots__ = ()
 
 
-def value_of(field: Field, body: str, captures: Mapping[str, str | None]) -> Any:
-    """What the template makes of a region.
+def field_value(field: Field, body: str, captures: Mapping[str, str | None]) -> Any:
+    """Returns the value that the template makes of a region.
 
-    Raises: FAILURES: the text is not what the template says it is.
+    Args:
+        field: The field of the region.
+        body: The text between opener and closer.
+        captures: The named groups of the opener.
+
+    Raises:
+        CONTENT_ERRORS: The text does not match the template.
     """
-    value = _parsed(body, field.content, field.content_args)
+    value = _parse_content(body, field.content, field.content_args)
     if field.transform is None:
         return value
     taken = {name: text for name, text in captures.items() if text is not None}
     if not field.transform_each:
-        return _made(field.transform, {**taken, "content": value})
+        return _apply_transform(field.transform, {**taken, "content": value})
     if not isinstance(value, list):
         raise TypeError(f"expected a list, got {type(value).__name__}")
-    return [_made(field.transform, {**taken, **item}) for item in value]
+    return [_apply_transform(field.transform, {**taken, **item}) for item in value]
 
 
-def as_text(value: Any) -> JsonText:
-    """A value as JSON."""
+def to_json(value: Any) -> JsonText:
+    """Encodes a value as JSON."""
     match value:
-        case Digits():
+        case NumberText():
             return str(value)
         case str():
             return as_string(value)
         case dict():
-            return "{" + ", ".join(f"{as_string(str(k))}: {as_text(v)}" for k, v in value.items()) + "}"
+            return "{" + ", ".join(f"{as_string(str(k))}: {to_json(v)}" for k, v in value.items()) + "}"
         case list():
-            return "[" + ", ".join(map(as_text, value)) + "]"
+            return "[" + ", ".join(map(to_json, value)) + "]"
         case _:
             return json.dumps(value)
 
 
-def _parsed(text: str, content: str, args: Mapping[str, Any]) -> Any:
+def _parse_content(text: str, content: str, args: Mapping[str, Any]) -> Any:
     stripped = text.strip() if args.get("strip", True) else text
     match content:
         case "text":
@@ -66,70 +72,72 @@ def _parsed(text: str, content: str, args: Mapping[str, Any]) -> Any:
         case "float":
             digits = stripped.strip()
             value = float(digits)
-            # Python reads more than JSON has: `.5`, `1_000`, `nan`.
-            return Digits(digits if as_json(digits, _NUMBER) == digits else json.dumps(value, allow_nan=False))
+            # Python accepts more than JSON: `.5`, `1_000`, `nan`.
+            return NumberText(digits if as_json(digits, _NUMBER) == digits else json.dumps(value, allow_nan=False))
         case "bool":
             return stripped.lower() in ("true", "1")
         case "json":
-            return _json(text, args)
+            return _decode_json(text, args)
         case "xml-inline":
             matches = re.finditer(args["tag_pattern"], text, re.DOTALL)
-            pairs = [(match["key"], _inner(match.groupdict().get("value") or "", args)) for match in matches]
-            return _merged(pairs) if args.get("merge_duplicates") else dict(pairs)
+            pairs = [(match["key"], _parse_inner(match.groupdict().get("value") or "", args)) for match in matches]
+            return _merge_duplicates(pairs) if args.get("merge_duplicates") else dict(pairs)
         case _:
             lines = [line.split(args.get("kv_sep", ":"), 1) for line in text.split(args.get("line_sep", "\n"))]
-            return {pair[0].strip(): _inner(pair[1].strip(), args) for pair in lines if len(pair) == 2}
+            return {pair[0].strip(): _parse_inner(pair[1].strip(), args) for pair in lines if len(pair) == 2}
 
 
-def _inner(text: str, args: Mapping[str, Any]) -> Any:
+def _parse_inner(text: str, args: Mapping[str, Any]) -> Any:
     parser = args.get("value_parser")
-    return _parsed(text, parser.get("name", "text"), parser.get("args", {})) if parser else text
+    return _parse_content(text, parser.get("name", "text"), parser.get("args", {})) if parser else text
 
 
-def _merged(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
-    """Values of a key that comes several times, as a list."""
+def _merge_duplicates(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    """Pairs as a mapping; the values of a key that occurs several times become a list."""
     found: dict[str, list[Any]] = {}
     for key, value in pairs:
         found.setdefault(key, []).append(value)
     return {key: values if len(values) > 1 else values[0] for key, values in found.items()}
 
 
-def _json(text: str, args: Mapping[str, Any]) -> Any:
+def _decode_json(text: str, args: Mapping[str, Any]) -> Any:
     try:
-        return json.loads(_plain_json(text, args), parse_float=Digits, parse_int=Digits, parse_constant=_refuse)
+        return json.loads(
+            _standard_json(text, args), parse_float=NumberText, parse_int=NumberText, parse_constant=_reject_constant
+        )
     except ValueError:
         if args.get("allow_non_json"):
             return text.strip()
         raise
 
 
-def _plain_json(text: str, args: Mapping[str, Any]) -> str:
-    """JSON of a dialect: strings in marks of their own, keys without any."""
+def _standard_json(text: str, args: Mapping[str, Any]) -> str:
+    """Converts JSON of a dialect to standard JSON: strings with other delimiters, keys without quotes."""
     marks = [f"{re.escape(opener)}(.*?){re.escape(closer)}" for opener, closer in args.get("string_delims", ())]
     pieces, at = [], 0
     for found in re.finditer("|".join(marks), text, re.DOTALL) if marks else ():
         inside = next(group for group in found.groups() if group is not None)
-        pieces += [_quoted_keys(text[at : found.start()], args), json.dumps(inside)]
+        pieces += [_quote_keys(text[at : found.start()], args), json.dumps(inside)]
         at = found.end()
-    return "".join([*pieces, _quoted_keys(text[at:], args)])
+    return "".join([*pieces, _quote_keys(text[at:], args)])
 
 
-def _quoted_keys(text: str, args: Mapping[str, Any]) -> str:
+def _quote_keys(text: str, args: Mapping[str, Any]) -> str:
     return _BARE_KEY.sub(r'"\1":', text) if args.get("unquoted_keys") else text
 
 
-def _refuse(constant: str) -> Any:
+def _reject_constant(constant: str) -> Any:
     raise ValueError(f"{constant} is no JSON")
 
 
-def _made(transform: Any, scope: Mapping[str, Any]) -> Any:
-    """The template of a value, with what stands in braces put in."""
+def _apply_transform(transform: Any, scope: Mapping[str, Any]) -> Any:
+    """The transform with the references in braces replaced by their values."""
     match transform:
         case dict():
-            return {key: _made(inner, scope) for key, inner in transform.items()}
+            return {key: _apply_transform(inner, scope) for key, inner in transform.items()}
         case list():
-            return [_made(inner, scope) for inner in transform]
-        case str() if place := _PLACE.fullmatch(transform):
+            return [_apply_transform(inner, scope) for inner in transform]
+        case str() if place := _REFERENCE.fullmatch(transform):
             value: Any = scope
             for key in place[1].split("."):
                 value = value[key]

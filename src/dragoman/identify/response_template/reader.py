@@ -1,7 +1,9 @@
-"""A format made of a response template.
+"""Builds a format from a response template.
 
-Text and thoughts between plain marks stream. From the first call on, or the first mark that only a regular expression
-can tell, the rest of the reply is waited for and read as a whole: where such an expression ends cannot be known before.
+Text and reasoning between literal markers are streamed. From the first call on, or from the first marker that needs a
+regular
+expression, the rest of the reply is buffered and read at its end, because the end of such a match cannot be known
+earlier.
 """
 
 import re
@@ -11,7 +13,7 @@ from typing import Any, Final, Literal, NamedTuple, NoReturn, TypeAlias
 
 from dragoman.core.errors import UnsupportedError
 from dragoman.core.messages import JsonText
-from dragoman.identify.response_template.content import FAILURES, Digits, as_text, value_of
+from dragoman.identify.response_template.content import CONTENT_ERRORS, NumberText, field_value, to_json
 from dragoman.identify.response_template.spec import Field, Region, Template
 from dragoman.parsing.define_format import json_format, text_format
 from dragoman.parsing.format import Format
@@ -27,35 +29,35 @@ ROLES: Final[Mapping[str, Role]] = {
     "tool_calls": "calls",
     "": "nothing",
 }
-"""What a field is, by its name; any other is text."""
+"""The role of a field by its name; any other field is text."""
 NAME: Final = "response_template"
 MODELS: Final = "as the model's tokenizer states"
 SOURCE: Final = "response_template of tokenizer_config.json, https://huggingface.co/docs/transformers/main (2026-11)"
 
 
-class Call(NamedTuple):
-    """A call, as a template tells it."""
+class TemplateCall(NamedTuple):
+    """A call, as a template describes it."""
 
     name: str
     arguments: Mapping[str, Any] | JsonText
     id: str
 
     def text(self, schema: Schema) -> JsonText:
-        """The arguments; what the template left as text is of the type that the schema states."""
+        """Returns the arguments as JSON; values that the template left as text get the type that the schema states."""
         if isinstance(self.arguments, str):
             return self.arguments
-        members = (f"{as_text(key)}: {_typed(value, schema.of(key))}" for key, value in self.arguments.items())
+        members = (f"{to_json(key)}: {_typed(value, schema.of(key))}" for key, value in self.arguments.items())
         return "{" + ", ".join(members) + "}"
 
 
-class Regions:
-    """Reads replies as a template says."""
+class TemplateReader:
+    """Reads replies by a response template."""
 
     def __init__(self, template: Template) -> None:
         self._template = template
         self._between = _role(template.implicit)
         self._streamed: dict[str, str] = {}
-        """What opens a field that streams, or closes the implicit one."""
+        """Literals that open a streamed field or close the implicit one, with the name of the field."""
         waited: list[str] = []
         for name, field in template.fields.items():
             mark = field.opens or field.closes
@@ -67,7 +69,7 @@ class Regions:
         self._marks = (*self._streamed, *waited) if streams else ()
 
     def read(self, s: Scanner, sink: ToolCallSink) -> Parser[None]:
-        """One reply."""
+        """Reads one reply."""
         noise, gap = list[str](), ""
         emits = {"text": sink.text, "reasoning": sink.reasoning}
         while self._marks:
@@ -87,38 +89,41 @@ class Regions:
             yield None
         base, text = s.pos, s.buf[s.pos :]
         for region in self._template.regions(text):
-            self._take(region, base, s, sink, gap, noise)
+            self._emit_region(region, base, s, sink, gap, noise)
             gap = ""
         s.pos = len(s.buf)
         said = " ".join("".join(noise).split())
         if said:
             sink.warn("text_between_calls_dropped", "dropped text that no field of the response template takes", said)
 
-    def _take(self, region: Region, base: int, s: Scanner, sink: ToolCallSink, gap: str, noise: list[str]) -> None:
-        """Pass on what a region says; the scanner stands where that ends."""
+    def _emit_region(
+        self, region: Region, base: int, s: Scanner, sink: ToolCallSink, gap: str, noise: list[str]
+    ) -> None:
+        """Emits the content of a region, and moves the scanner to its end."""
         body = region.body.rstrip()
         s.pos = base + region.start + len(body)
         match _role(region.field):
             case "calls":
-                s.pos = base + region.behind
-                self._call(region, s, sink)
+                s.pos = base + region.closer_end
+                self._emit_calls(region, s, sink)
             case "reasoning":
                 sink.reasoning(body.lstrip())
             case "text":
-                # White space before what only looked like a call is text; next to a region it is framing.
+                # White space before text that only looked like a call is text; next to a region it belongs to the
+                # markup.
                 sink.text(gap + body if gap and body[:1].strip() else body.lstrip())
             case _:
                 noise.append(f" {body}")
 
-    def _call(self, region: Region, s: Scanner, sink: ToolCallSink) -> None:
+    def _emit_calls(self, region: Region, s: Scanner, sink: ToolCallSink) -> None:
         field, raw = self._template.fields[region.field], region.raw
         if not region.closed and not s.stopped_by_model:
             sink.warn("truncated_call", "the reply was cut off within a call", raw)
             return
         try:
-            calls = [_call(item) for item in _items(value_of(field, region.body, region.captures))]
+            calls = [_decode_call(item) for item in _items(field_value(field, region.body, region.captures))]
             named = [(name, call, call.text(sink.schema(name))) for call in calls if (name := sink.resolve(call.name))]
-        except FAILURES as e:
+        except CONTENT_ERRORS as e:
             sink.warn("malformed_arguments", f"not a call as the response template has it: {e}", raw)
             sink.text(raw)
             return
@@ -133,12 +138,12 @@ class Regions:
             sink.end()
 
 
-def format_of(template: Template) -> Format:
-    """The format; it writes calls too, where they are JSON between plain marks."""
+def build_format(template: Template) -> Format:
+    """Returns the format of a response template; it can also write calls that are JSON between literal markers."""
     field = template.fields.get("tool_calls", Field())
     opener, closer = (anchor.literals[:1] if anchor else () for anchor in (field.opens, field.closes))
-    keys = _keys(field)
-    read = Regions(template).read
+    keys = _call_keys(field)
+    read = TemplateReader(template).read
     thoughts = {
         opens: field.closes.literals[0]
         for name, field in template.fields.items()
@@ -150,7 +155,7 @@ def format_of(template: Template) -> Format:
         return _read_only(read, thoughts, marks)
 
     def around(name: str, _: str) -> tuple[str, str]:
-        before = f"{opener[0]}{{{as_text(keys[0])}: {as_text(name)}, {as_text(keys[1])}: "
+        before = f"{opener[0]}{{{to_json(keys[0])}: {to_json(name)}, {to_json(keys[1])}: "
         return before, "}" + "".join(closer)
 
     made = json_format(
@@ -183,8 +188,8 @@ def _read_only(
     return replace(made, reasoning_tags=thoughts, write_call=refuse, write_tools=refuse, write_result=refuse)
 
 
-def _keys(field: Field) -> tuple[str, str] | None:
-    """What name and arguments are called in the JSON of a call; None: it is written in some other way."""
+def _call_keys(field: Field) -> tuple[str, str] | None:
+    """The keys of the name and the arguments in the JSON of a call; None: calls are written in another way."""
     if field.content != "json" or field.content_args or field.transform_each or not field.repeats:
         return None
     match field.transform.get("function") if isinstance(field.transform, dict) else None:
@@ -198,7 +203,7 @@ def _keys(field: Field) -> tuple[str, str] | None:
 
 
 def _streams(name: str, field: Field) -> bool:
-    """Whether what it opens is text that can be passed on as it comes."""
+    """Whether the field contains text that can be streamed."""
     plain = bool(field.opens and field.opens.literals and field.closes and field.closes.literals)
     return plain and _role(name) in ("text", "reasoning")
 
@@ -211,20 +216,22 @@ def _items(value: Any) -> list[Any]:
     return value if isinstance(value, list) else [value]
 
 
-def _call(item: Any) -> Call:
-    """Raises: FAILURES: it is none."""
+def _decode_call(item: Any) -> TemplateCall:
+    """Raises:
+    CONTENT_ERRORS: The item is not a call.
+    """
     function = item.get("function", item)
     name, arguments = function["name"], function.get("arguments") or {}
-    if not isinstance(name, str) or not name or isinstance(name, Digits):
+    if not isinstance(name, str) or not name or isinstance(name, NumberText):
         raise ValueError("expected a name")
     if isinstance(arguments, str):
         arguments = whole_json(arguments.strip())
     if not (arguments.startswith("{") if isinstance(arguments, str) else isinstance(arguments, dict)):
         raise ValueError("expected an object of arguments")
     id = item.get("id", "")
-    return Call(name, arguments, id if isinstance(id, str) else "")
+    return TemplateCall(name, arguments, id if isinstance(id, str) else "")
 
 
 def _typed(value: Any, types: frozenset[str]) -> JsonText:
-    is_text = isinstance(value, str) and not isinstance(value, Digits)
-    return as_json(value, types) if is_text and types != ALL else as_text(value)
+    is_text = isinstance(value, str) and not isinstance(value, NumberText)
+    return as_json(value, types) if is_text and types != ALL else to_json(value)

@@ -1,4 +1,4 @@
-"""Hugging Face response templates: what a tokenizer says of how its model's replies are to be read.
+"""Reads response templates of Hugging Face, with which a tokenizer describes how to read its model's replies.
 
     {"start_anchor": "<|im_start|>assistant\\n",
      "fields": {"thinking": {"open": "<think>", "close": "</think>"},
@@ -6,13 +6,14 @@
                                "transform": {"type": "function", "function": "{content}"}},
                 "content": {"close": "<|im_end|>"}}}
 
-A field is a region of the reply, from what opens it to what closes it; the one that nothing opens has the text between
-the others. `content` says how a region is to be read, `transform` what is made of that.
+A field is a region of the reply, from its opener to its closer; the field without an opener has the text between the
+others.
+`content` says how to parse a region, and `transform` what to make of the result.
 
 Source: https://huggingface.co/docs/transformers/main/chat_response_parsing and the checks of
-`transformers/utils/chat_parsing` (5.23, 2026-11). Its regular expressions are those of the package `regex`, of which
-those are taken that Python's own `re` knows. Templates of an older kind (`response_schema`, with `x-regex`) are
-refused, as transformers has dropped them.
+`transformers/utils/chat_parsing` (5.23, 2026-11). Its regular expressions are those of the package `regex`; those that
+Python's own `re` supports are accepted. Templates of an older kind (`response_schema`, with `x-regex`) are rejected,
+because transformers has dropped them.
 """
 
 import json
@@ -28,14 +29,14 @@ from dragoman.core.errors import ConfigError
 
 Content: TypeAlias = Literal["text", "int", "float", "bool", "json", "xml-inline", "kv-lines"]
 _SPACE = re.compile(r"\s*")
-_PLAIN = re.compile(r"(?:[^\\^$.|?*+()\[\]{}]|\\[^\w])*")
-"""A regular expression that stands for itself."""
+_LITERAL = re.compile(r"(?:[^\\^$.|?*+()\[\]{}]|\\[^\w])*")
+"""A regular expression that matches only one string."""
 _GROUP = re.compile(r"\(\?:([^()]*)\)")
 _SPACES: Final = (r"\s*", r"\s+", r"\n*", r"\n?")
 
 
 class Field(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, dict=True):
-    """A region of the reply, and what is made of it."""
+    """A region of the reply, and what to make of it."""
 
     open: str | tuple[str, ...] = ()
     open_pattern: str = ""
@@ -51,13 +52,13 @@ class Field(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, dict=
 
     @cached_property
     def opens(self) -> "Anchor | None":
-        """What opens it; None: what no other field has is in it."""
-        return anchor(self.open, self.open_pattern)
+        """What opens the region; None: it has the text between the other fields."""
+        return make_anchor(self.open, self.open_pattern)
 
     @cached_property
     def closes(self) -> "Anchor | None":
-        """What closes it; None: it goes on to the end."""
-        return anchor(self.close, self.close_pattern)
+        """What closes the region; None: it extends to the end."""
+        return make_anchor(self.close, self.close_pattern)
 
 
 class Template(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -71,11 +72,11 @@ class Template(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     @property
     def implicit(self) -> str:
-        """The field that nothing opens; "" where each has an opener."""
+        """The field without an opener; "" if each has one."""
         return next((name for name, field in self.fields.items() if field.opens is None), "")
 
     def regions(self, text: str) -> Iterator["Region"]:
-        """The regions of a whole reply, in order; what stands in no field is a region of the field ""."""
+        """Yields the regions of a whole reply, in order; text outside of all fields is a region of the field ""."""
         at, seen = 0, dict[str, re.Match[str] | None]()
         while found := self._next(text, at, seen):
             name, match = found
@@ -87,20 +88,20 @@ class Template(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
                 at = match.end()
                 continue
             closes = self.fields[name].closes
-            closer = closes.pattern.search(text, _past_json(self.fields[name], text, match.end())) if closes else None
+            closer = closes.pattern.search(text, _json_end(self.fields[name], text, match.end())) if closes else None
             end, behind = closer.span() if closer else (len(text), len(text))
             closed = not closes or bool(closer)
             yield Region(name, text, match.start(), match.end(), end, behind, match.groupdict(), closed=closed)
             if behind == at:
-                break  # nothing was opened and nothing closed: so it would be for ever
+                break  # nothing was opened or closed, so the loop would not end
             at = behind
         if at < len(text):
             yield Region(self.implicit, text, at, at, len(text), len(text), {}, closed=True)
 
     def _next(self, text: str, at: int, seen: dict[str, re.Match[str] | None]) -> tuple[str, re.Match[str]] | None:
-        """What opens a field, or closes the implicit one: the first, of several the longest.
+        """The next match that opens a field or closes the implicit one: the first, of several the longest.
 
-        `seen` is what has been found for each field: what lies ahead is not looked for again.
+        `seen` has the last match of each field, so that text ahead is not searched again.
         """
         found = []
         for name, field in self.fields.items():
@@ -114,8 +115,8 @@ class Template(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return (name, match) if match else None
 
 
-def _past_json(field: Field, text: str, at: int) -> int:
-    """Where JSON ends that begins here: what closes the region may stand in its strings."""
+def _json_end(field: Field, text: str, at: int) -> int:
+    """The end of JSON that begins at `at`, because the closer can occur in its strings."""
     if field.content != "json" or field.content_args:
         return at
     try:
@@ -125,30 +126,30 @@ def _past_json(field: Field, text: str, at: int) -> int:
 
 
 class Region(NamedTuple):
-    """A stretch of a reply."""
+    """A part of a reply."""
 
     field: str
     text: str
     """The whole reply."""
-    begin: int
-    """Where what opens it begins."""
+    opener_start: int
+    """Position at which the opener begins."""
     start: int
     end: int
-    behind: int
-    """Where what closes it ends."""
+    closer_end: int
+    """Position at which the closer ends."""
     captures: Mapping[str, str | None]
-    """The named groups of what opened it."""
+    """The named groups of the opener."""
     closed: bool
-    """What closes it is there, or nothing has to."""
+    """Whether the closer was found, or none is needed."""
 
     @property
     def raw(self) -> str:
-        """All of it, as it was written."""
-        return self.text[self.begin : self.behind]
+        """The whole region as written, with opener and closer."""
+        return self.text[self.opener_start : self.closer_end]
 
     @property
     def body(self) -> str:
-        """What stands between opener and closer."""
+        """The text between opener and closer."""
         return self.text[self.start : self.end]
 
 
@@ -157,15 +158,16 @@ class Anchor(NamedTuple):
 
     pattern: re.Pattern[str]
     literals: tuple[str, ...]
-    """Strings that are all that it can be, white space behind aside; () where it can be something else."""
+    """All strings that it can match, without trailing white space; empty if it can match others."""
     prefix: str
-    """With which all that it can be begins; "" where that is not known."""
+    """The beginning of all that it can match; "" if that is not known."""
 
 
-def anchor(literal: str | tuple[str, ...], pattern: str) -> Anchor | None:
-    """One of these strings, or what a regular expression says.
+def make_anchor(literal: str | tuple[str, ...], pattern: str) -> Anchor | None:
+    """Returns the anchor for one of these strings, or for a regular expression; None if there is neither.
 
-    Raises: re.error: it is none.
+    Raises:
+        re.error: The regular expression is invalid.
     """
     strings = (literal,) if isinstance(literal, str) else literal
     if strings:
@@ -177,30 +179,30 @@ def anchor(literal: str | tuple[str, ...], pattern: str) -> Anchor | None:
 
 
 def _literals(pattern: str) -> tuple[str, ...]:
-    """The strings that a regular expression stands for, where it does for nothing else."""
+    """The strings that a regular expression matches; empty if it can match others."""
     found: list[str] = []
     for alternative in _alternatives(pattern):
         spaceless = next((alternative.removesuffix(s) for s in _SPACES if alternative.endswith(s)), alternative)
         if group := _GROUP.fullmatch(spaceless):
             found += _literals(group[1])
-        elif spaceless and _PLAIN.fullmatch(spaceless):
-            found.append(_plain(spaceless))
+        elif spaceless and _LITERAL.fullmatch(spaceless):
+            found.append(_unescape(spaceless))
         elif spaceless != "$":
             return ()
     return tuple(found)
 
 
 def _prefix(pattern: str) -> str:
-    """How all that a regular expression stands for begins."""
-    plain = _PLAIN.match(pattern)
+    """The beginning of all strings that a regular expression matches."""
+    plain = _LITERAL.match(pattern)
     if not plain or len(_alternatives(pattern)) > 1:
         return ""
     quantified = pattern[plain.end() : plain.end() + 1] in ("*", "+", "?", "{")
-    return _plain(plain[0])[:-1] if quantified else _plain(plain[0])
+    return _unescape(plain[0])[:-1] if quantified else _unescape(plain[0])
 
 
 def _alternatives(pattern: str) -> list[str]:
-    """What stands between the bars of a regular expression, those within its groups and classes aside."""
+    """The alternatives of a regular expression, without those in its groups and classes."""
     found, depth = [""], 0
     for piece in re.findall(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|.", pattern, re.DOTALL):
         depth += (piece == "(") - (piece == ")")
@@ -211,14 +213,15 @@ def _alternatives(pattern: str) -> list[str]:
     return found
 
 
-def _plain(escaped: str) -> str:
+def _unescape(escaped: str) -> str:
     return re.sub(r"\\(\W)", r"\1", escaped)
 
 
-def read(spec: Mapping[str, Any]) -> Template:
-    """A response template, as it stands in `tokenizer_config.json`.
+def read_template(spec: Mapping[str, Any]) -> Template:
+    """Reads a response template, as in `tokenizer_config.json`.
 
-    Raises: ConfigError: it is not as it must be, or of a newer version; the message says where.
+    Raises:
+        ConfigError: It is invalid, or of a newer version; the message says where.
     """
     if isinstance(spec, Mapping) and any(str(key).startswith("x-") for key in spec):
         raise ConfigError("response_template: x-regex and the like are of an older kind, which has been dropped")
@@ -226,7 +229,7 @@ def read(spec: Mapping[str, Any]) -> Template:
         template = msgspec.convert(spec, Template)
         for name, field in template.fields.items():
             _check(f"response_template.fields.{name}", field)
-        anchors = [anchor(template.start_anchor, template.start_anchor_pattern)]
+        anchors = [make_anchor(template.start_anchor, template.start_anchor_pattern)]
     except (msgspec.ValidationError, re.error) as e:
         raise ConfigError(f"response_template: {e}") from e
     if not template.fields or anchors == [None]:
