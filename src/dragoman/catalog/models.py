@@ -58,10 +58,8 @@ class ModelProfile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """Where the facts of this row come from."""
     after_result: Literal["free", "no_repeats", "prose"] = "free"
     """What changes after a tool result. "no_repeats": the model tends to write the same call again, so such a call is
-    not passed on
-    and the model is re-asked with its result. "prose": it does not understand results in markup, so they are given as
-    facts next
-    to the question, and no tools are offered in that turn."""
+    not passed on and the model is re-asked with its result. "prose": it does not understand results in markup, so they
+    are given as facts next to the question, and no tools are offered in that turn."""
     reply_tokens: Annotated[int, Meta(ge=0)] = 0
     """Maximum length of a reply if the client sets none, for a model that seldom stops; 0: the rest of the context."""
     aliases: tuple[Name, ...] = ()

@@ -6,9 +6,8 @@
 A conversation that ends with a trigger is sent to the backend with a request for a summary in the trigger's place: with
 the same model, prompt and tools, so that a prompt cache stays valid, but no tool may be called. Nothing is stored: the
 summary is in the item, which the client sends back. It is signed, not encrypted, because the client has the
-conversation
-anyway. Any process with the same key can open it; an item that was changed or truncated is an error. A Responses server
-that compacts conversations itself gets the items unchanged.
+conversation anyway. Any process with the same key can open it; an item that was changed or truncated is an error. A
+Responses server that compacts conversations itself gets the items unchanged.
 
 Source: https://developers.openai.com/api/docs/guides/compaction, the types in the openai package 3.52 and
 https://github.com/openai/codex/pull/22809 (2026-11).

@@ -3,8 +3,7 @@
     resize_deltas(events, least=40, most=400)
 
 Only consecutive deltas of text, of reasoning or of one call's arguments are joined. Buffered text is sent before any
-other
-event, and the last event is always another one, so nothing is lost or reordered.
+other event, and the last event is always another one, so nothing is lost or reordered.
 """
 
 from collections.abc import AsyncGenerator, Iterator

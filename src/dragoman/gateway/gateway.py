@@ -4,8 +4,7 @@
 
 For any backend, the events begin with Start, end with Finish or Failure, name only tools that were offered, and report
 token usage. If several backends serve the model, failover uses the next one when a backend fails before its response
-has
-begun. Responses that a client can continue are kept in the `ResponseStore`; nothing else outlives its request.
+has begun. Responses that a client can continue are kept in the `ResponseStore`; nothing else outlives its request.
 """
 
 import asyncio

@@ -5,10 +5,8 @@
     store.response_body(id), store.input_messages(id), store.delete(id)     for /v1/responses/{id} and its input_items
 
 A response is kept with the messages of its request and the id of the response before it, so a long conversation is
-stored
-once. The least recently used responses are evicted first, and a response counts as used before those that continue it:
-of
-a conversation that is evicted, the newest response goes first, and the rest can still be continued.
+stored once. The least recently used responses are evicted first, and a response counts as used before those that
+continue it: of a conversation that is evicted, the newest response goes first, and the rest can still be continued.
 """
 
 import threading

@@ -4,8 +4,7 @@
 
 Some APIs report the size of the prompt at the beginning of a stream. Their clients get an estimate there, which the
 backend's own count replaces as soon as it arrives. If none has arrived by the end, all counts are estimates, and a
-warning
-reports that.
+warning reports that.
 """
 
 from typing import Final

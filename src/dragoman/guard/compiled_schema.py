@@ -51,8 +51,7 @@ MAX_SCHEMA_PARTS: Final = 200
 MAX_CACHED_SCHEMAS: Final = 512
 MAX_CACHED_CHARS: Final = 1_000_000
 """Schemas that stay compiled, and their characters in total, which take forty bytes each. An agent sends the same
-hundred
-tools (some 200 KB) with every request, and only those that are called are compiled."""
+hundred tools (some 200 KB) with every request, and only those that are called are compiled."""
 
 _UNREADABLE: Final = (ValueError, RecursionError)
 """Errors of the JSON decoders and the validator: lone surrogates, hundreds of levels, thousands of digits."""

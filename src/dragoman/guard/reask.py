@@ -4,8 +4,7 @@
     tool        days: expected an integer, got "three". The call was not run. Call get_weather again, …
 
 The model gets the error in its own format or API, as for any tool that failed. Calls whose arguments are not JSON
-cannot
-be sent as calls, so they are described in text, and so are missing calls.
+cannot be sent as calls, so they are described in text, and so are missing calls.
 """
 
 from collections.abc import Iterable, Sequence
@@ -183,8 +182,7 @@ def merge_calls(
     """Replaces rejected calls by calls of the second response.
 
     A rejected call is replaced by a call of the same tool, else by the next call. Further calls are accepted only for
-    the
-    same tools (one for each of several values); the others are dropped with a warning.
+    the same tools (one for each of several values); the others are dropped with a warning.
 
     Args:
         late: The events that wait, and the rejected calls.

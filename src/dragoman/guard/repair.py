@@ -6,10 +6,8 @@
 The validator decides: only a value that it reports is changed (`repair_steps`), and a repair is kept only if it removes
 the violation. The result matches the schema, or nothing is returned. So valid arguments are never changed, and repaired
 ones are not repaired again. If different values would match several branches of a choice, none is chosen; nor is a
-branch
-that only a default would match, because the model did not choose it. If a member occurs twice with different values,
-the
-arguments stay as they are, because either value could be meant.
+branch that only a default would match, because the model did not choose it. If a member occurs twice with different
+values, the arguments stay as they are, because either value could be meant.
 
 The work is bounded by `MAX_WORK`, the number of checks and violations, for any schema and any arguments.
 """
@@ -27,8 +25,7 @@ MAX_CHOICE_DEPTH: Final = 3
 """Nesting depth of choices that are repaired."""
 MAX_WORK: Final = 2000
 """Budget of violations in all checks: a call with fifty errors takes 10 ms. The event loop is blocked meanwhile, so for
-more
-errors the model is re-asked instead."""
+more errors the model is re-asked instead."""
 _CHECK_COST: Final = 10
 _CHARS_PER_UNIT: Final = 5000
 _MEMBERS_PER_UNIT: Final = 20

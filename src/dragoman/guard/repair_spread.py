@@ -3,9 +3,8 @@
     cancel({"id": [12, 13], "notify": true})     →     cancel({"id": 12, "notify": true}), cancel({"id": 13, …})
 
 Small models write this if a question is about several things. Lists of the same length in several members are split
-item
-by item. The calls act on what the model listed, never on more. But a list can also be one value in parts, and must not
-become several actions. So these are not split:
+item by item. The calls act on what the model listed, never on more. But a list can also be one value in parts, and must
+not become several actions. So these are not split:
 
 - a list of texts whose name says that it is one value (the words of a command, the paragraphs of a letter, the folders
   of

@@ -3,8 +3,7 @@
 docs/guard.md lists them all with an example each. No repair invents a value: the result was written by the model or by
 the schema's author. A repair is only tried on a value that the validator reports, and only kept if the violation
 disappears (`repair`). A rejected call costs a turn, a wrong one can cost data. So a value stays rejected if it could
-mean
-something else that does more, or if a part that limits the action would be dropped:
+mean something else that does more, or if a part that limits the action would be dropped:
 
     enum        an abbreviation has at least three letters, or is one capital where all options begin differently (`C`);
                 it must be of a single word (`delete` is less than `deleteForever`), must not be a word of its own
@@ -135,8 +134,7 @@ def repair_attempts(violation: Violation, root: Any, schema: CompiledSchema) -> 
 
 def unwrap_nested(value: Any, schema: CompiledSchema) -> Any:
     """Returns the object inside the only member, if the schema does not declare that member and its name is a
-    wrapper's; else
-    None.
+    wrapper's; else None.
     """
     if not isinstance(value, dict) or len(value) != 1:
         return None

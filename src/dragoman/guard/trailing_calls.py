@@ -1,8 +1,7 @@
 """Checks calls that were read from plain JSON at the end of a response, in a code fence or without one.
 
 Such JSON can also quote what the user or a tool wrote. So it is left as text if its arguments do not match the schema
-of
-the tool, or if the conversation contains it word for word.
+of the tool, or if the conversation contains it word for word.
 """
 
 from dragoman.core.events import AnyEvent, Notice, TextDelta

@@ -2,8 +2,7 @@
 
 The reader leaves such a call as text and warns (`unknown_tool`). A client would show it to its user, so the text is
 buffered, and the model is re-asked for an answer in text or a call of a tool that was offered. JSON that is not a call
-is
-released as soon as that is clear, because a model may answer with an object that has a name.
+is released as soon as that is clear, because a model may answer with an object that has a name.
 """
 
 import json

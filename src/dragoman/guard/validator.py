@@ -1,8 +1,7 @@
 """Builds the validator of a schema: selects the draft, and leaves out patterns that could run forever.
 
 Regular patterns take linear time (the validator uses Rust's `regex` for them), up to a size. Patterns with lookaround
-need
-backtracking: a short one takes minutes for 100 KB. The most frequent form, lookaheads at the beginning, is linear
+need backtracking: a short one takes minutes for 100 KB. The most frequent form, lookaheads at the beginning, is linear
 again:
 
     ^(?!\\s*$)(?=.*[A-Z]).{8,}$
@@ -50,8 +49,7 @@ _NON_MONOTONIC: Final = frozenset({"not", "if", "oneOf", "maxContains"})
 """With these keywords, a removed pattern can make the schema accept fewer values."""
 _DRAFTS: Final = (Draft202012Validator, Draft7Validator, Draft4Validator)
 """Tried in this order if a schema names no draft: in the second `items` can be a list; in the third, which OpenAPI 3.0
-is
-close to, `exclusiveMinimum` can be true."""
+is close to, `exclusiveMinimum` can be true."""
 _TOKEN: Final = re.compile(r"\\.|\[\^?\]?(?:[^\]\\]|\\.)*+(?:\]|\\?\Z)|\(\?<?[=!]|[()|]|.", re.DOTALL)
 
 

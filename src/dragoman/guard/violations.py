@@ -6,8 +6,8 @@
     user: "nmae" is not known here; known: "name", "age"
 
 The path comes first. Values are truncated, so a message is short for any arguments. The kinds are named after keywords
-of
-JSON Schema 2020-12 (json-schema.org/draft/2020-12/json-schema-validation); keywords with the same meaning share a kind.
+of JSON Schema 2020-12 (json-schema.org/draft/2020-12/json-schema-validation); keywords with the same meaning share a
+kind.
 """
 
 import json
@@ -55,8 +55,7 @@ class Violation(NamedTuple):
     """A short sentence that begins with the path."""
     expected: Any = None
     """Depends on `kind`: the types, the values of an enum or the unexpected names as a tuple, the value of a const, the
-    name
-    that is missing, a limit, the pattern or the format; else None."""
+    name that is missing, a limit, the pattern or the format; else None."""
     branches: "tuple[tuple[Violation, ...], ...]" = ()
     """Of `any_of` and `one_of`: the violations of each branch, in the schema's order."""
     schema: Mapping[str, Any] = {}

@@ -8,8 +8,8 @@ result. The format is the one that reads exactly that call:
     </tool_call>
 
 Of several formats the one is preferred that would write the call in the same way, and whose markers occur in the
-template.
-If the template does not render past calls, or cannot be rendered, its source is searched for markers that open a call.
+template. If the template does not render past calls, or cannot be rendered, its source is searched for markers that
+open a call.
 """
 
 import json
@@ -210,8 +210,7 @@ def native_rank(format: Format, source: str) -> tuple[int, int, int, str]:
     """Returns a sort key: the smaller, the better the template matches the format.
 
     It has the number of openers that the template lacks, the negative number of markers that it has, the number of all
-    markers,
-    and the name.
+    markers, and the name.
     """
     own = [marker.strip() in source for marker in format.markers if marker not in GENERIC]
     return len(format.calls) - len(_openers_in(format, source)), -sum(own), len(own), format.name

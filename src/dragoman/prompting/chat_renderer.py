@@ -2,8 +2,7 @@
 
 The tools and the tool policy are at the end of the system turn; past calls and results are rendered in the format's own
 shape. So over a conversation the text grows only at its end and a prompt cache stays valid; only the model's reasoning
-is
-removed, as soon as the user writes something new.
+is removed, as soon as the user writes something new.
 """
 
 from collections.abc import Iterable
@@ -38,10 +37,8 @@ def render_chat(request: Request, format: Format) -> list[ChatTurn]:
     turn.
 
     System messages at the beginning become one turn; a later one becomes a reminder in the user's turn. Parts that are
-    not
-    text leave a placeholder such as `[image]`. Reasoning is shown while the model works on the user's last message, and
-    is
-    omitted after the user's next message, as the models' own chat templates do.
+    not text leave a placeholder such as `[image]`. Reasoning is shown while the model works on the user's last message,
+    and is omitted after the user's next message, as the models' own chat templates do.
 
     The format's markers are escaped in all text that the model did not write; control tokens also in the model's own
     text.

@@ -7,9 +7,9 @@
     Above is the result of your call. From it, answer or go on: What does the file notes.txt say?
 
 The first line is added to a user message about files or commands. With the system prompt alone, Qwen2.5-Coder 1.5B
-calls a
-tool for half of such requests; with the line in every message it calls tools for general questions too. The second line
-is added after results: without it this model refuses to answer, or writes the file that it has read (docs/local.md).
+calls a tool for half of such requests; with the line in every message it calls tools for general questions too. The
+second line is added after results: without it this model refuses to answer, or writes the file that it has read
+(docs/local.md).
 
 A user message directly after results does not get the first line: there the model is re-asked after a call, and would
 repeat the call.

@@ -7,8 +7,7 @@
             with those; then "least" with fewer of them, the least important omitted first
 
 Only what the agent sends before the conversation counts: tools and system messages before the first response. So the
-step
-is the same for all requests of a conversation, and the model's prompt cache stays valid.
+step is the same for all requests of a conversation, and the model's prompt cache stays valid.
 """
 
 from collections.abc import Iterator, Sequence
@@ -23,8 +22,7 @@ from dragoman.prompting.trim import TrimmedRequest
 
 INSTRUCTION_SHARE: Final = 0.6
 """Share of the time for instructions and tools. The rest is for the user's own text, for the first tokens of the
-response,
-and for a machine that is busier than during the measurement."""
+response, and for a machine that is busier than during the measurement."""
 _ROLES: Final = ("system", "developer")
 
 

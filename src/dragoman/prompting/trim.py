@@ -12,10 +12,9 @@
              in the conversation the lines of `hints`
 
 A tool keeps its name and kind, and a schema keeps all that decides validity: names, types, required members, choices.
-The
-user's text is never cut, and calls and results stay as they are. Of the system prompt these parts stay: everything from
-the line on that begins a project's own instructions (`_PROJECT_START`), lines that begin with a tag, short lines, named
-list items (skills, kinds of agents) with the file or tools at their end, and sentences that forbid or emphasize.
+The user's text is never cut, and calls and results stay as they are. Of the system prompt these parts stay: everything
+from the line on that begins a project's own instructions (`_PROJECT_START`), lines that begin with a tag, short lines,
+named list items (skills, kinds of agents) with the file or tools at their end, and sentences that forbid or emphasize.
 
 The same text is always cut in the same way, so a trimmed conversation grows only at its end. docs/local.md shows what
 these rules leave of real agents' requests.
@@ -53,8 +52,7 @@ _PROJECT_START: Final = re.compile(
     r"|<(INSTRUCTIONS|user_instructions|project_instructions)>)"
 )
 """As Claude Code 2.1.329, OpenCode 1.18.33 and Codex 0.169.0 send them (2026-11); Gemini CLI and Qwen Code, Cline, Roo
-Code
-and Zed, Hermes and OpenClaw as in their sources."""
+Code and Zed, Hermes and OpenClaw as in their sources."""
 _SENTENCE: Final = re.compile(r"(?<![A-Z])(?<!e\.g)(?<!i\.e)(?<!\beg)(?<!\bie)(?<!etc)[.!?](?=\s+[^a-z\s])|[。！？]")
 _EMPHASIS: Final = re.compile(r"\b(IMPORTANT|NEVER|MUST)\b|^(Never|Do not|Don't|Refuse)\b")
 _TRAILING_PARENTHESES: Final = re.compile(r" \([^()]{1,120}\)$")
@@ -71,8 +69,7 @@ FILES_HINT: Final = (
     "Greetings and small talk you answer in words."
 )
 """Replaces `HINT` if tools for files or commands are offered: with `HINT`, Qwen2.5-Coder 1.5B named the command instead
-of
-calling the tool (docs/local.md)."""
+of calling the tool (docs/local.md)."""
 _FOR_FILES: Final = re.compile(r"\b(files?|commands?)\b", re.IGNORECASE)
 MAX_FACTS_CHARS: Final = 800
 """Characters of a message's facts that stay in the last tier."""

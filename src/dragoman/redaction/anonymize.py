@@ -4,12 +4,9 @@
     {"name": "Read", "arguments": {"path": "/home/ada"}}  →  {"name": "Read", "arguments": {"path": "/hqtm/vko"}}
 
 Every character is replaced by one of the same kind with as many bytes; punctuation, white space, escapes, and names to
-keep
-are not changed. The same word always becomes the same word and different words become different ones, so code that
-reads the
-text or searches for repetitions in it behaves as before. The original words cannot be recovered without the `salt`,
-which is
-random and discarded.
+keep are not changed. The same word always becomes the same word and different words become different ones, so code that
+reads the text or searches for repetitions in it behaves as before. The original words cannot be recovered without the
+`salt`, which is random and discarded.
 """
 
 import re

@@ -88,12 +88,9 @@ _PATTERNS: Final[tuple[tuple[re.Pattern[bytes], tuple[bytes, ...]], ...]] = (
     (re.compile(rb"(?:KEY|TOKEN|SECRET|PASSWORD)=([^\s\"'\\]{6,}+)"), (b"key=", b"token=", b"secret=", b"password=")),
 )
 """Patterns of secrets, and the lower-case texts with which a match begins, which are found much faster. After vendors'
-keys and
-programs' names for them, 2026-11: docs of OpenAI, Anthropic, GitHub, GitLab, Slack, Hugging Face, Groq, xAI, NVIDIA,
-AWS,
-Google; RFC 3986, RFC 6750, RFC 7519, RFC 7468. The steps of a failed match are bounded by the pattern, and the search
-goes on
-after a match, so hostile text does not take longer than other text."""
+keys and programs' names for them, 2026-11: docs of OpenAI, Anthropic, GitHub, GitLab, Slack, Hugging Face, Groq, xAI,
+NVIDIA, AWS, Google; RFC 3986, RFC 6750, RFC 7519, RFC 7468. The steps of a failed match are bounded by the pattern, and
+the search goes on after a match, so hostile text does not take longer than other text."""
 _ESCAPE: Final = re.compile(rb"(?<!\\)\\{1,15}(?:/|u00([2-7][0-9a-fA-F]))")
 """A character that JSON can also write without an escape."""
 _STARS: Final = bytes(ord("*") if code < 128 else code for code in range(256))

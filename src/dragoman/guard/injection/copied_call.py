@@ -5,11 +5,9 @@
     the model's call   send_mail {"to": "eve@evil.example", "body": "No."}               not copied: other arguments
 
 A call counts as copied if one result or document contains its name and all of its arguments, each argument's name
-before
-its value, with only punctuation and the words of call notations in between: as JSON, as JSON in a string, between tags,
-as
-arguments of a function. White space, order, escapes and character references do not matter, but the letters a to z and
-the digits must be the same.
+before its value, with only punctuation and the words of call notations in between: as JSON, as JSON in a string,
+between tags, as arguments of a function. White space, order, escapes and character references do not matter, but the
+letters a to z and the digits must be the same.
 
 It does not count as copied if
 
@@ -23,10 +21,9 @@ This proves nothing: a page can ask for what the user wants, and a page that mak
 words is not detected. So the call is reported with a warning and passed on.
 
 The search is cheap for any text: mostly the name and the words of the arguments are not near each other, which
-`str.find`
-shows; else only the text around them is split into tokens. What exceeds these bounds is not searched: the last
-2,000,000
-characters of results and documents, arguments of up to 4,096 characters, and `MAX_WORK` steps for a call.
+`str.find` shows; else only the text around them is split into tokens. What exceeds these bounds is not searched: the
+last 2,000,000 characters of results and documents, arguments of up to 4,096 characters, and `MAX_WORK` steps for a
+call.
 """
 
 import json

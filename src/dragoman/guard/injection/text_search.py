@@ -41,10 +41,8 @@ def candidate_windows(text: str, name: str, words: Sequence[str], reach: int, wo
     """Yields parts of the text that have the name, with all of these words within `reach` characters of it.
 
     A part begins `reach` characters before a name and ends `3 * reach` after it; the next part begins at the first name
-    for
-    which that was not enough. The text is only read by `str.find`: from a name to the words, and from a distant word to
-    the
-    next name.
+    for which that was not enough. The text is only read by `str.find`: from a name to the words, and from a distant
+    word to the next name.
 
     Raises:
         BudgetExceeded: The budget is spent.

@@ -1,9 +1,8 @@
 """Builds a format from a response template.
 
 Text and reasoning between literal markers are streamed. From the first call on, or from the first marker that needs a
-regular
-expression, the rest of the reply is buffered and read at its end, because the end of such a match cannot be known
-earlier.
+regular expression, the rest of the reply is buffered and read at its end, because the end of such a match cannot be
+known earlier.
 """
 
 import re

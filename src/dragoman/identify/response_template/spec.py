@@ -7,8 +7,7 @@
                 "content": {"close": "<|im_end|>"}}}
 
 A field is a region of the reply, from its opener to its closer; the field without an opener has the text between the
-others.
-`content` says how to parse a region, and `transform` what to make of the result.
+others. `content` says how to parse a region, and `transform` what to make of the result.
 
 Source: https://huggingface.co/docs/transformers/main/chat_response_parsing and the checks of
 `transformers/utils/chat_parsing` (5.23, 2026-11). Its regular expressions are those of the package `regex`; those that
