@@ -8,7 +8,7 @@ import pytest
 
 from dragoman import explain, formats
 from dragoman.cli import main
-from dragoman.cli._advice import CHANGE, NOTHING, How, advice
+from dragoman.cli._advice import CHANGE, NOTHING, ReadContext, advice
 from dragoman.core.messages import ToolCall
 
 TOOLS = [{"name": "get_weather", "input_schema": {"type": "object", "properties": {"city": {"type": "string"}}}}]
@@ -102,7 +102,7 @@ def test_a_gateway_has_settings_and_no_flags(outcome: str, where: str) -> None:
     cut = "--cut-off" in flags
     for name in ("hermes", "mistral"):
         spans = explain(text, name, TOOLS, lenient="--lenient" in flags, finish_reason="length" if cut else "stop")
-        said = advice(spans, How("native" if where == "native" else "gateway", offered=True, cut=cut))
+        said = advice(spans, ReadContext("native" if where == "native" else "gateway", offered=True, cut=cut))
         assert said.startswith((CHANGE, NOTHING))
         assert "--" not in said
         assert "\n" not in said

@@ -12,7 +12,7 @@ from dragoman.backends.http.backend import HttpBackend
 from dragoman.backends.http.config import HttpConfig
 from dragoman.gateway.gateway import Gateway
 from dragoman.server import form
-from dragoman.server.paths import PASSED
+from dragoman.server.paths import PASSTHROUGH_PATHS
 from far import END, HEAD, Play, Server, server, whole
 from gateway import shape_of
 from scripted import Scripted, eventually, plain, serving
@@ -43,7 +43,7 @@ async def asked(play: Play, path: str, **sent: Any) -> tuple[httpx2.Response, Se
 
 
 @pytest.mark.parametrize("name", ["em", "far/em", "mine"])
-@pytest.mark.parametrize("path", [*PASSED, "/rerank"])
+@pytest.mark.parametrize("path", [*PASSTHROUGH_PATHS, "/rerank"])
 async def test_it_goes_as_it_came_under_the_servers_name_of_the_model(path: str, name: str) -> None:
     body = f'{{ "n": 1.50, "model": "{name}", "input": ["a", "é"] }}'
     head = {"authorization": "Bearer client's own", "content-type": "application/json"}
@@ -149,7 +149,10 @@ async def test_when_the_client_leaves_the_server_is_left() -> None:
 
     async with server(slow) as far, serving(Gateway([http("far", far)])) as (_, url):
         body = {"model": "em"}
-        async with httpx2.AsyncClient(base_url=url) as client, client.stream("POST", PASSED[1], json=body) as answer:
+        async with (
+            httpx2.AsyncClient(base_url=url) as client,
+            client.stream("POST", PASSTHROUGH_PATHS[1], json=body) as answer,
+        ):
             await anext(answer.aiter_bytes())
         await eventually(far.go.is_set)
 

@@ -10,7 +10,7 @@ import pytest
 
 from dragoman.config import ServerConfig
 from dragoman.gateway.gateway import Gateway
-from dragoman.server.protocol import HEAD_BYTES, HEADERS
+from dragoman.server.protocol import MAX_HEAD_BYTES, MAX_HEADERS
 from dragoman.server.run import serving
 from gateway import CHAT, DEADLINE_S, http_request
 from scripted import Scripted, body, plain
@@ -61,18 +61,18 @@ def of(answer: bytes) -> Any:
     return json.loads(answer.partition(b"\r\n\r\n")[2])
 
 
-LONG = b"x" * HEAD_BYTES
+LONG = b"x" * MAX_HEAD_BYTES
 
 
 @pytest.mark.parametrize(
     "head",
     [
-        b"GET / HTTP/1.1\r\nhost: localhost\r\n" + b"".join(b"x-%d: 1\r\n" % n for n in range(HEADERS)) + b"\r\n",
+        b"GET / HTTP/1.1\r\nhost: localhost\r\n" + b"".join(b"x-%d: 1\r\n" % n for n in range(MAX_HEADERS)) + b"\r\n",
         b"GET / HTTP/1.1\r\nhost: localhost\r\nx: " + LONG + b"\r\n\r\n",
         b"GET / HTTP/1.1\r\nhost: localhost\r\nx: " + 4 * LONG,
         b"GET /" + LONG + b" HTTP/1.1\r\nhost: localhost\r\n\r\n",
         b"GET /" + 4 * LONG,
-        b"\r\n" * HEAD_BYTES,
+        b"\r\n" * MAX_HEAD_BYTES,
     ],
     ids=["headers", "value", "value without an end", "path", "path without an end", "empty lines"],
 )

@@ -15,7 +15,7 @@ from dragoman.core.events import AnyEvent, Finish, Start, TextDelta
 from dragoman.core.messages import Request
 from dragoman.core.progress import PromptProgress
 from dragoman.gateway.gateway import Gateway
-from dragoman.server.observe.prompt_progress import Reading
+from dragoman.server.observe.prompt_progress import PromptProgressReport
 from gateway import CHAT
 from scripted import IMPATIENT, Scripted, body, serving
 
@@ -23,7 +23,7 @@ from scripted import IMPATIENT, Scripted, body, serving
 def test_the_time_left_is_that_of_what_is_not_in_the_cache() -> None:
     clock = iter([0.0, 10.0, 10.0, 10.0, 20.0, 20.0]).__next__
     shown: list[str] = []
-    reading = Reading(shown.append, clock=clock)
+    reading = PromptProgressReport(shown.append, clock=clock)
     reading.saw(PromptProgress(1000, 3000))
     reading.saw(PromptProgress(2000, 3000, "4 of 13 tools offered"))
     reading.saw(PromptProgress(3000, 3000))
@@ -36,14 +36,14 @@ def test_the_time_left_is_that_of_what_is_not_in_the_cache() -> None:
 
 def test_the_log_gets_a_line_now_and_then() -> None:
     times = iter([0.0, 5.0, 11.0, 12.0])
-    reading = Reading(clock=lambda: next(times))
+    reading = PromptProgressReport(clock=lambda: next(times))
     reading.saw(PromptProgress(0, 100))
     assert [reading.is_due() for _ in range(3)] == [False, True, False]
 
 
 def test_at_the_end_there_is_nothing_to_show() -> None:
     shown: list[str] = []
-    reading = Reading(shown.append)
+    reading = PromptProgressReport(shown.append)
     reading.saw(PromptProgress(1, 2))
     reading.over()
     reading.over()

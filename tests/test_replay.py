@@ -30,9 +30,9 @@ from dragoman.core.messages import Request, Usage
 from dragoman.gateway.gateway import Gateway
 from dragoman.redaction.anonymize import Anonymizer, KeepRules, map_strings
 from dragoman.redaction.redact import Redactor
-from dragoman.server.capture.files import error_json, event_json, jsonl, line_of, piece_of
-from dragoman.server.capture.load import error_of, event_of
-from dragoman.server.capture.replay_backend import Cut, Rechunker
+from dragoman.server.capture.files import chunk_from_json, chunk_to_json, error_json, event_json, jsonl
+from dragoman.server.capture.load import error_from_json, event_from_json
+from dragoman.server.capture.replay_backend import ChunkMode, Rechunker
 from far import RESPONSES, Play, Server, ask, dies, falls_silent, server, whole
 from gateway import CHAT, DEADLINE_S, MESSAGES, MODEL, running, until
 from scripted import Scripted, plain, serving
@@ -421,12 +421,12 @@ def test_events_and_errors_are_read_as_they_were_written() -> None:
         Finish("stop"),
     ]
     for event in events:
-        assert event_of(json.loads(json.dumps(event_json(event)))) == event
+        assert event_from_json(json.loads(json.dumps(event_json(event)))) == event
     for error in (ContextOverflowError(9, 8), UnknownModelError("a", ["b"]), UpstreamError("no", status=429)):
-        read = event_of(event_json(Failure(error)))
+        read = event_from_json(event_json(Failure(error)))
         assert isinstance(read, Failure)
         assert (type(read.error), str(read.error), vars(read.error)) == (type(error), str(error), vars(error))
-        assert str(error_of(error_json(error))) == str(error)
+        assert str(error_from_json(error_json(error))) == str(error)
 
 
 # Bundles
@@ -517,11 +517,11 @@ async def test_a_character_that_came_in_two_pieces_is_bundled(
     said = json.dumps({"choices": [{"index": 0, "delta": {"content": "schön"}}]}, ensure_ascii=False)
     data = f"data: {said}\n\ndata: [DONE]\n\n".encode()
     middle = data.index("ö".encode()) + 1
-    told = [{"ms": 0, "to": CHAT}, *({"ms": 1, **line_of(part)} for part in (data[:middle], data[middle:]))]
+    told = [{"ms": 0, "to": CHAT}, *({"ms": 1, **chunk_to_json(part)} for part in (data[:middle], data[middle:]))]
     path = zipped(tmp_path / "bug.zip", {"1/said-1.jsonl": jsonl(told)})
     assert "the problem is still in it" in await bundled(capsys, path, "-o", tmp_path / "out.zip")
     _, *made = unpacked(tmp_path / "out.zip")["1/said-1.jsonl"].splitlines()
-    assert [len(piece_of(json.loads(line))) for line in made] == [middle, len(data) - middle]
+    assert [len(chunk_from_json(json.loads(line))) for line in made] == [middle, len(data) - middle]
 
 
 @pytest.mark.parametrize("broken", BROKEN.values(), ids=BROKEN)
@@ -588,7 +588,7 @@ async def test_nothing_that_was_said_hides_in_a_member(
 ) -> None:
     said = {"role": "assistant", "content": [{"type": "tool_use", "id": "c1", "name": "get_weather", **hidden}]}
     body = json.dumps({"model": "m", "messages": [said], **(hidden if "metadata" in hidden else {})}).encode()
-    heard = jsonl([{"ms": 0, "to": CHAT}, {"ms": 1, **line_of(json.dumps({"error": hidden}).encode())}])
+    heard = jsonl([{"ms": 0, "to": CHAT}, {"ms": 1, **chunk_to_json(json.dumps({"error": hidden}).encode())}])
     path = zipped(tmp_path / "bug.zip", {"body": body, "1/said-1.jsonl": heard})
     await bundled(capsys, path, "-o", tmp_path / "out.zip")
     made = unpacked(tmp_path / "out.zip")
@@ -708,8 +708,8 @@ def test_any_text_keeps_its_shape(text: str, keep: list[str], seed: int) -> None
     assert len(Redactor(keep).redact_text(said)) == len(said)
 
 
-@given(st.lists(st.text(max_size=9)), st.sampled_from(get_args(Cut)), st.integers(0, 99))
-def test_words_that_are_cut_otherwise_are_the_same_words(pieces: list[str], cut: Cut, seed: int) -> None:
+@given(st.lists(st.text(max_size=9)), st.sampled_from(get_args(ChunkMode)), st.integers(0, 99))
+def test_words_that_are_cut_otherwise_are_the_same_words(pieces: list[str], cut: ChunkMode, seed: int) -> None:
     recut = Rechunker(cut, seed)
     made = [piece for text in pieces for piece in recut.feed(text)] + recut.close()
     assert "".join(made) == "".join(pieces)

@@ -16,8 +16,8 @@ from dragoman.backends.probe import discover
 from dragoman.cli.run import preface
 from dragoman.cli.run.select_model import (
     ModelOption,
+    RunOptions,
     SelectedModel,
-    Wanted,
     find_running_gateway,
     select_from_running,
     select_model,
@@ -56,7 +56,7 @@ async def behind(
         "context_tokens": 0,
         "trim": "",
     }
-    return await select_model(config, origin, Wanted(**{**plainly, "ask": None, **more}))
+    return await select_model(config, origin, RunOptions(**{**plainly, "ask": None, **more}))
 
 
 async def test_the_one_model_of_the_one_server_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -161,7 +161,7 @@ async def test_a_running_model_that_is_not_fit_for_agents_is_passed_over(
 
 
 async def test_what_wires_to_the_gateway_that_runs_takes_what_it_has() -> None:
-    wanted = Wanted("any", (), "", False, False, 0, "", None)
+    wanted = RunOptions("any", (), "", False, False, 0, "", None)
     async with gateway("smollm2-135m") as url:
         config, origin = at(url), dict[str, str]()
         assert (await select_from_running(config, origin, wanted)).offer.url == url
@@ -182,8 +182,8 @@ def of_settings(tmp_path: Path, url: str, *more: str) -> settings.Config:
     return settings.load(file, {}, {})[0]
 
 
-def on(model: str) -> Wanted:
-    return Wanted("claude", (), model, named=True, new=True, context_tokens=8192, trim="", ask=None)
+def on(model: str) -> RunOptions:
+    return RunOptions("claude", (), model, named=True, new=True, context_tokens=8192, trim="", ask=None)
 
 
 async def test_a_configured_server_that_refuses_connections_ends_the_run(

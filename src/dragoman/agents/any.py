@@ -5,21 +5,21 @@ from typing import Final
 from dragoman.agents import Agent, LaunchContext, LaunchPlan
 
 
-def launch(wiring: LaunchContext) -> LaunchPlan:
+def launch(context: LaunchContext) -> LaunchPlan:
     """Returns the command as it is, with variables that point to the gateway."""
-    openai, anthropic = f"{wiring.url}/v1", wiring.url
+    openai, anthropic = f"{context.url}/v1", context.url
     return LaunchPlan(
-        wiring.args,
+        context.args,
         {
             "OPENAI_BASE_URL": openai,
             "OPENAI_API_BASE": openai,
-            "OPENAI_API_KEY": wiring.key,
-            "OPENAI_MODEL": wiring.model,
-            "OPENAI_DEFAULT_MODEL": wiring.model,
+            "OPENAI_API_KEY": context.key,
+            "OPENAI_MODEL": context.model,
+            "OPENAI_DEFAULT_MODEL": context.model,
             "ANTHROPIC_BASE_URL": anthropic,
-            "ANTHROPIC_API_KEY": wiring.key,
+            "ANTHROPIC_API_KEY": context.key,
             "ANTHROPIC_AUTH_TOKEN": None,  # the SDK would send both, one of them to the wrong server
-            "ANTHROPIC_MODEL": wiring.model,
+            "ANTHROPIC_MODEL": context.model,
         },
     )
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from dragoman.agents import Agent, LaunchContext, LaunchPlan, deep_merge, drop_option, get_option, key_names
 
-_ROLES: Final = (
+_ROLE_VARIABLES: Final = (
     "ANTHROPIC_MODEL",
     "ANTHROPIC_SMALL_FAST_MODEL",
     "ANTHROPIC_DEFAULT_FABLE_MODEL",
@@ -22,7 +22,7 @@ _ROLES: Final = (
     "CLAUDE_CODE_SUBAGENT_MODEL",
 )
 """All its roles use one model: it would request the others from its vendor's."""
-_CLOUDS: Final = (
+_CLOUD_VARIABLES: Final = (
     "CLAUDE_CODE_USE_ANTHROPIC_AWS",
     "CLAUDE_CODE_USE_BEDROCK",
     "CLAUDE_CODE_USE_FOUNDRY",
@@ -39,41 +39,45 @@ _COMPACT_TOKENS: Final = 100_000
 """The smallest window that it accepts for compaction, in tokens; for a smaller context it uses the context itself."""
 
 
-def launch(wiring: LaunchContext) -> LaunchPlan:
+def launch(context: LaunchContext) -> LaunchPlan:
     """Returns its command, with our settings before the user's arguments."""
     wires: dict[str, str] = {
-        "ANTHROPIC_BASE_URL": wiring.url,
-        "ANTHROPIC_AUTH_TOKEN": wiring.key,
+        "ANTHROPIC_BASE_URL": context.url,
+        "ANTHROPIC_AUTH_TOKEN": context.key,
         "ANTHROPIC_API_KEY": "",
-        **dict.fromkeys(_ROLES, wiring.model),
+        **dict.fromkeys(_ROLE_VARIABLES, context.model),
     }
-    args, read = wiring.args, None
-    if (theirs := get_option(args, "--settings")) is not None and (read := _read(theirs, wiring)) is not None:
+    args, read = context.args, None
+    if (theirs := get_option(args, "--settings")) is not None and (read := _read(theirs, context)) is not None:
         args = drop_option(args, "--settings")
-    eased, notes = _defaults(wiring, [*([read] if read is not None else ()), *_settings(wiring)])
-    settings: object = {"env": {**wires, **dict.fromkeys(_CLOUDS, "")}, "model": wiring.model, "apiKeyHelper": ""}
+    eased, notes = _defaults(context, [*([read] if read is not None else ()), *_settings(context)])
+    settings: object = {
+        "env": {**wires, **dict.fromkeys(_CLOUD_VARIABLES, "")},
+        "model": context.model,
+        "apiKeyHelper": "",
+    }
     settings = deep_merge(settings, eased)
     settings, shown = (
         (settings, settings) if read is None else (deep_merge(settings, read), deep_merge(settings, key_names(read)))
     )
-    eases = wiring.unset(
+    eases = context.unset(
         CLAUDE_CODE_ATTRIBUTION_HEADER="0",
         CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC="1",
         CLAUDE_CODE_ENABLE_GATEWAY_MODEL_DISCOVERY="1",
-        **({"CLAUDE_CODE_DISABLE_TERMINAL_TITLE": "1"} if wiring.progress is not None else {}),
-        **_context_variables(wiring),
-        **({} if wiring.thinks else {"CLAUDE_CODE_DISABLE_THINKING": "1", "MAX_THINKING_TOKENS": "0"}),
+        **({"CLAUDE_CODE_DISABLE_TERMINAL_TITLE": "1"} if context.progress is not None else {}),
+        **_context_variables(context),
+        **({} if context.thinks else {"CLAUDE_CODE_DISABLE_THINKING": "1", "MAX_THINKING_TOKENS": "0"}),
     )
     return LaunchPlan(
-        (wiring.program, "--settings", str(wiring.folder / _SETTINGS), *args),
-        {**wires, **eases, **dict.fromkeys((name for name in _CLOUDS if name in wiring.environ), None)},
+        (context.program, "--settings", str(context.folder / _SETTINGS), *args),
+        {**wires, **eases, **dict.fromkeys((name for name in _CLOUD_VARIABLES if name in context.environ), None)},
         {_SETTINGS: json.dumps(settings, indent=2)},
         shown={_SETTINGS: json.dumps(shown, indent=2)},
         notes=notes,
     )
 
 
-def _defaults(wiring: LaunchContext, theirs: list[Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
+def _defaults(context: LaunchContext, theirs: list[Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
     """Returns settings that yield to the user's, and notes about them.
 
     In 2.1.329 its default permission mode is "auto", in which its vendor's server, or else the model in use, judges
@@ -82,7 +86,7 @@ def _defaults(wiring: LaunchContext, theirs: list[Any]) -> tuple[dict[str, Any],
     eased: dict[str, Any] = {}
     notes = list[str]()
     modes = [mode for each in theirs if (mode := _member(each, "permissions", "defaultMode")) is not None]
-    asked = get_option(wiring.args, _MODES[0]) or ("bypassPermissions" if _MODES[1] in wiring.args else None)
+    asked = get_option(context.args, _MODES[0]) or ("bypassPermissions" if _MODES[1] in context.args else None)
     mode = asked or next(iter(modes), None)
     if mode is None:
         eased["permissions"] = {"defaultMode": _MODE}
@@ -92,22 +96,22 @@ def _defaults(wiring: LaunchContext, theirs: list[Any]) -> tuple[dict[str, Any],
         )
     elif mode == "auto":
         notes.append(
-            f"Claude Code runs in auto mode, as you set it: without the vendor's server, {wiring.model} judges which "
+            f"Claude Code runs in auto mode, as you set it: without the vendor's server, {context.model} judges which "
             "calls are safe; -- --permission-mode default asks you instead"
         )
-    if wiring.progress is not None and not any("statusLine" in each for each in theirs if isinstance(each, dict)):
-        command = f"cat {shlex.quote(str(wiring.progress))} 2>/dev/null"
+    if context.progress is not None and not any("statusLine" in each for each in theirs if isinstance(each, dict)):
+        command = f"cat {shlex.quote(str(context.progress))} 2>/dev/null"
         eased["statusLine"] = {"type": "command", "command": command, "refreshInterval": 1}
     return eased, tuple(notes)
 
 
-def _settings(wiring: LaunchContext) -> Iterator[Any]:
+def _settings(context: LaunchContext) -> Iterator[Any]:
     """Yields the user's settings files, in order of precedence."""
     project = Path(".claude")
-    user = Path(wiring.environ.get("CLAUDE_CONFIG_DIR") or wiring.home / ".claude")
+    user = Path(context.environ.get("CLAUDE_CONFIG_DIR") or context.home / ".claude")
     for path in (project / "settings.local.json", project / _SETTINGS, user / _SETTINGS):
         try:
-            yield json.loads(wiring.read(path) or "null")
+            yield json.loads(context.read(path) or "null")
         except ValueError:  # Claude Code reports it
             continue
 
@@ -118,21 +122,21 @@ def _member(value: Any, *names: str) -> Any:
     return value
 
 
-def _context_variables(wiring: LaunchContext) -> dict[str, str]:
+def _context_variables(context: LaunchContext) -> dict[str, str]:
     """Returns the variables for the context window: Claude Code assumes 200,000 tokens or more for an unknown model."""
-    if not wiring.context_tokens:
+    if not context.context_tokens:
         return {}
-    context = str(wiring.context_tokens)
+    size = str(context.context_tokens)
     return {
-        "CLAUDE_CODE_MAX_CONTEXT_TOKENS": context,
-        "CLAUDE_CODE_MAX_OUTPUT_TOKENS": str(wiring.output_tokens),
-        **({"CLAUDE_CODE_AUTO_COMPACT_WINDOW": context} if wiring.context_tokens >= _COMPACT_TOKENS else {}),
+        "CLAUDE_CODE_MAX_CONTEXT_TOKENS": size,
+        "CLAUDE_CODE_MAX_OUTPUT_TOKENS": str(context.output_tokens),
+        **({"CLAUDE_CODE_AUTO_COMPACT_WINDOW": size} if context.context_tokens >= _COMPACT_TOKENS else {}),
     }
 
 
-def _read(settings: str, wiring: LaunchContext) -> object | None:
+def _read(settings: str, context: LaunchContext) -> object | None:
     """Returns the user's own `--settings`, JSON or a file with it; None: it is neither, which Claude Code reports."""
-    text = settings if settings.lstrip().startswith("{") else wiring.read(Path(settings))
+    text = settings if settings.lstrip().startswith("{") else context.read(Path(settings))
     try:
         return json.loads(text) if text is not None else None
     except ValueError:

@@ -13,36 +13,36 @@ _IDLE_MS: Final = 1_800_000
 """Codex gives up on a stream without events after five minutes. A local model may read a long prompt for longer, and
 Codex does not count pings, which are comments.
 """
-_COMPACT_AT: Final = 0.85
+_COMPACT_FRACTION: Final = 0.85
 """Fraction of the context at which it compacts, which leaves room for the response; Codex accepts at most 0.9."""
 
 
-def launch(wiring: LaunchContext) -> LaunchPlan:
+def launch(context: LaunchContext) -> LaunchPlan:
     """Returns its command, with our settings before the user's arguments: the later of two wins."""
     provider = {
         "name": "Dragoman",
-        "base_url": f"{wiring.url}/v1",
+        "base_url": f"{context.url}/v1",
         "env_key": _KEY,
         "wire_api": "responses",
         "stream_idle_timeout_ms": _IDLE_MS,
     }
     settings: dict[str, object] = {
-        "model": wiring.model,
+        "model": context.model,
         "model_provider": "dragoman",
-        "review_model": wiring.model,
+        "review_model": context.model,
         **{f"model_providers.dragoman.{name}": value for name, value in provider.items()},
         "analytics.enabled": False,
         "check_for_update_on_startup": False,
         "web_search": "disabled",  # the vendor's tool, not the model's
-        **({} if wiring.thinks else {"model_reasoning_effort": "none", "model_reasoning_summary": "none"}),
+        **({} if context.thinks else {"model_reasoning_effort": "none", "model_reasoning_summary": "none"}),
     }
-    if wiring.context_tokens:
-        settings["model_context_window"] = wiring.context_tokens
-        settings["model_auto_compact_token_limit"] = round(wiring.context_tokens * _COMPACT_AT)
+    if context.context_tokens:
+        settings["model_context_window"] = context.context_tokens
+        settings["model_auto_compact_token_limit"] = round(context.context_tokens * _COMPACT_FRACTION)
     # TOML rejects JSON's escapes of characters beyond the BMP.
     written = (f"{name}={json.dumps(value, ensure_ascii=False)}" for name, value in settings.items())
     ours = (word for setting in written for word in ("-c", setting))
-    return LaunchPlan((wiring.program, *ours, *wiring.args), {_KEY: wiring.key})
+    return LaunchPlan((context.program, *ours, *context.args), {_KEY: context.key})
 
 
 AGENT: Final = Agent(

@@ -15,42 +15,42 @@ _VARIABLE: Final = "HERMES_MANAGED_DIR"
 _USUAL: Final = "/etc/hermes"
 _CONFIG: Final = "config.yaml"
 _FILES: Final = (_CONFIG, ".env")
-_LEAST_TOKENS: Final = 64_000
+_MIN_TOKENS: Final = 64_000
 """Minimum size of the context in tokens with which it starts (agent/model_metadata.py)."""
 
 
-def launch(wiring: LaunchContext) -> LaunchPlan:
+def launch(context: LaunchContext) -> LaunchPlan:
     """Returns its command as the user has it, and the files of the folder.
 
     Raises: ConfigError: an administrator has such a folder, or the model's context is too small for Hermes.
     """
-    if 0 < wiring.context_tokens < _LEAST_TOKENS:
+    if 0 < context.context_tokens < _MIN_TOKENS:
         raise ConfigError(
-            f"Hermes Agent wants a model with {_LEAST_TOKENS:,} tokens of context, and {wiring.model} is run with "
-            f"{wiring.context_tokens:,}; start its server with more, or take another model"
+            f"Hermes Agent wants a model with {_MIN_TOKENS:,} tokens of context, and {context.model} is run with "
+            f"{context.context_tokens:,}; start its server with more, or take another model"
         )
-    managed = Path(wiring.environ.get(_VARIABLE) or _USUAL)
-    if managed == wiring.kept:
+    managed = Path(context.environ.get(_VARIABLE) or _USUAL)
+    if managed == context.kept:
         managed = Path(_USUAL)
-    if found := next((managed / file for file in _FILES if wiring.read(managed / file) is not None), None):
+    if found := next((managed / file for file in _FILES if context.read(managed / file) is not None), None):
         raise ConfigError(
             f"{found} holds rules of an administrator for Hermes, which those of this run would hide; give Hermes the "
             f"gateway in its own settings instead (docs/run.md)"
         )
-    base = f"{wiring.url}/v1"
-    context = {"context_length": wiring.context_tokens} if wiring.context_tokens else {}
-    provider = {"name": "dragoman", "api": base, "api_key": wiring.key, "transport": "chat_completions", **context}
-    own = {"provider": "custom:dragoman", "base_url": base, "api_key": wiring.key, "api_mode": "chat_completions"}
+    base = f"{context.url}/v1"
+    size = {"context_length": context.context_tokens} if context.context_tokens else {}
+    provider = {"name": "dragoman", "api": base, "api_key": context.key, "transport": "chat_completions", **size}
+    own = {"provider": "custom:dragoman", "base_url": base, "api_key": context.key, "api_mode": "chat_completions"}
     config = {
-        "model": {"default": wiring.model, **own, **context},
-        "providers": {"dragoman": {**provider, "default_model": wiring.model}},
+        "model": {"default": context.model, **own, **size},
+        "providers": {"dragoman": {**provider, "default_model": context.model}},
         "fallback_providers": [],
         "delegation": dict.fromkeys(("model", "provider", "base_url", "api_key", "api_mode"), ""),
-        **({} if wiring.thinks else {"agent": {"reasoning_effort": "none"}}),
+        **({} if context.thinks else {"agent": {"reasoning_effort": "none"}}),
     }
     return LaunchPlan(
-        (wiring.program, *wiring.args),
-        {_VARIABLE: str(wiring.folder)},
+        (context.program, *context.args),
+        {_VARIABLE: str(context.folder)},
         {_CONFIG: json.dumps(config, indent=2, ensure_ascii=False)},  # YAML too, but for surrogate escapes
     )
 

@@ -14,35 +14,35 @@ _PATH, _STATE, _ROOTS = "OPENCLAW_CONFIG_PATH", "OPENCLAW_STATE_DIR", "OPENCLAW_
 _CONFIG: Final = "openclaw.json"
 
 
-def launch(wiring: LaunchContext) -> LaunchPlan:
+def launch(context: LaunchContext) -> LaunchPlan:
     """Returns its command as the user has it, and the configuration, which may include files of the user's folder."""
-    name = f"dragoman/{wiring.model}"
-    model: dict[str, object] = {"id": wiring.model, "name": wiring.model, "reasoning": wiring.thinks}
-    if wiring.context_tokens:
-        model |= {"contextWindow": wiring.context_tokens, "maxTokens": wiring.output_tokens}
-    provider = {"baseUrl": f"{wiring.url}/v1", "apiKey": wiring.key, "api": "openai-completions", "models": [model]}
+    name = f"dragoman/{context.model}"
+    model: dict[str, object] = {"id": context.model, "name": context.model, "reasoning": context.thinks}
+    if context.context_tokens:
+        model |= {"contextWindow": context.context_tokens, "maxTokens": context.output_tokens}
+    provider = {"baseUrl": f"{context.url}/v1", "apiKey": context.key, "api": "openai-completions", "models": [model]}
     config: dict[str, object] = {
         "models": {"providers": {"dragoman": provider}},
         "agents": {
             "defaults": {"model": {"primary": name}, "models": {name: {}}, "subagents": {"model": {"primary": name}}}
         },
     }
-    environ = {_PATH: str(wiring.folder / _CONFIG), **wiring.unset(OPENCLAW_NO_AUTO_UPDATE="1")}
-    own = _own(wiring)
-    if wiring.read(own) is not None:
+    environ = {_PATH: str(context.folder / _CONFIG), **context.unset(OPENCLAW_NO_AUTO_UPDATE="1")}
+    own = _user_config(context)
+    if context.read(own) is not None:
         config = {"$include": str(own), **config}
-        roots = [root for root in wiring.environ.get(_ROOTS, "").split(os.pathsep) if root]
+        roots = [root for root in context.environ.get(_ROOTS, "").split(os.pathsep) if root]
         environ[_ROOTS] = os.pathsep.join(dict.fromkeys([*roots, str(own.parent)]))
-    return LaunchPlan((wiring.program, *wiring.args), environ, {_CONFIG: json.dumps(config, indent=2)})
+    return LaunchPlan((context.program, *context.args), environ, {_CONFIG: json.dumps(config, indent=2)})
 
 
-def _own(wiring: LaunchContext) -> Path:
+def _user_config(context: LaunchContext) -> Path:
     """Returns the user's own configuration, if there is one; a configuration of an earlier launch includes it."""
-    named = wiring.environ.get(_PATH)
-    if named and wiring.kept and Path(named) == wiring.kept / _CONFIG:
-        named = json.loads(wiring.read(Path(named)) or "{}").get("$include")
-    state = wiring.environ.get(_STATE)
-    own = Path(named) if named else (Path(state) if state else wiring.home / ".openclaw") / _CONFIG
+    named = context.environ.get(_PATH)
+    if named and context.kept and Path(named) == context.kept / _CONFIG:
+        named = json.loads(context.read(Path(named)) or "{}").get("$include")
+    state = context.environ.get(_STATE)
+    own = Path(named) if named else (Path(state) if state else context.home / ".openclaw") / _CONFIG
     return own.expanduser().absolute()  # relative includes are resolved from our folder
 
 

@@ -11,20 +11,20 @@ _AGENTS: Final = ("build", "plan", "general", "explore", "title", "summary", "co
 """Its own agents: a model that the user has set for one of them would be requested elsewhere."""
 
 
-def launch(wiring: LaunchContext) -> LaunchPlan:
+def launch(context: LaunchContext) -> LaunchPlan:
     """Returns its command as the user has it, and the variable."""
-    name = f"dragoman/{wiring.model}"
-    model: dict[str, object] = {"name": wiring.model, "tool_call": True, "reasoning": wiring.thinks}
-    if wiring.context_tokens:  # without it, OpenCode would never compact a conversation
-        model["limit"] = {"context": wiring.context_tokens, "output": wiring.output_tokens}
+    name = f"dragoman/{context.model}"
+    model: dict[str, object] = {"name": context.model, "tool_call": True, "reasoning": context.thinks}
+    if context.context_tokens:  # without it, OpenCode would never compact a conversation
+        model["limit"] = {"context": context.context_tokens, "output": context.output_tokens}
     config = {
         "provider": {
             "dragoman": {
                 "npm": "@ai-sdk/openai-compatible",
                 "name": "Dragoman",
                 # No timeout: a local model may read a long prompt for more than OpenCode's five minutes.
-                "options": {"baseURL": f"{wiring.url}/v1", "apiKey": wiring.key, "timeout": False},
-                "models": {wiring.model: model},
+                "options": {"baseURL": f"{context.url}/v1", "apiKey": context.key, "timeout": False},
+                "models": {context.model: model},
             }
         },
         "enabled_providers": ["dragoman"],
@@ -34,16 +34,16 @@ def launch(wiring: LaunchContext) -> LaunchPlan:
     }
     theirs: Any = {}
     with suppress(ValueError):  # OpenCode would have reported it
-        theirs = _theirs(json.loads(wiring.environ.get(_CONTENT) or "{}"))
-    eases = wiring.unset(OPENCODE_DISABLE_AUTOUPDATE="1", OPENCODE_DISABLE_MODELS_FETCH="1")
+        theirs = _user_config(json.loads(context.environ.get(_CONTENT) or "{}"))
+    eases = context.unset(OPENCODE_DISABLE_AUTOUPDATE="1", OPENCODE_DISABLE_MODELS_FETCH="1")
     return LaunchPlan(
-        (wiring.program, *wiring.args),
+        (context.program, *context.args),
         {_CONTENT: json.dumps(deep_merge(config, theirs)), **eases},
         shown={_CONTENT: json.dumps(deep_merge(config, key_names(theirs)))},
     )
 
 
-def _theirs(content: Any) -> Any:
+def _user_config(content: Any) -> Any:
     """Returns the content of the user's variable, without what an earlier launch put there."""
     match content:
         case {"provider": {"dragoman": _, **others}}:

@@ -6,7 +6,7 @@ from typing import Final, Literal, NamedTuple, TypeAlias
 
 from dragoman.parsing.trace import Span
 
-Where: TypeAlias = Literal["parse", "gateway", "native"]
+AdviceTarget: TypeAlias = Literal["parse", "gateway", "native"]
 """What the advice names: flags of `parse`, settings of a server, or those of a server that parses calls itself."""
 NOTHING: Final = "nothing to change"
 CHANGE: Final = "to change that: "
@@ -21,10 +21,10 @@ _MODE: Final = 'set mode = "parse" of the server, so that Dragoman reads the cal
 _FORMAT: Final = re.compile(r"format '(?!auto')(\w+)'")
 
 
-class How(NamedTuple):
+class ReadContext(NamedTuple):
     """How the text was read."""
 
-    where: Where = "parse"
+    where: AdviceTarget = "parse"
     offered: bool = False
     """There were tools."""
     cut: bool = False
@@ -33,7 +33,7 @@ class How(NamedTuple):
     """What the prompt had already opened."""
 
 
-def advice(spans: Sequence[Span], how: How) -> str:
+def advice(spans: Sequence[Span], how: ReadContext) -> str:
     """Returns one line: which setting, flag or format to change, or that there is nothing to change."""
     remarks = {remark.code: remark.message for span in spans for remark in span.remarks}
     kinds: set[str] = {span.kind for span in spans}
@@ -46,19 +46,19 @@ def advice(spans: Sequence[Span], how: How) -> str:
     if "end" in kinds:
         return f"{NOTHING}: the calls are whole"
     if "other_reading" in remarks:
-        return CHANGE + _otherwise(remarks["other_reading"], how)
+        return CHANGE + _other_format(remarks["other_reading"], how)
     if {"call_in_unclosed_code", "call_in_text"} & remarks.keys():
         return f"{CHANGE}{_HOLD}; a call in plain JSON counts at the end of the text only"
     return _no_call(kinds, remarks, how)
 
 
-def _empty(how: How) -> str:
+def _empty(how: ReadContext) -> str:
     if how.where == "parse":
         return "give the model's raw text as FILE or on standard input; this one is empty"
     return "check max_tokens and the stop sequences of the request: the model wrote nothing"
 
 
-def _broken(remarks: dict[str, str], how: How) -> str:
+def _broken(remarks: dict[str, str], how: ReadContext) -> str:
     if "malformed_arguments" in remarks:
         return f"{_HOLD}: the call's arguments are malformed"
     if how.cut:
@@ -66,13 +66,13 @@ def _broken(remarks: dict[str, str], how: How) -> str:
     return f"{_STOPS} (--cut-off: a limit ended it)" if how.where == "parse" else _STOPS
 
 
-def _unknown(how: How) -> str:
+def _unknown(how: ReadContext) -> str:
     if how.where == "parse":
         return "add the tool to the file of --tools, or leave --tools out to accept any name"
     return "add the tool to tools of the request, or tell the model which tools there are"
 
 
-def _otherwise(message: str, how: How) -> str:
+def _other_format(message: str, how: ReadContext) -> str:
     """Returns the advice if another format finds a call."""
     found = _FORMAT.search(message)
     lenient = message.startswith("lenient")
@@ -83,7 +83,7 @@ def _otherwise(message: str, how: How) -> str:
     return f'set format = "{found[1]}" of the server'
 
 
-def _no_call(kinds: set[str], remarks: dict[str, str], how: How) -> str:
+def _no_call(kinds: set[str], remarks: dict[str, str], how: ReadContext) -> str:
     """Returns the advice if no format finds a call."""
     named = remarks.get("no_call", "")
     if named.endswith("thoughts are not searched for calls") or kinds <= {"thoughts", "framing"}:

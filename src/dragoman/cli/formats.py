@@ -36,7 +36,7 @@ THOUGHTS_CHARS: Final = 12
 """Maximum width of reasoning markers in a table on a terminal."""
 MODELS_CHARS: Final = 35
 """Maximum width of model names in a table on a terminal: enough to recognize most models."""
-LEFT_OUT: Final = ("CASES", "SUITE", "THOUGHTS", "IDS")
+OPTIONAL_COLUMNS: Final = ("CASES", "SUITE", "THOUGHTS", "IDS")
 """Columns that a narrow terminal leaves out, in this order."""
 
 
@@ -97,16 +97,16 @@ def run(args: argparse.Namespace) -> int:
     Raises: ConfigError: there is no such format, and no known model of that name.
     """
     if args.json:
-        found = facts(_named(args.name)) if args.name else [facts(formats.get(name)) for name in formats.names()]
+        found = facts(_find_format(args.name)) if args.name else [facts(formats.get(name)) for name in formats.names()]
         print(json.dumps(msgspec.to_builtins(found), ensure_ascii=False, indent=2))
     elif args.name:
-        print(format_facts(_named(args.name)))
+        print(format_facts(_find_format(args.name)))
     else:
         print(format_table(get_terminal_size().columns if sys.stdout.isatty() else None))
     return 0
 
 
-def _named(name: str) -> Format:
+def _find_format(name: str) -> Format:
     """Returns the format of this name, or the one that this model writes; prints to standard error how it was found."""
     try:
         return formats.get(name)
@@ -150,10 +150,10 @@ def format_table(width: int | None = None) -> str:
         held = "yes" if known.constrained else "-"
         thoughts = ", ".join(known.thoughts) or "-"
         thoughts = thoughts if width is None else _short(thoughts, THOUGHTS_CHARS)
-        cases, suite = _tried(known.proven)
+        cases, suite = _test_counts(known.proven)
         rows.append((known.name, known.arguments, known.ids, held, cases, suite, thoughts, known.models))
     columns = [[cell.ljust(max(map(len, column))) for cell in column] for column in zip(*rows, strict=True)]
-    for title in LEFT_OUT:
+    for title in OPTIONAL_COLUMNS:
         before = sum(len(column[0]) + 2 for column in columns[:-1])
         if width is None or width - before >= MODELS_CHARS:
             break
@@ -162,7 +162,7 @@ def format_table(width: int | None = None) -> str:
     return "\n".join(line if width is None else _short(line, width) for line in lines)
 
 
-def _tried(proof: FormatCoverage | None) -> tuple[str, str]:
+def _test_counts(proof: FormatCoverage | None) -> tuple[str, str]:
     """Returns the number of cases of Dragoman's tests, and of fixtures of the neutral suite."""
     if proof is None:
         return "-", "-"
@@ -180,10 +180,15 @@ def format_facts(format: Format) -> str:
         ("thoughts", "  ".join(map(_line, known.thoughts))),
         ("ids", IDS[known.ids]),
         ("arguments", ARGUMENTS[known.arguments]),
-        ("tried on", _tried_on(known.proven)),
+        ("tried on", _tested_with(known.proven)),
     ]
     head = "\n".join(f"  {title:<16}{text}" for title, text in rows if text)
-    examples = [("a call", known.call), ("two calls", known.calls), ("a result", known.result), ("held", _held(format))]
+    examples = [
+        ("a call", known.call),
+        ("two calls", known.calls),
+        ("a result", known.result),
+        ("held", _grammar(format)),
+    ]
     shown = "\n\n".join(f"{title}\n{indent(text, '    ')}" for title, text in examples)
     return f"{known.name}\n{head}\n\n{shown}"
 
@@ -201,14 +206,14 @@ ARGUMENTS: Final[dict[ArgumentNotation, str]] = {
 }
 
 
-def _tried_on(proof: FormatCoverage | None) -> str:
+def _tested_with(proof: FormatCoverage | None) -> str:
     if proof is None:
         return ""
     suite = f"; {proof.passed} of {proof.fixtures} fixtures of canitoolcall" if proof.fixtures else ""
     return f"{proof.cases} cases of our own, in every cut{suite}"
 
 
-def _held(format: Format) -> str:
+def _grammar(format: Format) -> str:
     """Returns the grammar for constrained decoding, around the schema of the arguments."""
     choices = (ToolChoice("auto"), ToolChoice("required"))
     held = next(filter(None, (format.constrain((TOOL,), choice) for choice in choices)), None)

@@ -18,7 +18,7 @@ from dragoman import formats
 from dragoman.api.inputs import parse_tools_json
 from dragoman.api.parse import ToolCallReader, explain
 from dragoman.backends.embedded import gguf
-from dragoman.cli._advice import How, advice
+from dragoman.cli._advice import ReadContext, advice
 from dragoman.cli._terminal_safe import one_line
 from dragoman.cli.completion import complete_with, format_names
 from dragoman.core.collect import Collector
@@ -76,14 +76,14 @@ def run(args: argparse.Namespace) -> int:
     tools = _tools(args.tools) if args.tools else None
     if args.lenient and tools is None:
         raise ConfigError("--lenient needs --tools FILE: without tags only an offered name makes a call")
-    found = _identified(args.format, args.model, args.template)
+    found = _identify_format(args.format, args.model, args.template)
     tail = found.prompt_tail if args.tail is None else args.tail
     if args.explain:
         return _explain(args, found.format, tail, tools)
     reader = ToolCallReader(found.format, tools, prompt_tail=tail, lenient=args.lenient)
     collector = Collector(late_ids=not args.stream)
     collector.send(Start("parse", "-", 0))
-    with _source(args.file) as source:
+    with _open_source(args.file) as source:
         for event in _events(source, reader, "length" if args.cut_off else "stop"):
             collector.send(event)
             if args.stream:
@@ -95,7 +95,7 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _identified(named: str | None, model: str, template: Path | None) -> FormatMatch:
+def _identify_format(named: str | None, model: str, template: Path | None) -> FormatMatch:
     """Returns the format that is named, or that the model's name and template suggest; prints to standard error how."""
     if named and (model or template):
         raise ConfigError("--format says what --model and --template are to tell: leave out one or the other")
@@ -142,7 +142,7 @@ def _tokenizer(path: Path) -> _Tokenizer:
 
 
 @contextmanager
-def _source(file: Path | None) -> Iterator[int]:
+def _open_source(file: Path | None) -> Iterator[int]:
     """Yields the file descriptor of the input, so that text of a pipe is read as it arrives."""
     if file is None:
         if sys.stdin.isatty():
@@ -172,7 +172,7 @@ def _pieces(source: int) -> Iterator[str]:
 
 
 def _explain(args: argparse.Namespace, format: Format, tail: str, tools: tuple[Tool, ...] | None) -> int:
-    with _source(args.file) as source:
+    with _open_source(args.file) as source:
         text = "".join(_pieces(source))
     spans = explain(
         text,
@@ -186,7 +186,7 @@ def _explain(args: argparse.Namespace, format: Format, tail: str, tools: tuple[T
         for span in spans:
             print(json.dumps(msgspec.to_builtins(span), ensure_ascii=False))
         return 0
-    how = How("parse", offered=tools is not None, cut=args.cut_off, tail=tail)
+    how = ReadContext("parse", offered=tools is not None, cut=args.cut_off, tail=tail)
     print("\n".join([*format_spans(spans), wrap_advice(advice(spans, how))]))
     return 0
 

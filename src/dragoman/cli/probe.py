@@ -157,13 +157,13 @@ def settings_table(report: "Report", config: HttpConfig) -> str:
         "key_env": config.key_env,
         "mode": report.choice.mode,
         "format": report.choice.format,
-        "context_tokens": _cut_at(report),
+        "context_tokens": _truncation_limit(report),
     }
     lines = [f"{name} = {json.dumps(value)}" for name, value in fields.items() if value]
     return "\n".join([f"[servers.{report.kind or 'behind'}]", *lines])
 
 
-def _cut_at(report: "Report") -> int:
+def _truncation_limit(report: "Report") -> int:
     """Returns the context size of a server that silently truncates prompts, so that Dragoman refuses them; else 0."""
     cuts = bool(report.kind) and servers.get(report.kind).cuts
     return int(report.found("context").facts.get("tokens", 0)) if cuts else 0

@@ -103,12 +103,12 @@ def format_model_list(width: int | None = None) -> str:
         rows.append((name, weights.size_text(model.size_bytes), model.licence, here, model.description + also))
     widths = [max(len(row[column]) for row in rows) for column in range(4)]
     begun = ["  ".join(cell.ljust(chars) for cell, chars in zip(row[:4], widths, strict=True)) + "  " for row in rows]
-    lines = [_broken(start, row[4], width) for start, row in zip(begun, rows, strict=True)]
-    notes = ["\n" + _broken("", f"{model.name}: {model.note}", width) for model in models.models() if model.note]
+    lines = [_wrap(start, row[4], width) for start, row in zip(begun, rows, strict=True)]
+    notes = ["\n" + _wrap("", f"{model.name}: {model.note}", width) for model in models.models() if model.note]
     return "\n".join(lines + notes)
 
 
-def _broken(start: str, text: str, width: int | None) -> str:
+def _wrap(start: str, text: str, width: int | None) -> str:
     """Returns a line with the text wrapped in its last column."""
     if width is None:
         return start + text

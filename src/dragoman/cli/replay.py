@@ -13,7 +13,7 @@ from dragoman import config as settings
 from dragoman.api.parse import explain
 from dragoman.catalog import models
 from dragoman.cli import parse
-from dragoman.cli._advice import NOTHING, How, Where, advice
+from dragoman.cli._advice import NOTHING, AdviceTarget, ReadContext, advice
 from dragoman.cli._common import check_claude_login, get_weights, print_status, require_extras
 from dragoman.cli._terminal_safe import one_line, printable
 from dragoman.core.errors import ConfigError
@@ -93,7 +93,7 @@ def run(args: argparse.Namespace) -> int:
     if args.out:
         args.out.mkdir(mode=0o700, parents=True, exist_ok=True)
         write(args.out / name, now.files)
-    print(one_line(f"{name}: {_about(was)}"))
+    print(one_line(f"{name}: {_summary(was)}"))
     for note in _notes(was):
         print(one_line(f"  ({note})"))
     same = True
@@ -103,13 +103,13 @@ def run(args: argparse.Namespace) -> int:
             print(f"    {one_line(line[:SHOWN_CHARS])}{'…' * (len(line) > SHOWN_CHARS)}")
         same = same and not stage.difference
     if args.explain:
-        told = list(_explained(now, replay.read_of if isinstance(replay, Replay) else {}))
+        told = list(_explain_texts(now, replay.read_of if isinstance(replay, Replay) else {}))
         lines = [line for text in told for line in text.lines]
-        print(printable("\n".join([*lines, *_left(now), "", *_advised(told)])))
+        print(printable("\n".join([*lines, *_client_events(now), "", *_advice_lines(told)])))
     return 0 if same else 1
 
 
-def _about(was: "LoadedCapture") -> str:
+def _summary(was: "LoadedCapture") -> str:
     """Returns a summary of the capture in one line."""
     log = was.json("summary.json").get("log", {})
     asked = (was.json(f"{n}/backend.json") for n in range(1, was.asked + 1))
@@ -152,7 +152,7 @@ class _Explained(NamedTuple):
     advice: str
 
 
-def _explained(now: "LoadedCapture", reads: "Mapping[tuple[int, int], ReadSettings]") -> Iterator[_Explained]:
+def _explain_texts(now: "LoadedCapture", reads: "Mapping[tuple[int, int], ReadSettings]") -> Iterator[_Explained]:
     """Yields for each text of a model what its pieces were read as, and what to change."""
     cut = now.json("summary.json").get("log", {}).get("finish") == "length"
     for number in range(1, now.asked + 1):
@@ -169,13 +169,13 @@ def _explained(now: "LoadedCapture", reads: "Mapping[tuple[int, int], ReadSettin
                 lenient=bool(read and read.format and read.lenient),
                 new_id=map(str, itertools.count(1)).__next__,
             )
-            where: Where = "gateway" if read and read.format else "native"
-            how = How(where, bool(read and read.tools), cut, read.tail if read else "")
+            where: AdviceTarget = "gateway" if read and read.format else "native"
+            how = ReadContext(where, bool(read and read.tools), cut, read.tail if read else "")
             lines = parse.format_spans(spans) if text else ["(none)"]
             yield _Explained(title, [f"\n{title}: {one_line(_reader(read))}", *lines], advice(spans, how))
 
 
-def _advised(told: list[_Explained]) -> Iterator[str]:
+def _advice_lines(told: list[_Explained]) -> Iterator[str]:
     """Yields what to change, one line for each text."""
     if not told:
         yield f"{NOTHING}: the model wrote no text"
@@ -183,11 +183,11 @@ def _advised(told: list[_Explained]) -> Iterator[str]:
         yield parse.wrap_advice(f"{text.title}: {text.advice}" if len(told) > 1 else text.advice)
 
 
-def _left(now: "LoadedCapture") -> Iterator[str]:
+def _client_events(now: "LoadedCapture") -> Iterator[str]:
     """Yields the events for the client, one line each."""
-    from dragoman.server.capture.diff import joined
+    from dragoman.server.capture.diff import join_events
 
-    if events := joined(now.lines("events.jsonl")):
+    if events := join_events(now.lines("events.jsonl")):
         yield "\nwhat left, once it was guarded:"
     for event in events:
         kind = event.pop("event")

@@ -42,7 +42,7 @@ _EXAMPLES: Final = """
 """
 
 
-_NAMED: Final = 8
+_MAX_LISTED: Final = 8
 """Maximum number of models that are listed at the start."""
 
 
@@ -115,12 +115,14 @@ def run(args: argparse.Namespace) -> int:
 def announce(url: str, made: Gateway, has_keys: bool) -> None:
     """Prints the URL, and what to configure in a client."""
     names = [model.id for model in made.models() if model.id not in model.aliases]
-    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    more = f" and {len(names) - _MAX_LISTED} more" if len(names) > _MAX_LISTED else ""
     key = "one of server.keys" if has_keys else "any"
     print_status(f"listening on {url}")
     print_status(f"OpenAI clients: base URL {url}/v1, API key: {key}")
     print_status(f"Anthropic clients: base URL {url} (without /v1), API key: {key}")
-    print_status(f"models: {', '.join(names[:_NAMED])}{more}" if names else "models: none yet; the servers report none")
+    print_status(
+        f"models: {', '.join(names[:_MAX_LISTED])}{more}" if names else "models: none yet; the servers report none"
+    )
     header = "-H 'Authorization: Bearer KEY' " if has_keys else ""
     body = json.dumps({"model": names[0] if names else "MODEL", "messages": [{"role": "user", "content": "Hello"}]})
     print_status(f"try: curl {url}{dialects.get('openai_chat').path} {header}-d {shlex.quote(body)}")

@@ -52,7 +52,7 @@ def run(args: argparse.Namespace) -> int:
     name = args.model or request.model
     vocabulary = tokenizers.find(name)
     if args.trim:
-        print("\n\n".join(_left(trim.trim_request(request, args.trim, vocabulary).request)))
+        print("\n\n".join(_trimmed_text(trim.trim_request(request, args.trim, vocabulary).request)))
         return 0
     tiers = [_counts(trim.trim_request(request, tier, vocabulary).request, vocabulary) for tier in trim.NAMES]
     print(f"{'':14}" + "".join(f"{tier:>10}" for tier in trim.NAMES))
@@ -92,7 +92,7 @@ def _counts(request: Request, vocabulary: TokenEstimator) -> dict[str, int]:
     return {**counts, "all": sum(counts.values())}
 
 
-def _left(request: Request) -> Iterator[str]:
+def _trimmed_text(request: Request) -> Iterator[str]:
     """Yields the tools and the system prompt after trimming."""
     for tool in request.tools:
         yield f"{tool.name}: {tool.description}\n{tool.parameters}"

@@ -49,9 +49,9 @@ from dragoman.server.observe.observer import CompositeObserver, ServerObserver
 from dragoman.server.passthrough import Passthrough
 from dragoman.wire.dialect import Dialect
 
-_OPEN: Final = ("/", "/health", "/ready")
+_PATHS_WITHOUT_KEY: Final = ("/", "/health", "/ready")
 """Paths that need no API key."""
-_ROUTINE: Final = ("/health", "/ready", "/metrics")
+_POLLED_PATHS: Final = ("/health", "/ready", "/metrics")
 """Paths that machines poll; a request is logged only if it is refused."""
 _MODELS: Final = "/v1/models"
 _ONE_MODEL: Final = "/v1/models/{id}"
@@ -88,7 +88,7 @@ class App:
         served = [dialects.get(name) for name in dialects.names()]
         self._by_path = {d.path: Route(d) for d in served}
         self._by_path |= {d.counting.path: Route(d, d.counting) for d in served if d.counting}
-        self._by_path |= {path: Route(dialects.get("openai_chat"), passed=path) for path in paths.PASSED}
+        self._by_path |= {path: Route(dialects.get("openai_chat"), passed=path) for path in paths.PASSTHROUGH_PATHS}
         responses = dialects.get(stored.NAME)
         self._by_path[f"{responses.path}/compact"] = Route(responses, compacts=True)
         self._gets = {"/": self._root, "/health": self._health, "/ready": self._ready}
@@ -127,7 +127,7 @@ class App:
         capture: CaptureRecorder | None = None
         try:
             fields |= self._check_origin(headers)
-            if method != "OPTIONS" and path not in _OPEN:
+            if method != "OPTIONS" and path not in _PATHS_WITHOUT_KEY:
                 self._authenticate(headers)
             if route is not None and headers.get("upgrade", "").lower() == "websocket":
                 raise WebSocketUnsupportedError(f"no WebSocket is served at {quote(path)}; send POST")
@@ -152,7 +152,7 @@ class App:
         with _step("closed", record):
             record.close()
         with _step("logged", record):
-            if record.error or record.path not in _ROUTINE:
+            if record.error or record.path not in _POLLED_PATHS:
                 record.log()
         with _step("counted", record):
             if self._metrics and posted:

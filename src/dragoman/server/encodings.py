@@ -15,9 +15,9 @@ from typing import Final, Protocol
 
 from dragoman.core.errors import ContentEncodingError, RequestError, RequestTooLargeError, quote
 
-MOST_LAYERS: Final = 3
+MAX_ENCODINGS: Final = 3
 """Maximum number of encodings of one body; clients use one."""
-_MOST_MEMBERS: Final = 1000
+_MAX_MEMBERS: Final = 1000
 """Maximum number of gzip members or zstd frames in one body; each needs a new decoder."""
 _STEP_BYTES: Final = 64 * 1024
 _WINDOW_LOG: Final = 23
@@ -101,8 +101,8 @@ def parse_content_encoding(field: str) -> list[str]:
             raise ContentEncodingError(
                 f"expected content-encoding {', '.join(ACCEPTED)} or identity, got {quote(name)}", ACCEPTED
             )
-    if len(found) > MOST_LAYERS:
-        raise ContentEncodingError(f"expected at most {MOST_LAYERS} content encodings, got {len(found)}", ACCEPTED)
+    if len(found) > MAX_ENCODINGS:
+        raise ContentEncodingError(f"expected at most {MAX_ENCODINGS} content encodings, got {len(found)}", ACCEPTED)
     return found
 
 
@@ -118,7 +118,7 @@ def decode_body(body: bytes, encodings: list[str], limit_bytes: int) -> bytes:
 
 def _decode_layer(body: bytes, name: str, limit_bytes: int) -> bytes:
     out, at = bytearray(), 0
-    for _ in range(_MOST_MEMBERS):
+    for _ in range(_MAX_MEMBERS):
         decoder = _MAKERS[name](body[at : at + 2])
         while not decoder.eof:
             piece = body[at : at + _STEP_BYTES] if decoder.needs_input else b""
@@ -132,7 +132,7 @@ def _decode_layer(body: bytes, name: str, limit_bytes: int) -> bytes:
         at -= len(decoder.unused_data)
         if at >= len(body) or name == "deflate":
             return bytes(out)
-    raise RequestError(f"expected at most {_MOST_MEMBERS} members in a body encoded as {name}, got more")
+    raise RequestError(f"expected at most {_MAX_MEMBERS} members in a body encoded as {name}, got more")
 
 
 def _step(decoder: _Decoder, piece: bytes, name: str) -> bytes:

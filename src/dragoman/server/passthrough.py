@@ -37,10 +37,10 @@ from dragoman.wire.sse import Decoder, encode
 from dragoman.wire.upstream_headers import client_headers
 
 _MODEL_BYTES: Final = 1024
-_WHOLE_BYTES: Final = 8 * 1024 * 1024
+_MAX_USAGE_BYTES: Final = 8 * 1024 * 1024
 """Maximum size of a response in which the usage is looked for; embeddings may be larger."""
 _STREAM: Final = "text/event-stream"
-_KEPT: Final = ("content-type", "content-disposition", "retry-after")
+_FORWARDED_HEADERS: Final = ("content-type", "content-disposition", "retry-after")
 """Headers of the upstream response that are sent to the client."""
 
 
@@ -168,7 +168,7 @@ class Passthrough(HttpExchange):
         self._sent = True
         kind = fields.get("content-type", "application/octet-stream")
         self._usage.is_stream = kind.startswith(_STREAM)
-        told = {name: fields[name] for name in _KEPT if name in fields} | client_headers(fields)
+        told = {name: fields[name] for name in _FORWARDED_HEADERS if name in fields} | client_headers(fields)
         if self._usage.is_stream:
             self._ending = lambda error: encode(self._dialect.write_error(error))
             told["cache-control"] = "no-cache"
@@ -230,7 +230,7 @@ class _UsageReader:
         try:
             if not self.is_stream:
                 self._whole += piece
-                self._ends = len(self._whole) > _WHOLE_BYTES
+                self._ends = len(self._whole) > _MAX_USAGE_BYTES
             else:
                 told = [event.data for event in self._decoder.feed(piece) if b'"usage"' in event.data]
                 self._last = told[-1] if told else self._last

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 from dragoman.core.errors import NotFoundError, quote
 
-PASSED: Final = (
+PASSTHROUGH_PATHS: Final = (
     "/v1/embeddings",
     "/v1/completions",
     "/v1/rerank",
@@ -31,7 +31,7 @@ _ABSENT: Final = re.compile(
     r"(?:^|/)(batches|files|uploads|realtime|assistants|threads|vector_stores|fine_tuning|conversations|evals|containers)"
     r"(?:/|$)"
 )
-_MAX_SEGMENTS: Final = 2048
+_MAX_CHARS: Final = 2048
 """Maximum length in characters of a path that is corrected."""
 
 
@@ -45,7 +45,7 @@ class ResolvedPath(NamedTuple):
 
 def resolve_path(path: str, is_served: Callable[[str], bool]) -> ResolvedPath:
     """Returns the served path for this one, or the same path if there is none."""
-    if is_served(path) or len(path) > _MAX_SEGMENTS:
+    if is_served(path) or len(path) > _MAX_CHARS:
         return ResolvedPath(path)
     plain = re.sub("/{2,}", "/", path)
     plain = plain.rstrip("/") or "/"
@@ -73,6 +73,6 @@ def not_found(method: str, path: str, served: Iterable[str], routes: Iterable[st
             "has no /v1 for Anthropic clients" if end.startswith("/v1/messages") else "ends in /v1 for OpenAI clients"
         )
         return NotFoundError(f"{told}; send this to {end}: the base URL {base}, and has no other path")
-    if absent := _ABSENT.search(path[:_MAX_SEGMENTS]):
+    if absent := _ABSENT.search(path[:_MAX_CHARS]):
         return NotFoundError(f"{told}: {absent[1]} are not there in this gateway; ask the vendor's own API for them")
     return NotFoundError(f"{told}; there are {', '.join(routes)}")

@@ -19,15 +19,15 @@ from dragoman.core.errors import QueueFullError, RequestError
 
 log = logging.getLogger("dragoman.server")
 
-HEAD_BYTES: Final = 64 * 1024
+MAX_HEAD_BYTES: Final = 64 * 1024
 """Maximum size of a head, and of everything else that is not part of the body."""
-HEADERS: Final = 100
+MAX_HEADERS: Final = 100
 """Maximum number of headers of a request."""
 IDLE_S: Final = 60.0
 """Time after which a connection without a request is closed."""
-_QUIET_S: Final = 60.0
+_LOG_EVERY_S: Final = 60.0
 """Minimum time between two log lines with the same text."""
-_SPARE: Final = 2
+_DESCRIPTOR_SHARE: Final = 2
 """One in so many file descriptors may be a client's; the others are for upstream servers, files and child processes."""
 
 
@@ -40,7 +40,7 @@ class ConnectionLimits:
         connections: maximum number at a time; 0: half of the process's file descriptors.
         """
         self.head_s = head_s
-        self.connections = connections or _descriptors() // _SPARE
+        self.connections = connections or _descriptors() // _DESCRIPTOR_SHARE
         self._said_s: dict[str, float] = {}
 
     def protocol(self, **given: Any) -> "LimitedProtocol":
@@ -48,9 +48,9 @@ class ConnectionLimits:
         return LimitedProtocol(self, **given)
 
     def warn(self, text: str) -> None:
-        """Logs the text, but at most once per `_QUIET_S`."""
+        """Logs the text, but at most once per `_LOG_EVERY_S`."""
         now_s = time.monotonic()
-        if now_s - self._said_s.get(text, -_QUIET_S) >= _QUIET_S:
+        if now_s - self._said_s.get(text, -_LOG_EVERY_S) >= _LOG_EVERY_S:
             self._said_s[text] = now_s
             log.warning("%s", text)
 
@@ -91,7 +91,7 @@ class LimitedProtocol(HttpToolsProtocol):
             return
         self._bytes += len(data)
         super().data_received(data)
-        if self._bytes > HEAD_BYTES and not self.transport.is_closing():
+        if self._bytes > MAX_HEAD_BYTES and not self.transport.is_closing():
             self._too_large = True
             self.send_400_response("")
         elif self._in_head and self._timer is None:
@@ -141,7 +141,7 @@ class LimitedProtocol(HttpToolsProtocol):
         if self.cycle is not None and self.cycle.response_started and not self.cycle.response_complete:
             self.transport.close()  # within a response it would be taken for a part of that
         elif self._too_large:
-            told = f"expected a request head of at most {HEAD_BYTES} bytes and {HEADERS} headers, got more"
+            told = f"expected a request head of at most {MAX_HEAD_BYTES} bytes and {MAX_HEADERS} headers, got more"
             self._limits.warn(f"refused a request: {told}")
             self._refuse(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, told)
         else:
@@ -149,7 +149,7 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def _count(self, size: int) -> None:
         self._head_bytes += size
-        if self._head_bytes > HEAD_BYTES or len(self.headers) > HEADERS:
+        if self._head_bytes > MAX_HEAD_BYTES or len(self.headers) > MAX_HEADERS:
             self._too_large = True
             raise OverflowError  # ends the parser, which reports it as an error of its own
 

@@ -33,7 +33,7 @@ except ImportError as e:
 
 Asgi: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
 
-LAST_WORDS_S = 2.0
+LAST_EVENT_S = 2.0
 """Time for the last event of responses that are broken off."""
 _LOOP: Final = "uvloop" if sys.platform != "win32" else "asyncio"
 
@@ -192,7 +192,7 @@ async def _close(gateway: Gateway, server: _Server) -> None:
         task.cancel()
     await gateway.close()
     if answers:
-        await asyncio.wait(answers, timeout=LAST_WORDS_S)
+        await asyncio.wait(answers, timeout=LAST_EVENT_S)
 
 
 async def _listen(server: _Server, listener: socket.socket, announce: Callable[[str], None]) -> None:

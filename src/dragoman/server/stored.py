@@ -84,7 +84,7 @@ def write_compacted(reply: Reply, request: Request) -> bytes:
     """
     whole = msgspec.json.decode(dialects.get(NAME).write_reply(reply, request), type=dict[str, msgspec.Raw])
     output = msgspec.json.decode(whole["output"], type=list[Item])
-    sealed = [item for item in output if _word(item, "type") in compaction.ITEM_TYPES]
+    sealed = [item for item in output if _text_field(item, "type") in compaction.ITEM_TYPES]
     if not sealed:
         raise UpstreamError("expected a compaction item of the server, got none")
     kept = [
@@ -108,18 +108,18 @@ def _items(messages: Sequence[Message], id: str) -> list[Item]:
         item.setdefault("id", msgspec.Raw(msgspec.json.encode(f"{_prefix(item)}_{id}_input{number}")))
         content = item.get("content")
         if content is not None and bytes(content)[:1] == b'"':
-            kind = b"output_text" if _word(item, "role") == "assistant" else b"input_text"
+            kind = b"output_text" if _text_field(item, "role") == "assistant" else b"input_text"
             item["content"] = msgspec.Raw(b'[{"type":"%b","text":%b}]' % (kind, bytes(content)))
         item.setdefault("status", msgspec.Raw(b'"completed"'))
     return items
 
 
 def _prefix(item: Item) -> str:
-    kind = _word(item, "type")
+    kind = _text_field(item, "type")
     return {"message": "msg", "function_call": "fc", "function_call_output": "fco", "reasoning": "rs"}.get(kind, "item")
 
 
-def _word(item: Item, name: str) -> str:
+def _text_field(item: Item, name: str) -> str:
     raw = bytes(item.get(name, msgspec.Raw(b'""')))
     return raw.decode().strip('"')
 
@@ -132,7 +132,7 @@ def _page(items: list[Item], asked: dict[str, str]) -> dict[str, object]:
         raise RequestError(f"expected a whole number from 1 to {_MOST}, got {quote(limit)}", "limit")
     items = items if order == "asc" else items[::-1]
     if after := asked.get("after"):
-        ids = [_word(item, "id") for item in items]
+        ids = [_text_field(item, "id") for item in items]
         if after not in ids:
             raise RequestError(f"expected the id of an item of this response, got {quote(after)}", "after")
         items = items[ids.index(after) + 1 :]

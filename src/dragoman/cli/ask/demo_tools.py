@@ -36,7 +36,7 @@ def parse_tool(text: str) -> tuple[Tool, ...]:
     Raises: ConfigError: it is neither; the message says what was expected.
     """
     if "(" in text and not Path(text).exists():
-        return (_of_signature(text),)
+        return (_tool_of_signature(text),)
     try:
         return parse_tools_json(Path(text).read_bytes())
     except OSError as e:
@@ -45,7 +45,7 @@ def parse_tool(text: str) -> tuple[Tool, ...]:
         raise ConfigError(f"--tool: {e} in {text}") from None
 
 
-def _of_signature(text: str) -> Tool:
+def _tool_of_signature(text: str) -> Tool:
     """Returns the tool for `add(a: int, b: int = 0)`; a parameter with a default is optional."""
     try:
         (made,) = ast.parse(f"def {text.strip().rstrip(':')}: ...").body

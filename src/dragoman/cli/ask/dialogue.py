@@ -30,9 +30,9 @@ from dragoman.wire.dialect import ResponseReader
 
 T = TypeVar("T")
 
-_TURNS: Final = 4
+_MAX_TURNS: Final = 4
 """Maximum number of turns, for a model that calls tools again and again."""
-_IGNORED_AT_MOST: Final = 2
+_MAX_IGNORED: Final = 2
 """Number of times that the model may ignore a result and repeat an identical call."""
 _IGNORED: Final = (
     "the model does not use the tool's result: it called {} with the same arguments again, twice; "
@@ -46,7 +46,7 @@ class Dialogue:
     """One dialogue with a model."""
 
     def __init__(
-        self, gateway: Gateway, page: View, line: ProgressLine, says: Callable[[ToolCall], str], turns: int = _TURNS
+        self, gateway: Gateway, page: View, line: ProgressLine, says: Callable[[ToolCall], str], turns: int = _MAX_TURNS
     ) -> None:
         """`says` returns the result of a tool call."""
         self._gateway, self._page, self._line, self._says, self._turns = gateway, page, line, says, turns
@@ -75,7 +75,7 @@ class Dialogue:
             if len(replies) == self._turns:
                 break
             seen.update({(call.name, _on_one_line(call.arguments)) for call in calls})
-            if name := next((name for (name, _), count in seen.items() if count > _IGNORED_AT_MOST), ""):
+            if name := next((name for (name, _), count in seen.items() if count > _MAX_IGNORED), ""):
                 fault = _IGNORED.format(name)
                 break
             said = [self._says(call) for call in calls]

@@ -11,7 +11,7 @@ from dragoman.config import LOOPBACK, ServerConfig
 from dragoman.core.errors import BackendUnavailableError, ConfigError
 from dragoman.server.port_owner import port_owner
 
-_TRIED = 20
+_PORTS_TRIED = 20
 """Number of ports above the one in use among which a free one is sought."""
 
 
@@ -23,17 +23,19 @@ async def gateway(config: ServerConfig, command: str = "dragoman serve") -> list
         command: the command that starts a gateway with these settings.
     """
     if missing_extras("server"):
-        return [_place(config, command)]
+        return [_address_finding(config, command)]
     from dragoman.cli.doctor.metrics_client import ForeignError, fetch_metrics, gateway_url
 
     try:
         told = await fetch_metrics(config)
     except (BackendUnavailableError, ForeignError):
-        return [_place(config, command)]
+        return [_address_finding(config, command)]
     except ConfigError as error:
         return [Finding("gateway", "note", error.message)]
     asked = f"{_number(told.requests, 'request')}, {told.failures} failed, {told.in_flight} being answered"
-    words = f"{told.version} at {gateway_url(config)}, up for {format_duration(told.up_s)}: {asked}; {_let_in(config)}"
+    words = (
+        f"{told.version} at {gateway_url(config)}, up for {format_duration(told.up_s)}: {asked}; {_access_text(config)}"
+    )
     if told.not_ready:
         words += f"; not ready: {', '.join(told.not_ready)}"
     many = _number(sum(of.calls for of in told.models), "tool call") if told.models else "no tool calls"
@@ -43,14 +45,16 @@ async def gateway(config: ServerConfig, command: str = "dragoman serve") -> list
     ]
 
 
-def _place(config: ServerConfig, command: str) -> Finding:
+def _address_finding(config: ServerConfig, command: str) -> Finding:
     """Returns whether the address is free; nothing is sent to a program that listens there."""
     host, port = config.host, config.port
     if port == 0:
-        return Finding("gateway", "ok", f"none is looked for, as it takes any free port of {host}; {_let_in(config)}")
+        return Finding(
+            "gateway", "ok", f"none is looked for, as it takes any free port of {host}; {_access_text(config)}"
+        )
     error = port_finding(host, port)
     if error is None:
-        words = f"none runs; {host} port {port} is free for it; {_let_in(config)}"
+        words = f"none runs; {host} port {port} is free for it; {_access_text(config)}"
         return Finding("gateway", "ok", words, command)
     if error.errno != errno.EADDRINUSE:
         why = (error.strerror or str(error)).lower()
@@ -58,7 +62,7 @@ def _place(config: ServerConfig, command: str) -> Finding:
         return Finding("gateway", "no", f"cannot listen on {host} port {port}: {why}", fix)
     who = port_owner(port)
     words = f"{host} port {port} is taken by {who or 'another program'}, which is no gateway"
-    free = next((p for p in range(port + 1, port + 1 + _TRIED) if p < 65536 and port_finding(host, p) is None), 0)
+    free = next((p for p in range(port + 1, port + 1 + _PORTS_TRIED) if p < 65536 and port_finding(host, p) is None), 0)
     return Finding("gateway", "no", words, f"end that, or: {command} --port {free}")
 
 
@@ -75,7 +79,7 @@ def port_finding(host: str, port: int) -> OSError | None:
     return None
 
 
-def _let_in(config: ServerConfig) -> str:
+def _access_text(config: ServerConfig) -> str:
     """Returns who may use the gateway, as a phrase."""
     if config.keys:
         return f"{_number(len(config.keys), 'key')} let in"

@@ -101,16 +101,16 @@ def weights_found(
         say: receives the progress.
     """
     name = config.embedded.model or models.default().name
-    used = _used(config, name) if served else None
+    used = _embedded_finding(config, name) if served else None
     here = tuple(_downloaded_models())
     lines = (f"here: {', '.join(here)}",) if here else ()
     if used is None:
         words = "not used by these settings, which name other models" if here else "none here, and none needed"
         used = Finding("weights", "note", words)
-    return [replace(used, lines=lines), *(_read(name if served else "", say) if thorough else ())]
+    return [replace(used, lines=lines), *(_verified_weights(name if served else "", say) if thorough else ())]
 
 
-def _used(config: settings.Config, name: str) -> Finding:
+def _embedded_finding(config: settings.Config, name: str) -> Finding:
     """Returns the finding for the embedded model."""
     try:
         compose.embedded_model_name(config.embedded)
@@ -124,7 +124,7 @@ def _used(config: settings.Config, name: str) -> Finding:
     return Finding("weights", "note", words, f"dragoman pull {name}")
 
 
-def _read(used: str, say: Callable[[str], None]) -> Iterator[Finding]:
+def _verified_weights(used: str, say: Callable[[str], None]) -> Iterator[Finding]:
     """Yields a finding for each model whose weights are downloaded; only damage of the `used` one is a problem."""
     listed = [model.name for model in models.models()]
     used = models.get(used).name if used and not compose.is_weights_file(used) and not used.startswith("hf:") else used
@@ -169,10 +169,10 @@ async def agents_found() -> list[Finding]:
     words = ", ".join(f"{agents.get(name).title} {version}".rstrip() for name, version in starting)
     lines = " | ".join(f"dragoman run {name}" for name, _ in starting)
     works = [Finding("agents", "ok", words, lines)] if starting else []
-    return [*works, *(_broken(name, path) for (name, path), v in zip(found, versions, strict=True) if v is None)]
+    return [*works, *(_broken_agent(name, path) for (name, path), v in zip(found, versions, strict=True) if v is None)]
 
 
-def _broken(name: str, path: str) -> Finding:
+def _broken_agent(name: str, path: str) -> Finding:
     """Returns the finding for an agent that is installed and does not start."""
     agent = agents.get(name)
     words = f"{agent.title} at {path} does not start"

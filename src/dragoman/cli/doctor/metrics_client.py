@@ -18,7 +18,7 @@ from dragoman.core.errors import BackendUnavailableError, ConfigError
 from dragoman.server.observe.call_outcomes import FAILED
 
 _TIMEOUT_S: Final = 5.0
-_EVERYWHERE: Final = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}
+_ANY_ADDRESS: Final = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}
 """A gateway that listens on all addresses is reached on this machine's own."""
 _ROOT_LIMIT_BYTES: Final = 4096
 
@@ -67,7 +67,7 @@ class _Root(msgspec.Struct):
 
 def gateway_url(config: ServerConfig) -> str:
     """Returns the URL of a gateway with these settings on this machine."""
-    host = _EVERYWHERE.get(config.host, config.host)
+    host = _ANY_ADDRESS.get(config.host, config.host)
     return f"http://{f'[{host}]' if ':' in host else host}:{config.port}"
 
 
@@ -93,7 +93,7 @@ async def fetch_metrics(config: ServerConfig) -> MetricsSnapshot:
     except (aiohttp.ClientError, OSError) as error:
         raise BackendUnavailableError(f"no gateway answers at {where}") from error
     if status != 200:
-        raise ConfigError(f"the gateway at {where} {_refused(status)}")
+        raise ConfigError(f"the gateway at {where} {_refusal(status)}")
     return _summary(root.version, body)
 
 
@@ -105,7 +105,7 @@ def _read(body: bytes) -> _Root | None:
     return root if root.name == "dragoman" else None
 
 
-def _refused(status: int) -> str:
+def _refusal(status: int) -> str:
     match status:
         case 401:
             return "takes other keys than server.keys; was it started with these settings?"

@@ -28,20 +28,20 @@ def format_report(groups: Iterable[Sequence[Finding]], width: int = 100, *, colo
 def rows(found: Finding, what_chars: int, width: int = 100, colour: bool = False) -> list[str]:
     """Returns the lines of one finding."""
     head, margin = f"{found.what.ljust(what_chars)}  {found.verdict.ljust(4)}  ", " " * (what_chars + 8)
-    first, *more = _broken(found.words, width, head, margin).split("\n")
+    first, *more = _wrap(found.words, width, head, margin).split("\n")
     if colour:
         painted = f"\x1b[{_COLOURS[found.verdict]}m{found.verdict.ljust(4)}\x1b[0m"
         first = f"{found.what.ljust(what_chars)}  {painted}  {first[len(head) :]}"
     lines = [first, *more]
     for line in found.lines:
-        lines += _broken(line, width, margin, margin + "  ").split("\n")
+        lines += _wrap(line, width, margin, margin + "  ").split("\n")
     if found.fix:
-        fix = _broken(found.fix, width, f"{margin}→ ", f"{margin}  ").split("\n")
+        fix = _wrap(found.fix, width, f"{margin}→ ", f"{margin}  ").split("\n")
         lines += [f"\x1b[1m{line}\x1b[0m" for line in fix] if colour else fix
     return lines + _table(found.models)
 
 
-def _broken(text: str, width: int, first: str, others: str) -> str:
+def _wrap(text: str, width: int, first: str, others: str) -> str:
     return fill(
         printable(text),
         max(width, len(others) + 20),

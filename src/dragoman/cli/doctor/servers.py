@@ -40,12 +40,12 @@ async def server_finding(name: str, config: HttpConfig) -> Finding:
             listed = await reached(connection, telling, config, os.environ)
             kind = await _kind(telling)
     except DragomanError as error:
-        return check(what, "no", error.message, _mending(name, config, error, os.environ))
+        return check(what, "no", error.message, _fix(name, config, error, os.environ))
     models, url = config.models or listed, hide_credentials(config.url)
     if not models:
         return Finding(what, "no", f"{url} lists no model", f"load one there, or name them: servers.{name}.models")
     many = f"{len(models)} models" if len(models) > 1 else models[0]
-    known, unknown = _ways(models, config, ways, kind)
+    known, unknown = _model_modes(models, config, ways, kind)
     words = f"{url} is {kind.title if kind else 'of no known kind'}, with {many}"
     lines, fix = _lines(known, unknown, measures=bool(known)), ""
     if unknown:
@@ -61,7 +61,7 @@ async def _kind(telling: "Telling") -> "ServerKind | None":
         return None
 
 
-def _mending(name: str, config: HttpConfig, error: DragomanError, environ: Mapping[str, str]) -> str:
+def _fix(name: str, config: HttpConfig, error: DragomanError, environ: Mapping[str, str]) -> str:
     if isinstance(error, BackendUnavailableError):
         return f"start it there, or take [servers.{name}] out of the settings"
     if config.key_env and not environ.get(config.key_env):
@@ -69,7 +69,7 @@ def _mending(name: str, config: HttpConfig, error: DragomanError, environ: Mappi
     return f"mend [servers.{name}] in the settings" if isinstance(error, ConfigError) else ""
 
 
-def _ways(
+def _model_modes(
     models: Iterable[str], config: HttpConfig, ways: "ModelModes", kind: "ServerKind | None"
 ) -> tuple[list[tuple[str, str]], list[str]]:
     """Returns the tool mode of each model that has one, and the models that have not been probed yet."""

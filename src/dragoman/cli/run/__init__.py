@@ -15,7 +15,7 @@ from dragoman.cli._common import add_config_flag, add_server_flags, print_status
 from dragoman.cli.completion import all_model_names, complete_with
 from dragoman.cli.run import output
 from dragoman.cli.run.child_process import InterruptedBySignal
-from dragoman.cli.run.select_model import Wanted
+from dragoman.cli.run.select_model import RunOptions
 from dragoman.core.errors import ConfigError
 from dragoman.prompting import trim
 
@@ -96,7 +96,7 @@ def run(args: argparse.Namespace) -> int:
         raise ConfigError(f"expected an agent ({', '.join(agents.names())}), or a command behind `--`; got neither")
     require_extras("server", doing="serving")
     config, origin = _settings(args)
-    wanted = Wanted(
+    wanted = RunOptions(
         agent=args.agent or "",
         args=args.args or (),
         model=args.model or "",

@@ -12,7 +12,7 @@ from typing import Final
 
 from dragoman.core.errors import ConfigError
 
-_PASSED_ON: Final = ("SIGTERM", "SIGHUP")
+_FORWARDED_SIGNALS: Final = ("SIGTERM", "SIGHUP")
 _TERMINALS: Final = ("SIGINT", "SIGQUIT")
 """The terminal sends them to the agent as well as to this process; they are for the agent."""
 _SETTLE_S: Final = 0.1
@@ -66,10 +66,10 @@ class ForegroundProcess:
             elif for_agent:
                 self._process.send_signal(number)
 
-        numbers = {name: getattr(signal, name) for name in (*_PASSED_ON, *_TERMINALS) if hasattr(signal, name)}
+        numbers = {name: getattr(signal, name) for name in (*_FORWARDED_SIGNALS, *_TERMINALS) if hasattr(signal, name)}
         if sys.platform != "win32":
             for name, number in numbers.items():
-                loop.add_signal_handler(number, came, number, name in _PASSED_ON)
+                loop.add_signal_handler(number, came, number, name in _FORWARDED_SIGNALS)
         try:
             yield
         except asyncio.CancelledError:
@@ -95,23 +95,23 @@ class ForegroundProcess:
         """Waits for the end. If a terminal stops the child, this process stops too, as the shell waits for it."""
         if sys.platform == "win32" or not sys.stdin.isatty():
             return process.wait()
-        status = _next(process.pid)
+        status = _next_status(process.pid)
         while status is None or os.WIFSTOPPED(status) or os.WIFCONTINUED(status):
             if status is None:  # it is still stopped
                 os.kill(os.getpid(), signal.SIGTSTP)
                 time.sleep(_SETTLE_S)  # until the signal has arrived
                 os.kill(process.pid, signal.SIGCONT)
-                status = _next(process.pid)
+                status = _next_status(process.pid)
             elif os.WIFSTOPPED(status):
                 time.sleep(_SETTLE_S)
-                status = _next(process.pid, os.WNOHANG)
+                status = _next_status(process.pid, os.WNOHANG)
             else:
-                status = _next(process.pid)
+                status = _next_status(process.pid)
         process.returncode = os.waitstatus_to_exitcode(status)
         return process.returncode
 
 
-def _next(pid: int, flags: int = 0) -> int | None:
+def _next_status(pid: int, flags: int = 0) -> int | None:
     """Returns the next status of a child from `waitpid`, or None if there is none."""
     found, status = os.waitpid(pid, flags | os.WUNTRACED | os.WCONTINUED)
     return status if found else None

@@ -60,7 +60,7 @@ class SelectedModel(NamedTuple):
         return min(_OUTPUT_TOKENS, self.context_tokens // 4)
 
 
-class Wanted(NamedTuple):
+class RunOptions(NamedTuple):
     """The arguments of the command."""
 
     agent: str
@@ -80,21 +80,21 @@ class Wanted(NamedTuple):
     """Nothing is started, so nothing is measured."""
 
 
-async def select_model(config: settings.Config, origin: dict[str, str], wanted: Wanted) -> SelectedModel:
+async def select_model(config: settings.Config, origin: dict[str, str], wanted: RunOptions) -> SelectedModel:
     """Selects the backend and the model.
 
     Raises: ConfigError: the choice is ambiguous, or nothing is available; the message has the commands to run.
     """
     offers = [] if wanted.named or wanted.new else await find_running_gateway(config)
     if not (wanted.model or "embedded.model" in origin):
-        offers = _fit_among(offers, config)
+        offers = _without_unsuitable(offers, config)
     if offers and (not wanted.model or wanted.model in [offer.model for offer in offers]):
-        return await _behind(config, origin, _pick(offers, wanted), wanted)
+        return await _selected(config, origin, _pick(offers, wanted), wanted)
     if config.servers or config.claude_cli.enabled:
         return await _configured(config, origin, wanted)
     if _is_embedded(wanted.model) or "embedded.model" in origin:
-        return await _behind(*_with_embedded(config, origin, wanted.model, wanted), wanted)
-    found = await _nearby(config)
+        return await _selected(*_with_embedded(config, origin, wanted.model, wanted), wanted)
+    found = await _with_local_servers(config)
     if found.servers:
         offers = [
             ModelOption(model, name, "", server.url, _flags(model, server.url))
@@ -107,13 +107,13 @@ async def select_model(config: settings.Config, origin: dict[str, str], wanted: 
                 f"no model is loaded at {urls}, or none by a name that can be typed; "
                 "load one there, or name one: --model NAME"
             )
-        return await _behind(found, origin, _pick(offers, wanted), wanted)
+        return await _selected(found, origin, _pick(offers, wanted), wanted)
     if wanted.model:
         model_catalog.get(wanted.model)  # raises for an unknown model
-    return await _behind(*_with_embedded(config, origin, _best_installed(), wanted), wanted)
+    return await _selected(*_with_embedded(config, origin, _best_installed(), wanted), wanted)
 
 
-async def select_from_running(config: settings.Config, origin: dict[str, str], wanted: Wanted) -> SelectedModel:
+async def select_from_running(config: settings.Config, origin: dict[str, str], wanted: RunOptions) -> SelectedModel:
     """Selects a model of the gateway that is already running, whether or not it suits agents.
 
     Raises: ConfigError: no gateway is running, or the choice is ambiguous.
@@ -121,7 +121,7 @@ async def select_from_running(config: settings.Config, origin: dict[str, str], w
     offers = await find_running_gateway(config)
     if not offers:
         raise ConfigError(f"no gateway answers at port {config.server.port}; start one: dragoman serve")
-    return await _behind(config, origin, _pick(offers, wanted), wanted)
+    return await _selected(config, origin, _pick(offers, wanted), wanted)
 
 
 async def find_running_gateway(config: settings.Config) -> list[ModelOption]:
@@ -147,7 +147,7 @@ def _gateway(config: settings.Config, where: str) -> HttpConfig:
     return HttpConfig(url=f"{where}/v1", key=key, connect_timeout_s=_UNKNOWN_S)
 
 
-def _fit_among(offers: list[ModelOption], config: settings.Config) -> list[ModelOption]:
+def _without_unsuitable(offers: list[ModelOption], config: settings.Config) -> list[ModelOption]:
     """Returns the options without embedded models that are unsuitable for agents, and prints which were skipped."""
     unfit = {name for each in model_catalog.models() if not each.agents for name in (each.name, *each.aliases)}
     passed = [offer for offer in offers if _target(config, offer.model).rpartition("/")[2] in unfit]
@@ -180,10 +180,10 @@ def _distinct(models: Sequence[str]) -> list[str]:
     return [name for name in models if name not in others and name.partition("/")[2] not in whole]
 
 
-async def _configured(config: settings.Config, origin: dict[str, str], wanted: Wanted) -> SelectedModel:
+async def _configured(config: settings.Config, origin: dict[str, str], wanted: RunOptions) -> SelectedModel:
     """Selects by settings or flags."""
     offers, silent = list[ModelOption](), list[str]()
-    listed = await asyncio.gather(*(_listed(server) for server in config.servers.values()))
+    listed = await asyncio.gather(*(_model_list(server) for server in config.servers.values()))
     for (name, server), models in zip(config.servers.items(), listed, strict=True):
         if models is None:
             silent.append(server.url)
@@ -201,7 +201,7 @@ async def _configured(config: settings.Config, origin: dict[str, str], wanted: W
         name = compose.embedded_model_name(config.embedded)
         offers.append(ModelOption(name, "", "", "this machine", _flags(name)))
     elif not wanted.named and _is_embedded(wanted.model) and wanted.model not in [o.model for o in offers]:
-        return await _behind(*_with_embedded(config, origin, wanted.model, wanted), wanted)
+        return await _selected(*_with_embedded(config, origin, wanted.model, wanted), wanted)
     if not offers and silent:
         raise BackendUnavailableError(f"nothing answers at {' and '.join(silent)}; is the server running?")
     if wanted.model and (alias := config.aliases.get(wanted.model)):
@@ -209,13 +209,13 @@ async def _configured(config: settings.Config, origin: dict[str, str], wanted: W
         resolve_model = next(
             (offer for offer in offers if first in (offer.model, f"{offer.server}/{offer.model}")), ModelOption("")
         )
-        return await _behind(
+        return await _selected(
             config, origin, resolve_model._replace(model=wanted.model), wanted, asked=resolve_model.model
         )
-    return await _behind(config, origin, _pick(offers, wanted, config), wanted)
+    return await _selected(config, origin, _pick(offers, wanted, config), wanted)
 
 
-async def _listed(server: HttpConfig) -> tuple[str, ...] | None:
+async def _model_list(server: HttpConfig) -> tuple[str, ...] | None:
     """Returns the models of a server, or None if it does not respond."""
     if server.models:
         return server.models
@@ -229,7 +229,7 @@ async def _listed(server: HttpConfig) -> tuple[str, ...] | None:
             return None
 
 
-async def _nearby(config: settings.Config) -> settings.Config:
+async def _with_local_servers(config: settings.Config) -> settings.Config:
     """Returns the settings with the servers that run on this machine, and their models."""
     from dragoman.backends.probe.discover import nearby
 
@@ -265,7 +265,7 @@ def _best_installed() -> str:
 
 
 def _with_embedded(
-    config: settings.Config, origin: dict[str, str], model: str, wanted: Wanted
+    config: settings.Config, origin: dict[str, str], model: str, wanted: RunOptions
 ) -> tuple[settings.Config, dict[str, str], ModelOption]:
     """Returns the settings for the embedded model, with the context that an agent needs, and for one conversation."""
     profile = (
@@ -285,7 +285,7 @@ def _with_embedded(
     return config, origin, ModelOption(name, "", "", "this machine", _flags(name))
 
 
-def _pick(offers: Sequence[ModelOption], wanted: Wanted, config: settings.Config | None = None) -> ModelOption:
+def _pick(offers: Sequence[ModelOption], wanted: RunOptions, config: settings.Config | None = None) -> ModelOption:
     """Returns the option that is named, or the only one.
 
     Raises: ConfigError: the choice is ambiguous.
@@ -316,14 +316,14 @@ def _similar(model: str, offers: Sequence[ModelOption]) -> str:
     return nearest(model, [offer.model for offer in offers])
 
 
-def _lines(offers: Sequence[ModelOption], wanted: Wanted) -> str:
+def _lines(offers: Sequence[ModelOption], wanted: RunOptions) -> str:
     agent, args = f"{wanted.agent} " if wanted.agent else "", f" -- {shlex.join(wanted.args)}" if wanted.args else ""
     lines = [f"  dragoman run {agent}{offer.line}{args}" for offer in offers[:_LISTED_AT_MOST]]
     return "\n".join(lines + (["  …"] if len(offers) > _LISTED_AT_MOST else []))
 
 
-async def _behind(
-    config: settings.Config, origin: dict[str, str], offer: ModelOption, wanted: Wanted, asked: str | None = None
+async def _selected(
+    config: settings.Config, origin: dict[str, str], offer: ModelOption, wanted: RunOptions, asked: str | None = None
 ) -> SelectedModel:
     """Returns the selected model with what is known of it; `asked` is its own name."""
     model, speed = offer.model if asked is None else asked, 0.0
@@ -333,16 +333,16 @@ async def _behind(
         own = model.removeprefix(f"{offer.server}/")
         found = await _reported_context(config.servers[offer.server], own)
         if not wanted.check:
-            config, speed = await _measured(config, origin, offer.server, own, wanted)
+            config, speed = await _with_prompt_limit(config, origin, offer.server, own, wanted)
     elif compose.serves_embedded(config, origin) and model == compose.embedded_model_name(config.embedded):
-        found = _of_weights(config, wanted)
+        found = _embedded_context(config, wanted)
     else:
         found = (0, True)
     return SelectedModel(config, origin, offer, wanted.context_tokens or found[0], found[1], speed)
 
 
-async def _measured(
-    config: settings.Config, origin: dict[str, str], name: str, model: str, wanted: Wanted
+async def _with_prompt_limit(
+    config: settings.Config, origin: dict[str, str], name: str, model: str, wanted: RunOptions
 ) -> tuple[settings.Config, float]:
     """Returns the settings with a prompt limit that the model reads in time, and its speed.
 
@@ -375,10 +375,10 @@ async def _reported_context(server: HttpConfig, model: str) -> tuple[int, bool]:
         kind = servers.get(server.kind) if server.kind else await telling.kind()
         context = server.context_tokens or (await telling.number(kind.context, model) if kind else 0)
         template = await telling.told(kind.template, model) if kind and kind.template else None
-        return context, template is None or _thinks(template)
+        return context, template is None or _mentions_reasoning(template)
 
 
-def _of_weights(config: settings.Config, wanted: Wanted) -> tuple[int, bool]:
+def _embedded_context(config: settings.Config, wanted: RunOptions) -> tuple[int, bool]:
     """Returns the same for the embedded model, from its file if it is downloaded."""
     from dragoman.backends.embedded.backend import CONTEXT_TOKENS
 
@@ -386,9 +386,11 @@ def _of_weights(config: settings.Config, wanted: Wanted) -> tuple[int, bool]:
         facts = gguf.metadata(weights.find(config.embedded.model or model_catalog.default().name))
     except ConfigError:
         return config.embedded.context_tokens or CONTEXT_TOKENS, True
-    return config.embedded.context_tokens or min(CONTEXT_TOKENS, facts.context_tokens), _thinks(facts.chat_template)
+    return config.embedded.context_tokens or min(CONTEXT_TOKENS, facts.context_tokens), _mentions_reasoning(
+        facts.chat_template
+    )
 
 
-def _thinks(template: str) -> bool:
+def _mentions_reasoning(template: str) -> bool:
     """Whether the chat template mentions reasoning: those of reasoning models have a tag or a field for it."""
     return not template or any(word in template for word in ("think", "reason", "channel"))

@@ -23,7 +23,7 @@ from dragoman.cli._common import check_claude_login, get_weights, print_status
 from dragoman.cli.run import output, preface
 from dragoman.cli.run.child_process import ForegroundProcess, interruptible
 from dragoman.cli.run.preface import ANY_TIME_S
-from dragoman.cli.run.select_model import SelectedModel, Wanted, select_from_running, select_model
+from dragoman.cli.run.select_model import RunOptions, SelectedModel, select_from_running, select_model
 from dragoman.cli.run.status import Status
 from dragoman.core.errors import ConfigError
 from dragoman.gateway.gateway import Gateway
@@ -41,7 +41,7 @@ _LEVELS: Final = (logging.INFO, logging.INFO, logging.DEBUG)
 class Session:
     """An agent, and the arguments of the command."""
 
-    def __init__(self, agent: Agent, program: str, args: argparse.Namespace, wanted: Wanted) -> None:
+    def __init__(self, agent: Agent, program: str, args: argparse.Namespace, wanted: RunOptions) -> None:
         self._agent, self._program, self._args, self._wanted = agent, program, args, wanted
         self._attended = ForegroundProcess()
 
@@ -183,7 +183,7 @@ class _Log(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         """Counts warnings and errors."""
         said = record.getMessage()
-        self.wrong += record.levelno >= logging.WARNING or ('"error":' in said and not _is_look_up(said))
+        self.wrong += record.levelno >= logging.WARNING or ('"error":' in said and not _is_discovery_request(said))
 
     def say(self, text: str) -> None:
         """Prints what takes long or is missing."""
@@ -193,7 +193,7 @@ class _Log(logging.Handler):
             print_status(text)
 
 
-def _is_look_up(line: str) -> bool:
+def _is_discovery_request(line: str) -> bool:
     """Whether this is an agent's request for another server's API: `GET /api/tags`, `POST /api/show`."""
     try:
         facts = json.loads(line)

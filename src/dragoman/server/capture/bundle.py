@@ -21,9 +21,9 @@ from dragoman import dialects, formats
 from dragoman.core.events import AnyEvent
 from dragoman.core.messages import Tool
 from dragoman.redaction.anonymize import Anonymizer, KeepRules, map_strings
-from dragoman.server.capture.diff import joined
-from dragoman.server.capture.files import SUMMARY, Files, jsonl, line_of, rechunk
-from dragoman.server.capture.load import LoadedCapture, output_of
+from dragoman.server.capture.diff import join_events
+from dragoman.server.capture.files import SUMMARY, Files, chunk_to_json, jsonl, rechunk
+from dragoman.server.capture.load import LoadedCapture, output_from_json
 from dragoman.server.capture.replay import Replay, is_continuation
 from dragoman.server.capture.replay_backend import KINDS
 
@@ -97,7 +97,7 @@ async def anonymize(was: LoadedCapture) -> BundleResult:
     Raises: ConfigError: the capture cannot be replayed.
     """
     fill = Anonymizer(_names(was), secrets.token_bytes(32))
-    given = {name: data for name, data in _given(was, fill)}
+    given = {name: data for name, data in _source_files(was, fill)}
     now = await Replay(LoadedCapture(was.name, given)).answered()
     before = read_outcome(LoadedCapture(was.name, await Replay(was).answered()))
     after = read_outcome(LoadedCapture(was.name, now))
@@ -125,13 +125,13 @@ def read_outcome(of: LoadedCapture) -> tuple[str, ...]:
     told = []
     names = [f"{n}/events.jsonl" for n in range(1, of.asked + 1)]
     for name in [*names, "events.jsonl"]:
-        for event in joined(of.lines(name), recut=True):
+        for event in join_events(of.lines(name), recut=True):
             said = [event.get(key, "") for key in ("name", "code", "reason")]
             told.append(" ".join(filter(None, [event["event"], *said])))
     return tuple(told)
 
 
-def _given(was: LoadedCapture, fill: Anonymizer) -> Iterator[tuple[str, bytes]]:
+def _source_files(was: LoadedCapture, fill: Anonymizer) -> Iterator[tuple[str, bytes]]:
     """Yields the files that all others are derived from."""
     yield "request.json", _request(was)
     yield "body", _json(was.files.get("body", b""), fill)
@@ -146,7 +146,7 @@ def _given(was: LoadedCapture, fill: Anonymizer) -> Iterator[tuple[str, bytes]]:
         yield f"{number}/backend.json", _backend(was, number, fill)
         for count in range(1, was.heard(number) + 1):
             name = f"{number}/said-{count}.jsonl"
-            yield name, jsonl(_said(was.said(number, count), fill))
+            yield name, jsonl(_anonymized_output(was.said(number, count), fill))
         if is_continuation(was) or b'"written":' in was.files.get(f"{number}/values.json", b""):
             yield f"{number}/values.json", _values(was.files.get(f"{number}/values.json", b""), fill)
         if was.json(f"{number}/backend.json").get("kind") not in KINDS:  # then these are the only known ones
@@ -198,12 +198,12 @@ def _values(data: bytes, fill: Anonymizer) -> bytes:
 def _json(data: bytes, fill: Anonymizer, spared: KeepRules = _SPARED) -> bytes:
     """Replaces the content of JSON, of a stream or of lines of it; other data has no structure to keep."""
     text = data.decode("utf-8", "surrogateescape")
-    is_json = _LINES.search(text) or is_whole(data)
-    made = map_strings(text, fill.anonymize, spared) if is_json else fill.anonymize(text)
+    structured = _LINES.search(text) or is_json(data)
+    made = map_strings(text, fill.anonymize, spared) if structured else fill.anonymize(text)
     return made.encode("utf-8", "surrogateescape")
 
 
-def is_whole(data: bytes) -> bool:
+def is_json(data: bytes) -> bool:
     """Whether the data is one JSON document."""
     try:
         msgspec.json.decode(data)
@@ -212,15 +212,15 @@ def is_whole(data: bytes) -> bool:
     return True
 
 
-def _said(lines: list[dict[str, Any]], fill: Anonymizer) -> Iterator[dict[str, Any]]:
+def _anonymized_output(lines: list[dict[str, Any]], fill: Anonymizer) -> Iterator[dict[str, Any]]:
     """Replaces the content of model output, in pieces of the same sizes and times."""
     first, *rest = lines
     is_http = first["to"] != "completion"
     spoken = [line for line in rest if "text" in line or "base64" in line]
     if is_http:
-        data = [bytes(output_of(line)) for line in spoken]  # type: ignore[arg-type]
+        data = [bytes(output_from_json(line)) for line in spoken]  # type: ignore[arg-type]
         pieces = iter(rechunk(_json(b"".join(data), fill, _SAID), map(len, data)))
-        texts: Iterator[dict[str, Any]] = map(line_of, pieces)
+        texts: Iterator[dict[str, Any]] = map(chunk_to_json, pieces)
     else:
         words = fill.anonymize("".join(line["text"] for line in spoken))
         ends = list(_ends(len(line["text"]) for line in spoken))

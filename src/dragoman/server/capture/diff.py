@@ -12,15 +12,15 @@ from itertools import groupby
 from typing import Any, Final, NamedTuple
 
 from dragoman import dialects
-from dragoman.server.capture.files import piece_of
+from dragoman.server.capture.files import chunk_from_json
 from dragoman.server.capture.load import LoadedCapture
 from dragoman.server.capture.replay_backend import KINDS
 
-LINES: Final = 12
+MAX_LINES: Final = 12
 """Maximum number of lines shown of a difference."""
 _JOINED: Final = ("TextDelta", "ReasoningDelta", "RefusalDelta", "ToolCallDelta")
 _COMMENT: Final = re.compile(r"^:[^\n]*\n\n", re.MULTILINE)
-_VARYING: Final = ("x-dragoman-warnings", "content-length", "server-timing")
+_VARYING_HEADERS: Final = ("x-dragoman-warnings", "content-length", "server-timing")
 """Headers with times, and with what was known when the first byte was sent, which other chunks change."""
 
 
@@ -77,11 +77,11 @@ def _text(of: LoadedCapture, name: str) -> list[str]:
 
 
 def _events(was: LoadedCapture, now: LoadedCapture, name: str, recut: bool) -> tuple[str, ...]:
-    one, other = ([json.dumps(e, ensure_ascii=False) for e in joined(c.lines(name), recut)] for c in (was, now))
+    one, other = ([json.dumps(e, ensure_ascii=False) for e in join_events(c.lines(name), recut)] for c in (was, now))
     return difference(one, other)
 
 
-def joined(events: Sequence[Mapping[str, Any]], recut: bool = False) -> list[dict[str, Any]]:
+def join_events(events: Sequence[Mapping[str, Any]], recut: bool = False) -> list[dict[str, Any]]:
     """Returns the events without times, with adjacent texts joined.
 
     Args:
@@ -101,29 +101,32 @@ def joined(events: Sequence[Mapping[str, Any]], recut: bool = False) -> list[dic
 
 
 def _replies(was: LoadedCapture, now: LoadedCapture, recut: bool) -> tuple[str, ...]:
-    one, other = (reply(c) for c in (was, now))
+    one, other = (reply_lines(c) for c in (was, now))
     if recut:  # the content of the bytes has been compared, as events
         one, other = one[:1], other[:1]
     return difference(one, other)
 
 
-def reply(of: LoadedCapture) -> list[str]:
+def reply_lines(of: LoadedCapture) -> list[str]:
     """Returns the status and the bytes of the response as lines, without keep-alive data."""
     lines = of.lines("reply.jsonl")
     heads = [line for line in lines if "status" in line]
-    text = b"".join(piece_of(line) for line in lines if "status" not in line).decode("utf-8", "replace")
+    text = b"".join(chunk_from_json(line) for line in lines if "status" not in line).decode("utf-8", "replace")
     pings = {dialects.get(name).ping.decode() for name in dialects.names()}
     for ping in pings:
         text = text.replace(ping, "")
-    told = [f"{head['status']} { ({k: v for k, v in head['headers'].items() if k not in _VARYING}) }" for head in heads]
+    told = [
+        f"{head['status']} { ({k: v for k, v in head['headers'].items() if k not in _VARYING_HEADERS}) }"
+        for head in heads
+    ]
     return [*told, *_COMMENT.sub("", text).splitlines()]
 
 
 def difference(one: Sequence[str], other: Sequence[str]) -> tuple[str, ...]:
-    """Returns at most `LINES` lines that only one of the two has, with `-` for the first and `+` for the second."""
+    """Returns at most `MAX_LINES` lines that only one of the two has, with `-` for the first and `+` for the second."""
     if list(one) == list(other):
         return ()
     lines = [line for line in difflib.unified_diff(one, other, n=0, lineterm="") if line[:2] not in ("--", "++", "@@")]
     lines = [line for line in lines if not line.startswith("@@")]
-    more = [f"… {len(lines) - LINES} lines more"] if len(lines) > LINES else []
-    return (*lines[:LINES], *more)
+    more = [f"… {len(lines) - MAX_LINES} lines more"] if len(lines) > MAX_LINES else []
+    return (*lines[:MAX_LINES], *more)

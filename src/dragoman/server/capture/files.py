@@ -115,7 +115,7 @@ def _output_files(heard: ModelOutput, hide: Redactor) -> bytes:
         cleaned = rechunk(
             hide.redact_stream(b"".join(piece for _, piece in heard.pieces)), [len(p) for _, p in heard.pieces]
         )
-        lines += [{"ms": ms, **line_of(piece)} for (ms, _), piece in zip(heard.pieces, cleaned, strict=True)]
+        lines += [{"ms": ms, **chunk_to_json(piece)} for (ms, _), piece in zip(heard.pieces, cleaned, strict=True)]
     else:
         lines += [{"ms": ms, **_piece(piece)} for ms, piece in heard.pieces]
     if heard.error is not None:
@@ -129,7 +129,7 @@ def _piece(piece: object) -> Mapping[str, object]:
     """Returns the JSON object for a piece of any type that a backend receives."""
     match piece:
         case bytes():
-            return line_of(piece)
+            return chunk_to_json(piece)
         case str():
             return {"text": piece}
         case tuple() if hasattr(piece, "_asdict"):
@@ -144,7 +144,7 @@ def rechunk(data: bytes, sizes: Iterable[int]) -> list[bytes]:
     return [data[a:b] for a, b in pairwise(accumulate(sizes, initial=0))]
 
 
-def line_of(piece: bytes) -> dict[str, object]:
+def chunk_to_json(piece: bytes) -> dict[str, object]:
     """Returns the JSON object for these bytes; base64 if they are not text, as when a character was cut."""
     try:
         return {"text": piece.decode()}
@@ -152,7 +152,7 @@ def line_of(piece: bytes) -> dict[str, object]:
         return {"base64": base64.b64encode(piece).decode()}
 
 
-def piece_of(line: Mapping[str, Any]) -> bytes:
+def chunk_from_json(line: Mapping[str, Any]) -> bytes:
     """Returns the bytes of such an object."""
     return base64.b64decode(line["base64"]) if "base64" in line else str(line["text"]).encode()
 
@@ -165,7 +165,7 @@ def _reply(sent: Sequence[Timed], hide: Redactor) -> Iterator[dict[str, object]]
             fields = {k.decode("latin-1"): v.decode("latin-1") for k, v in message["headers"]}
             yield {"ms": ms, "status": message["status"], "headers": fields}
         else:
-            yield {"ms": ms, **line_of(body)}
+            yield {"ms": ms, **chunk_to_json(body)}
 
 
 def event_json(event: AnyEvent) -> dict[str, object]:

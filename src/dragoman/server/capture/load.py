@@ -15,9 +15,9 @@ from dragoman.core.errors import ConfigError, DragomanError
 from dragoman.core.events import AnyEvent, Failure
 from dragoman.core.messages import Request
 from dragoman.guard.policy import GuardPolicy
-from dragoman.server.capture.files import SUMMARY, Files, piece_of
+from dragoman.server.capture.files import SUMMARY, Files, chunk_from_json
 
-MOST_BYTES: Final = 512 * 1024 * 1024
+MAX_BYTES: Final = 512 * 1024 * 1024
 """Maximum size of an unpacked bundle: many times the limit of one exchange."""
 
 
@@ -49,8 +49,8 @@ def _folder(path: Path) -> tuple[str, Files]:
 def _bundle(path: Path) -> Files:
     with zipfile.ZipFile(path) as bundle:
         inside = bundle.infolist()
-        if sum(each.file_size for each in inside) > MOST_BYTES:
-            raise ConfigError(f"{path} is no capture: unpacked it is over {MOST_BYTES} bytes")
+        if sum(each.file_size for each in inside) > MAX_BYTES:
+            raise ConfigError(f"{path} is no capture: unpacked it is over {MAX_BYTES} bytes")
         if any(each.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED) for each in inside):
             raise ConfigError(f"{path} is no capture: it is not packed as bundles are")
         made = {each.filename: bundle.read(each) for each in inside}
@@ -200,21 +200,21 @@ class LoadedCapture:
         return sum(name.startswith(f"{number}/said-") for name in self.files)
 
 
-def output_of(line: Mapping[str, Any]) -> bytes | Output:
+def output_from_json(line: Mapping[str, Any]) -> bytes | Output:
     """Returns a piece of a model's output."""
     if "finish" in line:
         return Done(line["finish"], line["output_tokens"], line["cached_tokens"])
     if "total" in line:
         return Progress(line["total"], line["done"])
-    return piece_of(line)
+    return chunk_from_json(line)
 
 
-def piece(line: Mapping[str, Any]) -> Piece:
+def engine_piece(line: Mapping[str, Any]) -> Piece:
     """Returns a piece of the embedded engine's output."""
     return Piece(line["text"])
 
 
-def error_of(said: Mapping[str, Any]) -> DragomanError:
+def error_from_json(said: Mapping[str, Any]) -> DragomanError:
     """Returns the error with these fields."""
     known = getattr(errors, str(said.get("error")), DragomanError)
     kind = known if isinstance(known, type) and issubclass(known, DragomanError) else DragomanError
@@ -227,13 +227,13 @@ def error_of(said: Mapping[str, Any]) -> DragomanError:
     return error
 
 
-def event_of(line: Mapping[str, Any]) -> AnyEvent:
+def event_from_json(line: Mapping[str, Any]) -> AnyEvent:
     """Returns the event with these fields.
 
     Raises: ConfigError: there is no such event.
     """
     if line.get("event") == "Failure":
-        return Failure(error_of(line["error"]))
+        return Failure(error_from_json(line["error"]))
     kind = getattr(events, str(line.get("event")), None)
     try:
         made: AnyEvent = msgspec.convert({k: v for k, v in line.items() if k not in ("ms", "event")}, kind)
@@ -242,7 +242,7 @@ def event_of(line: Mapping[str, Any]) -> AnyEvent:
     return made
 
 
-def request_of(said: Mapping[str, Any]) -> Request:
+def request_from_json(said: Mapping[str, Any]) -> Request:
     """Returns the request with these fields.
 
     Raises: ConfigError: they are not those of a request.

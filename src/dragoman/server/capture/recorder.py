@@ -20,7 +20,7 @@ from dragoman.core.identifiers import NewId
 from dragoman.core.messages import Request
 from dragoman.server.observe.observer import Send, ServerObserver
 
-MOST_BYTES: Final = 64 * 1024 * 1024
+MAX_BYTES: Final = 64 * 1024 * 1024
 """Maximum size of one record: that of the largest body, and far more than models write. The rest is dropped."""
 
 Timed: TypeAlias = tuple[int, Any]
@@ -83,7 +83,7 @@ class CaptureRecorder(ServerObserver):
         self.reply: list[Timed] = []
         """The ASGI messages of the response."""
         self.is_cut = False
-        """The record exceeded `MOST_BYTES`."""
+        """The record exceeded `MAX_BYTES`."""
         self._now_s, self._began_s, self._bytes = now_s, now_s(), 0
 
     @property
@@ -172,7 +172,7 @@ class CaptureRecorder(ServerObserver):
 
     def _keep(self, where: list[Timed], what: object, size: int) -> None:
         self._bytes += size
-        if self._bytes > MOST_BYTES:
+        if self._bytes > MAX_BYTES:
             self.is_cut = True
         else:
             where.append((self.ms, what))

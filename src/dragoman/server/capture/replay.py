@@ -23,10 +23,17 @@ from dragoman.gateway.response_store import ResolvedRequest, ResponseStore
 from dragoman.guard.policy import GuardPolicy
 from dragoman.redaction.redact import Redactor
 from dragoman.server.capture.files import Files, capture_files
-from dragoman.server.capture.load import LoadedCapture, error_of, event_of, output_of, piece, request_of
+from dragoman.server.capture.load import (
+    LoadedCapture,
+    engine_piece,
+    error_from_json,
+    event_from_json,
+    output_from_json,
+    request_from_json,
+)
 from dragoman.server.capture.recorder import CaptureRecorder
 from dragoman.server.capture.replay_backend import (
-    Cut,
+    ChunkMode,
     FollowsCapturedModes,
     ReadSettings,
     ReceivesFacts,
@@ -38,7 +45,7 @@ from dragoman.server.exchange import Exchange
 from dragoman.server.http_exchange import Route
 from dragoman.server.observe.access_log import AccessRecord
 
-_LEFT: Final = 499
+_CLIENT_CLOSED: Final = 499
 """The status of an exchange whose client disconnected."""
 T = TypeVar("T")
 
@@ -46,13 +53,13 @@ T = TypeVar("T")
 class Replay(CaptureRecorder):
     """Captures the exchange again, and supplies the model's output."""
 
-    def __init__(self, was: LoadedCapture, cut: Cut = "recorded", seed: int = 0) -> None:
+    def __init__(self, was: LoadedCapture, cut: ChunkMode = "recorded", seed: int = 0) -> None:
         came, summary = was.json("request.json"), was.json("summary.json")
         super().__init__(came.get("method", "POST"), came.get("path", ""), came.get("headers", {}))
         self._was, self._cut, self._seed = was, cut, seed
         self._summary = summary
         self._turn = summary.get("turn", {})
-        self._left = summary.get("log", {}).get("status") == _LEFT
+        self._left = summary.get("log", {}).get("status") == _CLIENT_CLOSED
         self.reads: list[ReadSettings] = []
         """How text was read, each time that a reader was created."""
         self.read_of: dict[tuple[int, int], ReadSettings] = {}
@@ -71,7 +78,7 @@ class Replay(CaptureRecorder):
         number, asked = len(self.asked), self.asked[-1]
         if not to:
             for line in self._was.lines(f"{number}/events.jsonl"):
-                yield cast(T, event_of(line))
+                yield cast(T, event_from_json(line))
             return
         count = len(asked.heard) + 1
         heard = self._heard(to, sent)
@@ -80,14 +87,14 @@ class Replay(CaptureRecorder):
         name = f"{number}/said-{count}.jsonl"
         if name not in self._was.files:
             if "error" in (told := self._was.json(f"{number}/backend.json")):  # it was never sent
-                raise error_of(told["error"])
+                raise error_from_json(told["error"])
             raise BackendUnavailableError(f"more is asked now than was captured: there is no {name}")
         _, *lines = self._was.said(number, count)
         for each in self._pieces(to, [line for line in lines if "ms" in line]):
             heard.pieces.append((self.ms, each))
             yield cast(T, each)
         if lines and "error" in lines[-1]:
-            heard.error, heard.left = error_of(lines[-1]["error"]), False
+            heard.error, heard.left = error_from_json(lines[-1]["error"]), False
             raise heard.error
         if self._left and number == self._was.asked and count == self._was.heard(number):
             raise ClientDisconnectedError
@@ -96,22 +103,22 @@ class Replay(CaptureRecorder):
         """Yields the pieces, in other chunks if that is asked for and possible."""
         recut = Rechunker(self._cut, self._seed)
         if to.startswith("/"):  # bytes over HTTP may be split anywhere
-            said = b"".join(cast(bytes, output_of(line)) for line in lines)
+            said = b"".join(cast(bytes, output_from_json(line)) for line in lines)
             if self._cut == "recorded":
-                yield from map(output_of, lines)
+                yield from map(output_from_json, lines)
             else:
                 yield from (text.encode("latin-1") for text in recut.feed(said.decode("latin-1")))
                 yield from (text.encode("latin-1") for text in recut.close())
         elif to == "completion":
             for line in lines:
                 if "text" in line:
-                    yield from (piece({"text": text}) for text in recut.feed(line["text"]))
+                    yield from (engine_piece({"text": text}) for text in recut.feed(line["text"]))
                 else:
-                    yield from (piece({"text": text}) for text in recut.close())
-                    yield output_of(line)
-            yield from (piece({"text": text}) for text in recut.close())
+                    yield from (engine_piece({"text": text}) for text in recut.close())
+                    yield output_from_json(line)
+            yield from (engine_piece({"text": text}) for text in recut.close())
         else:
-            yield from map(output_of, lines)
+            yield from map(output_from_json, lines)
 
     def gateway(self) -> Gateway:
         """Returns a gateway with the backends that were called then."""
@@ -127,7 +134,7 @@ class Replay(CaptureRecorder):
             elif isinstance(again := asked[key], FollowsCapturedModes):
                 again.expect(facts)
             if isinstance(backend := asked[key], ReceivesFacts) and f"{number}/values.json" in self._was.files:
-                backend.learn(request_of(self._was.json(f"{number}/values.json")))
+                backend.learn(request_from_json(self._was.json(f"{number}/values.json")))
         unread = [n for n in range(1, self._was.asked + 1) if not self._was.json(f"{n}/backend.json").get("is_read")]
         return _Gateway(order, policy, _Memory(self._was), is_relayed=1 in unread)
 
@@ -224,7 +231,7 @@ class _Memory(ResponseStore):
         names = request.previous or any(isinstance(p, PreviousResponseRef) for m in request.messages for p in m.parts)
         if "1/values.json" not in self._was.files or not names:
             return super().resolve(request)
-        whole = request_of(self._was.json("1/values.json"))
+        whole = request_from_json(self._was.json("1/values.json"))
         return ResolvedRequest(msgspec.structs.replace(whole, model=request.model))
 
 

@@ -29,8 +29,8 @@ from dragoman.core.messages import Request, Tool
 from dragoman.parsing.format import Format
 from dragoman.wire.dialect import Dialect, ResponseReader, UpstreamRequest
 
-Cut: TypeAlias = Literal["recorded", "whole", "chars", "random"]
-_LONGEST: Final = 12
+ChunkMode: TypeAlias = Literal["recorded", "whole", "chars", "random"]
+_MAX_CHUNK_CHARS: Final = 12
 """Maximum length in characters of a random chunk: two or three tokens."""
 
 
@@ -47,12 +47,12 @@ class ReadSettings(NamedTuple):
 class Rechunker:
     """Splits text, or bytes, into other chunks than those in which it arrives."""
 
-    def __init__(self, cut: Cut, seed: int) -> None:
+    def __init__(self, cut: ChunkMode, seed: int) -> None:
         self._cut, self._random, self._held = cut, random.Random(seed), ""
         self._next = self._size()
 
     def _size(self) -> int:
-        return 1 if self._cut == "chars" else self._random.randint(1, _LONGEST)
+        return 1 if self._cut == "chars" else self._random.randint(1, _MAX_CHUNK_CHARS)
 
     def feed(self, text: str) -> list[str]:
         """Returns the chunks that are complete with this piece."""
@@ -95,7 +95,7 @@ class _CutReader:
         return out
 
 
-class _Asking(RequestPlanner):
+class _RecordingPlanner(RequestPlanner):
     """Records how text is read, and splits it into other chunks."""
 
     def __init__(
@@ -120,11 +120,11 @@ class _Asking(RequestPlanner):
         return reading
 
 
-class _Http(HttpBackend):
+class _HttpReplayBackend(HttpBackend):
     def __init__(
         self, facts: Mapping[str, Any], model: str, reads: list[ReadSettings], recut: Callable[[], Rechunker]
     ) -> None:
-        mode = _way_of(facts)
+        mode = _mode_of(facts)
         # The mode and format are left open here, so that each request uses those that were captured for it.
         stated = {"mode": "", "format": "", "endpoint": mode.endpoint, "template": ""}
         settings = {**facts["settings"], **stated, "url": facts["url"], "kind": facts["server"], "models": [model]}
@@ -132,7 +132,7 @@ class _Http(HttpBackend):
         super().__init__(facts["name"], config, {})
         self._asked_model, self._captured_ways = model, [mode]
         self.modes.set_measured(model, mode)
-        self._planner = _Asking(facts["name"], config, self._dialect, reads, recut)
+        self._planner = _RecordingPlanner(facts["name"], config, self._dialect, reads, recut)
         if "template" in facts:
             self._planner.set_template(model, mode, facts)
 
@@ -140,7 +140,7 @@ class _Http(HttpBackend):
         self._planner.verbatim_history.remember(request)
 
     def expect(self, facts: Mapping[str, Any]) -> None:
-        self._captured_ways.append(_way_of(facts))
+        self._captured_ways.append(_mode_of(facts))
 
     def ask(self, request: Request, turn: ExchangeContext) -> AsyncGenerator[AnyEvent, None]:
         if self._captured_ways:
@@ -148,7 +148,7 @@ class _Http(HttpBackend):
         return super().ask(request, turn)
 
 
-def _way_of(facts: Mapping[str, Any]) -> ModelMode:
+def _mode_of(facts: Mapping[str, Any]) -> ModelMode:
     return msgspec.convert({**facts["way"], "template": ""}, ModelMode)
 
 
@@ -222,7 +222,7 @@ class _EventReplayBackend:
         """Its models do not change."""
 
     async def ask(self, request: Request, turn: ExchangeContext) -> AsyncGenerator[AnyEvent, None]:
-        async for event in turn.heard("", b"", _nothing()):
+        async for event in turn.heard("", b"", _no_events()):
             yield event
 
     async def count_tokens(self, request: Request) -> int | None:
@@ -238,13 +238,17 @@ class _EventReplayBackend:
         return {"backend": self._name, "ready": True}
 
 
-async def _nothing() -> AsyncGenerator[AnyEvent, None]:
+async def _no_events() -> AsyncGenerator[AnyEvent, None]:
     """Yields nothing: the tap replaces it with the captured events."""
     for event in tuple[AnyEvent, ...]():
         yield event
 
 
-KINDS: Final[Mapping[str, Callable[..., Backend]]] = {"http": _Http, "embedded": _embedded, "claude_cli": _claude}
+KINDS: Final[Mapping[str, Callable[..., Backend]]] = {
+    "http": _HttpReplayBackend,
+    "embedded": _embedded,
+    "claude_cli": _claude,
+}
 
 
 @runtime_checkable
@@ -263,7 +267,9 @@ class FollowsCapturedModes(Protocol):
         """Adds the facts that were captured of the next request; requests use them in this order."""
 
 
-def replay_backend(facts: Mapping[str, Any], model: str, reads: list[ReadSettings], cut: Cut, seed: int) -> Backend:
+def replay_backend(
+    facts: Mapping[str, Any], model: str, reads: list[ReadSettings], cut: ChunkMode, seed: int
+) -> Backend:
     """Returns the backend that reported these facts, for this model.
 
     Raises: ConfigError: the facts are not those of a known backend.

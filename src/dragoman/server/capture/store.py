@@ -29,7 +29,7 @@ log = logging.getLogger("dragoman.capture")
 
 HEADER: Final = "x-dragoman-capture"
 _ON_DEMAND: Final = ("on", "off")
-_ROUTINE: Final = frozenset({"estimated_usage"})
+_IGNORED_WARNINGS: Final = frozenset({"estimated_usage"})
 """Every response of a server that does not report usage has this warning, so it is no reason to capture."""
 WAITING_BYTES: Final = 256 * 1024 * 1024
 """Maximum size of the exchanges that wait to be written; a single one may be larger."""
@@ -64,7 +64,7 @@ class CaptureStore:
     def end(self, capture: CaptureRecorder, record: AccessRecord) -> None:
         """The exchange is over: stores its capture if the settings ask for it."""
         only_failed = self._config.capture_requests == "failed" and capture.headers.get(HEADER) != "on"
-        if only_failed and not (record.error or record.status >= 400 or set(record.warnings) - _ROUTINE):
+        if only_failed and not (record.error or record.status >= 400 or set(record.warnings) - _IGNORED_WARNINGS):
             return
         size = capture.size_bytes
         if self._waiting and self._waiting + size > WAITING_BYTES:
