@@ -216,15 +216,20 @@ def finish_reason(finish: Finish, order: EventOrder, *, broken_are_text: bool = 
 
 
 def collect(events: Iterable[AnyEvent], api: str = "") -> Reply:
-    """Returns the whole reply of a finished stream, from Start to Finish.
+    """Joins the events of a complete stream to the whole reply.
+
+        reply = collect([Start("1", "my-model", 0), *reader.feed(text), *reader.close(), Finish("stop")])
 
     Args:
-        events: All events of the stream, in order.
-        dialect: As in `Collector`.
+        events: All events of one response in order, from `Start` to `Finish`.
+        api: Leaves out details that only another API has; empty: keeps all.
+
+    Returns:
+        The reply.
 
     Raises:
         DragomanError: The error that ended the stream.
-        EventOrderError: Start or Finish is missing.
+        EventOrderError: Start or Finish is missing, or the events are out of order.
     """
     collector = Collector(api)
     for event in events:
