@@ -42,7 +42,7 @@ class AtomicDelivery:
             case ToolCallIncomplete(_, raw):
                 self._start, self._arguments = None, []
                 return [Notice("incomplete_call", "dropped a call that was never whole", raw)]
-            case TextDelta() | ReasoningDelta():  # which can only stand behind a list
+            case TextDelta() | ReasoningDelta():  # only possible after a list
                 return [*self.set_in_list(open=False), event]
             case _:
                 return [event]

@@ -94,9 +94,9 @@ class ReplyReader:
         self._fast_path = _NO_FAST_PATH
         self._find_stop = _NO_FAST_PATH.find_stop
         self._event: MakeEvent | None = None
-        self._quotes = False  # the event has the inside of a JSON string
+        self._quotes = False  # the event contains the inside of a JSON string
         self._skipped: list[str] = []
-        self._waiting = ""  # what decides nothing before more comes
+        self._waiting = ""  # text that is undecided until more arrives
         self._scanner.feed(prompt_tail)
         self._resume()
         self._sink.begin(self._sink.drain(), AtomicDelivery() if delivery == "atomic" else None)
@@ -216,7 +216,7 @@ class _EventSink:
         self._new_id = new_id
         self._used_ids = used_ids
         self._scanner = scanner
-        self._prompt_chars = prompt_chars  # 0 once all of them are behind
+        self._prompt_chars = prompt_chars  # 0 once all of them have been read
         self._atomic: AtomicDelivery | None = None
         self._in_list = False  # as the prompt leaves it
         self._out: list[AnyEvent] = []

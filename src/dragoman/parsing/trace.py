@@ -150,7 +150,7 @@ class ReadTracer(ForwardingSink):
         """Records the end of a call; its closing marker may still follow."""
         self._claim(self._s.offset, "end", self._open)
         self._open, self._behind = None, self._open
-        if slips := self._s.repairs:  # which the sink behind tells
+        if slips := self._s.repairs:  # `self.sink` reports them
             warning = repair_warning(slips, "")
             self._remark(warning.code, warning.message, "")
         self.sink.end(id)
@@ -304,7 +304,7 @@ def with_other_readings(spans: Sequence[Span], others: Mapping[str, Sequence[Spa
         return tuple(spans)
     first = min(call.start for call in begins.values())
     takers = {how: call.format for how, call in begins.items() if call.start == first}
-    # What `auto` takes it for comes before the formats that also take it.
+    # The format that `auto` chooses comes before others that also find a call.
     who = sorted(takers, key=lambda how: -Counter(takers.values())[takers[how]])
     name = begins[who[0]].name
     more = f" and {len(who) - _READINGS} more" if len(who) > _READINGS else ""

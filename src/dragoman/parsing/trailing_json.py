@@ -114,7 +114,7 @@ def call_left_warning(first: str, why: str, name: str = "", raw: str = "") -> No
 def _look(s: Scanner, sink: ToolCallSink, ends: Collection[str]) -> Parser[_Lookahead]:
     """Looks ahead in the rest of the reply, as far as needed."""
     first = ""
-    at = 0  # from where the scanner stands
+    at = 0  # offset from the scanner's position
     while at >= 0:  # a call begins here
         head = yield from _head(s, at)
         if not head or sink.resolve(head[1]) is None:

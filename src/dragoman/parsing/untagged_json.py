@@ -36,7 +36,7 @@ def read_untagged_calls(s: Scanner, sink: ToolCallSink, tag: Tag = NO_TAG) -> Pa
         s.start_capture()
         fence = yield from read_fence_open(s)
         if fence and sink.calls and not (yield from s.peek(after_space=True)):
-            # Qwen2.5-Coder 1.5B, seen under Claude Code: a fence behind a call that none stood before.
+            # Qwen2.5-Coder 1.5B under Claude Code writes a closing fence after a call without an opening one.
             sink.warn("stray_closing_tag", f"dropped {FENCE} that closes nothing", FENCE)
             s.stop_capture()
             return False

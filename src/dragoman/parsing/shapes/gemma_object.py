@@ -33,7 +33,7 @@ from dragoman.text.scanner import Parser, Scanner, markers
 
 AGAIN: Final = "call:"
 SCALARS: Final = frozenset({"number", "boolean", "null"})
-# Behind `call:` may stand a namespace, `google:mcp:` (oMLX 1830), and the word may be missing (vLLM 53431).
+# A namespace may follow `call:`, `google:mcp:` (oMLX 1830), and `call:` may be missing (vLLM 53431).
 _NAME = re.compile(r"\s*(?:[^\s{}:]*:\s*)*([^\s{}:]+)\s*")
 _CUT_NAME = re.compile(r"\s*(?:[^\s{}:]*:\s*)*[^\s{}:]*")
 _KEY = re.compile(r'[^\s,:{}\[\]<>"][^,:{}\[\]<>"]*')
@@ -116,7 +116,7 @@ class ObjectNotationCalls:
         )
 
     def _known(self, value: Any) -> str:
-        # A string in it would be taken for ended.
+        # The reader would end the string at the delimiter.
         ended = as_string(self._quote)[1:-1] in json.dumps(value, ensure_ascii=False)
         return "" if ended else self._written(with_number_text(value))
 

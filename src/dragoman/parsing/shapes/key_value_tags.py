@@ -95,7 +95,7 @@ class KeyValueTags:
         """Reads the name, which directly follows the opener."""
         ends = tuple(filter(None, (self.name_end, self.key[0], self.call[1], "{", ">")))
         found = yield from s.peek_field(markers(*ends, "<"))
-        # What looks like no name is prose about the tag, and may have a real call behind it.
+        # Text that cannot be a name is prose about the tag; a real call may follow it.
         if found is None or found[1] == "<" or len(found[0].split()) != 1:
             return None
         # GLM-5.3-Flash closes the name, `get_weather>{"city": "Paris"}`.

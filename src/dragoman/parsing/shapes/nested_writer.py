@@ -99,7 +99,7 @@ class _Values:
         return All(tuple(parts))
 
     def _element(self, name: str | None, schema: Any, node: Any, depth: int) -> Piece:
-        # All that say nothing are one: what stands for any value is long.
+        # Schemas without constraints share one rule: the grammar for any value is long.
         schema, node = (each if isinstance(each, dict) and each else None for each in (schema, node))
         if depth > DEPTH_LIMIT:
             self._relaxed.add("depth")
@@ -177,7 +177,7 @@ class _Values:
         if self._n.typed or needed:
             return body
         if not types <= _BLANK and "string" not in types:
-            self._relaxed.add("type")  # with nothing in it, it is taken for a string
+            self._relaxed.add("type")  # an empty value is read as a string
         return Either(("{}", body))
 
     def _array(self, each: Mapping[str, Any], node: Any, types: frozenset[str], depth: int) -> Piece:
@@ -185,7 +185,7 @@ class _Values:
         least, most = times(each, "minItems", "maxItems", self._relaxed)
         if self._n.typed or least:
             return "" if most == 0 else Many(item, least, most)
-        # With nothing in it, it is taken for an object or a string where it may be one.
+        # An empty value is read as an object or a string if the schema allows one.
         some = Many(item, 0 if types <= _BLANK - {"object"} else 1, most)
         return "[]" if most == 0 else Either(("[]", some))
 

@@ -321,7 +321,7 @@ def _end_of_string(s: Scanner, inner: Container, quote: str) -> Parser[int]:
             at = s.buf.find(quote, at + 1, s.pos + _AHEAD_CHARS)
         if at >= 0:
             return s.offset + at - s.pos
-        # Enough is there to see what stands behind the last quote that is looked at.
+        # The text is long enough to decide on the last quote within the lookahead.
         if len(s.buf) - s.pos >= _AHEAD_CHARS + _LOOK_CHARS:
             return 0
         if s.closed:

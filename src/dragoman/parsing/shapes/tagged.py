@@ -103,7 +103,7 @@ class TaggedParameters:
             yield from s.literal(self.json_wrappers[block], after_space=True)
         if problem or (yield from s.literal(*self.call_close, after_space=True)):
             return problem
-        # As everywhere, an object ends itself, and the call with it.
+        # As in all formats, the end of the object ends the call.
         if not s.consume_truncated(self.call_close[0]):
             sink.warn("missing_closing_tag", f"expected {self.call_close[0]} after the arguments")
         return ""
@@ -178,7 +178,7 @@ class TaggedParameters:
         }
         behind = tuple((*self.after, each) for each in (*self.openers, ""))
         behind += ((*self.after, self.section_close, ""),) if self.section_close else ()
-        # The tag that comes next stands on a line of its own, whatever the value does.
+        # The next tag is on its own line, whether or not the value is.
         closers |= {line + end: behind for end in self.call_close for line in lines}
         begins = tuple((start,) for name in sorted(others) for start in self.names(name))
         return closers | ({line + self.key_open: begins for line in lines} if begins else {})
