@@ -1,6 +1,4 @@
-"""The formats of model families, by patterns of model names: the rows of `families.toml`, which also has the rules of
-patterns.
-"""
+"""Formats of model families by patterns of model names: the rows of `families.toml`, which states their rules."""
 
 import re
 from collections.abc import Sequence

@@ -1,6 +1,4 @@
-"""Events of one backend's response for the client: adds missing token counts, removes events that the client cannot
-use.
-"""
+"""Adapts one backend's events for the client: adds missing token counts, removes events that the client cannot use."""
 
 import asyncio
 from collections.abc import AsyncGenerator

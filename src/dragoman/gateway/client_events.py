@@ -32,9 +32,7 @@ def has_content(event: AnyEvent) -> bool:
 
 
 class ClientEventFilter:
-    """Adapts the events of one response to its client: sets the client's name of the model, and drops what its API
-    lacks.
-    """
+    """Adapts the events of one response to its client: sets the model's name, and drops what the API lacks."""
 
     __slots__ = ("_reported", "_request", "_sources", "_warnings")
 

@@ -1,3 +1,1 @@
-"""Tool-call validation and repair: checks a call's arguments against the schema of its tool, and repairs them if
-possible.
-"""
+"""Tool-call validation and repair: checks arguments against the schema of the tool, and repairs them if possible."""

@@ -7,8 +7,7 @@ item by item. The calls act on what the model listed, never on more. But a list 
 not become several actions. So these are not split:
 
 - a list of texts whose name says that it is one value (the words of a command, the paragraphs of a letter, the folders
-  of
-  a path), and lists of times or places (a range, coordinates)
+  of a path), and lists of times or places (a range, coordinates)
 - a list with an item that looks like a part of a path or like everything (`/`, `..`, `*`), whatever its name is
 - a list whose items would have to become texts, lists or objects first, or would lead to the same call twice
 """

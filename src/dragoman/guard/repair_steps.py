@@ -7,12 +7,10 @@ mean something else that does more, or if a part that limits the action would be
 
     enum        an abbreviation has at least three letters, or is one capital where all options begin differently (`C`);
                 it must be of a single word (`delete` is less than `deleteForever`), must not be a word of its own
-                (`not`,
-                `public`), and must not widen the action (`all`); numbers are never abbreviated
+                (`not`, `public`), and must not widen the action (`all`); numbers are never abbreviated
     optional    members with names of the model's choice (of a map) stay; of values only null and blank text are
-    dropped,
-                and not if the schema accepts text, if a default would replace the value, if null is allowed, or if the
-                member limits the action (`ids`, `older_than`)
+                dropped, and not if the schema accepts text, if a default would replace the value, if null is allowed,
+                or if the member limits the action (`ids`, `older_than`)
     unknown     only null, "" and explanations of the call (`reason`) are dropped, because others can limit the call
                 (`pattern`, `force: false`); names that the schema declares anywhere stay, and so do all members if none
                 would be left

@@ -3,8 +3,7 @@
     tokens = prompt speed (tokens/s) x time (s)
 
     steps   the tiers of `trim` from the configured one on; then "lean" with the agent's ordinary tools only; then
-    "least"
-            with those; then "least" with fewer of them, the least important omitted first
+            "least" with those; then "least" with fewer of them, the least important omitted first
 
 Only what the agent sends before the conversation counts: tools and system messages before the first response. So the
 step is the same for all requests of a conversation, and the model's prompt cache stays valid.

@@ -1,5 +1,4 @@
-"""The process that renders untrusted chat templates: one can loop or fill the memory, and only ending a process stops
-that.
+"""The process that renders untrusted chat templates: only ending it stops one that loops or fills the memory.
 
     → length, pickle of (source, variables, seconds)      variables None: the source is only compiled
     ← length, JSON of {"text": …} or {"error": …, "config": whether it is invalid Jinja}

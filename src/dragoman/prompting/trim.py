@@ -3,13 +3,10 @@
     none     no change
     tools    of each tool's description the first sentence, and of each parameter's a short one
     lean     parameters without descriptions; of the system prompt no examples, of long lines the first sentence, of
-    long
-             sections the beginning
+             long sections the beginning
     least    only required parameters; of the system prompt the first sentence, facts such as the folder or the date,
-    and a
-             project's own instructions, all of it before the conversation, with a sentence added on when to call a
-             tool;
-             in the conversation the lines of `hints`
+             and a project's own instructions, all of it before the conversation, with a sentence added on when to call
+             a tool; in the conversation the lines of `hints`
 
 A tool keeps its name and kind, and a schema keeps all that decides validity: names, types, required members, choices.
 The user's text is never cut, and calls and results stay as they are. Of the system prompt these parts stay: everything
