@@ -24,19 +24,21 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, cast
 
+sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
+
 from bench import offline
 from bench.forty import Tap
 from dragoman.backends.embedded import weights
 from dragoman.backends.embedded.backend import Embedded
 from dragoman.backends.embedded.config import EmbeddedConfig
 from dragoman.backends.embedded.engine import Engine
-from dragoman.backends.replay import Replay
 from dragoman.catalog import models
 from dragoman.config import ServerConfig
 from dragoman.core.backend import Backend
 from dragoman.gateway.gateway import Gateway
 from dragoman.server import run as server
 from dragoman.server.app import App
+from recorded_backend import RecordedBackend
 
 DATA = Path(__file__).parent.parent / "tests" / "data" / "backends" / "claude_code"
 MODEL = "qwen2.5-coder-1.5b"
@@ -207,12 +209,12 @@ def keep(run: Run, witness: Witness, model: str, folder: Path) -> None:
         (DATA / name).write_text(text.replace(str(folder), FOLDER))
 
 
-def recorded(folder: Path) -> Replay:
+def recorded(folder: Path) -> RecordedBackend:
     """The model's recorded texts, about a file in this folder."""
     with tempfile.TemporaryDirectory() as scratch:
         path = Path(scratch) / "recording.jsonl"
         path.write_text((DATA / "recording.jsonl").read_text().replace(FOLDER, str(folder)))
-        return Replay.of(path)
+        return RecordedBackend.of(path)
 
 
 def play(model: str, record: bool, replay: bool) -> int:

@@ -17,9 +17,9 @@ from dragoman.backends.http.backend import HttpBackend
 from dragoman.backends.http.config import HttpConfig, PerModel
 from dragoman.backends.http.connection import UpstreamConnection
 from dragoman.backends.http.model_modes import ModelModes
-from dragoman.backends.probe.cache import remember
+from dragoman.backends.probe.cache import store
 from dragoman.backends.probe.context import WEATHER
-from dragoman.backends.probe.report import Choice
+from dragoman.backends.probe.report import Recommendation
 from dragoman.core.backend import ExchangeContext
 from dragoman.core.events import AnyEvent, Finish, Notice, ToolCallStart
 from dragoman.core.identifiers import random_id
@@ -106,7 +106,7 @@ async def test_what_was_found_is_used_from_the_start_and_not_asked_again() -> No
 async def test_what_was_found_is_used_where_nothing_may_be_measured() -> None:
     async with odd(says(leaks_mistral)) as far:
         config = HttpConfig(url=f"{far.url}/v1", probe=False)
-        remember(config, "qwen2.5-7b", "", "", Choice("parse", "as a test has it", "mistral"))
+        store(config, "qwen2.5-7b", "", "", Recommendation("parse", "as a test has it", "mistral"))
         backend = HttpBackend("far", config, {}, may_recall=True)
         await backend.start()
         assert backend.facts("qwen2.5-7b")["way"]["mode"] == "parse"
@@ -128,7 +128,7 @@ async def test_tokens_are_counted_as_the_model_was_found_to_be_asked() -> None:
 
     async with odd(counts) as far:
         config = HttpConfig(url=f"{far.url}/v1", api="anthropic_messages")
-        remember(config, "qwen2.5-7b", "", "", Choice("inject", "as a test has it", "hermes"))
+        store(config, "qwen2.5-7b", "", "", Recommendation("inject", "as a test has it", "hermes"))
         async with started(far.url, api="anthropic_messages") as backend:
             assert await backend.count_tokens(msgspec.structs.replace(ASKED, tools=(WEATHER,))) == 7
         counted = json.loads(far.asked[-1][2])

@@ -12,8 +12,8 @@ import pytest
 
 from dragoman import cli
 from dragoman.backends.http.config import HttpConfig
-from dragoman.backends.probe.cache import remember
-from dragoman.backends.probe.report import Choice
+from dragoman.backends.probe.cache import store
+from dragoman.backends.probe.report import Recommendation
 from dragoman.cli.completion import all_model_names, model_names
 from gateway import environment, run
 
@@ -80,7 +80,7 @@ def test_options_and_names(line: str, names: list[str], home: Path) -> None:
 
 def test_models_that_servers_were_found_to_have(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DRAGOMAN_HOME", str(home))
-    remember(HttpConfig(url="http://127.0.0.1:1"), "mistral-nemo", "", "1", Choice("native", "a test has it"))
+    store(HttpConfig(url="http://127.0.0.1:1"), "mistral-nemo", "", "1", Recommendation("native", "a test has it"))
     (home / "probes" / "broken.json").write_text("{")
     assert set(all_model_names()) == {*model_names(), "mistral-nemo"}
 

@@ -19,8 +19,8 @@ from dragoman.backends.claude_cli.config import ClaudeCliConfig
 from dragoman.backends.claude_cli.discovery import ClaudeInstall
 from dragoman.backends.embedded import checksums
 from dragoman.backends.http.config import HttpConfig
-from dragoman.backends.probe.cache import remember
-from dragoman.backends.probe.report import Choice
+from dragoman.backends.probe.cache import store
+from dragoman.backends.probe.report import Recommendation
 from dragoman.catalog import models as model_catalog
 from dragoman.cli.doctor.finding import Finding, check
 from dragoman.cli.doctor.gateway import format_duration, port_finding
@@ -394,8 +394,8 @@ async def test_what_models_can_do_is_told_from_memory(tmp_path: Path, monkeypatc
     monkeypatch.setenv("DRAGOMAN_HOME", str(tmp_path))
     async with server(LISTED) as behind:
         url = f"{behind.url}/v1"
-        held = Choice("parse", "a call was left in the text", "hermes", ("json_schema",))
-        remember(HttpConfig(url=url), "qwen3-8b", "vllm", "1", held)
+        held = Recommendation("parse", "a call was left in the text", "hermes", ("json_schema",))
+        store(HttpConfig(url=url), "qwen3-8b", "vllm", "1", held)
         file = settings(tmp_path, f'[servers.near]\nurl = "{url}"\nkey_env = "KEY"\n')
         variables = {"DRAGOMAN_HOME": str(tmp_path), "KEY": "k"}
         status, told = await asyncio.to_thread(lambda: doctor(tmp_path, "--config", file, **variables))
@@ -422,7 +422,7 @@ def test_a_server_that_runs_and_is_not_named(tmp_path: Path) -> None:
     """Looked for on the usual ports; that is one of a kind here, as those may be taken by others."""
     script = (
         "import sys; from dragoman.backends.probe import discover;"
-        "port = int(sys.argv.pop(1)); discover.ports = lambda: [port];"
+        "port = int(sys.argv.pop(1)); discover.default_ports = lambda: [port];"
         "from dragoman.cli import main; sys.exit(main(sys.argv[1:]))"
     )
     with in_thread(plain) as url:

@@ -5,8 +5,8 @@ import random
 import pytest
 from bench import forty
 
-from dragoman.backends.replay import Replay
 from dragoman.core.backend import ExchangeContext
+from recorded_backend import RecordedBackend
 
 PROMPTS = forty.prompts()
 FITTING = [p for p in PROMPTS if p.tool]
@@ -35,7 +35,7 @@ def test_forty_become_calls(cut) -> None:  # type: ignore[no-untyped-def]
 
 @pytest.mark.parametrize("prompt", PROMPTS, ids=lambda p: p.ask)
 async def test_replayed_as_a_backend(prompt: forty.Prompt) -> None:
-    backend = Replay.of(forty.FOLDER / "recording.jsonl", piece_chars=3)
+    backend = RecordedBackend.of(forty.FOLDER / "recording.jsonl", piece_chars=3)
     turn = ExchangeContext("1", 0, lambda: "a" * 24)
     events = [event async for event in backend.ask(forty.request(prompt), turn)]
     seen = [(c.name, c.arguments) for c in forty.whole_calls(events)]

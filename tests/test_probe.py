@@ -19,12 +19,12 @@ import pytest
 
 from dragoman import config, dialects, formats
 from dragoman.backends.http.config import HttpConfig
-from dragoman.backends.probe import DECISIVE, MEASURES, Report, discover, probe
+from dragoman.backends.probe import CHECKS, DECISIVE_CHECKS, ProbeReport, discover, probe
 from dragoman.backends.probe.checks.content import red_png
-from dragoman.backends.probe.connect import connected
+from dragoman.backends.probe.connect import open_connection
 from dragoman.backends.probe.context import WEATHER
-from dragoman.backends.probe.detect_format import Leaked, leaked
-from dragoman.backends.probe.server_info import Telling, members
+from dragoman.backends.probe.detect_format import DetectedFormat, find_leaked_call
+from dragoman.backends.probe.server_info import ServerInfo, values_at
 from dragoman.catalog import servers
 from dragoman.cli import main
 from dragoman.core.errors import BackendUnavailableError, ConfigError
@@ -53,11 +53,11 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DRAGOMAN_HOME", str(tmp_path))
 
 
-async def probed(says: Says, *only: str, path: str = "/v1", **more: Any) -> Report:
+async def probed(says: Says, *only: str, path: str = "/v1", **more: Any) -> ProbeReport:
     """What is found of a made-up server."""
     async with odd(says) as far:
         settings = HttpConfig(url=far.url + path, **more)
-        return await probe(settings, {}, only=dict.fromkeys((*DECISIVE, *only)))
+        return await probe(settings, {}, only=dict.fromkeys((*DECISIVE_CHECKS, *only)))
 
 
 def of(model: Any) -> Says:
@@ -225,7 +225,7 @@ async def calls_as_asked(backend: Scripted, request: Request) -> AsyncGenerator[
 @pytest.mark.parametrize("api", dialects.names())
 async def test_dragoman_itself_is_found_good_by_each_of_its_apis(api: str) -> None:
     async with serving(Gateway([Scripted(calls_as_asked)])) as (_, url):
-        report = await probe(HttpConfig(url=url, api=api), {}, "m", only=(*DECISIVE, "streams", "usage"))
+        report = await probe(HttpConfig(url=url, api=api), {}, "m", only=(*DECISIVE_CHECKS, "streams", "usage"))
     found = {finding.what: finding for finding in report.findings}
     assert (report.kind, report.choice.mode) == ("dragoman", "native")
     assert found["tool calls"].facts == {"whole": True, "streamed": True}
@@ -414,7 +414,7 @@ async def test_the_context_is_found_where_the_kind_tells_it(kind: str, path: str
         return models("m") if at == "/v1/models" else calls(asked) if at == CHAT else NOTHING_HERE
 
     async with odd(says) as far:
-        report = await probe(HttpConfig(url=f"{far.url}/v1", kind=kind), {}, "m", only=(*DECISIVE, "context"))
+        report = await probe(HttpConfig(url=f"{far.url}/v1", kind=kind), {}, "m", only=(*DECISIVE_CHECKS, "context"))
     assert report.found("context").facts == {"tokens": tokens}
 
 
@@ -464,8 +464,8 @@ async def test_each_kind_is_recognised_by_each_of_its_signs(kind: servers.Server
     if sign.at == "host":
         host = sign.words.rpartition(")")[2].strip("$").replace("\\", "")
         settings = HttpConfig(url=f"https://{host}/v1", connect_timeout_s=0.01)
-        async with connected(settings, {}) as connection:
-            assert await Telling(connection, settings.url).told("host") == host
+        async with open_connection(settings, {}) as connection:
+            assert await ServerInfo(connection, settings.url).get("host") == host
         assert sign.matches(host)
         assert not sign.matches(f"{host}.example.org")
         return
@@ -475,8 +475,8 @@ async def test_each_kind_is_recognised_by_each_of_its_signs(kind: servers.Server
 async def kind_by(told: dict[str, Answer]) -> servers.ServerKind | None:
     async with odd(lambda at, _: told.get(at) or (models("m") if at == "/v1/models" else NOTHING_HERE)) as far:
         settings = HttpConfig(url=f"{far.url}/v1")
-        async with connected(settings, {}) as connection:
-            return await Telling(connection, settings.url).kind()
+        async with open_connection(settings, {}) as connection:
+            return await ServerInfo(connection, settings.url).find_provider()
 
 
 WITH_OTHERS = [pytest.param(*each.values, id=each.id) for each in signs() if each.values[1].also]
@@ -515,10 +515,10 @@ async def test_a_server_on_pythons_own_http_is_of_no_kind() -> None:
     with ThreadingHTTPServer(("127.0.0.1", 0), Plain) as far:
         threading.Thread(target=far.serve_forever, daemon=True).start()
         settings = HttpConfig(url=f"http://127.0.0.1:{far.server_port}/v1")
-        async with connected(settings, {}) as connection:
-            telling = Telling(connection, settings.url)
-            assert (await telling.told("/v1/models@server") or "").startswith("BaseHTTP/")
-            assert await telling.kind() is None
+        async with open_connection(settings, {}) as connection:
+            telling = ServerInfo(connection, settings.url)
+            assert (await telling.get("/v1/models@server") or "").startswith("BaseHTTP/")
+            assert await telling.find_provider() is None
             assert await telling.models() == ("m",)
         far.shutdown()
 
@@ -535,8 +535,8 @@ async def test_the_fingerprint_changes_with_the_model_and_not_with_the_clock() -
     async def fingerprint() -> str:
         async with odd(says) as far:
             settings = HttpConfig(url=f"{far.url}/v1")
-            async with connected(settings, {}) as connection:
-                return await Telling(connection, settings.url).fingerprint(servers.get("vllm"), "m")
+            async with open_connection(settings, {}) as connection:
+                return await ServerInfo(connection, settings.url).fingerprint(servers.get("vllm"), "m")
 
     first = await fingerprint()
     entry |= {"created": 2, "permission": [{"id": "b"}]}
@@ -550,11 +550,11 @@ async def test_the_fingerprint_changes_with_the_model_and_not_with_the_clock() -
 
 def test_places_are_followed_through_lists_and_any_name() -> None:
     value = {"data": [{"id": "a", "n": 1}, {"id": "b", "n": 2}, 3], "x.y": {"z": 4}}
-    assert list(members(value, ["data", "{model}", "n"], "b")) == [2]
-    assert list(members(value, ["data", "*", "n"], "")) == [1, 2]
-    assert list(members(value, ["x.*", "z"], "")) == [4]
-    assert list(members(value, ["data", "0", "n"], "")) == [1]
-    assert list(members("text", ["data"], "")) == []
+    assert list(values_at(value, ["data", "{model}", "n"], "b")) == [2]
+    assert list(values_at(value, ["data", "*", "n"], "")) == [1, 2]
+    assert list(values_at(value, ["x.*", "z"], "")) == [4]
+    assert list(values_at(value, ["data", "0", "n"], "")) == [1]
+    assert list(values_at("text", ["data"], "")) == []
 
 
 # Which format leaks
@@ -564,7 +564,7 @@ def test_places_are_followed_through_lists_and_any_name() -> None:
 def test_a_call_in_each_format_is_told_to_be_one_that_reads_it(name: str) -> None:
     format = formats.get(name)
     text = format.write_calls([ToolCall("call00001", "get_weather", '{"city": "Paris"}')])
-    found = leaked(text, [WEATHER], "some-model")
+    found = find_leaked_call(text, [WEATHER], "some-model")
     assert found is not None
     reader = ReplyReader(formats.get(found.format), [WEATHER], new_id=lambda: "0" * 24)
     events = [*reader.feed(text), *reader.close("stop")]
@@ -589,8 +589,8 @@ def test_a_call_in_each_format_is_told_to_be_one_that_reads_it(name: str) -> Non
     ],
 )
 def test_what_leaked(text: str, model: str, expected: Any) -> None:
-    found = leaked(text, [WEATHER], model)
-    assert found == (expected and Leaked(*expected))
+    found = find_leaked_call(text, [WEATHER], model)
+    assert found == (expected and DetectedFormat(*expected))
 
 
 # What is said where it fails
@@ -697,8 +697,8 @@ async def test_nonsense_is_a_finding_and_never_an_exception(answer: Answer) -> N
     def says(path: str, asked: dict[str, Any]) -> Answer:
         return of(model)(path, asked) if path in ("/v1/models", CHAT) else answer
 
-    report = await probed(says, *MEASURES)
-    assert [finding.what for finding in report.findings] == list(dict.fromkeys((*DECISIVE, *MEASURES)))
+    report = await probed(says, *CHECKS)
+    assert [finding.what for finding in report.findings] == list(dict.fromkeys((*DECISIVE_CHECKS, *CHECKS)))
     assert report.choice.mode in ("native", "inject")
     json.dumps(msgspec.to_builtins(report))
 
@@ -709,7 +709,7 @@ async def test_a_server_that_fails_at_much_is_asked_on() -> None:
         odd = asked.keys() - {"model", "messages", "temperature", "max_tokens", "stream", "stream_options"}
         return refused("internal error", 500) if odd or "image_url" in str(asked) else chat(asked, "Hello there, you")
 
-    report = await probed(of(model), *MEASURES)
+    report = await probed(of(model), *CHECKS)
     assert set(report.found("constrained").facts.values()) == {"refused"}
     assert report.found("images").words == "the server answered 500: internal error"
     assert report.choice.mode == "inject"
@@ -784,7 +784,7 @@ async def test_json_for_programs(capsys: pytest.CaptureFixture[str]) -> None:
         "format": "",
         "constrain": [],
     }
-    assert [finding["what"] for finding in told["findings"]] == list(MEASURES)
+    assert [finding["what"] for finding in told["findings"]] == list(CHECKS)
 
 
 @pytest.mark.asyncio
@@ -816,7 +816,7 @@ async def test_servers_on_this_machine_are_listed(
 
     async with odd(of(calls)) as unknown, odd(vllm) as known, odd(other) as page:
         urls = [server.url for server in (unknown, known, page)]
-        monkeypatch.setattr(discover, "ports", lambda: [int(url.rpartition(":")[2]) for url in urls])
+        monkeypatch.setattr(discover, "default_ports", lambda: [int(url.rpartition(":")[2]) for url in urls])
         status, out, _ = await asyncio.to_thread(command, capsys)
         assert status == 0
         assert out == f"{urls[0]}/v1  of no known kind  m\n{urls[1]}/v1  vLLM  a, b\n"

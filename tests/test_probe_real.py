@@ -8,7 +8,7 @@ import pytest
 
 from dragoman import dialects
 from dragoman.backends.http.config import HttpConfig
-from dragoman.backends.probe import DECISIVE, probe
+from dragoman.backends.probe import DECISIVE_CHECKS, probe
 from gateway import MODEL, apart, running
 from servers import real, rounds
 
@@ -18,7 +18,7 @@ BESIDE = ("streams", "stop strings", "completions", "usage", "context")
 
 FEW = 32
 """Tokens: a call of one argument is whole in them."""
-SHOWN = DECISIVE[:3]
+SHOWN = DECISIVE_CHECKS[:3]
 """What decides where tools reach the model and calls come; prompts of our own are tried where they do not."""
 
 
@@ -26,7 +26,7 @@ def test_dragoman_itself_is_probed(tmp_path: Path) -> None:
     """By its other APIs too, without a model: test_probe.py."""
     with running(tmp_path) as own:
         report = asyncio.run(
-            probe(HttpConfig(url=own.url), {}, MODEL, only=(*DECISIVE, *BESIDE), tokens=FEW, within_s=120)
+            probe(HttpConfig(url=own.url), {}, MODEL, only=(*DECISIVE_CHECKS, *BESIDE), tokens=FEW, within_s=120)
         )
     found = {finding.what: finding for finding in report.findings}
     assert report.kind == "dragoman"

@@ -43,8 +43,8 @@ async def behind(
     **more: Any,
 ) -> SelectedModel:
     """What is chosen where servers are at these URLs, and a gateway at that port; `flags` are settings."""
-    monkeypatch.setattr(discover, "ports", lambda: [int(url.rpartition(":")[2]) for url in urls])
-    for patience in ("OPEN_S", "TELL_S"):  # of a busy machine
+    monkeypatch.setattr(discover, "default_ports", lambda: [int(url.rpartition(":")[2]) for url in urls])
+    for patience in ("CONNECT_TIMEOUT_S", "IDENTIFY_TIMEOUT_S"):  # of a busy machine
         monkeypatch.setattr(discover, patience, DEADLINE_S)
     config, origin = settings.load(None, {}, {"server.port": int(gateway.rpartition(":")[2]), **(flags or {})})
     plainly = {

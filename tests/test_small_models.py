@@ -12,7 +12,6 @@ from msgspec.structs import replace
 import cost
 from cuts import cuttings, places
 from dragoman.backends.embedded.small_models import RepeatGuard, told_as_prose
-from dragoman.backends.replay import Recorded, Replay
 from dragoman.core import events as ev
 from dragoman.core import messages as v
 from dragoman.core import repeated_call
@@ -22,6 +21,7 @@ from dragoman.core.collect import collect
 from dragoman.core.token_estimate import GENERIC
 from dragoman.prompting import trim
 from dragoman.text.stop_strings import StopStrings
+from recorded_backend import RecordedBackend, RecordedReply
 
 # Stop strings.
 
@@ -80,7 +80,7 @@ def test_what_waits_goes_out_at_the_end() -> None:
 
 def test_a_recording_is_read_before_its_stop_strings_are_sought() -> None:
     text = 'Wait.\n<tool_call>\n{"name": "f", "arguments": {"a": "}"}}\n</tool_call>'
-    answer = Replay("m", [Recorded("", text)]).ask(
+    answer = RecordedBackend("m", [RecordedReply("", text)]).ask(
         v.Request("m", (v.Message("user", (v.Text("x"),)),), (v.Tool("f"),), stop=("\n", "}")),
         ExchangeContext("i", 0, lambda: "x"),
     )

@@ -73,7 +73,7 @@ def all_model_names() -> list[str]:
         from dragoman.backends.probe import cache
     except ImportError:
         return model_names()
-    return [*model_names(), *cache.models()]
+    return [*model_names(), *cache.cached_models()]
 
 
 def _argcomplete() -> "ModuleType":

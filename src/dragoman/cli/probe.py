@@ -20,7 +20,7 @@ from dragoman.cli.completion import all_model_names, complete_with
 from dragoman.core.errors import ConfigError
 
 if TYPE_CHECKING:
-    from dragoman.backends.probe.report import Report
+    from dragoman.backends.probe.report import ProbeReport
 
 _MARKS: Final = {"yes": "yes", "partly": "partly", "no": "no", "unknown": "-"}
 _WIDTH: Final = 100
@@ -78,7 +78,7 @@ def run(args: argparse.Namespace) -> int:
     """
     try:
         from dragoman.backends.probe import probe
-        from dragoman.backends.probe.cache import remember
+        from dragoman.backends.probe.cache import store
     except ImportError as error:
         raise ConfigError(f"asking servers needs more than is installed: {extras.to_type('server')}") from error
     if args.url is None:
@@ -101,16 +101,16 @@ def run(args: argparse.Namespace) -> int:
                 tell=lambda what: line.say(f"measuring: {what}"),
             )
         )
-    remember(config, report.model, report.kind, report.fingerprint, report.choice)  # used by mode auto
+    store(config, report.model, report.kind, report.fingerprint, report.choice)  # used by mode auto
     print(json.dumps(msgspec.to_builtins(report), indent=2) if args.json else printable(format_report(report, config)))
     return 0
 
 
 def _list(as_json: bool) -> int:
     """Prints the servers that run on this machine."""
-    from dragoman.backends.probe.discover import nearby
+    from dragoman.backends.probe.discover import discover_servers
 
-    found = asyncio.run(nearby(os.environ))
+    found = asyncio.run(discover_servers(os.environ))
     if as_json:
         rows = [
             {"url": url, "kind": kind.name if kind else "", "title": kind.title if kind else "", "models": models}
@@ -127,7 +127,7 @@ def _list(as_json: bool) -> int:
     return 0
 
 
-def format_report(report: "Report", config: HttpConfig) -> str:
+def format_report(report: "ProbeReport", config: HttpConfig) -> str:
     """Returns the report as text."""
     version = f" {report.version}" if report.version else ""
     lines = [
@@ -148,7 +148,7 @@ def format_report(report: "Report", config: HttpConfig) -> str:
     return "\n".join(lines)
 
 
-def settings_table(report: "Report", config: HttpConfig) -> str:
+def settings_table(report: "ProbeReport", config: HttpConfig) -> str:
     """Returns the TOML table for the settings file."""
     fields = {
         "url": report.url,
@@ -163,7 +163,7 @@ def settings_table(report: "Report", config: HttpConfig) -> str:
     return "\n".join([f"[servers.{report.kind or 'behind'}]", *lines])
 
 
-def _truncation_limit(report: "Report") -> int:
+def _truncation_limit(report: "ProbeReport") -> int:
     """Returns the context size of a server that silently truncates prompts, so that Dragoman refuses them; else 0."""
     cuts = bool(report.kind) and servers.get(report.kind).cuts
     return int(report.found("context").facts.get("tokens", 0)) if cuts else 0

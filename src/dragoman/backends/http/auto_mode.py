@@ -19,11 +19,11 @@ import msgspec
 from dragoman.backends.http.config import HttpConfig
 from dragoman.backends.http.connection import UpstreamConnection
 from dragoman.backends.http.model_modes import ModelMode, ModelModes
-from dragoman.backends.probe import DECISIVE, measured, of
-from dragoman.backends.probe.cache import Remembered, recall, remember
-from dragoman.backends.probe.recommend import trusted
-from dragoman.backends.probe.report import Choice
-from dragoman.backends.probe.server_info import Telling
+from dragoman.backends.probe import DECISIVE_CHECKS, open_context, run_checks
+from dragoman.backends.probe.cache import CachedProbe, load, store
+from dragoman.backends.probe.recommend import recommend_trusted
+from dragoman.backends.probe.report import Recommendation
+from dragoman.backends.probe.server_info import ServerInfo
 from dragoman.catalog import servers
 from dragoman.catalog.servers import ServerKind
 from dragoman.core.errors import DragomanError
@@ -65,7 +65,7 @@ class AutoMode:
         """
         self._name, self._config, self._connection, self._modes = name, config, connection, modes
         self._on_provider_found, self._now_s, self._can_probe = on_provider_found, now_s, can_probe
-        self._cached: dict[str, Remembered | None] = {}
+        self._cached: dict[str, CachedProbe | None] = {}
         self._checked_at_s: dict[str, float] = {}
         self._leaky: set[str] = set()
         """Models of which at least one leaked tool call was recovered."""
@@ -76,7 +76,7 @@ class AutoMode:
         """Applies the cached probe result of this model, if there is one. Call it before each request."""
         if model in self._cached:
             return
-        found = self._cached[model] = recall(self._config, model)
+        found = self._cached[model] = load(self._config, model)
         if found is not None:
             self._apply(found, "as found before: ")
 
@@ -114,9 +114,11 @@ class AutoMode:
             log.warning("%s: %s could not be measured, and is asked as before: %s", self._name, model, error.message)
 
     async def _probe(self, model: str) -> None:
-        subject = await of(Telling(self._connection, self._config.url), self._connection, self._config, model)
+        subject = await open_context(
+            ServerInfo(self._connection, self._config.url), self._connection, self._config, model
+        )
         kind = subject.kind
-        fingerprint = await subject.telling.fingerprint(kind, model)
+        fingerprint = await subject.server_info.fingerprint(kind, model)
         known = self._cached.get(model)
         if known is not None and known.fingerprint == fingerprint:
             return
@@ -124,12 +126,12 @@ class AutoMode:
             self._leaky.discard(model)
             log.info("%s: what stands behind the name %s is not what it was; it is measured again", self._name, model)
         if kind is not None and kind.native == "trusted":
-            choice = trusted(kind)
+            choice = recommend_trusted(kind)
         else:
             log.info(_PROBE_STARTED, self._name, model, self._name)
-            choice = (await measured(subject, self._config, DECISIVE)).choice
+            choice = (await run_checks(subject, self._config, DECISIVE_CHECKS)).choice
             if choice.mode == "inject":  # Dragoman constrains the model then
-                choice = (await measured(subject, self._config, ("constrained",))).choice
+                choice = (await run_checks(subject, self._config, ("constrained",))).choice
         self._save(model, choice, kind.name if kind else "", fingerprint)
 
     def _record_leak(self, model: str) -> None:
@@ -143,13 +145,13 @@ class AutoMode:
         else:
             self._modes.set_measured(model, ModelMode("parse", why=_LEAK_REASON))
 
-    def _save(self, model: str, choice: Choice, kind: str, fingerprint: str) -> None:
+    def _save(self, model: str, choice: Recommendation, kind: str, fingerprint: str) -> None:
         if choice.mode == "native" and model in self._leaky:
             choice = msgspec.structs.replace(choice, mode="parse", why=_LEAK_REASON)
-        found = self._cached[model] = remember(self._config, model, kind, fingerprint, choice)
+        found = self._cached[model] = store(self._config, model, kind, fingerprint, choice)
         self._apply(found, "")
 
-    def _apply(self, found: Remembered, how: str) -> None:
+    def _apply(self, found: CachedProbe, how: str) -> None:
         self._modes.set_measured(found.model, mode_from(found.choice, how))
         self._modes.get(found.model)  # logs the mode
         kind = next((kind for kind in servers.server_kinds() if kind.name == found.kind), None)
@@ -157,6 +159,6 @@ class AutoMode:
             self._on_provider_found(kind)
 
 
-def mode_from(choice: Choice, how: str = "") -> ModelMode:
+def mode_from(choice: Recommendation, how: str = "") -> ModelMode:
     """Returns the mode that a probe recommends; `how` is put before its reason."""
     return ModelMode(choice.mode, choice.format, constrain=choice.constrain, why=f"{how}{choice.why}")

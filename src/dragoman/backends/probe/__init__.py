@@ -1,10 +1,10 @@
-"""Finds out what a server can do, in about a minute of short questions.
+"""Probes what a server can do, with about a minute of short requests.
 
     report = await probe(HttpConfig(url="http://127.0.0.1:8080/v1"), os.environ)
     report.choice.mode, report.choice.why
 
-Each answer is at most 64 tokens long, without chance, and of no consequence; what a server cannot answer is told as
-that. No model is loaded that was not named, or is not the only one.
+Each reply has at most 64 tokens, at temperature 0, and no side effects; what a server does not support is reported as
+that. No model is loaded unless it is named or the only one.
 """
 
 import time
@@ -13,22 +13,33 @@ from collections.abc import Callable, Iterable, Mapping
 from dragoman import dialects
 from dragoman.backends.http.config import HttpConfig
 from dragoman.backends.http.connection import UpstreamConnection
-from dragoman.backends.probe.checks import DECISIVE, MEASURES
-from dragoman.backends.probe.client import TOKENS, Asker
-from dragoman.backends.probe.connect import connected, model_of, reached, wants_key
-from dragoman.backends.probe.context import Subject
-from dragoman.backends.probe.recommend import choose
-from dragoman.backends.probe.report import Choice, Finding, Report
-from dragoman.backends.probe.server_info import Telling
+from dragoman.backends.probe.checks import CHECKS, DECISIVE_CHECKS
+from dragoman.backends.probe.client import MAX_TOKENS, ProbeClient
+from dragoman.backends.probe.connect import list_models, missing_key_error, open_connection, select_model
+from dragoman.backends.probe.context import ProbeContext
+from dragoman.backends.probe.recommend import recommend
+from dragoman.backends.probe.report import ProbeFinding, ProbeReport, Recommendation
+from dragoman.backends.probe.server_info import ServerInfo
 from dragoman.catalog import servers
 from dragoman.core.errors import BackendUnavailableError, UpstreamError
 
-__all__ = ["DECISIVE", "MEASURES", "TOKENS", "WITHIN_S", "Choice", "Finding", "Report", "measured", "of", "probe"]
+__all__ = [
+    "CHECKS",
+    "DECISIVE_CHECKS",
+    "MAX_TOKENS",
+    "TIMEOUT_S",
+    "ProbeFinding",
+    "ProbeReport",
+    "Recommendation",
+    "open_context",
+    "probe",
+    "run_checks",
+]
 
-WITHIN_S = 60.0
+TIMEOUT_S = 60.0
 
 
-def _silent(what: str) -> None:
+def _no_progress(what: str) -> None:
     pass
 
 
@@ -37,48 +48,59 @@ async def probe(
     environ: Mapping[str, str],
     model: str = "",
     *,
-    within_s: float = WITHIN_S,
-    tokens: int = TOKENS,
-    only: Iterable[str] = tuple(MEASURES),
-    tell: Callable[[str], None] = _silent,
-) -> Report:
-    """What was found out of this model of the server; `only` these measures, and `tell` is told of each.
+    within_s: float = TIMEOUT_S,
+    tokens: int = MAX_TOKENS,
+    only: Iterable[str] = tuple(CHECKS),
+    tell: Callable[[str], None] = _no_progress,
+) -> ProbeReport:
+    """Probes a model of a server.
 
-    `within_s` is for all questions but the first, for which a server may have to load the model; `tokens` is the most
-    of an answer: a model that thinks before it answers, and cannot be kept from it, needs more.
+    Args:
+        config: the server's settings.
+        environ: environment variables, for the key and the proxy.
+        model: the model's name; empty: the only one.
+        within_s: time for all requests but the first, for which a server may have to load the model.
+        tokens: maximum tokens of a reply; a model whose reasoning cannot be switched off needs more.
+        only: the checks to run.
+        tell: is called with the name of each check before it runs.
 
-    Raises: ConfigError: the URL, the key or the model is missing or wrong; the message has what to type.
-        RemoteError: the server is not there, or its model does not answer.
+    Raises:
+        ConfigError: the URL, the key or the model is missing or wrong; the message says what to type.
+        RemoteError: the server cannot be reached, or its model does not reply.
     """
-    async with connected(config, environ) as connection:
-        telling = Telling(connection, config.url)
-        models = await reached(connection, telling, config, environ)
-        subject = await of(telling, connection, config, model_of(models, model))
-        subject.asker.within_s, subject.asker.tokens = within_s, tokens
-        return await measured(subject, config, only, tell)
+    async with open_connection(config, environ) as connection:
+        telling = ServerInfo(connection, config.url)
+        models = await list_models(connection, telling, config, environ)
+        subject = await open_context(telling, connection, config, select_model(models, model))
+        subject.client.timeout_s, subject.client.max_tokens = within_s, tokens
+        return await run_checks(subject, config, only, tell)
 
 
-async def of(telling: Telling, connection: UpstreamConnection, config: HttpConfig, model: str) -> Subject:
-    """A model of a server that is reached; what the settings say of its kind counts."""
-    kind = servers.get(config.kind) if config.kind else await telling.kind()
-    return Subject(Asker(connection, dialects.get(config.api), model), telling, kind)
+async def open_context(
+    telling: ServerInfo, connection: UpstreamConnection, config: HttpConfig, model: str
+) -> ProbeContext:
+    """Returns the probe context of a model on a connected server; a provider in the settings takes precedence."""
+    kind = servers.get(config.kind) if config.kind else await telling.find_provider()
+    return ProbeContext(ProbeClient(connection, dialects.get(config.api), model), telling, kind)
 
 
-async def measured(
-    subject: Subject, config: HttpConfig, only: Iterable[str], tell: Callable[[str], None] = _silent
-) -> Report:
-    """What was found of it.
+async def run_checks(
+    subject: ProbeContext, config: HttpConfig, only: Iterable[str], tell: Callable[[str], None] = _no_progress
+) -> ProbeReport:
+    """Runs the checks and returns the report.
 
-    Raises: ConfigError, RemoteError: as `probe`.
+    Raises:
+        ConfigError: the server rejects the key.
+        RemoteError: the model does not reply.
     """
     began = time.monotonic()
     for what in only:
         tell(what)
-        subject.findings[what] = await MEASURES[what](subject)
-        _check(subject, config)
-    telling, kind, model = subject.telling, subject.kind, subject.model
-    version = await telling.told(kind.version, model) if kind and kind.version else None
-    return Report(
+        subject.findings[what] = await CHECKS[what](subject)
+        _require_answer(subject, config)
+    telling, kind, model = subject.server_info, subject.kind, subject.model
+    version = await telling.get(kind.version, model) if kind and kind.version else None
+    return ProbeReport(
         url=config.url,
         api=config.api,
         model=model,
@@ -88,16 +110,16 @@ async def measured(
         fingerprint=await telling.fingerprint(kind, model),
         models=await telling.models(),
         findings=tuple(subject.findings.values()),
-        choice=choose(subject.findings, kind),
+        choice=recommend(subject.findings, kind),
         seconds=round(time.monotonic() - began, 1),
     )
 
 
-def _check(subject: Subject, config: HttpConfig) -> None:
-    """A model that does not even say hello need not be asked more."""
+def _require_answer(subject: ProbeContext, config: HttpConfig) -> None:
+    """Raises an error if the model does not reply at all, as further checks would fail too."""
     if subject.findings["answers"].verdict != "no":
         return
-    error = subject.heard["greeting"].error
+    error = subject.answers["greeting"].error
     if isinstance(error, UpstreamError) and error.status in (401, 403):
-        raise wants_key(config)
+        raise missing_key_error(config)
     raise BackendUnavailableError(f"{subject.model} does not answer: {subject.findings['answers'].words}") from None

@@ -1,6 +1,6 @@
-"""What was found out of models before: a small file of JSON each, in the folder of what Dragoman keeps between runs.
+"""Cache of probe results: one small JSON file for each model, in Dragoman's cache folder.
 
-It holds no key, and of the URL no more than its host.
+It contains no key, and only scheme and host of the URL.
 """
 
 import hashlib
@@ -18,50 +18,50 @@ from msgspec import Struct
 from dragoman import formats
 from dragoman.backends.embedded.weights import home
 from dragoman.backends.http.config import HttpConfig
-from dragoman.backends.probe.report import Choice
+from dragoman.backends.probe.report import Recommendation
 
 log = logging.getLogger("dragoman.backends.probe")
 
-_RULES: Final = 2
-"""Raised when the same findings would lead to another choice: what was remembered by other rules is forgotten."""
+_RULES_VERSION: Final = 2
+"""Increase it when the same findings lead to another mode: results of earlier rules are then ignored."""
 
 
-class Remembered(Struct, frozen=True):
-    """How a model is best asked, and of which server and model that was found."""
+class CachedProbe(Struct, frozen=True):
+    """The recommendation for a model, and the server and model that were probed."""
 
     where: str
     api: str
     model: str
     kind: str
     fingerprint: str
-    choice: Choice
-    rules: int = _RULES
+    choice: Recommendation
+    rules: int = _RULES_VERSION
 
 
-def recall(config: HttpConfig, model: str) -> Remembered | None:
-    """What is known of this model of the server with these settings; None where nothing of use is."""
+def load(config: HttpConfig, model: str) -> CachedProbe | None:
+    """Returns the cached result for this model with these settings; None if there is none that is valid."""
     try:
-        found = msgspec.json.decode(_file(config, model).read_bytes(), type=Remembered)
+        found = msgspec.json.decode(_file(config, model).read_bytes(), type=CachedProbe)
     except (OSError, msgspec.DecodeError):
         return None
-    known = found.rules == _RULES and found.choice.format in ("", *formats.names())
+    known = found.rules == _RULES_VERSION and found.choice.format in ("", *formats.names())
     return found if known else None
 
 
-def models() -> list[str]:
-    """Those of which something is known, of any server."""
+def cached_models() -> list[str]:
+    """Returns the models with cached results, of all servers."""
     found = set()
     for file in (home() / "probes").glob("*.json"):
         with suppress(OSError, msgspec.DecodeError):
-            found.add(msgspec.json.decode(file.read_bytes(), type=Remembered).model)
+            found.add(msgspec.json.decode(file.read_bytes(), type=CachedProbe).model)
     return sorted(found)
 
 
-def remember(config: HttpConfig, model: str, kind: str, fingerprint: str, choice: Choice) -> Remembered:
-    """Keep it; where that cannot be, it is found out again next time."""
+def store(config: HttpConfig, model: str, kind: str, fingerprint: str, choice: Recommendation) -> CachedProbe:
+    """Stores a result; if it cannot be written, a warning is logged and the model will be probed again."""
     at, file = urlsplit(config.url), _file(config, model)
     where = f"{at.scheme}://{at.netloc.rpartition('@')[2]}"
-    found = Remembered(where, config.api, model, kind, fingerprint, choice)
+    found = CachedProbe(where, config.api, model, kind, fingerprint, choice)
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile(dir=file.parent, suffix=".part", delete=False) as half:
@@ -73,6 +73,6 @@ def remember(config: HttpConfig, model: str, kind: str, fingerprint: str, choice
 
 
 def _file(config: HttpConfig, model: str) -> Path:
-    """A bare host and its `/v1` are the same server."""
+    """Returns the path of the file; a base URL with and without `/v1` is the same server."""
     key = "\n".join((config.url.rstrip("/").removesuffix("/v1"), config.api, model))
     return home() / "probes" / f"{hashlib.sha256(key.encode()).hexdigest()[:24]}.json"

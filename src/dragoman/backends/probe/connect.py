@@ -1,6 +1,6 @@
-"""The first steps to a server: is it there, is this its API, does it take the key, which model is meant.
+"""First contact with a server: whether it is reachable, has this API, accepts the key, and which model is meant.
 
-What is wrong is said in words that one can act on.
+Error messages say what to do.
 """
 
 from collections.abc import AsyncGenerator, Mapping
@@ -13,17 +13,18 @@ import msgspec
 from dragoman import dialects
 from dragoman.backends.http.config import HttpConfig
 from dragoman.backends.http.connection import UpstreamConnection
-from dragoman.backends.probe.server_info import MODELS, Telling, json, members
+from dragoman.backends.probe.server_info import MODELS, ServerInfo, decode_or_none, values_at
 from dragoman.core.errors import BackendUnavailableError, ConfigError
 
-_SHOWN_AT_MOST: Final = 12
-_WANTS_KEY: Final = (401, 403)
+_MAX_SHOWN: Final = 12
+_KEY_ERROR_STATUSES: Final = (401, 403)
 
 
-def key(config: HttpConfig, environ: Mapping[str, str]) -> str:
-    """The key of the settings.
+def api_key(config: HttpConfig, environ: Mapping[str, str]) -> str:
+    """Returns the API key of the settings.
 
-    Raises: ConfigError: its variable is not set.
+    Raises:
+        ConfigError: its variable is not set.
     """
     if not config.key_env:
         return config.key
@@ -33,15 +34,16 @@ def key(config: HttpConfig, environ: Mapping[str, str]) -> str:
 
 
 @asynccontextmanager
-async def connected(config: HttpConfig, environ: Mapping[str, str]) -> AsyncGenerator[UpstreamConnection, None]:
-    """The way to it, as its backend has it.
+async def open_connection(config: HttpConfig, environ: Mapping[str, str]) -> AsyncGenerator[UpstreamConnection, None]:
+    """Opens a connection to the server, like that of its backend.
 
-    Raises: ConfigError: the API or the URL is none, or the key's variable is not set.
+    Raises:
+        ConfigError: the API or the URL is invalid, or the key's variable is not set.
     """
     at = urlsplit(config.url)
     if at.scheme not in ("http", "https") or not at.hostname:
         raise ConfigError(f"expected a URL like http://127.0.0.1:1234/v1, got {config.url!r}")
-    dialect, secret = dialects.get(config.api), key(config, environ)
+    dialect, secret = dialects.get(config.api), api_key(config, environ)
     connection = UpstreamConnection("the server", config, dialect.sign(secret), versioned=dialect.versioned, key=secret)
     await connection.start()
     try:
@@ -50,13 +52,14 @@ async def connected(config: HttpConfig, environ: Mapping[str, str]) -> AsyncGene
         await connection.close()
 
 
-async def reached(
-    connection: UpstreamConnection, telling: Telling, config: HttpConfig, environ: Mapping[str, str]
+async def list_models(
+    connection: UpstreamConnection, telling: ServerInfo, config: HttpConfig, environ: Mapping[str, str]
 ) -> tuple[str, ...]:
-    """The models that it lists; none where it has no list.
+    """Returns the models that the server lists; empty if it has no list.
 
-    Raises: ConfigError: the URL is not that of its API, or the key is missing or wrong. BackendUnavailableError: it is
-        not there.
+    Raises:
+        ConfigError: there is no API at the URL, or the key is missing or wrong.
+        BackendUnavailableError: the server cannot be reached.
     """
     try:
         said = await connection.request(MODELS)
@@ -64,28 +67,28 @@ async def reached(
         raise BackendUnavailableError(
             f"nothing answers at {connection.display_url}: {error.message}; is the server running?"
         ) from None
-    if said.status in _WANTS_KEY:
-        raise wants_key(config)
+    if said.status in _KEY_ERROR_STATUSES:
+        raise missing_key_error(config)
     models = await telling.models()
-    if not models and not (said.status == 200 and isinstance(json(said.body), dict)):
-        for url in _others(config):
-            async with connected(msgspec.structs.replace(config, url=url), environ) as other:
-                if await _lists(other):
+    if not models and not (said.status == 200 and isinstance(decode_or_none(said.body), dict)):
+        for url in _likely_urls(config):
+            async with open_connection(msgspec.structs.replace(config, url=url), environ) as other:
+                if await _has_models(other):
                     raise ConfigError(f"no API at {config.url}, but at {url}: dragoman probe {url}")
     return models
 
 
-async def _lists(connection: UpstreamConnection) -> bool:
+async def _has_models(connection: UpstreamConnection) -> bool:
     try:
         said = await connection.request(MODELS)
     except BackendUnavailableError:
         return False
-    listed = json(said.body) if said.status == 200 else None
-    return next(members(listed, ["data", "*", "id"], ""), None) is not None
+    listed = decode_or_none(said.body) if said.status == 200 else None
+    return next(values_at(listed, ["data", "*", "id"], ""), None) is not None
 
 
-def _others(config: HttpConfig) -> list[str]:
-    """URLs that may be meant."""
+def _likely_urls(config: HttpConfig) -> list[str]:
+    """Returns URLs that the user may have meant."""
     base, at = config.url.rstrip("/"), urlsplit(config.url)
     root = f"{at.scheme}://{at.netloc}"
     paths = (dialects.get(name).path for name in dialects.names())
@@ -94,8 +97,8 @@ def _others(config: HttpConfig) -> list[str]:
     return [url for url in dict.fromkeys(tried) if url != base]
 
 
-def wants_key(config: HttpConfig) -> ConfigError:
-    """The error where the key is missing or wrong."""
+def missing_key_error(config: HttpConfig) -> ConfigError:
+    """Returns the error for a missing or wrong key."""
     if config.key_env or config.key:
         named = f" in the variable {config.key_env}" if config.key_env else ""
         return ConfigError(f"the server at {config.url} does not take the key{named}")
@@ -103,10 +106,11 @@ def wants_key(config: HttpConfig) -> ConfigError:
     return ConfigError(f"the server at {config.url} wants a key; {told}")
 
 
-def model_of(models: tuple[str, ...], named: str) -> str:
-    """The model that is meant: the one that is named, or the only one.
+def select_model(models: tuple[str, ...], named: str) -> str:
+    """Returns the model that is named, or the only one.
 
-    Raises: ConfigError: there is none, or it is not clear which. None is guessed, as asking it may load it.
+    Raises:
+        ConfigError: there is none, or several. None is guessed, as a request may load the model.
     """
     if named:
         return named
@@ -114,5 +118,5 @@ def model_of(models: tuple[str, ...], named: str) -> str:
         return models[0]
     if not models:
         raise ConfigError("the server lists no model; load one there, or name one: --model NAME")
-    listed = ", ".join(models[:_SHOWN_AT_MOST]) + (", …" if len(models) > _SHOWN_AT_MOST else "")
+    listed = ", ".join(models[:_MAX_SHOWN]) + (", …" if len(models) > _MAX_SHOWN else "")
     raise ConfigError(f"the server lists {len(models)} models; name one: --model NAME, of {listed}")

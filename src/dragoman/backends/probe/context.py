@@ -1,12 +1,12 @@
-"""What the measures share: whom they ask, and what has been heard and found so far."""
+"""State that the checks share: the client, the responses and the findings so far."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
-from dragoman.backends.probe.client import Asker, Heard
-from dragoman.backends.probe.report import Finding
-from dragoman.backends.probe.server_info import Telling
+from dragoman.backends.probe.client import ProbeAnswer, ProbeClient
+from dragoman.backends.probe.report import ProbeFinding
+from dragoman.backends.probe.server_info import ServerInfo
 from dragoman.catalog.servers import ServerKind
 from dragoman.core.errors import quote
 from dragoman.core.messages import Message, Text, Tool, ToolCall, ToolResult
@@ -31,45 +31,45 @@ def _example(n: int, city: str, told: str) -> tuple[Message, ...]:
 
 
 EXAMPLES: Final = (*_example(1, "Rome", "rain, 12 degrees"), *_example(2, "Oslo", "snow, 1 degree"))
-"""The smallest models call only what they have been shown, and then they do."""
+"""The smallest models call a tool only if they have been shown examples."""
 GREETING: Final = "Say hello in one word."
 
 
 @dataclass(slots=True)
-class Subject:
-    """One model of one server."""
+class ProbeContext:
+    """The probe of one model of one server."""
 
-    asker: Asker
-    telling: Telling
+    client: ProbeClient
+    server_info: ServerInfo
     kind: ServerKind | None
-    findings: dict[str, Finding] = field(default_factory=dict)
-    heard: dict[str, Heard] = field(default_factory=dict)
-    """Answers that later measures look at too, by the measure's own name for them."""
+    findings: dict[str, ProbeFinding] = field(default_factory=dict)
+    answers: dict[str, ProbeAnswer] = field(default_factory=dict)
+    """Responses that later checks use too, by name."""
 
     @property
     def model(self) -> str:
-        """Its name."""
-        return self.asker.model
+        """The model's name."""
+        return self.client.model
 
     @property
     def examples(self) -> tuple[Message, ...]:
-        """What goes before a question for tools, where the model needs it."""
+        """Messages to put before a request for tools, if the model needs examples."""
         return EXAMPLES if self.findings["tool calls"].facts.get("examples") else ()
 
-    def is_so(self, what: str) -> bool:
-        """Whether this was found to be so, at least in part."""
+    def holds(self, what: str) -> bool:
+        """Returns whether this check succeeded, at least in part."""
         return what in self.findings and self.findings[what].verdict in ("yes", "partly")
 
 
-Measure: TypeAlias = Callable[[Subject], Awaitable[Finding]]
+ProbeCheck: TypeAlias = Callable[[ProbeContext], Awaitable[ProbeFinding]]
 
 
-def shown(text: str, limit_chars: int = 60) -> str:
-    """Words of the model or the server, on one line."""
+def quote_line(text: str, limit_chars: int = 60) -> str:
+    """Returns text of the model or the server, quoted on one line."""
     line = " ".join(text.split())
     return quote(line if len(line) <= limit_chars else line[: limit_chars - 1] + "…")
 
 
-def why(heard: Heard) -> str:
-    """Why an answer is none."""
+def failure_reason(heard: ProbeAnswer) -> str:
+    """Returns why there is no reply."""
     return heard.error.message if heard.error else "no answer"

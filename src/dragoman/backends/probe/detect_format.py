@@ -1,4 +1,4 @@
-"""Which format a call that was left in the text is in: all readers get it."""
+"""Detects the format of a call that the server left in the text, by trying all readers."""
 
 from collections.abc import Sequence
 from typing import Final, NamedTuple
@@ -11,52 +11,56 @@ from dragoman.identify import detect_format
 from dragoman.parsing.format import Format
 from dragoman.parsing.reply_reader import ReplyReader
 
-_ANY: Final = "auto"
-_PLAIN: Final = "hermes"
+_AUTO: Final = "auto"
+_PREFERRED: Final = "hermes"
 
 
-class Leaked(NamedTuple):
-    """A whole call in a text."""
+class DetectedFormat(NamedTuple):
+    """A complete call in a text."""
 
     format: str
-    """The one that reads it best; of several the one that models of this name write, else the plainest."""
+    """The format that reads it best; of several, the one for models of this name, else the most common one."""
     tagged: bool
-    """In that format's own markup; else it is read only where one is lenient, as bare or fenced JSON is."""
+    """Whether it has that format's own markup; if not, only a lenient reader accepts it, as for JSON without tags."""
     by_name: bool
-    """What models of this name are read with reads it as well."""
+    """Whether the format for models of this name reads it as well."""
 
 
-def leaked(text: str, tools: Sequence[Tool], model: str) -> Leaked | None:
-    """The call of these tools in this text; None where no reader finds a whole one."""
+def find_leaked_call(text: str, tools: Sequence[Tool], model: str) -> DetectedFormat | None:
+    """Returns the format of a call of these tools in the text; None if no reader finds a complete one."""
     if not text:
         return None
     named = detect_format(model).format
-    kindly = _left_over(named, text, tools, lenient=True)
-    strict = {name: _left_over(formats.get(name), text, tools) for name in formats.names() if name != _ANY}
+    kindly = _read_cost(named, text, tools, lenient=True)
+    strict = {name: _read_cost(formats.get(name), text, tools) for name in formats.names() if name != _AUTO}
     least = min((left for left in (*strict.values(), kindly) if left is not None), default=None)
     if least is None:
         return None
     best = [name for name, left in strict.items() if left == least]
     by_name = kindly == least
-    if named.name in best or (by_name and named.name != _ANY) or not best:
-        return Leaked(named.name, named.name in best, by_name)
-    return Leaked(_PLAIN if _PLAIN in best else best[0], True, by_name)
+    if named.name in best or (by_name and named.name != _AUTO) or not best:
+        return DetectedFormat(named.name, named.name in best, by_name)
+    return DetectedFormat(_PREFERRED if _PREFERRED in best else best[0], True, by_name)
 
 
-def calls_in(text: str, format: Format, tools: Sequence[Tool]) -> bool:
-    """Whether there is a whole call of these tools in it, as a model that was shown this format is read."""
-    return _left_over(format, text, tools, lenient=True) is not None
+def has_call(text: str, format: Format, tools: Sequence[Tool]) -> bool:
+    """Returns whether the text contains a complete call of these tools, as read for a model that was shown
+    this format.
+    """
+    return _read_cost(format, text, tools, lenient=True) is not None
 
 
-def begun(text: str, tools: Sequence[Tool], model: str) -> tuple[str, ...]:
-    """Names of the calls that begin in this text, whole or not, as models of this name write them."""
+def started_calls(text: str, tools: Sequence[Tool], model: str) -> tuple[str, ...]:
+    """Returns the names of calls that begin in the text, complete or not, in the format for models of this name."""
     reader = ReplyReader(detect_format(model).format, tools, new_id=random_id, lenient=True)
     events = [*reader.feed(text), *reader.close("length")]
     return tuple(event.name for event in events if isinstance(event, ToolCallStart))
 
 
-def _left_over(format: Format, text: str, tools: Sequence[Tool], *, lenient: bool = False) -> int | None:
-    """Characters that are no call, and how much was amiss; None where there is no whole call."""
+def _read_cost(format: Format, text: str, tools: Sequence[Tool], *, lenient: bool = False) -> int | None:
+    """Returns the characters that are not part of a call, plus the number of errors; None if there is no
+    complete call.
+    """
     reader = ReplyReader(format, tools, new_id=random_id, lenient=lenient)
     events = [*reader.feed(text), *reader.close("stop")]
     if not any(isinstance(event, ToolCallEnd) for event in events):

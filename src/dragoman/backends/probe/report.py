@@ -1,4 +1,4 @@
-"""What was found out about a server, and how it is best asked: values, for people and for JSON."""
+"""Results of a probe, for people and as JSON."""
 
 from typing import Any, Literal, TypeAlias
 
@@ -7,48 +7,48 @@ from msgspec import Struct
 Verdict: TypeAlias = Literal["yes", "partly", "no", "unknown"]
 
 
-class Finding(Struct, frozen=True):
-    """The answer to one question about a server."""
+class ProbeFinding(Struct, frozen=True):
+    """The result of one check."""
 
     what: str
-    """The question, `tool calls`."""
+    """Name of the check, `tool calls`."""
     verdict: Verdict
-    """`unknown`: the server's answers do not tell, or it was not asked, and `words` say why."""
+    """`unknown`: the responses do not tell, or the check did not run; `words` gives the reason."""
     words: str
-    """For people."""
+    """The result for people."""
     facts: dict[str, Any] = {}
-    """For programs."""
+    """The result for programs."""
 
 
-class Choice(Struct, frozen=True):
-    """How a model of a server is to be asked."""
+class Recommendation(Struct, frozen=True):
+    """The recommended way to request a model of a server."""
 
     mode: Literal["native", "parse", "inject"]
     why: str
     format: str = ""
-    """What the model writes calls in, where that was seen; empty: by its name."""
+    """The format in which the model wrote calls; empty: by the model's name."""
     constrain: tuple[str, ...] = ()
-    """Ways to hold the model to a grammar that were seen to work, best first; empty: none, or not measured."""
+    """Constraint methods that work, best first; empty: none, or not checked."""
 
 
-class Report(Struct, frozen=True):
-    """All of it."""
+class ProbeReport(Struct, frozen=True):
+    """The whole result of a probe."""
 
     url: str
     api: str
     model: str
     kind: str
-    """A row of catalog/servers.toml; empty: none fits."""
+    """A row of catalog/servers.toml; empty: not known."""
     title: str
-    """What it is, for people."""
+    """Name of the provider, for people."""
     version: str
     fingerprint: str
-    """Changes when the server, its version, the model behind the name or its template does."""
+    """Changes when the server, its version, the model behind the name or its template changes."""
     models: tuple[str, ...]
-    findings: tuple[Finding, ...]
-    choice: Choice
+    findings: tuple[ProbeFinding, ...]
+    choice: Recommendation
     seconds: float
 
-    def found(self, what: str) -> Finding:
-        """The finding of this name."""
+    def found(self, what: str) -> ProbeFinding:
+        """Returns the finding of this check."""
         return next(finding for finding in self.findings if finding.what == what)

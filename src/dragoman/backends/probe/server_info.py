@@ -1,4 +1,4 @@
-"""What a server tells of itself: places as catalog/servers.py writes them, each answer asked for once."""
+"""Facts that a server reports about itself, at paths as in catalog/servers.py; each path is requested once."""
 
 import hashlib
 from collections.abc import Iterator
@@ -14,118 +14,124 @@ from dragoman.catalog.servers import FactPath, ServerKind, ServerSign
 from dragoman.core.errors import BackendUnavailableError
 
 MODELS: Final = "/v1/models"
-_PASSING: Final = frozenset(("created", "permission", "status", "state", "modified_at", "loaded"))
-"""What a server tells of a model that changes while the model does not."""
+_VOLATILE_FIELDS: Final = frozenset(("created", "permission", "status", "state", "modified_at", "loaded"))
+"""Fields of a model that change while the model does not."""
 
 
-class Telling:
-    """The answers of one server."""
+class ServerInfo:
+    """The cached responses of one server."""
 
     def __init__(self, connection: UpstreamConnection, url: str) -> None:
         self._connection = connection
         self._host = urlsplit(url).hostname or ""
-        self._said: dict[tuple[str, str], HttpResponse | None] = {}
+        self._responses: dict[tuple[str, str], HttpResponse | None] = {}
 
-    async def said(self, path: str, model: str = "") -> HttpResponse | None:
-        """The answer of this path, to GET, or to POST where a model is named; None where there is none in time."""
+    async def fetch(self, path: str, model: str = "") -> HttpResponse | None:
+        """Returns the response to a GET of this path, or to a POST if a model is named; None if there is none
+        in time.
+        """
         key = (path, model)
-        if key not in self._said:
+        if key not in self._responses:
             body = msgspec.json.encode({"model": model}) if model else None
             try:
-                self._said[key] = await self._connection.request(path, body)
+                self._responses[key] = await self._connection.request(path, body)
             except BackendUnavailableError:
-                self._said[key] = None
-        return self._said[key]
+                self._responses[key] = None
+        return self._responses[key]
 
-    async def told(self, place: FactPath, model: str = "") -> str | None:
-        """What stands at this place: a string as it is, anything else as JSON; None where nothing does."""
+    async def get(self, place: FactPath, model: str = "") -> str | None:
+        """Returns the value at this place: a string as it is, other values as JSON; None if there is none."""
         if place == "host":
             return self._host
         posted, bare = place.startswith("POST "), place.removeprefix("POST ")
         path, _, field = bare.partition("#")
         path, _, header = path.partition("@")
-        said = await self.said(path, model if posted else "")
+        said = await self.fetch(path, model if posted else "")
         if said is None or said.status != 200:
             return None
         if header:
             return said.headers.get(header)
-        found = next(members(json(said.body), field.split("/"), model), _NONE)
-        if found is _NONE:
+        found = next(values_at(decode_or_none(said.body), field.split("/"), model), _MISSING)
+        if found is _MISSING:
             return None
         return found if isinstance(found, str) else msgspec.json.encode(found).decode()
 
-    async def number(self, places: tuple[FactPath, ...], model: str) -> int:
-        """The first whole number over 0 at one of these places; 0 where none stands there."""
+    async def get_number(self, places: tuple[FactPath, ...], model: str) -> int:
+        """Returns the first whole number over 0 at one of these places; 0 if there is none."""
         for place in places:
-            found = await self.told(place, model) or ""
+            found = await self.get(place, model) or ""
             if found.isdecimal() and int(found):
                 return int(found)
         return 0
 
-    async def kind(self) -> ServerKind | None:
-        """The first kind of which there is a sign."""
+    async def find_provider(self) -> ServerKind | None:
+        """Returns the first provider whose signs match."""
         for kind in servers.server_kinds():
-            if await self.is_a(kind):
+            if await self.is_provider(kind):
                 return kind
         return None
 
-    async def is_a(self, kind: ServerKind) -> bool:
-        """Whether there is a sign of this kind; nothing else is asked."""
+    async def is_provider(self, kind: ServerKind) -> bool:
+        """Returns whether a sign of this provider matches; requests only what its signs need."""
         for sign in kind.signs:
-            if await self._has(sign):
+            if await self._matches(sign):
                 return True
         return False
 
-    async def _has(self, sign: ServerSign) -> bool:
-        told = await self.told(sign.at)
+    async def _matches(self, sign: ServerSign) -> bool:
+        told = await self.get(sign.at)
         if told is None or not sign.matches(told):
             return False
         for each in sign.also:
-            if not await self._has(each):
+            if not await self._matches(each):
                 return False
         return True
 
     async def models(self) -> tuple[str, ...]:
-        """The names that it lists."""
-        said = await self.said(MODELS)
-        listed = json(said.body) if said is not None and said.status == 200 else None
-        return tuple(dict.fromkeys(str(id) for id in members(listed, ["data", "*", "id"], "")))
+        """Returns the ids of the listed models."""
+        said = await self.fetch(MODELS)
+        listed = decode_or_none(said.body) if said is not None and said.status == 200 else None
+        return tuple(dict.fromkeys(str(id) for id in values_at(listed, ["data", "*", "id"], "")))
 
     async def fingerprint(self, kind: ServerKind | None, model: str) -> str:
-        """Of what it tells of itself and of this model, but for what changes by the minute."""
-        said = await self.said(MODELS)
-        entry: dict[str, Any] = next(members(json(said.body) if said else None, ["data", "{model}"], model), {})
-        lasting = {name: value for name, value in sorted(entry.items()) if name not in _PASSING}
-        version = await self.told(kind.version, model) if kind and kind.version else None
-        template = await self.told(kind.template, model) if kind and kind.template else None
+        """Returns a hash of the server's provider, version and template and the model's entry, without
+        volatile fields.
+        """
+        said = await self.fetch(MODELS)
+        entry: dict[str, Any] = next(
+            values_at(decode_or_none(said.body) if said else None, ["data", "{model}"], model), {}
+        )
+        lasting = {name: value for name, value in sorted(entry.items()) if name not in _VOLATILE_FIELDS}
+        version = await self.get(kind.version, model) if kind and kind.version else None
+        template = await self.get(kind.template, model) if kind and kind.template else None
         whole = msgspec.json.encode([kind.name if kind else "", version, template, lasting])
         return hashlib.sha256(whole).hexdigest()[:16]
 
 
-_NONE: Final = object()
+_MISSING: Final = object()
 
 
-def json(body: bytes) -> Any:
-    """The value, or None where it is none."""
+def decode_or_none(body: bytes) -> Any:
+    """Returns the decoded JSON, or None if it is invalid."""
     try:
         return msgspec.json.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
 
 
-def members(value: Any, steps: list[str], model: str) -> Iterator[Any]:
-    """All values to which these steps lead, in order."""
+def values_at(value: Any, steps: list[str], model: str) -> Iterator[Any]:
+    """Yields all values at this path, in order; steps may contain wildcards."""
     if not steps:
         yield value
         return
     step, rest = steps[0], steps[1:]
-    for name, inner in _inside(value):
+    for name, inner in _children(value):
         named = step == "{model}" and isinstance(inner, dict) and model in _names(inner)
         if named or (step != "{model}" and fnmatchcase(name, step)):
-            yield from members(inner, rest, model)
+            yield from values_at(inner, rest, model)
 
 
-def _inside(value: Any) -> Iterator[tuple[str, Any]]:
+def _children(value: Any) -> Iterator[tuple[str, Any]]:
     if isinstance(value, dict):
         yield from value.items()
     elif isinstance(value, list):
@@ -133,5 +139,5 @@ def _inside(value: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _names(entry: dict[str, Any]) -> tuple[Any, ...]:
-    """What a server calls a model in a list of its own."""
+    """Returns the fields by which a server may name a model."""
     return (entry.get("id"), entry.get("key"), entry.get("name"), entry.get("model"))

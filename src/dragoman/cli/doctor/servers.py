@@ -15,7 +15,7 @@ from dragoman.core.errors import BackendUnavailableError, ConfigError, DragomanE
 
 if TYPE_CHECKING:
     from dragoman.backends.http.model_modes import ModelModes
-    from dragoman.backends.probe.server_info import Telling
+    from dragoman.backends.probe.server_info import ServerInfo
     from dragoman.catalog.servers import ServerKind
 
 _KIND_S: Final = 2.0
@@ -29,15 +29,15 @@ async def server_finding(name: str, config: HttpConfig) -> Finding:
     what = f"server {name}"
     try:
         from dragoman.backends.http.model_modes import ModelModes
-        from dragoman.backends.probe.connect import connected, reached
-        from dragoman.backends.probe.server_info import Telling
+        from dragoman.backends.probe.connect import list_models, open_connection
+        from dragoman.backends.probe.server_info import ServerInfo
     except ImportError:
         return check(what, "no", missing_extras("server"))
     try:
         ways = ModelModes(name, config)
-        async with connected(config, os.environ) as connection:
-            telling = Telling(connection, config.url)
-            listed = await reached(connection, telling, config, os.environ)
+        async with open_connection(config, os.environ) as connection:
+            telling = ServerInfo(connection, config.url)
+            listed = await list_models(connection, telling, config, os.environ)
             kind = await _kind(telling)
     except DragomanError as error:
         return check(what, "no", error.message, _fix(name, config, error, os.environ))
@@ -53,10 +53,10 @@ async def server_finding(name: str, config: HttpConfig) -> Finding:
     return Finding(what, "ok", words, fix, lines)
 
 
-async def _kind(telling: "Telling") -> "ServerKind | None":
+async def _kind(telling: "ServerInfo") -> "ServerKind | None":
     try:
         async with asyncio.timeout(_KIND_S):
-            return await telling.kind()
+            return await telling.find_provider()
     except TimeoutError:
         return None
 
@@ -74,11 +74,11 @@ def _model_modes(
 ) -> tuple[list[tuple[str, str]], list[str]]:
     """Returns the tool mode of each model that has one, and the models that have not been probed yet."""
     from dragoman.backends.http.auto_mode import mode_from
-    from dragoman.backends.probe.cache import recall
+    from dragoman.backends.probe.cache import load
 
     known, unknown = [], []
     for model in models:
-        found = recall(config, model)
+        found = load(config, model)
         if found is not None:
             ways.set_measured(model, mode_from(found.choice))
         way = ways.get(model)
@@ -115,11 +115,11 @@ def _probing(config: HttpConfig, model: str) -> str:
 async def unconfigured_servers(servers: Iterable[HttpConfig], gateway: ServerConfig) -> list[Finding]:
     """Returns the servers that run on this machine and are not in the settings, with the command that uses each."""
     try:
-        from dragoman.backends.probe.discover import nearby, ports
+        from dragoman.backends.probe.discover import default_ports, discover_servers
     except ImportError:
         return []
     named = {_port(config.url) for config in servers} | {gateway.port}
-    found = await nearby(os.environ, [port for port in ports() if port not in named])
+    found = await discover_servers(os.environ, [port for port in default_ports() if port not in named])
     return [
         Finding(
             "nearby",

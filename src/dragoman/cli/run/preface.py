@@ -40,10 +40,10 @@ async def check_key(server: HttpConfig, *, required: bool = True) -> None:
 
     Raises: ConfigError: it does not take the key. BackendUnavailableError: nothing listens there, and `required`.
     """
-    from dragoman.backends.probe.connect import connected, wants_key
+    from dragoman.backends.probe.connect import missing_key_error, open_connection
 
     until_s = 0.0
-    async with connected(server, os.environ) as connection:
+    async with open_connection(server, os.environ) as connection:
         while True:
             try:
                 said = await connection.request(dialects.get(server.api).path, b"{}", _JSON)
@@ -62,7 +62,7 @@ async def check_key(server: HttpConfig, *, required: bool = True) -> None:
                 print_status(f"nothing listens at {server.url} yet; waiting {STARTING_S:.0f} s")
             await retry.sleep(_EVERY_S)
         if said.status in _WANTS_KEY:
-            raise wants_key(server)
+            raise missing_key_error(server)
 
 
 _JSON: Final = {"content-type": "application/json"}
@@ -78,10 +78,10 @@ async def reading_speed(server: HttpConfig, model: str) -> float:
 
     Sends two short prompts; the first has the server load its model, and is not counted.
     """
-    from dragoman.backends.probe.connect import connected
+    from dragoman.backends.probe.connect import open_connection
 
     dialect, vocabulary = dialects.get(server.api), tokenizers.find(model)
-    async with connected(server, os.environ) as connection:
+    async with open_connection(server, os.environ) as connection:
         for _ in range(2):
             text = "\n".join(secrets.token_hex(4) for _ in range(_LINES))  # random, so never in the prompt cache
             request = Request(model, (Message("user", (Text(text),)),), max_tokens=1)

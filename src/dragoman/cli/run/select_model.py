@@ -126,19 +126,19 @@ async def select_from_running(config: settings.Config, origin: dict[str, str], w
 
 async def find_running_gateway(config: settings.Config) -> list[ModelOption]:
     """Returns the models of a gateway at the port of the settings, or none; the key is sent to no other program."""
-    from dragoman.backends.probe.connect import connected
-    from dragoman.backends.probe.server_info import Telling
+    from dragoman.backends.probe.connect import open_connection
+    from dragoman.backends.probe.server_info import ServerInfo
     from dragoman.cli.doctor.metrics_client import gateway_url
 
     if not config.server.port:
         return []
     where = gateway_url(config.server)
     gateway = _gateway(config, where)
-    async with connected(msgspec.structs.replace(gateway, key=""), os.environ) as connection:
-        if not await Telling(connection, where).is_a(servers.get("dragoman")):
+    async with open_connection(msgspec.structs.replace(gateway, key=""), os.environ) as connection:
+        if not await ServerInfo(connection, where).is_provider(servers.get("dragoman")):
             return []
-    async with connected(gateway, os.environ) as connection:
-        models = _distinct(_printable_names(await Telling(connection, where).models()))
+    async with open_connection(gateway, os.environ) as connection:
+        models = _distinct(_printable_names(await ServerInfo(connection, where).models()))
     return [ModelOption(model, "", where, f"the gateway at {where}", _flags(model)) for model in models]
 
 
@@ -219,22 +219,22 @@ async def _model_list(server: HttpConfig) -> tuple[str, ...] | None:
     """Returns the models of a server, or None if it does not respond."""
     if server.models:
         return server.models
-    from dragoman.backends.probe.connect import connected, reached
-    from dragoman.backends.probe.server_info import Telling
+    from dragoman.backends.probe.connect import list_models, open_connection
+    from dragoman.backends.probe.server_info import ServerInfo
 
-    async with connected(server, os.environ) as connection:
+    async with open_connection(server, os.environ) as connection:
         try:
-            return await reached(connection, Telling(connection, server.url), server, os.environ)
+            return await list_models(connection, ServerInfo(connection, server.url), server, os.environ)
         except BackendUnavailableError:
             return None
 
 
 async def _with_local_servers(config: settings.Config) -> settings.Config:
     """Returns the settings with the servers that run on this machine, and their models."""
-    from dragoman.backends.probe.discover import nearby
+    from dragoman.backends.probe.discover import discover_servers
 
     found = dict[str, HttpConfig]()
-    for each in await nearby(os.environ):
+    for each in await discover_servers(os.environ):
         name = each.kind.name if each.kind else NEARBY
         name = name if name not in found else f"{name}{len(found)}"
         if each.kind != servers.get("dragoman"):
@@ -367,14 +367,14 @@ async def _with_prompt_limit(
 
 async def _reported_context(server: HttpConfig, model: str) -> tuple[int, bool]:
     """Returns the context size that the server reports, or 0, and whether the model writes reasoning, if known."""
-    from dragoman.backends.probe.connect import connected
-    from dragoman.backends.probe.server_info import Telling
+    from dragoman.backends.probe.connect import open_connection
+    from dragoman.backends.probe.server_info import ServerInfo
 
-    async with connected(server, os.environ) as connection:
-        telling = Telling(connection, server.url)
-        kind = servers.get(server.kind) if server.kind else await telling.kind()
-        context = server.context_tokens or (await telling.number(kind.context, model) if kind else 0)
-        template = await telling.told(kind.template, model) if kind and kind.template else None
+    async with open_connection(server, os.environ) as connection:
+        telling = ServerInfo(connection, server.url)
+        kind = servers.get(server.kind) if server.kind else await telling.find_provider()
+        context = server.context_tokens or (await telling.get_number(kind.context, model) if kind else 0)
+        template = await telling.get(kind.template, model) if kind and kind.template else None
         return context, template is None or _mentions_reasoning(template)
 
 

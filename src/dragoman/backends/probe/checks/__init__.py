@@ -3,9 +3,9 @@
 from typing import Final
 
 from dragoman.backends.probe.checks import basics, constraints, content, streaming, tools
-from dragoman.backends.probe.context import Measure
+from dragoman.backends.probe.context import ProbeCheck
 
-MEASURES: Final[dict[str, Measure]] = {
+CHECKS: Final[dict[str, ProbeCheck]] = {
     "answers": basics.check_answers,
     "chat template": constraints.check_chat_template,
     "tool calls": tools.check_tool_calls,
@@ -23,5 +23,5 @@ MEASURES: Final[dict[str, Measure]] = {
     "context": basics.check_context_window,
 }
 """The check that answers each question."""
-DECISIVE: Final = ("answers", "chat template", "tool calls", "prompted calls", "tool_choice")
+DECISIVE_CHECKS: Final = ("answers", "chat template", "tool calls", "prompted calls", "tool_choice")
 """The questions that decide the tool mode."""

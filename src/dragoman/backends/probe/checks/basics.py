@@ -4,30 +4,30 @@ from typing import Final
 
 import msgspec
 
-from dragoman.backends.probe.context import GREETING, Subject, shown, why
-from dragoman.backends.probe.report import Finding, Verdict
-from dragoman.backends.probe.server_info import members
+from dragoman.backends.probe.context import GREETING, ProbeContext, failure_reason, quote_line
+from dragoman.backends.probe.report import ProbeFinding, Verdict
+from dragoman.backends.probe.server_info import values_at
 from dragoman.core.errors import ContextOverflowError
 
 _NO_REASONING: Final = {"chat_template_kwargs": msgspec.Raw(b'{"enable_thinking":false}')}
 """Read by llama.cpp, vLLM and SGLang (the READMEs and docs of each, 2026-11); others pass over it or refuse it."""
 
 
-async def check_answers(subject: Subject) -> Finding:
+async def check_answers(subject: ProbeContext) -> ProbeFinding:
     """Of thoughts a short answer is soon full, and then nothing could be told."""
-    asker = subject.asker
-    heard = subject.heard["greeting"] = await asker.ask(asker.request(GREETING))
+    asker = subject.client
+    heard = subject.answers["greeting"] = await asker.ask(asker.request(GREETING))
     if heard.reply is None:
-        return Finding("answers", "no", why(heard))
-    if heard.thoughts or "<think>" in heard.text:
+        return ProbeFinding("answers", "no", failure_reason(heard))
+    if heard.reasoning or "<think>" in heard.text:
         quiet = await asker.ask(asker.request(GREETING, extra=_NO_REASONING))
-        if quiet.text and not quiet.thoughts and "<think>" not in quiet.text:
+        if quiet.text and not quiet.reasoning and "<think>" not in quiet.text:
             asker.extra = dict(_NO_REASONING)
-            subject.heard["greeting"] = heard = quiet
+            subject.answers["greeting"] = heard = quiet
     if not heard.text:
-        return Finding("answers", "partly", f"it was still thinking after {heard.usage.output_tokens} tokens")
-    return Finding(
-        "answers", "yes", f"{shown(heard.text)} in {heard.seconds:.1f} s", {"seconds": round(heard.seconds, 2)}
+        return ProbeFinding("answers", "partly", f"it was still thinking after {heard.usage.output_tokens} tokens")
+    return ProbeFinding(
+        "answers", "yes", f"{quote_line(heard.text)} in {heard.seconds:.1f} s", {"seconds": round(heard.seconds, 2)}
     )
 
 
@@ -35,25 +35,25 @@ _STOP_PROMPT = "Count from one to ten, in words."
 _STOP_TOKENS = 24
 
 
-async def check_stop_strings(subject: Subject) -> Finding:
+async def check_stop_strings(subject: ProbeContext) -> ProbeFinding:
     """Without chance the second answer is the first, up to that piece."""
-    asker = subject.asker
+    asker = subject.client
     first = await asker.ask(asker.request(_STOP_PROMPT, tokens=_STOP_TOKENS))
     if first.reply is None:
-        return Finding("stop strings", "unknown", why(first))
+        return ProbeFinding("stop strings", "unknown", failure_reason(first))
     stop = _unique_middle(first.text)
     if not stop:
-        return Finding("stop strings", "unknown", f"the model said only {shown(first.text)}")
+        return ProbeFinding("stop strings", "unknown", f"the model said only {quote_line(first.text)}")
     second = await asker.ask(asker.request(_STOP_PROMPT, tokens=_STOP_TOKENS, stop=(stop,)))
     if second.reply is None:
-        return Finding("stop strings", "no", f"refused: {why(second)}")
+        return ProbeFinding("stop strings", "no", f"refused: {failure_reason(second)}")
     if stop in second.text:
-        return Finding("stop strings", "no", f"the answer went on behind {stop!r}")
+        return ProbeFinding("stop strings", "no", f"the answer went on behind {stop!r}")
     if not first.text.startswith(second.text.rstrip()):
-        return Finding("stop strings", "unknown", "the same question got another answer")
+        return ProbeFinding("stop strings", "unknown", "the same question got another answer")
     which = second.reply.stop_sequence == stop
     told = f"{stop!r} ended the answer" + ("" if which else "; which one it was is not told")
-    return Finding("stop strings", "yes", told, {"told": which})
+    return ProbeFinding("stop strings", "yes", told, {"told": which})
 
 
 def _unique_middle(text: str) -> str:
@@ -74,16 +74,18 @@ _CACHED_TOKEN_PATHS = (
 )
 
 
-async def check_usage(subject: Subject) -> Finding:
+async def check_usage(subject: ProbeContext) -> ProbeFinding:
     """Of what was heard before."""
-    answers = {name: subject.heard.get(f"{kind}greeting") for name, kind in (("whole", ""), ("streamed", "streamed "))}
+    answers = {
+        name: subject.answers.get(f"{kind}greeting") for name, kind in (("whole", ""), ("streamed", "streamed "))
+    }
     facts = {name: bool(heard and heard.usage.output_tokens) for name, heard in answers.items() if heard}
-    frames = [frame for heard in subject.asker.heard for frame in heard.frames]
-    facts["cached"] = any(True for frame in frames for path in _CACHED_TOKEN_PATHS for _ in members(frame, path, ""))
+    frames = [frame for heard in subject.client.answers for frame in heard.frames]
+    facts["cached"] = any(True for frame in frames for path in _CACHED_TOKEN_PATHS for _ in values_at(frame, path, ""))
     told = [facts.get("whole", False), facts.get("streamed", False)]
     verdict: Verdict = "yes" if all(told) else "partly" if any(told) else "no"
     words = ", ".join(f"{name} {'yes' if so else 'no'}" for name, so in facts.items())
-    return Finding("usage", verdict, words, facts)
+    return ProbeFinding("usage", verdict, words, facts)
 
 
 _COMMON_LOCATIONS: Final = tuple(
@@ -92,13 +94,13 @@ _COMMON_LOCATIONS: Final = tuple(
 )
 
 
-async def check_context_window(subject: Subject) -> Finding:
+async def check_context_window(subject: ProbeContext) -> ProbeFinding:
     """Last, as an answer before may have told it too."""
     places = (*(subject.kind.context if subject.kind else ()), *_COMMON_LOCATIONS)
-    if tokens := await subject.telling.number(places, subject.model):
-        return Finding("context", "yes", f"{tokens} tokens", {"tokens": tokens})
-    for heard in subject.asker.heard:
+    if tokens := await subject.server_info.get_number(places, subject.model):
+        return ProbeFinding("context", "yes", f"{tokens} tokens", {"tokens": tokens})
+    for heard in subject.client.answers:
         if isinstance(heard.error, ContextOverflowError) and heard.error.limit_tokens:
             tokens = heard.error.limit_tokens
-            return Finding("context", "yes", f"{tokens} tokens, as its error says", {"tokens": tokens})
-    return Finding("context", "unknown", "not told")
+            return ProbeFinding("context", "yes", f"{tokens} tokens, as its error says", {"tokens": tokens})
+    return ProbeFinding("context", "unknown", "not told")

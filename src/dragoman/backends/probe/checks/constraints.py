@@ -5,9 +5,9 @@ from typing import Final
 
 import msgspec
 
-from dragoman.backends.probe.context import GREETING, Subject, shown
-from dragoman.backends.probe.report import Finding
-from dragoman.backends.probe.server_info import json, members
+from dragoman.backends.probe.context import GREETING, ProbeContext, quote_line
+from dragoman.backends.probe.report import ProbeFinding
+from dragoman.backends.probe.server_info import decode_or_none, values_at
 from dragoman.catalog import servers
 from dragoman.core.errors import UpstreamError
 from dragoman.identify import detect_format
@@ -15,14 +15,14 @@ from dragoman.identify import detect_format
 _CONSTRAINT_TOKENS = 24
 
 
-async def check_constraints(subject: Subject) -> Finding:
+async def check_constraints(subject: ProbeContext) -> ProbeFinding:
     """Those of its kind; all of them where that is not known."""
     ways = [way for way in servers.constraints() if subject.kind is None or way.name in subject.kind.constrain]
     if not ways:
-        return Finding("constrained", "unknown", "not asked: its kind offers none", {})
+        return ProbeFinding("constrained", "unknown", "not asked: its kind offers none", {})
     facts: dict[str, str] = {}
     for way in ways:
-        asker = subject.asker
+        asker = subject.client
         extra = msgspec.json.decode(way.body, type=dict[str, msgspec.Raw])
         heard = await asker.ask(asker.request(GREETING, tokens=_CONSTRAINT_TOKENS, extra=extra))
         if heard.reply is not None:
@@ -32,39 +32,41 @@ async def check_constraints(subject: Subject) -> Finding:
     works = [name for name, so in facts.items() if so == "yes"]
     told = ", ".join(f"{name} {so}" for name, so in facts.items())
     if set(facts.values()) == {"no answer"}:
-        return Finding("constrained", "unknown", told, facts)
-    return Finding("constrained", "yes" if works else "no", told, facts)
+        return ProbeFinding("constrained", "unknown", told, facts)
+    return ProbeFinding("constrained", "yes" if works else "no", told, facts)
 
 
 _TOOLS_VARIABLE: Final = re.compile(r"\btools\b|\.Tools\b")
 """The variable in Jinja, as transformers has it, and in Ollama's templates of Go (its docs/template.md, 2026-11)."""
 
 
-async def check_chat_template(subject: Subject) -> Finding:
+async def check_chat_template(subject: ProbeContext) -> ProbeFinding:
     """The name tells the format too, where the template does not."""
     place = subject.kind.template if subject.kind else ""
-    told = await subject.telling.told(place, subject.model) if place else None
+    told = await subject.server_info.get(place, subject.model) if place else None
     jinja = told if told and "{%" in told else ""
     found = detect_format(subject.model, chat_template=jinja)
     facts = {"format": found.format.name, "by": found.by}
     if told is None:
-        return Finding("chat template", "unknown", f"not told; format by the model's name: {found.format.name}", facts)
+        return ProbeFinding(
+            "chat template", "unknown", f"not told; format by the model's name: {found.format.name}", facts
+        )
     knows = bool(_TOOLS_VARIABLE.search(told))
     words = f"it has a place for tools; format {found.format.name}" if knows else "it has no place for tools"
-    return Finding("chat template", "yes" if knows else "no", words, facts)
+    return ProbeFinding("chat template", "yes" if knows else "no", words, facts)
 
 
 _COMPLETIONS_PATH = "/v1/completions"
 
 
-async def check_completions(subject: Subject) -> Finding:
+async def check_completions(subject: ProbeContext) -> ProbeFinding:
     """A few words to go on from."""
     body = {"model": subject.model, "prompt": "The sky is", "max_tokens": 4, "temperature": 0}
-    got, error = await subject.asker.posted(_COMPLETIONS_PATH, body)
+    got, error = await subject.client.post(_COMPLETIONS_PATH, body)
     if error is not None:
         status = getattr(error, "status", None)
-        return Finding("completions", "no" if status in (400, 404, 405, 501) else "unknown", error.message)
-    text = next(members(json(got), ["choices", "0", "text"], ""), None)
+        return ProbeFinding("completions", "no" if status in (400, 404, 405, 501) else "unknown", error.message)
+    text = next(values_at(decode_or_none(got), ["choices", "0", "text"], ""), None)
     if not isinstance(text, str):
-        return Finding("completions", "no", "the answer has no text")
-    return Finding("completions", "yes", f'"The sky is" goes on with {shown(text)}')
+        return ProbeFinding("completions", "no", "the answer has no text")
+    return ProbeFinding("completions", "yes", f'"The sky is" goes on with {quote_line(text)}')

@@ -3,26 +3,26 @@
 from collections.abc import Iterator
 from typing import Any
 
-from dragoman.backends.probe.client import Heard
-from dragoman.backends.probe.context import GREETING, Subject, why
-from dragoman.backends.probe.report import Finding
+from dragoman.backends.probe.client import ProbeAnswer
+from dragoman.backends.probe.context import GREETING, ProbeContext, failure_reason
+from dragoman.backends.probe.report import ProbeFinding
 
 
-async def check_streams(subject: Subject) -> Finding:
+async def check_streams(subject: ProbeContext) -> ProbeFinding:
     """Of an answer in words, and of the streamed call that was asked for already."""
-    asker = subject.asker
-    words = subject.heard["streamed greeting"] = await asker.ask(asker.request(GREETING, stream=True))
+    asker = subject.client
+    words = subject.answers["streamed greeting"] = await asker.ask(asker.request(GREETING, stream=True))
     if words.reply is None:
-        return Finding("streams", "no", why(words))
+        return ProbeFinding("streams", "no", failure_reason(words))
     if not words.streamed:
-        return Finding("streams", "no", "a whole body came where a stream was asked for")
-    call = subject.heard.get("streamed call", Heard())
+        return ProbeFinding("streams", "no", "a whole body came where a stream was asked for")
+    call = subject.answers.get("streamed call", ProbeAnswer())
     odd = list(dict.fromkeys((*deviations(words), *(deviations(call) if call.reply else ()))))
     told = f"{len(words.frames)} events; {'; '.join(odd) if odd else 'nothing odd'}"
-    return Finding("streams", "partly" if odd else "yes", told, {"odd": odd, "events": len(words.frames)})
+    return ProbeFinding("streams", "partly" if odd else "yes", told, {"odd": odd, "events": len(words.frames)})
 
 
-def deviations(heard: Heard) -> Iterator[str]:
+def deviations(heard: ProbeAnswer) -> Iterator[str]:
     """What is not as Chat Completions has it; of a stream of another API nothing is said."""
     chunks = [frame for frame in heard.frames if isinstance(frame.get("choices"), list)]
     if not chunks:
@@ -31,7 +31,7 @@ def deviations(heard: Heard) -> Iterator[str]:
     yield from (f"object is {found!r}" for found in sorted(map(str, objects)))
     if len({frame.get("id") for frame in chunks}) > 1:
         yield "the id changes"
-    if not heard.done:
+    if not heard.has_done:
         yield "no [DONE]"
     choices = [choice for frame in chunks for choice in frame["choices"] if isinstance(choice, dict)]
     reasons = [choice["finish_reason"] for choice in choices if choice.get("finish_reason")]

@@ -13,16 +13,25 @@ from typing import Final
 from msgspec.structs import replace
 
 from dragoman import formats
-from dragoman.backends.probe.client import Heard
-from dragoman.backends.probe.context import ASKS_FOR_TOOL, CLOCK, EXAMPLES, GREETING, WEATHER, Subject, shown, why
-from dragoman.backends.probe.detect_format import begun, calls_in, leaked
-from dragoman.backends.probe.report import Finding, Verdict
+from dragoman.backends.probe.client import ProbeAnswer
+from dragoman.backends.probe.context import (
+    ASKS_FOR_TOOL,
+    CLOCK,
+    EXAMPLES,
+    GREETING,
+    WEATHER,
+    ProbeContext,
+    failure_reason,
+    quote_line,
+)
+from dragoman.backends.probe.detect_format import find_leaked_call, has_call, started_calls
+from dragoman.backends.probe.report import ProbeFinding, Verdict
 from dragoman.core.messages import Message, Text, ToolChoice
 from dragoman.parsing.format import Format
 from dragoman.prompting.chat_renderer import render_chat
 
 
-async def check_tool_calls(subject: Subject) -> Finding:
+async def check_tool_calls(subject: ProbeContext) -> ProbeFinding:
     """One clear question with one tool, twice."""
     finding = await _request_call(subject, ())
     if finding.verdict != "unknown" or not finding.facts.get("shown"):
@@ -30,20 +39,20 @@ async def check_tool_calls(subject: Subject) -> Finding:
     again = await _request_call(subject, EXAMPLES)
     if again.verdict == "unknown" or again.facts.get("refused"):
         return finding
-    return Finding(
+    return ProbeFinding(
         "tool calls", again.verdict, f"behind two examples: {again.words}", {**again.facts, "examples": True}
     )
 
 
-async def _request_call(subject: Subject, before: tuple[Message, ...]) -> Finding:
-    asker = subject.asker
+async def _request_call(subject: ProbeContext, before: tuple[Message, ...]) -> ProbeFinding:
+    asker = subject.client
     asked = asker.request(ASKS_FOR_TOOL, tools=[WEATHER], before=before)
-    whole = subject.heard["call"] = await asker.ask(asked)
-    streamed = subject.heard["streamed call"] = await asker.ask(replace(asked, stream=True, stream_usage=True))
+    whole = subject.answers["call"] = await asker.ask(asked)
+    streamed = subject.answers["streamed call"] = await asker.ask(replace(asked, stream=True, stream_usage=True))
     came = {name: heard for name, heard in (("whole", whole), ("streamed", streamed)) if _has_call(heard)}
     if len(came) == 2:
         call = whole.calls[0]
-        return Finding(
+        return ProbeFinding(
             "tool calls", "yes", f"{call.name}({call.arguments}), whole and streamed", {"whole": True, "streamed": True}
         )
     other = streamed if "whole" in came else whole
@@ -51,109 +60,115 @@ async def _request_call(subject: Subject, before: tuple[Message, ...]) -> Findin
     if came:
         name = next(iter(came))
         facts = {"whole": "whole" in came, "streamed": "streamed" in came, **missing.facts}
-        return Finding("tool calls", "partly", f"{name} only; else {missing.words}", facts)
+        return ProbeFinding("tool calls", "partly", f"{name} only; else {missing.words}", facts)
     return missing
 
 
-def _has_call(heard: Heard) -> bool:
+def _has_call(heard: ProbeAnswer) -> bool:
     return any(call.name == WEATHER.name for call in heard.calls)
 
 
-async def _explain_missing_call(subject: Subject, heard: Heard, before: tuple[Message, ...]) -> Finding:
+async def _explain_missing_call(subject: ProbeContext, heard: ProbeAnswer, before: tuple[Message, ...]) -> ProbeFinding:
     """What became of the tools."""
     if heard.reply is None:
         refused = getattr(heard.error, "status", None) in (400, 404, 405, 422, 500, 501)
         facts = {"refused": True} if refused else {}
-        return Finding("tool calls", "no" if refused else "unknown", why(heard), facts)
-    for text, where in ((heard.text, "text"), (heard.thoughts, "thoughts")):
-        if (found := leaked(text, [WEATHER], subject.model)) is not None:
+        return ProbeFinding("tool calls", "no" if refused else "unknown", failure_reason(heard), facts)
+    for text, where in ((heard.text, "text"), (heard.reasoning, "thoughts")):
+        if (found := find_leaked_call(text, [WEATHER], subject.model)) is not None:
             how = f"in the format {found.format}" if found.tagged else "as JSON without the format's tags"
-            told = f"the call is left in the {where}, {how}: {shown(text)}"
-            return Finding(
+            told = f"the call is left in the {where}, {how}: {quote_line(text)}"
+            return ProbeFinding(
                 "tool calls",
                 "no",
                 told,
                 {"leaked": found.format, "tagged": found.tagged, "by_name": found.by_name, "in": where},
             )
-    if heard.cut_off and not heard.text:
-        return Finding("tool calls", "unknown", f"it was still thinking after {heard.usage.output_tokens} tokens")
-    plain = await subject.asker.ask(subject.asker.request(ASKS_FOR_TOOL, tokens=1, before=before))
+    if heard.is_truncated and not heard.text:
+        return ProbeFinding("tool calls", "unknown", f"it was still thinking after {heard.usage.output_tokens} tokens")
+    plain = await subject.client.ask(subject.client.request(ASKS_FOR_TOOL, tokens=1, before=before))
     more = heard.usage.input_tokens - plain.usage.input_tokens
     if plain.reply is not None and plain.usage.input_tokens and more <= 0:
-        longer = await subject.asker.ask(subject.asker.request(ASKS_FOR_TOOL, tokens=1, before=(*before, *EXAMPLES)))
+        longer = await subject.client.ask(subject.client.request(ASKS_FOR_TOOL, tokens=1, before=(*before, *EXAMPLES)))
         if longer.usage.input_tokens <= plain.usage.input_tokens:
             words = f"{plain.usage.input_tokens} prompt tokens are reported for every prompt, so they say nothing"
-            return Finding("tool calls", "unknown", f"{words}; the model wrote {shown(heard.text)}", {"shown": True})
+            return ProbeFinding(
+                "tool calls", "unknown", f"{words}; the model wrote {quote_line(heard.text)}", {"shown": True}
+            )
         told = f"dropped: the prompt has {heard.usage.input_tokens} tokens with tools and without"
-        return Finding("tool calls", "no", told, {"dropped": True})
+        return ProbeFinding("tool calls", "no", told, {"dropped": True})
     seen = f"it was shown the tools ({more} tokens)" if plain.usage.input_tokens else "no call came"
-    return Finding("tool calls", "unknown", f"{seen}; the model wrote {shown(heard.text)}", {"shown": more > 0})
+    return ProbeFinding(
+        "tool calls", "unknown", f"{seen}; the model wrote {quote_line(heard.text)}", {"shown": more > 0}
+    )
 
 
 _FALLBACK_FORMAT: Final = "pythonic"
 """What the smallest models copy best: SmolLM2 135M repeats a result in place of a call in the format of Hermes."""
 
 
-async def check_prompted_calls(subject: Subject) -> Finding:
+async def check_prompted_calls(subject: ProbeContext) -> ProbeFinding:
     """Only of use where the server's own calls do not come."""
     tools = subject.findings["tool calls"]
     if tools.verdict in ("yes", "partly") or "leaked" in tools.facts:
-        return Finding("prompted calls", "unknown", "not asked: tools reach the model")
+        return ProbeFinding("prompted calls", "unknown", "not asked: tools reach the model")
     own = formats.get(subject.findings["chat template"].facts["format"])
     first = await _ask_prompted(subject, own, ())
     if first.reply is None:
-        return Finding("prompted calls", "unknown", why(first))
-    if calls_in(first.text, own, [WEATHER]):
-        return Finding(
+        return ProbeFinding("prompted calls", "unknown", failure_reason(first))
+    if has_call(first.text, own, [WEATHER]):
+        return ProbeFinding(
             "prompted calls", "yes", f"the model wrote a call, in the format {own.name}", {"format": own.name}
         )
     for name in dict.fromkeys((own.name, _FALLBACK_FORMAT)):
         heard = await _ask_prompted(subject, formats.get(name), EXAMPLES)
-        if calls_in(heard.text, formats.get(name), [WEATHER]):
+        if has_call(heard.text, formats.get(name), [WEATHER]):
             words = f"behind two examples the model wrote a call, in the format {name}"
-            return Finding("prompted calls", "yes", words, {"format": name, "examples": True})
-    return Finding("prompted calls", "no", f"the model wrote {shown(first.text)}", {"format": own.name})
+            return ProbeFinding("prompted calls", "yes", words, {"format": name, "examples": True})
+    return ProbeFinding("prompted calls", "no", f"the model wrote {quote_line(first.text)}", {"format": own.name})
 
 
-async def _ask_prompted(subject: Subject, format: Format, before: tuple[Message, ...]) -> Heard:
-    asker = subject.asker
+async def _ask_prompted(subject: ProbeContext, format: Format, before: tuple[Message, ...]) -> ProbeAnswer:
+    asker = subject.client
     turns = render_chat(asker.request(ASKS_FOR_TOOL, tools=[WEATHER], before=before), format)
     messages = tuple(Message(turn.role, (Text(turn.text),)) for turn in turns)
     return await asker.ask(replace(asker.request(""), messages=messages))
 
 
-async def check_parallel_calls(subject: Subject) -> Finding:
+async def check_parallel_calls(subject: ProbeContext) -> ProbeFinding:
     """Two things asked for at once."""
-    if not subject.is_so("tool calls"):
-        return Finding("parallel calls", "unknown", "not asked: no calls come")
-    asker = subject.asker
+    if not subject.holds("tool calls"):
+        return ProbeFinding("parallel calls", "unknown", "not asked: no calls come")
+    asker = subject.client
     words = "What is the weather in Paris, and what is it in Rome? Call the tool for both at once."
     heard = await asker.ask(asker.request(words, tools=[WEATHER], before=subject.examples))
     if heard.reply is None:
-        return Finding("parallel calls", "unknown", why(heard))
+        return ProbeFinding("parallel calls", "unknown", failure_reason(heard))
     count = len(heard.calls)
     verdict: Verdict = "yes" if count > 1 else "no" if count else "unknown"
-    return Finding("parallel calls", verdict, f"{count or 'no'} call{'s' if count != 1 else ''} came", {"calls": count})
+    return ProbeFinding(
+        "parallel calls", verdict, f"{count or 'no'} call{'s' if count != 1 else ''} came", {"calls": count}
+    )
 
 
-async def check_argument_deltas(subject: Subject) -> Finding:
+async def check_argument_deltas(subject: ProbeContext) -> ProbeFinding:
     """Of the streamed call that was asked for already."""
-    heard = subject.heard.get("streamed call")
+    heard = subject.answers.get("streamed call")
     if heard is None or not heard.calls:
-        return Finding("argument deltas", "unknown", "no streamed call came")
+        return ProbeFinding("argument deltas", "unknown", "no streamed call came")
     if not heard.streamed:
-        return Finding("argument deltas", "no", "a whole body came where a stream was asked for")
-    pieces = heard.argument_pieces
+        return ProbeFinding("argument deltas", "no", "a whole body came where a stream was asked for")
+    pieces = heard.argument_deltas
     told = f"arguments came in {pieces} pieces" if pieces > 1 else "arguments came whole"
-    return Finding("argument deltas", "yes" if pieces > 1 else "no", told, {"pieces": pieces})
+    return ProbeFinding("argument deltas", "yes" if pieces > 1 else "no", told, {"pieces": pieces})
 
 
-async def check_tool_choice(subject: Subject) -> Finding:
+async def check_tool_choice(subject: ProbeContext) -> ProbeFinding:
     """Required where nothing is to be called, a named tool that is not the fitting one, none where one is asked for."""
     tools = subject.findings["tool calls"]
     if tools.verdict == "no" and not tools.facts.get("leaked"):
-        return Finding("tool_choice", "unknown", "not asked: the server takes no tools")
-    asker = subject.asker
+        return ProbeFinding("tool_choice", "unknown", "not asked: the server takes no tools")
+    asker = subject.client
     required = await asker.ask(asker.request(GREETING, tools=[WEATHER], choice=ToolChoice("required")))
     named = await asker.ask(
         asker.request(
@@ -166,23 +181,23 @@ async def check_tool_choice(subject: Subject) -> Finding:
     facts = {
         "required": _outcome(required, bool(_called_names(required, subject))),
         "named": _outcome(named, set(_called_names(named, subject)) == {CLOCK.name}),
-        "none": _outcome(none, not none.calls and leaked(none.text, [WEATHER], subject.model) is None),
+        "none": _outcome(none, not none.calls and find_leaked_call(none.text, [WEATHER], subject.model) is None),
     }
     if all(heard.reply is None for heard in (required, named, none)):
-        return Finding("tool_choice", "unknown", why(required), facts)
+        return ProbeFinding("tool_choice", "unknown", failure_reason(required), facts)
     heeded = list(facts.values())
     verdict: Verdict = "yes" if all(each == "yes" for each in heeded) else "partly" if "yes" in heeded else "no"
-    return Finding("tool_choice", verdict, ", ".join(f"{form} {so}" for form, so in facts.items()), facts)
+    return ProbeFinding("tool_choice", verdict, ", ".join(f"{form} {so}" for form, so in facts.items()), facts)
 
 
-def _called_names(heard: Heard, subject: Subject) -> tuple[str, ...]:
+def _called_names(heard: ProbeAnswer, subject: ProbeContext) -> tuple[str, ...]:
     """Names of the tools that were called; a call that the limit on tokens cut comes as text, and counts too."""
-    if heard.calls or not heard.cut_off:
+    if heard.calls or not heard.is_truncated:
         return tuple(call.name for call in heard.calls)
-    return begun(heard.text, [WEATHER, CLOCK], subject.model)
+    return started_calls(heard.text, [WEATHER, CLOCK], subject.model)
 
 
-def _outcome(heard: Heard, heeded: bool) -> str:
+def _outcome(heard: ProbeAnswer, heeded: bool) -> str:
     if heard.reply is None:
         return "refused"
     return "yes" if heeded else "no"

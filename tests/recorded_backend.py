@@ -1,7 +1,7 @@
 """Answers from a recording of what a model wrote: the real reader on the real text, without the model.
 
-    backend = Replay.of(Path("recording.jsonl"))          # then Gateway([backend]), as any other
-    backend = Replay("my-model", [Recorded(asked="weather in Paris", text='{"name": "get_weather", …}')])
+    backend = RecordedBackend.of(Path("recording.jsonl"))          # then Gateway([backend]), as any other
+    backend = RecordedBackend("my-model", [RecordedReply(asked="weather in Paris", text='{"name": "get_weather", …}')])
 
 A recording is lines of JSON: first what it is of, then the answers; fields not named here are notes.
 
@@ -26,7 +26,7 @@ from dragoman.parsing.reply_reader import READER_REPAIRS, ReplyReader
 from dragoman.text.stop_strings import StopStrings
 
 
-class Recorded(msgspec.Struct, frozen=True):
+class RecordedReply(msgspec.Struct, frozen=True):
     """One answer."""
 
     asked: str
@@ -37,30 +37,34 @@ class Recorded(msgspec.Struct, frozen=True):
     """"length": the model was cut off."""
 
 
-class _Head(msgspec.Struct, frozen=True):
+class _Header(msgspec.Struct, frozen=True):
     model: str
     format: str = "hermes"
 
 
-class Replay:
+class RecordedBackend:
     """One model's recorded answers."""
 
-    def __init__(self, model: str, answers: Iterable[Recorded], format: str = "hermes", piece_chars: int = 4) -> None:
+    def __init__(
+        self, model: str, answers: Iterable[RecordedReply], format: str = "hermes", piece_chars: int = 4
+    ) -> None:
         self._model = ServedModel(model)
         self._answers = sorted(answers, key=lambda answer: -len(answer.asked))
         self._format = formats.get(format)
         self._piece_chars = piece_chars
 
     @classmethod
-    def of(cls, path: Path, piece_chars: int = 4) -> "Replay":
+    def of(cls, path: Path, piece_chars: int = 4) -> "RecordedBackend":
         """The answers of a file, to be given in pieces of about a token.
 
         Raises: ConfigError: there is none, or it is no recording.
         """
         try:
             head, *lines = path.read_bytes().splitlines()
-            made = msgspec.json.decode(head, type=_Head)
-            return cls(made.model, [msgspec.json.decode(x, type=Recorded) for x in lines], made.format, piece_chars)
+            made = msgspec.json.decode(head, type=_Header)
+            return cls(
+                made.model, [msgspec.json.decode(x, type=RecordedReply) for x in lines], made.format, piece_chars
+            )
         except OSError as e:
             raise ConfigError(f"cannot read the recording {path}: {e.strerror}") from None
         except (msgspec.DecodeError, ValueError) as e:
@@ -118,7 +122,7 @@ class Replay:
         yield UsageUpdate(Usage(output_tokens=pieces))
         yield Finish("stop_sequence" if stops.found else answer.finish, stops.found)
 
-    def _answer(self, request: Request) -> Recorded:
+    def _answer(self, request: Request) -> RecordedReply:
         asked = _last_words(request)
         for answer in self._answers:
             if answer.asked in asked:
