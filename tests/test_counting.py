@@ -36,8 +36,8 @@ EACH = pytest.mark.parametrize("path", BODIES)
 
 def countings() -> Iterator[TokenCounting]:
     for dialect in map(dialects.get, dialects.names()):
-        if dialect.counting:
-            yield dialect.counting
+        if dialect.token_counting:
+            yield dialect.token_counting
 
 
 def test_each_path_has_its_own_tests() -> None:
@@ -196,12 +196,12 @@ async def test_an_answer_that_tells_no_count(api: str, answer: bytes) -> None:
     [("anthropic_messages", BetaMessageCountTokensParams), ("openai_responses", InputTokenCountParams)],
 )
 def test_a_server_is_asked_with_what_the_vendors_package_may_ask(api: str, known: type) -> None:
-    counting = dialects.get(api).counting
+    counting = dialects.get(api).token_counting
     assert counting is not None
-    assert counting.members <= set(known.__annotations__)
+    assert counting.forwarded_fields <= set(known.__annotations__)
     body = dialects.get(api).write_request(REQUEST, "m").body
     asked = set(msgspec.json.decode(body))
-    assert {"model", "tools"} < asked & counting.members < asked
+    assert {"model", "tools"} < asked & counting.forwarded_fields < asked
 
 
 async def test_a_request_is_counted_under_the_models_own_name() -> None:

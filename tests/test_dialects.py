@@ -218,7 +218,7 @@ def got(case: Case) -> str:
 
 
 def counted(case: Case) -> str:
-    counting = case.api.counting
+    counting = case.api.token_counting
     assert counting is not None
     try:
         answer = counting.write_count(31, None).decode()

@@ -139,7 +139,7 @@ async def test_requests_tokens_calls_and_warnings() -> None:
 async def test_whatever_it_is_asked_by_a_model_has_one_name() -> None:
     """Its own, an alias of the settings, of the backend, and the name under which one API lists it."""
     async with served(plain) as s, s.client() as client:
-        for name in ("m", "n", "alias", dialects.get("anthropic_messages").listed_as("m")):
+        for name in ("m", "n", "alias", dialects.get("anthropic_messages").display_name("m")):
             answer = await client.post(MESSAGES, json=body() | {"model": name})
             assert answer.status_code == 200
         found = await scraped(s.url)

@@ -121,9 +121,9 @@ async def test_a_model_that_is_called_as_another_would_be_keeps_its_name() -> No
 @given(st.text(min_size=1).map(lambda s: s.encode("utf-8", "replace").decode()))
 def test_names_are_spelled_and_read_back(name: str) -> None:
     api = dialects.get("anthropic_messages")
-    listed = api.listed_as(name)
+    listed = api.display_name(name)
     assert listed.lower().startswith(("claude", "anthropic"))
-    assert api.meant_by(listed) == name or listed == name
+    assert api.resolve_display_name(listed) == name or listed == name
     assert not set("[]?#% ") & set(listed) or listed == name
 
 

@@ -52,8 +52,8 @@ def passed(dialect: Dialect, parts: Sequence[bytes], asked: v.Request, name: str
             yield part
 
     async def run() -> Passed:
-        assert dialect.passing is not None
-        relay = HttpPassthrough(dialect, dialect.passing, asked, b'{"model":"m"}', name, TURN, post)
+        assert dialect.passthrough is not None
+        relay = HttpPassthrough(dialect, dialect.passthrough, asked, b'{"model":"m"}', name, TURN, post)
         return Passed([piece async for piece in relay.pieces()], list(relay.take()))
 
     return asyncio.run(run())
@@ -76,7 +76,7 @@ KNOWN = [c for c in ANSWERS if not c.kind.endswith("bytes")]
 
 def is_well_formed(case: Case) -> bool:
     """As the API has it: nothing to be mended, and its own end."""
-    data, passing = upstream_body(case), case.api.passing
+    data, passing = upstream_body(case), case.api.passthrough
     events = read(case.api, data, request(case.api))
     if passing is None or any(isinstance(e, ev.Notice | ev.Failure) for e in events):
         return False
@@ -148,7 +148,7 @@ def test_lines_may_end_otherwise(line: bytes, size: int) -> None:
     """A line end cut in two is still one, and an event that is whole does not wait for the next."""
     events = [b'event: e%d\ndata: {"n": "a\\r\\n"}\n\n' % n for n in range(3)]
     data = b"".join(events).replace(b"\n", line)
-    passing = dialects.get("openai_chat").passing
+    passing = dialects.get("openai_chat").passthrough
     assert passing is not None
     splice = StreamRewriter(passing)
     out = b"".join(splice.feed(data[at : at + size]) for at in range(0, len(data), size))
@@ -199,11 +199,11 @@ def test_usage_that_was_not_asked_for_is_not_told() -> None:
 
 def test_of_a_long_stream_in_one_piece_the_ends_are_read() -> None:
     for dialect in map(dialects.get, dialects.names()):
-        assert dialect.passing is not None
+        assert dialect.passthrough is not None
         events = [ev.Start("1", "m", 7, 5), *[ev.TextDelta("words ")] * 500, ev.UsageUpdate(v.Usage(5, 9))]
         writer = dialect.writer(request(dialect))
         data = b"".join(map(writer.send, [*events, ev.Finish("stop")]))
-        splice = StreamRewriter(dialect.passing)
+        splice = StreamRewriter(dialect.passthrough)
         assert splice.feed(data) == data
         assert sum(map(len, splice.ending())) < len(data) / 4
         assert last_usage(read(dialect, b"".join(splice.ending()), request(dialect))) == [v.Usage(5, 9)]

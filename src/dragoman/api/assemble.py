@@ -189,7 +189,7 @@ def _recognize(fields: Fields, path: str) -> tuple[str, str]:
     if word in _PIECE_TYPES:
         return "", "$"
     for name in dialects.names():
-        for field, values, around in dialects.get(name).pieces:
+        for field, values, around in dialects.get(name).chunk_forms:
             found = fields.get(field)
             if found is not None and (not values or (found.kind == "string" and re.fullmatch(values, found.string()))):
                 return name, around

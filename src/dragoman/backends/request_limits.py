@@ -54,7 +54,7 @@ def prepare_for_server(request: Request, dialect: Dialect, url: str) -> Request:
     """
     if request.dialect != dialect.name:
         return resolve_deferred_tools(request)
-    if not dialect.asides & request.extra.keys() or urlsplit(url).hostname in dialect.hosts:
+    if not dialect.vendor_only_fields & request.extra.keys() or urlsplit(url).hostname in dialect.vendor_hosts:
         return request
-    kept = {name: raw for name, raw in request.extra.items() if name not in dialect.asides}
+    kept = {name: raw for name, raw in request.extra.items() if name not in dialect.vendor_only_fields}
     return msgspec.structs.replace(request, extra=kept)

@@ -74,7 +74,7 @@ def _read(body: bytes, api: str | None) -> Request:
     for name in [api] if api else dialects.names():
         dialect = dialects.get(name)
         try:
-            return (dialect.counting.read_request if dialect.counting else dialect.read_request)(body)
+            return (dialect.token_counting.read_request if dialect.token_counting else dialect.read_request)(body)
         except ClientError as e:
             refused.append(f"{name}: {e}")
     raise RequestError("expected a request of one of the APIs, got none - " + "; ".join(refused))

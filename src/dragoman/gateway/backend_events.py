@@ -35,7 +35,7 @@ async def events_for_client(
     Raises:
         DragomanError: Before Start; later the stream ends with Failure.
     """
-    early = bool(request.dialect) and dialects.get(request.dialect).early_usage
+    early = bool(request.dialect) and dialects.get(request.dialect).usage_in_first_event
     usage = UsageFiller(edit.request, tokenizers.find(edit.request.model), early=early)
     warnings += edit.warnings
     begun, said, client = False, False, ClientEventFilter(request, warnings)

@@ -153,7 +153,7 @@ class Gateway:
             UnknownModelError: No backend offers the model.
             BackendError: A backend that may offer it is not ready yet.
         """
-        meant = dialects.get(request.dialect).meant_by(request.model) if request.dialect else request.model
+        meant = dialects.get(request.dialect).resolve_display_name(request.model) if request.dialect else request.model
         names = dict.fromkeys((request.model, meant))
         for offering in (self._listed_by, self._accepted_by):
             for name in names:

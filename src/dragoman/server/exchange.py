@@ -135,7 +135,7 @@ class Exchange(HttpExchange):
         read = (self._counting or self._dialect).read_request
         with self._record.spent:
             request = await off_loop(large, read, body)
-        if carried := {name: headers[name] for name in self._dialect.carries if name in headers}:
+        if carried := {name: headers[name] for name in self._dialect.forwarded_headers if name in headers}:
             request = msgspec.structs.replace(request, headers=carried)
         if self._compacts:
             request = msgspec.structs.replace(compaction.with_trigger(request), stream=False)

@@ -59,7 +59,7 @@ def model_response(models: Sequence[ServedModel], dialect: Dialect, id: str) -> 
 def _visible_models(models: Sequence[ServedModel], dialect: Dialect) -> dict[str, ServedModel]:
     """Returns the models by the names under which they are listed; a model's own name wins over another's alias."""
     own = {model.id: model for model in models}
-    return own | {name: model for model in models if (name := dialect.listed_as(model.id)) not in own}
+    return own | {name: model for model in models if (name := dialect.display_name(model.id)) not in own}
 
 
 def _limit(text: str | None) -> int | None:

@@ -62,7 +62,7 @@ class TokenCounting:
     write_count: Callable[[int, int | None], bytes]
     """Returns the response body for a token count and the tokens removed by context edits (None: no edits
     requested)."""
-    members: frozenset[str]
+    forwarded_fields: frozenset[str]
     """Fields of a request body that are sent upstream; some servers reject any other field."""
     read_count: Callable[[bytes], int]
     """Returns the count in a server's response. Raises `RequestError` if there is none."""
@@ -74,15 +74,15 @@ class ObjectForm:
 
     example: str
     """An example object, shown in error messages."""
-    marks: Mapping[str, str]
+    discriminators: Mapping[str, str]
     """Fields that identify the form, and their values; an empty value matches any."""
     request: str
     """The smallest request, with `$` in place of a list of such objects."""
     path: str
     """Path of the list in that request, such as `$.messages[0].tool_calls`."""
-    written: tuple[str | int | slice, ...]
+    output_path: tuple[str | int | slice, ...]
     """Path of the list in the output of `write_request`."""
-    slips: Mapping[str, str] = field(default_factory=dict)
+    common_mistakes: Mapping[str, str] = field(default_factory=dict)
     """Names that other APIs give to a field, by path, and the name in this API; used in error messages."""
     arguments: str = ""
     """For a call: the path of its arguments."""
@@ -114,29 +114,29 @@ class Dialect:
     Raises `UnsupportedError` for content that the server's API cannot represent and that must not be dropped."""
     reader: Callable[[Request, ExchangeContext], ResponseReader]
     """Creates the reader of an upstream server's response to this request."""
-    sign: Callable[[str], Mapping[str, str]]
+    auth_headers: Callable[[str], Mapping[str, str]]
     """Returns the authentication headers of an upstream server for this key; none if the key is empty."""
-    names: re.Pattern[str] = ANY_STRING
+    tool_name_pattern: re.Pattern[str] = ANY_STRING
     """Tool names that servers of the API accept; other names are replaced (core/identifiers.py)."""
-    versioned: bool = False
+    base_url_has_version: bool = False
     """Clients expect a base URL that contains the version, such as `/v1`; else they add it themselves."""
-    carries: tuple[str, ...] = ()
+    forwarded_headers: tuple[str, ...] = ()
     """Client headers, in lower case, that are forwarded to a server of the same API."""
-    asides: frozenset[str] = frozenset()
+    vendor_only_fields: frozenset[str] = frozenset()
     """Fields of a request's `extra` that only the vendor's own servers, at `vendor_hosts`, understand."""
-    hosts: frozenset[str] = frozenset()
+    vendor_hosts: frozenset[str] = frozenset()
     """Host names of the vendor's own servers."""
-    listed_as: Callable[[str], str] = str
+    display_name: Callable[[str], str] = str
     """Returns the name of a model in model lists for clients of this API; some ignore any other name."""
-    meant_by: Callable[[str], str] = str
+    resolve_display_name: Callable[[str], str] = str
     """Returns the model of such a name; any other name is returned unchanged."""
-    counting: TokenCounting | None = None
+    token_counting: TokenCounting | None = None
     """How to count tokens; None: the API cannot."""
-    passing: StreamPassthrough | None = None
+    passthrough: StreamPassthrough | None = None
     """How to forward a stream of this API without parsing each event; None: streams are always parsed."""
-    early_usage: bool = False
+    usage_in_first_event: bool = False
     """Clients read the prompt's token count from the beginning of a stream."""
     forms: Mapping[ObjectKind, ObjectForm] = field(default_factory=dict)
-    pieces: tuple[tuple[str, str, str], ...] = ()
+    chunk_forms: tuple[tuple[str, str, str], ...] = ()
     """How to recognize JSON as a chunk of this API's stream: a field, a regular expression for its value, and the text
     around the chunk in the stream, with `$` in its place. Some SDKs hand out less than the server sent."""

@@ -49,7 +49,7 @@ class StreamRewriter:
         """
         self._passing = passing
         self._model = model
-        self._unasked = passing.unasked if hides_usage else ()
+        self._unasked = passing.usage_only_markers if hides_usage else ()
         self._rest = bytearray()
         self._cr = ""
         """If lines end with CR alone: how the last chunk ended, `cr` or `other`."""
@@ -83,8 +83,8 @@ class StreamRewriter:
     def close(self) -> bytes:
         """Returns the last event if the server omitted its final blank line; an incomplete event is discarded."""
         rest = bytes(self._rest).strip()
-        data = self.feed(b"\n\n") if rest == self._passing.end.strip() or _is_complete(rest) else b""
-        self.over = self.over or any(self._passing.ends.match(event.lstrip()) for event in self.ending())
+        data = self.feed(b"\n\n") if rest == self._passing.end_event.strip() or _is_complete(rest) else b""
+        self.over = self.over or any(self._passing.end_pattern.match(event.lstrip()) for event in self.ending())
         return data
 
     def ending(self) -> list[bytes]:
@@ -133,11 +133,12 @@ class StreamRewriter:
     def _ends(self, whole: bytes) -> bool:
         """Whether the last of these events ends the response; if a comment follows it, `close` detects it."""
         last = max(whole.rfind(b"\n\n", 0, -2) + 2, whole.rfind(b"\n\r\n", 0, -3) + 3)
-        return self._passing.ends.match(whole, last if last > 2 else 0) is not None
+        return self._passing.end_pattern.match(whole, last if last > 2 else 0) is not None
 
     def _named(self, whole: bytes) -> bytes:
         return _DATA.sub(
-            lambda found: found[1] + replace_model_name(found[2], self._model or "", self._passing.within), whole
+            lambda found: found[1] + replace_model_name(found[2], self._model or "", self._passing.model_container),
+            whole,
         )
 
 

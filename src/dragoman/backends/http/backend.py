@@ -94,7 +94,7 @@ class HttpBackend:
         """The tool mode of each model."""
         key = _key(name, config, environ)
         self._connection = UpstreamConnection(
-            name, config, self._dialect.sign(key), versioned=self._dialect.versioned, key=key
+            name, config, self._dialect.auth_headers(key), versioned=self._dialect.base_url_has_version, key=key
         )
         self._model_list = None if config.models else ModelList(name, self._connection)
         self._listed_ids: tuple[str, ...] | None = None
@@ -172,7 +172,7 @@ class HttpBackend:
         Raises:
             UnsupportedError: the server's API cannot express the request.
         """
-        counting = self._dialect.counting
+        counting = self._dialect.token_counting
         if counting is None:
             return None
         # Always in a thread, as the size of the request is not known here.
@@ -189,14 +189,14 @@ class HttpBackend:
     def _token_count_body(self, request: Request, counting: TokenCounting) -> bytes:
         asked = self._planner.token_count_body(request, self._mode_of(request.model))
         written = msgspec.json.decode(asked, type=dict[str, msgspec.Raw])
-        return msgspec.json.encode({name: raw for name, raw in written.items() if name in counting.members})
+        return msgspec.json.encode({name: raw for name, raw in written.items() if name in counting.forwarded_fields})
 
     def relay(self, request: Request, body: bytes, name: str, turn: ExchangeContext) -> HttpPassthrough | None:
         """Returns the response as bytes for a client of the server's own API, if the server's streams are trusted.
 
         Responses with several choices are always passed through, as events have only one.
         """
-        passing = self._dialect.passing
+        passing = self._dialect.passthrough
         if not (self._trusted or request.choices > 1) or passing is None or request.dialect != self._dialect.name:
             return None
         if not self._planner.is_passthrough(request, self._mode_of(request.model)):

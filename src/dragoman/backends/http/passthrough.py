@@ -65,7 +65,7 @@ class HttpPassthrough:
         self._dialect, self._passing, self._request, self._turn, self._post = dialect, passing, request, turn, post
         self._clean, self._headers = clean, headers
         self._name = None if name == request.model else name
-        self._hides_usage = request.stream and bool(passing.wanted) and not request.stream_usage
+        self._hides_usage = request.stream and bool(passing.usage_request) and not request.stream_usage
         self.body = self._request_body(body)
         """The body sent to the server."""
         self._pending_events: list[AnyEvent] = []
@@ -74,7 +74,7 @@ class HttpPassthrough:
         self._start_events: tuple[Start, ...] = ()
 
     def _request_body(self, body: bytes) -> bytes:
-        wanted = self._passing.wanted if self._hides_usage else {}
+        wanted = self._passing.usage_request if self._hides_usage else {}
         if self._name is None and not wanted:
             return body
         members = json_cursor.parse(body).fields().remaining_with_nulls()
@@ -148,7 +148,7 @@ class HttpPassthrough:
         for event in self._start_events:  # the client has these already, from the server
             writer.send(event)
         told = writer.send(Failure(error))
-        joined = self._passing.joined if self._started else None
+        joined = self._passing.rewrite_error if self._started else None
         return joined(told, self._rewriter.ending()) if joined else told
 
     def _finish(self, error: DragomanError | None) -> bytes:
@@ -164,14 +164,14 @@ class HttpPassthrough:
         last = events[-1]
         if not splice.over and isinstance(last, Failure) and error is not None:
             last = Failure(error)
-        elif not splice.over and isinstance(last, Finish) and not self._passing.end:
+        elif not splice.over and isinstance(last, Finish) and not self._passing.end_event:
             last = Failure(UpstreamError("the server's stream broke off before its end"))
         if isinstance(last, Failure) and not self._started:
             raise self._clean(last.error)
         self._pending_events.append(last)
         if splice.over:
             return b""
-        return self.failed(last.error) if isinstance(last, Failure) else self._passing.end
+        return self.failed(last.error) if isinstance(last, Failure) else self._passing.end_event
 
     async def _buffered(self, begun: bytes, pieces: AsyncGenerator[bytes, None]) -> bytes:
         """Returns the client's bytes for a response that is parsed whole.

@@ -278,7 +278,11 @@ class RequestPlanner:
 
     def _name_pattern(self, request: Request, mode: ModelMode) -> re.Pattern[str]:
         """Returns the pattern for tool names in this request."""
-        return ANY_STRING if request.dialect == self._dialect.name or mode.mode == "inject" else self._dialect.names
+        return (
+            ANY_STRING
+            if request.dialect == self._dialect.name or mode.mode == "inject"
+            else self._dialect.tool_name_pattern
+        )
 
     def _text_reader(
         self, request: Request, turn: ExchangeContext, mode: ModelMode, opened: str, outgoing: UpstreamRequest

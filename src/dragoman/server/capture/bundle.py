@@ -161,7 +161,7 @@ def _request(was: LoadedCapture) -> bytes:
 def _backend(was: LoadedCapture, number: int, fill: Anonymizer | None) -> bytes:
     """Returns how the backend was called, without its address and its file paths."""
     about = was.json(f"{number}/backend.json")
-    vendors = {host for name in dialects.names() for host in dialects.get(name).hosts}
+    vendors = {host for name in dialects.names() for host in dialects.get(name).vendor_hosts}
     if "url" in about and not any(host in about["url"] for host in vendors):
         about["url"] = "http://127.0.0.1"
     settings = about.get("settings", {})
