@@ -152,7 +152,7 @@ def _converted(values: Iterable[Values], kind: ObjectKind, api: str, target: Tar
             request, told = adapt_request_schemas(request, target)
         outgoing = dialect.write_request(request, "-")
         found: Any = json.loads(outgoing.body)
-        for step in dialect.forms[kind].written:
+        for step in dialect.forms[kind].output_path:
             found = found[step]
         made.extend(found)
         warnings.update(dict.fromkeys((*told, *outgoing.warnings)))
@@ -229,7 +229,7 @@ def _api(fields: Mapping[str, Any], kind: ObjectKind, path: str, known: Dialect 
     """
     every = [dialects.get(name) for name in dialects.names()]
     fits = [api for api in every if _has_shape(fields, api.forms[kind])]
-    fits.sort(key=lambda api: -len(api.forms[kind].marks))
+    fits.sort(key=lambda api: -len(api.forms[kind].discriminators))
     found = known or (fits[0] if fits else None)
     if found is not None and found in fits:
         if slip := _mistake(fields, found.forms[kind]):
@@ -252,7 +252,7 @@ def _vendor_tool_error(type: str, path: str) -> UnsupportedError:
 
 
 def _has_shape(fields: Mapping[str, Any], form: ObjectForm) -> bool:
-    return all(name in fields and value in ("", fields[name]) for name, value in form.marks.items())
+    return all(name in fields and value in ("", fields[name]) for name, value in form.discriminators.items())
 
 
 def _mistake(fields: Mapping[str, Any], form: ObjectForm) -> str:
@@ -266,7 +266,7 @@ def _mistake(fields: Mapping[str, Any], form: ObjectForm) -> str:
             found = found[name]
         return True
 
-    pairs = form.slips.items()
+    pairs = form.common_mistakes.items()
     return next((f"{wrong!r} given, {right!r} expected" for wrong, right in pairs if has(wrong) and not has(right)), "")
 
 

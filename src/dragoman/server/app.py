@@ -87,7 +87,7 @@ class App:
         self._hosts = {host_name(name) for name in (*LOOPBACK, *config.allowed_hosts, config.host)} - {""}
         served = [dialects.get(name) for name in dialects.names()]
         self._by_path = {d.path: Route(d) for d in served}
-        self._by_path |= {d.counting.path: Route(d, d.counting) for d in served if d.counting}
+        self._by_path |= {d.token_counting.path: Route(d, d.token_counting) for d in served if d.token_counting}
         self._by_path |= {path: Route(dialects.get("openai_chat"), passed=path) for path in paths.PASSTHROUGH_PATHS}
         responses = dialects.get(stored.NAME)
         self._by_path[f"{responses.path}/compact"] = Route(responses, compacts=True)
