@@ -44,7 +44,9 @@ async def open_connection(config: HttpConfig, environ: Mapping[str, str]) -> Asy
     if at.scheme not in ("http", "https") or not at.hostname:
         raise ConfigError(f"expected a URL like http://127.0.0.1:1234/v1, got {config.url!r}")
     dialect, secret = dialects.get(config.api), api_key(config, environ)
-    connection = UpstreamConnection("the server", config, dialect.sign(secret), versioned=dialect.versioned, key=secret)
+    connection = UpstreamConnection(
+        "the server", config, dialect.auth_headers(secret), versioned=dialect.base_url_has_version, key=secret
+    )
     await connection.start()
     try:
         yield connection
