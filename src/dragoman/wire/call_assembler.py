@@ -5,7 +5,7 @@
     out.call(0, "call_1", "weather", '{"city":')
     out.call(0, "", "", '"Bern"}')
     out.finish("tool_calls")
-    out.drain()                         # Start, ToolCallStart, two deltas, ToolCallEnd, Finish
+    out.take()                         # Start, ToolCallStart, two deltas, ToolCallEnd, Finish
 
 Servers send the chunks of calls in many ways: interleaved, without an index or an id, all under one index, the name in
 chunks or repeated in each, arguments before the name, the whole call twice. Events never overlap, so chunks that arrive
@@ -118,7 +118,7 @@ class _Call:
 
 
 class ToolCallAssembler:
-    """Assembles one response; feed it the server's chunks and `drain` the events."""
+    """Assembles one response; feed it the server's chunks and `take` the events."""
 
     __slots__ = (
         *("_back", "_by_id", "_by_key", "_facts", "_last", "_lost", "_mends", "_model", "_nameless", "_out", "_queue"),
@@ -165,7 +165,7 @@ class ToolCallAssembler:
         """The arguments of a call that has no name."""
 
     def take(self) -> list[AnyEvent]:
-        """Returns the events since the last call of `drain`."""
+        """Returns the events since the last call of `take`."""
         events, self._out = self._out, []
         return events
 

@@ -2,8 +2,8 @@
 
     stream = StreamRewriter(dialect.passthrough, model="as-the-client-calls-it")
     stream.feed(piece)          # bytes for the client
-    stream.finished             # an event that ends the response has arrived
-    stream.boundary_events()    # the first and last events, the only ones that must be parsed
+    stream.over             # an event that ends the response has arrived
+    stream.ending()    # the first and last events, the only ones that must be parsed
 
 Only whole events are returned, so a stream that breaks off inside an event can still be ended with an error event, and
 a ping may be inserted between any two chunks.
