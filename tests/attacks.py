@@ -30,8 +30,15 @@ def marks(format: Format) -> set[str]:
     found = {*format.markers, *format.calls, *format.reasoning_tags, *format.reasoning_tags.values(), *format.section}
     found |= {*format.reasoning_wrapper}
     if known := format.markup:
-        found |= {*known.calls, *known.section, *known.closers, *known.invented, *known.frames, *known.answers}
-        found |= {*known.answers.values()}
+        found |= {
+            *known.calls,
+            *known.section,
+            *known.closers,
+            *known.result_markers,
+            *known.ignored_wrappers,
+            *known.answer_wrappers,
+        }
+        found |= {*known.answer_wrappers.values()}
     return {each for each in found if len(each.strip()) > 2 and each.strip(" `[]\n")}
 
 

@@ -449,7 +449,7 @@ async def test_pictures_and_files_go_as_they_came(tmp_path: Path) -> None:
 
 def attempted(wanted: ReplyRequirement, *events: AnyEvent) -> tuple[list[list[AnyEvent]], Attempt]:
     attempt = Attempt(wanted, {PREFIX + "w": "w"})
-    return [attempt.add(event) for event in events], attempt
+    return [attempt.feed(event) for event in events], attempt
 
 
 def test_words_wait_for_the_call_that_must_be() -> None:
@@ -457,13 +457,13 @@ def test_words_wait_for_the_call_that_must_be() -> None:
     assert given[:2] == [[], []]
     assert given[2] == [TextDelta("a"), ReasoningDelta("b"), ToolCallStart(0, f"toolu_{PREFIX}w", "w")]
     assert given[3:] == [[CALL[1]], [CALL[2]], [TextDelta("c")]]
-    assert (attempt.add(Finish("tool_calls")), attempt.may_be_asked_again, attempt.close()) == ([], False, [])
+    assert (attempt.feed(Finish("tool_calls")), attempt.needs_reask, attempt.close()) == ([], False, [])
 
 
 def test_calls_of_other_tools_than_the_named_one_are_dropped() -> None:
     events = (*OTHER, TextDelta("a"), *second(CALL), *(replace(event, index=2) for event in second(OTHER)))
     given, attempt = attempted(ReplyRequirement(call=True, name=PREFIX + "w"), *events)
-    told = [*itertools.chain(*given), *attempt.add(Finish("tool_calls")), *attempt.close()]
+    told = [*itertools.chain(*given), *attempt.feed(Finish("tool_calls")), *attempt.close()]
     assert told[:-1] == [TextDelta("a"), ToolCallStart(0, f"toolu_{PREFIX}w", "w"), *CALL[1:]]
     dropped = PREFIX + 'other {"a":1}'
     assert told[-1] == Notice("extra_call_dropped", "a call was dropped that was not asked for", dropped * 2)
@@ -478,8 +478,8 @@ def test_thoughts_wait_for_the_words_that_must_be() -> None:
 @pytest.mark.parametrize("wanted", [ReplyRequirement(call=True), ReplyRequirement(reply=True)])
 def test_what_was_cut_or_refused_is_not_asked_for_again(wanted: ReplyRequirement, reason: v.FinishReason) -> None:
     _, attempt = attempted(wanted, TextDelta("a"), Finish(reason))
-    assert not attempt.may_be_asked_again
-    assert not attempt.rests
+    assert not attempt.needs_reask
+    assert not attempt.is_final
     assert attempt.close() == [TextDelta("a")]
 
 
