@@ -20,16 +20,16 @@ from dragoman.core.backend import ExchangeContext
 from dragoman.core.errors import ConfigError
 from dragoman.core.events import AnyEvent, Finish, Notice, Start
 from dragoman.schema import targets
-from dragoman.schema.adapt import Adapted, adapt, summary
-from dragoman.schema.relax import CHANGE_LIMIT, DEPTH_LIMIT, Change
-from dragoman.schema.targets import RELAXING, TARGETS, Target
+from dragoman.schema.adapt import AdaptedSchema, adapt, summarize_changes
+from dragoman.schema.relax import CHANGE_LIMIT, DEPTH_LIMIT, SchemaChange
+from dragoman.schema.targets import RELAXING_TARGETS, TARGETS, Target
 from scripted import Scripted, served
 
 each_target = pytest.mark.parametrize("target", TARGETS.values(), ids=list(TARGETS))
 LOOKAROUND = r"^(?!\.)[a-z.]+$"
 
 
-def told(adapted: Adapted) -> list[str]:
+def told(adapted: AdaptedSchema) -> list[str]:
     return [str(change) for change in adapted.changes]
 
 
@@ -201,7 +201,7 @@ def test_what_is_taken_stays_byte_for_byte(target: Target) -> None:
     schema = (
         f'{{ "type":"object","properties": {{"n":{{"type":"number","title":"\\u00e9"}}}}, "required":["n"]{closed}}}'
     )
-    assert adapt(schema, target) == Adapted(schema, ())
+    assert adapt(schema, target) == AdaptedSchema(schema, ())
 
 
 def test_digits_stay() -> None:
@@ -365,7 +365,9 @@ def as_json_schema(schema: Any) -> Any:
 
 @many
 @given(
-    schema=SCHEMAS, values=st.lists(OBJECTS, min_size=6, max_size=6), target=st.sampled_from(list(RELAXING.values()))
+    schema=SCHEMAS,
+    values=st.lists(OBJECTS, min_size=6, max_size=6),
+    target=st.sampled_from(list(RELAXING_TARGETS.values())),
 )
 def test_nothing_valid_is_lost(schema: Any, values: list[Any], target: Target) -> None:
     adapted = adapt(json.dumps(schema), target)
@@ -407,7 +409,7 @@ def check(schema: Any, target: Target) -> None:
     if not isinstance(schema, dict):
         assert target.flags
         return
-    assert target.words is None or schema.keys() <= target.words
+    assert target.keywords is None or schema.keys() <= target.keywords
     assert target.references or not schema.keys() & {"$ref", "$defs"}
     assert target.types == "list" or isinstance(schema.get("type", ""), str)
     assert target.patterns == "any" or "(?" not in schema.get("pattern", "")
@@ -497,8 +499,8 @@ def test_a_server_of_an_unknown_kind() -> None:
 
 
 def test_a_summary_stays_short() -> None:
-    changes = tuple(Change(f"$.properties.p{n}", "pattern left out") for n in range(9))
-    told = summary({f"tool{n}": changes for n in range(40)})
+    changes = tuple(SchemaChange(f"$.properties.p{n}", "pattern left out") for n in range(9))
+    told = summarize_changes({f"tool{n}": changes for n in range(40)})
     assert told.startswith("tool0 ($.properties.p0: pattern left out, ")
     assert " and 6 more); tool1 (" in told
     assert told.endswith("; and 31 more")

@@ -11,10 +11,10 @@ from dragoman import formats
 from dragoman.api.parse import parse
 from dragoman.backends.embedded import weights
 from dragoman.catalog import models
-from dragoman.constraints.constraint import Constraint, HeldCall
+from dragoman.constraints.constraint import ConstrainedCall, Constraint
 from dragoman.constraints.gbnf import Gbnf, to_gbnf
-from dragoman.constraints.grammar import Json, Raw
-from dragoman.constraints.llguidance import lark
+from dragoman.constraints.grammar import JsonValue, RawText
+from dragoman.constraints.llguidance import llguidance_grammar
 from dragoman.constraints.structural_tag import to_structural_tag
 from dragoman.core import messages as v
 from engines import accepts
@@ -22,7 +22,9 @@ from engines import accepts
 
 def of(schema: Any) -> Gbnf:
     text = schema if isinstance(schema, str) else json.dumps(schema)
-    return to_gbnf(Constraint("", ("", ""), (HeldCall("", Json(text, arguments=True), ""),), "", many=False))
+    return to_gbnf(
+        Constraint("", ("", ""), (ConstrainedCall("", JsonValue(text, arguments=True), ""),), "", parallel=False)
+    )
 
 
 def props(**properties: Any) -> dict[str, Any]:
@@ -105,8 +107,8 @@ RAW: list[tuple[str, tuple[str, ...], list[str], list[str]]] = [
 
 @pytest.mark.parametrize(("end", "never", "fits", "others"), RAW)
 def test_raw_text_ends_at_the_first_end(end: str, never: tuple[str, ...], fits: list[str], others: list[str]) -> None:
-    constraint = Constraint("", ("", ""), (HeldCall("", Raw(end, never), ""),), "", many=False)
-    for grammar in (to_gbnf(constraint).grammar, lark(constraint), to_structural_tag(constraint)):
+    constraint = Constraint("", ("", ""), (ConstrainedCall("", RawText(end, never), ""),), "", parallel=False)
+    for grammar in (to_gbnf(constraint).grammar, llguidance_grammar(constraint), to_structural_tag(constraint)):
         assert [text for text in fits if not accepts(grammar, text)] == []
         assert [text for text in others if accepts(grammar, text)] == []
 
@@ -200,8 +202,8 @@ def test_llama_cpp_writes_raw_strings(engine: Any, name: str, rest: str) -> None
 
 @pytest.mark.model
 def test_llama_cpp_begins_to_hold_at_the_trigger(engine: Any) -> None:
-    call = HeldCall("9, a city: ", Json(json.dumps(CITY | {"required": ["city"]})), "!")
-    held = to_gbnf(Constraint("9", ("", ""), (call,), "", many=False, free=True))
+    call = ConstrainedCall("9, a city: ", JsonValue(json.dumps(CITY | {"required": ["city"]})), "!")
+    held = to_gbnf(Constraint("9", ("", ""), (call,), "", parallel=False, optional=True))
     text = complete(engine, "1, 2, 3, 4, 5, 6,", held)
     assert text.startswith(' 7, 8, 9, a city: {"city":')
     assert text.endswith("}!")

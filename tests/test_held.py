@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from dragoman import formats
 from dragoman.constraints.constraint import Constraint
 from dragoman.constraints.gbnf import to_gbnf
-from dragoman.constraints.llguidance import lark
+from dragoman.constraints.llguidance import llguidance_grammar
 from dragoman.constraints.reply_schema import json_schema
 from dragoman.constraints.structural_tag import to_structural_tag
 from dragoman.core import events as ev
@@ -68,7 +68,11 @@ HELD = [f for f in map(formats.get, formats.names()) if f.constrain(TOOLS, v.Too
 each = pytest.mark.parametrize("format", HELD, ids=lambda f: f.name)
 FREE = [f for f in HELD if f.constrain(TOOLS, v.ToolChoice())]
 each_free = pytest.mark.parametrize("format", FREE, ids=lambda f: f.name)
-WRITERS = {"structural_tag": to_structural_tag, "gbnf": lambda constraint: to_gbnf(constraint).grammar, "lark": lark}
+WRITERS = {
+    "structural_tag": to_structural_tag,
+    "gbnf": lambda constraint: to_gbnf(constraint).grammar,
+    "lark": llguidance_grammar,
+}
 FEW = settings.default.max_examples // 20
 """Of examples, for each format and writer."""
 writers = pytest.mark.parametrize("write", WRITERS.values(), ids=WRITERS)
@@ -229,7 +233,7 @@ def test_arguments_are_an_object_whatever_the_schema_says(stated: str) -> None:
     hermes, tool = formats.get("hermes"), v.Tool("f", "", stated)
     constraint = hermes.constrain([tool], CHOICES["required"])
     assert constraint is not None
-    for grammar in (to_gbnf(constraint).grammar, lark(constraint), to_structural_tag(constraint)):
+    for grammar in (to_gbnf(constraint).grammar, llguidance_grammar(constraint), to_structural_tag(constraint)):
         assert accepts(grammar, hermes.write_call(v.ToolCall("", "f", "{}")))
         for other in ("5", '"x"', "null", "[]"):
             assert not accepts(grammar, hermes.write_call(v.ToolCall("", "f", "{}")).replace("{}", other))

@@ -15,7 +15,7 @@ from dragoman.backends.http import constrained_decoding
 from dragoman.backends.http.model_modes import ModelMode
 from dragoman.catalog import servers
 from dragoman.core.messages import Tool, ToolChoice
-from dragoman.schema.targets import relaxing
+from dragoman.schema.targets import get_target
 from engines import accepts, sampled
 from far import server, whole
 
@@ -65,7 +65,7 @@ def test_a_schema_is_as_the_server_takes_it_with_its_references() -> None:
     schema = {"type": "object", "properties": odd, "$defs": {"n": {"type": "integer"}}}
     tool = Tool("odd", "", json.dumps(schema))
     found = constrained_decoding.constrain_to_calls(
-        ["json_schema"], HERMES, [tool, PING], REQUIRED, relaxing("lm_studio")
+        ["json_schema"], HERMES, [tool, PING], REQUIRED, get_target("lm_studio")
     )
     stated = json.loads(msgspec.json.encode(found.fields))["response_format"]["json_schema"]["schema"]
     jsonschema.Draft202012Validator.check_schema(stated)

@@ -12,7 +12,7 @@ from dragoman.backends.http.backend import HttpBackend
 from dragoman.backends.http.config import HttpConfig
 from dragoman.catalog import servers
 from dragoman.core.errors import ConfigError
-from dragoman.schema.targets import RELAXING
+from dragoman.schema.targets import RELAXING_TARGETS
 from far import gateway, server, whole
 from gateway import CHAT, DEADLINE_S, MESSAGES
 
@@ -25,7 +25,7 @@ DATED = re.compile(r"\(.*20\d\d-\d\d\)")
 def test_row_is_of_use(kind: servers.ServerKind) -> None:
     assert servers.get(kind.name) is kind
     assert kind.api in dialects.names()
-    assert kind.schemas in ("", *RELAXING)
+    assert kind.schemas in ("", *RELAXING_TARGETS)
     assert set(kind.constrain) <= {each.name for each in servers.constraints()}
     assert kind.signs
     assert DATED.search(kind.source)

@@ -9,7 +9,7 @@ from dragoman import formats
 from dragoman.api.parse import parse
 from dragoman.constraints.constraint import Constraint
 from dragoman.constraints.gbnf import to_gbnf
-from dragoman.constraints.llguidance import lark
+from dragoman.constraints.llguidance import llguidance_grammar
 from dragoman.constraints.structural_tag import to_structural_tag
 from dragoman.core import messages as v
 from engines import accepts
@@ -33,7 +33,10 @@ def written(format: str, arguments: Any) -> str:
 
 
 def through(constraint: Constraint, text: str) -> list[bool]:
-    return [accepts(g, text) for g in (to_structural_tag(constraint), to_gbnf(constraint).grammar, lark(constraint))]
+    return [
+        accepts(g, text)
+        for g in (to_structural_tag(constraint), to_gbnf(constraint).grammar, llguidance_grammar(constraint))
+    ]
 
 
 def read(format: str, text: str, tool: v.Tool) -> Any:

@@ -9,7 +9,7 @@ from dragoman import formats
 from dragoman.api.parse import parse
 from dragoman.backends.embedded.grammar import for_tools
 from dragoman.constraints.gbnf import to_gbnf
-from dragoman.constraints.llguidance import lark
+from dragoman.constraints.llguidance import llguidance_grammar
 from dragoman.constraints.structural_tag import to_structural_tag
 from dragoman.core import messages as v
 from engines import accepts
@@ -62,7 +62,7 @@ def held(format: str, schema: Any) -> Any:
 @pytest.mark.parametrize(("format", "schema", "fits", "others"), [r[1:] for r in VALUES], ids=[r[0] for r in VALUES])
 def test_which_values_get_through(format: str, schema: Any, fits: list[tuple[str, Any]], others: list[str]) -> None:
     constraint, tool = held(format, schema)
-    for grammar in (to_structural_tag(constraint), to_gbnf(constraint).grammar, lark(constraint)):
+    for grammar in (to_structural_tag(constraint), to_gbnf(constraint).grammar, llguidance_grammar(constraint)):
         for text, value in fits:
             assert accepts(grammar, written(format, text)), text
             (call,) = parse(written(format, text), format, [tool]).parts
@@ -110,7 +110,7 @@ def test_which_parameters_get_through(format: str, schema: Any, fits: list[Any],
         call = v.ToolCall("", "f", json.dumps(dict.fromkeys(names, "x")))
         return made.section[0] + made.write_call(call) + made.section[1]
 
-    for grammar in (to_structural_tag(constraint), to_gbnf(constraint).grammar, lark(constraint)):
+    for grammar in (to_structural_tag(constraint), to_gbnf(constraint).grammar, llguidance_grammar(constraint)):
         assert [names for names in fits if not accepts(grammar, text(names))] == []
         assert [names for names in others if accepts(grammar, text(names))] == []
 

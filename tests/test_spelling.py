@@ -9,7 +9,7 @@ from dragoman import formats
 from dragoman.api.parse import parse
 from dragoman.backends.embedded.grammar import for_tools
 from dragoman.constraints.gbnf import to_gbnf
-from dragoman.constraints.llguidance import lark
+from dragoman.constraints.llguidance import llguidance_grammar
 from dragoman.constraints.structural_tag import to_structural_tag
 from dragoman.core import messages as v
 from engines import accepts
@@ -66,7 +66,7 @@ def test_what_gets_through(format: str, schema: Any, fits: list[Any], others: li
     for arguments in fits:
         (call,) = parse(written(arguments), format, [tool]).parts
         assert json.loads(call.arguments) == arguments  # type: ignore[union-attr]
-    for grammar in (to_structural_tag(constraint), to_gbnf(constraint).grammar, lark(constraint)):
+    for grammar in (to_structural_tag(constraint), to_gbnf(constraint).grammar, llguidance_grammar(constraint)):
         assert [arguments for arguments in fits if not accepts(grammar, written(arguments))] == []
         assert [arguments for arguments in others if accepts(grammar, written(arguments))] == []
 
@@ -80,7 +80,10 @@ def test_members_come_in_the_order_of_the_schema_or_of_the_format(format: str, f
         text = formats.get(format).write_call(v.ToolCall("", "f", arguments))
         whole = "".join((constraint.section[0], text, constraint.section[1]))
         begins = text.partition("f")[2][1] == first
-        assert [accepts(write(constraint), whole) for write in (to_structural_tag, lark)] == [begins, begins]
+        assert [accepts(write(constraint), whole) for write in (to_structural_tag, llguidance_grammar)] == [
+            begins,
+            begins,
+        ]
 
 
 RELAXED: list[tuple[str, str, Any]] = [
@@ -148,7 +151,7 @@ def test_odd_schemas_take_no_time_and_raise_nothing(format: str, schema: Any) ->
     assert constraint is not None
     assert len(to_gbnf(constraint).grammar) < 20_000
     assert len(to_structural_tag(constraint)) < 20_000
-    assert len(lark(constraint)) < 20_000
+    assert len(llguidance_grammar(constraint)) < 20_000
     (call,) = parse(
         made.section[0] + made.write_call(v.ToolCall("", "f", '{"a": [[]]}')) + made.section[1], format, [tool]
     ).parts

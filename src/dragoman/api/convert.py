@@ -24,7 +24,7 @@ from dragoman.core.events import Notice
 from dragoman.core.identifiers import LONG_NAME_FORM, NAME_FORM, ToolNameMap
 from dragoman.core.messages import Message, Part, Request, Text, Tool, ToolCall, ToolResult
 from dragoman.dialects import Api
-from dragoman.schema.targets import Target, relaxing
+from dragoman.schema.targets import Target, get_target
 from dragoman.wire.dialect import Dialect, ObjectForm, ObjectKind
 from dragoman.wire.translation import adapt_request_schemas
 
@@ -83,7 +83,9 @@ def convert_tools(
         ConfigError: An API or `schemas` is unknown.
         UsageError: `tools` is not a list of tools.
     """
-    return _converted(_values(tools, "tool", "tools", source_api), "tool", api, relaxing(schemas) if schemas else None)
+    return _converted(
+        _values(tools, "tool", "tools", source_api), "tool", api, get_target(schemas) if schemas else None
+    )
 
 
 def convert_calls(

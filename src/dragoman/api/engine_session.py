@@ -200,10 +200,10 @@ class EngineSession:
             return ""
         closer = self.format.reasoning_tags.get(tail.strip(), "") if tail else ""
         # Without the space at its end: models write it in one token with what follows.
-        shared = _shared(call.before for call in held.calls)
+        shared = _shared(call.prefix for call in held.calls)
         if len(held.calls) > 1:  # not a part of a name: no model would tokenize the name so
             shared = shared.removesuffix(_shared(tool.name for tool in self._tools if tool.kind == "function"))
-        return closer + (held.section[0] + shared).rstrip(" ")
+        return closer + (held.wrapper[0] + shared).rstrip(" ")
 
     def _send(self, events: list[AnyEvent]) -> bytes:
         """Returns the bytes for events of the model."""

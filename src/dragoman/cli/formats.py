@@ -13,7 +13,7 @@ import msgspec
 from dragoman import formats
 from dragoman.catalog.format_coverage import FormatCoverage, format_coverage
 from dragoman.cli.completion import complete_with, format_names
-from dragoman.constraints.constraint import HeldCall
+from dragoman.constraints.constraint import ConstrainedCall
 from dragoman.core.errors import ConfigError
 from dragoman.core.events import ToolCallEnd, ToolCallStart
 from dragoman.core.messages import Text, Tool, ToolCall, ToolChoice, ToolResult
@@ -220,13 +220,13 @@ def _grammar(format: Format) -> str:
     if held is None:
         return "not yet"
     (call,) = held.calls
-    lines = [f"free up to {_line(held.opener)}, then" if held.free else "only where a call is required"]
-    lines += [f"{_line(held.section[0])}  …  {_line(held.section[1])}  around all calls"] if any(held.section) else []
+    lines = [f"free up to {_line(held.trigger)}, then" if held.optional else "only where a call is required"]
+    lines += [f"{_line(held.wrapper[0])}  …  {_line(held.wrapper[1])}  around all calls"] if any(held.wrapper) else []
     return "\n".join([*lines, _call(call)])
 
 
-def _call(held: HeldCall) -> str:
-    return f"{_line(held.before)}  arguments that fit the schema  {_line(held.behind)}".rstrip()
+def _call(held: ConstrainedCall) -> str:
+    return f"{_line(held.prefix)}  arguments that fit the schema  {_line(held.suffix)}".rstrip()
 
 
 class _Ids(ForwardingSink):

@@ -1,37 +1,38 @@
-"""What a constrained decoder must write: calls of the offered tools, in one format."""
+"""Describes what constrained decoding must produce: calls of the offered tools, in one format."""
 
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from dragoman.constraints.grammar import Piece
+from dragoman.constraints.grammar import GrammarExpr
 
 UNREADABLE: Final = "schema"
-"""Told of a schema that is none, or that Python cannot read."""
+"""Reported in place of keywords if the schema is not a schema, or Python cannot read it."""
 
 
-class HeldCall(NamedTuple):
+class ConstrainedCall(NamedTuple):
     """A call of one tool, as a constrained decoder must write it."""
 
-    before: str
-    body: Piece
+    prefix: str
+    body: GrammarExpr
     """The arguments."""
-    behind: str
+    suffix: str
     relaxed: tuple[str, ...] = ()
-    """The words of the tool's schema that the body does not hold the model to; `UNREADABLE` for all of it."""
+    """Keywords of the tool's schema that the body does not enforce; `UNREADABLE` if it enforces none."""
 
 
 @dataclass(frozen=True, slots=True)
 class Constraint:
-    """What a constrained decoder must write, for one format and set of tools.
+    """What a constrained decoder must write, for one format and a set of tools."""
 
-    One of `calls`, and again with `separator` between where `many`, all of it in `section`. Where the choice is
-    free, only from `opener` on, with which any call begins.
-    """
-
-    opener: str
-    section: tuple[str, str]
-    calls: tuple[HeldCall, ...]
+    trigger: str
+    """The text with which any call starts. If the calls are optional, only text from there on is constrained."""
+    wrapper: tuple[str, str]
+    """The text before the first and after the last call."""
+    calls: tuple[ConstrainedCall, ...]
+    """The alternatives for each call."""
     separator: str
-    many: bool
-    free: bool = False
-    """The choice is free."""
+    """The text between two calls."""
+    parallel: bool
+    """More than one call is allowed."""
+    optional: bool = False
+    """The model may answer without a call."""

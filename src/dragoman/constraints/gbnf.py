@@ -14,8 +14,8 @@ from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 from dragoman.constraints.constraint import Constraint
-from dragoman.constraints.grammar import WORD_CHARS, All, Json, Piece, Raw, Rules, Word
-from dragoman.constraints.schema_values import JSON, UNSAID, Values, times
+from dragoman.constraints.grammar import WORD_CHARS, Concat, GrammarExpr, Identifier, JsonValue, RawText, RuleWriter
+from dragoman.constraints.schema_values import JSON, UNENFORCED, ValueGrammar, repeat_bounds
 from dragoman.core.errors import UsageError
 
 _RULES: Final = {
@@ -71,16 +71,18 @@ def to_gbnf(constraint: Constraint) -> Gbnf:
     Raises:
         UsageError: The argument is not a constraint, such as None.
     """
-    checked(constraint)
+    validate_constraint(constraint)
     written = _Written({word for call in constraint.calls for word in call.relaxed})
-    calls = [written.rules.of(All((call.before, call.body, call.behind))) for call in constraint.calls]
-    more = f"({_sequence(_literal(constraint.separator), 'call')})*" if constraint.many else ""
-    opening, closing = map(_literal, constraint.section)
+    calls = [written.rules.of(Concat((call.prefix, call.body, call.suffix))) for call in constraint.calls]
+    more = f"({_sequence(_literal(constraint.separator), 'call')})*" if constraint.parallel else ""
+    opening, closing = map(_literal, constraint.wrapper)
     heads = {"root": _sequence(opening, "call", more, closing), "call": " | ".join(calls)}
-    return Gbnf(written.grammar(heads), constraint.opener if constraint.free else "", tuple(sorted(written.relaxed)))
+    return Gbnf(
+        written.grammar(heads), constraint.trigger if constraint.optional else "", tuple(sorted(written.relaxed))
+    )
 
 
-def checked(constraint: object) -> None:
+def validate_constraint(constraint: object) -> None:
     """Refuse what is no constraint.
 
     Raises: UsageError: it is none; ask the model unheld.
@@ -90,7 +92,7 @@ def checked(constraint: object) -> None:
         raise UsageError(f"expected a Constraint, got {type(constraint).__name__}{hint} - at constraint")
 
 
-def grammar_of(piece: Piece) -> str:
+def expression_grammar(piece: GrammarExpr) -> str:
     """The grammar of one piece alone."""
     written = _Written(set())
     return written.grammar({"root": written.rules.of(piece)})
@@ -101,7 +103,7 @@ class _Written:
 
     def __init__(self, relaxed: set[str]) -> None:
         self.relaxed = relaxed
-        self.rules = Rules(_literal, self._leaf)
+        self.rules = RuleWriter(_literal, self._leaf)
         self._raws: dict[tuple[str, tuple[str, ...]], str] = {}
 
     def grammar(self, heads: Mapping[str, str]) -> str:
@@ -109,23 +111,23 @@ class _Written:
         rules = {**heads, **self.rules.made, **_RULES}
         return "".join(f"{name} ::= {body}\n" for name, body in rules.items())
 
-    def _leaf(self, piece: Json | Raw | Word) -> str:
+    def _leaf(self, piece: JsonValue | RawText | Identifier) -> str:
         match piece:
-            case Raw(end, never):
+            case RawText(end, never):
                 return self._raw(end, never)
-            case Word():
+            case Identifier():
                 return "word"
         schema = piece.value()
         if schema == {} or not isinstance(schema, dict):
             return "value"
         if schema.get("type") in ("string", "number", "integer") and not schema.keys() & {"const", "enum", "$ref"}:
             return self._scalar(schema)
-        found = self.rules.of(Values(JSON, schema, self.relaxed).of(schema))
+        found = self.rules.of(ValueGrammar(JSON, schema, self.relaxed).of(schema))
         return "object" if piece.arguments and found == "value" else found
 
     def _scalar(self, schema: Mapping[str, Any]) -> str:
-        self.relaxed |= schema.keys() & UNSAID
-        least, most = times(schema, "minLength", "maxLength", self.relaxed)
+        self.relaxed |= schema.keys() & UNENFORCED
+        least, most = repeat_bounds(schema, "minLength", "maxLength", self.relaxed)
         if schema["type"] != "string" or (least, most) == (0, None):
             return str(schema["type"])
         return f'"\\"" char{{{least},{"" if most is None else most}}} "\\""'

@@ -1,9 +1,9 @@
-"""What a constrained decoder may write, in pieces that every grammar notation has.
+"""Grammar expressions for constrained decoding, independent of the notation of an engine.
 
-    All(("<parameter=city>\\n", Raw("\\n</parameter>")))            a raw string between tags
-    All(("f(days=", Json('{"type": "integer"}'), ")"))            a call as Python writes it
+    Concat(("<parameter=city>\\n", RawText("\\n</parameter>")))            a raw string between tags
+    Concat(("f(days=", JsonValue('{"type": "integer"}'), ")"))            a call as Python writes it
 
-`Rules` turns them into the rules of a grammar that is text.
+`RuleWriter` converts them to the rules of a text grammar.
 """
 
 import json
@@ -15,21 +15,22 @@ from dragoman.core.messages import JsonText
 from dragoman.schema.type_names import with_json_types
 
 WORD_CHARS: Final = 64
-"""The longest name that a model makes up for a member; vendors allow as much for a tool's."""
+"""The longest property name that a model may invent. Vendors allow the same length for tool names."""
 
 
 @dataclass(frozen=True, slots=True)
-class Json:
+class JsonValue:
     """A JSON value of this schema."""
 
     schema: JsonText
     arguments: bool = False
-    """It holds all arguments of a call, so it is an object, whatever the schema says."""
+    """The value is the arguments of a call, so it is an object, whatever the schema says."""
 
     def read(self) -> Any:
-        """The schema.
+        """Returns the decoded schema.
 
-        Raises: ValueError, RecursionError: Python cannot read it.
+        Raises:
+            ValueError, RecursionError: Python cannot read it.
         """
         stated = with_json_types(json.loads(self.schema))
         if not self.arguments:
@@ -37,7 +38,7 @@ class Json:
         return (stated if isinstance(stated, dict) else {}) | {"type": "object"}
 
     def value(self) -> Any:
-        """The schema; where Python cannot read it, that of anything."""
+        """Returns the decoded schema; that of any value if Python cannot read it."""
         try:
             return self.read()
         except (ValueError, RecursionError):
@@ -45,98 +46,101 @@ class Json:
 
 
 @dataclass(frozen=True, slots=True)
-class Raw:
-    """Text up to the first `end`, which is taken too, with none of `never` in it."""
+class RawText:
+    """Text up to and including the first `end`, without any of `never` in it."""
 
     end: str
     never: tuple[str, ...] = ()
-    """None of them is part of the end, unless it ends that."""
+    """Each of them is either a suffix of `end`, or not contained in it."""
 
 
 @dataclass(frozen=True, slots=True)
-class Word:
-    """A name that the model makes up, of letters, digits and underscores."""
+class Identifier:
+    """A name that the model invents, of letters, digits and underscores."""
 
 
 @dataclass(frozen=True, slots=True)
-class All:
-    """One behind the other."""
+class Concat:
+    """The parts in sequence."""
 
-    parts: "tuple[Piece, ...]"
-
-
-@dataclass(frozen=True, slots=True)
-class Either:
-    """One of them."""
-
-    parts: "tuple[Piece, ...]"
+    parts: "tuple[GrammarExpr, ...]"
 
 
 @dataclass(frozen=True, slots=True)
-class Many:
-    """The same again and again."""
+class Choice:
+    """One of the parts."""
 
-    part: "Piece"
+    parts: "tuple[GrammarExpr, ...]"
+
+
+@dataclass(frozen=True, slots=True)
+class Repeat:
+    """The part, repeated `least` to `most` times (None: no limit)."""
+
+    part: "GrammarExpr"
     least: int = 0
     most: int | None = None
 
 
 @dataclass(eq=False, slots=True)
-class Rule:
-    """A piece that may stand in itself, and is written once however often it is meant."""
+class RuleRef:
+    """An expression that may be recursive. It becomes one rule, however often it is used."""
 
-    body: "Piece" = field(default="", repr=False)
-
-
-Piece: TypeAlias = str | Json | Raw | Word | All | Either | Many | Rule
-"""A string stands for itself."""
+    body: "GrammarExpr" = field(default="", repr=False)
 
 
-def maybe(piece: Piece) -> Piece:
-    """The piece, or nothing."""
-    return Many(piece, 0, 1)
+GrammarExpr: TypeAlias = str | JsonValue | RawText | Identifier | Concat | Choice | Repeat | RuleRef
+"""A `str` matches itself."""
 
 
-def has_rules(piece: Piece) -> bool:
-    """Whether a `Rule` stands in it."""
+def optional(piece: GrammarExpr) -> GrammarExpr:
+    """Returns an expression of `piece` or nothing."""
+    return Repeat(piece, 0, 1)
+
+
+def has_rules(piece: GrammarExpr) -> bool:
+    """Returns whether the expression contains a `RuleRef`."""
     match piece:
-        case Rule():
+        case RuleRef():
             return True
-        case All(parts) | Either(parts):
+        case Concat(parts) | Choice(parts):
             return any(map(has_rules, parts))
-        case Many(part):
+        case Repeat(part):
             return has_rules(part)
         case _:
             return False
 
 
-class Rules:
-    """The rules of one grammar, as text; bodies that are the same are one rule.
+class RuleWriter:
+    """Writes expressions as the rules of one text grammar. Equal bodies share a rule."""
 
-    `literal` writes a string, "" for none; `leaf` the pieces that each notation has in its own way.
-    """
+    def __init__(self, literal: Callable[[str], str], leaf: Callable[[JsonValue | RawText | Identifier], str]) -> None:
+        """Initialises the writer.
 
-    def __init__(self, literal: Callable[[str], str], leaf: Callable[[Json | Raw | Word], str]) -> None:
+        Args:
+            literal: Writes a string; "" for the empty string.
+            leaf: Writes the expressions whose notation depends on the engine.
+        """
         self._literal = literal
         self._leaf = leaf
         self._names: dict[str, str] = {}
-        self._rules: dict[Rule, str] = {}
+        self._rules: dict[RuleRef, str] = {}
         self.made: dict[str, str] = {}
-        """Bodies by name."""
+        """Rule bodies by name."""
 
-    def of(self, piece: Piece) -> str:
-        """What stands for this piece in a sequence."""
+    def of(self, piece: GrammarExpr) -> str:
+        """Returns the text that stands for this expression in a sequence."""
         match piece:
             case str():
                 return self._literal(piece)
-            case All(parts):
+            case Concat(parts):
                 return " ".join(filter(None, map(self.of, parts)))
-            case Either(parts):
+            case Choice(parts):
                 return self.name(" | ".join(self.of(part) or '""' for part in parts))
-            case Many(part, least, most):
+            case Repeat(part, least, most):
                 times = {(0, 1): "?", (0, None): "*"}.get((least, most), f"{{{least},{'' if most is None else most}}}")
                 return self.name(self.of(part)) + times
-            case Rule(body):
+            case RuleRef(body):
                 if piece not in self._rules:
                     name = self._rules[piece] = self._new("")
                     self.made[name] = self.of(body) or '""'
@@ -145,7 +149,7 @@ class Rules:
                 return self._leaf(piece)
 
     def name(self, body: str) -> str:
-        """A rule of this body."""
+        """Returns the name of a rule with this body."""
         if body.isidentifier():
             return body
         if body not in self._names:
@@ -153,7 +157,7 @@ class Rules:
         return self._names[body]
 
     def define(self, name: str, body: str) -> str:
-        """A rule of this name and body."""
+        """Adds a rule with this name and body. Returns the name."""
         self.made[name] = body
         return name
 

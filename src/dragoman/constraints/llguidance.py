@@ -20,10 +20,10 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
-from dragoman.constraints.constraint import Constraint, HeldCall
-from dragoman.constraints.grammar import WORD_CHARS, Json, Raw, Rules, Word
+from dragoman.constraints.constraint import ConstrainedCall, Constraint
+from dragoman.constraints.grammar import WORD_CHARS, Identifier, JsonValue, RawText, RuleWriter
 from dragoman.core.messages import JsonText, Tool
-from dragoman.schema.keywords import LISTED, NAMED, SINGLE, refers
+from dragoman.schema.keywords import LISTED, NAMED, SINGLE, has_refs
 
 _STYLE: Final = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": ", "lenient": True}
 """As models write JSON; flexible white space lets a small model write line breaks for ever."""
@@ -41,7 +41,7 @@ _VALUES: Final = 16
 """In such a list."""
 
 
-class Bare(NamedTuple):
+class UntaggedCalls(NamedTuple):
     """Calls that a lenient reader takes without the markers of their format."""
 
     tools: Sequence[Tool] = ()
@@ -49,59 +49,59 @@ class Bare(NamedTuple):
     """What ends the thoughts that may stand before them."""
 
 
-_NO_BARE: Final = Bare()
+_NO_BARE: Final = UntaggedCalls()
 
 
-def lark(constraint: Constraint, answer: JsonText = "", bare: Bare = _NO_BARE) -> str:
+def llguidance_grammar(constraint: Constraint, answer: JsonText = "", bare: UntaggedCalls = _NO_BARE) -> str:
     """The grammar of these calls; with free choice of JSON of the schema `answer`, if given, or else of anything.
 
     `bare` are held too, where the choice is free.
     """
-    opening, closing = constraint.section
+    opening, closing = constraint.wrapper
     # What both begin with stands by itself: the engine looks one character ahead to tell strings apart.
-    lengths = range(len(closing) if constraint.many else 0, -1, -1)
+    lengths = range(len(closing) if constraint.parallel else 0, -1, -1)
     shared = next(closing[:i] for i in lengths if constraint.separator.startswith(closing[:i]))
     separator, end = (json.dumps(text[len(shared) :]) for text in (constraint.separator, closing))
-    more = f"({json.dumps(shared)} {separator} call)* {json.dumps(shared)}" if constraint.many else ""
+    more = f"({json.dumps(shared)} {separator} call)* {json.dumps(shared)}" if constraint.parallel else ""
     lines = ["%llguidance {}"]
-    if constraint.free and not answer:
+    if constraint.optional and not answer:
         # The model is free up to the opener, so that is no part of the first call.
-        skipped = len(constraint.opener)
+        skipped = len(constraint.trigger)
         lines += [
             f"start: {'thoughts? ' if bare.thoughts else ''}reply",
             f"reply: plain | begun{' | bare' if bare.tools else ''}",
             "plain: /(.|\\n)*/",
             f"begun: before first {more} {end}",
-            f"before[suffix={json.dumps(constraint.opener)}]: /(.|\\n)*/",
-            _any_of("first", constraint, lambda call: f"{opening}{call.before}"[skipped:]),
-            *_bare(bare, constraint.many),
+            f"before[suffix={json.dumps(constraint.trigger)}]: /(.|\\n)*/",
+            _any_of("first", constraint, lambda call: f"{opening}{call.prefix}"[skipped:]),
+            *_bare(bare, constraint.parallel),
         ]
     else:
-        lines.append("start: answer | calls" if constraint.free else "start: calls")
+        lines.append("start: answer | calls" if constraint.optional else "start: calls")
         lines.append(f"calls: {json.dumps(opening)} call {more} {end}")
-    if constraint.free and answer:
-        lines.append(f"answer: {of_json(json.loads(answer))}")
-    lines.append(_any_of("call", constraint, lambda call: call.before))
-    raws: dict[Raw, str] = {}
-    rules = Rules(lambda text: json.dumps(text) if text else "", lambda piece: _leaf(piece, raws))
+    if constraint.optional and answer:
+        lines.append(f"answer: {json_rule(json.loads(answer))}")
+    lines.append(_any_of("call", constraint, lambda call: call.prefix))
+    raws: dict[RawText, str] = {}
+    rules = RuleWriter(lambda text: json.dumps(text) if text else "", lambda piece: _leaf(piece, raws))
     for i, call in enumerate(constraint.calls):
-        lines.append(f"rest_{i}: {rules.of(call.body)} {json.dumps(call.behind)}")
+        lines.append(f"rest_{i}: {rules.of(call.body)} {json.dumps(call.suffix)}")
     lines += (f"{name}: {body}" for name, body in rules.made.items())
     lines += (f"{name}: {_terminal(raw)}" for raw, name in raws.items())
     return "\n".join([*lines, ""])
 
 
-def of_json(schema: Any) -> str:
+def json_rule(schema: Any) -> str:
     """What stands for a JSON value of this schema."""
     return _json(schema, _STYLE)
 
 
-def _any_of(rule: str, constraint: Constraint, before: Callable[[HeldCall], str]) -> str:
+def _any_of(rule: str, constraint: Constraint, before: Callable[[ConstrainedCall], str]) -> str:
     choices = (f"{json.dumps(before(call))} rest_{i}" for i, call in enumerate(constraint.calls))
     return f"{rule}: {' | '.join(choices)}"
 
 
-def _bare(bare: Bare, many: bool) -> Iterator[str]:
+def _bare(bare: UntaggedCalls, many: bool) -> Iterator[str]:
     """A reply of bare calls: it is one from where the first has named its tool and begins its arguments."""
     if bare.thoughts:
         yield f"thoughts[lazy]: /{_TEXT}({'|'.join(map(_escaped, bare.thoughts))})/"
@@ -119,7 +119,7 @@ def _bare(bare: Bare, many: bool) -> Iterator[str]:
         named = _NAMED.replace("{name}", _escaped(json.dumps(tool.name, ensure_ascii=False)))
         for head, before in heads.items():
             yield f"bare_{head}_{i}[lazy]: /{_SPACE}{before}{named}/"
-        arguments = _json(_forgiven(Json(tool.parameters, arguments=True).value(), many), _ANY_STYLE)
+        arguments = _json(_forgiven(JsonValue(tool.parameters, arguments=True).value(), many), _ANY_STYLE)
         yield f'bare_rest_{i}: BARE_SPACE? {arguments} BARE_SPACE? "}}"'
 
 
@@ -130,7 +130,7 @@ def _forgiven(schema: dict[str, Any], many: bool) -> dict[str, Any]:
     place of a value. A model that may write neither makes a value up, or calls once (docs/accuracy.md).
     """
     members, required = schema.get("properties"), schema.get("required", [])
-    if not isinstance(members, dict) or not isinstance(required, list) or refers(schema):
+    if not isinstance(members, dict) or not isinstance(required, list) or has_refs(schema):
         return schema  # a reference may lead into what would be changed
 
     def forgiven(name: str, member: Any) -> Any:
@@ -146,17 +146,17 @@ def _choice(rule: str, count: int) -> str:
     return " | ".join(f"{rule}_{i} bare_rest_{i}" for i in range(count))
 
 
-def _leaf(piece: Json | Raw | Word, raws: dict[Raw, str]) -> str:
+def _leaf(piece: JsonValue | RawText | Identifier, raws: dict[RawText, str]) -> str:
     match piece:
-        case Json():
-            return of_json(piece.read())
-        case Raw():
+        case JsonValue():
+            return json_rule(piece.read())
+        case RawText():
             return raws.setdefault(piece, f"RAW{len(raws)}")
-        case Word():
+        case Identifier():
             return f"/[A-Za-z_][0-9A-Za-z_]{{0,{WORD_CHARS - 1}}}/"
 
 
-def _terminal(raw: Raw) -> str:
+def _terminal(raw: RawText) -> str:
     """Text that no other text of these begins with, so that it is clear where it ends."""
     never = (_escaped(text) + ("(?s:.)" if raw.end.endswith(text) else "") for text in (raw.end, *raw.never))
     return f"/{_TEXT}{_escaped(raw.end)}/ & ~/{_TEXT}({'|'.join(never)}){_TEXT}/"

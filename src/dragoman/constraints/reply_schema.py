@@ -15,9 +15,9 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from dragoman.constraints.grammar import Json
+from dragoman.constraints.grammar import JsonValue
 from dragoman.core.messages import JsonText, Tool, ToolChoice
-from dragoman.schema.argument_types import detached
+from dragoman.schema.argument_types import move_refs_to_defs
 
 
 def json_schema(tools: Sequence[Tool], choice: ToolChoice) -> JsonText | None:
@@ -35,11 +35,11 @@ def json_schema(tools: Sequence[Tool], choice: ToolChoice) -> JsonText | None:
 
 
 def _call(tool: Tool, definitions: dict[str, Any], prefix: str) -> dict[str, Any]:
-    stated = Json(tool.parameters, arguments=True).value()
+    stated = JsonValue(tool.parameters, arguments=True).value()
     inside = {word: stated[word] for word in stated if word not in ("$defs", "definitions")}
     needed: dict[str, Any] = {}
     try:
-        arguments = detached(inside, stated, needed, prefix)
+        arguments = move_refs_to_defs(inside, stated, needed, prefix)
         definitions |= needed
     except RecursionError:  # as many levels as no tool has
         arguments = {"type": "object"}

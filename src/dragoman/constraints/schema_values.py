@@ -1,9 +1,9 @@
-"""Which values a JSON Schema lets through, in a notation: JSON's own, Python's, or another of that kind.
+"""Converts a JSON Schema to a grammar of the values that it accepts, in the notation of JSON, Python or similar.
 
     {"type": "object", "properties": {"n": {"type": "integer"}}}        {"n": 3}      {n:3}      {"n": 3}
 
-Objects have the members that their schema states, in its order, and others only where it states none. What no grammar
-can say of a schema is told in `relaxed`.
+Objects have the properties that their schema states, in its order, and others only if it states none. Keywords that a
+grammar cannot enforce are reported in `relaxed`.
 """
 
 import json
@@ -12,92 +12,95 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 from dragoman.constraints.constraint import UNREADABLE
-from dragoman.constraints.grammar import All, Either, Json, Many, Piece, Rule, maybe
+from dragoman.constraints.grammar import Choice, Concat, GrammarExpr, JsonValue, Repeat, RuleRef, optional
 from dragoman.core.messages import Tool
-from dragoman.schema.argument_types import DEPTH_LIMIT, Schema, referred
+from dragoman.schema.argument_types import DEPTH_LIMIT, Schema, resolve_ref
 
 TYPES: Final = ("object", "array", "string", "number", "integer", "boolean", "null")
-NUMBER_WORDS: Final = frozenset({"exclusiveMaximum", "exclusiveMinimum", "maximum", "minimum", "multipleOf"})
-STRING_WORDS: Final = frozenset({"format", "maxLength", "minLength", "pattern"})
-_LEAF_WORDS: Final = {"string": STRING_WORDS, "number": NUMBER_WORDS, "integer": NUMBER_WORDS}
-"""What a schema may say of a scalar; whoever writes that holds it, or tells."""
-UNSAID: Final = frozenset(
+NUMBER_KEYWORDS: Final = frozenset({"exclusiveMaximum", "exclusiveMinimum", "maximum", "minimum", "multipleOf"})
+STRING_KEYWORDS: Final = frozenset({"format", "maxLength", "minLength", "pattern"})
+_SCALAR_KEYWORDS: Final = {"string": STRING_KEYWORDS, "number": NUMBER_KEYWORDS, "integer": NUMBER_KEYWORDS}
+"""Keywords of scalars. The writer of the scalar enforces them, or reports them."""
+UNENFORCED: Final = frozenset(
     {
         *("allOf", "contains", "dependencies", "dependentRequired", "dependentSchemas", "else", "format", "if"),
         *("maxContains", "maxProperties", "minContains", "minProperties", "not", "pattern", "patternProperties"),
         *("prefixItems", "propertyNames", "then", "unevaluatedItems", "unevaluatedProperties", "uniqueItems"),
-        *NUMBER_WORDS,
+        *NUMBER_KEYWORDS,
     }
 )
-"""What pieces do not say, but for what scalars hold themselves."""
+"""What pieces do not say, but for what scalars arguments_grammar themselves."""
 _Members: TypeAlias = tuple[dict[str, Any], list[str]]
-"""What is stated of an object's members, by name, and which of them are required."""
+"""The schemas of an object's properties by name, and the names of the required ones."""
 REPEAT_LIMIT: Final = 1000
-"""Longer strings and arrays are not counted; llama.cpp refuses a grammar that repeats 2,000 times."""
+"""Larger lengths and counts are not enforced: llama.cpp rejects a grammar with 2,000 repetitions."""
 
 
 @dataclass(frozen=True, slots=True)
-class Spelling:
-    """How a notation writes values; brackets are those of JSON."""
+class ValueNotation:
+    """How a notation writes values. Brackets are those of JSON."""
 
     known: Callable[[Any], str]
-    """A value that the schema states, as text; "" where the notation cannot write it."""
-    string: Callable[[Mapping[str, Any]], Piece]
-    """Any string of a schema of `type` and `STRING_WORDS`."""
-    key: Callable[[str], Piece]
-    """A member's name, and what stands before its value; "" where the notation cannot write it."""
-    any_key: Piece
-    comma: Piece
+    """Writes a constant of the schema; "" if the notation cannot write it."""
+    string: Callable[[Mapping[str, Any]], GrammarExpr]
+    """Any string of a schema with `type` and `STRING_KEYWORDS`."""
+    key: Callable[[str], GrammarExpr]
+    """Writes a property name and the text before its value; "" if the notation cannot write it."""
+    any_key: GrammarExpr
+    comma: GrammarExpr
     order: Callable[[str], str] = lambda _: ""
-    """What members are sorted by; unless given, they stand as the schema has them."""
+    """Sort key of properties; by default they keep the order of the schema."""
     counts: bool = True
-    """Strings may be held to those words."""
-    anything: Piece | None = None
-    """Any value, where the notation of grammars has that."""
+    """Strings can be constrained by `STRING_KEYWORDS`."""
+    anything: GrammarExpr | None = None
+    """Any value, if the notation has an expression for it."""
 
 
-def _json_key(name: str) -> Piece:
-    return All((json.dumps(name, ensure_ascii=False) + ":", maybe(" ")))
+def _json_key(name: str) -> GrammarExpr:
+    return Concat((json.dumps(name, ensure_ascii=False) + ":", optional(" ")))
 
 
-_STRING: Final = Json('{"type": "string"}')
-JSON: Final = Spelling(
+_STRING: Final = JsonValue('{"type": "string"}')
+JSON: Final = ValueNotation(
     known=lambda value: json.dumps(value, ensure_ascii=False),
-    string=lambda schema: Json(json.dumps(schema)),
+    string=lambda schema: JsonValue(json.dumps(schema)),
     key=_json_key,
-    any_key=All((_STRING, ":", maybe(" "))),
-    comma=All((",", maybe(" "))),
-    anything=Json("{}"),
+    any_key=Concat((_STRING, ":", optional(" "))),
+    comma=Concat((",", optional(" "))),
+    anything=JsonValue("{}"),
 )
 
 
-class Values:
-    """Turns the parts of one schema into pieces."""
+class ValueGrammar:
+    """Converts the parts of one schema to grammar expressions."""
 
-    def __init__(self, spelling: Spelling, root: Mapping[str, Any], relaxed: set[str]) -> None:
+    def __init__(self, spelling: ValueNotation, root: Mapping[str, Any], relaxed: set[str]) -> None:
         self._spelling = spelling
         self._root = root
         self._relaxed = relaxed
-        self._references: dict[str, Piece] = {}
-        self._anything: Piece = spelling.anything or self._any()
+        self._references: dict[str, GrammarExpr] = {}
+        self._anything: GrammarExpr = spelling.anything or self._any()
 
-    def of(self, schema: Any, depth: int = 0, through: tuple[str, ...] = ()) -> Piece:
-        """What stands for a value of this schema; `through` are the references that lead here from no other value."""
+    def of(self, schema: Any, depth: int = 0, through: tuple[str, ...] = ()) -> GrammarExpr:
+        """Returns the expression of a value of this schema.
+
+        `through`: the references that were followed for this value, to detect cycles.
+        """
         if not isinstance(schema, dict):
             return self._anything
         if depth > DEPTH_LIMIT:
             return self._relax("depth")
         if isinstance(schema.get("$ref"), str):
-            self._relaxed |= schema.keys() & UNSAID
+            self._relaxed |= schema.keys() & UNENFORCED
             return self._reference(schema["$ref"], depth, through)
         if known := self._known(schema):
-            self._relaxed |= schema.keys() & UNSAID
-            return Either(tuple(known))
+            self._relaxed |= schema.keys() & UNENFORCED
+            return Choice(tuple(known))
         branches = schema.get("anyOf") or schema.get("oneOf")
         if isinstance(branches, list) and branches:
             if "properties" not in schema:
-                self._relaxed |= schema.keys() & UNSAID
-                return Either(tuple(self.of(b, depth + 1, through) for b in branches))
+                self._relaxed |= schema.keys() & UNENFORCED
+                return Choice(tuple(self.of(b, depth + 1, through) for b in branches))
             self._relaxed |= {"anyOf", "oneOf"} & schema.keys()
         return self._of_types(schema, depth)
 
@@ -107,35 +110,40 @@ class Values:
         needed: Collection[str],
         others: Any,
         depth: int = 0,
-        written: Spelling | None = None,
-    ) -> Piece:
-        """What stands between the brackets of an object; `others` is the schema of members that are not stated.
+        written: ValueNotation | None = None,
+    ) -> GrammarExpr:
+        """Returns the expression of an object without its brackets.
 
-        `written` says how the names of these are.
+        Args:
+            properties: Schemas by name.
+            needed: Names of the required properties.
+            others: Schema of other properties, used if none is stated; False if there are none.
+            depth: Nesting depth of the object.
+            written: Notation of the property names, if it differs from that of the values.
         """
         written = written or self._spelling
         comma = written.comma
         if not properties:
             if others is False:
                 return ""
-            member = All((written.any_key, self.of(others, depth + 1)))
-            return maybe(All((member, Many(All((comma, member))))))
+            member = Concat((written.any_key, self.of(others, depth + 1)))
+            return optional(Concat((member, Repeat(Concat((comma, member))))))
         keys = {name: written.key(name) for name in sorted(properties, key=written.order)}
-        stated = [(All((key, self.of(properties[name], depth + 1))), name) for name, key in keys.items() if key]
+        stated = [(Concat((key, self.of(properties[name], depth + 1))), name) for name, key in keys.items() if key]
         if len(stated) < len(properties):
             self._relax("properties")
             needed = [name for name in needed if keys[name]]
-        firsts: list[Piece] = []
-        rest: Piece = ""
+        firsts: list[GrammarExpr] = []
+        rest: GrammarExpr = ""
         for member, name in reversed(stated):
-            optional = name not in needed
-            if not optional:
+            required = name in needed
+            if required:
                 firsts = []
-            firsts.insert(0, All((member, rest)))
-            again = All((comma, member))
-            # A rule, as it stands in what comes before as well: so that many members make no large grammar.
-            rest = Rule(All((maybe(again) if optional else again, rest)))
-        return Either(tuple(firsts)) if needed else maybe(Either(tuple(firsts)))
+            firsts.insert(0, Concat((member, rest)))
+            again = Concat((comma, member))
+            # A rule, because each earlier property refers to it too: keeps the grammar small for many properties.
+            rest = RuleRef(Concat((again if required else optional(again), rest)))
+        return Choice(tuple(firsts)) if needed else optional(Choice(tuple(firsts)))
 
     def _known(self, schema: Mapping[str, Any]) -> list[str]:
         values = [schema["const"]] if "const" in schema else schema.get("enum")
@@ -145,91 +153,99 @@ class Values:
         self._relaxed |= set() if written else {"enum"}
         return written
 
-    def _of_types(self, schema: Mapping[str, Any], depth: int) -> Piece:
+    def _of_types(self, schema: Mapping[str, Any], depth: int) -> GrammarExpr:
         stated = schema.get("type") or ("object" if "properties" in schema else "array" if "items" in schema else [])
         types = [t for t in (stated if isinstance(stated, list) else [stated]) if t in TYPES]
-        self._relaxed |= schema.keys() & UNSAID - frozenset().union(*(_LEAF_WORDS.get(t, ()) for t in types))
+        self._relaxed |= schema.keys() & UNENFORCED - frozenset().union(*(_SCALAR_KEYWORDS.get(t, ()) for t in types))
         if not types:
             return self._relax("type") if stated else self._anything
         if schema.get("nullable") is True:
             types.append("null")
-        return Either(tuple(self._of_type(t, schema, depth) for t in dict.fromkeys(types)))
+        return Choice(tuple(self._of_type(t, schema, depth) for t in dict.fromkeys(types)))
 
-    def _of_type(self, type: str, schema: Mapping[str, Any], depth: int) -> Piece:
+    def _of_type(self, type: str, schema: Mapping[str, Any], depth: int) -> GrammarExpr:
         match type:
             case "object":
-                return All(("{", self._object(schema, depth), "}"))
+                return Concat(("{", self._object(schema, depth), "}"))
             case "array":
                 return self._array(schema, depth)
             case "boolean":
-                return Either(tuple(map(self._spelling.known, (True, False))))
+                return Choice(tuple(map(self._spelling.known, (True, False))))
             case "null":
                 return self._spelling.known(None)
-        leaf = {"type": type, **{word: schema[word] for word in schema.keys() & _LEAF_WORDS[type]}}
+        leaf = {"type": type, **{word: schema[word] for word in schema.keys() & _SCALAR_KEYWORDS[type]}}
         if type != "string":
-            return Json(json.dumps(leaf))
+            return JsonValue(json.dumps(leaf))
         if not self._spelling.counts:
-            self._relaxed |= leaf.keys() & STRING_WORDS
+            self._relaxed |= leaf.keys() & STRING_KEYWORDS
             return self._spelling.string({"type": type})
         return self._spelling.string(leaf)
 
-    def _object(self, schema: Mapping[str, Any], depth: int) -> Piece:
+    def _object(self, schema: Mapping[str, Any], depth: int) -> GrammarExpr:
         properties, needed = members(schema)
         if properties and schema.get("additionalProperties", False) is not False:
             self._relax("additionalProperties")
         return self.members(properties, needed, schema.get("additionalProperties", True), depth)
 
-    def _array(self, schema: Mapping[str, Any], depth: int) -> Piece:
+    def _array(self, schema: Mapping[str, Any], depth: int) -> GrammarExpr:
         item = self.of(schema.get("items", True), depth + 1)
         if depth > 1:
-            item = Rule(item)  # it stands there twice, so that arrays of arrays would double with each level
-        least, most = times(schema, "minItems", "maxItems", self._relaxed)
+            item = RuleRef(item)  # used twice, so that nested arrays would double the grammar at each level
+        least, most = repeat_bounds(schema, "minItems", "maxItems", self._relaxed)
         if most == 0:
             return "[]"
-        more = Many(All((self._spelling.comma, item)), max(least - 1, 0), None if most is None else most - 1)
-        some = All((item, more))
-        return All(("[", some if least else maybe(some), "]"))
+        more = Repeat(Concat((self._spelling.comma, item)), max(least - 1, 0), None if most is None else most - 1)
+        some = Concat((item, more))
+        return Concat(("[", some if least else optional(some), "]"))
 
-    def _reference(self, reference: str, depth: int, through: tuple[str, ...]) -> Piece:
-        target = referred(reference, self._root)
+    def _reference(self, reference: str, depth: int, through: tuple[str, ...]) -> GrammarExpr:
+        target = resolve_ref(reference, self._root)
         if target is None or reference in through:
             return self._relax("$ref")
         if reference not in self._references:
-            self._references[reference] = rule = Rule()
+            self._references[reference] = rule = RuleRef()
             rule.body = self.of(target, depth + 1, (*through, reference))
             self._references[reference] = self._anything if rule.body is self._anything else rule
         return self._references[reference]
 
-    def _any(self) -> Piece:
-        """Any value."""
-        written, value = self._spelling, Rule()
+    def _any(self) -> GrammarExpr:
+        """Builds the expression of any value."""
+        written, value = self._spelling, RuleRef()
         self._anything = value
         scalars = (*map(written.known, (True, False, None)), written.string({"type": "string"}))
-        number = Json('{"type": "number"}')
+        number = JsonValue('{"type": "number"}')
         array, inside = self._array({}, 0), self.members({}, (), True)
-        value.body = Either((*scalars, number, array, All(("{", inside, "}"))))
+        value.body = Choice((*scalars, number, array, Concat(("{", inside, "}"))))
         return value
 
-    def _relax(self, word: str) -> Piece:
+    def _relax(self, word: str) -> GrammarExpr:
         self._relaxed.add(word)
         return self._anything
 
 
-def hold(tool: Tool, spelling: Spelling, written: Spelling | None = None) -> tuple[Piece, tuple[str, ...]]:
-    """The arguments of this tool, without brackets, and the words that are not held; `written` says how names are."""
+def arguments_grammar(
+    tool: Tool, spelling: ValueNotation, written: ValueNotation | None = None
+) -> tuple[GrammarExpr, tuple[str, ...]]:
+    """Returns the grammar of a tool's arguments, without brackets, and the keywords that it does not enforce.
+
+    Args:
+        tool: The tool.
+        spelling: Notation of the values.
+        written: Notation of the argument names, if it differs.
+    """
     schema = Schema(tool.parameters)
     relaxed: set[str] = set() if schema.readable else {UNREADABLE}
     try:
         stated = arguments(schema.root, relaxed)
-        body = Values(spelling, schema.root, relaxed).members(*stated, written=written)
+        body = ValueGrammar(spelling, schema.root, relaxed).members(*stated, written=written)
     except RecursionError:
         relaxed = {UNREADABLE}
-        body = Values(spelling, {}, relaxed).members({}, (), True, written=written)
+        body = ValueGrammar(spelling, {}, relaxed).members({}, (), True, written=written)
     return body, tuple(sorted(relaxed))
 
 
 def members(schema: Mapping[str, Any]) -> _Members:
-    """The members that an object's schema states, in its order, and which of them are required."""
+    """Returns the properties that an object's schema states, in its order, and the names of the required ones."""
     stated, required = schema.get("properties"), schema.get("required")
     properties: dict[str, Any] = dict(stated) if isinstance(stated, dict) else {}
     needed = [name for name in required if isinstance(name, str)] if isinstance(required, list) else []
@@ -237,9 +253,9 @@ def members(schema: Mapping[str, Any]) -> _Members:
 
 
 def arguments(root: Mapping[str, Any], relaxed: set[str]) -> tuple[dict[str, Any], list[str], Any]:
-    """The members of a tool's arguments, wherever the schema says them, and which are required.
+    """Returns a tool's parameters, also from references and combined schemas, and the names of the required ones.
 
-    Third, the schema of members that are not stated: False unless none are.
+    The third item is the schema of other parameters: False if any parameter is stated.
     """
     properties, needed = _gathered(root, root, relaxed, 0, {})
     properties |= {name: {} for name in needed if name not in properties}
@@ -252,17 +268,17 @@ def arguments(root: Mapping[str, Any], relaxed: set[str]) -> tuple[dict[str, Any
 def _gathered(
     schema: Any, root: Mapping[str, Any], relaxed: set[str], depth: int, known: dict[str, _Members]
 ) -> _Members:
-    """`known` are those of the references that have been followed; one that leads back to itself has none."""
+    """`known`: the properties of references that were followed already; none for a recursive one."""
     if not isinstance(schema, dict) or depth > DEPTH_LIMIT:
         return {}, []
-    relaxed |= schema.keys() & UNSAID - {"allOf"}
+    relaxed |= schema.keys() & UNENFORCED - {"allOf"}
     stated, (_, needed) = schema.get("properties"), members(schema)
     properties = dict(stated) if isinstance(stated, dict) else {}
     elsewhere: list[_Members] = []
     if isinstance(reference := schema.get("$ref"), str):
         if reference not in known:
             known[reference] = {}, []
-            known[reference] = _gathered(referred(reference, root), root, relaxed, depth + 1, known)
+            known[reference] = _gathered(resolve_ref(reference, root), root, relaxed, depth + 1, known)
         elsewhere.append(known[reference])
     for branch in schema["allOf"] if isinstance(schema.get("allOf"), list) else ():
         elsewhere.append(_gathered(branch, root, relaxed, depth + 1, known))
@@ -275,8 +291,8 @@ def _gathered(
     return properties, list(dict.fromkeys(needed))
 
 
-def times(schema: Mapping[str, Any], least: str, most: str, relaxed: set[str]) -> tuple[int, int | None]:
-    """How often, at least and at most."""
+def repeat_bounds(schema: Mapping[str, Any], least: str, most: str, relaxed: set[str]) -> tuple[int, int | None]:
+    """Returns the bounds of two keywords; (0, None) if they are invalid or too large, which is added to `relaxed`."""
     low, high = schema.get(least, 0), schema.get(most, REPEAT_LIMIT + 1)
     if not isinstance(low, int) or not isinstance(high, int) or not 0 <= low <= min(high, REPEAT_LIMIT):
         relaxed |= {least, most} & schema.keys()

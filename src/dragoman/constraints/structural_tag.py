@@ -13,8 +13,18 @@ import json
 from typing import Any, TypeAlias
 
 from dragoman.constraints.constraint import Constraint
-from dragoman.constraints.gbnf import checked, grammar_of
-from dragoman.constraints.grammar import WORD_CHARS, All, Either, Json, Many, Piece, Raw, Word, has_rules
+from dragoman.constraints.gbnf import expression_grammar, validate_constraint
+from dragoman.constraints.grammar import (
+    WORD_CHARS,
+    Choice,
+    Concat,
+    GrammarExpr,
+    Identifier,
+    JsonValue,
+    RawText,
+    Repeat,
+    has_rules,
+)
 from dragoman.core.messages import JsonText
 from dragoman.schema.adapt import adapt
 from dragoman.schema.targets import XGRAMMAR
@@ -36,15 +46,15 @@ def to_structural_tag(constraint: Constraint) -> JsonText:
     Raises:
         UsageError: The argument is not a constraint, such as None.
     """
-    checked(constraint)
-    opening, closing = constraint.section
+    validate_constraint(constraint)
+    opening, closing = constraint.wrapper
     held = _listed(constraint)
-    if constraint.free and (opening or closing):
+    if constraint.optional and (opening or closing):
         # Whoever has opened the section is to write a call.
-        tag = _tag(opening, held, closing) if opening.startswith(constraint.opener) else _from_opener(constraint)
+        tag = _tag(opening, held, closing) if opening.startswith(constraint.trigger) else _from_opener(constraint)
         held = _triggered(constraint, [tag], stop_after_first=True)
-    elif constraint.free:
-        held = _triggered(constraint, _tags(constraint), stop_after_first=not constraint.many)
+    elif constraint.optional:
+        held = _triggered(constraint, _tags(constraint), stop_after_first=not constraint.parallel)
     elif opening or closing:
         held = _tag(opening, held, closing)
     return json.dumps({"type": "structural_tag", "format": held}, ensure_ascii=False)
@@ -53,57 +63,57 @@ def to_structural_tag(constraint: Constraint) -> JsonText:
 def _tags(constraint: Constraint, opened: str = "") -> list[_Json]:
     """One for each tool, where `opened` has been written of the call."""
     return [
-        _tag(f"{opened and constraint.section[0]}{call.before}"[len(opened) :], _body(call.body), call.behind)
+        _tag(f"{opened and constraint.wrapper[0]}{call.prefix}"[len(opened) :], _body(call.body), call.suffix)
         for call in constraint.calls
     ]
 
 
 def _listed(constraint: Constraint) -> _Json:
     """The calls, and nothing else."""
-    tags, many = _tags(constraint), {"at_least_one": True, "stop_after_first": not constraint.many}
+    tags, many = _tags(constraint), {"at_least_one": True, "stop_after_first": not constraint.parallel}
     return {"type": "tags_with_separator", "tags": tags, "separator": constraint.separator, **many}
 
 
 def _triggered(constraint: Constraint, tags: list[_Json], *, stop_after_first: bool) -> _Json:
     """Free text, and tags from the opener on."""
     how_many = {"at_least_one": False, "stop_after_first": stop_after_first}
-    return {"type": "triggered_tags", "triggers": [constraint.opener], "tags": tags, **how_many}
+    return {"type": "triggered_tags", "triggers": [constraint.trigger], "tags": tags, **how_many}
 
 
 def _from_opener(constraint: Constraint) -> _Json:
     """A section whose beginning says too little, so that the opener is some of the first call as well."""
-    calls: list[_Json] = [{"type": "or", "elements": _tags(constraint, constraint.opener)}]
-    if constraint.many:
+    calls: list[_Json] = [{"type": "or", "elements": _tags(constraint, constraint.trigger)}]
+    if constraint.parallel:
         separator = {"type": "const_string", "value": constraint.separator}
         other = {"type": "or", "elements": _tags(constraint)}
         calls.append({"type": "star", "content": {"type": "sequence", "elements": [separator, other]}})
-    return _tag(constraint.opener, {"type": "sequence", "elements": calls}, constraint.section[1])
+    return _tag(constraint.trigger, {"type": "sequence", "elements": calls}, constraint.wrapper[1])
 
 
-def _body(piece: Piece) -> _Json:
+def _body(piece: GrammarExpr) -> _Json:
     """What stands in a call; pieces that may stand in themselves are said in a grammar of its own."""
-    return {"type": "grammar", "grammar": grammar_of(piece)} if has_rules(piece) else _format(piece)
+    return {"type": "grammar", "grammar": expression_grammar(piece)} if has_rules(piece) else _format(piece)
 
 
-def _format(piece: Piece) -> _Json:
+def _format(piece: GrammarExpr) -> _Json:
     match piece:
-        case Json():
+        case JsonValue():
             return {"type": "json_schema", "json_schema": _as_taken(piece)}
-        case Raw(end, never):
+        case RawText(end, never):
             return _tag("", {"type": "any_text", "excludes": list(never)}, end)
-        case Word():
+        case Identifier():
             return {"type": "regex", "pattern": f"[A-Za-z_][0-9A-Za-z_]{{0,{WORD_CHARS - 1}}}"}
-        case All(parts):
+        case Concat(parts):
             return {"type": "sequence", "elements": [_format(part) for part in parts if part] or [_format("")]}
-        case Either(parts):
+        case Choice(parts):
             return {"type": "or", "elements": list(map(_format, parts))}
-        case Many(part, least, most):
+        case Repeat(part, least, most):
             return {"type": "repeat", "min": least, "max": -1 if most is None else most, "content": _format(part)}
         case _:
             return {"type": "const_string", "value": piece}
 
 
-def _as_taken(piece: Json) -> Any:
+def _as_taken(piece: JsonValue) -> Any:
     """The schema without what is wrong in it, for which the engine would refuse all of it."""
     return json.loads(adapt(json.dumps(piece.value()), XGRAMMAR).json)
 

@@ -14,7 +14,7 @@ Source: render_cmd5 and the cmd5 filter of cohere-melody 0.15.3, Cohere's own pa
 
 from typing import Final
 
-from dragoman.constraints.constraint import HeldCall
+from dragoman.constraints.constraint import ConstrainedCall
 from dragoman.core.messages import Tool, ToolCall
 from dragoman.parsing.define_format import text_format
 from dragoman.parsing.markup import Markup
@@ -44,7 +44,7 @@ def before(name: str, id: str = "") -> str:
     return f'{FLAT.openers[0]}id="{escape_attribute(id or "0")}" name="{escape_attribute(name)}">'
 
 
-def constrain_call(tool: Tool) -> HeldCall:
+def constrain_call(tool: Tool) -> ConstrainedCall:
     """Returns the constraint for calls of this tool."""
     return NESTED.constrain_call(tool, before(tool.name))
 

@@ -14,7 +14,7 @@ Dragoman writes them.
 
 from typing import Final
 
-from dragoman.constraints.constraint import HeldCall
+from dragoman.constraints.constraint import ConstrainedCall
 from dragoman.core.messages import Tool, ToolCall
 from dragoman.parsing.define_format import text_format
 from dragoman.parsing.markup import Markup
@@ -48,7 +48,7 @@ def before(name: str) -> str:
     return f'{INVOKE} name="{name}">'
 
 
-def constrain_call(tool: Tool) -> HeldCall:
+def constrain_call(tool: Tool) -> ConstrainedCall:
     """Returns the constraint for calls of this tool."""
     return CALL.constrain_call(tool, before(tool.name))
 

@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final, NotRequired, TypeAlias, TypedDict, Unpack
 
-from dragoman.constraints.constraint import Constraint, HeldCall
-from dragoman.constraints.grammar import Json
+from dragoman.constraints.constraint import ConstrainedCall, Constraint
+from dragoman.constraints.grammar import JsonValue
 from dragoman.core.messages import JsonText, Tool, ToolCall, ToolChoice
 from dragoman.parsing.channels import Channels
 from dragoman.parsing.format import ArgumentNotation, Format
@@ -80,9 +80,9 @@ def json_format(*, call_wrapper: CallWrapper, **fields: Unpack[_FormatFields]) -
         before, behind = call_wrapper(call.name, call.id)
         return f"{before}{object_or_string(call.arguments)}{behind}"
 
-    def constrain_call(tool: Tool) -> HeldCall:
+    def constrain_call(tool: Tool) -> ConstrainedCall:
         before, behind = call_wrapper(tool.name, "")
-        return HeldCall(before, Json(tool.parameters, arguments=True), behind)
+        return ConstrainedCall(before, JsonValue(tool.parameters, arguments=True), behind)
 
     return replace(text_format(write_call=write_call, constrain_call=constrain_call, **fields), arguments="JSON")
 
@@ -90,7 +90,7 @@ def json_format(*, call_wrapper: CallWrapper, **fields: Unpack[_FormatFields]) -
 def text_format(
     *,
     write_call: Callable[[ToolCall], str],
-    constrain_call: Callable[[Tool], HeldCall] | None = None,
+    constrain_call: Callable[[Tool], ConstrainedCall] | None = None,
     **fields: Unpack[_FormatFields],
 ) -> Format:
     """Returns a format whose calls are written in another way.

@@ -32,7 +32,7 @@ from dragoman.parsing.control_token_mask import ControlTokenMask, UnmaskingSink
 from dragoman.parsing.format import Format
 from dragoman.parsing.reasoning_draft import ReasoningDraft
 from dragoman.parsing.sink import ToolCallSink
-from dragoman.schema.argument_types import Schema, pass_on_quoted, quoted
+from dragoman.schema.argument_types import Schema, emit_escaped, escape_for_string
 from dragoman.text.json_repairs import REPAIRS, repair_warning
 from dragoman.text.scanner import FastPath, Scanner, discard
 
@@ -122,7 +122,7 @@ class ReplyReader:
             if len(self._skipped) == MAX_SKIPPED_CHUNKS:
                 self._flush_skipped()
             self._waiting = ""
-            return [self._event(quoted(whole) if self._quotes else whole)]
+            return [self._event(escape_for_string(whole) if self._quotes else whole)]
         at = len(whole) if stop is None else self._fast_path.deferrable_from(whole, stop)
         if at < 0 or plain:
             return self._parse(text, plain)
@@ -135,7 +135,7 @@ class ReplyReader:
             return []
         self._skipped.append(text)
         if self._event:
-            return [self._event(quoted(text) if self._quotes else text)]
+            return [self._event(escape_for_string(text) if self._quotes else text)]
         self._flush_skipped()
         self._fast_path.emit(text)
         return self._sink.drain()
@@ -346,7 +346,7 @@ class _EventSink:
         string."""
         if self._atomic or self._prompt_chars or self.current_draft:
             return None, False
-        quotes = isinstance(emit, partial) and emit.func is pass_on_quoted and emit.args == (self.arguments,)
+        quotes = isinstance(emit, partial) and emit.func is emit_escaped and emit.args == (self.arguments,)
         if quotes or emit == self.arguments:
             return partial(ToolCallDelta, self._index), quotes
         return TextDelta if emit == self.text else ReasoningDelta if emit == self.reasoning else None, False

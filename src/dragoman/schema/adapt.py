@@ -1,32 +1,33 @@
-"""A JSON Schema as a server takes it, that lets through all that it let through before.
+"""Adapts a JSON Schema to what an upstream server accepts. The result never accepts less than the original.
 
     adapt('{"anyOf": [{"required": ["a"]}, {"required": ["b"]}], "properties": {…}}', OPENAI)
-    -> Adapted('{"properties": {…}, "type": "object"}', (Change("$", "anyOf became the properties of one object"),))
+    -> AdaptedSchema('{"properties": {…}, "type": "object"}',
+                     (SchemaChange("$", "anyOf became the properties of one object"),))
 
-What a server takes is a `Target` (schema/targets.py). Where it takes the schema as it is, it comes back byte for byte.
-Otherwise what is said in another way stays the same (`const` as `enum`, a tuple as `prefixItems`), and what cannot be
-said is left out, so that a model may write more than before and never less: its arguments are to be checked against the
-original. Only the targets that are `closed` or `required` narrow, which is told as well. Adapted again, it stays.
+A `Target` (schema/targets.py) describes what a server accepts. A schema that it accepts is returned byte for byte.
+Otherwise keywords are rewritten with the same meaning (`const` as `enum`, a tuple as `prefixItems`), or dropped if that
+is impossible. The model may then write more than before, so its arguments are validated against the original schema.
+Only targets with `closed` or `required` accept less than the original, which is reported too. Adapting is idempotent.
 
-The rules, where the target lacks what stands there:
+The rules, for keywords that the target does not support:
 
-    the root              gets `"type": "object"`, and `properties`; one that is a reference is what that refers to
-    `allOf`               is put together; of a word that is said in two ways the first is kept
-    `anyOf` at the root   the properties of all branches, required where all branches do so; a property that an open
-                          branch does not name may be anything
-    `oneOf`               `anyOf`, also where a branch had to be relaxed: then two may fit
-    `$ref`                what it refers to; `{}` where that holds itself, or is nowhere
-    a list of types       `nullable`, or `anyOf` of one schema for each type
-    `const`               `enum`
-    `prefixItems`         `items` of any of them
-    a schema in `additionalProperties`      left out
-    `not`, `if`, `unevaluated…`, `contains` with `maxContains`      left out, also where a part of it had to be relaxed
-    any other word        left out
-    other names of types  JSON Schema's, where only one thing can be meant (schema/type_names.py)
+    the root              gets `"type": "object"` and `properties`; a root that is a reference is replaced by its target
+    `allOf`               is merged; if two branches have different values of a keyword, the first is kept
+    `anyOf` at the root   becomes the properties of all branches; a property is required if all branches require it, and
+                          may be anything if a branch without `additionalProperties: false` does not name it
+    `oneOf`               becomes `anyOf`, also where a branch had to be relaxed, so that two branches may match
+    `$ref`                is replaced by its target; `{}` if it is recursive or does not resolve
+    a list of types       becomes `nullable`, or `anyOf` with one schema for each type
+    `const`               becomes `enum`
+    `prefixItems`         becomes `items` of any of them
+    a schema in `additionalProperties`      is dropped
+    `not`, `if`, `unevaluated…`, `contains` with `maxContains`      are dropped, also if a part had to be relaxed
+    any other keyword     is dropped
+    other type names      become those of JSON Schema if they have only one meaning (schema/type_names.py)
 
-Words that are malformed, such as PHP's `"properties": []`, are left out for every target, as servers check for them.
-What is nested deeper than `DEPTH_LIMIT`, or comes of references after `PART_LIMIT` parts, may be anything. What is no
-schema at all becomes one of any value.
+Malformed keywords, such as PHP's `"properties": []`, are dropped for every target, because servers validate them.
+Schemas nested deeper than `DEPTH_LIMIT`, or reached by references after `PART_LIMIT` schemas, become `{}`. Input that
+is not a schema becomes a schema of any value.
 """
 
 import json
@@ -37,75 +38,86 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from dragoman.core.messages import JsonText
-from dragoman.schema.keywords import refers
-from dragoman.schema.relax import Change, Walk
+from dragoman.schema.keywords import has_refs
+from dragoman.schema.relax import SchemaChange, SchemaRelaxer
 from dragoman.schema.targets import Target
 from dragoman.schema.type_names import with_json_types
 from dragoman.text.json_cursor import replace_lone_surrogates
 
 _CACHED_CHARS: Final = 16_384
-"""Agents send the same tools with every turn; longer schemas are adapted anew each time."""
+"""Agents send the same tools in every turn, so results are cached. Longer schemas are adapted again each time."""
 _ANY_OBJECT: Final = '{"type":"object","properties":{}}'
 
 
-_TOLD_CHANGES: Final = 3
-"""Of each schema, and three times as many schemas: a warning stands in one line of a log."""
+_MAX_REPORTED_CHANGES: Final = 3
+"""Reported changes per schema; three times as many schemas are reported. A warning is one log line."""
 
 
-class Adapted(NamedTuple):
-    """A schema for a target."""
+class AdaptedSchema(NamedTuple):
+    """A schema adapted to a target."""
 
     json: JsonText
-    changes: tuple[Change, ...]
-    """Empty where it means the same."""
+    changes: tuple[SchemaChange, ...]
+    """What the adapted schema accepts differently; empty if nothing."""
 
 
-def adapt(schema: JsonText, target: Target) -> Adapted:
-    """The schema as this target takes it; see above. Never raises."""
-    return _kept(schema, target) if len(schema) <= _CACHED_CHARS else _adapt(schema, target)
+def adapt(schema: JsonText, target: Target) -> AdaptedSchema:
+    """Returns the schema as this target accepts it (rules: module docstring). Never raises.
+
+    Args:
+        schema: The JSON Schema, as text.
+        target: What the server accepts.
+    """
+    return _adapt_cached(schema, target) if len(schema) <= _CACHED_CHARS else _adapt(schema, target)
 
 
-def summary(changes: Mapping[str, Sequence[Change]]) -> str:
-    """What was changed in the schemas of these tools, in one line; the first of many."""
-    told = []
-    for name, each in list(changes.items())[: 3 * _TOLD_CHANGES]:
-        more = len(each) - _TOLD_CHANGES
-        told.append(f"{name} ({', '.join(map(str, each[:_TOLD_CHANGES]))}{f' and {more} more' if more > 0 else ''})")
-    left = len(changes) - len(told)
-    return "; ".join(told) + (f"; and {left} more" if left else "")
+def summarize_changes(changes: Mapping[str, Sequence[SchemaChange]]) -> str:
+    """Returns the changes in the schemas of these tools as one line, shortened if there are many.
+
+    Args:
+        changes: The changes by tool name.
+    """
+    parts = []
+    for name, each in list(changes.items())[: 3 * _MAX_REPORTED_CHANGES]:
+        more = len(each) - _MAX_REPORTED_CHANGES
+        parts.append(
+            f"{name} ({', '.join(map(str, each[:_MAX_REPORTED_CHANGES]))}{f' and {more} more' if more > 0 else ''})"
+        )
+    left = len(changes) - len(parts)
+    return "; ".join(parts) + (f"; and {left} more" if left else "")
 
 
-def _adapt(schema: JsonText, target: Target) -> Adapted:
+def _adapt(schema: JsonText, target: Target) -> AdaptedSchema:
     try:
         given = _loaded(schema)
         root = with_json_types(given)
-        walk = Walk(root, target, careful=False)
-        made = walk.adapted()
+        relaxer = SchemaRelaxer(root, target, careful=False)
+        made = relaxer.adapted()
         if made == given:
-            return Adapted(schema, ())
-        if refers(root):
-            walk = Walk(root, target, careful=True)
-            made = walk.adapted()
-        return Adapted(msgspec.json.encode(made).decode(), tuple(walk.changes))
-    except RecursionError:  # of a value in `enum`, nested without end
+            return AdaptedSchema(schema, ())
+        if has_refs(root):
+            relaxer = SchemaRelaxer(root, target, careful=True)
+            made = relaxer.adapted()
+        return AdaptedSchema(msgspec.json.encode(made).decode(), tuple(relaxer.changes))
+    except RecursionError:  # raised for a deeply nested value in `enum`
         whole = _adapt(_ANY_OBJECT, target).json
-        return Adapted(whole, (Change("$", "nested too deep; it may be any object"),))
+        return AdaptedSchema(whole, (SchemaChange("$", "nested too deep; it may be any object"),))
 
 
-_kept = lru_cache(maxsize=512)(_adapt)
+_adapt_cached = lru_cache(maxsize=512)(_adapt)
 
 
 def _loaded(schema: JsonText) -> Any:
-    """The schema, its numbers as they are written; a word of ours where it is no JSON."""
+    """Returns the decoded schema, with numbers as written; a string if the text is not JSON."""
 
     def number(digits: str) -> msgspec.Raw:
         return msgspec.Raw(digits.encode())
 
-    def none(_: str) -> None:
+    def reject(_: str) -> None:
         raise ValueError
 
     try:
         text = replace_lone_surrogates(schema.encode("utf-8", "replace")).decode()
-        return json.loads(text, parse_int=number, parse_float=number, parse_constant=none)
+        return json.loads(text, parse_int=number, parse_float=number, parse_constant=reject)
     except ValueError:
         return "no JSON"

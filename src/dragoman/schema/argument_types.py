@@ -1,11 +1,11 @@
-"""Values that a model writes raw, between tags, as JSON of the type that the tool's schema wants.
+"""Converts raw argument values, which a model writes between tags, to JSON of the type in the tool's schema.
 
-    <parameter=zip>02139</parameter>      "02139" where the schema says string, never looked into
-    <parameter=n>1e-05</parameter>        1e-05, the digits as they were written
-    <parameter=on>True</parameter>        true: some models write Python's literals
+    <parameter=zip>02139</parameter>      "02139" if the schema requires a string; the text is not inspected
+    <parameter=n>1e-05</parameter>        1e-05, with the digits as written
+    <parameter=on>True</parameter>        true: some models write Python literals
 
-A string streams as it comes; an object or array streams where the schema says that it is no string; the rest is
-short and waits for its end. Nothing passes through a float.
+A string is streamed. An object or array is streamed if the schema excludes a string. Other values are short and are
+converted when complete. Numbers are never converted to float.
 """
 
 import json
@@ -25,11 +25,11 @@ _LITERALS: Final = {"True": "true", "False": "false", "None": "null", "true": "t
 _KIND_OF: Final = {"true": "boolean", "false": "boolean", "null": "null"}
 _HALF = re.compile("[\ud800-\udfff]")
 DEPTH_LIMIT: Final = 32
-"""How deep `$ref` and combinations are followed; beyond, a value may be anything."""
+"""Maximum depth to which `$ref` and combined schemas are followed. Beyond that, a value may be anything."""
 
 
 class Schema:
-    """What the parameters of one tool may be."""
+    """The parameters of one tool, as its schema describes them."""
 
     def __init__(self, parameters: Json) -> None:
         try:
@@ -37,43 +37,44 @@ class Schema:
         except (ValueError, RecursionError):
             loaded = None
         self.root: Mapping[str, Any] = with_json_types(loaded) if isinstance(loaded, dict) else {}
-        """As it was stated, with JSON Schema's names of types; of anything where it is none."""
+        """The schema with JSON Schema's type names; `{}` if the text is not a schema."""
         self.readable = isinstance(loaded, dict | bool)
-        """It is a schema."""
+        """The text is a JSON Schema."""
 
     def of(self, *path: str | None) -> frozenset[str]:
-        """The JSON types that the parameter may have; all of them where nothing is known of it.
+        """Returns the JSON types that the parameter may have; all types if the schema does not restrict it.
 
-        In the path, None stands for the items of an array.
+        Args:
+            path: Property names from the root; None stands for the items of an array.
         """
-        return types_of(self._at(path), self.root)
+        return allowed_types(self._at(path), self.root)
 
     def constants(self, *path: str | None) -> tuple[Any, ...]:
-        """The values that the parameter is limited to, as far as the schema lists them; path as of `of`."""
+        """Returns the values that the schema lists for the parameter (`enum`, `const`); `path` as for `of`."""
         return tuple(_constants(self._at(path), self.root, 0, set()))
 
     def _at(self, path: tuple[str | None, ...]) -> Any:
         schema: Any = self.root
         for key in path:
-            schema = inside(schema, key, self.root)
+            schema = sub_schema(schema, key, self.root)
         return schema
 
     def names(self) -> frozenset[str]:
-        """The parameters that are known."""
+        """Returns the names of the parameters in `properties`."""
         properties = self.root.get("properties")
         return frozenset(properties) if isinstance(properties, dict) else frozenset()
 
 
-def inside(schema: Any, key: str | None, root: Mapping[str, Any]) -> Any:
-    """The schema of a member, or of an item, wherever the schema says it; None where it does not.
+def sub_schema(schema: Any, key: str | None, root: Mapping[str, Any]) -> Any:
+    """Returns the schema of a property, or of an item (key None), also from references and combined schemas.
 
-    What the branches of a choice say of it is a choice too, of those that say anything.
+    Branches of `anyOf` and `oneOf` are combined by `anyOf`, without those that do not describe it. None if none does.
     """
     return _inside(schema, key, root, 0, set())
 
 
 def _inside(schema: Any, key: str | None, root: Mapping[str, Any], depth: int, tried: set[str]) -> Any:
-    """`tried` are the references that have been followed: schemas may refer to themselves, several times over."""
+    """`tried`: references that were followed already, because schemas may be recursive in several ways."""
     if not isinstance(schema, dict) or depth > DEPTH_LIMIT:
         return None
     members = schema.get("properties")
@@ -90,27 +91,27 @@ def _inside(schema: Any, key: str | None, root: Mapping[str, Any], depth: int, t
     parts: list[Any] = []
     if isinstance(reference := schema.get("$ref"), str) and reference not in tried:
         tried.add(reference)
-        parts += within([referred(reference, root)])
+        parts += within([resolve_ref(reference, root)])
     for word in ("allOf", "anyOf", "oneOf"):
         stated = within(schema[word]) if isinstance(schema.get(word), list) else []
         parts += [{"anyOf": stated}] if word != "allOf" and len(stated) > 1 else stated
     return {"allOf": parts} if len(parts) > 1 else next(iter(parts), None)
 
 
-def types_of(schema: Any, root: Mapping[str, Any]) -> frozenset[str]:
-    """The JSON types that a value of this schema may have."""
+def allowed_types(schema: Any, root: Mapping[str, Any]) -> frozenset[str]:
+    """Returns the JSON types that a value of this schema may have."""
     return _types(schema, root, 0, {})
 
 
 def _types(schema: Any, root: Mapping[str, Any], depth: int, known: dict[str, frozenset[str]]) -> frozenset[str]:
-    """`known` are those of the references that have been followed; of one that leads back to itself, all."""
+    """`known`: the types of references that were followed already; all types for a recursive one."""
     if not isinstance(schema, dict) or depth > DEPTH_LIMIT:
         return ALL
     found = _stated(schema)
     if isinstance(reference := schema.get("$ref"), str):
         if reference not in known:
             known[reference] = ALL
-            known[reference] = _types(referred(reference, root), root, depth + 1, known)
+            known[reference] = _types(resolve_ref(reference, root), root, depth + 1, known)
         found &= known[reference]
     for branch in schema["allOf"] if isinstance(schema.get("allOf"), list) else ():
         found &= _types(branch, root, depth + 1, known)
@@ -121,7 +122,7 @@ def _types(schema: Any, root: Mapping[str, Any], depth: int, known: dict[str, fr
 
 
 def _stated(schema: Mapping[str, Any]) -> frozenset[str]:
-    """By `type`, `enum`, `const`, or the words that only one type has."""
+    """Returns the types by `type`, `enum` or `const`, or by the keywords of objects and arrays."""
     stated = schema.get("type")
     if stated:
         listed = stated if isinstance(stated, list) else [stated]
@@ -129,7 +130,7 @@ def _stated(schema: Mapping[str, Any]) -> frozenset[str]:
         return found | {"null"} if schema.get("nullable") is True else found
     values = schema["enum"] if isinstance(schema.get("enum"), list) else [schema["const"]] if "const" in schema else []
     if values:
-        return frozenset(json_kind(value) for value in values)
+        return frozenset(json_type(value) for value in values)
     if "properties" in schema:
         return frozenset({"object"})
     return frozenset({"array"}) if "items" in schema else ALL
@@ -143,14 +144,14 @@ def _constants(schema: Any, root: Mapping[str, Any], depth: int, tried: set[str]
     branches: list[Any] = []
     if isinstance(reference := schema.get("$ref"), str) and reference not in tried:
         tried.add(reference)
-        branches.append(referred(reference, root))
+        branches.append(resolve_ref(reference, root))
     for word in ("allOf", "anyOf", "oneOf"):
         branches += schema[word] if isinstance(schema.get(word), list) else []
     return found + [value for each in branches for value in _constants(each, root, depth + 1, tried)]
 
 
-def json_kind(value: Any) -> str:
-    """The JSON type of a value; integers are numbers."""
+def json_type(value: Any) -> str:
+    """Returns the JSON type of a value; integers are numbers."""
     match value:
         case bool():
             return "boolean"
@@ -164,8 +165,8 @@ def json_kind(value: Any) -> str:
             return "array" if isinstance(value, list) else "object"
 
 
-def referred(reference: str, root: Mapping[str, Any]) -> Any:
-    """What a reference within the schema points to; None for any other."""
+def resolve_ref(reference: str, root: Mapping[str, Any]) -> Any:
+    """Returns the target of a `$ref` within the schema; None for any other reference."""
     if not reference.startswith("#"):
         return None
     found: Any = root
@@ -175,15 +176,15 @@ def referred(reference: str, root: Mapping[str, Any]) -> Any:
     return found
 
 
-def closed(schema: Mapping[str, Any], root: Mapping[str, Any]) -> dict[str, Any]:
-    """The schema by itself: what it refers to within the root stands in its own `$defs`."""
+def self_contained(schema: Mapping[str, Any], root: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the sub-schema with the targets of its references in its own `$defs`."""
     definitions: dict[str, Any] = {}
-    made = detached(schema, root, definitions, "")
+    made = move_refs_to_defs(schema, root, definitions, "")
     return {**made, "$defs": definitions} if definitions else made
 
 
-def detached(schema: Any, root: Mapping[str, Any], definitions: dict[str, Any], prefix: str) -> Any:
-    """The schema with what it refers to put into `definitions`, under names that begin with the prefix."""
+def move_refs_to_defs(schema: Any, root: Mapping[str, Any], definitions: dict[str, Any], prefix: str) -> Any:
+    """Returns the schema, with the targets of its references moved to `definitions`, under names with this prefix."""
     names: dict[str, str] = {}
     left: list[tuple[str, Any]] = []
 
@@ -192,14 +193,14 @@ def detached(schema: Any, root: Mapping[str, Any], definitions: dict[str, Any], 
             return [moved(each) for each in part]
         if not isinstance(part, dict):
             return part
-        inside = {key: moved(each) for key, each in part.items()}
+        sub_schema = {key: moved(each) for key, each in part.items()}
         reference = part.get("$ref")
-        if isinstance(reference, str) and (target := referred(reference, root)) is not None:
+        if isinstance(reference, str) and (target := resolve_ref(reference, root)) is not None:
             if reference not in names:
                 names[reference] = f"{prefix}d{len(names)}"
                 left.append((names[reference], target))
-            inside["$ref"] = f"#/$defs/{names[reference]}"
-        return inside
+            sub_schema["$ref"] = f"#/$defs/{names[reference]}"
+        return sub_schema
 
     made = moved(schema)
     while left:
@@ -209,9 +210,12 @@ def detached(schema: Any, root: Mapping[str, Any], definitions: dict[str, Any], 
 
 
 def as_json(text: str, types: frozenset[str] = ALL, constants: Collection[Any] = ()) -> Json:
-    """A raw value that has come whole, as JSON of one of the types; a string where it fits none of them.
+    """Returns a complete raw value as JSON of one of the types; as a string if it matches none of them.
 
-    Of `constants`, a text that is one of the strings and none of the others is that string.
+    Args:
+        text: The value as the model wrote it.
+        types: The allowed JSON types.
+        constants: The allowed values; a text that equals only a string among them becomes that string.
     """
     word = text.strip()
     if word in constants and word not in [json.dumps(each) for each in constants if not isinstance(each, str)]:
@@ -228,27 +232,27 @@ def as_json(text: str, types: frozenset[str] = ALL, constants: Collection[Any] =
 
 
 def whole_json(text: str) -> Json:
-    """The text as JSON if it is one value and nothing else; else ""."""
+    """Returns the text if it is exactly one JSON value; else ""."""
     value = JsonStream()
     return value.drain() if text and value.feed(text, 0, True) == len(text) and value.done else ""
 
 
 def string_writer(emit: Callable[[str], None]) -> Callable[[str], None]:
-    """Takes raw text, passes on the inside of a JSON string."""
-    return partial(pass_on_quoted, emit)
+    """Returns a function that escapes raw text for a JSON string, without its quotes, and emits it."""
+    return partial(emit_escaped, emit)
 
 
-def pass_on_quoted(emit: Callable[[str], None], text: str) -> None:
-    """Pass on the inside of a JSON string."""
-    emit(quoted(text))
+def emit_escaped(emit: Callable[[str], None], text: str) -> None:
+    """Escapes the text for a JSON string, without its quotes, and emits it."""
+    emit(escape_for_string(text))
 
 
-def quoted(text: str) -> Json:
-    """The inside of a JSON string."""
+def escape_for_string(text: str) -> Json:
+    """Returns the text escaped for a JSON string, without its quotes."""
     return (encode_basestring(text) if text.isascii() else as_string(text))[1:-1]
 
 
 def as_string(text: str) -> Json:
-    """The text as a JSON string; half of a surrogate pair, which UTF-8 cannot carry, becomes `\\ufffd`."""
-    shown = encode_basestring(text)
-    return shown if shown.isascii() else _HALF.sub(r"\\ufffd", shown)
+    """Returns the text as a JSON string. Half of a surrogate pair, which UTF-8 cannot encode, becomes `\\ufffd`."""
+    encoded = encode_basestring(text)
+    return encoded if encoded.isascii() else _HALF.sub(r"\\ufffd", encoded)

@@ -1,4 +1,4 @@
-"""Tools that take free text rather than JSON, as functions of one string."""
+"""Describes tools with free-text input (not JSON) as functions of one string."""
 
 import json
 from typing import Final
@@ -6,11 +6,16 @@ from typing import Final
 from dragoman.core.messages import JsonText
 
 INPUT: Final = "input"
-"""The one string that such a tool is offered with."""
+"""The name of the string parameter."""
 
 
 def free_text(syntax: str = "", grammar: str = "") -> JsonText:
-    """Returns the schema of such a function; the model reads the grammar, where there is one, as a description."""
+    """Returns the parameters of such a function.
+
+    Args:
+        syntax: The kind of grammar, such as `lark`; used only with `grammar`.
+        grammar: The grammar of the text, shown to the model as a description; "" for any text.
+    """
     text = {"type": "string"}
     if grammar:
         text["description"] = f"Text of this {syntax} grammar:\n{grammar}"

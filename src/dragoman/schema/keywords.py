@@ -1,4 +1,4 @@
-"""The words of JSON Schema: which hold schemas, what their values must be, and how they are set right.
+"""The keywords of JSON Schema: which contain schemas, what their values must be, and how variants are normalised.
 
 Source: https://json-schema.org/draft/2020-12/json-schema-validation and …/json-schema-core (2020-12).
 """
@@ -10,16 +10,18 @@ from typing import Any, Final, TypeAlias
 import msgspec
 
 Schema: TypeAlias = dict[str, Any]
-"""A schema that is an object; its numbers are `msgspec.Raw`, so that their digits stay."""
+"""A schema that is an object. Its numbers are `msgspec.Raw`, so that their digits are preserved."""
 
 TYPES: Final = ("string", "number", "integer", "boolean", "null", "array", "object")
 NAMED: Final = frozenset({"properties", "patternProperties", "dependentSchemas", "$defs", "definitions"})
-"""Words that hold schemas under names."""
+"""Keywords that contain schemas by name."""
 LISTED: Final = frozenset({"anyOf", "oneOf", "allOf", "prefixItems"})
+"""Keywords that contain a list of schemas."""
 SINGLE: Final = frozenset(
     {"items", "additionalProperties", "unevaluatedProperties", "unevaluatedItems", "propertyNames"}
     | {"contains", "not", "if", "then", "else"}
 )
+"""Keywords that contain one schema."""
 OF_TYPE: Final[Mapping[str, frozenset[str]]] = {
     "string": frozenset({"minLength", "maxLength", "pattern", "format", "contentEncoding", "contentMediaType"}),
     "number": frozenset({"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf", "format"}),
@@ -34,14 +36,14 @@ OF_TYPE: Final[Mapping[str, frozenset[str]]] = {
         | {"propertyNames", "dependentRequired", "dependentSchemas", "unevaluatedProperties"}
     ),
 }
-"""What holds values of one type only."""
-SILENT: Final = frozenset({"$schema", "$id", "$comment", "$anchor", "$vocabulary", "$defs", "definitions"})
-"""Words that say nothing of a value by themselves."""
+"""Keywords that apply to values of one type only."""
+NON_VALIDATING: Final = frozenset({"$schema", "$id", "$comment", "$anchor", "$vocabulary", "$defs", "definitions"})
+"""Keywords that do not restrict a value by themselves."""
 
 _COUNT = re.compile(rb"[0-9]+(\.0+)?")
 
 
-def _texts(value: Any) -> bool:
+def _is_string_list(value: Any) -> bool:
     return isinstance(value, list) and all(isinstance(each, str) for each in value)
 
 
@@ -49,42 +51,42 @@ def _is(*types: type) -> Callable[[Any], bool]:
     return lambda value: isinstance(value, types)
 
 
-def _count(value: Any) -> bool:
+def _is_count(value: Any) -> bool:
     return isinstance(value, msgspec.Raw) and _COUNT.fullmatch(bytes(value)) is not None
 
 
-def _types(value: Any) -> bool:
+def _is_type(value: Any) -> bool:
     listed = value if isinstance(value, list) else [value]
     return bool(listed) and all(isinstance(each, str) and each in TYPES for each in listed)
 
 
-def _filled(value: Any) -> bool:
+def _is_nonempty_list(value: Any) -> bool:
     return isinstance(value, list) and bool(value)
 
 
 _WELL_FORMED: Final[dict[str, Callable[[Any], bool]]] = {
-    "type": _types,
-    "enum": _filled,
-    "required": _texts,
+    "type": _is_type,
+    "enum": _is_nonempty_list,
+    "required": _is_string_list,
     "uniqueItems": _is(bool),
-    "dependentRequired": lambda value: isinstance(value, dict) and all(map(_texts, value.values())),
+    "dependentRequired": lambda value: isinstance(value, dict) and all(map(_is_string_list, value.values())),
     **dict.fromkeys(NAMED, _is(dict)),
-    **dict.fromkeys(LISTED, _filled),
+    **dict.fromkeys(LISTED, _is_nonempty_list),
     **dict.fromkeys(SINGLE, _is(dict, bool)),
     **dict.fromkeys(("title", "description", "$ref", "$schema", "$id", "$comment", "pattern", "format"), _is(str)),
     **dict.fromkeys(("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"), _is(msgspec.Raw)),
-    **dict.fromkeys(("minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties"), _count),
-    **dict.fromkeys(("minContains", "maxContains"), _count),
+    **dict.fromkeys(("minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties"), _is_count),
+    **dict.fromkeys(("minContains", "maxContains"), _is_count),
 }
 
 
-def malformed(schema: Schema) -> list[str]:
-    """The words whose value cannot be what it is, such as PHP's `"properties": []` or `"required": true`."""
+def malformed_keywords(schema: Schema) -> list[str]:
+    """Returns the keywords with invalid values, such as PHP's `"properties": []` or `"required": true`."""
     return [word for word, value in schema.items() if word in _WELL_FORMED and not _WELL_FORMED[word](value)]
 
 
-def tuples(schema: Schema) -> Schema:
-    """`items` of several schemas, as drafts up to 7 have it, as `prefixItems`; the same schema where there are none."""
+def with_prefix_items(schema: Schema) -> Schema:
+    """Replaces `items` with several schemas (drafts up to 7) by `prefixItems`; else returns the same object."""
     listed = schema.get("items")
     if not isinstance(listed, list) or not listed or "prefixItems" in schema:
         return schema
@@ -94,13 +96,13 @@ def tuples(schema: Schema) -> Schema:
 
 
 def types_in(schema: Schema) -> list[str]:
-    """The types that are stated; none where any type will do."""
+    """Returns the values of `type`; empty if the schema does not restrict the type."""
     stated = schema.get("type", [])
     return list(dict.fromkeys(stated)) if isinstance(stated, list) else [stated]
 
 
-def kind(value: Any) -> str:
-    """The JSON type of a value; integers are numbers."""
+def json_type(value: Any) -> str:
+    """Returns the JSON type of a value; integers are numbers."""
     match value:
         case None:
             return "null"
@@ -113,8 +115,8 @@ def kind(value: Any) -> str:
     return "object" if isinstance(value, dict) else "number"
 
 
-def referred(reference: str, root: Any) -> Any:
-    """What a reference within the schema points to, by its path; None where that is nothing, or elsewhere."""
+def resolve_ref(reference: str, root: Any) -> Any:
+    """Returns the target of a `$ref` within the schema; None if it does not resolve or is in another document."""
     if reference != "#" and not reference.startswith("#/"):
         return None
     found = root
@@ -127,8 +129,8 @@ def referred(reference: str, root: Any) -> Any:
     return found
 
 
-def refers(value: Any) -> bool:
-    """Whether there is a reference anywhere in it."""
+def has_refs(value: Any) -> bool:
+    """Returns whether the value contains a `$ref` at any depth."""
     left = [value]
     while left:
         part = left.pop()

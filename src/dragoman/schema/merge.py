@@ -1,16 +1,16 @@
-"""Two schemas said as one, for servers that take no `allOf`, `anyOf` or `oneOf` there.
+"""Merges schemas into one, for servers that do not accept `allOf`, `anyOf` or `oneOf` there.
 
-What comes out lets through all that went in, and sometimes more: the words that could not be kept are named. The
-schemas have no `$ref` of their own any more.
+The result accepts everything that the input accepts, and sometimes more: the keywords that could not be kept are
+reported. The `$ref` of each schema must be resolved before.
 """
 
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from dragoman.schema.keywords import SILENT, Schema, types_in
+from dragoman.schema.keywords import NON_VALIDATING, Schema, types_in
 
-Lost = Callable[[str], None]
-"""Told of each word that could not be kept."""
+OnLost = Callable[[str], None]
+"""Called with each keyword that could not be kept."""
 
 _GROUPS: Final = (
     ("if", "then", "else"),
@@ -18,39 +18,39 @@ _GROUPS: Final = (
     ("prefixItems", "items"),
     ("properties", "patternProperties", "additionalProperties"),
 )
-"""Words that mean something only together; those of objects are put together name by name."""
+"""Keywords that depend on each other; those of objects are merged member by member."""
 _TOGETHER: Final = {word: group for group in _GROUPS for word in group}
 
 
-def conjoined(first: Schema, second: Schema, lost: Lost) -> Schema:
-    """What fits both; where both say a word in two ways, the first is kept."""
+def all_of(first: Schema, second: Schema, on_lost: OnLost) -> Schema:
+    """Returns a schema of the values that match both; if a keyword has two values, the first is kept."""
     made = dict(first)
     for word, value in second.items():
         if word in ("unevaluatedProperties", "unevaluatedItems"):
-            lost(word)  # it counts what its own schema names, and no more
+            on_lost(word)  # it refers to the properties of its own schema only
         elif word in ("properties", "patternProperties") and word in made:
             made[word] = {**made[word], **{name: each for name, each in value.items() if name not in made[word]}}
             if any(made[word][name] != each for name, each in value.items()):
-                lost(word)
+                on_lost(word)
         elif word == "required" and word in made:
             made[word] = list(dict.fromkeys([*made[word], *value]))
         elif word == "type" and word in made:
             made[word] = _both(made, second) or made[word]
         elif word not in made and not _split(word, first):
             made[word] = value
-        elif made.get(word) != value and word not in SILENT:
-            lost(word)
+        elif made.get(word) != value and word not in NON_VALIDATING:
+            on_lost(word)
     return made
 
 
 def _split(word: str, first: Schema) -> bool:
-    """Whether it would be torn from the words that it belongs to."""
+    """Returns whether the keyword would be separated from those that it depends on."""
     group = _TOGETHER.get(word, ())
     return group != _GROUPS[3] and any(each in first for each in group)
 
 
 def _both(first: Schema, second: Schema) -> str | list[str]:
-    """The types that fit both."""
+    """Returns the types that match both."""
     one, other = types_in(first), types_in(second)
     wide = {"integer"} if "number" in other else set()
     found = [each for each in one if each in other or each in wide]
@@ -58,8 +58,8 @@ def _both(first: Schema, second: Schema) -> str | list[str]:
     return found[0] if len(found) == 1 else found
 
 
-def united(base: Schema, branches: Sequence[Schema]) -> Schema:
-    """An object of the base that is as any of the branches has it, as one object."""
+def any_of_objects(base: Schema, branches: Sequence[Schema]) -> Schema:
+    """Returns one object schema that accepts what the base with any of the branches accepts."""
     members: Schema = dict(base.get("properties", {}))
     for name in dict.fromkeys(name for branch in branches for name in branch.get("properties", {})):
         if name not in members:
@@ -78,7 +78,7 @@ def _closed(branch: Schema) -> bool:
 
 
 def _member(name: str, branches: Sequence[Schema]) -> Any:
-    """What a property may be; anything at all where a branch that does not name it leaves it open."""
+    """Returns the schema of a property; `{}` is among its choices if an open branch does not name it."""
     known: list[Any] = []
     for branch in branches:
         each = branch.get("properties", {}).get(name, False if _closed(branch) else {})

@@ -1,4 +1,4 @@
-"""How much of a schema a server has to compile that constrains a model to it."""
+"""Estimates how expensive a schema is to compile for constrained decoding."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -9,7 +9,7 @@ from dragoman.core.messages import JsonText
 
 
 def complexity(schema: JsonText) -> tuple[int, int]:
-    """Returns how many properties may be left out, and how many schemas are of several types."""
+    """Returns the number of optional properties, and the number of schemas with several types."""
     optional = unions = 0
     for part in _parts(msgspec.json.decode(schema)):
         properties, required = part.get("properties"), part.get("required")

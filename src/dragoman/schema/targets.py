@@ -1,14 +1,14 @@
-"""What servers and vendors take as the JSON Schema of a tool, or of a reply, as data; `schema/adapt.py` makes it so.
+"""Describes which JSON Schemas servers and vendors accept for tools and responses (applied by `schema/adapt.py`).
 
     OPENAI              Chat Completions and Responses, not strict
     OPENAI_STRICT       the same with `strict: true`
     ANTHROPIC           Messages: `input_schema` of a tool
     ANTHROPIC_STRICT    a tool with `strict: true`, and `output_config.format`
-    GEMINI              Google's OpenAI-compatible endpoint, and what goes on to it
-    LLAMA_CPP           llama.cpp's server, whose GBNF grammars are made of all tools of a request at once
-    LM_STUDIO           that, and its own check of the root
-    OLLAMA              which reads schemas into a type of its own, so that words unknown there are lost
-    VLLM                vLLM with XGrammar, or LLGuidance where that lacks a word
+    GEMINI              Google's OpenAI-compatible endpoint, and proxies to it
+    LLAMA_CPP           llama.cpp's server, which compiles all tools of a request into one GBNF grammar
+    LM_STUDIO           llama.cpp, and a check of the root
+    OLLAMA              Ollama, which decodes schemas into its own type, so that unknown keywords are lost
+    VLLM                vLLM with XGrammar, or LLGuidance for keywords that XGrammar does not support
 
 Sources, all as of 2026-11:
 
@@ -21,7 +21,7 @@ Sources, all as of 2026-11:
                 strict: https://platform.claude.com/docs/en/build-with-claude/structured-outputs, and
                 `transform_schema` in the anthropic package 2.12
     Gemini      https://cloud.google.com/vertex-ai/docs/reference/rest/v1beta1/FunctionDeclaration (Schema)
-                words: https://github.com/pizza-bot-app/pizza-bot/issues/62
+                keywords: https://github.com/pizza-bot-app/pizza-bot/issues/62
                 formats: https://github.com/hideya/langchain-mcp-tools-ts/issues/36
                 enums: https://github.com/weave-os/router/pull/65
                 several types: https://github.com/lukacf/meerkat/pull/95
@@ -30,7 +30,7 @@ Sources, all as of 2026-11:
     LM Studio   https://github.com/lmstudio-ai/lmstudio-bug-tracker/issues/2254,
                 https://github.com/astrid-runtime/astrid/pull/80
     Ollama      https://github.com/ollama/ollama/issues/10328
-    LLGuidance  1.9.1, run; patterns: https://docs.rs/regex-syntax (no lookaround)
+    LLGuidance  1.9.1, tested; patterns: https://docs.rs/regex-syntax (no lookaround)
     vLLM        https://github.com/vllm-project/vllm/issues/12131; lookaround: tests/test_adapt.py
 """
 
@@ -40,53 +40,53 @@ from typing import Final, Literal
 from dragoman.core.errors import ConfigError, one_of, quote
 
 COMBINED: Final = frozenset({"oneOf", "anyOf", "allOf"})
-SAID: Final = frozenset({"title", "description", "default", "examples"})
-"""Words that say something of a value to the model, and hold it to nothing."""
+ANNOTATIONS: Final = frozenset({"title", "description", "default", "examples"})
+"""Keywords that describe a value to the model and do not restrict it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What one kind of server takes. As it is by default: any JSON Schema."""
+    """What one kind of server accepts. The defaults accept any JSON Schema."""
 
     name: str
     object_root: bool = False
-    """The root must be `"type": "object"`, and no reference."""
+    """The root must be `"type": "object"`, not a reference."""
     properties: bool = False
     """Such a root must have `properties`."""
-    root_lacks: frozenset[str] = frozenset()
-    """Words that may stand anywhere but at the root."""
-    words: frozenset[str] | None = None
-    """All the words that it takes; None: any."""
-    lacks: frozenset[str] = frozenset()
-    """Words that may stand nowhere."""
+    root_unsupported: frozenset[str] = frozenset()
+    """Keywords that are accepted everywhere except at the root."""
+    keywords: frozenset[str] | None = None
+    """All accepted keywords; None: any."""
+    unsupported: frozenset[str] = frozenset()
+    """Keywords that are not accepted anywhere."""
     references: bool = True
-    """`$ref` may stay; else what it refers to is put in its place, and `{}` where that holds itself."""
+    """`$ref` is accepted; else it is replaced by its target, and by `{}` if it is recursive."""
     types: Literal["list", "nullable"] = "list"
-    """How a value of several types is said: a list of them; or `nullable` and `anyOf`, as OpenAPI 3.0 has it."""
+    """How several types are written: as a list; or as `nullable` and `anyOf`, as in OpenAPI 3.0."""
     formats: frozenset[str] | None = None
-    """The values of `format` that it takes; None: any."""
+    """The accepted values of `format`; None: any."""
     patterns: Literal["any", "regular", "plain"] = "any"
-    """`regular`: no lookaround, no `\\b`, nothing referred back to. `plain`: from `^` to `$`, and no `\\d` either."""
+    """`regular`: no lookaround, `\\b` or backreferences. `plain`: also anchored by `^` and `$`, and no `\\d`."""
     names: str = ""
-    """A regular expression that the names of the root's properties must match."""
+    """Regular expression that the names of the root's properties must match; "" for any name."""
     enums: Literal["any", "strings"] = "any"
     items: bool = False
-    """An array must state its `items`."""
-    repeats: int | None = None
-    """The largest length or number of items that it takes."""
-    few_items: bool = False
+    """Arrays must have `items`."""
+    repeat_limit: int | None = None
+    """The largest accepted length or number of items; None: any."""
+    max_min_items_1: bool = False
     """`minItems` may be 0 or 1 only."""
     maps: bool = True
     """`additionalProperties` may be a schema."""
     flags: bool = True
-    """`true` and `false` may stand for a schema."""
+    """`true` and `false` are accepted as schemas."""
     closed: bool = False
-    """Objects must have `"additionalProperties": false`: this narrows what the model may write."""
+    """Objects must have `"additionalProperties": false`. This restricts what the model may write."""
     required: bool = False
-    """Objects must require all their properties: one that may be left out may be null instead."""
+    """Objects must require all properties. Optional properties become nullable."""
 
 
-_SCALARS: Final = frozenset({"type", "enum", "properties", "required", "items", "anyOf"}) | SAID
+_SCALARS: Final = frozenset({"type", "enum", "properties", "required", "items", "anyOf"}) | ANNOTATIONS
 _STRICT: Final = _SCALARS | {"additionalProperties", "const", "pattern", "format", "$ref", "$defs", "definitions"}
 _BOUNDS: Final = frozenset({"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"})
 _TIMES: Final = frozenset({"date-time", "time", "date", "duration"})
@@ -96,29 +96,29 @@ OPENAI: Final = Target(
     "openai",
     object_root=True,
     properties=True,
-    root_lacks=COMBINED | {"enum", "not"},
+    root_unsupported=COMBINED | {"enum", "not"},
     patterns="regular",
     items=True,
 )
 OPENAI_STRICT: Final = replace(
     OPENAI,
     name="openai_strict",
-    words=(_STRICT | _BOUNDS | {"minItems", "maxItems"}) - {"default", "examples"},
+    keywords=(_STRICT | _BOUNDS | {"minItems", "maxItems"}) - {"default", "examples"},
     formats=_TIMES | _HOSTS,
     maps=False,
     flags=False,
     closed=True,
     required=True,
 )
-ANTHROPIC: Final = Target("anthropic", object_root=True, root_lacks=COMBINED, names=r"[a-zA-Z0-9_.-]{1,64}")
+ANTHROPIC: Final = Target("anthropic", object_root=True, root_unsupported=COMBINED, names=r"[a-zA-Z0-9_.-]{1,64}")
 ANTHROPIC_STRICT: Final = replace(
     ANTHROPIC,
     name="anthropic_strict",
-    words=(_STRICT | {"minItems"}) - {"default", "examples"},
+    keywords=(_STRICT | {"minItems"}) - {"default", "examples"},
     references=False,
     formats=_TIMES | _HOSTS | {"uri"},
     patterns="regular",
-    few_items=True,
+    max_min_items_1=True,
     maps=False,
     flags=False,
     closed=True,
@@ -127,8 +127,9 @@ GEMINI: Final = Target(
     "gemini",
     object_root=True,
     properties=True,
-    root_lacks=COMBINED | {"enum"},
-    words=(_SCALARS | {"nullable", "format", "minItems", "maxItems", "minimum", "maximum"}) - {"default", "examples"},
+    root_unsupported=COMBINED | {"enum"},
+    keywords=(_SCALARS | {"nullable", "format", "minItems", "maxItems", "minimum", "maximum"})
+    - {"default", "examples"},
     references=False,
     types="nullable",
     formats=frozenset({"date-time", "float", "double", "int32", "int64"}),
@@ -136,30 +137,31 @@ GEMINI: Final = Target(
     items=True,
     flags=False,
 )
-LLAMA_CPP: Final = Target("llama_cpp", patterns="plain", repeats=1999)
+LLAMA_CPP: Final = Target("llama_cpp", patterns="plain", repeat_limit=1999)
 LM_STUDIO: Final = replace(LLAMA_CPP, name="lm_studio", object_root=True, properties=True)
 OLLAMA: Final = replace(
-    LLAMA_CPP, name="ollama", object_root=True, properties=True, root_lacks=COMBINED, references=False
+    LLAMA_CPP, name="ollama", object_root=True, properties=True, root_unsupported=COMBINED, references=False
 )
 VLLM: Final = Target("vllm", patterns="regular")
-XGRAMMAR: Final = replace(VLLM, name="xgrammar", lacks=frozenset({"propertyNames"}))
-"""What structural tags are made of; names that it holds may have raw control characters in them (0.2.8, run)."""
-LLGUIDANCE: Final = Target("llguidance", lacks=frozenset({"minProperties"}), patterns="regular")
-"""What grammars are made of. Of the properties that a schema states, its `minProperties` counts only required ones."""
+XGRAMMAR: Final = replace(VLLM, name="xgrammar", unsupported=frozenset({"propertyNames"}))
+"""The engine of structural tags. Constrained names may contain raw control characters (0.2.8, tested)."""
+LLGUIDANCE: Final = Target("llguidance", unsupported=frozenset({"minProperties"}), patterns="regular")
+"""The engine of llguidance grammars. Its `minProperties` counts only the required ones of the stated properties."""
 
 TARGETS: Final = {
     each.name: each
     for each in (OPENAI, OPENAI_STRICT, ANTHROPIC, ANTHROPIC_STRICT, GEMINI, LLAMA_CPP, LM_STUDIO, OLLAMA, VLLM)
 }
-RELAXING: Final = {name: each for name, each in TARGETS.items() if not each.closed}
-"""Those for which no valid value is lost."""
+RELAXING_TARGETS: Final = {name: each for name, each in TARGETS.items() if not each.closed}
+"""The targets whose adapted schemas accept every valid value."""
 
 
-def relaxing(name: str) -> Target:
-    """The target of this name, of those for which no valid value is lost.
+def get_target(name: str) -> Target:
+    """Returns the target of this name, from `RELAXING_TARGETS`.
 
-    Raises: ConfigError: there is none; the message offers the nearest.
+    Raises:
+        ConfigError: The name is unknown. The message suggests the nearest one.
     """
-    if name not in RELAXING:
-        raise ConfigError(f"unknown server {quote(name)}{one_of(name, RELAXING, 'expected ')}")
-    return RELAXING[name]
+    if name not in RELAXING_TARGETS:
+        raise ConfigError(f"unknown server {quote(name)}{one_of(name, RELAXING_TARGETS, 'expected ')}")
+    return RELAXING_TARGETS[name]

@@ -1,12 +1,12 @@
-"""Names of types that are not JSON Schema's, such as `float`, `dict` or `number|null`, as the types that they mean.
+"""Replaces type names that JSON Schema does not define, such as `float`, `dict` or `number|null`.
 
     {"type": "float"}            {"type": "number"}
     {"type": "List[str]"}        {"type": "array", "items": {"type": "string"}}
     {"type": "int | None"}       {"type": ["integer", "null"]}
     {"type": "any"}              {}
 
-Tool lists that are written by hand, or derived from the signatures of a programming language, contain them. Only a name
-that can mean one thing is replaced; any other stays. Names of members, constants and examples are never changed.
+Tool lists that are written by hand, or generated from the signatures of a programming language, contain such names.
+Only unambiguous names are replaced. Names of properties, constants and examples are never changed.
 
 Source: JSON Schema 2020-12, 6.1.1, for the seven names; the type names of Python, JavaScript, Java, Rust and SQL, and
 those of the Berkeley Function Calling Leaderboard's tools (gorilla, 2024).
@@ -51,18 +51,18 @@ _SCHEMAS: Final = frozenset(
     {"items", "additionalProperties", "additionalItems", "unevaluatedProperties", "unevaluatedItems", "propertyNames"}
     | {"contains", "not", "if", "then", "else", "anyOf", "oneOf", "allOf", "prefixItems"}
 )
-"""Words that contain schemas."""
+"""Keywords that contain one schema or a list of schemas."""
 _NAMED: Final = frozenset({"properties", "patternProperties", "dependentSchemas", "$defs", "definitions"})
-"""Words that contain schemas by name."""
+"""Keywords that contain schemas by name."""
 
 _Meant: TypeAlias = dict[str, str]
-"""JSON types in their order; of an array, the name of its items' type, or ""."""
+"""JSON types in order. The value is the name of the item type for an array, else ""."""
 
 
 def with_json_types(schema: Any) -> Any:
-    """Returns the schema with the names of JSON Schema's types; the same object where nothing changes.
+    """Returns the schema with JSON Schema's type names; the same object if nothing changes.
 
-    What is nested too deep to be followed stays as it is.
+    A schema that exceeds the recursion limit is returned unchanged.
     """
     try:
         return _with_json_types(schema)
@@ -96,7 +96,7 @@ def _of_members(members: dict[str, Any]) -> dict[str, Any]:
 
 
 def _renamed(schema: dict[str, Any]) -> dict[str, Any]:
-    """The schema whose `type` is one of ours, or absent where it means any value."""
+    """Returns the schema with a valid `type`, or without `type` if it means any value."""
     stated = schema["type"]
     listed = stated if isinstance(stated, list) else [stated]
     if all(each in JSON_TYPES for each in listed if isinstance(each, str)):
@@ -113,13 +113,13 @@ def _renamed(schema: dict[str, Any]) -> dict[str, Any]:
     types = list(meant)
     items = meant.get("array", "")
     within = {} if not items or rest.keys() & {"items", "prefixItems"} else {"items": _with_json_types({"type": items})}
-    # Where it was, so that a schema that is shown keeps its order.
+    # `type` keeps its position, so that a schema that is shown keeps its order.
     order = {word: types if len(types) > 1 else types[0] for word in schema if word == "type"}
     return {word: order.get(word, value) for word, value in schema.items()} | within
 
 
 def _meaning(name: str) -> _Meant | None:
-    """The JSON types that a name means, "any" among them where it means any value; None where that is not certain."""
+    """Returns the JSON types that a name means, including "any" for any value; None if it is ambiguous."""
     word = " ".join(name.split()).lower()
     if len(name) > _LIMIT_CHARS:
         return None
@@ -143,7 +143,7 @@ def _meaning(name: str) -> _Meant | None:
 
 
 def _generic(word: str) -> _Meant | None:
-    """What `list[str]`, `dict<string, int>` and `optional[int]` mean."""
+    """Returns the meaning of names such as `list[str]`, `dict<string, int>` and `optional[int]`."""
     match = _GENERIC.fullmatch(word)
     if not match:
         return None
@@ -174,7 +174,7 @@ def _union(names: list[str]) -> _Meant | None:
 
 
 def _split(text: str, separator: str) -> list[str]:
-    """The parts of a text between separators that stand in no brackets."""
+    """Splits a text at separators outside of brackets."""
     parts, depth = [""], 0
     for char in text:
         depth += (char in "[<(") - (char in "])>")

@@ -31,8 +31,8 @@ from dragoman.core.messages import (
     ToolResult,
     UnknownPart,
 )
-from dragoman.schema.adapt import Adapted, adapt, summary
-from dragoman.schema.relax import Change
+from dragoman.schema.adapt import AdaptedSchema, adapt, summarize_changes
+from dragoman.schema.relax import SchemaChange
 from dragoman.schema.targets import Target
 from dragoman.wire.dialect import UpstreamRequest
 from dragoman.wire.history import append_continue_prompt
@@ -93,16 +93,16 @@ def prefix_error(parts: Sequence[ResultPart]) -> tuple[ResultPart, ...]:
 
 def adapt_request_schemas(request: Request, target: Target) -> tuple[Request, tuple[Notice, ...]]:
     """Returns the request with its schemas adapted to this server type, and a notice of the changes."""
-    told: dict[str, tuple[Change, ...]] = {}
+    told: dict[str, tuple[SchemaChange, ...]] = {}
     tools = []
     for tool in request.tools:
-        made = adapt(tool.parameters, target) if tool.kind == "function" else Adapted(tool.parameters, ())
+        made = adapt(tool.parameters, target) if tool.kind == "function" else AdaptedSchema(tool.parameters, ())
         told[tool.name] = made.changes
         tools.append(replace(tool, parameters=made.json))
-    reply = adapt(request.response_schema, target) if request.response_schema else Adapted("", ())
+    reply = adapt(request.response_schema, target) if request.response_schema else AdaptedSchema("", ())
     told["the reply"] = reply.changes
     changed = {of: changes for of, changes in told.items() if changes}
-    warnings = (Notice("schema_adapted", f"for {target.name}: {summary(changed)}"),) if changed else ()
+    warnings = (Notice("schema_adapted", f"for {target.name}: {summarize_changes(changed)}"),) if changed else ()
     return replace(request, tools=tuple(tools), response_schema=reply.json), warnings
 
 
@@ -181,7 +181,7 @@ class TranslationReport:
         self._dropped: dict[str, str] = {}
         self._reworded: dict[str, str] = {}
         self._stop_locally: tuple[str, ...] = ()
-        self._adapted_schemas: dict[str, tuple[Change, ...]] = {}
+        self._adapted_schemas: dict[str, tuple[SchemaChange, ...]] = {}
         self._source = request.dialect
         if request.previous is not None and not self.is_same_api:
             raise self.unsendable("a response that is continued", request.previous.path)
@@ -336,5 +336,7 @@ class TranslationReport:
             *notices_by_name("request_adapted", f"for {self._dialect}: {{}}", self._reworded),
         ]
         if self._adapted_schemas:
-            warnings.append(Notice("schema_adapted", f"for {self._dialect}: {summary(self._adapted_schemas)}"))
+            warnings.append(
+                Notice("schema_adapted", f"for {self._dialect}: {summarize_changes(self._adapted_schemas)}")
+            )
         return UpstreamRequest(_encode(body), tuple(warnings), self._stop_locally)

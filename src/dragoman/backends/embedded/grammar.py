@@ -13,7 +13,7 @@ import msgspec
 
 from dragoman import extras
 from dragoman.constraints.constraint import UNREADABLE
-from dragoman.constraints.llguidance import Bare, lark, of_json
+from dragoman.constraints.llguidance import UntaggedCalls, json_rule, llguidance_grammar
 from dragoman.core.errors import ConfigError
 from dragoman.core.events import Notice
 from dragoman.core.messages import JsonText, Request, Tool, ToolChoice
@@ -51,7 +51,7 @@ def for_tools(format: Format, tools: Sequence[Tool], choice: ToolChoice, answer:
     constraint = format.constrain(kept, choice)
     if constraint is None:
         return None
-    text = lark(constraint, answer, _bare(format, kept))
+    text = llguidance_grammar(constraint, answer, _bare(format, kept))
     return Grammar(text, relaxed) if _valid(text) else None
 
 
@@ -78,17 +78,17 @@ def held(format: Format, request: Request, *, has_tools: bool) -> tuple[str, lis
 def for_json(schema: JsonText) -> str | None:
     """The grammar of a reply that is one JSON value; None where the engine cannot take the schema."""
     try:
-        text = f"%llguidance {{}}\nstart: {of_json(json.loads(schema))}\n"
+        text = f"%llguidance {{}}\nstart: {json_rule(json.loads(schema))}\n"
     except _BEYOND_PYTHON:
         return None
     return text if _valid(text) else None
 
 
-def _bare(format: Format, tools: Sequence[Tool]) -> Bare:
+def _bare(format: Format, tools: Sequence[Tool]) -> UntaggedCalls:
     """What the lenient reader takes beside the format's own; nothing where the format has such calls itself."""
     if format.markup and "{" in format.markup.untagged_calls:
-        return Bare()
-    return Bare(tools, [*format.reasoning_tags.values()])
+        return UntaggedCalls()
+    return UntaggedCalls(tools, [*format.reasoning_tags.values()])
 
 
 def _taken(format: Format, tool: Tool) -> tuple[Tool, str]:
@@ -105,7 +105,7 @@ def _takes(format: Format, tool: Tool) -> bool:
     if constraint is None or UNREADABLE in constraint.calls[0].relaxed:
         return False
     try:
-        return _valid(lark(constraint))
+        return _valid(llguidance_grammar(constraint))
     except _BEYOND_PYTHON:
         return False
 

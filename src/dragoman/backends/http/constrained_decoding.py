@@ -20,15 +20,15 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 import msgspec
 
-from dragoman.constraints.constraint import UNREADABLE, Constraint, HeldCall
-from dragoman.constraints.gbnf import grammar_of, to_gbnf
-from dragoman.constraints.grammar import Json
+from dragoman.constraints.constraint import UNREADABLE, ConstrainedCall, Constraint
+from dragoman.constraints.gbnf import expression_grammar, to_gbnf
+from dragoman.constraints.grammar import JsonValue
 from dragoman.constraints.reply_schema import json_schema
 from dragoman.constraints.structural_tag import to_structural_tag
 from dragoman.core.events import Notice
 from dragoman.core.messages import JsonText, Tool, ToolChoice
 from dragoman.parsing.format import Format
-from dragoman.schema.adapt import adapt, summary
+from dragoman.schema.adapt import adapt, summarize_changes
 from dragoman.schema.targets import Target
 from dragoman.wire.dialect import UpstreamRequest
 
@@ -105,7 +105,7 @@ def _calls_by_schema(tools: Sequence[Tool], choice: ToolChoice, target: Target |
     if schema is None:
         return ConstraintFields({}, (unconstrained_warning("a call is required, and none of the tools can be called"),))
     adapted = adapt(schema, target) if target else None
-    lost = summary({"the calls": adapted.changes}) if adapted and adapted.changes else ""
+    lost = summarize_changes({"the calls": adapted.changes}) if adapted and adapted.changes else ""
     warning = (Notice("schema_relaxed", f"what the server does not take of the tools' schemas is not held: {lost}"),)
     return ConstraintFields(
         _response_format(msgspec.Raw((adapted.json if adapted else schema).encode())),
@@ -130,18 +130,18 @@ def _relaxed_warnings(constraint: Constraint, names: Sequence[str]) -> tuple[Not
     )
 
 
-def _unsupported_keywords(call: HeldCall) -> tuple[str, ...]:
-    return call.relaxed or (_unsupported_by_gbnf(call.body) if isinstance(call.body, Json) else ())
+def _unsupported_keywords(call: ConstrainedCall) -> tuple[str, ...]:
+    return call.relaxed or (_unsupported_by_gbnf(call.body) if isinstance(call.body, JsonValue) else ())
 
 
 @lru_cache(256)
-def _unsupported_by_gbnf(body: Json) -> tuple[str, ...]:
+def _unsupported_by_gbnf(body: JsonValue) -> tuple[str, ...]:
     """Returns the keywords of a schema that GBNF cannot express; cached, as agents repeat their schemas every turn."""
     try:
         body.read()
     except (ValueError, RecursionError):
         return (UNREADABLE,)
-    return to_gbnf(Constraint("", ("", ""), (HeldCall("", body, ""),), "", many=False)).relaxed
+    return to_gbnf(Constraint("", ("", ""), (ConstrainedCall("", body, ""),), "", parallel=False)).relaxed
 
 
 def constrain_to_json(methods: Iterable[str], schema: JsonText) -> ConstraintFields:
@@ -159,7 +159,7 @@ def constrain_to_json(methods: Iterable[str], schema: JsonText) -> ConstraintFie
 
 
 def _reply_schema_warnings(schema: JsonText) -> tuple[Notice, ...]:
-    words = _unsupported_by_gbnf(Json(schema))
+    words = _unsupported_by_gbnf(JsonValue(schema))
     warning = Notice("schema_relaxed", f"what no grammar can say of the reply's schema is not held: {', '.join(words)}")
     return (warning,) if words else ()
 
@@ -191,7 +191,7 @@ _CALL_FIELDS: Final[Mapping[str, Callable[[Constraint], Fields]]] = {
     "structural_tag": lambda constraint: {"response_format": msgspec.Raw(to_structural_tag(constraint).encode())},
 }
 _JSON_FIELDS: Final[Mapping[str, Callable[[JsonText], Fields]]] = {
-    "gbnf": lambda schema: {"grammar": grammar_of(Json(schema))},
+    "gbnf": lambda schema: {"grammar": expression_grammar(JsonValue(schema))},
     "structured_outputs": lambda schema: {"structured_outputs": {"json": json.loads(schema)}},
     SCHEMA_METHOD: lambda schema: _response_format(json.loads(schema)),
 }

@@ -42,7 +42,7 @@ from dragoman.identify import FormatMatch, detect_format
 from dragoman.parsing.format import Format
 from dragoman.prompting import trim
 from dragoman.prompting.prompt_budget import Budget
-from dragoman.schema.targets import Target, relaxing
+from dragoman.schema.targets import Target, get_target
 from dragoman.wire.dialect import Dialect, UpstreamRequest
 from dragoman.wire.translation import adapt_request_schemas
 
@@ -331,6 +331,6 @@ def _target(name: str, config: HttpConfig, kind: ServerKind | None) -> Target | 
     """Returns the schema profile of the settings, or else of the provider."""
     schemas = config.schemas or (kind.schemas if kind else "")
     try:
-        return relaxing(schemas) if schemas else None
+        return get_target(schemas) if schemas else None
     except ConfigError as e:
         raise ConfigError(f"{e.message} - at servers.{name}.schemas") from None

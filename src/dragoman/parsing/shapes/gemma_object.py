@@ -12,9 +12,9 @@ import re
 from typing import Any, Final
 
 from dragoman.constraints import schema_values
-from dragoman.constraints.constraint import HeldCall
-from dragoman.constraints.grammar import All, Raw, Word
-from dragoman.constraints.schema_values import Spelling
+from dragoman.constraints.constraint import ConstrainedCall
+from dragoman.constraints.grammar import Concat, Identifier, RawText
+from dragoman.constraints.schema_values import ValueNotation
 from dragoman.core.messages import Tool, ToolCall
 from dragoman.parsing.shapes.object_notation import (
     CLOSED,
@@ -98,18 +98,18 @@ class ObjectNotationCalls:
         """Returns the call as the template writes it, sorted by key; ambiguous keys are written between delimiters."""
         return f"{self._opener}call:{call.name}{write_arguments(call.arguments, self._written)}{self._closer}"
 
-    def constrain_call(self, tool: Tool) -> HeldCall:
+    def constrain_call(self, tool: Tool) -> ConstrainedCall:
         """Returns the constraint for calls of this tool."""
-        body, relaxed = schema_values.hold(tool, self._spelling())
-        return HeldCall(f"{self._opener}call:{tool.name}{{", body, f"}}{self._closer}", relaxed)
+        body, relaxed = schema_values.arguments_grammar(tool, self._spelling())
+        return ConstrainedCall(f"{self._opener}call:{tool.name}{{", body, f"}}{self._closer}", relaxed)
 
-    def _spelling(self) -> Spelling:
+    def _spelling(self) -> ValueNotation:
         quote = self._quote
-        return Spelling(
+        return ValueNotation(
             known=self._known,
-            string=lambda _: All((quote, Raw(quote))),
+            string=lambda _: Concat((quote, RawText(quote))),
             key=lambda name: "" if quote in name else f"{self._written_key(name)}:",
-            any_key=All((Word(), ":")),
+            any_key=Concat((Identifier(), ":")),
             comma=",",
             order=str.lower,
             counts=False,

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
-from dragoman.constraints.constraint import HeldCall
+from dragoman.constraints.constraint import ConstrainedCall
 from dragoman.core.messages import Tool, ToolCall
 from dragoman.parsing.shapes.name_then_json import ReadCallHead
 from dragoman.parsing.shapes.nested_writer import ITEM, NestedWriter
@@ -50,7 +50,7 @@ class NestedElements:
         """Returns the arguments of a call."""
         return write_arguments(call.arguments, self._members)
 
-    def constrain_call(self, tool: Tool, before: str) -> HeldCall:
+    def constrain_call(self, tool: Tool, before: str) -> ConstrainedCall:
         """Returns the constraint for calls of this tool, with `before` before their arguments."""
         return NestedWriter(
             takes=lambda name: (

@@ -12,12 +12,19 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from dragoman.constraints.constraint import UNREADABLE, HeldCall
-from dragoman.constraints.grammar import All, Either, Json, Many, Piece, Raw, Rule, maybe
-from dragoman.constraints.schema_values import NUMBER_WORDS, STRING_WORDS, UNSAID, arguments, members, times
+from dragoman.constraints.constraint import UNREADABLE, ConstrainedCall
+from dragoman.constraints.grammar import Choice, Concat, GrammarExpr, JsonValue, RawText, Repeat, RuleRef, optional
+from dragoman.constraints.schema_values import (
+    NUMBER_KEYWORDS,
+    STRING_KEYWORDS,
+    UNENFORCED,
+    arguments,
+    members,
+    repeat_bounds,
+)
 from dragoman.core.messages import Tool
 from dragoman.parsing.shapes.tagged_writer import ANYTHING, Kinds, kinds_of, may_be_misread, readable_kinds, tag_piece
-from dragoman.schema.argument_types import DEPTH_LIMIT, Schema, as_json, inside, types_of
+from dragoman.schema.argument_types import DEPTH_LIMIT, Schema, allowed_types, as_json, sub_schema
 
 ITEM: Final = "item"
 """The name of an array's elements, if they have one."""
@@ -43,7 +50,7 @@ class NestedWriter:
     typed: bool = False
     """True if the text before a value states its type; otherwise the tool's schema does."""
 
-    def constrain_call(self, tool: Tool, before: str, behind: str) -> HeldCall:
+    def constrain_call(self, tool: Tool, before: str, behind: str) -> ConstrainedCall:
         """Returns the constraint for calls of this tool, with this text around their arguments."""
         schema = Schema(tool.parameters)
         relaxed: set[str] = set() if schema.readable else {UNREADABLE}
@@ -52,7 +59,7 @@ class NestedWriter:
         except RecursionError:
             relaxed = {UNREADABLE}
             body = _Values(self, {}, relaxed).arguments()
-        return HeldCall(before, All((body, self.mark)), behind, tuple(sorted(relaxed)))
+        return ConstrainedCall(before, Concat((body, self.mark)), behind, tuple(sorted(relaxed)))
 
 
 class _Values:
@@ -66,11 +73,11 @@ class _Values:
         self._n = nesting
         self._root = root
         self._relaxed = relaxed
-        self._made: dict[tuple[int, int, int], tuple[Rule, Any]] = {}
+        self._made: dict[tuple[int, int, int], tuple[RuleRef, Any]] = {}
         """Objects and arrays, by the identity of their schemas, which are kept so that no others get it."""
-        self._again: set[Rule] = set()
+        self._again: set[RuleRef] = set()
 
-    def arguments(self) -> Piece:
+    def arguments(self) -> GrammarExpr:
         """Returns the piece for all arguments."""
         return self._members(*arguments(self._root, self._relaxed), self._root, frozenset({"object"}), 0)
 
@@ -82,40 +89,40 @@ class _Values:
         node: Any,
         types: frozenset[str],
         depth: int,
-    ) -> Piece:
+    ) -> GrammarExpr:
         if not properties:
             if others is False:
                 return ""
             # No grammar holds a closing tag to the name in the opening one.
             self._relaxed |= set() if self._n.typed else {"additionalProperties"}
-            return Many(self._element(ANYTHING, others, inside(node, ANYTHING, self._root), depth))
-        parts: list[Piece] = []
+            return Repeat(self._element(ANYTHING, others, sub_schema(node, ANYTHING, self._root), depth))
+        parts: list[GrammarExpr] = []
         for name, schema in properties.items():
             if not self._n.takes(name) or (not self._n.typed and name == ITEM and "array" in types):
                 self._relaxed.add("properties")
                 continue
-            piece = self._element(name, schema, inside(node, name, self._root), depth)
-            parts.append(piece if name in needed else maybe(piece))
-        return All(tuple(parts))
+            piece = self._element(name, schema, sub_schema(node, name, self._root), depth)
+            parts.append(piece if name in needed else optional(piece))
+        return Concat(tuple(parts))
 
-    def _element(self, name: str | None, schema: Any, node: Any, depth: int) -> Piece:
+    def _element(self, name: str | None, schema: Any, node: Any, depth: int) -> GrammarExpr:
         # Schemas without constraints share one rule: the grammar for any value is long.
         schema, node = (each if isinstance(each, dict) and each else None for each in (schema, node))
         if depth > DEPTH_LIMIT:
             self._relaxed.add("depth")
             schema = node = None
-        kinds, types = kinds_of(schema, self._root, self._relaxed), types_of(node, self._root)
+        kinds, types = kinds_of(schema, self._root, self._relaxed), allowed_types(node, self._root)
         if not self._n.typed:
             kinds = readable_kinds(kinds, types, self._relaxed)
-        tags: dict[str, list[Piece]] = {}
+        tags: dict[str, list[GrammarExpr]] = {}
         for kind, value in self._values(kinds, types, (schema, node), depth):
             tags.setdefault(self._n.open(name, kind), []).append(value)
-        parts = [All((tag_piece(tag), _either(values))) for tag, values in tags.items()]
-        return All((self._n.mark, _either(parts), tag_piece(self._n.close(name))))
+        parts = [Concat((tag_piece(tag), _either(values))) for tag, values in tags.items()]
+        return Concat((self._n.mark, _either(parts), tag_piece(self._n.close(name))))
 
     def _values(
         self, kinds: Kinds, types: frozenset[str], place: tuple[Any, Any], depth: int
-    ) -> Iterator[tuple[str, Piece]]:
+    ) -> Iterator[tuple[str, GrammarExpr]]:
         """Yields the possible contents of a tag up to its end, each with the type that the tag states."""
         stated = [each["const"] for _, each in kinds if "const" in each]
         known = [(kind, text) for value in stated for kind, text in self._known(value, types)]
@@ -123,7 +130,7 @@ class _Values:
         self._relaxed |= {"enum"} if nothing_known else set()
         raw = nothing_known or any(kind == "string" and "const" not in each for kind, each in kinds)
         if raw:
-            yield "string", Raw(self._n.end)
+            yield "string", RawText(self._n.end)
         # What the tag does not tell from a raw string is one, as far as a grammar goes.
         hidden = raw and not self._n.typed
         self._relaxed |= {"type"} if hidden and may_be_misread(kinds, types) else set()
@@ -137,7 +144,7 @@ class _Values:
             if kind in _HOLDERS:
                 yield kind, self._holder(kind, each, types, (*place, index), depth)
             elif not hidden:
-                yield kind, All((_scalar(each), self._n.end))
+                yield kind, Concat((_scalar(each), self._n.end))
 
     def _known(self, value: Any, types: frozenset[str]) -> Iterator[tuple[str, str]]:
         """Yields a known value as text, with the type that its tag states; nothing if it would be misread."""
@@ -151,24 +158,24 @@ class _Values:
 
     def _tell(self, kind: str, each: Mapping[str, Any]) -> None:
         """Records the keywords that the constraint does not enforce for such a value."""
-        self._relaxed |= each.keys() & (UNSAID | {"anyOf", "oneOf"}) - NUMBER_WORDS - STRING_WORDS
-        self._relaxed |= each.keys() & STRING_WORDS if kind == "string" else set()
+        self._relaxed |= each.keys() & (UNENFORCED | {"anyOf", "oneOf"}) - NUMBER_KEYWORDS - STRING_KEYWORDS
+        self._relaxed |= each.keys() & STRING_KEYWORDS if kind == "string" else set()
 
     def _holder(
         self, kind: str, each: Mapping[str, Any], types: frozenset[str], place: tuple[Any, Any, int], depth: int
-    ) -> Piece:
+    ) -> GrammarExpr:
         """Returns the piece for an object or array and its end; a rule, if it is recursive or occurs again."""
         key = (id(place[0]), id(place[1]), place[2])
         if key in self._made:
             self._again.add(self._made[key][0])
             return self._made[key][0]
-        rule = Rule()
+        rule = RuleRef()
         self._made[key] = rule, place
         fill = self._object if kind == "object" else self._array
-        rule.body = All((fill(each, place[1], types, depth + 1), self._n.end))
+        rule.body = Concat((fill(each, place[1], types, depth + 1), self._n.end))
         return rule if rule in self._again else rule.body
 
-    def _object(self, each: Mapping[str, Any], node: Any, types: frozenset[str], depth: int) -> Piece:
+    def _object(self, each: Mapping[str, Any], node: Any, types: frozenset[str], depth: int) -> GrammarExpr:
         properties, needed = members(each)
         others = each.get("additionalProperties", True)
         if properties and each.get("additionalProperties", False) is not False:
@@ -178,21 +185,21 @@ class _Values:
             return body
         if not types <= _BLANK and "string" not in types:
             self._relaxed.add("type")  # an empty value is read as a string
-        return Either(("{}", body))
+        return Choice(("{}", body))
 
-    def _array(self, each: Mapping[str, Any], node: Any, types: frozenset[str], depth: int) -> Piece:
-        item = self._element(None, each.get("items", True), inside(node, None, self._root), depth)
-        least, most = times(each, "minItems", "maxItems", self._relaxed)
+    def _array(self, each: Mapping[str, Any], node: Any, types: frozenset[str], depth: int) -> GrammarExpr:
+        item = self._element(None, each.get("items", True), sub_schema(node, None, self._root), depth)
+        least, most = repeat_bounds(each, "minItems", "maxItems", self._relaxed)
         if self._n.typed or least:
-            return "" if most == 0 else Many(item, least, most)
+            return "" if most == 0 else Repeat(item, least, most)
         # An empty value is read as an object or a string if the schema allows one.
-        some = Many(item, 0 if types <= _BLANK - {"object"} else 1, most)
-        return "[]" if most == 0 else Either(("[]", some))
+        some = Repeat(item, 0 if types <= _BLANK - {"object"} else 1, most)
+        return "[]" if most == 0 else Choice(("[]", some))
 
 
-def _scalar(each: Mapping[str, Any]) -> Json:
-    return Json(json.dumps({word: each[word] for word in each.keys() & ({"type"} | NUMBER_WORDS)}))
+def _scalar(each: Mapping[str, Any]) -> JsonValue:
+    return JsonValue(json.dumps({word: each[word] for word in each.keys() & ({"type"} | NUMBER_KEYWORDS)}))
 
 
-def _either(pieces: Sequence[Piece]) -> Piece:
-    return pieces[0] if len(pieces) == 1 else Either(tuple(pieces))
+def _either(pieces: Sequence[GrammarExpr]) -> GrammarExpr:
+    return pieces[0] if len(pieces) == 1 else Choice(tuple(pieces))

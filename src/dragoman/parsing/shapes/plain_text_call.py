@@ -11,8 +11,8 @@ unknown; a JSON object is read as all arguments. The label is ignored; it may be
 import json
 from typing import Final
 
-from dragoman.constraints.constraint import HeldCall
-from dragoman.constraints.grammar import Json
+from dragoman.constraints.constraint import ConstrainedCall
+from dragoman.constraints.grammar import JsonValue
 from dragoman.core.messages import Tool, ToolCall
 from dragoman.parsing.define_format import object_or_string
 from dragoman.parsing.shapes.name_then_json import CallHead
@@ -84,6 +84,6 @@ def write_call(call: ToolCall) -> str:
     return f"{OPEN} {LABEL}\n{call.name} {shown}\n{CLOSE}"
 
 
-def constrain_call(tool: Tool) -> HeldCall:
+def constrain_call(tool: Tool) -> ConstrainedCall:
     """Returns the constraint for calls of this tool, with JSON arguments."""
-    return HeldCall(f"{OPEN} {LABEL}\n{tool.name} ", Json(tool.parameters, arguments=True), f"\n{CLOSE}")
+    return ConstrainedCall(f"{OPEN} {LABEL}\n{tool.name} ", JsonValue(tool.parameters, arguments=True), f"\n{CLOSE}")

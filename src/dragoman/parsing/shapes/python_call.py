@@ -2,7 +2,7 @@ r"""Calls in Python syntax with keyword arguments.
 
     [get_weather(city="Paris", days=3), set_alarm(label='wake\n', days=["mon"], at={'h': 7}, repeat=True, note=None)]
 
-Values are Python literals and are converted to JSON: strings in any quotes with Python's escapes, lists, tuples and
+ValueGrammar are Python literals and are converted to JSON: strings in any quotes with Python's escapes, lists, tuples and
 sets as arrays, dicts with string keys. A number keeps its digits, without syntax that JSON lacks: `1_000` becomes 1000,
 `.5` becomes 0.5, `0x1F` becomes 31; invalid numbers such as 02139 become strings. `true`, `false` and `null` are
 accepted too, in any letter case. Text with other expressions or positional arguments is not a call. JSON objects
@@ -17,9 +17,9 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from dragoman.constraints import schema_values
-from dragoman.constraints.constraint import HeldCall
-from dragoman.constraints.grammar import All, Json, Word
-from dragoman.constraints.schema_values import Spelling
+from dragoman.constraints.constraint import ConstrainedCall
+from dragoman.constraints.grammar import Concat, Identifier, JsonValue
+from dragoman.constraints.schema_values import ValueNotation
 from dragoman.core.messages import Tool, ToolCall
 from dragoman.parsing.shapes.json_object import JsonCallKeys, Outcome, read_json_call
 from dragoman.parsing.shapes.object_notation import (
@@ -407,12 +407,12 @@ def literal(value: Any) -> str:
             return repr(value) if value in (True, False) else "None"
 
 
-_STRING: Final = Json('{"type": "string"}')
-SPELLING: Final = Spelling(
+_STRING: Final = JsonValue('{"type": "string"}')
+SPELLING: Final = ValueNotation(
     known=_known,
     string=lambda _: _STRING,
     key=lambda name: f"{as_string(name)}: ",
-    any_key=All((_STRING, ": ")),
+    any_key=Concat((_STRING, ": ")),
     comma=", ",
     counts=False,  # JSON's `\\/` is two characters in Python
 )
@@ -420,11 +420,13 @@ AS_JSON: Final = replace(SPELLING, known=lambda value: json.dumps(value, ensure_
 """Literals are written as in JSON."""
 
 
-def constrain_call(tool: Tool, values: Spelling = SPELLING) -> HeldCall:
+def constrain_call(tool: Tool, values: ValueNotation = SPELLING) -> ConstrainedCall:
     """Returns the constraint for calls of this tool; strings are written as in JSON, which is also valid Python."""
-    by_name = replace(values, key=lambda name: f"{name}=" if _KEY.fullmatch(name) else "", any_key=All((Word(), "=")))
-    body, relaxed = schema_values.hold(tool, values, by_name)
-    return HeldCall(f"{tool.name}(", body, ")", relaxed)
+    by_name = replace(
+        values, key=lambda name: f"{name}=" if _KEY.fullmatch(name) else "", any_key=Concat((Identifier(), "="))
+    )
+    body, relaxed = schema_values.arguments_grammar(tool, values, by_name)
+    return ConstrainedCall(f"{tool.name}(", body, ")", relaxed)
 
 
 def read_bare(s: Scanner, sink: ToolCallSink, opener: str) -> Parser[bool]:

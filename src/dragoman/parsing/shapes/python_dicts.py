@@ -2,7 +2,7 @@ r"""Calls as a list of Python dicts.
 
     [{'name': 'get_weather', 'arguments': {'city': "L'Aquila", 'now': True}}]
 
-Values are those of `parsing/shapes/python_call.py`; an object in JSON quotes is read as JSON. A list without an opener
+ValueGrammar are those of `parsing/shapes/python_call.py`; an object in JSON quotes is read as JSON. A list without an opener
 is read as calls only if its first object begins as a call of an offered tool.
 """
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from dragoman.constraints import schema_values
-from dragoman.constraints.constraint import HeldCall
+from dragoman.constraints.constraint import ConstrainedCall
 from dragoman.core.messages import Tool, ToolCall
 from dragoman.parsing.shapes.json_object import JsonCallKeys, Outcome, read_json_call
 from dragoman.parsing.shapes.object_notation import reject_call, write_arguments
@@ -104,10 +104,10 @@ def write_call(call: ToolCall) -> str:
     return f"{_before(call.name)}{write_arguments(call.arguments, literal)}}}"
 
 
-def constrain_call(tool: Tool) -> HeldCall:
+def constrain_call(tool: Tool) -> ConstrainedCall:
     """Returns the constraint for calls of this tool; strings are written as in JSON, which is also valid Python."""
-    body, relaxed = schema_values.hold(tool, SPELLING)
-    return HeldCall(f"{_before(tool.name)}{{", body, "}}", relaxed)
+    body, relaxed = schema_values.arguments_grammar(tool, SPELLING)
+    return ConstrainedCall(f"{_before(tool.name)}{{", body, "}}", relaxed)
 
 
 def _before(name: str) -> str:

@@ -16,12 +16,20 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
-from dragoman.constraints.constraint import UNREADABLE, HeldCall
-from dragoman.constraints.grammar import All, Either, Json, Many, Piece, Raw, Word, maybe
+from dragoman.constraints.constraint import UNREADABLE, ConstrainedCall
+from dragoman.constraints.grammar import Choice, Concat, GrammarExpr, Identifier, JsonValue, RawText, Repeat, optional
 from dragoman.constraints.schema_values import STRING_WORDS, TYPES, UNSAID, arguments
 from dragoman.core.messages import Tool, ToolCall
 from dragoman.parsing.shapes.tagged import typed_values
-from dragoman.schema.argument_types import DEPTH_LIMIT, Schema, as_json, closed, json_kind, referred, types_of
+from dragoman.schema.argument_types import (
+    DEPTH_LIMIT,
+    Schema,
+    allowed_types,
+    as_json,
+    json_type,
+    resolve_ref,
+    self_contained,
+)
 from dragoman.text.scanner import FIELD_LIMIT_CHARS
 
 NAME: Final = re.compile(r"[^\s<>\"'&=|{}\[\](),]+(?: [^\s<>\"'&=|{}\[\](),]+)*")
@@ -69,7 +77,7 @@ class TaggedWriter:
             for name, value, kind in typed_values(call.arguments)
         )
 
-    def constrain_call(self, tool: Tool) -> HeldCall:
+    def constrain_call(self, tool: Tool) -> ConstrainedCall:
         """Returns the constraint for calls of this tool."""
         before, behind = self.call_wrapper(tool.name)
         schema = Schema(tool.parameters)
@@ -79,7 +87,7 @@ class TaggedWriter:
         except RecursionError:
             relaxed = {UNREADABLE}
             body = self._arguments(Schema("{}"), relaxed)
-        return HeldCall(before, body, behind, tuple(sorted(relaxed)))
+        return ConstrainedCall(before, body, behind, tuple(sorted(relaxed)))
 
     def _shown(self, value: str) -> str:
         if self.inline and value.startswith("\n"):
@@ -87,42 +95,46 @@ class TaggedWriter:
         opened, closed = self.quote
         return f"{opened}{value}{closed}" if opened and any(c in value for c in "<&\n") else value
 
-    def _arguments(self, schema: Schema, relaxed: set[str]) -> Piece:
+    def _arguments(self, schema: Schema, relaxed: set[str]) -> GrammarExpr:
         properties, needed, others = arguments(schema.root, relaxed)
-        parts: list[Piece] = []
+        parts: list[GrammarExpr] = []
         if not properties and others is not False:
-            parts.append(Many(self._parameter(ANYTHING, others, schema, relaxed)))
+            parts.append(Repeat(self._parameter(ANYTHING, others, schema, relaxed)))
         for name, inside in properties.items():
             if NAME.fullmatch(name) and len(name) <= FIELD_LIMIT_CHARS:
                 piece = self._parameter(name, inside, schema, relaxed)
-                parts.append(piece if name in needed else maybe(piece))
+                parts.append(piece if name in needed else optional(piece))
             else:
                 relaxed.add("properties")
-        body = All(tuple(parts))
-        return Either((self.blank, body)) if self.blank and not needed else body
+        body = Concat(tuple(parts))
+        return Choice((self.blank, body)) if self.blank and not needed else body
 
-    def _parameter(self, name: str, inside: Any, schema: Schema, relaxed: set[str]) -> Piece:
+    def _parameter(self, name: str, inside: Any, schema: Schema, relaxed: set[str]) -> GrammarExpr:
         types, kinds = schema.of(name), kinds_of(inside, schema.root, relaxed)
         kinds = kinds if self.typed else readable_kinds(kinds, types, relaxed)
         tags: dict[str, Kinds] = {}
         for kind, each in kinds:
             tags.setdefault(self.open(name, kind), []).append((kind, each))
         if self.typed:
-            pieces = [All((tag_piece(tag), self._value(of, frozenset(), schema, relaxed))) for tag, of in tags.items()]
+            pieces = [
+                Concat((tag_piece(tag), self._value(of, frozenset(), schema, relaxed))) for tag, of in tags.items()
+            ]
         else:
-            pieces = [All((tag_piece(next(iter(tags))), self._value(kinds, types, schema, relaxed)))]
-        return All((pieces[0] if len(pieces) == 1 else Either(tuple(pieces)), self.line))
+            pieces = [Concat((tag_piece(next(iter(tags))), self._value(kinds, types, schema, relaxed)))]
+        return Concat((pieces[0] if len(pieces) == 1 else Choice(tuple(pieces)), self.line))
 
-    def _value(self, kinds: Kinds, types: frozenset[str], schema: Schema, relaxed: set[str]) -> Piece:
+    def _value(self, kinds: Kinds, types: frozenset[str], schema: Schema, relaxed: set[str]) -> GrammarExpr:
         """Returns the piece for a value and its end; `types` are those that the reader chooses from, empty if it does
         not choose."""
         if "string" not in {kind for kind, _ in kinds}:
-            value = closed({"anyOf": [each for _, each in kinds]} if len(kinds) > 1 else kinds[0][1], schema.root)
-            return self._json(Json(json.dumps(value, ensure_ascii=False)))
+            value = self_contained(
+                {"anyOf": [each for _, each in kinds]} if len(kinds) > 1 else kinds[0][1], schema.root
+            )
+            return self._json(JsonValue(json.dumps(value, ensure_ascii=False)))
         known = [each["const"] for _, each in kinds if "const" in each]
         if len(known) == len(kinds):
             if texts := [text for text in (self._written(value, types, known) for value in known) if text is not None]:
-                return Either(tuple(text + self.end for text in texts))
+                return Choice(tuple(text + self.end for text in texts))
             relaxed.add("enum")
         for kind, each in kinds:
             relaxed |= each.keys() & (UNSAID | STRING_WORDS | {"const"}) if kind == "string" else set()
@@ -138,23 +150,23 @@ class TaggedWriter:
         ends = (self.end, *self.closers)
         return None if any(0 <= whole.find(each) < len(text) for each in ends) else self._shown(text)
 
-    def _raw(self) -> Piece:
+    def _raw(self) -> GrammarExpr:
         never = tuple(closer for closer in self.closers if closer != self.end)
         if not self.quote[0]:
-            return Raw(self.end, never)
-        quoted = All((self.quote[0], Raw(self.quote[1] + self.end)))
-        return Either((quoted, Raw(self.end, (*never, self.quote[0]))))
+            return RawText(self.end, never)
+        quoted = Concat((self.quote[0], RawText(self.quote[1] + self.end)))
+        return Choice((quoted, RawText(self.end, (*never, self.quote[0]))))
 
-    def _json(self, value: Json) -> Piece:
+    def _json(self, value: JsonValue) -> GrammarExpr:
         if not self.quote[0]:
-            return All((value, self.end))
-        return All((Either((value, All((self.quote[0], value, self.quote[1])))), self.end))
+            return Concat((value, self.end))
+        return Concat((Choice((value, Concat((self.quote[0], value, self.quote[1])))), self.end))
 
 
-def tag_piece(tag: str) -> Piece:
+def tag_piece(tag: str) -> GrammarExpr:
     """Returns the piece for a tag, with any identifier for an unknown name."""
     before, unknown, behind = tag.partition(ANYTHING)
-    return All((before, Word(), behind)) if unknown else tag
+    return Concat((before, Identifier(), behind)) if unknown else tag
 
 
 def readable_kinds(kinds: Kinds, types: frozenset[str], relaxed: set[str]) -> Kinds:
@@ -189,16 +201,16 @@ def _kinds(schema: Any, root: Mapping[str, Any], relaxed: set[str], depth: int, 
         if reference in followed:
             return []
         followed.add(reference)
-        target = referred(reference, root)
+        target = resolve_ref(reference, root)
         relaxed |= {"$ref"} if target is None else schema.keys() & UNSAID
         return _kinds(target, root, relaxed, depth + 1, followed)
     values = [schema["const"]] if "const" in schema else schema.get("enum")
     if isinstance(values, list) and values:
-        return [(json_kind(value), {"const": value}) for value in values]
+        return [(json_type(value), {"const": value}) for value in values]
     branches = schema.get("anyOf") or schema.get("oneOf")
     if isinstance(branches, list) and branches and "properties" not in schema:
         return [kind for branch in branches for kind in _kinds(branch, root, relaxed, depth + 1, followed)]
-    types = types_of(schema, root)
+    types = allowed_types(schema, root)
     if (stated := schema.get("type")) and not any(
         each in TYPES for each in (stated if isinstance(stated, list) else [stated])
     ):

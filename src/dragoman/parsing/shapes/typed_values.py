@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
-from dragoman.constraints.constraint import HeldCall
+from dragoman.constraints.constraint import ConstrainedCall
 from dragoman.core.messages import Tool, ToolCall
 from dragoman.parsing.shapes.invoke_tags import escape_attribute, read_attributes, unescape_attribute
 from dragoman.parsing.shapes.nested_writer import NestedWriter
@@ -56,7 +56,7 @@ class TypedValues:
         """Returns the arguments of a call."""
         return write_arguments(call.arguments, self._written_members)
 
-    def constrain_call(self, tool: Tool, before: str) -> HeldCall:
+    def constrain_call(self, tool: Tool, before: str) -> ConstrainedCall:
         """Returns the constraint for calls of this tool, with `before` before their arguments."""
         return NestedWriter(
             takes=lambda name: len(_attribute(name)) <= FIELD_LIMIT_CHARS,
