@@ -78,7 +78,7 @@ def test_members_come_in_the_order_of_the_schema_or_of_the_format(format: str, f
     assert constraint is not None
     for arguments in ('{"b": 1, "A": 2}', '{"A": 2, "b": 1}'):
         text = formats.get(format).write_call(v.ToolCall("", "f", arguments))
-        whole = "".join((constraint.section[0], text, constraint.section[1]))
+        whole = "".join((constraint.wrapper[0], text, constraint.wrapper[1]))
         begins = text.partition("f")[2][1] == first
         assert [accepts(write(constraint), whole) for write in (to_structural_tag, llguidance_grammar)] == [
             begins,

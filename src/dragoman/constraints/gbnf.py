@@ -1,10 +1,10 @@
-"""What a model is held to, as a GBNF grammar: for llama.cpp's server, and whatever else is built on llama.cpp.
+"""Writes a constraint as a GBNF grammar, for llama.cpp's server and other engines based on llama.cpp.
 
     root ::= call ("\\n" call)*
     call ::= "<tool_call>\\n{\\"name\\": \\"ping\\", \\"arguments\\": " r1 "}\\n</tool_call>"
 
-Objects have the properties that their schema states, in its order, and others only where it states none. GBNF
-cannot say all of JSON Schema: what is left out is told in `relaxed`.
+Objects have the properties that their schema states, in its order, and others only if it states none. GBNF cannot
+express all of JSON Schema: the keywords that are not enforced are reported in `relaxed`.
 
 Source: llama.cpp, grammars/README.md (2026-10) and the server's `grammar`, `grammar_lazy` and `grammar_triggers`
 (tools/server/server-task.cpp, 2026-10).
@@ -31,25 +31,25 @@ _RULES: Final = {
     "null": '"null"',
     "word": f"[A-Za-z_] [0-9A-Za-z_]{{0,{WORD_CHARS - 1}}}",
 }
-"""Any JSON, one space at most between two things. A model could write digits for ever; nobody's number is longer."""
+"""Any JSON, with at most one space between tokens. Digits are limited, because a model could write them endlessly."""
 _ESCAPES: Final = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
 _IN_CLASSES: Final = '[]^-"'
-"""What means something between brackets."""
+"""Characters with a special meaning in a character class."""
 _WORD: Final = 1
-"""A trigger's type in llama.cpp: a literal string, which is itself part of what the grammar holds."""
+"""The type of a trigger in llama.cpp: a literal string, which is matched by the grammar too."""
 
 
 class Gbnf(NamedTuple):
-    """A grammar, and what goes with it."""
+    """A grammar, and the fields to send with it."""
 
     grammar: str
     trigger: str
-    """With free choice, the text at which the grammar begins to hold, itself included; else ""."""
+    """If the calls are optional, the text from which on (inclusive) the grammar is enforced; else ""."""
     relaxed: tuple[str, ...]
-    """The words of the schemas that the grammar does not hold the model to."""
+    """Keywords of the schemas that the grammar does not enforce."""
 
     def body(self) -> dict[str, Any]:
-        """The fields that say so in a request to llama.cpp's server."""
+        """Returns the fields for a request to llama.cpp's server."""
         if not self.trigger:
             return {"grammar": self.grammar}
         triggers = [{"type": _WORD, "value": self.trigger}]
@@ -72,7 +72,7 @@ def to_gbnf(constraint: Constraint) -> Gbnf:
         UsageError: The argument is not a constraint, such as None.
     """
     validate_constraint(constraint)
-    written = _Written({word for call in constraint.calls for word in call.relaxed})
+    written = _GbnfWriter({word for call in constraint.calls for word in call.relaxed})
     calls = [written.rules.of(Concat((call.prefix, call.body, call.suffix))) for call in constraint.calls]
     more = f"({_sequence(_literal(constraint.separator), 'call')})*" if constraint.parallel else ""
     opening, closing = map(_literal, constraint.wrapper)
@@ -83,9 +83,10 @@ def to_gbnf(constraint: Constraint) -> Gbnf:
 
 
 def validate_constraint(constraint: object) -> None:
-    """Refuse what is no constraint.
+    """Checks the type of a constraint.
 
-    Raises: UsageError: it is none; ask the model unheld.
+    Raises:
+        UsageError: It is not a `Constraint`; send the request without one.
     """
     if not isinstance(constraint, Constraint):
         hint = "; where `build_constraint` returns None, nothing is to be held or can be" if constraint is None else ""
@@ -93,13 +94,13 @@ def validate_constraint(constraint: object) -> None:
 
 
 def expression_grammar(piece: GrammarExpr) -> str:
-    """The grammar of one piece alone."""
-    written = _Written(set())
+    """Returns the grammar of one expression."""
+    written = _GbnfWriter(set())
     return written.grammar({"root": written.rules.of(piece)})
 
 
-class _Written:
-    """Pieces as GBNF."""
+class _GbnfWriter:
+    """Writes expressions as GBNF."""
 
     def __init__(self, relaxed: set[str]) -> None:
         self.relaxed = relaxed
@@ -107,7 +108,7 @@ class _Written:
         self._raws: dict[tuple[str, tuple[str, ...]], str] = {}
 
     def grammar(self, heads: Mapping[str, str]) -> str:
-        """All rules, these first."""
+        """Returns all rules as text, `heads` first."""
         rules = {**heads, **self.rules.made, **_RULES}
         return "".join(f"{name} ::= {body}\n" for name, body in rules.items())
 
@@ -133,18 +134,18 @@ class _Written:
         return f'"\\"" char{{{least},{"" if most is None else most}}} "\\""'
 
     def _raw(self, end: str, never: tuple[str, ...]) -> str:
-        """Text up to the end: a rule for each beginning of the strings that count, as far as it has been written."""
-        begun = sorted({text[:i] for text in (end, *never) for i in range(len(text))}, key=len)
-        names = {text: f"raw{len(self.rules.made) + i}" for i, text in enumerate(begun)}
+        """Writes text up to `end`: one rule for each prefix of the searched strings that may have been written."""
+        prefixes = sorted({text[:i] for text in (end, *never) for i in range(len(text))}, key=len)
+        names = {text: f"raw{len(self.rules.made) + i}" for i, text in enumerate(prefixes)}
         if (end, never) not in self._raws:
             self._raws[end, never] = names[""]
-            for text in begun:
+            for text in prefixes:
                 self.rules.define(names[text], _next(text, names, end, never))
         return self._raws[end, never]
 
 
 def _next(text: str, names: Mapping[str, str], end: str, never: tuple[str, ...]) -> str:
-    """What may follow where `text` is as much of the strings as has been written."""
+    """Returns the rule body after `text`, the longest prefix of a searched string that was written last."""
     wanted = dict.fromkeys(s[len(t)] for t in names if text.endswith(t) for s in (end, *never) if s.startswith(t))
     branches = []
     for char in wanted:
@@ -159,12 +160,12 @@ def _next(text: str, names: Mapping[str, str], end: str, never: tuple[str, ...])
 
 
 def _literal(text: str) -> str:
-    """The text as GBNF has it; "" for none."""
+    """Returns the text as a GBNF string; "" for the empty string."""
     return f'"{"".join(map(_escaped, text))}"' if text else ""
 
 
 def _escaped(char: str) -> str:
-    # A digit behind the two of \x would count as one more in XGrammar.
+    # XGrammar would read a digit after `\x00` as a part of the escape.
     return _ESCAPES.get(char) or (f"\\u{ord(char):04X}" if char < " " or char == "\x7f" else char)
 
 

@@ -1,14 +1,14 @@
-"""What a model is held to, as a grammar of LLGuidance: Lark's notation with JSON Schema in it.
+"""Writes a constraint as a grammar for LLGuidance: Lark notation with embedded JSON Schema.
 
     %llguidance {}
     start: calls
     calls: "" call ("" "\\n" call)* "" ""
     call: "<tool_call>\\n{\\"name\\": \\"ping\\", \\"arguments\\": " rest_0
 
-Required or named calls are held from the first token. With free choice the model writes what it likes until the
-opening marker, and from there on a call that fits. Small models often leave the marker out; a reply that begins as a
-bare call of an offered tool, fenced or not, is one to the lenient reader (`parsing/untagged_json.py`), and is held
-from there on:
+Required or named calls are constrained from the first token. If calls are optional, text is free up to the trigger, and
+constrained to a valid call from there on. Small models often omit the trigger. A reply that starts with an untagged
+call of an offered tool, in a code fence or not, is parsed as a call by the lenient reader
+(`parsing/untagged_json.py`), so it is constrained from there on:
 
     ```json
     {"name": "ping", "arguments":
@@ -26,46 +26,49 @@ from dragoman.core.messages import JsonText, Tool
 from dragoman.schema.keywords import LISTED, NAMED, SINGLE, has_refs
 
 _STYLE: Final = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": ", "lenient": True}
-"""As models write JSON; flexible white space lets a small model write line breaks for ever."""
+"""The usual JSON style of models. With flexible white space, a small model may write line breaks endlessly."""
 _ANY_STYLE: Final = {"whitespace_flexible": True, "whitespace_pattern": r"(\r?\n)?[ \t]{0,40}", "lenient": True}
-"""As a model writes it that nobody told how: on one line or on many, up to twenty levels deep."""
+"""JSON style of a model without instructions: on one line or on several, up to twenty levels deep."""
 _TEXT: Final = "(?s:.*)"
 _SPACE: Final = r"[ \t\r\n]{0,40}"
 _FENCE: Final = rf"```(json|tool_call|xml)?{_SPACE}"
 _NAMED: Final = _SPACE.join((r"\{", '"name"', ":", "{name}", ",", '"(arguments|parameters)"', ":"))
-"""How a bare call begins, up to its arguments."""
+"""The start of an untagged call, up to its arguments."""
 
 
 _SCALARS: Final = ("string", "number", "integer", "boolean")
-_VALUES: Final = 16
-"""In such a list."""
+_MAX_LIST_VALUES: Final = 16
+"""Maximum length of a list in the place of a scalar argument."""
 
 
 class UntaggedCalls(NamedTuple):
-    """Calls that a lenient reader takes without the markers of their format."""
+    """Calls that the lenient reader accepts without the markers of their format."""
 
     tools: Sequence[Tool] = ()
     thoughts: Sequence[str] = ()
-    """What ends the thoughts that may stand before them."""
+    """The closers of the reasoning that may precede them."""
 
 
 _NO_BARE: Final = UntaggedCalls()
 
 
 def llguidance_grammar(constraint: Constraint, answer: JsonText = "", bare: UntaggedCalls = _NO_BARE) -> str:
-    """The grammar of these calls; with free choice of JSON of the schema `answer`, if given, or else of anything.
+    """Returns the grammar of a constraint.
 
-    `bare` are held too, where the choice is free.
+    Args:
+        constraint: The calls.
+        answer: If calls are optional, the JSON Schema of a reply without calls; "" for any text.
+        bare: Untagged calls that are constrained too, if calls are optional and `answer` is empty.
     """
     opening, closing = constraint.wrapper
-    # What both begin with stands by itself: the engine looks one character ahead to tell strings apart.
+    # The common prefix is separate, because the engine looks only one character ahead to distinguish strings.
     lengths = range(len(closing) if constraint.parallel else 0, -1, -1)
     shared = next(closing[:i] for i in lengths if constraint.separator.startswith(closing[:i]))
     separator, end = (json.dumps(text[len(shared) :]) for text in (constraint.separator, closing))
     more = f"({json.dumps(shared)} {separator} call)* {json.dumps(shared)}" if constraint.parallel else ""
     lines = ["%llguidance {}"]
     if constraint.optional and not answer:
-        # The model is free up to the opener, so that is no part of the first call.
+        # The trigger is matched as the end of the free text, so it is not part of the first call.
         skipped = len(constraint.trigger)
         lines += [
             f"start: {'thoughts? ' if bare.thoughts else ''}reply",
@@ -92,7 +95,7 @@ def llguidance_grammar(constraint: Constraint, answer: JsonText = "", bare: Unta
 
 
 def json_rule(schema: Any) -> str:
-    """What stands for a JSON value of this schema."""
+    """Returns the rule body for a JSON value of this schema."""
     return _json(schema, _STYLE)
 
 
@@ -102,7 +105,7 @@ def _any_of(rule: str, constraint: Constraint, before: Callable[[ConstrainedCall
 
 
 def _bare(bare: UntaggedCalls, many: bool) -> Iterator[str]:
-    """A reply of bare calls: it is one from where the first has named its tool and begins its arguments."""
+    """Writes the rules of untagged calls, recognised from the first call's name and the start of its arguments on."""
     if bare.thoughts:
         yield f"thoughts[lazy]: /{_TEXT}({'|'.join(map(_escaped, bare.thoughts))})/"
     if not bare.tools:
@@ -119,27 +122,27 @@ def _bare(bare: UntaggedCalls, many: bool) -> Iterator[str]:
         named = _NAMED.replace("{name}", _escaped(json.dumps(tool.name, ensure_ascii=False)))
         for head, before in heads.items():
             yield f"bare_{head}_{i}[lazy]: /{_SPACE}{before}{named}/"
-        arguments = _json(_forgiven(JsonValue(tool.parameters, arguments=True).value(), many), _ANY_STYLE)
+        arguments = _json(_with_repairable_values(JsonValue(tool.parameters, arguments=True).value(), many), _ANY_STYLE)
         yield f'bare_rest_{i}: BARE_SPACE? {arguments} BARE_SPACE? "}}"'
 
 
-def _forgiven(schema: dict[str, Any], many: bool) -> dict[str, Any]:
-    """The schema of a call's arguments with what is set right where calls are checked (guard/repair_steps.py).
+def _with_repairable_values(schema: dict[str, Any], many: bool) -> dict[str, Any]:
+    """Returns the schema of a call's arguments with additions that are repaired later (guard/repair_steps.py).
 
-    That is null for a member that need not be, and, where several calls may be made, one for all of them: a list in the
-    place of a value. A model that may write neither makes a value up, or calls once (docs/accuracy.md).
+    These are null for an optional argument and, for parallel calls, a list of values in the place of a scalar. A model
+    that may write neither invents a value, or makes only one call (docs/accuracy.md).
     """
     members, required = schema.get("properties"), schema.get("required", [])
     if not isinstance(members, dict) or not isinstance(required, list) or has_refs(schema):
-        return schema  # a reference may lead into what would be changed
+        return schema  # a reference may point to a changed part
 
-    def forgiven(name: str, member: Any) -> Any:
+    def add_alternatives(name: str, member: Any) -> Any:
         also: list[Any] = [] if name in required else [{"type": "null"}]
         if many and isinstance(member, dict) and member.get("type") in _SCALARS:
-            also.append({"type": "array", "items": member, "minItems": 2, "maxItems": _VALUES})
+            also.append({"type": "array", "items": member, "minItems": 2, "maxItems": _MAX_LIST_VALUES})
         return {"anyOf": [member, *also]} if also else member
 
-    return schema | {"properties": {name: forgiven(name, member) for name, member in members.items()}}
+    return schema | {"properties": {name: add_alternatives(name, member) for name, member in members.items()}}
 
 
 def _choice(rule: str, count: int) -> str:
@@ -157,7 +160,7 @@ def _leaf(piece: JsonValue | RawText | Identifier, raws: dict[RawText, str]) -> 
 
 
 def _terminal(raw: RawText) -> str:
-    """Text that no other text of these begins with, so that it is clear where it ends."""
+    """Writes text up to and including `end`, which occurs only at its end, so that the end is unambiguous."""
     never = (_escaped(text) + ("(?s:.)" if raw.end.endswith(text) else "") for text in (raw.end, *raw.never))
     return f"/{_TEXT}{_escaped(raw.end)}/ & ~/{_TEXT}({'|'.join(never)}){_TEXT}/"
 
@@ -169,25 +172,25 @@ def _escaped(text: str) -> str:
 def _json(schema: Any, style: dict[str, Any]) -> str:
     if isinstance(schema, bool):
         schema = {} if schema else {"not": {}}
-    return "%json " + json.dumps(_within_reach(schema) | {"x-guidance": style}, ensure_ascii=False)
+    return "%json " + json.dumps(_with_inclusive_bounds(schema) | {"x-guidance": style}, ensure_ascii=False)
 
 
-def _within_reach(schema: Any) -> Any:
-    """The schema with each bound let through that a number may come near to, but not reach.
+def _with_inclusive_bounds(schema: Any) -> Any:
+    """Returns the schema with exclusive bounds of numbers replaced by inclusive ones.
 
-    With 0 forbidden, a model that means 0 writes 0.0000 up to its limit of tokens, as nothing but a digit may follow
-    (Qwen2.5-Coder 1.5B, docs/accuracy.md). So it is let through, and told where calls are checked.
+    With 0 excluded, a model that means 0 writes 0.0000… up to its token limit, because only digits may follow
+    (Qwen2.5-Coder 1.5B, docs/accuracy.md). The guard reports the value when it validates the call.
     """
     if not isinstance(schema, dict):
         return schema
     made: dict[str, Any] = {}
     for word, value in schema.items():
         if word in NAMED and isinstance(value, dict):
-            made[word] = {name: _within_reach(part) for name, part in value.items()}
+            made[word] = {name: _with_inclusive_bounds(part) for name, part in value.items()}
         elif word in LISTED and isinstance(value, list):
-            made[word] = [_within_reach(part) for part in value]
-        elif word in _HELD:
-            made[word] = _within_reach(value)
+            made[word] = [_with_inclusive_bounds(part) for part in value]
+        elif word in _RELAXABLE:
+            made[word] = _with_inclusive_bounds(value)
         else:
             made[word] = value
     for word, wide in _BOUNDS:
@@ -196,6 +199,6 @@ def _within_reach(schema: Any) -> Any:
     return made
 
 
-_HELD: Final = SINGLE - {"not", "if"}
-"""Where more let through is more in all; draft 4's `true` for a bound is no number."""
+_RELAXABLE: Final = SINGLE - {"not", "if"}
+"""Keywords whose schema accepts more if its sub-schema does. (Draft 4's `true` is not a numeric bound.)"""
 _BOUNDS: Final = (("exclusiveMinimum", "minimum"), ("exclusiveMaximum", "maximum"))

@@ -1,11 +1,11 @@
-"""What a model is held to, as one JSON Schema of its whole reply: for servers that take nothing else.
+"""Writes a constraint as a JSON Schema of the whole reply, for servers that support only structured output.
 
     {"type": "object", "properties": {"tool_calls": {"type": "array", "minItems": 1, "items": {…}}}, …}
     {"tool_calls": [{"name": "ping", "arguments": {}}]}
 
-The calls stand in an object, as the format `xlam` reads them, because not every server takes an array or a choice as a
-whole reply: OpenAI refuses both, and Ollama has let other text through. There is no way to say "or text", so only a
-choice that wants a call can be held.
+The calls are inside an object, which the format `xlam` parses, because not every server accepts an array or a union as
+the root: OpenAI rejects both, and Ollama did not enforce them. A schema cannot express "or text", so only a required or
+named call can be constrained.
 
 Source: https://lmstudio.ai/docs/advanced/structured-output, which shows objects only, and "Structured outputs" of
 Azure OpenAI (both read 2026-11); ollama/ollama issue 8000 (2024-12); JSON Schema 2020-12.
@@ -21,7 +21,10 @@ from dragoman.schema.argument_types import move_refs_to_defs
 
 
 def json_schema(tools: Sequence[Tool], choice: ToolChoice) -> JsonText | None:
-    """The schema; None where no call is wanted, or none of these tools is."""
+    """Returns the schema of a reply with calls of these tools.
+
+    Returns None if the choice does not require a call, or none of the tools is a matching function.
+    """
     offered = [t for t in tools if t.kind == "function" and (choice.mode != "named" or t.name == choice.name)]
     if not offered or choice.mode not in ("required", "named"):
         return None
@@ -41,7 +44,7 @@ def _call(tool: Tool, definitions: dict[str, Any], prefix: str) -> dict[str, Any
     try:
         arguments = move_refs_to_defs(inside, stated, needed, prefix)
         definitions |= needed
-    except RecursionError:  # as many levels as no tool has
+    except RecursionError:  # no real tool is nested so deep
         arguments = {"type": "object"}
     return _object(name={"type": "string", "enum": [tool.name]}, arguments=arguments)
 

@@ -1,12 +1,12 @@
-"""What a model is held to, as a structural tag: XGrammar's JSON, which vLLM, SGLang and TensorRT-LLM take.
+"""Writes a constraint as a structural tag, the JSON of XGrammar, which vLLM, SGLang and TensorRT-LLM accept.
 
     {"type": "structural_tag", "format": {"type": "triggered_tags", "triggers": ["<tool_call>"], "tags": […]}}
 
-With free choice, text is free until the opener and, where calls stand in no section, again behind each call.
-Where a call is required there is nothing but calls. XGrammar holds objects to the properties that their schema
-states, in its order, where the schema does not say otherwise.
+If calls are optional, text is free up to the trigger and, for calls without a wrapper, again after each call. If a call
+is required, only calls are accepted. XGrammar limits objects to the properties that their schema states, in its order,
+unless the schema allows others.
 
-Source: https://xgrammar.mlc.ai/docs/ "Structural Tag Usage" (0.2.6, 2026-09); tried with 0.2.8.
+Source: https://xgrammar.mlc.ai/docs/ "Structural Tag Usage" (0.2.6, 2026-09); tested with 0.2.8.
 """
 
 import json
@@ -50,8 +50,8 @@ def to_structural_tag(constraint: Constraint) -> JsonText:
     opening, closing = constraint.wrapper
     held = _listed(constraint)
     if constraint.optional and (opening or closing):
-        # Whoever has opened the section is to write a call.
-        tag = _tag(opening, held, closing) if opening.startswith(constraint.trigger) else _from_opener(constraint)
+        # A model that has opened the wrapper must write a call.
+        tag = _tag(opening, held, closing) if opening.startswith(constraint.trigger) else _from_trigger(constraint)
         held = _triggered(constraint, [tag], stop_after_first=True)
     elif constraint.optional:
         held = _triggered(constraint, _tags(constraint), stop_after_first=not constraint.parallel)
@@ -61,7 +61,7 @@ def to_structural_tag(constraint: Constraint) -> JsonText:
 
 
 def _tags(constraint: Constraint, opened: str = "") -> list[_Json]:
-    """One for each tool, where `opened` has been written of the call."""
+    """Returns one tag per tool; `opened` is the part of the call that was written already."""
     return [
         _tag(f"{opened and constraint.wrapper[0]}{call.prefix}"[len(opened) :], _body(call.body), call.suffix)
         for call in constraint.calls
@@ -69,19 +69,19 @@ def _tags(constraint: Constraint, opened: str = "") -> list[_Json]:
 
 
 def _listed(constraint: Constraint) -> _Json:
-    """The calls, and nothing else."""
+    """Returns a format of calls only."""
     tags, many = _tags(constraint), {"at_least_one": True, "stop_after_first": not constraint.parallel}
     return {"type": "tags_with_separator", "tags": tags, "separator": constraint.separator, **many}
 
 
 def _triggered(constraint: Constraint, tags: list[_Json], *, stop_after_first: bool) -> _Json:
-    """Free text, and tags from the opener on."""
+    """Returns a format of free text, and tags from the trigger on."""
     how_many = {"at_least_one": False, "stop_after_first": stop_after_first}
     return {"type": "triggered_tags", "triggers": [constraint.trigger], "tags": tags, **how_many}
 
 
-def _from_opener(constraint: Constraint) -> _Json:
-    """A section whose beginning says too little, so that the opener is some of the first call as well."""
+def _from_trigger(constraint: Constraint) -> _Json:
+    """Returns the tag for a wrapper that is shorter than the trigger, which includes a part of the first call."""
     calls: list[_Json] = [{"type": "or", "elements": _tags(constraint, constraint.trigger)}]
     if constraint.parallel:
         separator = {"type": "const_string", "value": constraint.separator}
@@ -91,14 +91,14 @@ def _from_opener(constraint: Constraint) -> _Json:
 
 
 def _body(piece: GrammarExpr) -> _Json:
-    """What stands in a call; pieces that may stand in themselves are said in a grammar of its own."""
+    """Returns the format of a call's body; recursive expressions become an embedded grammar."""
     return {"type": "grammar", "grammar": expression_grammar(piece)} if has_rules(piece) else _format(piece)
 
 
 def _format(piece: GrammarExpr) -> _Json:
     match piece:
         case JsonValue():
-            return {"type": "json_schema", "json_schema": _as_taken(piece)}
+            return {"type": "json_schema", "json_schema": _accepted_schema(piece)}
         case RawText(end, never):
             return _tag("", {"type": "any_text", "excludes": list(never)}, end)
         case Identifier():
@@ -113,8 +113,8 @@ def _format(piece: GrammarExpr) -> _Json:
             return {"type": "const_string", "value": piece}
 
 
-def _as_taken(piece: JsonValue) -> Any:
-    """The schema without what is wrong in it, for which the engine would refuse all of it."""
+def _accepted_schema(piece: JsonValue) -> Any:
+    """Returns the schema without invalid or unsupported parts, for which the engine would reject it."""
     return json.loads(adapt(json.dumps(piece.value()), XGRAMMAR).json)
 
 

@@ -2,7 +2,7 @@ r"""Calls in Python syntax with keyword arguments.
 
     [get_weather(city="Paris", days=3), set_alarm(label='wake\n', days=["mon"], at={'h': 7}, repeat=True, note=None)]
 
-ValueGrammar are Python literals and are converted to JSON: strings in any quotes with Python's escapes, lists, tuples and
+Values are Python literals and are converted to JSON: strings in any quotes with Python's escapes, lists, tuples and
 sets as arrays, dicts with string keys. A number keeps its digits, without syntax that JSON lacks: `1_000` becomes 1000,
 `.5` becomes 0.5, `0x1F` becomes 31; invalid numbers such as 02139 become strings. `true`, `false` and `null` are
 accepted too, in any letter case. Text with other expressions or positional arguments is not a call. JSON objects

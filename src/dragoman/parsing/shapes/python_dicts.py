@@ -2,7 +2,7 @@ r"""Calls as a list of Python dicts.
 
     [{'name': 'get_weather', 'arguments': {'city': "L'Aquila", 'now': True}}]
 
-ValueGrammar are those of `parsing/shapes/python_call.py`; an object in JSON quotes is read as JSON. A list without an opener
+Values are those of `parsing/shapes/python_call.py`; an object in JSON quotes is read as JSON. A list without an opener
 is read as calls only if its first object begins as a call of an offered tool.
 """
 

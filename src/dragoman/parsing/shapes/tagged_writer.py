@@ -18,7 +18,7 @@ from typing import Any, Final, TypeAlias
 
 from dragoman.constraints.constraint import UNREADABLE, ConstrainedCall
 from dragoman.constraints.grammar import Choice, Concat, GrammarExpr, Identifier, JsonValue, RawText, Repeat, optional
-from dragoman.constraints.schema_values import STRING_WORDS, TYPES, UNSAID, arguments
+from dragoman.constraints.schema_values import STRING_KEYWORDS, TYPES, UNENFORCED, arguments
 from dragoman.core.messages import Tool, ToolCall
 from dragoman.parsing.shapes.tagged import typed_values
 from dragoman.schema.argument_types import (
@@ -137,7 +137,7 @@ class TaggedWriter:
                 return Choice(tuple(text + self.end for text in texts))
             relaxed.add("enum")
         for kind, each in kinds:
-            relaxed |= each.keys() & (UNSAID | STRING_WORDS | {"const"}) if kind == "string" else set()
+            relaxed |= each.keys() & (UNENFORCED | STRING_KEYWORDS | {"const"}) if kind == "string" else set()
         relaxed |= {"type"} if may_be_misread(kinds, types) else set()
         return self._raw()
 
@@ -202,7 +202,7 @@ def _kinds(schema: Any, root: Mapping[str, Any], relaxed: set[str], depth: int, 
             return []
         followed.add(reference)
         target = resolve_ref(reference, root)
-        relaxed |= {"$ref"} if target is None else schema.keys() & UNSAID
+        relaxed |= {"$ref"} if target is None else schema.keys() & UNENFORCED
         return _kinds(target, root, relaxed, depth + 1, followed)
     values = [schema["const"]] if "const" in schema else schema.get("enum")
     if isinstance(values, list) and values:
