@@ -1,10 +1,11 @@
-"""Whether a file of weights is still what was fetched: its sha256, and a note beside it that saves reading it again.
+"""Checks whether a file of weights is unchanged: its sha256, and a note next to it that avoids reading it again.
 
     NAME.gguf        the weights
-    NAME.gguf.json   {"size_bytes": …, "mtime_ns": …, "sha256": …} of the last time that their sha256 was computed
+    NAME.gguf.json   {"size_bytes": …, "mtime_ns": …, "sha256": …} when the sha256 was last computed
 
-While size and time are those of the note, the file has that sha256; else it is read, which takes a second per gigabyte
-or so. The note is against accidents: who can write the file can write its time too, so `thorough` reads it anyway.
+While size and time match the note, the file is assumed to have that sha256; otherwise it is read, which takes about a
+second per gigabyte. The note protects against accidents only, as anyone who can write the file can set its time too;
+`thorough` always reads the file.
 """
 
 import hashlib
@@ -20,7 +21,7 @@ _CHUNK_BYTES = 1 << 20
 
 
 class Mismatch(NamedTuple):
-    """What a file should be, and what it is."""
+    """The expected and the actual state of a file."""
 
     expected: str
     got: str
@@ -33,7 +34,7 @@ class _Note(msgspec.Struct, frozen=True):
 
 
 def digest(files: Sequence[Path], write: Callable[[bytes], object], step: Callable[[int], None]) -> tuple[str, int]:
-    """The sha256 and size of files one after another, each chunk handed to `write`."""
+    """Returns the sha256 and the total size of the files; each chunk is passed to `write`."""
     found, done = hashlib.sha256(), 0
     for file in files:
         with file.open("rb") as source:
@@ -46,7 +47,7 @@ def digest(files: Sequence[Path], write: Callable[[bytes], object], step: Callab
 
 
 def keep(file: Path, sha256: str) -> None:
-    """Note the sha256 of a file as it is now; where that cannot be kept, the file is read again next time."""
+    """Writes the note for the file's present state; if that fails, the file is read again next time."""
     with suppress(OSError):
         _keep(file, file.stat(), sha256)
 
@@ -59,11 +60,11 @@ def mismatch(
     *,
     thorough: bool = False,
 ) -> Mismatch | None:
-    """How a file differs from this sha256 and size, or from its note where none is given; None: it does not.
+    """Returns how a file differs from this sha256 and size, or from its note if none is given; None: it does not
+    differ, or nothing is known of it.
 
-    A file of which nothing is known differs from nothing.
-
-    Raises: OSError: it cannot be read.
+    Raises:
+        OSError: the file cannot be read.
     """
     now, note = file.stat(), _note(file)
     if size_bytes and now.st_size != size_bytes:
@@ -76,7 +77,7 @@ def mismatch(
         got = note.sha256
     else:
         got, _ = digest([file], len, step)
-        if sha256 or got == wanted:  # without a list's word the note is all that tells what was fetched
+        if sha256 or got == wanted:  # without a pinned sha256, the note is the only record of what was downloaded
             with suppress(OSError):
                 _keep(file, now, got)
     return None if got == wanted else Mismatch(f"sha256 {wanted}", got)

@@ -1,4 +1,4 @@
-"""The settings of the embedded model; apart from it, so that they can be read without its extra."""
+"""Settings of the embedded model, separate from its backend so that they can be read without the `embedded` extra."""
 
 from typing import Annotated
 
@@ -6,7 +6,7 @@ import msgspec
 
 
 class EmbeddedConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The model in the box (llama.cpp)."""
+    """The embedded model (llama.cpp)."""
 
     enabled: Annotated[bool, msgspec.Meta(description="Whether to serve an embedded model.")] = True
     model: Annotated[

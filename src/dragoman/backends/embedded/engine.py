@@ -1,7 +1,7 @@
-"""llama.cpp in a child process that is watched: its crash, memory or busy threads never harm us.
+"""Runs llama.cpp in a supervised child process: its crashes, memory use and busy threads do not affect the gateway.
 
-A request that the child held when it died gets a clear error; the child is started again, later each time it
-dies young. Never more requests are inside than it has places: the rest wait here, where they can leave.
+Requests that are running when the child dies get an error; the child is restarted, with increasing delays if it dies
+early. Never more requests are sent to it than it has slots: the others wait here, where they can be cancelled.
 """
 
 import asyncio
@@ -27,22 +27,22 @@ from dragoman.core.errors import (
 LINE_LIMIT_BYTES: Final = 16 * 1024 * 1024
 STDERR_LINES: Final = 20
 RESTART_AFTER_S: Final = (0.1, 1.0, 5.0, 30.0)
-"""Pauses before the child is started again; a child that lived for a minute begins anew at the first."""
+"""Delays before a restart; a child that ran for a minute resets them."""
 LONG_LIFE_S: Final = 60.0
 LAST_BREATH_S: Final = 1.0
 _MEASURED: Final = "\n".join(f"{n}: {n * n}" for n in range(1, 13))
-"""The text by which reading is measured: some 100 tokens."""
+"""The prompt for measuring the reading speed: some 100 tokens."""
 
 
 class Progress(NamedTuple):
-    """How far the prompt has been read, in tokens; the first comes before any work."""
+    """Prompt tokens read so far; the first report precedes any work."""
 
     total: int
     done: int
 
 
 class Piece(NamedTuple):
-    """More of the reply's text: about one token."""
+    """More of the reply's text, about one token."""
 
     text: str
 
@@ -51,7 +51,7 @@ class Done(NamedTuple):
     """The end of the reply."""
 
     finish: str
-    """"stop" or "length"."""
+    """`stop` or `length`."""
     output_tokens: int
     cached_tokens: int
 
@@ -60,7 +60,7 @@ Output: TypeAlias = Progress | Piece | Done
 
 
 class Engine:
-    """Starts, feeds, watches and ends the child."""
+    """Starts, supervises and ends the child process."""
 
     def __init__(self, settings: EngineSettings, say: Callable[[str], None]) -> None:
         self._settings = settings
@@ -73,7 +73,7 @@ class Engine:
         self._counts: dict[int, asyncio.Future[int]] = {}
         self._metrics: asyncio.Future[str] | None = None
         self._gone = "the embedded engine is not running"
-        """Why there is no child, while there is none."""
+        """Why there is no child process, while there is none."""
         self._closed = False
         self._stopping: set[asyncio.Task[None]] = set()
         self._places = asyncio.Semaphore(settings.parallel)
@@ -84,35 +84,35 @@ class Engine:
 
     @property
     def is_ready(self) -> bool:
-        """The child is up and has loaded its weights."""
+        """Whether the child process has loaded its weights."""
         return self._ready.is_set() and not self._closed
 
     @property
     def pid(self) -> int | None:
-        """The child's process id, while there is one."""
+        """The process id of the child, while there is one."""
         return self._process.pid if self._process else None
 
     @property
     def active(self) -> int:
-        """Requests inside the child now."""
+        """Requests running in the child process."""
         return len(self._held)
 
     @property
     def waiting(self) -> int:
-        """Requests that wait for a place."""
+        """Requests that wait for a slot."""
         return self._waiting
 
     async def start(self) -> None:
-        """Start the child and wait until it can answer.
+        """Starts the child process and waits until it is ready.
 
-        Raises: BackendUnavailableError: it did not come up; the message ends with its last words.
+        Raises: BackendUnavailableError: it did not start; the message ends with its last output.
         """
         self._first = asyncio.get_running_loop().create_future()
         self._keeper = asyncio.create_task(self._keep())
         await self._first
 
     async def close(self) -> None:
-        """End the child; what it held, and what waits for it, ends with an error."""
+        """Ends the child process; running and waiting requests fail."""
         self._closed = True
         if self._keeper is not None:
             self._keeper.cancel()
@@ -120,12 +120,12 @@ class Engine:
         if self._first is not None:
             self._first.cancel()
         self._lose("the embedded engine has been stopped")
-        self._ready.set()  # whoever waits for it need not wait any longer
+        self._ready.set()  # wakes up the requests that wait for it
 
     async def metrics(self) -> str:
-        """The engine's own counters, as Prometheus text.
+        """Returns the engine's own counters, as Prometheus text.
 
-        Raises: BackendUnavailableError: the engine is down.
+        Raises: BackendUnavailableError: the engine is not running.
         """
         if self._metrics is None or self._metrics.done():
             self._metrics = asyncio.get_running_loop().create_future()
@@ -133,9 +133,9 @@ class Engine:
         return await asyncio.shield(self._metrics)
 
     async def count(self, text: str) -> int:
-        """The tokens of a prompt, at once, whatever else the engine is at.
+        """Returns the number of tokens of a prompt, also while the engine is busy.
 
-        Raises: BackendUnavailableError: the engine is down, or cannot tell.
+        Raises: BackendUnavailableError: the engine is not running, or cannot count.
         """
         if not self.is_ready:
             raise BackendUnavailableError(self._gone, retry_after_s=2)
@@ -149,9 +149,9 @@ class Engine:
             del self._counts[id]
 
     async def reading_speed(self) -> float:
-        """How many tokens of a prompt the model reads in a second now, by a short one; 0 where that is not known.
+        """Measures how many prompt tokens the model reads per second, with a short prompt; 0 if unknown.
 
-        Raises: DragomanError: the engine is down, or has no free place.
+        Raises: DragomanError: the engine is not running, or has no free slot.
         """
         loop = asyncio.get_running_loop()
         began_s, total, ended_s = loop.time(), 0, 0.0
@@ -165,11 +165,11 @@ class Engine:
         return total / (ended_s - began_s) if ended_s > began_s else 0.0
 
     async def complete(self, body: Mapping[str, Any], *, again: bool = False) -> AsyncGenerator[Output, None]:
-        """One completion; closing the generator stops it within a token.
+        """Yields the output of one completion; closing the generator stops it within a token.
 
-        With `again` it belongs to an answer that has begun, and is not turned away by a full queue.
+        With `again` it belongs to a response that has begun, and is not rejected by a full queue.
 
-        Raises: DragomanError: it could not begin, was refused, or broke off.
+        Raises: DragomanError: it could not begin, was rejected, or broke off.
         """
         await self._enter(again)
         self._count += 1
@@ -184,7 +184,7 @@ class Engine:
                 for output in _outputs(message, self._settings.context_tokens):
                     yield output
         except DragomanError:
-            ended = True  # the child is gone, or has said so itself
+            ended = True  # the child process is gone, or has reported the error itself
             raise
         finally:
             if ended:
@@ -193,7 +193,7 @@ class Engine:
                 await self._stop(id, inbox)
 
     async def _enter(self, again: bool) -> None:
-        """Take a place, once there is one and the child is up."""
+        """Waits for a slot and for the child process to be ready."""
         if not again and self._places.locked() and self._waiting >= self._settings.queue:
             raise QueueFullError(f"all {self._settings.parallel} places and the queue are taken", retry_after_s=2)
         self._waiting += 1
@@ -234,9 +234,9 @@ class Engine:
         return message
 
     async def _stop(self, id: int, inbox: "asyncio.Queue[dict[str, Any] | DragomanError]") -> None:
-        """Tell the child to stop; the place is free only when it has, which is a token or a prompt batch away.
+        """Cancels the request in the child; its slot is free only when it has stopped, after a token or a prompt batch.
 
-        Whoever waits for this may itself be cancelled, a second time: the place is given back all the same.
+        The caller may itself be cancelled again meanwhile: the slot is released all the same.
         """
         stopping = asyncio.create_task(self._drain(id, inbox))
         self._stopping.add(stopping)
@@ -251,7 +251,7 @@ class Engine:
                 if "finish" in message or "error" in message:
                     return
         except DragomanError:
-            return  # the child is gone, and the request with it
+            return  # the child process is gone, and the request with it
         finally:
             self._leave(id)
 
@@ -259,12 +259,12 @@ class Engine:
         process = self._process
         if process is None or process.stdin is None:
             raise BackendUnavailableError(self._gone, retry_after_s=2)
-        with contextlib.suppress(ConnectionError):  # a dead child is told of by its keeper
+        with contextlib.suppress(ConnectionError):  # the supervisor reports a dead child
             process.stdin.write(json.dumps(message).encode() + b"\n")
             await process.stdin.drain()
 
     async def _keep(self) -> None:
-        """Run one child after the other until cancelled."""
+        """Runs one child process after the other until cancelled."""
         young = 0
         loop = asyncio.get_running_loop()
         while True:
@@ -285,7 +285,7 @@ class Engine:
             self.restarts += 1
 
     def _lose(self, why: str) -> None:
-        """Tell everybody whom the child owes an answer."""
+        """Fails all pending requests."""
         self._gone = why
         for inbox in self._held.values():
             inbox.put_nowait(BackendUnavailableError(why, retry_after_s=2))
@@ -294,10 +294,10 @@ class Engine:
                 answer.set_exception(BackendUnavailableError(why, retry_after_s=2))
         if self._metrics is not None and not self._metrics.done():
             self._metrics.set_exception(BackendUnavailableError(why))
-            self._metrics.exception()  # perhaps nobody waits for it any more
+            self._metrics.exception()  # marks the exception as retrieved, as there may be no waiter
 
     async def _live(self, private: str) -> BackendUnavailableError:
-        """One child's life; why it ended."""
+        """Runs one child process and returns why it ended."""
         self._stderr.clear()
         process = self._process = await child_process.start(LINE_LIMIT_BYTES)
         words = asyncio.create_task(self._listen(process))
@@ -305,7 +305,7 @@ class Engine:
             await self._send(child_process.first_line(self._settings, private))
             await self._read(process)
             self._ready.clear()
-            # It says no more, so it is ending by itself; a kill that comes first would take its exit status away.
+            # It is ending by itself; killing it first would lose its exit status.
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(LAST_BREATH_S):
                     await process.wait()
@@ -320,12 +320,12 @@ class Engine:
         return BackendUnavailableError(f"the embedded engine ended: {why}", retry_after_s=2)
 
     async def _read(self, process: asyncio.subprocess.Process) -> None:
-        """Hand on what the child says, until it says no more."""
+        """Dispatches the child's output until it ends."""
         assert process.stdout is not None
         lines = process.stdout
         loading = asyncio.create_task(self._loading(process))
         try:
-            while (line := await lines.readline()).endswith(b"\n"):  # a child may die in the middle of a line
+            while (line := await lines.readline()).endswith(b"\n"):  # the child may die in the middle of a line
                 message = json.loads(line)
                 if "ready" in message:
                     loading.cancel()
@@ -334,7 +334,7 @@ class Engine:
             loading.cancel()
 
     def _hand_on(self, message: dict[str, Any]) -> None:
-        """To whom it belongs."""
+        """Dispatches one message to the request it belongs to."""
         if "ready" in message:
             self._ready.set()
             if self._first is not None and not self._first.done():
@@ -351,7 +351,7 @@ class Engine:
                 answer.set_exception(_error(message["error"], self._settings.context_tokens))
 
     async def _loading(self, process: asyncio.subprocess.Process) -> None:
-        """Say how loading goes, and end a child that takes too long."""
+        """Reports loading progress, and kills a child process that takes too long."""
         loop = asyncio.get_running_loop()
         began = loop.time()
         size_mb = self._settings.path.stat().st_size / 1e6
@@ -375,9 +375,9 @@ class Engine:
 
 
 def _outputs(message: dict[str, Any], context_tokens: int) -> list[Output]:
-    """What one line of the child means.
+    """Returns the outputs for one line of the child.
 
-    Raises: DragomanError: the engine has refused the request or broken off.
+    Raises: DragomanError: the engine rejected the request, or it broke off.
     """
     if "error" in message:
         raise _error(message["error"], context_tokens)

@@ -1,7 +1,7 @@
-"""What a GGUF file says of its model: read from the header alone, in a tenth of a second.
+"""Reads the metadata of a model from the header of a GGUF file, in a tenth of a second.
 
-Source: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md (version 3, 2026-11). The `gguf` package
-reads the same but needs numpy, and decodes all of the vocabulary's numbers on the way.
+Source: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md (version 3, 2026-11). The `gguf` package reads the
+same but needs numpy, and decodes the whole vocabulary.
 """
 
 import struct
@@ -16,31 +16,32 @@ _SCALARS: Final = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?
 _STRING, _ARRAY = 8, 9
 _CONTROL, _USER_DEFINED = 3, 4
 _LIMIT_BYTES: Final = 1 << 28
-"""No string or array in a header of a real model comes near; a larger one is a broken file."""
+"""No string or array in the header of a real model is nearly as large; a larger one means a damaged file."""
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class Metadata:
-    """What Dragoman needs to know of a model's file."""
+    """The metadata of a model that Dragoman uses."""
 
     name: str
     chat_template: str
-    """Jinja; empty where the file has none."""
+    """Jinja; empty if the file has none."""
     context_tokens: int
     bos: str
     eos: str
     control_tokens: tuple[str, ...]
-    """Texts that the tokenizer turns into tokens with a meaning of their own, such as `<|im_end|>`."""
+    """Texts that the tokenizer maps to control tokens, such as `<|im_end|>`."""
     user_tokens: tuple[str, ...]
-    """Texts that its maker added to the vocabulary: some mean something, others are only runs of spaces."""
+    """Texts that the model's maker added to the vocabulary: some are special, others are only runs of spaces."""
 
 
 def metadata(path: Path) -> Metadata:
-    """The facts of the file's header.
+    """Returns the metadata in the file's header.
 
-    Raises: ConfigError: it cannot be read or is no GGUF file.
+    Raises:
+        ConfigError: the file cannot be read or is not a GGUF file.
     """
     try:
         with path.open("rb") as file:

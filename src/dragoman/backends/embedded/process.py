@@ -1,4 +1,4 @@
-"""The process that holds llama.cpp: how it is started, and what its end means."""
+"""Starts the child process that runs llama.cpp, and explains how it ended."""
 
 import asyncio
 import os
@@ -13,7 +13,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class EngineSettings:
-    """How to run the child."""
+    """Settings of the child process."""
 
     path: Path
     context_tokens: int
@@ -23,33 +23,33 @@ class EngineSettings:
     memory_mb: int
     load_timeout_s: float
     silence_s: float
-    """Longest time without a sign of life during a request; a batch of prompt tokens is one sign."""
+    """Maximum time without output during a request; each batch of prompt tokens produces output."""
     batch_tokens: int = 256
     reading_threads: int = 0
-    """While a prompt is read; 0: as many as `threads`."""
+    """Threads while a prompt is read; 0: as many as `threads`."""
     cache_mb: int = 512
-    """Memory for prompts that lost their place and may come back."""
+    """Memory for prompts that were evicted from a slot and may be used again."""
 
 
 async def start(line_limit_bytes: int) -> asyncio.subprocess.Process:
-    """The child, waiting for its first line."""
+    """Starts the child process, which waits for its first line."""
     environment = {k: v for k, v in os.environ.items() if k in ("PATH", "HOME", "TMPDIR", "LANG", "LD_LIBRARY_PATH")}
-    # Threads that spin at barriers are deadly on a busy machine; gdb is not to be called by a crash.
+    # Threads that spin at barriers are very slow on a busy machine; a crash must not start gdb.
     environment |= {"OMP_WAIT_POLICY": "passive", "GGML_NO_BACKTRACE": "1", "PYTHONUNBUFFERED": "1"}
     return await asyncio.create_subprocess_exec(
-        # -P: the folder that we were started in may hold a json.py of its own.
+        # -P: the current folder may contain a json.py of its own.
         *(sys.executable, "-P", "-m", "dragoman.backends.embedded.worker"),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
         env=environment,
         limit=line_limit_bytes,
-        start_new_session=True,  # Ctrl-C is for us to handle
+        start_new_session=True,  # Ctrl-C is handled by the parent
     )
 
 
 def first_line(settings: EngineSettings, private: str) -> dict[str, Any]:
-    """What the child is told first; `private` is a folder of its own, which it removes."""
+    """Returns the first message to the child; `private` is a folder for it, which it removes."""
     return {
         "path": str(settings.path),
         "context_tokens": settings.context_tokens,
@@ -64,14 +64,14 @@ def first_line(settings: EngineSettings, private: str) -> dict[str, Any]:
 
 
 def folder() -> str | None:
-    """Where its folder goes: the path of a socket in it may not be longer than 103 bytes."""
+    """Returns the parent of the private folder: the path of a socket in it is limited to 103 bytes."""
     return "/tmp" if len(os.fsencode(tempfile.gettempdir())) > 80 and os.path.isdir("/tmp") else None
 
 
 def ending(returncode: int | None, words: Iterable[str], memory_mb: int) -> str:
-    """How it ended, and why: `signal SIGABRT: GGML_ASSERT(…) failed`.
+    """Returns how the process ended, and why: `signal SIGABRT: GGML_ASSERT(…) failed`.
 
-    llama.cpp marks errors with an E behind the time; the first of them says most.
+    llama.cpp marks errors with an E after the time; the first of them is the most useful.
     """
     how = f"exit status {returncode}"
     if returncode is not None and returncode < 0:

@@ -1,20 +1,18 @@
-"""The child process that holds llama.cpp. Run by `engine`, never imported by it.
+"""The child process that runs llama.cpp. It is started by `engine`, which never imports it.
 
-Lines of JSON in: the settings first, then {"id": 1, "body": {…}} to complete, {"cancel": 1} to stop and
-{"id": 2, "count": "…"} to count the tokens of a text.
-Lines of JSON out: {"ready": true}, then for each id
+Lines of JSON in: the settings first, then {"id": 1, "body": {…}} to complete, {"cancel": 1} to stop and {"id": 2,
+"count": "…"} to count the tokens of a text. Lines of JSON out: {"ready": true}, then for each id
     {"id", "total", "done"}      the prompt: tokens in all, tokens read so far
     {"id", "text"}               more of the reply
     {"id", "finish", "usage"}    its end; finish is "stop", "length" or "cancelled"
     {"id", "error"}              or why there is none
-and {"id", "tokens"} for a count, {"metrics": "…"} for {"metrics": true}. It ends with its standard input, so it cannot
-outlive its parent.
+and {"id", "tokens"} for a count, {"metrics": "…"} for {"metrics": true}. The process ends when its standard input is
+closed, so it cannot outlive its parent.
 
-Facts about the engine were measured with xllamacpp 2026.10.11549: a callback that returns True stops the
-generation within one token; a request that waits for a place in the engine cannot be stopped, so never more
-are handed over than there are places; the GIL is held while weights load. Only the engine's HTTP listener counts
-tokens, which it does at once, whatever else it is at. So it is asked there: on a socket in a folder that is nobody
-else's, with a key that only this process has.
+Facts measured with xllamacpp 2026.10.11549: a callback that returns True stops the generation within one token; a
+request that waits for a slot in the engine cannot be stopped, so never more requests are passed on than there are
+slots; the GIL is held while weights load. Only the engine's HTTP listener counts tokens, immediately even under load.
+It listens on a socket in a private folder, and requires a key that only this process has.
 """
 
 import http.client
@@ -28,13 +26,13 @@ import threading
 from typing import Any, Final
 
 COUNT_S: Final = 5.0
-"""A megabyte takes a quarter of a second."""
+"""Counting a megabyte takes a quarter of a second."""
 
 
 def main() -> None:
-    """Serve completions until standard input ends."""
+    """Serves completions until standard input is closed."""
     out = os.fdopen(os.dup(1), "wb", buffering=0)
-    os.dup2(2, 1)  # whatever a library prints must not stand between our lines
+    os.dup2(2, 1)  # output of libraries must not mix with the JSON lines
     settings = json.loads(sys.stdin.buffer.readline())
     _limit_memory(settings["memory_mb"])
     key = secrets.token_urlsafe(32)
@@ -45,7 +43,9 @@ def main() -> None:
 
 
 def _listener(private: str) -> tuple[str, int]:
-    """Where the engine is to listen: a socket in the private folder; a port of loopback where there are none."""
+    """Returns the address for the engine's listener: a socket in the private folder, or a loopback port without
+    AF_UNIX.
+    """
     if hasattr(socket, "AF_UNIX"):
         return os.path.join(private, "engine.sock"), 0
     with socket.create_server(("127.0.0.1", 0)) as free:
@@ -64,13 +64,13 @@ def _limit_memory(limit_mb: int) -> None:
 
 
 def _load(settings: dict[str, Any], listener: tuple[str, int], key: str) -> Any:
-    """The engine, its own HTTP listener shut away where only the key lets in."""
+    """Loads the engine; its HTTP listener accepts only requests with the key."""
     try:
         import xllamacpp
     except ImportError as error:
         if "libgomp" not in str(error):
             raise
-        # Its wheel brings all else; slim images of Debian do not have this.
+        # The wheel contains everything else; slim Debian images lack this library.
         raise ImportError(f"{error}; install it: apt-get install libgomp1 (or: dnf install libgomp)") from None
 
     params = xllamacpp.CommonParams()
@@ -94,14 +94,18 @@ def _load(settings: dict[str, Any], listener: tuple[str, int], key: str) -> Any:
 
 
 class _Tokenizer:
-    """The engine's own, behind its listener."""
+    """Counts tokens through the engine's HTTP listener."""
 
     def __init__(self, listener: tuple[str, int], key: str) -> None:
         self._listener = listener
         self._headers = {"authorization": f"Bearer {key}", "content-type": "application/json"}
 
     def count(self, text: str) -> int:
-        """Tokens of a prompt. Raises: OSError, HTTPException, ValueError: the listener does not answer as it should."""
+        """Returns the number of tokens of a prompt.
+
+        Raises:
+            OSError, HTTPException, ValueError: the listener returned no valid response.
+        """
         body = json.dumps({"content": text, "add_special": True, "parse_special": True})
         connection = http.client.HTTPConnection("localhost")
         place, port = self._listener
@@ -173,7 +177,7 @@ class _Worker:
 
 
 def _message(chunk: dict[str, Any]) -> dict[str, Any]:
-    """What the parent is told of one chunk of the engine."""
+    """Returns the message to the parent for one chunk of the engine."""
     if "error" in chunk:
         return {"error": chunk["error"]}
     if "prompt_progress" in chunk:
