@@ -409,7 +409,9 @@ def _reread(s: Scanner, sink: ToolCallSink, closer: str, said: bool) -> Parser[N
     """Reads a draft again as reasoning, up to the first closing marker in it."""
     sink.settle_draft(meant=False)
     s.rewind()
-    yield from s.until(markers(closer), sink.reasoning, said)
+    if (yield from s.until(markers(closer), sink.reasoning, said)):
+        yield from _blank_lines(s)
+        _cut_short(s, sink.text)
 
 
 def _blank_lines(s: Scanner) -> Parser[None]:
