@@ -241,8 +241,12 @@ def test_ctrl_c_shortly_before_a_block_that_holds_up_the_loop_ends_it() -> None:
         with interruptible():
             entered.append(True)
 
-    with pytest.raises(KeyboardInterrupt):
-        asyncio.run(holds_up())
+    was = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            asyncio.run(holds_up())
+    finally:
+        signal.signal(signal.SIGINT, was)
     assert not entered
 
 

@@ -27,6 +27,7 @@ from dragoman.server.capture.load import LoadedCapture, output_from_json
 from dragoman.server.capture.replay import Replay, is_continuation
 from dragoman.server.capture.replay_backend import KINDS
 
+_TEXT_EVENTS: Final = ("TextDelta", "ReasoningDelta")
 _HEADERS: Final = ("accept", "content-type", "user-agent", "anthropic-version", "anthropic-beta", "x-dragoman-delivery")
 """Headers that are kept: the client, and what it accepts."""
 _WORD: Final = re.compile(r"[a-z][a-z0-9_.-]{0,63}")
@@ -125,7 +126,11 @@ def read_outcome(of: LoadedCapture) -> tuple[str, ...]:
     told = []
     names = [f"{n}/events.jsonl" for n in range(1, of.asked + 1)]
     for name in [*names, "events.jsonl"]:
+        last = ""
         for event in join_events(of.lines(name), recut=True):
+            if event["event"] == last and last in _TEXT_EVENTS:
+                continue  # only a notice came between: how long text is held back depends on its letters
+            last = last if event["event"] == "Notice" else event["event"]
             said = [event.get(key, "") for key in ("name", "code", "reason")]
             told.append(" ".join(filter(None, [event["event"], *said])))
     return tuple(told)
