@@ -10,6 +10,7 @@ What fails is made as small as it gets and printed as a case for `tests/data/for
 """
 
 import random
+import re
 import sys
 from collections.abc import Iterable
 from dataclasses import replace
@@ -176,10 +177,16 @@ def _frames(format: Format) -> tuple[str, ...]:
     return (*format.reasoning_tags, *markup.reasoning_tags, *around)
 
 
+_HEADER = re.compile(r"(?:(?<!message)(?<!content)\|>|>>>)[^<]*")
+"""A header of a message or section, from the end of the token that opens it to the next token."""
+
+
 def _headless(case: Case, said: str) -> bool:
-    """Whether this is the text without headers: the same characters in order, few missing for each header."""
+    """Whether this is the text without headers: the same characters in order, no more missing than headers can hold."""
     messages = isinstance(getattr(formats.get(case.format).read, "__self__", None), Channels)
-    most = 40 * (1 + case.text.count("|>") + case.text.count(">>>")) if messages or case.format == "auto" else 0
+    most = 0
+    if messages or case.format == "auto":
+        most = 40 + sum(40 + len(header) for header in _HEADER.findall(case.text))
     rest = iter(case.text)
     return 0 < len(case.text) - len(said) <= most and all(char in rest for char in said)
 
