@@ -186,7 +186,7 @@ def _headless(case: Case, said: str) -> bool:
     messages = isinstance(getattr(formats.get(case.format).read, "__self__", None), Channels)
     most = 0
     if messages or case.format == "auto":
-        most = 40 + sum(40 + len(header) for header in _HEADER.findall(case.text))
+        most = 40 * (1 + case.text.count("|>") + case.text.count(">>>")) + sum(map(len, _HEADER.findall(case.text)))
     rest = iter(case.text)
     return 0 < len(case.text) - len(said) <= most and all(char in rest for char in said)
 
