@@ -27,7 +27,7 @@ from dragoman.core.messages import Message, Request, Text
 from far import Server, server
 from odd import NOTHING_HERE, Answer, Says, chat, models, odd
 from scripted import eventually
-from test_probe import CHAT, calls, leaks, leaks_mistral
+from support.probe_upstream import CHAT, calls, leaks, leaks_mistral
 
 pytestmark = pytest.mark.asyncio
 ASKED = Request("qwen2.5-7b", (Message("user", (Text("A question of the user's own."),)),))

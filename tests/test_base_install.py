@@ -8,31 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from dragoman import extras, formats
+from dragoman import formats
+from support.base_environment import BLOCK, COMMAND, dragoman
 
-BLOCK = f"""
-import sys
-extras = {sorted({"uvloop", *(module for modules in extras.PACKAGES.values() for module in modules)})}
-class Missing:
-    def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in extras:
-            raise ImportError(f"No module named {{name!r}}")
-sys.meta_path.insert(0, Missing())
-"""
-COMMAND = (
-    BLOCK
-    + """
-from dragoman.cli import main
-sys.exit(main(sys.argv[1:]))
-"""
-)
 CALL = '<tool_call>\n{"name": "write", "arguments": {"text": "</tool_call>"}}\n</tool_call>'
-
-
-def dragoman(*args: str, text: str = "") -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(
-        [sys.executable, "-c", COMMAND, *args], input=text, capture_output=True, text=True, timeout=60
-    )
 
 
 def test_parse() -> None:

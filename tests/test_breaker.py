@@ -12,16 +12,7 @@ from dragoman.core.errors import (
     UpstreamError,
     UpstreamTimeoutError,
 )
-
-
-class Clock:
-    """The time, as a test has it."""
-
-    def __init__(self) -> None:
-        self.s = 1000.0
-
-    def __call__(self) -> float:
-        return self.s
+from support.clock import Clock
 
 
 def fail(breaker: CircuitBreaker, error: BaseException, times: int = 1) -> None:

@@ -11,8 +11,8 @@ from bench import offline
 import agents
 from agents import NOTES, PROMPT
 from behind_claude import Chain, Says, Seen, Turns, behind_claude, instructed, offered, spelled, text
-from test_claude_cli_clients import IMAGE, PICTURE
-from test_claude_cli_mcp import CALLS, RESULTS, SERVER
+from support.claude_images import IMAGE, PICTURE
+from support.mcp_accounting import CALLS, RESULTS, SERVER
 
 LAST = "It holds pomegranate."
 

@@ -1,10 +1,7 @@
 """Real clients with the real claude as their model: whole round trips, and what reached the model of them."""
 
 import asyncio
-import base64
 import json
-import struct
-import zlib
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, Final, TypeAlias
@@ -20,6 +17,7 @@ from pydantic import SecretStr
 
 from behind_claude import PREFIX, Says, Turns, behind_claude, offered, text
 from gateway import DEADLINE_S
+from support.claude_images import IMAGE, PICTURE
 
 MODES: Final = pytest.mark.parametrize("mode", ["native"])
 
@@ -45,23 +43,8 @@ LAST: Final = "18 degrees; there is no such door."
 ANSWERS: Final = (Says("Let me look.", CALLS), Says(LAST))
 
 
-def picture() -> str:
-    """One that can be decoded: 8 by 8, red."""
-
-    def chunk(kind: bytes, data: bytes) -> bytes:
-        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
-
-    rows = (b"\0" + b"\xff\0\0" * 8) * 8
-    head = struct.pack(">IIBBBBB", 8, 8, 8, 2, 0, 0, 0)
-    data = b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
-    return base64.b64encode(data).decode()
-
-
 KEY: Final = SecretStr("k")
-PICTURE: Final = picture()
 DATA_URL: Final = f"data:image/png;base64,{PICTURE}"
-IMAGE: Final = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": PICTURE}}
-"""As the model's API has it."""
 
 
 def run(name: str, arguments: Any) -> tuple[str, bool]:

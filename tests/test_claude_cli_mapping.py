@@ -1,26 +1,20 @@
 """What a client asks for and how claude is told: by the program itself, with a model that plays a script behind it."""
 
-import contextlib
 import itertools
 import json
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final, Literal, cast
 
 import httpx2
 import msgspec
 import pytest
-from bench import offline
 from msgspec.structs import replace
 
-from agents import NOWHERE
 from dragoman import dialects
 from dragoman.backends.claude_cli import command, models
 from dragoman.backends.claude_cli.attempt import Attempt
-from dragoman.backends.claude_cli.backend import ClaudeCliBackend
 from dragoman.backends.claude_cli.command import ModelSpec
-from dragoman.backends.claude_cli.config import ClaudeCliConfig
 from dragoman.backends.claude_cli.conversation import to_conversation
 from dragoman.backends.claude_cli.process import OutputLine, Process
 from dragoman.backends.claude_cli.session import Session
@@ -31,41 +25,14 @@ from dragoman.core.events import (
     Finish,
     Notice,
     ReasoningDelta,
-    Start,
     TextDelta,
     ToolCallDelta,
     ToolCallEnd,
     ToolCallStart,
-    UsageUpdate,
 )
-from dragoman.gateway.gateway import Gateway
-from gateway import CHAT, DEADLINE_S, MESSAGES
-from scripted import Scripted, served, serving
+from gateway import CHAT, MESSAGES
+from support.claude_requests import RESPONSES, WORDS, Events, chain, warned
 
-RESPONSES: Final = "/v1/responses"
-KNOWN: Final = ("claude-opus-5-5", "claude-sonnet-5-5", "claude-haiku-5-5", "claude-sonnet-4-5", "claude-fable-5-2")
-"""Models of the script; the first are what the CLI has for its aliases."""
-
-Events = Sequence[AnyEvent]
-
-
-@dataclass
-class Play:
-    """A script: an answer for each request, in their order; the last again."""
-
-    answers: Sequence[Events]
-    asked: list[v.Request] = field(default_factory=list)
-
-    async def __call__(self, backend: Scripted, request: v.Request) -> AsyncGenerator[AnyEvent, None]:
-        self.asked.append(request)
-        yield Start("", "", 0, 100)
-        for event in self.answers[min(len(self.asked), len(self.answers)) - 1]:
-            yield event
-        yield UsageUpdate(v.Usage(100, 5, 40, cache_write_tokens=20))
-        yield Finish("stop")
-
-
-WORDS: Final = (TextDelta("Hello"),)
 PREFIX: Final = "mcp__t__"
 SCHEMA: Final = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
 
@@ -89,35 +56,6 @@ TOOLS: Final[dict[str, Any]] = {
     ]
     for path in (CHAT, MESSAGES)
 }
-
-
-@dataclass
-class Chain:
-    """client → gateway → claude → the script."""
-
-    client: httpx2.AsyncClient
-    heard: Callable[[], list[dict[str, Any]]]
-    """The bodies of the requests that reached the model."""
-    backend: ClaudeCliBackend
-
-    async def ask(self, path: str, words: str = "hi", **more: Any) -> httpx2.Response:
-        said = {"input": words} if path == RESPONSES else {"messages": [{"role": "user", "content": words}]}
-        limit = {"max_tokens": 5000} if path == MESSAGES else {}
-        return await self.client.post(path, json={**said, **limit, **more})
-
-
-@contextlib.asynccontextmanager
-async def chain(home: Path, *answers: Events, **settings: Any) -> AsyncIterator[Chain]:
-    async with served(Play(answers or (WORDS,)), names=KNOWN) as far:
-        shut = {"HTTPS_PROXY": NOWHERE, "HTTP_PROXY": NOWHERE, "NO_PROXY": "127.0.0.1"}
-        environ = offline.environment(home, ANTHROPIC_BASE_URL=far.url, ANTHROPIC_API_KEY="k", **shut)
-        config = ClaudeCliConfig(enabled=True, command=str(offline.claude_code()), **{"mode": "native", **settings})
-        backend = ClaudeCliBackend(config, environ)
-        async with (
-            serving(Gateway([backend])) as (_, url),
-            httpx2.AsyncClient(base_url=url, timeout=DEADLINE_S, trust_env=False, verify=False) as client,
-        ):
-            yield Chain(client, lambda: [json.loads(sent.body) for sent in far.sent], backend)
 
 
 async def test_how_to_think_and_how_long(tmp_path: Path) -> None:
@@ -240,10 +178,6 @@ def test_what_a_process_is_told_when_it_starts_or_when_it_runs() -> None:
     assert command.control_requests(ModelSpec("m", "", 0)) == [
         {"subtype": "apply_flag_settings", "settings": {"env": {"CLAUDE_CODE_DISABLE_THINKING": "1"}}}
     ]
-
-
-def warned(answer: httpx2.Response) -> list[str]:
-    return [label.partition(":")[0] for label in answer.headers.get("x-dragoman-warnings", "").split(", ") if label]
 
 
 def chat(answer: httpx2.Response) -> tuple[str | None, list[str], str]:

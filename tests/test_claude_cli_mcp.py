@@ -14,21 +14,8 @@ from mcp.client.stdio import stdio_client
 
 from behind_claude import PREFIX, Says, Turns, behind_claude, offered, text
 from gateway import DEADLINE_S
+from support.mcp_accounting import CALLS, RESULTS, SERVER
 
-SERVER: Final = Path(__file__).parent / "clients" / "mcp_server.py"
-LONG: Final = "reports.of_all_customers_with_their_open_invoices_by_quarter_and_"
-CALLS: Final[list[tuple[str, dict[str, object]]]] = [
-    ("accounts.get", {"id": 7, "note": 'Grüße "🌊"'}),
-    (f"{LONG}currency", {}),
-    ("close_year", {"year": 2025}),
-    ("write_invoice", {"lines": [{"text": "tea", "amount": 2.5}, {"text": "milk", "amount": 1, "unit": "CHF"}]}),
-]
-RESULTS: Final = [
-    'accounts.get 7 Grüße "🌊"',
-    "no open invoices in CHF",
-    "2025 has open bookings",
-    "tea: 2.5 EUR, milk: 1 CHF",
-]
 LAST: Final = "The year cannot be closed."
 
 

@@ -22,7 +22,7 @@ from dragoman.core import messages as v
 from dragoman.core.events import AnyEvent, Finish, Start, TextDelta, ToolCallDelta, ToolCallEnd, ToolCallStart
 from gateway import DEADLINE_S, MESSAGES
 from scripted import Scripted
-from test_claude_cli_clients import IMAGE
+from support.claude_images import IMAGE
 
 READ: Final[dict[str, Any]] = {
     "name": "Read",

@@ -22,10 +22,9 @@ from dragoman.core.events import (
     UsageUpdate,
 )
 from dragoman.core.messages import Request, Usage
+from support.codex_script import OURS, PATCH
 from scripted import IMPATIENT, Scripted, Sent, served
 
-PATCH = '*** Begin Patch\n*** Add File: new.txt\n+Grüße, "Ada"\n*** End Patch\n'
-OURS = (*agents.OURS, PATCH[:20], "tools.exec_command")
 pytestmark = pytest.mark.ran("Codex", "a script")
 CODEX = f"Codex {offline.version('@openai/codex')}"
 

@@ -14,11 +14,11 @@ from dragoman.backends.http.config import HttpConfig
 from dragoman.core.errors import ConfigError, RequestError, UnsupportedError
 from dragoman.gateway.compaction import Seal
 from dragoman.gateway.gateway import Gateway
-from far import RESPONSES, Play, Server, server, whole
+from far import RESPONSES, server, whole
 from gateway import shape_of
 from scripted import Scripted, plain, serving
+from support.responses_upstream import BEHIND, CHAT, KEY, SUMMARY, answers, gateway
 
-SUMMARY = "Task: fix <b>.\nState: /tmp/x has “quotes”."
 TRIGGER = {"type": "compaction_trigger"}
 SAID = [
     {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "Fix b."}]},
@@ -28,45 +28,11 @@ SAID = [
     {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "I see."}]},
 ]
 TOOLS = [{"type": "function", "name": "read", "parameters": {"type": "object"}, "strict": False}]
-CHAT = {
-    "choices": [{"index": 0, "message": {"role": "assistant", "content": SUMMARY}, "finish_reason": "stop"}],
-    "usage": {"prompt_tokens": 50, "completion_tokens": 9},
-}
-ANSWERS: dict[str, dict[str, Any]] = {
-    "openai_chat": CHAT,
-    "anthropic_messages": {
-        "type": "message",
-        "role": "assistant",
-        "content": [{"type": "thinking", "thinking": "hm"}, {"type": "text", "text": SUMMARY}],
-        "stop_reason": "end_turn",
-        "usage": {"input_tokens": 50, "output_tokens": 9},
-    },
-    "openai_responses": {
-        "object": "response",
-        "status": "completed",
-        "output": [
-            {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": SUMMARY}]},
-        ],
-        "usage": {"input_tokens": 50, "output_tokens": 9, "total_tokens": 59},
-    },
-}
-BEHIND = [*({"api": api} for api in ANSWERS), {"mode": "inject", "format": "hermes"}]
-KEY = b"a key of several processes"
-
-
-def gateway(far: Server, key: bytes = KEY, **settings: Any) -> Gateway:
-    base = "" if settings.get("api") == "anthropic_messages" else "/v1"
-    config = HttpConfig(url=far.url + base, **{"models": ("m",), "retries": 0, "probe": False, **settings})
-    return Gateway([HttpBackend("far", config, {})], seal=Seal(key))
 
 
 async def post(made: Gateway, path: str, **body: Any) -> httpx2.Response:
     async with serving(made) as (_, url), httpx2.AsyncClient(base_url=url) as http:
         return await http.post(path, json={"model": "m", "tools": TOOLS, **body})
-
-
-def answers(settings: dict[str, Any]) -> Play:
-    return whole(200, json.dumps(ANSWERS[settings.get("api", "openai_chat")]))
 
 
 @pytest.mark.parametrize("stream", [False, True])

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import json
 import socket
 import ssl
 from collections.abc import AsyncIterator
@@ -19,10 +18,10 @@ from dragoman.core.errors import BackendUnavailableError, UpstreamError, Upstrea
 from far import END, HEAD, Play, Server, ask, gateway, piece, says_nothing, server, soon, told, whole
 from gateway import CHAT, DEADLINE_S, MESSAGES
 from scripted import eventually
+from support.refusing_upstream import COMPLETION
 
 pytestmark = pytest.mark.asyncio
 
-COMPLETION = json.dumps({"choices": [{"message": {"content": "Hello"}, "finish_reason": "stop"}]})
 REFUSED = '{"error": {"message": "because"}}'
 
 

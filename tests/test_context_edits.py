@@ -22,8 +22,8 @@ from dragoman.wire.context_edits import CLEARED, EditedRequest, EditsContext, ap
 from far import server
 from gateway import MESSAGES
 from scripted import Scripted, plain, serving
-from test_claude_cli_mapping import chain, warned
-from test_compaction import BEHIND, answers, gateway
+from support.claude_requests import chain, warned
+from support.responses_upstream import BEHIND, answers, gateway
 
 USES, TURNS = "clear_tool_uses_20250919", "clear_thinking_20251015"
 KEPT_ALL = {"edits": [{"type": TURNS, "keep": "all"}]}

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from test_deviations import VALIDATES, Got, answered, chat, delta, frames, messages, over, response, wide
+from support.deviations import VALIDATES, Got, answered, chat, delta, frames, messages, over, response, wide
 
 CHAT, MESSAGES, RESPONSES = "openai_chat", "anthropic_messages", "openai_responses"
 ENTRY = {

@@ -6,28 +6,32 @@ vendors' own types.
 """
 
 import asyncio
-import json
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import aclosing
 from typing import Any, NamedTuple
 
-import openai
-import pydantic
 import pytest
-from anthropic.types import RawMessageStreamEvent
 
 from dragoman import dialects
-from dragoman.core.backend import ExchangeContext, ServedModel
 from dragoman.core.collect import Collector
-from dragoman.core.errors import DragomanError
-from dragoman.core.events import AnyEvent
-from dragoman.core.messages import Message, Request, Text, Tool, ToolCall
-from dragoman.gateway.gateway import Gateway
+from dragoman.core.messages import ToolCall
+from support.deviations import (
+    ARGUMENTS,
+    VALIDATES,
+    WORDS,
+    answered,
+    call,
+    chat,
+    delta,
+    done,
+    frames,
+    message,
+    messages,
+    over,
+    response,
+    said,
+    wide,
+)
 
-WORDS = "Reading it."
-ARGUMENTS = '{"path": "/tmp/x"}'
 USUAL = (WORDS, ("read", ARGUMENTS), "tool_calls")
-TOOL = Tool("read", parameters='{"type":"object","properties":{"path":{"type":"string"}}}')
 ERROR = "error"
 
 
@@ -40,36 +44,7 @@ class Deviation(NamedTuple):
     """Warnings, apart from those about counts of tokens."""
 
 
-def wide(value: Any) -> str:
-    """JSON as Python writes it, with `NaN` and halves of surrogate pairs."""
-    return json.dumps(value)
-
-
 # Chat Completions
-
-
-def chat(*frames: Any, done: str = "data: [DONE]\n\n") -> str:
-    return "".join(f"data: {f if isinstance(f, str) else wide({'id': 'x', **f})}\n\n" for f in frames) + done
-
-
-def delta(said: Any, finish: Any = None, **more: Any) -> dict[str, Any]:
-    return {"choices": [{"index": 0, "delta": said, "finish_reason": finish, **more}]}
-
-
-def call(id: Any = "call_1", arguments: Any = ARGUMENTS, index: Any = 0, name: Any = "read") -> dict[str, Any]:
-    function = {"name": name, "arguments": arguments}
-    return {"tool_calls": [given(index=index, id=id, type="function", function=given(**function))]}
-
-
-def given(**members: Any) -> dict[str, Any]:
-    return {name: value for name, value in members.items() if value is not ...}
-
-
-def said(**message: Any) -> str:
-    """A whole body."""
-    finish = message.pop("finish_reason", "tool_calls")
-    message = {"role": "assistant", "content": WORDS, **call(), **message}
-    return wide({"id": "x", "choices": [{"index": 0, "message": message, "finish_reason": finish}]})
 
 
 ONE = delta({"content": WORDS})
@@ -209,11 +184,6 @@ CHAT: dict[str, Deviation] = {
 # Messages
 
 
-def messages(*frames: Any, names: bool = True) -> str:
-    told = ((f["type"], f) for f in frames)
-    return "".join(f"{f'event: {name}' if names else ': x'}\ndata: {wide(frame)}\n\n" for name, frame in told)
-
-
 def untyped(*frames: Any) -> str:
     """Events whose type is their name alone."""
     return "".join(f"event: {f['type']}\ndata: {wide({k: v for k, v in f.items() if k != 'type'})}\n\n" for f in frames)
@@ -240,19 +210,10 @@ def use(*pieces: str, id: Any = "toolu_1", index: Any = 1, input: Any = None) ->
     return [begun, *(piece(index, type="input_json_delta", partial_json=each) for each in pieces), stop(index)]
 
 
-def over(reason: Any = "tool_use", usage: Any = None) -> list[dict[str, Any]]:
-    told = {"type": "message_delta", "delta": {"stop_reason": reason, "stop_sequence": None}, "usage": usage}
-    return [told, {"type": "message_stop"}]
-
-
 BEGIN = {"type": "message_start", "message": {"id": "x", "content": [], "usage": {"input_tokens": 3}}}
 STREAM = [BEGIN, *text(WORDS), *use(ARGUMENTS), *over()]
 USE = {"type": "tool_use", "id": "toolu_1", "name": "read", "input": {"path": "/tmp/x"}}
 TEXT = {"type": "text", "text": WORDS}
-
-
-def message(*content: Any, reason: Any = "tool_use", **more: Any) -> str:
-    return wide({"type": "message", "content": list(content), "stop_reason": reason, **more})
 
 
 MESSAGES: dict[str, Deviation] = {
@@ -350,10 +311,6 @@ def item(kind: str, index: Any = 0, **said: Any) -> dict[str, Any]:
     return {"type": f"response.output_item.{kind}", "output_index": index, "item": said}
 
 
-def done(state: str = "completed", **more: Any) -> dict[str, Any]:
-    return {"type": f"response.{state}", "response": {"id": "resp_x", "status": state, **more}}
-
-
 def words(*pieces: str) -> list[dict[str, Any]]:
     shell = {"id": "msg_1", "type": "message", "role": "assistant"}
     deltas = [{"type": "response.output_text.delta", "item_id": "msg_1", "output_index": 0, "delta": p} for p in pieces]
@@ -372,10 +329,6 @@ OUTPUT = [
     {**CALL, "arguments": ARGUMENTS},
 ]
 CREATED = {"type": "response.created", "response": {"id": "resp_x", "status": "in_progress"}}
-
-
-def response(*output: Any, **more: Any) -> str:
-    return wide({"id": "resp_x", "object": "response", "status": "completed", "output": list(output), **more})
 
 
 RESPONSES: dict[str, Deviation] = {
@@ -447,81 +400,11 @@ CASES = [
 COUNTED = frozenset({"estimated_usage"})
 
 
-class Far:
-    """A server of an API that says this, whatever it is asked."""
-
-    def __init__(self, api: str, said: bytes) -> None:
-        self._api, self._said = api, said
-
-    def models(self) -> list[ServedModel]:
-        return [ServedModel("m")]
-
-    async def ask(self, request: Request, turn: ExchangeContext) -> AsyncIterator[AnyEvent]:
-        reader = dialects.get(self._api).reader(request, turn)
-        for event in [*reader.feed(self._said), *reader.close()]:
-            yield event
-
-    async def count_tokens(self, request: Request) -> int | None:
-        return None
-
-    async def refresh(self) -> None:
-        pass
-
-    async def start(self) -> None:
-        pass
-
-    async def close(self) -> None:
-        pass
-
-    def state(self) -> dict[str, object]:
-        return {"backend": "far", "ready": True}
-
-
-class Got(NamedTuple):
-    collector: Collector
-    stream: bytes
-    error: DragomanError | None
-    body: bytes = b""
-    """Where it is not streamed."""
-
-
-async def answered(api: str, front: str, said: bytes, *, stream: bool) -> Got:
-    request = Request(
-        "m", (Message("user", (Text("Read it."),)),), (TOOL,), stream=stream, stream_usage=True, dialect=front
-    )
-    writer, collector = dialects.get(front).writer(request), Collector(front)
-    sent = b""
-    gateway = Gateway([Far(api, said)])  # type: ignore[list-item]
-    try:
-        async with aclosing(gateway.generate(request, ExchangeContext("1", 7, lambda: "id1"))) as events:
-            async for event in events:
-                collector.send(event)
-                sent += writer.send(event)
-    except DragomanError as error:
-        return Got(collector, sent, error)
-    body = b"" if stream or collector.error else dialects.get(front).write_reply(collector.reply(), request)
-    return Got(collector, sent, collector.error, body)
-
-
 def outcome(collector: Collector) -> tuple[Any, ...]:
     """What was said, in order."""
     reply = collector.reply()
     told = [(p.name, p.arguments) if isinstance(p, ToolCall) else p.text for p in reply.parts]  # type: ignore[union-attr]
     return (*(told or [""]), reply.finish_reason)
-
-
-VALIDATES: dict[str, Callable[[Any], Any]] = {
-    "openai_chat": openai.types.chat.ChatCompletionChunk.model_validate,
-    "anthropic_messages": pydantic.TypeAdapter(RawMessageStreamEvent).validate_python,
-    "openai_responses": pydantic.TypeAdapter(openai.types.responses.ResponseStreamEvent).validate_python,
-}
-
-
-def frames(stream: bytes) -> Iterator[Any]:
-    for line in stream.decode().splitlines():
-        data = line.removeprefix("data: ")
-        if line.startswith("data: {") and not data.startswith(('{"error"', '{"type":"error"')):
-            yield json.loads(data)
 
 
 @pytest.mark.parametrize(("api", "deviation"), CASES)

@@ -33,7 +33,7 @@ from dragoman.guard.policy import GuardPolicy
 from far import server, whole
 from gateway import CHAT, environment, run, running
 from scripted import Scripted, Served, in_thread, plain, served
-from test_base_install import dragoman
+from support.base_environment import dragoman
 
 Told = Mapping[str, Mapping[str, Any]]
 ROWS = [{"id": id, "object": "model", "owned_by": "vllm"} for id in ("qwen3-8b", "n", "o")]

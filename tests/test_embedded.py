@@ -7,13 +7,12 @@ import json
 import os
 import signal
 import threading
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Any, cast
 
 import msgspec
 import pytest
-import pytest_asyncio
 from bench.forty import Tap
 
 import recording
@@ -21,30 +20,20 @@ from dragoman import dialects
 from dragoman.backends.embedded import weights
 from dragoman.backends.embedded.backend import Embedded
 from dragoman.backends.embedded.config import EmbeddedConfig
-from dragoman.backends.embedded.engine import Done, Engine, Output, Piece, Progress
-from dragoman.catalog import models
+from dragoman.backends.embedded.engine import Progress
 from dragoman.core import events as ev
 from dragoman.core import messages as v
 from dragoman.core.backend import ExchangeContext
 from dragoman.core.collect import collect
-from dragoman.core.errors import ConfigError, ContextOverflowError, QueueFullError, RequestError
+from dragoman.core.errors import ConfigError, ContextOverflowError, QueueFullError
 from dragoman.core.token_estimate import GENERIC
+from support.playing_engine import PROFILE, Playing, backend, silent
 
 pytestmark = [pytest.mark.model, pytest.mark.asyncio(loop_scope="module")]
 
-PROFILE = models.default()
 SCHEMA = '{"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}'
 WEATHER = v.Tool("get_weather", "Weather in a city.", SCHEMA)
 CALL = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Paris"}}\n</tool_call>'
-
-
-def silent(_: str) -> None:
-    """Nobody listens."""
-
-
-def backend(profile: models.ModelProfile = PROFILE, **config: Any) -> Embedded:
-    """Without an engine that runs."""
-    return Embedded(weights.find(PROFILE.name), profile, EmbeddedConfig(**config), silent)
 
 
 def request(text: str = "Write a list of 500 animals, one a line.", **more: Any) -> v.Request:
@@ -69,14 +58,6 @@ def warnings(events: list[ev.AnyEvent]) -> list[str]:
 
 
 # The real engine
-
-
-@pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def small() -> AsyncIterator[Embedded]:
-    embedded = backend(context_tokens=2048)
-    await embedded.start()
-    yield embedded
-    await embedded.close()
 
 
 async def counted(embedded: Embedded, counter: str) -> int:
@@ -292,26 +273,6 @@ async def test_a_model_that_finds_no_end_is_cut_where_the_client_names_none() ->
 
 
 # An engine that plays
-
-
-class Playing(Engine):
-    """Writes these texts, one a completion, in small pieces."""
-
-    def __init__(self, *texts: str, finish: str = "stop") -> None:
-        self._texts = list(texts)
-        self._finish = finish
-        self.asked: list[bool] = []
-        """Of each completion, whether it was one more of an answer."""
-
-    async def complete(self, body: Mapping[str, Any], *, again: bool = False) -> AsyncGenerator[Output, None]:
-        self.asked.append(again)
-        text = self._texts.pop(0)
-        if text == "refused":
-            raise RequestError("no such grammar")
-        yield Progress(10, 0)
-        for at in range(0, len(text), 3):
-            yield Piece(text[at : at + 3])
-        yield Done(self._finish, len(text), 0)
 
 
 def playing(engine: Playing, after_result: str = "free") -> Embedded:

@@ -21,7 +21,7 @@ from dragoman.config import ServerConfig
 from dragoman.gateway.gateway import Gateway
 from dragoman.server.app import App
 from far import server
-from test_linear import BEHIND, plays, posted
+from support.upstream_cost import BEHIND, plays, posted
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

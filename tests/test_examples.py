@@ -8,13 +8,12 @@ from bench import offline
 from bench.claude_code import QUIET
 
 import agents
-import dragoman
 from agents import NOTES, PROMPT, Calling
 from gateway import CHAT
 from scripted import IMPATIENT, served
+from support.source_path import SOURCES
 
 EXAMPLES: Final = Path(__file__).parent.parent / "examples"
-SOURCES: Final = str(Path(dragoman.__file__).parent.parent)
 
 
 async def test_claude_code_on_a_model_of_ones_own_with_one_command(tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ from dragoman.gateway.gateway import Gateway
 from far import FRONTS, Play, Server, ask, dies, ends_as_failed, server, told, whole
 from gateway import CHAT
 from scripted import Script, Scripted, serving
-from test_connection import COMPLETION
+from support.refusing_upstream import COMPLETION
 
 pytestmark = pytest.mark.asyncio
 

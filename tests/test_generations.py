@@ -21,7 +21,7 @@ from dragoman.gateway.gateway import Gateway
 from dragoman.guard.policy import GuardPolicy
 from far import END, HEAD, piece, server
 from scripted import serving
-from test_embedded import Playing
+from support.playing_engine import Playing
 
 pytestmark = pytest.mark.asyncio
 

@@ -9,7 +9,7 @@ import pytest
 
 from far import RESPONSES, Play, Server, ask, gateway, server, told, whole
 from gateway import CHAT, DEADLINE_S, MESSAGES
-from test_http import COMPLETION, RESPONSE
+from support.refusing_upstream import COMPLETION, RESPONSE
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

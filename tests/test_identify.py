@@ -14,7 +14,7 @@ from dragoman.cli import main
 from dragoman.core.errors import UsageError
 from dragoman.identify import chat_template, detect_format
 from dragoman.identify.chat_template import CALLS
-from test_gguf import WHOLE, gguf, text
+from support.gguf_files import WHOLE, gguf, text
 
 CHATML = """{% for m in messages %}<|im_start|>{{ m.role }}
 {{ m.content or '' }}{% for call in m.tool_calls or [] %}CALL{% endfor %}<|im_end|>

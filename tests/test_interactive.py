@@ -13,7 +13,7 @@ from bench.terminal import Terminal, terminal_text
 import agents
 from agents import PROMPT, Calling
 from scripted import in_thread
-from test_examples import SOURCES
+from support.source_path import SOURCES
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="terminals of POSIX")
 

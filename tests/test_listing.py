@@ -16,9 +16,8 @@ from dragoman.wire.dialect import UpstreamRequest
 from far import Play, Server, ask, gateway, server, told, whole
 from gateway import CHAT, MESSAGES
 from scripted import eventually
-from test_breaker import Clock
-from test_connection import COMPLETION
-from test_http import picky
+from support.clock import Clock
+from support.refusing_upstream import COMPLETION, picky
 
 pytestmark = pytest.mark.asyncio
 

@@ -12,7 +12,7 @@ from cuts import cuttings, places
 from dragoman.text.json_repairs import ALL_REPAIRS, REPAIRS
 from dragoman.text.json_stream import JsonStream
 from dragoman.text.tolerant_json import GAP_LIMIT_CHARS, KEY_LIMIT_CHARS, TolerantJsonStream
-from test_jsontext import junk, styles, tails, values
+from support.json_strategies import junk, styles, tails, values
 
 
 def read(cut: list[str], mends: frozenset[str] = ALL_REPAIRS) -> tuple[str, int, bool, str, tuple[str, ...]]:

@@ -17,9 +17,9 @@ from dragoman import dialects
 from dragoman.core import events as ev
 from dragoman.core import messages as v
 from dragoman.core.errors import ClientError
-from test_dialects import SMALLEST
-from test_recorded_requests import BY_PATH, RECORDED
-from test_sent import ASKED, parts
+from support.dialect_cases import SMALLEST
+from support.recorded_requests import BY_PATH, RECORDED
+from support.sent_requests import ASKED, parts
 
 EVENTS = (
     *(ev.Start("1", "m", 7), ev.ToolCallStart(0, "call_a", "f"), ev.ToolCallDelta(0, "{}"), ev.ToolCallEnd(0)),

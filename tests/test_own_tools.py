@@ -9,7 +9,7 @@ import pytest
 
 from far import RESPONSES, server, whole
 from scripted import serving
-from test_compaction import ANSWERS, gateway
+from support.responses_upstream import ANSWERS, gateway
 
 ARGUMENTS: dict[str, Any] = {
     "shell": {"commands": ["ls", "pwd"], "timeout_ms": 500},

@@ -30,8 +30,8 @@ from dragoman.core.events import (
     ToolCallStart,
 )
 from far import server
-from test_embedded import Playing
-from test_template import CHATML, HERMES_TEMPLATE
+from support.chat_templates import CHATML, HERMES_TEMPLATE
+from support.playing_engine import Playing
 
 FENCED = '```json\n{\n  "name": "get_weather",\n  "arguments": {\n    "city": "Paris", "days": 3\n  }\n}\n```'
 CALL = v.ToolCall("call_a1", "get_weather", '{"city": "Paris", "days": 3}')

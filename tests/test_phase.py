@@ -11,7 +11,7 @@ from dragoman import dialects
 from dragoman.core.backend import ExchangeContext
 from dragoman.core.collect import Collector
 from dragoman.core.messages import Message
-from test_deviations import VALIDATES, answered, chat, delta, frames, messages, response
+from support.deviations import VALIDATES, answered, chat, delta, frames, messages, response
 
 CHAT, MESSAGES, RESPONSES = "openai_chat", "anthropic_messages", "openai_responses"
 

@@ -7,7 +7,7 @@ import pytest
 
 from dragoman.backends.concurrency_limit import ConcurrencyLimiter
 from dragoman.core.errors import QueueFullError
-from test_breaker import Clock
+from support.clock import Clock
 
 pytestmark = pytest.mark.asyncio
 

@@ -23,7 +23,7 @@ from dragoman.cli.run.select_model import ModelOption
 from dragoman.core.events import BlockChange, Notice
 from far import END, HEAD, Server, ask, piece, server, whole
 from gateway import CHAT, run
-from test_capture import TOOLS, keeping, kept, says
+from support.capturing import TOOLS, keeping, kept, says
 
 STEERS: Final = "\x1b]0;OWNED\x07\x1b[31m\x9b2J"
 SHOWN: Final = r"\x1b]0;OWNED\x07\x1b[31m\x9b2J"

@@ -42,7 +42,7 @@ from dragoman.prompting.trim import trim_request
 from dragoman.wire.history import repair_history
 from scripted import Scripted, Sent, served
 from servers import real
-from test_template import CHATML, HERMES_TEMPLATE
+from support.chat_templates import CHATML, HERMES_TEMPLATE
 
 NAME: Final = "claude_code-twenty"
 TURNS: Final = 20

@@ -6,7 +6,7 @@ from dragoman.backends.http.proxy import proxy_for
 from dragoman.core.errors import ConfigError
 from far import ask, gateway, server, whole
 from gateway import CHAT
-from test_connection import COMPLETION
+from support.refusing_upstream import COMPLETION
 
 BOTH = {"HTTPS_PROXY": "http://s:1", "http_proxy": "http://p:2", "NO_PROXY": "example.org,10.0.0.5,.lan:8080"}
 

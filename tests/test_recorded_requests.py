@@ -10,18 +10,17 @@ from typing import Any, Final
 import pytest
 
 import recording
-import test_codex
+from support.codex_script import OURS
 from dragoman import dialects
 from dragoman.core import messages as v
 from dragoman.core.errors import ClientError
 from dragoman.wire.dialect import Dialect
 from scripted import Sent
-from test_sent import calls, results, words
-from test_sent import told as warned
+from support.recorded_requests import BY_PATH, RECORDED
+from support.sent_requests import calls, results, words
+from support.sent_requests import told as warned
 
-RECORDED: Final = dict(recording.recorded())
 TOLD: Final[Path] = recording.DATA / "sent.txt"
-BY_PATH: Final = {dialects.get(name).path: dialects.get(name) for name in dialects.names()}
 DEFAULTS: Final = (
     ("content", ""),
     ("is_error", False),
@@ -145,7 +144,7 @@ def test_only_words_of_these_tests_are_kept(name: str) -> None:
     others = []
 
     def look(key: str, text: str) -> str:
-        if text != recording.filler(text) and not recording.is_ours(text, key, test_codex.OURS):
+        if text != recording.filler(text) and not recording.is_ours(text, key, OURS):
             others.append(text)
         return text
 

@@ -45,7 +45,7 @@ from sdks import CHAT as CHAT_API
 from sdks import MESSAGES as MESSAGES_API
 from sdks import RESPONSES as RESPONSES_API
 from sdks import USER, Api, Ask, Sdk
-from test_http import COMPLETION
+from support.refusing_upstream import COMPLETION
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -36,8 +36,8 @@ from dragoman.server.capture.replay_backend import ChunkMode, Rechunker
 from far import RESPONSES, Play, Server, ask, dies, falls_silent, server, whole
 from gateway import CHAT, DEADLINE_S, MESSAGES, MODEL, running, until
 from scripted import Scripted, plain, serving
-from test_capture import TOOLS, folders, keeping, kept, lines, says
-from test_completions import CHATML, PROPS, completes
+from support.capturing import TOOLS, folders, keeping, kept, lines, says
+from support.completions_upstream import CHATML, PROPS, completes
 
 CALL = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Paris"}}\n</tool_call>'
 CUTS = ("recorded", "whole", "chars", "random")

@@ -15,7 +15,7 @@ import homes
 from agents import PROMPT, Calling
 from gateway import CHAT
 from scripted import IMPATIENT, Served, served
-from test_examples import SOURCES
+from support.source_path import SOURCES
 
 
 def command(agent: str, url: str, *args: str, options: tuple[str, ...] = ()) -> list[str]:

@@ -29,7 +29,7 @@ from dragoman.cli.run.child_process import ForegroundProcess, interruptible
 from dragoman.core.errors import ConfigError
 from gateway import DEADLINE_S, command, environment, exists
 from scripted import in_thread, plain
-from test_launches import launch as launched
+from support.launch_files import launch as launched
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals and terminals of POSIX")
 

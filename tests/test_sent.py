@@ -1,7 +1,6 @@
 """Requests to servers behind: to the same API as they came, to another with everything told that it cannot say."""
 
 import json
-from collections.abc import Iterable, Iterator
 from functools import cache
 from typing import Any
 
@@ -12,15 +11,14 @@ from msgspec.structs import replace
 
 import vendors
 from dragoman import dialects
-from dragoman.core import events as ev
 from dragoman.core import messages as v
 from dragoman.core.errors import ClientError, UnsupportedError
 from dragoman.schema.adapt import adapt
 from dragoman.schema.targets import ANTHROPIC, ANTHROPIC_STRICT, OPENAI
 from dragoman.wire import openai_fields
-from test_dialects import CASES, SENT, SMALLEST, Case, each
+from support.dialect_cases import SENT, SMALLEST, Case, each
+from support.sent_requests import ASKED, calls, parts, results, told, words
 
-ASKED = [c for c in CASES if c.kind.startswith("request")]
 PAIRS = [(c, to) for c in ASKED for to in dialects.names()]
 
 
@@ -38,14 +36,6 @@ def sent(request: v.Request, to: str) -> str:
     except UnsupportedError as e:
         return f"UnsupportedError: {e.message}"
     return "\n".join([*told(outgoing.warnings), outgoing.body.decode()])
-
-
-def told(warnings: Iterable[ev.Notice]) -> list[str]:
-    """One line a code, with the names that it has; the message where there is none."""
-    by_code: dict[str, list[str]] = {}
-    for warning in warnings:
-        by_code.setdefault(warning.code, []).append(warning.detail or warning.message)
-    return [f"{code}: {', '.join(names)}" for code, names in by_code.items()]
 
 
 @each(SENT)
@@ -143,21 +133,6 @@ def taken(request: v.Request, to: str) -> v.Request:
     return replace(request, tools=tuple(tools))
 
 
-def words(request: v.Request) -> list[str]:
-    return [p.text for m in request.messages for p in m.parts if isinstance(p, v.Text)]
-
-
-def parts(request: v.Request) -> Iterator[v.Part]:
-    for message in request.messages:
-        for part in message.parts:
-            yield part
-            yield from part.parts if isinstance(part, v.ToolResult) else ()
-
-
-def calls(request: v.Request) -> list[tuple[str, str]]:
-    return [(p.id, p.name) for m in request.messages for p in m.parts if isinstance(p, v.ToolCall)]
-
-
 def test_arguments_are_sent_as_they_were_written() -> None:
     call = v.ToolCall("a", "f", '{"n": 1.10, "n": 1e5}')
     request = v.Request("m", (v.Message("user", (v.Text("hi"),)), v.Message("assistant", (call,))))
@@ -166,7 +141,3 @@ def test_arguments_are_sent_as_they_were_written() -> None:
     assert chat["messages"][1]["tool_calls"][0]["function"]["arguments"] == call.arguments
     assert responses["input"][1]["arguments"] == call.arguments
     assert b'"input":{"n": 1.10, "n": 1e5}' in bodies["anthropic_messages"]
-
-
-def results(request: v.Request) -> list[str]:
-    return [p.call_id for m in request.messages for p in m.parts if isinstance(p, v.ToolResult)]

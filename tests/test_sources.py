@@ -9,7 +9,7 @@ import pytest
 from dragoman.core.events import TEXT_BREAK, AnyEvent, Detail, Finish, ReasoningDelta, TextDelta, ToolCallStart
 from dragoman.core.response_details import ANNOTATIONS, CITATIONS
 from dragoman.wire.web_sources import WebSourceConverter
-from test_deviations import VALIDATES, answered, frames, messages, over, wide
+from support.deviations import VALIDATES, answered, frames, messages, over, wide
 
 CHAT, MESSAGES, RESPONSES = "openai_chat", "anthropic_messages", "openai_responses"
 FOUND = {"type": "web_search_result_location", "url": "https://x.test", "title": "T", "encrypted_index": "e",

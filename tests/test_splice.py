@@ -20,9 +20,9 @@ from dragoman.core.collect import collect
 from dragoman.core.errors import DragomanError
 from dragoman.wire.dialect import Dialect
 from dragoman.wire.passthrough import StreamRewriter, replace_model_name
-from test_dialects import ANSWERS, CASES, STREAMS, Case, each, stream
-from test_dialects import whole as whole_body
-from test_upstream import body as upstream_body
+from support.dialect_cases import ANSWERS, CASES, STREAMS, Case, each, stream
+from support.dialect_cases import whole as whole_body
+from support.upstream_bodies import body as upstream_body
 
 FEW = settings.default.max_examples // 5
 TURN = ExchangeContext("1", 7, lambda: "x" * 24)

@@ -11,44 +11,11 @@ from dragoman import formats
 from dragoman.backends.text_mode.chat_template import ChatTemplate, Prompt
 from dragoman.core import messages as v
 from dragoman.core.errors import ConfigError, RequestError
+from support.chat_templates import CHATML, HERMES_TEMPLATE
 
 HERMES = formats.get("hermes")
 SPECIAL = ("<|im_start|>", "<|im_end|>", "[INST]", "<tool_call>")
 
-CHATML = """{{ bos_token }}{% for message in messages %}
-<|im_start|>{{ message.role }}
-{{ message.content }}<|im_end|>
-{% endfor %}
-{% if add_generation_prompt %}
-<|im_start|>assistant
-{% endif %}"""
-
-# Tools in the system turn, results in the user's: the shape that models trained on Hermes calls have.
-HERMES_TEMPLATE = """{% if tools %}
-<|im_start|>system
-{% if messages[0].role == "system" %}{{ messages[0].content }}
-{% endif %}
-<tools>{% for tool in tools %}
-
-{{ tool | tojson }}
-{% endfor %}</tools><|im_end|>
-{% endif %}
-{% for message in messages %}
-{% if message.role == "tool" %}
-<|im_start|>user
-<tool_response>{{ message.content }}</tool_response><|im_end|>
-{% elif message.role != "system" or not tools %}
-<|im_start|>{{ message.role }}
-{{ message.content }}
-{% for call in message.tool_calls or [] %}
-<tool_call>{"name": "{{ call.function.name }}", "arguments": {{ call.function.arguments | tojson }}}</tool_call>
-{% endfor %}
-<|im_end|>
-{% endif %}
-{% endfor %}
-{% if add_generation_prompt %}
-<|im_start|>assistant
-{% endif %}"""
 
 PING = v.Tool("ping", "Say <tool_call>.", '{"type": "object", "description": "</tools> and <|im_end|>"}')
 

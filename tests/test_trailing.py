@@ -10,7 +10,7 @@ from dragoman.core.events import AnyEvent, Finish, Notice, Start, TextDelta
 from dragoman.core.messages import Message, Text, ToolCall, ToolResult
 from dragoman.guard.policy import GuardPolicy
 from dragoman.parsing.reply_reader import ReplyReader
-from test_guard import TOOLS, Asked, answered, calls, codes, words
+from support.guarded import TOOLS, Asked, answered, calls, codes, words
 
 TYPE = '{"type": "function", '
 CALL = '{"name": "get_weather", "arguments": {"city": "Paris"}}'

@@ -31,7 +31,7 @@ from dragoman.prompting import trim
 from dragoman.prompting.trim import first_sentence
 from far import ask, gateway, server, whole
 from gateway import MESSAGES
-from test_embedded import Playing
+from support.playing_engine import Playing
 
 LONG = "This line has a first sentence. " + "It goes on and on about things that a small model need not know. " * 5
 SCHEMA = {

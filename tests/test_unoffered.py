@@ -10,7 +10,7 @@ from dragoman.core.events import AnyEvent, Finish, Start, TextDelta
 from dragoman.core.messages import Message, Text, Tool, ToolCall, ToolResult
 from dragoman.guard.policy import GuardPolicy
 from dragoman.parsing.reply_reader import ReplyReader
-from test_guard import TOOLS, Asked, answered, calls, codes, told, words
+from support.guarded import TOOLS, Asked, answered, calls, codes, told, words
 
 GREET = '{"name": "greet", "arguments": {"who": "Ann"}}'
 LEAKS = {

@@ -19,8 +19,9 @@ from dragoman.core import messages as v
 from dragoman.core.backend import ExchangeContext
 from dragoman.core.collect import Collector, collect
 from dragoman.wire.dialect import ResponseReader
-from test_dialects import ANSWERS, CASES, STREAMS, Case, each, event
-from test_dialects import stream as streamed
+from support.dialect_cases import ANSWERS, CASES, STREAMS, Case, each, event
+from support.dialect_cases import stream as streamed
+from support.upstream_bodies import body, frame
 
 TOOLS = tuple(v.Tool(name) for name in ("weather", "read", "read_file"))
 
@@ -34,24 +35,6 @@ def reader(dialect: str) -> ResponseReader:
 def read(dialect: str, parts: list[bytes]) -> list[ev.AnyEvent]:
     upstream = reader(dialect)
     return [event for part in parts for event in upstream.feed(part)] + upstream.close()
-
-
-def body(case: Case) -> bytes:
-    if case.kind == "answer, bytes":
-        return case.text.encode()
-    return "".join(map(frame, case.text.splitlines())).encode()
-
-
-def frame(line: str) -> str:
-    kind, _, rest = line.partition(" ")
-    match kind:
-        case "delta":
-            return f'data: {{"id":"x","choices":[{{"index":0,"delta":{rest},"finish_reason":null}}]}}\n\n'
-        case "finish":
-            return f'data: {{"id":"x","choices":[{{"index":0,"delta":{{}},"finish_reason":{rest}}}]}}\n\n'
-        case "data:" if rest.startswith('{"type"'):
-            return f"event: {json.loads(rest)['type']}\n{line}\n\n"
-    return line + "\n\n"
 
 
 def legal(events: list[ev.AnyEvent]) -> None:

@@ -1,0 +1,63 @@
+"""A gateway that captures exchanges, and how a test reads what it wrote."""
+
+import contextlib
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+from dragoman.backends.http.backend import HttpBackend
+from dragoman.backends.http.config import HttpConfig
+from dragoman.gateway.gateway import Gateway
+from far import END, HEAD, Play, Server, piece, server
+from scripted import eventually, serving
+
+SECRET = "a-key-that-nobody-may-see"
+
+
+TOOLS = [
+    {
+        "type": "function",
+        "function": {
+            "name": "get_weather",
+            "parameters": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]},
+        },
+    }
+]
+
+
+def says(*pieces: str) -> Play:
+    """A stream of this text, each piece in a write of its own."""
+
+    async def play(server: Server, writer: Any) -> None:
+        writer.write(HEAD + piece({"role": "assistant", "content": ""}))
+        for text in pieces:
+            await writer.drain()
+            writer.write(piece({"content": text}))
+        writer.write(piece({}, "stop") + END)
+
+    return play
+
+
+@contextlib.asynccontextmanager
+async def keeping(place: Path, play: Play, config: dict[str, Any] | None = None, **far: Any) -> AsyncIterator[str]:
+    """A gateway that keeps exchanges there, in front of a server that plays that."""
+    async with server(play) as behind:
+        settings: dict[str, Any] = {"models": ("m",), "retries": 0, "key": SECRET, "probe": False, **far}
+        backend = HttpBackend("far", HttpConfig(url=f"{behind.url}/v1", **settings), {}, may_recall=True)
+        async with serving(Gateway([backend]), capture=str(place), **(config or {})) as (_, url):
+            yield url
+
+
+async def kept(place: Path, count: int = 1) -> list[Path]:
+    """The exchanges, the oldest first, once there are so many."""
+    await eventually(lambda: len(folders(place)) >= count)
+    return folders(place)
+
+
+def folders(place: Path) -> list[Path]:
+    return sorted(path for path in place.iterdir() if not path.name.startswith("."))
+
+
+def lines(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]

@@ -1,0 +1,147 @@
+"""Upstream streams that deviate from their API's documents, and what clients of each API get of them."""
+
+import json
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import aclosing
+from typing import Any, NamedTuple
+
+import openai
+import pydantic
+from anthropic.types import RawMessageStreamEvent
+
+from dragoman import dialects
+from dragoman.core.backend import ExchangeContext, ServedModel
+from dragoman.core.collect import Collector
+from dragoman.core.errors import DragomanError
+from dragoman.core.events import AnyEvent
+from dragoman.core.messages import Message, Request, Text, Tool
+from dragoman.gateway.gateway import Gateway
+
+WORDS = "Reading it."
+
+
+ARGUMENTS = '{"path": "/tmp/x"}'
+
+
+TOOL = Tool("read", parameters='{"type":"object","properties":{"path":{"type":"string"}}}')
+
+
+def wide(value: Any) -> str:
+    """JSON as Python writes it, with `NaN` and halves of surrogate pairs."""
+    return json.dumps(value)
+
+
+def chat(*frames: Any, done: str = "data: [DONE]\n\n") -> str:
+    return "".join(f"data: {f if isinstance(f, str) else wide({'id': 'x', **f})}\n\n" for f in frames) + done
+
+
+def delta(said: Any, finish: Any = None, **more: Any) -> dict[str, Any]:
+    return {"choices": [{"index": 0, "delta": said, "finish_reason": finish, **more}]}
+
+
+def call(id: Any = "call_1", arguments: Any = ARGUMENTS, index: Any = 0, name: Any = "read") -> dict[str, Any]:
+    function = {"name": name, "arguments": arguments}
+    return {"tool_calls": [given(index=index, id=id, type="function", function=given(**function))]}
+
+
+def given(**members: Any) -> dict[str, Any]:
+    return {name: value for name, value in members.items() if value is not ...}
+
+
+def said(**message: Any) -> str:
+    """A whole body."""
+    finish = message.pop("finish_reason", "tool_calls")
+    message = {"role": "assistant", "content": WORDS, **call(), **message}
+    return wide({"id": "x", "choices": [{"index": 0, "message": message, "finish_reason": finish}]})
+
+
+def messages(*frames: Any, names: bool = True) -> str:
+    told = ((f["type"], f) for f in frames)
+    return "".join(f"{f'event: {name}' if names else ': x'}\ndata: {wide(frame)}\n\n" for name, frame in told)
+
+
+def over(reason: Any = "tool_use", usage: Any = None) -> list[dict[str, Any]]:
+    told = {"type": "message_delta", "delta": {"stop_reason": reason, "stop_sequence": None}, "usage": usage}
+    return [told, {"type": "message_stop"}]
+
+
+def message(*content: Any, reason: Any = "tool_use", **more: Any) -> str:
+    return wide({"type": "message", "content": list(content), "stop_reason": reason, **more})
+
+
+def done(state: str = "completed", **more: Any) -> dict[str, Any]:
+    return {"type": f"response.{state}", "response": {"id": "resp_x", "status": state, **more}}
+
+
+def response(*output: Any, **more: Any) -> str:
+    return wide({"id": "resp_x", "object": "response", "status": "completed", "output": list(output), **more})
+
+
+class Far:
+    """A server of an API that says this, whatever it is asked."""
+
+    def __init__(self, api: str, said: bytes) -> None:
+        self._api, self._said = api, said
+
+    def models(self) -> list[ServedModel]:
+        return [ServedModel("m")]
+
+    async def ask(self, request: Request, turn: ExchangeContext) -> AsyncIterator[AnyEvent]:
+        reader = dialects.get(self._api).reader(request, turn)
+        for event in [*reader.feed(self._said), *reader.close()]:
+            yield event
+
+    async def count_tokens(self, request: Request) -> int | None:
+        return None
+
+    async def refresh(self) -> None:
+        pass
+
+    async def start(self) -> None:
+        pass
+
+    async def close(self) -> None:
+        pass
+
+    def state(self) -> dict[str, object]:
+        return {"backend": "far", "ready": True}
+
+
+class Got(NamedTuple):
+    collector: Collector
+    stream: bytes
+    error: DragomanError | None
+    body: bytes = b""
+    """Where it is not streamed."""
+
+
+async def answered(api: str, front: str, said: bytes, *, stream: bool) -> Got:
+    request = Request(
+        "m", (Message("user", (Text("Read it."),)),), (TOOL,), stream=stream, stream_usage=True, dialect=front
+    )
+    writer, collector = dialects.get(front).writer(request), Collector(front)
+    sent = b""
+    gateway = Gateway([Far(api, said)])  # type: ignore[list-item]
+    try:
+        async with aclosing(gateway.generate(request, ExchangeContext("1", 7, lambda: "id1"))) as events:
+            async for event in events:
+                collector.send(event)
+                sent += writer.send(event)
+    except DragomanError as error:
+        return Got(collector, sent, error)
+    body = b"" if stream or collector.error else dialects.get(front).write_reply(collector.reply(), request)
+    return Got(collector, sent, collector.error, body)
+
+
+VALIDATES: dict[str, Callable[[Any], Any]] = {
+    "openai_chat": openai.types.chat.ChatCompletionChunk.model_validate,
+    "anthropic_messages": pydantic.TypeAdapter(RawMessageStreamEvent).validate_python,
+    "openai_responses": pydantic.TypeAdapter(openai.types.responses.ResponseStreamEvent).validate_python,
+}
+
+
+def frames(stream: bytes) -> Iterator[Any]:
+    for line in stream.decode().splitlines():
+        data = line.removeprefix("data: ")
+        if line.startswith("data: {") and not data.startswith(('{"error"', '{"type":"error"')):
+            yield json.loads(data)

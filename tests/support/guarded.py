@@ -1,0 +1,84 @@
+"""A guarded stream of a scripted model."""
+
+import json
+from collections.abc import AsyncGenerator, Sequence
+from typing import Any
+
+from dragoman.core import events as ev
+from dragoman.core.backend import ExchangeContext
+from dragoman.core.collect import collect
+from dragoman.core.messages import Message, Request, Text, Tool, ToolCall, Usage
+from dragoman.gateway.gateway import Gateway
+from dragoman.guard.policy import Delivery, GuardPolicy
+from scripted import Scripted
+
+SCHEMA = {
+    "type": "object",
+    "properties": {"city": {"type": "string"}, "days": {"type": "integer"}, "unit": {"enum": ["celsius", "kelvin"]}},
+    "required": ["city"],
+    "additionalProperties": False,
+}
+
+
+TOOLS = (Tool("get_weather", "", json.dumps(SCHEMA)), Tool("ping"))
+
+
+ASKED = (Message("user", (Text("How is the weather?"),)),)
+
+
+Call = tuple[str, str]
+
+
+def told(*calls: Call, text: str = "", finish: Any = "stop", cut: bool = False) -> list[ev.AnyEvent]:
+    """An answer with these calls, each argument's text in two pieces."""
+    out: list[ev.AnyEvent] = [ev.Start("", "", 0), *([ev.TextDelta(text)] if text else [])]
+    for i, (name, arguments) in enumerate(calls):
+        half = len(arguments) // 2
+        pieces = [ev.ToolCallDelta(i, arguments[:half]), ev.ToolCallDelta(i, arguments[half:])]
+        last = ev.ToolCallIncomplete(i, arguments) if cut else ev.ToolCallEnd(i)
+        out += [ev.ToolCallStart(i, f"call_{i}", name), *pieces, last]
+    return [*out, ev.UsageUpdate(Usage(10, 5)), ev.Finish(finish)]
+
+
+class Asked(Scripted):
+    """A backend that gives one answer after the other, and keeps what it was asked."""
+
+    def __init__(self, *answers: Sequence[ev.AnyEvent]) -> None:
+        super().__init__(self.play)
+        self.answers = list(answers)
+        self.requests: list[Request] = []
+
+    async def play(self, _: Scripted, request: Request) -> AsyncGenerator[ev.AnyEvent, None]:
+        self.requests.append(request)
+        for event in self.answers.pop(0):
+            if isinstance(event, ev.Failure) and len(self.requests) > 1:
+                raise event.error
+            yield event
+
+
+def asking(**changes: Any) -> Request:
+    return Request(**({"model": "m", "messages": ASKED, "tools": TOOLS, "stream": True} | changes))
+
+
+async def answered(
+    backend: Asked, policy: GuardPolicy | None = None, delivery: Delivery | None = None, **changes: Any
+) -> list[ev.AnyEvent]:
+    """What leaves, in an order that a writer takes."""
+    gateway = Gateway([backend], policy=policy or GuardPolicy())
+    turn = ExchangeContext("t", 0, lambda: "new")
+    events = [event async for event in gateway.generate(asking(**changes), turn, delivery)]
+    collect(events)
+    assert not backend.answers, "asked less often than was expected"
+    return events
+
+
+def calls(events: Sequence[ev.AnyEvent]) -> list[Call]:
+    return [(part.name, part.arguments) for part in collect(events).parts if isinstance(part, ToolCall)]
+
+
+def words(events: Sequence[ev.AnyEvent]) -> str:
+    return "".join(event.text for event in events if isinstance(event, ev.TextDelta))
+
+
+def codes(events: Sequence[ev.AnyEvent]) -> list[str]:
+    return [event.code for event in events if isinstance(event, ev.Notice)]

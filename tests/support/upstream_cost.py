@@ -1,0 +1,88 @@
+"""What a request costs in front of an upstream server of each API."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from typing import Any, Final
+
+import pytest_asyncio
+
+from dragoman.backends.http.backend import HttpBackend
+from dragoman.backends.http.config import HttpConfig
+from dragoman.config import ServerConfig
+from dragoman.gateway.gateway import Gateway
+from dragoman.server.app import App
+from far import Server, server
+
+SAYS: Final = {
+    "/v1/chat/completions": {"choices": [{"index": 0, "message": {"content": "x"}, "finish_reason": "stop"}]},
+    "/v1/completions": {"choices": [{"text": "x", "index": 0, "finish_reason": "stop"}]},
+    "/v1/messages": {"type": "message", "content": [{"type": "text", "text": "x"}], "stop_reason": "end_turn"},
+    "/v1/responses": {
+        "id": "r",
+        "status": "completed",
+        "output": [{"type": "message", "content": [{"type": "output_text", "text": "x"}]}],
+    },
+}
+
+
+BEHIND: Final[dict[str, dict[str, Any]]] = {
+    "openai_chat": {},
+    "openai_responses": {"api": "openai_responses"},
+    "anthropic_messages": {"api": "anthropic_messages"},
+    "trusted": {"trusted": True},
+    "parse": {"mode": "parse", "format": "hermes"},
+    "inject": {"mode": "inject", "format": "hermes"},
+    "prompt_trimmed": {"mode": "inject", "format": "hermes", "trim": "lean"},
+}
+
+
+async def plays(server: Server, writer: asyncio.StreamWriter) -> None:
+    """Answers any request, whatever its API."""
+    path = server.asked[-1][0].split()[1]
+    server.asked.clear()
+    said = json.dumps(
+        {"id": "x", "model": "m", "usage": {"prompt_tokens": 1, "completion_tokens": 1}, **SAYS.get(path, {})}
+    )
+    head = (
+        f"HTTP/1.1 200 X\r\ncontent-type: application/json\r\ncontent-length: {len(said)}\r\nconnection: close\r\n\r\n"
+    )
+    writer.write((head + said).encode())
+
+
+async def posted(app: App, path: str, body: bytes) -> int:
+    """The status of the answer."""
+    messages = iter([{"type": "http.request", "body": body, "more_body": False}])
+    status = 0
+
+    async def receive() -> Any:
+        if (message := next(messages, None)) is None:
+            await asyncio.Event().wait()
+        return message
+
+    async def send(message: Any) -> None:
+        nonlocal status
+        status = message.get("status", status)
+
+    scope = {"type": "http", "method": "POST", "path": path, "headers": [(b"host", b"localhost")], "query_string": b""}
+    await app(scope, receive, send)
+    return status
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def behind() -> AsyncIterator[dict[str, HttpBackend]]:
+    """Each way of asking a server, by its name."""
+    async with server(plays) as far:
+        url = f"{far.url}/v1"
+        yield {
+            name: HttpBackend(name, HttpConfig(url=url, models=(name,), retries=0, **more), {})
+            for name, more in BEHIND.items()
+        }
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def app(behind: dict[str, HttpBackend]) -> AsyncIterator[App]:
+    gateway = Gateway(list(behind.values()))
+    await gateway.start()
+    yield App(gateway, ServerConfig())
+    await gateway.close()
