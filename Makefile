@@ -49,7 +49,7 @@ weights-1.5b: $(VENV)/serve.done
 
 # npm comes from PyPI, so that nothing depends on the node of the machine. The clients' own install scripts are not run;
 # what two of them do, to put the system's own program in place of a stub, is done here.
-$(NPM)/clients.done: tests/clients/package.json $(VENV)/dev.done
+$(NPM)/clients.done: tests/support/clients/package.json $(VENV)/dev.done
 	@echo "== installing real clients: $$(sed -n 's/^ *"\(.*\)": "\([0-9.]*\)",*$$/\1 \2/p' $<)"
 	@mkdir -p $(NPM) && cp $< $(NPM)/
 	@PATH="$(CURDIR)/$(BIN):$$PATH" npm install --prefix $(NPM) --ignore-scripts --no-fund --no-audit --loglevel=error
@@ -73,7 +73,7 @@ test: $(VENV)/dev.done clients weights ## run all tests, real model and real cli
 	@$(BIN)/python -m pytest -n 3 --dist worksteal $(ARGS)
 
 servers: $(VENV)/dev.done weights ## all round trips through real servers, of which the tests have a part
-	@$(BIN)/python -m pytest --every --durations 10 tests/test_real_servers.py $(ARGS)
+	@$(BIN)/python -m pytest --every --durations 10 tests/e2e/servers/test_real_servers.py $(ARGS)
 
 # PyPI's own build for CPUs wants a torch that is not there, and looks for itself by another name.
 VLLM := 0.32.0
@@ -88,18 +88,18 @@ $(CACHE)/vllm/done: | $(BIN)/python
 	@touch $@
 
 vllm: $(VENV)/dev.done weights $(CACHE)/vllm/done ## round trips through a real vLLM (6 GB; ARGS="--record")
-	@cd tests && ../$(BIN)/python -m servers.large vllm --command ../$(CACHE)/vllm/bin/vllm $(ARGS)
+	@cd tests && ../$(BIN)/python -m support.servers.large vllm --command ../$(CACHE)/vllm/bin/vllm $(ARGS)
 
 exo: $(VENV)/dev.done ## round trips through an exo that runs here (ARGS="--url http://127.0.0.1:52415 --model … --record")
-	@cd tests && ../$(BIN)/python -m servers.large exo $(ARGS)
+	@cd tests && ../$(BIN)/python -m support.servers.large exo $(ARGS)
 
 check: $(VENV)/dev.done ## format, lint, types, layers, sizes, generated docs
 	@echo "== format and lint" && $(BIN)/ruff format --check . && $(BIN)/ruff check .
 	@echo "== types" && $(BIN)/mypy
 	@echo "== layers" && $(BIN)/lint-imports --no-cache
-	@echo "== sizes and layout" && $(BIN)/python -m pytest -q -p no:cacheprovider tests/test_layout.py
+	@echo "== sizes and layout" && $(BIN)/python -m pytest -q -p no:cacheprovider tests/meta/test_layout.py
 	@echo "== generated docs, links" && $(BIN)/python docs/generate.py --check
-	@$(BIN)/python -m pytest -q -p no:cacheprovider tests/test_docs.py -k "links or navigation"
+	@$(BIN)/python -m pytest -q -p no:cacheprovider tests/e2e/docs/test_docs.py -k "links or navigation"
 
 format: $(VENV)/dev.done ## put the code into shape
 	@$(BIN)/ruff format . && $(BIN)/ruff check --fix .
@@ -161,14 +161,15 @@ firstuse: $(VENV)/dev.done clients weights-1.5b ## "dragoman run claude" in a te
 	@$(BIN)/python -m bench.first_use $(ARGS)
 
 FUZZ_SECONDS ?= 120
-LONG := tests/test_lossless.py tests/test_mend_properties.py tests/test_mended_json.py tests/test_reader.py tests/test_round_trip.py \
-  tests/test_constraint.py tests/test_template.py tests/test_escape.py
+LONG := tests/contract/test_lossless.py tests/formats/test_round_trip.py tests/unit/guard/test_repair_properties.py \
+  tests/unit/text/test_tolerant_json.py tests/unit/text/test_escape.py tests/unit/parsing/test_reply_reader.py \
+  tests/unit/constraints/test_constraint.py tests/unit/backends/text_mode/test_chat_template.py
 fuzz: $(VENV)/dev.done ## look for trouble: damaged model texts, requests, answers and HTTP, then longer property tests (FUZZ_SECONDS=…)
 	@$(BIN)/python -m fuzz.reader --seconds $(FUZZ_SECONDS)
 	@$(BIN)/python -m fuzz.requests --seconds $(FUZZ_SECONDS)
 	@$(BIN)/python -m fuzz.answers --seconds $(FUZZ_SECONDS)
 	@$(BIN)/python -m fuzz.http --seconds $(FUZZ_SECONDS)
-	@$(BIN)/python -m pytest -q -n 2 --hypothesis-profile fuzz tests/test_formats.py tests/test_scanner.py tests/test_jsontext.py
+	@$(BIN)/python -m pytest -q -n 2 --hypothesis-profile fuzz tests/formats/test_cases.py tests/unit/text
 	@$(BIN)/python -m pytest -q -n 2 --hypothesis-profile long $(LONG)
 
 SOAK_MINUTES ?= 10

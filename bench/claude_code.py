@@ -38,7 +38,7 @@ from dragoman.core.backend import Backend
 from dragoman.gateway.gateway import Gateway
 from dragoman.server import run as server
 from dragoman.server.app import App
-from recorded_backend import RecordedBackend
+from support.recorded_backend import RecordedBackend
 
 DATA = Path(__file__).parent.parent / "tests" / "data" / "backends" / "claude_code"
 MODEL = "qwen2.5-coder-1.5b"

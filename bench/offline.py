@@ -21,7 +21,7 @@ CLIENTS = Path(__file__).parent.parent / ".cache" / "npm" / "node_modules"
 """Where `make clients` puts them."""
 AGENTS = Path(__file__).parent.parent / ".cache" / "agents" / "bin"
 """Where `make agents` puts those that are programs in Python."""
-PINNED = Path(__file__).parent.parent / "tests" / "clients" / "package.json"
+PINNED = Path(__file__).parent.parent / "tests" / "support" / "clients" / "package.json"
 """Which they are."""
 
 

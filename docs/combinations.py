@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-import ran
+from support import ran_pairs
 
 ROOT = Path(__file__).parent.parent
 README = ROOT / "README.md"
@@ -16,8 +16,8 @@ real programs, each in a home of its own and without a network. Behind them is o
 - *played*: a server of that API, real down to the socket, whose model does what the test says.
 
 Few agents stand in front of real models here, as those that fit the tests' machine rarely call tools freely, and take
-minutes (`tests/test_agents_on_models.py`, only with `--every`); what a larger one would call is what the played ones
-do. `make test ARGS="--ran"` writes what passed, and this page and the README's table are made of that; a test fails
+minutes (`tests/e2e/agents/test_agents_on_models.py`, only with `--every`); the scripted models call what a larger one
+would. `make test ARGS="--ran"` writes what passed, and this page and the README's table are made of that; a test fails
 where the two are not of one mind.
 
 """
@@ -35,13 +35,13 @@ def readme() -> str:
 
 def table() -> str:
     """Programs in front by what is behind, what is played in one column."""
-    known = ran.read()
-    shown = [name for name, behind in ran.BEHIND.items() if behind.kind != "played"]
-    played = [name for name, behind in ran.BEHIND.items() if behind.kind == "played"]
-    odd = [ran.BEHIND[name].but or ran.BEHIND[name].kind for name in shown]
+    known = ran_pairs.read()
+    shown = [name for name, behind in ran_pairs.BEHIND.items() if behind.kind != "played"]
+    played = [name for name, behind in ran_pairs.BEHIND.items() if behind.kind == "played"]
+    odd = [ran_pairs.BEHIND[name].but or ran_pairs.BEHIND[name].kind for name in shown]
     heads = [name if but == "real" else f"{name} ({but})" for name, but in zip(shown, odd, strict=True)]
     rows = [["", *heads, "played"], ["---"] * (len(heads) + 2)]
-    for front in ran.FRONT:
+    for front in ran_pairs.FRONT:
         cells = [any((front, name) in known for name in names) for names in ([n] for n in shown)]
         cells.append(any((front, name) in known for name in played))
         if any(cells):
@@ -53,12 +53,12 @@ def page(note: str) -> str:
     """Each pair, in which versions it ran, and which tests ran it."""
     heads = ["in front", "version", "behind", "version", "", "last ran", "by"]
     rows = [heads, ["---"] * len(heads)]
-    for (front, behind), record in ran.read().items():
+    for (front, behind), record in ran_pairs.read().items():
         tests = ", ".join(f"`{re.sub(r'^tests/', '', test)}`" for test in record.tests)
-        about = ran.BEHIND[behind]
+        about = ran_pairs.BEHIND[behind]
         versions = record.front_version, record.behind_version
         rows.append([front, versions[0], behind, versions[1], about.kind, record.date, tests])
-    behinds = "".join(f"- *{name}* ({each.kind}): {each.about}\n" for name, each in ran.BEHIND.items())
+    behinds = "".join(f"- *{name}* ({each.kind}): {each.about}\n" for name, each in ran_pairs.BEHIND.items())
     pairs = "".join(_row(row) for row in rows)
     return f"# Agents and backends\n\n{note}{INTRO}{table()}\n## What is behind\n\n{behinds}\n## Each pair\n\n{pairs}"
 

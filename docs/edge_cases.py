@@ -11,7 +11,7 @@ DATA = Path(__file__).parent / "edge_cases.toml"
 NUMBERS = [f"E{n:02}" for n in range(1, 46)]
 INTRO = """Where translation between APIs, and between text and calls, goes wrong in practice: 45 cases, what Dragoman
 does about each, and what shows that it does: tests, or cases in files of cases, named by file and title.
-`tests/test_edge_cases.py` sees to it that each of them is there.
+`tests/meta/test_edge_cases.py` sees to it that each of them is there.
 
 """
 

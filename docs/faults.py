@@ -1,4 +1,4 @@
-"""The page of faults, made of `faults.toml`; `tests/test_faults.py` has each of them happen."""
+"""The page of faults, made of `faults.toml`; `tests/integration/server/test_faults.py` has each of them happen."""
 
 import tomllib
 from pathlib import Path
@@ -40,7 +40,7 @@ def read() -> Table:
 
 
 INTRO = """What a server behind may do, and what clients are told then: the same words by each API, under its own status
-and type. `tests/test_faults.py` has each of these happen over real HTTP, behind each API and in front of each, streamed
+and type. `tests/integration/server/test_faults.py` has each of these happen over real HTTP, with each API, streamed
 and whole, and sees to it that the connection to the server is closed and that no task is left behind.
 
 `far` is the server's name in the settings. Whatever could be asked again has been (`retries`), and no other server has

@@ -20,13 +20,13 @@ import jiter
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 
-from cases import Case, all_cases, shown
 from dragoman import formats
 from dragoman.core import events as ev
 from dragoman.formats import auto
 from dragoman.parsing.channels import Channels
 from dragoman.parsing.format import Format
 from fuzz.mutate import damaged, run, smallest, spliced
+from support.format_cases import Case, all_cases, shown
 
 CASES = all_cases()
 WORDS = (

@@ -20,11 +20,11 @@ import msgspec
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 
-from crossing import essence
 from dragoman import dialects
 from dragoman.core.errors import ClientError, UnsupportedError
 from dragoman.core.messages import Request
 from fuzz.mutate import damaged, run, smallest, spliced
+from support.request_facts import essence
 
 DATA = Path(__file__).parent.parent / "tests" / "data" / "dialects"
 SMALLEST = b'{"model":"m","max_tokens":9,"input":"hi","messages":[{"role":"user","content":"hi"}]'

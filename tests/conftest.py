@@ -5,9 +5,8 @@ from collections.abc import Callable, Iterator
 import pytest
 from hypothesis import settings
 
-import ran
-import recording
-from gateway import Gateway, running
+from support import client_recordings, ran_pairs
+from support.gateway import Gateway, running
 
 settings.register_profile("default", deadline=None, max_examples=100, derandomize=True)
 settings.register_profile("long", deadline=None, max_examples=2_000)
@@ -26,7 +25,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("--record") and hasattr(config, "workerinput"):
         raise pytest.UsageError("--record writes whole files, so it takes one process: -n 0")
-    config.pluginmanager.register(ran.Plugin(config.getoption("--ran") and not hasattr(config, "workerinput")))
+    config.pluginmanager.register(ran_pairs.Plugin(config.getoption("--ran") and not hasattr(config, "workerinput")))
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -39,7 +38,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 @pytest.fixture(scope="session")
 def keep(request: pytest.FixtureRequest) -> Callable[..., None]:
     """Keeps what a client sent, where that is asked for."""
-    return recording.keep if request.config.getoption("--record") else lambda *_, **__: None
+    return client_recordings.keep if request.config.getoption("--record") else lambda *_, **__: None
 
 
 @pytest.fixture(scope="session")

@@ -9,8 +9,8 @@ from typing import Any
 from dragoman.backends.http.backend import HttpBackend
 from dragoman.backends.http.config import HttpConfig
 from dragoman.gateway.gateway import Gateway
-from far import END, HEAD, Play, Server, piece, server
-from scripted import eventually, serving
+from support.fake_upstream import END, HEAD, Play, Server, piece, server
+from support.scripted_backend import eventually, serving
 
 SECRET = "a-key-that-nobody-may-see"
 

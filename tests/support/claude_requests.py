@@ -10,7 +10,6 @@ from typing import Any, Final
 import httpx2
 from bench import offline
 
-from agents import NOWHERE
 from dragoman.backends.claude_cli.backend import ClaudeCliBackend
 from dragoman.backends.claude_cli.config import ClaudeCliConfig
 from dragoman.core import messages as v
@@ -22,8 +21,9 @@ from dragoman.core.events import (
     UsageUpdate,
 )
 from dragoman.gateway.gateway import Gateway
-from gateway import DEADLINE_S, MESSAGES
-from scripted import Scripted, served, serving
+from support.agents import NOWHERE
+from support.gateway import DEADLINE_S, MESSAGES
+from support.scripted_backend import Scripted, served, serving
 
 RESPONSES: Final = "/v1/responses"
 

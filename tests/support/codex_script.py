@@ -1,6 +1,6 @@
 """What the recordings of Codex may hold besides the text of the agent tests."""
 
-import agents
+from support import agents
 
 PATCH = '*** Begin Patch\n*** Add File: new.txt\n+Grüße, "Ada"\n*** End Patch\n'
 OURS = (*agents.OURS, PATCH[:20], "tools.exec_command")

@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from far import END, HEAD, whole
+from support.fake_upstream import END, HEAD, whole
 
 CHATML = (
     "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}{{ eos_token }}\n{% endfor %}"

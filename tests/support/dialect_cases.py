@@ -4,7 +4,6 @@ import json
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -16,8 +15,9 @@ from dragoman.core import events as ev
 from dragoman.core import messages as v
 from dragoman.core.collect import Collector
 from dragoman.wire.dialect import Dialect
+from support.paths import DATA
 
-DATA = Path(__file__).parent / "data" / "dialects"
+FOLDER = DATA / "dialects"
 
 
 SMALLEST = {
@@ -56,7 +56,7 @@ class Case:
 
 
 def load() -> Iterator[Case]:
-    for path in sorted(DATA.glob("*/*.txt")):
+    for path in sorted(FOLDER.glob("*/*.txt")):
         for block in re.split(r"^# ", path.read_text(), flags=re.M)[1:]:
             head, _, expected = block.partition("\n---\n")
             title, kind, text = head.split("\n", 2)
@@ -67,11 +67,11 @@ LOADED = list(load())
 
 
 ANSWERS = [c for c in LOADED if c.kind.startswith("answer")]
-"""What servers send; tests/test_upstream.py reads them."""
+"""What servers send; tests/contract/test_upstream_responses.py reads them."""
 
 
 SENT = [c for c in LOADED if c.kind.startswith("sent")]
-"""What is sent to servers; tests/test_sent.py sends it."""
+"""What is sent to servers; tests/contract/test_sent_requests.py sends it."""
 
 
 CASES = [c for c in LOADED if c not in ANSWERS and c not in SENT]

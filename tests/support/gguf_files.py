@@ -2,7 +2,8 @@
 
 import struct
 
-_FORMS = {"u8": (0, "B"), "i8": (1, "b"), "u16": (2, "H"), "i16": (3, "h"), "u32": (4, "I"), "i32": (5, "i")}
+FORMS = {"u8": (0, "B"), "i8": (1, "b"), "u16": (2, "H"), "i16": (3, "h"), "u32": (4, "I"), "i32": (5, "i")}
+FORMS |= {"f32": (6, "f"), "bool": (7, "?"), "u64": (10, "Q"), "i64": (11, "q"), "f64": (12, "d")}
 
 
 def string(text: str) -> bytes:
@@ -10,7 +11,7 @@ def string(text: str) -> bytes:
 
 
 def number(kind: str, value: float) -> bytes:
-    code, form = _FORMS[kind]
+    code, form = FORMS[kind]
     return struct.pack(f"<I{form}", code, value)
 
 
@@ -21,7 +22,7 @@ def text(value: str) -> bytes:
 def array(kind: str, values: list) -> bytes:
     if kind == "string":
         return struct.pack("<IIQ", 9, 8, len(values)) + b"".join(map(string, values))
-    code, form = _FORMS[kind]
+    code, form = FORMS[kind]
     return struct.pack(f"<IIQ{len(values)}{form}", 9, code, len(values), *values)
 
 

@@ -10,7 +10,7 @@ from dragoman.core.collect import collect
 from dragoman.core.messages import Message, Request, Text, Tool, ToolCall, Usage
 from dragoman.gateway.gateway import Gateway
 from dragoman.guard.policy import Delivery, GuardPolicy
-from scripted import Scripted
+from support.scripted_backend import Scripted
 
 SCHEMA = {
     "type": "object",

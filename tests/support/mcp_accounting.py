@@ -1,9 +1,10 @@
 """The MCP server with forty-six tools, and calls of two of them."""
 
-from pathlib import Path
 from typing import Final
 
-SERVER: Final = Path(__file__).parent / "clients" / "mcp_server.py"
+from support.paths import SUPPORT
+
+SERVER: Final = SUPPORT / "clients" / "mcp_server.py"
 
 
 LONG: Final = "reports.of_all_customers_with_their_open_invoices_by_quarter_and_"

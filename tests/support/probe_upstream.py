@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from odd import Answer, call, chat
+from support.stub_servers import Answer, call, chat
 
 CHAT = "/v1/chat/completions"
 

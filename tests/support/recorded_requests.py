@@ -2,10 +2,10 @@
 
 from typing import Final
 
-import recording
 from dragoman import dialects
+from support import client_recordings
 
-RECORDED: Final = dict(recording.recorded())
+RECORDED: Final = dict(client_recordings.recorded())
 
 
 BY_PATH: Final = {dialects.get(name).path: dialects.get(name) for name in dialects.names()}

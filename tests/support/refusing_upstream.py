@@ -3,7 +3,7 @@
 import asyncio
 import json
 
-from far import (
+from support.fake_upstream import (
     Play,
     Server,
     whole,

@@ -7,7 +7,7 @@ from dragoman.backends.http.backend import HttpBackend
 from dragoman.backends.http.config import HttpConfig
 from dragoman.gateway.compaction import Seal
 from dragoman.gateway.gateway import Gateway
-from far import Play, Server, whole
+from support.fake_upstream import Play, Server, whole
 
 SUMMARY = "Task: fix <b>.\nState: /tmp/x has “quotes”."
 

@@ -12,7 +12,7 @@ from dragoman.backends.http.config import HttpConfig
 from dragoman.config import ServerConfig
 from dragoman.gateway.gateway import Gateway
 from dragoman.server.app import App
-from far import Server, server
+from support.fake_upstream import Server, server
 
 SAYS: Final = {
     "/v1/chat/completions": {"choices": [{"index": 0, "message": {"content": "x"}, "finish_reason": "stop"}]},

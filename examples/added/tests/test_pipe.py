@@ -6,13 +6,13 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from behind import ASKED, ask
 from dragoman.backends.pipe import Pipe
 from dragoman.core.backend import ExchangeContext
 from dragoman.core.errors import BackendUnavailableError
 from dragoman.core.events import AnyEvent, Failure
 from dragoman.gateway.gateway import Gateway
-from scripted import serving
+from support.scripted_backend import serving
+from support.text_upstream import ASKED, ask
 
 CALL = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Paris", "days": 3}}\n</tool_call>'
 TELLS = (

@@ -31,7 +31,7 @@ Sources, all as of 2026-11:
                 https://github.com/astrid-runtime/astrid/pull/80
     Ollama      https://github.com/ollama/ollama/issues/10328
     LLGuidance  1.9.1, tested; patterns: https://docs.rs/regex-syntax (no lookaround)
-    vLLM        https://github.com/vllm-project/vllm/issues/12131; lookaround: tests/test_adapt.py
+    vLLM        https://github.com/vllm-project/vllm/issues/12131; lookaround: tests/unit/schema/test_adapt.py
 """
 
 from dataclasses import dataclass, replace

@@ -9,7 +9,7 @@ contains no prompt and no secret: the content is sent to its standard input.
 Managed settings of an administrator still apply: overriding them is not Dragoman's decision.
 
 Source: `claude --help` of 2.1.329 and code.claude.com/docs/en/cli-reference, …/env-vars (2026-11); what reaches the
-model is asserted by tests/test_claude_cli_safe.py.
+model is asserted by tests/e2e/claude_cli/test_isolation.py.
 """
 
 from collections.abc import Mapping, Sequence

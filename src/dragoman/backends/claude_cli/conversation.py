@@ -7,7 +7,7 @@
 The messages are those of the Messages API, as its dialect writes them for an upstream server. The client's tools are
 those of an MCP server, whose name is their prefix; past calls have the same prefix.
 
-Source: the CLI itself, 2.1.329 (tests/test_claude_cli_mapping.py); its `initialize` and `control_request` as
+Source: the CLI itself, 2.1.329 (tests/e2e/claude_cli/test_mapping.py); its `initialize` and `control_request` as
 claude-agent-sdk 0.2.186 has them; November 2026.
 """
 

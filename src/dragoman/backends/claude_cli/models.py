@@ -12,7 +12,7 @@ Any other name is unknown; the CLI's default model is not used for it.
     reasoning, other APIs    the model's default, or the effort's
     a small max_tokens       no reasoning unless requested: below `_MIN_THINKING_TOKENS` there is no room for it
 
-Source: `claude --help` and requests of 2.1.329 (tests/test_claude_cli_mapping.py);
+Source: `claude --help` and requests of 2.1.329 (tests/e2e/claude_cli/test_mapping.py);
 https://code.claude.com/docs/en/model-config; MODEL_MAP of claude-max-api-proxy and its forks;
 https://docs.anthropic.com/en/docs/build-with-claude/extended-thinking (the least budget); November 2026.
 """

@@ -16,8 +16,8 @@ Two further measures (`command`): CLAUDE_CODE_DISABLE_ATTACHMENTS, with which it
 `--disable-slash-commands`, with which it runs no command that is a prompt. It does not interpret system prompts, tool
 results and the model's own turns at all.
 
-Source: the CLI itself, 2.1.329, run on each spelling (tests/test_claude_prompt.py), and 2.0.31, 2.0.60, 2.1.0, 2.1.62,
-2.1.110, 2.1.156, 2.1.200, 2.1.248 and 2.1.330 on some; November 2026.
+Source: the CLI itself, 2.1.329, run on each spelling (tests/e2e/claude_cli/test_prompt_escape.py), and 2.0.31,
+2.0.60, 2.1.0, 2.1.62, 2.1.110, 2.1.156, 2.1.200, 2.1.248 and 2.1.330 on some; November 2026.
 """
 
 from collections.abc import Sequence

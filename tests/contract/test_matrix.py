@@ -1,0 +1,342 @@
+"""Any API in front, any behind, over HTTP: what was asked arrives, and so does what was answered.
+
+    client ─front's write_request→ gateway ─behind's write_request→ gateway ─ a backend that plays a script
+
+The client is the front dialect's own writer of requests and reader of replies, the server behind a second gateway over
+that dialect, so no pair is named anywhere. What an API has no place for is stated once for each, in `SEEN` and `ASKED`.
+"""
+
+import json
+import re
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx2
+import pytest
+import pytest_asyncio
+from msgspec.structs import replace
+
+from dragoman import dialects
+from dragoman.backends.http.backend import HttpBackend
+from dragoman.backends.http.config import HttpConfig
+from dragoman.core import messages as v
+from dragoman.core.backend import ExchangeContext
+from dragoman.core.collect import Collector
+from dragoman.core.errors import BackendUnavailableError, DragomanError
+from dragoman.core.events import (
+    AnyEvent,
+    Failure,
+    Finish,
+    ReasoningDelta,
+    RefusalDelta,
+    Start,
+    TextDelta,
+    ToolCallDelta,
+    ToolCallEnd,
+    ToolCallIncomplete,
+    ToolCallStart,
+    UsageUpdate,
+)
+from dragoman.core.identifiers import CALL_ID, valid_call_id
+from dragoman.gateway.gateway import Gateway
+from dragoman.text.stop_strings import StopStrings
+from support.gateway import DEADLINE_S
+from support.scripted_backend import Scripted, served, serving
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+SCHEMA = '{"type":"object","properties":{"city":{"type":"string"}},"required":["city"]}'
+TOOLS = (v.Tool("weather", "The weather of a city.", SCHEMA), v.Tool("now", "The time."))
+IMAGE = v.Image(v.MediaSource("image/png", data=PIXEL))
+LONG = json.dumps({"city": 'Bern, "the" capital \\ é 🐻 ' * 4000}, ensure_ascii=False)
+USED = UsageUpdate(v.Usage(input_tokens=30, output_tokens=9, cached_input_tokens=10, reasoning_tokens=2))
+
+
+def said(text: str) -> v.Message:
+    return v.Message("user", (v.Text(text),))
+
+
+def call(index: int, arguments: str, name: str = "weather") -> list[AnyEvent]:
+    pieces = [arguments[at : at + 997] for at in range(0, len(arguments), 997)]
+    start = ToolCallStart(index, f"call_{index}", name)
+    return [start, *(ToolCallDelta(index, piece) for piece in pieces), ToolCallEnd(index)]
+
+
+def after(result: v.ToolResult) -> tuple[v.Message, ...]:
+    """A conversation whose call has this result."""
+    calls = v.Message("assistant", (v.Text("Let me look."), v.ToolCall("call_7", "weather", '{"city":"Bern"}')))
+    return (said("Weather in Bern?"), calls, v.Message("tool", (result,)))
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """What the client says, and what comes of it behind."""
+
+    events: list[AnyEvent]
+    messages: tuple[v.Message, ...] = (said("Weather in Bern?"),)
+    more: dict[str, Any] = field(default_factory=dict)
+
+
+SCENARIOS = {
+    "text": Scenario([TextDelta("It is "), TextDelta("cold."), USED, Finish("stop")]),
+    "one call": Scenario([*call(0, '{"city":"Bern"}'), USED, Finish("tool_calls")]),
+    "a call without arguments": Scenario([*call(0, "{}", "now"), USED, Finish("tool_calls")]),
+    "parallel calls": Scenario([*call(0, '{"city":"Bern"}'), *call(1, "{}", "now"), USED, Finish("tool_calls")]),
+    "text, call, text": Scenario(
+        [TextDelta("First."), *call(0, '{"city":"Bern"}'), TextDelta("Then."), USED, Finish("tool_calls")]
+    ),
+    "thoughts and a call": Scenario(
+        [ReasoningDelta("Hm, "), ReasoningDelta("Bern."), *call(0, '{"city":"Bern"}'), USED, Finish("tool_calls")]
+    ),
+    "signed thoughts": Scenario(
+        [ReasoningDelta("Hm."), ReasoningDelta("", "c2lnbmVk"), TextDelta("Cold."), USED, Finish("stop")]
+    ),
+    "long arguments": Scenario([*call(0, LONG), USED, Finish("tool_calls")]),
+    "a refusal": Scenario([RefusalDelta("I will "), RefusalDelta("not."), USED, Finish("stop")]),
+    "the limit in the text": Scenario([TextDelta("It is"), USED, Finish("length")], more={"max_tokens": 3}),
+    "the limit in a call": Scenario(
+        [
+            ToolCallStart(0, "call_0", "weather"),
+            ToolCallDelta(0, '{"city":"Be'),
+            ToolCallIncomplete(0, '{"city":"Be'),
+            USED,
+            Finish("length"),
+        ]
+    ),
+    "a stop string": Scenario([TextDelta("It is EN"), TextDelta("D or so."), Finish("stop")], more={"stop": ("END",)}),
+    "a stop string of white space": Scenario(
+        [TextDelta("a\n"), TextDelta("\nb"), Finish("stop")], more={"stop": ("\n\n",)}
+    ),
+    "a filtered answer": Scenario([TextDelta("It"), USED, Finish("content_filter")]),
+    "a failure in the middle": Scenario([TextDelta("It is"), Failure(BackendUnavailableError("the engine ended"))]),
+    "a failure before the first word": Scenario([Failure(BackendUnavailableError("the engine ended"))]),
+    "an image": Scenario(
+        [TextDelta("A dot."), USED, Finish("stop")], (v.Message("user", (v.Text("What is it?"), IMAGE)),)
+    ),
+    "a result": Scenario(
+        [TextDelta("18."), USED, Finish("stop")], after(v.ToolResult("call_7", (v.Text("18 degrees"),)))
+    ),
+    "an image in a result": Scenario(
+        [TextDelta("A dot."), USED, Finish("stop")], after(v.ToolResult("call_7", (v.Text("Seen:"), IMAGE)))
+    ),
+    "a result that is an error": Scenario(
+        [TextDelta("Sorry."), USED, Finish("stop")],
+        after(v.ToolResult("call_7", (v.Text("no such city"),), is_error=True)),
+    ),
+    "a result and a word": Scenario(
+        [TextDelta("18."), USED, Finish("stop")],
+        (*after(v.ToolResult("call_7", (v.Text("18"),))), said("And in °F?")),
+    ),
+}
+
+
+ONE_CALL = SCENARIOS["one call"].events
+
+
+class Played:
+    """The backend at the far end: plays the scenario that is set, remembers what it was asked."""
+
+    def __init__(self) -> None:
+        self.events: list[AnyEvent] = []
+        self.asked: list[v.Request] = []
+
+    async def __call__(self, backend: Scripted, request: v.Request) -> AsyncGenerator[AnyEvent, None]:
+        self.asked.append(request)
+        if not isinstance(self.events[0], Failure):
+            yield Start("", "", 0)
+        stop = StopStrings(request.stop)  # as any backend has to
+        for event in stop.feed_events(self.events):
+            yield event
+        if stop.found:
+            yield Finish("stop_sequence", stop.found)
+
+
+@dataclass
+class Chain:
+    front: str
+    behind: str
+    url: str
+    played: Played
+
+
+PAIRS = [(front, behind) for front in dialects.names() for behind in dialects.names()]
+
+
+@pytest_asyncio.fixture(loop_scope="module", scope="module", params=PAIRS, ids="-".join)
+async def chain(request: pytest.FixtureRequest) -> AsyncIterator[Chain]:
+    front, behind = request.param
+    played = Played()
+    async with served(played) as far:
+        near = Gateway([HttpBackend("far", HttpConfig(url=f"{far.url}/v1", api=behind), {})])
+        async with serving(near) as (_, url):
+            yield Chain(front, behind, url, played)
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+@pytest.mark.parametrize("name", SCENARIOS)
+async def test_any_api_in_front_of_any(chain: Chain, name: str, stream: bool) -> None:
+    scenario = SCENARIOS[name]
+    chain.played.events, chain.played.asked = scenario.events, []
+    request = v.Request("m", scenario.messages, TOOLS, stream=stream, stream_usage=stream, **scenario.more)
+    wanted, failed = _expected(scenario.events, request.stop)
+
+    reply, error = await _asked(chain, request)
+
+    if failed:
+        assert "the engine ended" in str(error), "a failure must never look like an answer"
+        return
+    assert error is None
+    via = [chain.behind, chain.front]
+    assert _told(reply) == _told(_seen(wanted, _stopped(via, request), stream))
+    if USED in scenario.events:  # else it is an estimate
+        assert reply.usage == wanted.usage
+    (asked,) = chain.played.asked
+    assert _said(asked.messages) == _said(_known(scenario.messages, via))
+    assert [(t.name, t.description, json.loads(t.parameters)) for t in asked.tools] == [
+        (t.name, t.description, json.loads(t.parameters)) for t in TOOLS
+    ]
+    assert asked.stream == stream or request.stop
+
+
+OWN_IDS = ("call_Ab1", "toolu_01Ab", "functions.weather:0", "chatcmpl-tool-0a", "9", "fc_1|x")
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+@pytest.mark.parametrize("id", OWN_IDS)
+async def test_a_server_gets_its_own_ids_back(chain: Chain, id: str, stream: bool) -> None:
+    """Clients take the ids of any API; OpenClaw removes all punctuation from those that are not of its own."""
+    chain.played.events = [replace(event, id=id) if isinstance(event, ToolCallStart) else event for event in ONE_CALL]
+    request = v.Request("m", (said("Weather?"),), TOOLS, stream=stream)
+    reply, _ = await _asked(chain, request)
+    (made,) = (part for part in reply.parts if isinstance(part, v.ToolCall))
+    assert CALL_ID.fullmatch(made.id)
+    chain.played.events = [TextDelta("18."), Finish("stop")]
+    for sent in (made.id, re.sub("[^a-zA-Z0-9]", "", made.id)):
+        chain.played.asked = []
+        turn = (
+            v.Message("assistant", (replace(made, id=sent),)),
+            v.Message("tool", (v.ToolResult(sent, (v.Text("18"),)),)),
+        )
+        await _asked(chain, replace(request, messages=(*request.messages, *turn)))
+        parts = [part for message in chain.played.asked[0].messages for part in message.parts]
+        got = [
+            part.id if isinstance(part, v.ToolCall) else part.call_id for part in parts if not isinstance(part, v.Text)
+        ]  # type: ignore[union-attr]
+        own = id if chain.behind != "anthropic_messages" else valid_call_id(id)
+        assert got == [own if sent == made.id or valid_call_id(id) != id else sent] * 2
+
+
+async def _asked(chain: Chain, request: v.Request) -> tuple[v.Reply, DragomanError | None]:
+    """The answer as the front's own reader has it."""
+    dialect = dialects.get(chain.front)
+    collector = Collector()
+    reader = dialect.reader(request, ExchangeContext("1", 0, iter("abcdefghij").__next__))
+    outgoing = dialect.write_request(request, "m")
+    stop = StopStrings(outgoing.watched)
+    async with (
+        httpx2.AsyncClient(trust_env=False, timeout=DEADLINE_S) as client,
+        client.stream("POST", chain.url + dialect.path, content=outgoing.body) as response,
+    ):
+        streamed = (request.stream or outgoing.watched) and response.status_code == 200
+        kind = "text/event-stream" if streamed else "application/json"
+        assert response.headers["content-type"].startswith(kind)
+        async for piece in response.aiter_bytes():
+            for event in stop.feed_events(reader.feed(piece)):
+                collector.send(event)
+    for event in stop.feed_events(reader.close()) if not stop.found else [Finish("stop_sequence", stop.found)]:
+        collector.send(event)
+    return collector.reply(), collector.error
+
+
+def _expected(events: Iterable[AnyEvent], stops: tuple[str, ...]) -> tuple[v.Reply, bool]:
+    collector, stop = Collector(), StopStrings(stops)
+    ended = [Finish("stop_sequence", stops[0])] if stops else []
+    for event in [Start("1", "m", 0), *stop.feed_events(events), *ended]:
+        collector.send(event)
+    return collector.reply(), collector.error is not None
+
+
+# What each API has no place for
+
+
+def _merged(parts: Iterable[v.Part], kinds: tuple[type, ...]) -> tuple[v.Part, ...]:
+    """All texts as one, in the order of `kinds`: an API whose message has a field for each."""
+    found = list(parts)
+    said = [[p for p in found if isinstance(p, kind)] for kind in kinds]
+    joined = [
+        [type(ps[0])("".join(p.text for p in ps))] if ps and kinds[n] is not v.ToolCall else ps
+        for n, ps in enumerate(said)
+    ]  # type: ignore[attr-defined]
+    return tuple(part for parts in joined for part in parts)
+
+
+def _chat_reply(reply: v.Reply, stream: bool) -> v.Reply:
+    """No signatures; a whole message holds thoughts, text, refusal and calls, each once."""
+    parts = [replace(p, signature="", redacted="") if isinstance(p, v.Reasoning) else p for p in reply.parts]
+    if not stream:
+        parts = list(_merged(parts, (v.Reasoning, v.Text, v.Refusal, v.ToolCall)))
+    finish = "stop" if reply.finish_reason == "stop_sequence" else reply.finish_reason
+    return replace(reply, parts=tuple(parts), finish_reason=finish, stop_sequence="")
+
+
+def _messages_reply(reply: v.Reply, stream: bool) -> v.Reply:
+    """A refusal is text, and the reason why the reply ended."""
+    refused = any(isinstance(p, v.Refusal) for p in reply.parts)
+    parts = tuple(v.Text(p.text) if isinstance(p, v.Refusal) else p for p in reply.parts)
+    return replace(reply, parts=parts, finish_reason="content_filter" if refused else reply.finish_reason)
+
+
+def _responses_reply(reply: v.Reply, stream: bool) -> v.Reply:
+    """No stop strings."""
+    return replace(
+        reply, finish_reason="stop" if reply.finish_reason == "stop_sequence" else reply.finish_reason, stop_sequence=""
+    )
+
+
+SEEN: dict[str, Callable[[v.Reply, bool], v.Reply]] = {
+    "openai_chat": _chat_reply,
+    "anthropic_messages": _messages_reply,
+    "openai_responses": _responses_reply,
+}
+
+
+def _seen(reply: v.Reply, via: list[str], stream: bool) -> v.Reply:
+    for name in via:
+        reply = SEEN[name](reply, stream)
+    return reply
+
+
+def _stopped(via: list[str], request: v.Request) -> list[str]:
+    """A stop string is known wherever it is looked for: only a client whose server looks depends on what that tells."""
+    watched = dialects.get(via[-1]).write_request(request, "m").watched
+    return via if not request.stop else [] if watched else via[-1:]
+
+
+def _told(reply: v.Reply) -> list[object]:
+    """What a reply says, in its order; ids of calls are checked apart."""
+    said: list[object] = [p if not isinstance(p, v.ToolCall) else (p.id, p.name, p.arguments) for p in reply.parts]
+    return [*said, reply.finish_reason, reply.stop_sequence]
+
+
+def _known(messages: tuple[v.Message, ...], via: list[str]) -> tuple[v.Message, ...]:
+    return messages
+
+
+def _said(messages: Iterable[v.Message]) -> list[object]:
+    """What a conversation says, whoever's message it stands in."""
+    found: list[object] = []
+    for message in messages:
+        for part in message.parts:
+            match part:
+                case v.Text(text):
+                    found.append((message.role, text))
+                case v.Image(source):
+                    found.append(source)
+                case v.ToolCall(id, name, arguments):
+                    found.append((id, name, json.loads(arguments)))
+                case v.ToolResult(id, parts):
+                    text = "".join(p.text for p in parts if isinstance(p, v.Text)).removeprefix("Error: ")
+                    found += [(id, text), *(p.source for p in parts if isinstance(p, v.Image))]
+    return sorted(found, key=repr)

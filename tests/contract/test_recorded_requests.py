@@ -1,0 +1,153 @@
+"""What real clients send (`support.client_recordings`): read, sent to its own API unchanged, and to every other API.
+
+`tests/data/clients/sent.txt` has what is told on the way; `--record` writes it again.
+"""
+
+import json
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from dragoman import dialects
+from dragoman.core import messages as v
+from dragoman.core.errors import ClientError
+from dragoman.wire.dialect import Dialect
+from support import client_recordings
+from support.codex_script import OURS
+from support.recorded_requests import BY_PATH, RECORDED
+from support.scripted_backend import Sent
+from support.sent_requests import calls, results, words
+from support.sent_requests import told as warned
+
+TOLD: Final[Path] = client_recordings.FOLDER / "sent.txt"
+DEFAULTS: Final = (
+    ("content", ""),
+    ("is_error", False),
+    ("parallel_tool_calls", True),
+    ("stream", False),
+    ("tool_choice", "auto"),
+    ("tool_choice", {"type": "auto"}),
+    ("type", "custom"),
+    ("type", "message"),
+)
+"""Members that say no more than their absence."""
+OF_THE_CLIENT: Final = {"stream_options", "parsed_arguments"}
+"""What goes no further; dialects say why."""
+EACH = pytest.mark.parametrize("sent", RECORDED.values(), ids=RECORDED)
+
+
+def read(sent: Sent) -> tuple[Dialect, v.Request | str]:
+    """The request, or why it is none."""
+    dialect = BY_PATH[sent.path]
+    try:
+        return dialect, dialect.read_request(sent.body)
+    except ClientError as e:
+        return dialect, f"{type(e).__name__}: {e}"
+
+
+def told() -> dict[str, None]:
+    """What is told of each request, for each API: lines of the file."""
+    said: dict[str, list[str]] = {}
+    for name, sent in RECORDED.items():
+        client, number = name.rsplit(" ", 1)
+        dialect, request = read(sent)
+        if isinstance(request, str):
+            said.setdefault(f"{client} {request}", []).append(number)
+            continue
+        for to in dialects.names():
+            for line in told_by(request, to) if to != dialect.name else ():
+                said.setdefault(f"{client} → {to} {line}", []).append(number)
+    return dict.fromkeys(f"{line} ({', '.join(numbers)})" for line, numbers in said.items())
+
+
+def told_by(request: v.Request, to: str) -> list[str]:
+    try:
+        return warned(dialects.get(to).write_request(request, "m").warnings)
+    except ClientError as e:
+        return [f"{type(e).__name__}: {e}"]
+
+
+def test_what_is_told(pytestconfig: pytest.Config) -> None:
+    if pytestconfig.getoption("--record"):
+        TOLD.write_text("\n".join(told()) + "\n")
+    assert list(told()) == TOLD.read_text().splitlines()
+
+
+@EACH
+def test_its_own_api_gets_what_came(sent: Sent) -> None:
+    dialect, request = read(sent)
+    if isinstance(request, str):
+        assert "threads are not kept" in request
+        return
+    written = dialect.write_request(request, request.model)
+    assert written.warnings == ()
+    assert dialect.read_request(written.body) == request
+    if not refers(request):
+        assert normal(json.loads(written.body)) == normal(json.loads(sent.body))
+
+
+@EACH
+@pytest.mark.parametrize("to", dialects.names())
+def test_every_api_gets_words_calls_results_and_tools(sent: Sent, to: str) -> None:
+    _, request = read(sent)
+    if isinstance(request, str) or refers(request):
+        return
+    arrived = dialects.get(to).read_request(dialects.get(to).write_request(request, "m").body)
+    assert calls(arrived) == calls(request)
+    assert results(arrived) == results(request)
+    assert {word for word in words(request) if word} <= {*words(arrived), *said_to_the_system(arrived)}
+    functions = [tool for tool in request.tools if tool.kind == "function"]
+    assert [tool.name for tool in arrived.tools if tool.kind == "function"] == [tool.name for tool in functions]
+    assert [json.loads(t.parameters) for t in arrived.tools if t.kind == "function"] == [
+        json.loads(t.parameters) for t in functions
+    ]
+
+
+def refers(request: v.Request) -> bool:
+    """Whether it names parts of earlier answers, which the gateway puts in their place before it is sent on."""
+    return any(isinstance(part, v.PreviousResponseRef) for message in request.messages for part in message.parts)
+
+
+def said_to_the_system(request: v.Request) -> list[str]:
+    """What the user's messages hold of the system's."""
+    tag = "<system-reminder>\n"
+    return [word.removeprefix(tag).removesuffix("\n</system-reminder>") for word in words(request) if tag in word]
+
+
+def normal(value: Any) -> Any:
+    """JSON with one spelling for what can be said in several."""
+    match value:
+        case {"type": "text" | "input_text", "text": text, **rest} if not rest:
+            return text
+        case {"role": role, "content": content, **rest} if not rest:
+            return {"role": role, "content": _only(normal(content))}
+        case dict():
+            kept = {k: normal(x) for k, x in value.items() if k not in OF_THE_CLIENT and (k, x) not in DEFAULTS}
+            kept = {k: _only(x) if k in ("content", "input") else x for k, x in kept.items() if x is not None}
+            return kept
+        case list():
+            return [normal(each) for each in value]
+    return value
+
+
+def _only(value: Any) -> Any:
+    """A list of one text is that text, and so is one of one message of the user."""
+    match value:
+        case [str() as text] | [{"role": "user", "content": str() as text}]:
+            return text
+    return value
+
+
+@pytest.mark.parametrize("name", [name for name in RECORDED if not name.startswith(("node", "python"))])
+def test_only_words_of_these_tests_are_kept(name: str) -> None:
+    others = []
+
+    def look(key: str, text: str) -> str:
+        if text != client_recordings.filler(text) and not client_recordings.is_ours(text, key, OURS):
+            others.append(text)
+        return text
+
+    client_recordings.each_string(json.loads(RECORDED[name].body), "", look)
+    assert others == []
+    assert b"/home/" not in RECORDED[name].body

@@ -1,0 +1,131 @@
+"""Answers of real vLLM and exo servers, byte for byte, behind the gateway: what their clients would get of them.
+
+How each was recorded stands in tests/data/servers.
+"""
+
+import asyncio
+import json
+import re
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from dragoman import dialects
+from dragoman.core import events as ev
+from dragoman.core.backend import ExchangeContext
+from support import ran_pairs
+from support.servers.recorded import REQUESTS, Exchange, exchanges, names, replaying
+from support.servers.rounds import CLIENTS
+from support.text_upstream import FRONTS, Answer, ask, gateway
+
+PARIS = [("get_weather", {"city": "Paris"})]
+LEAKED = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Paris"}}\n</tool_call>'
+KEPT = {name: exchanges(name) for name in names()}
+MODES = ("native", "parse")
+
+
+def of(server: str, asked: str, api: str = "", stream: bool | None = None) -> list[Exchange]:
+    return [
+        each for each in KEPT[server] if each.asked == asked and api in ("", each.api) and stream in (None, each.stream)
+    ]
+
+
+def case(server: str, mode: str, each: Exchange) -> Any:
+    return pytest.param(mode, each, id=f"{server}-{mode}-{each.api}-{'streamed' if each.stream else 'whole'}")
+
+
+def cases(asked: str, *servers: str) -> list[Any]:
+    return [case(s, mode, each) for s in servers for mode in MODES for each in of(s, asked)]
+
+
+async def answered(mode: str, kept: Exchange, front: str) -> Answer:
+    with replaying(kept.answer) as url:
+        async with gateway(url, mode=mode, format="hermes", api=kept.api) as (own, _):
+            return await ask(own, front, replace(REQUESTS[kept.asked], model="m", stream=kept.stream))
+
+
+def chunks(kept: Exchange) -> list[Any]:
+    """The chunks of a streamed answer of Chat Completions."""
+    return [json.loads(found) for found in re.findall(r"^data: (\{.*\})", kept.answer.decode(), re.M)]
+
+
+def events(kept: Exchange) -> list[ev.AnyEvent]:
+    """What the server's own dialect makes of the body."""
+    body = re.sub(rb"^[0-9a-f]+\r\n|\r\n$", b"", kept.answer.partition(b"\r\n\r\n")[2], flags=re.M)
+    reader = dialects.get(kept.api).reader(REQUESTS[kept.asked], ExchangeContext("1", 0, lambda: "x"))
+    return [*reader.feed(body), *reader.close()]
+
+
+@pytest.mark.parametrize("front", FRONTS)
+@pytest.mark.parametrize(("mode", "kept"), cases("call", *KEPT))
+async def test_the_call_arrives(mode: str, kept: Exchange, front: str) -> None:
+    answer = await answered(mode, kept, front)
+    assert (answer.calls, answer.text, answer.reply.finish_reason) == (PARIS, "", "tool_calls")
+
+
+@pytest.mark.parametrize("front", FRONTS)
+@pytest.mark.parametrize(("mode", "kept"), cases("answer", *KEPT))
+async def test_the_answer_to_its_result_arrives(mode: str, kept: Exchange, front: str) -> None:
+    answer = await answered(mode, kept, front)
+    assert (answer.calls, answer.text, answer.reply.finish_reason) == ([], "Paris: sun, 20 degrees.", "stop")
+    if not kept.stream:  # where it was not asked for
+        assert answer.reply.usage is not None
+        assert answer.reply.usage.output_tokens == 10
+
+
+@pytest.mark.ran(ran_pairs.PYTHON, {"vllm": "vLLM", "exo": "exo"})
+@pytest.mark.parametrize("server", KEPT)
+@pytest.mark.parametrize("front", FRONTS)
+async def test_the_vendors_packages_get_the_call(front: str, server: str) -> None:
+    """Each by its API, of what the server streamed by Chat Completions."""
+    (kept,) = of(server, "call", "openai_chat", stream=True)
+    with replaying(kept.answer) as url:
+        async with gateway(url, mode="native", api=kept.api) as (own, _):
+            asked = replace(REQUESTS["call"], model="m")
+            text, calls, end = await asyncio.to_thread(CLIENTS[front].ask, own, asked, front, True)
+    assert ([(call.name, json.loads(call.arguments)) for call in calls], text) == (PARIS, "")
+    assert end == CLIENTS[front].ends[0]
+
+
+def test_exo_leaves_a_perfect_call_in_the_text() -> None:
+    """Its parser looks for the tag in single tokens, and this tag is several."""
+    for kept in of("exo", "call"):
+        told = [e.text for e in events(kept) if isinstance(e, ev.TextDelta)]
+        assert "".join(told) == LEAKED
+        assert not any(isinstance(e, ev.ToolCallStart) for e in events(kept))
+
+
+def test_exo_calls_its_chunks_what_a_whole_answer_is_called() -> None:
+    (kept,) = of("exo", "call", "openai_chat", stream=True)
+    assert {chunk["object"] for chunk in chunks(kept)} == {"chat.completion"}
+
+
+def test_vllm_sends_arguments_token_by_token() -> None:
+    """So they flow on; but a quote waits for what is behind it, as that tells whether it ends a text."""
+    (kept,) = of("vllm", "call", "openai_chat", stream=True)
+    calls = [call for chunk in chunks(kept) for call in chunk["choices"][0]["delta"].get("tool_calls", ())]
+    sent = [call["function"]["arguments"] for call in calls if "arguments" in call["function"]]
+    assert (len(sent), "".join(sent)) == (7, '{"city": "Paris"}')
+    *before, quote, brace = sent
+    assert [e.text for e in events(kept) if isinstance(e, ev.ToolCallDelta)] == [*before, quote + brace]
+
+
+@pytest.mark.parametrize("front", FRONTS)
+@pytest.mark.parametrize(("mode", "kept"), cases("cut", "vllm"))
+async def test_a_required_call_that_the_limit_cuts_off_is_not_to_be_run(mode: str, kept: Exchange, front: str) -> None:
+    """Whole, vLLM leaves half a call in the text; streamed, half its arguments. The client gets no call of either."""
+    answer = await answered(mode, kept, front)
+    assert (answer.calls, answer.reply.finish_reason) == ([], "length")
+    assert "<tool_call>" in kept.answer.decode() or "get_weather" in kept.answer.decode()
+    assert "get_weather" in answer.text
+    if mode == "parse":
+        assert "incomplete_call" in answer.warnings
+
+
+@pytest.mark.parametrize("front", FRONTS)
+@pytest.mark.parametrize(("mode", "kept"), cases("senseless", "vllm"))
+async def test_a_required_call_that_makes_no_sense_is_passed_on(mode: str, kept: Exchange, front: str) -> None:
+    """The model writes the parameter's schema for its value: it is for the client to tell it what was expected."""
+    answer = await answered(mode, kept, front)
+    assert (answer.calls, answer.reply.finish_reason) == ([("get_weather", {"city": {"type": "string"}})], "tool_calls")

@@ -1,0 +1,225 @@
+"""Every event and every reply against the types in the vendors' own packages: nothing missing, nothing made up."""
+
+import json
+from collections.abc import AsyncIterator, Iterator
+from typing import Any, Final
+
+import anthropic
+import httpx2
+import openai
+import pydantic
+import pytest
+import pytest_asyncio
+
+from dragoman import dialects
+from support.gateway import DEADLINE_S
+from support.scenarios import DIED, QUESTION, SCENARIOS, SCHEMAS, play
+from support.scripted_backend import IMPATIENT, PINGS, served
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+USER: Final = [{"role": "user", "content": QUESTION}]
+TYPES: Final[dict[str, tuple[Any, Any]]] = {
+    name: (pydantic.TypeAdapter(event), pydantic.TypeAdapter(whole))
+    for name, event, whole in (
+        ("openai_chat", openai.types.chat.ChatCompletionChunk, openai.types.chat.ChatCompletion),
+        ("openai_responses", openai.types.responses.ResponseStreamEvent, openai.types.responses.Response),
+        ("anthropic_messages", anthropic.types.RawMessageStreamEvent, anthropic.types.Message),
+    )
+}
+BEYOND: Final = {"openai_chat": {"reasoning_content"}, "openai_responses": {"store"}, "anthropic_messages": set[str]()}
+"""What goes beyond the types: thoughts, which open servers send so, and a field that OpenAI's own API has."""
+ASKED: Final[dict[str, dict[str, Any]]] = {
+    "openai_chat": {
+        "messages": USER,
+        "tools": [{"type": "function", "function": {"name": n, "parameters": s}} for n, s in SCHEMAS.items()],
+        "stream_options": {"include_usage": True},
+    },
+    "openai_responses": {
+        "input": QUESTION,
+        "tools": [{"type": "function", "name": n, "parameters": s} for n, s in SCHEMAS.items()],
+    },
+    "anthropic_messages": {
+        "messages": USER,
+        "max_tokens": 99,
+        "tools": [{"name": n, "input_schema": s} for n, s in SCHEMAS.items()],
+    },
+}
+ALL = pytest.mark.parametrize("dialect", sorted(TYPES))
+
+
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def http() -> AsyncIterator[httpx2.AsyncClient]:
+    async with served(play, names=list(SCENARIOS), **IMPATIENT) as s, s.client() as client:
+        yield client
+
+
+async def answer(http: httpx2.AsyncClient, dialect: str, scenario: str, stream: bool) -> httpx2.Response:
+    asked = {"model": scenario, "stream": stream, **ASKED[dialect]}
+    if not stream:
+        asked.pop("stream_options", None)
+    return await http.post(dialects.get(dialect).path, json=asked, timeout=DEADLINE_S)
+
+
+def frames(body: str) -> Iterator[tuple[str, str]]:
+    """Name and data of each event; a name is given where the API has names."""
+    assert body.endswith("\n\n")
+    for frame in body.removesuffix("\n\n").split("\n\n"):
+        if f"{frame}\n\n".encode() in PINGS:
+            continue
+        fields = [line.split(": ", 1) for line in frame.split("\n")]
+        assert [name for name, _ in fields] in (["data"], ["event", "data"])
+        yield (fields[0][1] if len(fields) == 2 else "", fields[-1][1])
+
+
+def unknown(value: object) -> Iterator[str]:
+    """Fields that no type has a name for."""
+    if isinstance(value, pydantic.BaseModel):
+        yield from value.model_extra or ()
+        for name in type(value).model_fields:
+            yield from unknown(getattr(value, name))
+    elif isinstance(value, list):
+        for each in value:
+            yield from unknown(each)
+
+
+def checked(kind: Any, data: str, beyond: set[str]) -> Any:
+    """The data as that type."""
+    value = kind.validate_json(data, strict=True)
+    assert set(unknown(value)) <= beyond
+    return value
+
+
+@ALL
+@pytest.mark.parametrize("scenario", SCENARIOS)
+async def test_every_event_of_a_stream(dialect: str, scenario: str, http: httpx2.AsyncClient) -> None:
+    answered = await answer(http, dialect, scenario, stream=True)
+    assert answered.headers["content-type"] == "text/event-stream; charset=utf-8"
+    events = list(frames(answered.text))
+    failed = scenario == "broken"
+    if dialect == "openai_chat":
+        assert events.pop() == ("", "[DONE]")
+    if failed and dialect != "openai_responses":
+        name, told = events.pop()
+        assert told_by(dialect, name, told) == DIED
+    values = [checked(TYPES[dialect][0], data, BEYOND[dialect]) for _, data in events]
+    if dialect == "openai_chat":
+        assert not any(name for name, _ in events)
+        assert len({(value.id, value.created, value.model) for value in values}) == 1
+        return
+    assert [name for name, _ in events] == [value.type for value in values]
+    if dialect == "openai_responses":
+        assert [value.sequence_number for value in values] == list(range(len(values)))
+        assert values[-1].type == {"cut": "response.incomplete", "broken": "response.failed"}.get(
+            scenario, "response.completed"
+        )
+    elif not failed:
+        assert values[-1].type == "message_stop"
+
+
+def told_by(dialect: str, name: str, data: str) -> str:
+    """What the error in the place of a stream's end says."""
+    if dialect == "openai_chat":
+        assert set(json.loads(data)) == {"error"}
+        error = openai.types.ErrorObject.model_validate_json(json.dumps(json.loads(data)["error"]))
+        assert not name
+        return error.message
+    assert name == "error"
+    return anthropic.types.ErrorResponse.model_validate({"request_id": None, **json.loads(data)}).error.message
+
+
+@ALL
+@pytest.mark.parametrize("scenario", [name for name in SCENARIOS if name != "broken"])
+async def test_every_whole_reply(dialect: str, scenario: str, http: httpx2.AsyncClient) -> None:
+    answered = await answer(http, dialect, scenario, stream=False)
+    assert answered.status_code == 200
+    assert checked(TYPES[dialect][1], answered.text, BEYOND[dialect]).model == scenario
+
+
+async def test_an_unknown_event_or_a_missing_field_would_be_seen() -> None:
+    event = (
+        '{"type":"response.output_text.done","item_id":"a","output_index":0,"content_index":0,"logprobs":[],"text":""'
+    )
+    checked(TYPES["openai_responses"][0], event + ',"sequence_number":3}', set())
+    for wrong in (event + "}", event.replace("text.done", "text.over") + ',"sequence_number":3}'):
+        with pytest.raises(pydantic.ValidationError):
+            checked(TYPES["openai_responses"][0], wrong, set())
+    with pytest.raises(AssertionError):
+        checked(TYPES["openai_responses"][0], event + ',"sequence_number":3,"made_up":1}', set())
+
+
+WHOLE_STREAMS = pytest.mark.parametrize("scenario", [name for name in SCENARIOS if name != "broken"])
+
+
+async def events_of(http: httpx2.AsyncClient, dialect: str, scenario: str) -> list[Any]:
+    answered = await answer(http, dialect, scenario, stream=True)
+    return [json.loads(data) for _, data in frames(answered.text) if data != "[DONE]"]
+
+
+@WHOLE_STREAMS
+async def test_chunks_say_what_all_clients_need_of_them(scenario: str, http: httpx2.AsyncClient) -> None:
+    """The role first, a call's head once and before its arguments, the finish alone, the usage last."""
+    *chunks, usage = await events_of(http, "openai_chat", scenario)
+    assert (usage["choices"], usage["usage"]["total_tokens"]) == ([], 102)
+    choices = [chunk["choices"][0] for chunk in chunks]
+    assert choices[0]["delta"] == {"role": "assistant", "content": ""}
+    assert choices[-1]["delta"] == {}
+    assert [bool(choice["finish_reason"]) for choice in choices] == [False] * (len(choices) - 1) + [True]
+    pieces = [call for choice in choices for call in choice["delta"].get("tool_calls", [])]
+    heads = [call for call in pieces if "id" in call]
+    assert [call["index"] for call in heads] == list(range(len(heads)))
+    assert all(set(call) == {"index", "id", "type", "function"} for call in heads)
+    assert all(set(call) == {"index", "function"} for call in pieces if call not in heads)
+    assert all(set(call["function"]) == {"arguments"} for call in pieces if call not in heads)
+
+
+@WHOLE_STREAMS
+async def test_blocks_say_what_all_clients_need_of_them(scenario: str, http: httpx2.AsyncClient) -> None:
+    """Each has a number of its own, counted from 0, begins empty, and ends before the next begins."""
+    first, *middle, delta, last = await events_of(http, "anthropic_messages", scenario)
+    message = first["message"]
+    assert (first["type"], message["content"], message["usage"]["input_tokens"]) == ("message_start", [], 90)
+    assert (delta["type"], delta["usage"]["output_tokens"], last) == ("message_delta", 12, {"type": "message_stop"})
+    number = -1
+    is_open = False
+    for event in middle:
+        match event["type"]:
+            case "content_block_start":
+                assert not is_open
+                number, is_open = number + 1, True
+                block = event["content_block"]
+                assert {"text": "", "thinking": "", "tool_use": {}}[block["type"]] == block.get(
+                    "input", block.get(block["type"])
+                )
+            case "content_block_stop":
+                assert is_open
+                is_open = False
+            case kind:
+                assert (kind, is_open) == ("content_block_delta", True)
+        assert event["index"] == number
+    assert not is_open
+
+
+@WHOLE_STREAMS
+async def test_items_say_what_all_clients_need_of_them(scenario: str, http: httpx2.AsyncClient) -> None:
+    """Each has an id, which all its events name; those that are done are the response's output."""
+    first, *middle, last = await events_of(http, "openai_responses", scenario)
+    assert (first["type"], first["response"]["output"]) == ("response.created", [])
+    ids: list[str] = []
+    done = []
+    for event in middle[1:]:
+        match event["type"]:
+            case "response.output_item.added":
+                ids.append(event["item"]["id"])
+            case "response.output_item.done":
+                done.append(event["item"])
+                assert event["item"]["id"] == ids[-1]
+            case _:
+                assert event["item_id"] == ids[-1]
+        assert event["output_index"] == len(ids) - 1
+    assert len(set(ids)) == len(ids)
+    output = last["response"]["output"]
+    assert [item["id"] for item in output] == ids
+    assert output == done
+    assert any(item["status"] == "incomplete" for item in done) == (scenario == "cut")
+    assert last["response"]["usage"]["total_tokens"] == 102

@@ -1,0 +1,249 @@
+"""A conversation of twenty requests of the real Claude Code: what a model is shown of one begins what it is shown next.
+
+A moved byte costs a model on one's own machine its whole prompt cache. Tried on what Claude Code sends as the test
+runs, and on a recording (tests/support/client_recordings.py), whose text is
+filler, so that only the first can show what changes.
+"""
+
+import importlib.util
+import json
+from collections.abc import AsyncGenerator, Callable, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import pytest
+from bench import offline
+from msgspec.structs import replace
+
+from dragoman import dialects, formats
+from dragoman.backends.http.backend import HttpBackend, without_reasoning
+from dragoman.backends.http.config import HttpConfig
+from dragoman.backends.text_mode.chat_template import ChatTemplate
+from dragoman.core import messages as v
+from dragoman.core.backend import ExchangeContext
+from dragoman.core.events import (
+    AnyEvent,
+    Finish,
+    ReasoningDelta,
+    Start,
+    TextDelta,
+    ToolCallDelta,
+    ToolCallEnd,
+    ToolCallStart,
+    UsageUpdate,
+)
+from dragoman.core.token_estimate import GENERIC
+from dragoman.prompting.chat_renderer import render_chat
+from dragoman.prompting.trim import trim_request
+from dragoman.wire.history import repair_history
+from support import agents, client_recordings
+from support.agents import OURS
+from support.chat_templates import CHATML, HERMES_TEMPLATE
+from support.scripted_backend import Scripted, Sent, served
+from support.servers import real
+
+NAME: Final = "claude_code-twenty"
+TURNS: Final = 20
+ANTHROPIC: Final = dialects.get("anthropic_messages")
+SPECIAL: Final = ("<|im_start|>", "<|im_end|>")
+
+
+def read(path: str) -> tuple[str, dict[str, object]]:
+    return "Read", {"file_path": f"FOLDER/{path}"}
+
+
+def run(command: str) -> tuple[str, dict[str, object]]:
+    return "Bash", {"command": command, "description": f"For notes.txt: {command.split()[0]}"}
+
+
+def edit(old: str, new: str) -> tuple[str, dict[str, object]]:
+    return "Edit", {"file_path": "FOLDER/notes.txt", "old_string": old, "new_string": new}
+
+
+WRITE: Final = ("Write", {"file_path": "FOLDER/more.txt", "content": "More than notes.txt: <tool_call> and é\n"})
+SAID: Final[Sequence[tuple[str, Sequence[Sequence[tuple[str, dict[str, object]]]]]]] = [
+    ("Read notes.txt and say what it holds", [[read("notes.txt")], []]),
+    (
+        "Now make it a quince in notes.txt",
+        [[run("cat notes.txt")], [read("notes.txt"), read("no notes.txt")], [edit("pomegranate", "quince")], []],
+    ),
+    ("What was in notes.txt before?", [[]]),
+    (
+        "Look at notes.txt closely",
+        [[run(f"{c} notes.txt")] for c in ("wc", "ls -d", "head -1", "file", "grep -n quince")] + [[]],
+    ),
+    ("Write more.txt beside notes.txt", [[WRITE], [read("more.txt")], [run("cat notes.txt more.txt")], []]),
+    ("Change notes.txt back", [[edit("quince", "pomegranate")], [run("cat notes.txt")], []]),
+]
+"""What the user says, and for each what the model does: calls, or its answer where there are none."""
+
+
+class Playing:
+    """Does so, request for request; a thought before every third."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._steps = iter([step for _, steps in SAID for step in steps])
+        self.asked: list[v.Request] = []
+
+    async def __call__(self, backend: Scripted, request: v.Request) -> AsyncGenerator[AnyEvent, None]:
+        self.asked.append(request)
+        n = len(self.asked)
+        yield Start("", "", 0, 100)
+        if n % 3 == 1:
+            yield ReasoningDelta("It is about notes.txt", "c2ln")
+        calls = next(self._steps)
+        yield TextDelta(f"Step {n} with notes.txt.")
+        for index, (name, arguments) in enumerate(calls):
+            yield ToolCallStart(index, f"call_{n}_{index}", name)
+            yield ToolCallDelta(index, json.dumps(arguments).replace("FOLDER", str(self._folder)))
+            yield ToolCallEnd(index)
+        yield Finish("stop")
+
+
+async def test_as_claude_code_asks_now(tmp_path: Path, keep: Callable[..., None]) -> None:
+    folder = agents.folder_of(tmp_path)
+    async with served(script := Playing(folder)) as s:
+        options = ["--allowedTools", "Read,Bash,Edit,Write"]
+        told = await agents.converse(s.url, tmp_path, folder, [said for said, _ in SAID], *options)
+    assert [line["is_error"] for line in told if line["type"] == "result"] == [False] * len(SAID)
+    assert len(script.asked) == TURNS
+    client = f"Claude Code {offline.version('@anthropic-ai/claude-code')}"
+    keep(NAME, client, s.sent, OURS, [tmp_path], how="as_claude_code_asks_now", growing=True)
+    for name in ("turns hermes", "a template with tools", "openai_chat, lean", "openai_responses"):
+        grows([SHOWN[name](without_reasoning(request)) for request in script.asked])
+
+
+def requests() -> list[v.Request]:
+    """As they were recorded; each with a line of its own for the vendor, which is filler in the recording."""
+    sent = [sent for name, sent in client_recordings.recorded() if name.startswith(NAME)]
+    assert len(sent) == TURNS
+    return [ANTHROPIC.read_request(billed(request, n)) for n, request in enumerate(sent)]
+
+
+def billed(sent: Sent, n: int) -> bytes:
+    body = json.loads(sent.body)
+    assert body["system"][0]["text"].startswith(client_recordings.BILLING)
+    body["system"][0]["text"] = f"{client_recordings.BILLING} cc_version=2.1.329; cch={n:05x};"
+    return json.dumps(body).encode()
+
+
+def plain_turns(name: str) -> Callable[[v.Request], str]:
+    """The prompt by plain turns with the format's own text in them."""
+
+    def shown(request: v.Request) -> str:
+        turns = render_chat(ordered(request), formats.get(name))
+        return "".join(f"<|{turn.role}|>\n{turn.text}<|end|>\n" for turn in turns) + "<|assistant|>\n"
+
+    return shown
+
+
+def by_template(source: str) -> Callable[[v.Request], str]:
+    """The prompt by a chat template, as for the embedded model."""
+    template = ChatTemplate(source, "<bos>", "<eos>", SPECIAL)
+    return lambda request: template.render(ordered(request), formats.get("hermes")).text
+
+
+def as_body(name: str, member: str) -> Callable[[v.Request], str]:
+    """What a server behind is sent: the tools, then the messages, as bytes."""
+
+    def shown(request: v.Request) -> str:
+        written = dialects.get(name).write_request(ordered(request), "m").body
+        body = msgspec.json.decode(written, type=dict[str, msgspec.Raw])
+        said = msgspec.json.decode(body[member], type=list[msgspec.Raw])
+        parts = [body["tools"], body.get("instructions", msgspec.Raw()), *said]
+        return "\n".join(bytes(part).decode() for part in parts)
+
+    return shown
+
+
+def ordered(request: v.Request) -> v.Request:
+    """As the gateway asks a backend."""
+    return replace(request, messages=repair_history(request.messages)[0])
+
+
+def cut(shown: Callable[[v.Request], str], tier: str) -> Callable[[v.Request], str]:
+    """The same of a request that is trimmed."""
+    return lambda request: shown(trim_request(request, tier, GENERIC).request)
+
+
+def of_model(name: str) -> str:
+    """A model's own template, as the package trl ships it."""
+    found = importlib.util.find_spec("trl")
+    assert found is not None
+    assert found.submodule_search_locations
+    return Path(found.submodule_search_locations[0], "chat_templates", f"{name}.jinja").read_text()
+
+
+SHOWN: Final[dict[str, Callable[[v.Request], str]]] = {
+    **{f"turns {name}": plain_turns(name) for name in formats.names()},
+    "a template with tools": by_template(HERMES_TEMPLATE),
+    "a template without": by_template(CHATML),
+    **{f"template {name}": by_template(of_model(name)) for name in ("qwen2_5", "qwen3_instruct_2507")},
+    **{f"turns hermes, {tier}": cut(plain_turns("hermes"), tier) for tier in ("tools", "lean", "least")},
+    "template qwen2_5, least": cut(by_template(of_model("qwen2_5")), "least"),
+    "openai_chat, lean": cut(as_body("openai_chat", "messages"), "lean"),
+    "openai_chat": as_body("openai_chat", "messages"),
+    "openai_responses": as_body("openai_responses", "input"),
+}
+
+
+def grows(prompts: Sequence[str]) -> None:
+    """Each begins the next one."""
+    for n, (before, after) in enumerate(pairwise(prompts), 1):
+        same = next((i for i, (a, b) in enumerate(zip(before, after, strict=False)) if a != b), len(before))
+        assert after.startswith(before), (
+            f"request {n}: {before[max(0, same - 60) : same + 60]!r} {after[same : same + 60]!r}"
+        )
+
+
+@pytest.mark.parametrize("shown", SHOWN.values(), ids=SHOWN)
+def test_as_claude_code_asked(shown: Callable[[v.Request], str]) -> None:
+    grows([shown(without_reasoning(request)) for request in requests()])
+
+
+@pytest.mark.parametrize("name", ["turns hermes", "turns glm", "a template with tools", "openai_chat"])
+def test_thoughts_stay_as_long_as_the_model_works(name: str) -> None:
+    """They leave a prompt with the user's next word, as the models' own templates have it."""
+    asked = requests()
+    assert any(isinstance(part, v.Reasoning) for message in asked[-1].messages for part in message.parts)
+    begun = [n for n, request in enumerate(asked) if not isinstance(request.messages[-1].parts[-1], v.ToolResult)]
+    assert len(begun) == len(SAID)
+    for first, end in pairwise([*begun, TURNS]):
+        grows([SHOWN[name](request) for request in asked[first:end]])
+
+
+def test_a_moved_byte_is_seen() -> None:
+    with pytest.raises(AssertionError, match="request 1: 'this and that'"):
+        grows(["this and that", "this and then that"])
+
+
+def short(request: v.Request) -> v.Request:
+    """The same conversation for the small model's context: three tools, and none of the agent's own words."""
+    tools = tuple(tool for tool in request.tools if tool.name in ("Read", "Bash", "Edit"))
+    said = tuple(message for message in request.messages if message.role not in ("system", "developer"))
+    return replace(request, messages=said, tools=tools, max_tokens=1, stream=True)
+
+
+async def test_a_real_server_has_all_of_the_last_prompt_in_its_cache() -> None:
+    """Eight of the requests; docs/local.md has all twenty, in full."""
+    told: list[v.Usage] = []
+    with real.llama("native") as behind:
+        backend = HttpBackend(
+            "real", HttpConfig(url=behind.url, models=(behind.model,), mode="native", trim="lean"), {}
+        )
+        await backend.start()
+        try:
+            for n, request in enumerate(requests()[:8]):
+                asked = short(replace(ordered(request), model=behind.model))
+                events = backend.ask(asked, ExchangeContext("1", 0, (f"{n}{i:023}" for i in range(99)).__next__))
+                told += [event.usage async for event in events if isinstance(event, UsageUpdate)]
+        finally:
+            await backend.close()
+    assert len(told) == 8
+    assert told[0].input_tokens > 300
+    for before, after in pairwise(told):
+        assert after.cached_input_tokens >= before.input_tokens - 1
+        assert after.input_tokens > before.input_tokens

@@ -1,0 +1,89 @@
+"""The probe of real servers with a real model: Dragoman itself, and llama.cpp's own server."""
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+
+from dragoman import dialects
+from dragoman.backends.http.config import HttpConfig
+from dragoman.backends.probe import DECISIVE_CHECKS, probe
+from support.gateway import MODEL, apart, running
+from support.servers import real, rounds
+
+pytestmark = pytest.mark.model
+BESIDE = ("streams", "stop strings", "completions", "usage", "context")
+
+
+FEW = 32
+"""Tokens: a call of one argument is whole in them."""
+SHOWN = DECISIVE_CHECKS[:3]
+"""What decides where tools reach the model and calls come; prompts of our own are tried where they do not."""
+
+
+def test_dragoman_itself_is_probed(tmp_path: Path) -> None:
+    """By its other APIs too, without a model: test_probe.py."""
+    with running(tmp_path) as own:
+        report = asyncio.run(
+            probe(HttpConfig(url=own.url), {}, MODEL, only=(*DECISIVE_CHECKS, *BESIDE), tokens=FEW, within_s=120)
+        )
+    found = {finding.what: finding for finding in report.findings}
+    assert report.kind == "dragoman"
+    assert report.choice.mode == "native"
+    assert found["tool_choice"].facts == {"required": "yes", "named": "yes", "none": "yes"}
+    assert found["usage"].facts["whole"]
+    assert found["streams"].words.endswith("nothing odd")
+    assert found["completions"].verdict == "no"
+    assert found["context"].facts == {"tokens": 8192}
+
+
+@pytest.mark.parametrize(
+    ("mode", "verdict", "words", "format"),
+    [
+        ("native", "yes", 'behind two examples: get_weather({"city": "Paris"}), whole and streamed', ""),
+        ("parse", "no", "behind two examples: the call is left in the text, in the format hermes", ""),
+    ],
+)
+def test_a_llama_server_is_asked_as_it_was_started(mode: str, verdict: str, words: str, format: str) -> None:
+    """One that drops tools is what `serve` finds out below."""
+    beside = (*BESIDE, "constrained") if mode == "native" else ()
+    with real.llama(mode) as server:
+        report = asyncio.run(probe(HttpConfig(url=server.url), {}, only=(*SHOWN, *beside), tokens=FEW, within_s=120))
+    found = {finding.what: finding for finding in report.findings}
+    assert report.kind == "llama_cpp"
+    assert report.version
+    assert report.models == (server.model,)
+    assert found["chat template"].verdict == "yes"
+    assert found["tool calls"].verdict == verdict
+    assert words in found["tool calls"].words
+    assert (report.choice.mode, report.choice.format) == (mode, format)
+    if not beside:
+        return
+    assert found["streams"].words.endswith("nothing odd")
+    assert found["stop strings"].verdict == "yes"
+    assert found["completions"].verdict == "yes"
+    assert found["usage"].facts == {"whole": True, "streamed": True, "cached": True}
+    assert found["context"].facts == {"tokens": 4096}
+    assert found["constrained"].facts == {"gbnf": "yes", "json_schema": "yes"}
+    assert report.choice.constrain == ("gbnf", "json_schema")
+
+
+def test_serve_finds_out_by_itself_how_a_model_is_asked(tmp_path: Path) -> None:
+    """A server that drops tools, and a model of 135M that writes calls in one format only: from prose to calls."""
+    dialect = dialects.get("anthropic_messages")
+    with (
+        real.llama("inject") as server,
+        running(tmp_path, "--server", server.url, "--log", "text", settings=apart(tmp_path)) as own,
+    ):
+        asked = dialect.write_request(rounds.QUESTION, server.model).body
+        first = own.post(dialect.path, asked).json()
+        assert first["stop_reason"] == "end_turn"
+        line = own.line(f"{server.model} is asked in mode inject, format pythonic: tools do not reach the model")
+        assert "dropped: the prompt has 41 tokens with tools and without" in line
+        (kept,) = (tmp_path / "cache" / "probes").glob("*.json")
+        assert json.loads(kept.read_text())["choice"]["constrain"] == ["gbnf", "json_schema"]
+        second = own.post(dialect.path, asked).json()
+    assert second["stop_reason"] == "tool_use"
+    (call,) = [block for block in second["content"] if block["type"] == "tool_use"]
+    assert (call["name"], call["input"]) == ("get_weather", {"city": "Paris"})

@@ -1,0 +1,89 @@
+"""Atomic delivery: the same as streamed, but whole calls only."""
+
+from typing import Literal
+
+import pytest
+
+from dragoman import formats
+from dragoman.core import events as ev
+from dragoman.parsing.reply_reader import ReplyReader
+from support.format_cases import Case, all_cases, shown
+
+CASES = all_cases()
+
+
+def read(case: Case, size: int) -> list[ev.AnyEvent]:
+    reader = case.reader(delivery="atomic")
+    pieces = [case.text[at : at + size] for at in range(0, len(case.text), size)]
+    return [*(e for piece in pieces for e in reader.feed(piece)), *reader.close(case.reason)]
+
+
+@pytest.mark.parametrize("size", [1, 7, 10_000])
+@pytest.mark.parametrize("case", CASES, ids=lambda c: f"{c.format}: {c.title}")
+def test_whole_calls_only(case: Case, size: int) -> None:
+    events = read(case, size)
+    streamed = shown(case.read([case.text]), ids=True, late=True)
+    dropped = [e for e in events if isinstance(e, ev.Notice) and e.code == "incomplete_call"]
+    of_lists = sum("the list" in e.message for e in dropped)
+    whole = [line for line in joined(streamed) if line.startswith("call ")]
+    left = whole[len(whole) - of_lists :]
+    assert joined(shown(events, ids=True)) == [line for line in joined(streamed) if line not in left]
+    assert len(dropped) - of_lists == sum(line.startswith("incomplete") for line in streamed)
+    assert not of_lists or (case.reason == "length" and "[" in case.text)
+    starts = [e.index for e in events if isinstance(e, ev.ToolCallStart)]
+    assert starts == list(range(len(starts)))
+
+
+def joined(lines: list[str]) -> list[str]:
+    """Without warnings and broken calls; texts that then stand next to each other are one."""
+    out: list[str] = []
+    for line in lines:
+        if line.startswith(("warning", "incomplete")):
+            continue
+        if out and line.startswith("text ") and out[-1].startswith("text "):
+            out[-1] = out[-1][:-1] + line[len('text "') :]
+        else:
+            out.append(line)
+    return out
+
+
+def test_a_call_comes_at_once() -> None:
+    reader = ReplyReader(formats.get("hermes"), None, new_id=lambda: "1", delivery="atomic")
+    assert reader.feed('<tool_call>{"name": "f", "arguments": {"a": 1') == []
+    assert reader.feed("}}") == [
+        ev.ToolCallStart(0, "call_1", "f"),
+        ev.ToolCallDelta(0, '{"a": 1}'),
+        ev.ToolCallEnd(0),
+    ]
+
+
+FIRST, SECOND = '{"name": "f", "arguments": {}}', '{"name": "g", "arguments": {"a": '
+LISTS = {"mistral_v3": "[TOOL_CALLS] [", "hermes": "<tool_call>[", "nemotron_v2": "<TOOLCALL>[", "auto": "<tool_call>["}
+
+
+@pytest.mark.parametrize("name", LISTS)
+def test_a_list_that_is_cut_off_is_none(name: str) -> None:
+    text = f"{LISTS[name]}{FIRST}, {SECOND}"
+    events = atomic(name, text, "length")
+    assert not [e for e in events if isinstance(e, ev.ToolCallStart)]
+    assert {(e.code, e.raw) for e in events if isinstance(e, ev.Notice)} >= {("incomplete_call", "{}")}
+    assert [e.name for e in atomic(name, text + "1}}]", "length") if isinstance(e, ev.ToolCallStart)] == ["f", "g"]
+
+
+def test_a_list_lets_its_calls_go_at_its_end() -> None:
+    reader = ReplyReader(formats.get("pythonic"), None, new_id=lambda: "1", delivery="atomic")
+    assert reader.feed("[f(a=1), g(") == []
+    assert [type(e) for e in reader.feed(")]")] == [ev.ToolCallStart, ev.ToolCallDelta, ev.ToolCallEnd] * 2
+
+
+def atomic(name: str, text: str, reason: Literal["stop", "length"]) -> list[ev.AnyEvent]:
+    reader = ReplyReader(formats.get(name), None, new_id=lambda: "1", delivery="atomic")
+    return [*reader.feed(text), *reader.close(reason)]
+
+
+def test_a_list_that_the_prompt_has_opened_is_one() -> None:
+    reader = ReplyReader(
+        formats.get("mistral_v3"), None, new_id=lambda: "1", prompt_tail=LISTS["mistral_v3"], delivery="atomic"
+    )
+    events = [*reader.feed(f"{FIRST}, {SECOND}"), *reader.close("length")]
+    assert not [e for e in events if isinstance(e, ev.ToolCallStart)]

@@ -1,0 +1,220 @@
+"""Every case of every format, whole, per character, cut everywhere, in random pieces, and truncated everywhere."""
+
+import itertools
+import random
+import re
+from collections.abc import Iterable
+
+import jiter
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dragoman import formats
+from dragoman.core import events as ev
+from dragoman.core.messages import ToolCall
+from dragoman.formats import auto
+from dragoman.parsing.format import Format
+from support.format_cases import DATA, Case, all_cases, shown
+
+CASES = all_cases()
+each = pytest.mark.parametrize("case", CASES, ids=lambda c: f"{c.format}: {c.title}")
+
+
+def expected_with_ids(case: Case) -> bool:
+    return any(re.search(r"\} (call_\w+|my_call-7|a)$", line) for line in case.expected)
+
+
+def check_stream(events: Iterable[ev.AnyEvent]) -> None:
+    """The order is legal, and arguments are at every moment a prefix of one JSON object."""
+    order = ev.EventOrder()
+    order.step(ev.Start("id", "m", 0))
+    text = ""
+    for event in events:
+        order.step(event)
+        match event:
+            case ev.ToolCallStart():
+                text = ""
+            case ev.ToolCallDelta(_, piece):
+                text += piece
+                assert text.startswith("{")
+                jiter.from_json(text.encode(), partial_mode="trailing-strings")
+            case ev.ToolCallEnd():
+                assert isinstance(jiter.from_json(text.encode()), dict)
+    order.step(ev.Finish("stop"))
+
+
+def test_each_format_has_cases() -> None:
+    assert {p.stem for p in (DATA / "formats").glob("*.txt")} == set(formats.names())
+
+
+def test_auto_knows_whose_an_opener_is() -> None:
+    """Of one that several formats have, by a table; whoever it names has the opener."""
+    openers = [opener for name in formats.names() for opener in formats.get(name).calls]
+    assert {opener for opener in openers if openers.count(opener) > 1} == set(auto.SHARED)
+    assert all(opener in formats.get(name).calls for opener, by in auto.SHARED.items() for name in by.values())
+
+
+@each
+def test_whole(case: Case) -> None:
+    events = case.read([case.text])
+    check_stream(events)
+    assert shown(events, ids=expected_with_ids(case)) == case.expected
+
+
+@each
+def test_per_character(case: Case) -> None:
+    events = case.read(case.text)
+    check_stream(events)
+    assert shown(events, ids=expected_with_ids(case)) == case.expected
+
+
+@each
+def test_cut_at_every_position(case: Case) -> None:
+    whole = shown(case.read([case.text]), ids=True)
+    for i in range(len(case.text) + 1):
+        assert shown(case.read([case.text[:i], case.text[i:]]), ids=True) == whole, f"cut at {i}"
+
+
+@each
+def test_in_random_pieces(case: Case) -> None:
+    whole = shown(case.read([case.text]), ids=True)
+    for seed in range(20):
+        events = case.read(random_pieces(case.text, seed))
+        check_stream(events)
+        assert shown(events, ids=True) == whole, f"seed {seed}"
+
+
+@each
+def test_truncated_everywhere(case: Case) -> None:
+    """A cut reply never raises and never completes a call that the whole one does not have."""
+    whole = [line for line in shown(case.read([case.text], "stop")) if line.startswith("call")]
+    for i in range(len(case.text)):
+        events = case.read([case.text[:i]], "length")
+        check_stream(events)
+        calls = [line for line in shown(events) if line.startswith("call")]
+        assert calls == whole[: len(calls)], f"truncated at {i}"
+
+
+INVENTING = [name for name in formats.names() if (markup := formats.get(name).markup) and markup.result_markers]
+
+
+def invented_results(format: Format) -> list[str]:
+    """Replies that a made-up result ends: behind a call, and behind one in reasoning."""
+    call, markup = format.write_calls([ToolCall("call00009", "ping", "{}")]), format.markup
+    thoughts = [f"{opener}hm " for opener in format.reasoning_tags][:1]
+    return [before + call + mark for mark in markup.result_markers for before in ("", *thoughts)] if markup else []
+
+
+def after_the_end(format: Format) -> list[str]:
+    """Reasoning, answers, calls and framing that a model may write on."""
+    call, markup = format.write_calls([ToolCall("call00009", "ping", "{}")]), format.markup
+    assert markup
+    pairs = (*format.reasoning_tags.items(), *markup.answer_wrappers.items())
+    marks = (*markup.closers, *markup.ignored_wrappers, *format.reasoning_tags.values(), *markup.result_markers)
+    return ["so", call, *(f"{a}so{call}{b}so" for a, b in pairs), *(f"{a}so{b}{call}" for a, b in pairs), *marks]
+
+
+@pytest.mark.parametrize("name", INVENTING)
+def test_cuts_do_not_change_where_an_invented_result_ends_a_reply(name: str) -> None:
+    """What follows it is dropped, and the calls before it are kept."""
+    format, known = formats.get(name), 0
+    for reader, begin in itertools.product((name, "auto"), invented_results(format)):
+        expected = shown(Case(reader, "", begin, []).read([begin]), ids=True)
+        if expected[-1:] != ["warning hallucinated_tool_result"]:  # reasoning may not be open to calls
+            continue
+        known += reader == name
+        for rest in dict.fromkeys(after_the_end(format)):
+            case = Case(reader, "", begin + rest, [])
+            for cut in ([case.text], [*case.text], [begin, rest], [begin[:-1], begin[-1] + rest[:1], rest[1:]]):
+                assert shown(case.read(cut), ids=True) == expected, cut
+    assert known
+
+
+FAILED_AT_THE_END = (
+    '{"name": "ping" {}',
+    '{"name": "ping" \n {}',
+    '[{"name": "ping" {}]',
+    '```json\n{"name": "ping" {}\n```\n',
+)
+
+
+@pytest.mark.parametrize("name", formats.names())
+def test_json_that_fails_as_a_trailing_call_is_returned_as_written(name: str) -> None:
+    for text in FAILED_AT_THE_END:
+        case = Case(name, "", f"So:\n{text}", [], {"lenient": ""})
+        for cut in ([case.text], [*case.text]):
+            assert "".join(e.text for e in case.read(cut) if isinstance(e, ev.TextDelta)) == case.text
+            assert not any(isinstance(e, ev.ToolCallStart) for e in case.read(cut))
+
+
+def random_pieces(text: str, seed: int) -> list[str]:
+    chance, pieces = random.Random(seed), []
+    while text:
+        size = chance.randint(1, 9)
+        pieces.append(text[:size])
+        text = text[size:]
+    return pieces
+
+
+DROPS = ("empty_call_section", "stray_closing_tag", "stray_opening_tag")
+SOUP = ["<tool_call>", "</tool_call>", "```", '{"name": "', 'ping"', ", ", '"arguments": ', "{}", "}", "\n", "a"]
+
+
+@given(
+    case=st.sampled_from(CASES),
+    at=st.floats(0, 1),
+    size=st.integers(0, 8),
+    junk=st.text('<>/{}[]",:\\ \n`tool_cal', max_size=6),
+)
+def test_damaged(case: Case, at: float, size: int, junk: str) -> None:
+    """A valid text with one slice damaged: nothing raises, the stream is legal, cuts do not matter."""
+    start = int(at * len(case.text))
+    text = case.text[:start] + junk + case.text[start + size :]
+    events = case.read([text])
+    check_stream(events)
+    whole = shown(events, ids=True)
+    assert shown(case.read(text), ids=True) == whole
+    assert shown(case.read(random_pieces(text, start)), ids=True) == whole
+
+
+@given(st.lists(st.sampled_from(SOUP), max_size=12).map("".join))
+def test_soup_of_markers(text: str) -> None:
+    case = Case("hermes", "", text, [], {"lenient": ""})
+    events = case.read([text])
+    check_stream(events)
+    assert shown(case.read(text)) == shown(events)
+    if not any(isinstance(e, ev.ToolCallStart | ev.ReasoningDelta) for e in events):
+        said = "".join(e.text for e in events if isinstance(e, ev.TextDelta))
+        dropped = "".join(e.raw for e in events if isinstance(e, ev.Notice) and e.code in DROPS)
+        assert sorted("".join((said + dropped).split())) == sorted("".join(text.split()))
+
+
+BROKEN_OFF = (
+    "\\",
+    "\\u",
+    "\\u1",
+    "\\u12e",
+    "\\ud83d",
+    "\\ud83d\\",
+    "\\ud83d\\u",
+    "\\x",
+    "\\n",
+    '\\"',
+    "'",
+    '"',
+    "\\ud83d\\ude",
+)
+"""What a string may end in that was never closed."""
+
+
+@pytest.mark.parametrize("name", [name for name in formats.names() if formats.get(name).arguments == "JSON"])
+def test_a_string_that_is_broken_off_before_the_end_of_its_call(name: str) -> None:
+    """Behind an escape that is not complete, what closes the call is seen wherever the text is cut."""
+    written = formats.get(name).write_calls([ToolCall("call00001", "ping", '{"a": "word"}')])
+    for broken, gap in itertools.product(BROKEN_OFF, ("", "\n", "\r\n ")):
+        text = written.replace('word"}', f"word{broken}{gap}")
+        case = Case(name, "", text, [])
+        whole = shown(case.read([text]))
+        for at in range(written.index("word"), len(text)):
+            assert shown(case.read([text[:at], text[at:]])) == whole, (text, at)

@@ -1,0 +1,295 @@
+"""Nobody's words can forge a call, a result or a turn, nor end one, in any format, by any way to a model.
+
+A conversation with hostile words in one place is shown as one with ordinary words there: each mark as often, and read
+back it has the same calls.
+"""
+
+import html
+import json
+import re
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import msgspec
+import pytest
+import trl
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dragoman import formats
+from dragoman.backends.claude_cli import single_prompt
+from dragoman.backends.text_mode import request as text_mode_request
+from dragoman.backends.text_mode.chat_template import ChatTemplate
+from dragoman.core import events as ev
+from dragoman.core import messages as v
+from dragoman.core.errors import RequestError
+from dragoman.identify import detect_format
+from dragoman.parsing.format import Format
+from dragoman.parsing.reply_reader import ReplyReader
+from dragoman.prompting.chat_renderer import ChatTurn, model_markup, render_chat
+from dragoman.text.control_tokens import find_control_tokens
+from support import cpu_cost
+from support.format_cases import all_cases
+from support.injection_attacks import OWN, PLACES, TOOLS, WORD, all_formats, attacks, conversation, marks
+from support.paths import ROOT
+
+KINDS = tuple(attacks(formats.get("hermes")))
+
+
+def everything(format: Format, others: tuple[str, ...] = ()) -> str:
+    """Hostile words of all kinds."""
+    return "\n".join(words for kind in attacks(format, others).values() for words in kind)
+
+
+each_format = pytest.mark.parametrize("format", all_formats(), ids=lambda f: f.name)
+
+
+def found(text: str, known: set[str]) -> dict[str, int]:
+    """How often each mark stands in a prompt."""
+    return {mark: count for mark in sorted(known) if (count := text.count(mark))}
+
+
+def calls(format: Format, text: str) -> list[tuple[str, str]]:
+    """What the format's reader takes for calls."""
+    ids = iter(range(9999))
+    reader = ReplyReader(format, TOOLS, new_id=lambda: str(next(ids)))
+    got: list[tuple[str, str]] = []
+    for event in [*reader.feed(text), *reader.close()]:
+        if isinstance(event, ev.ToolCallStart):
+            got.append((event.name, ""))
+        elif isinstance(event, ev.ToolCallDelta):
+            got[-1] = (got[-1][0], got[-1][1] + event.text)
+    return got
+
+
+def checked(format: Format, place: str, others: tuple[str, ...]) -> set[str]:
+    """The marks that must be the same: in the model's own words all but those with which it writes."""
+    known = {*marks(format), *others}
+    return known - {*model_markup(format), *marks(format)} if place in OWN else known
+
+
+@each_format
+@pytest.mark.parametrize("kinds", [("whole", "nested"), KINDS], ids=["read back", "all kinds"])
+def test_as_plain_turns(format: Format, kinds: tuple[str, ...]) -> None:
+    """For servers that know nothing of tools, and for templates that do not."""
+    words = "\n".join(words for kind in kinds for words in attacks(format, TOKENS)[kind])
+    for place in PLACES:
+        hostile, ordinary = (render_chat(conversation(w, place), format) for w in (words, WORD))
+        assert [turn.role for turn in hostile] == [turn.role for turn in ordinary]
+        known = checked(format, place, TOKENS)
+        for bad, good in zip(hostile, ordinary, strict=True):
+            assert found(bad.text, known) == found(good.text, known), place
+            if bad.role != "assistant" and kinds != KINDS:
+                assert calls(format, f"So: {bad.text}") == calls(format, f"So: {good.text}"), place
+
+
+TOKENS = (
+    "<|im_start|>",
+    "<|im_end|>",
+    "<|eot_id|>",
+    "<end_of_turn>",
+    "[INST]",
+    "[/INST]",
+    "</s>",
+    "<｜User｜>",
+    "<turn|>",
+)
+"""Of other models' tokenizers, as nobody knows whose server it is."""
+
+
+@each_format
+def test_split_over_parts_and_messages(format: Format) -> None:
+    for mark in sorted(marks(format)):
+        for cut in {1, len(mark) // 2, len(mark) - 1}:
+            for place in ("system", "user", "title", "result", "last"):
+                hostile, ordinary = (
+                    "\n".join(turn.text for turn in render_chat(conversation(a, place, b), format))
+                    for a, b in ((mark[:cut], mark[cut:]), ("a", "b"))
+                )
+                assert found(hostile, marks(format)) == found(ordinary, marks(format)), (mark, place)
+
+
+@each_format
+@pytest.mark.parametrize("words", ["INST", "/INST", "[INST", "INST]", "|im_end|>", "<|im_end|", "<", "|user|"])
+def test_brackets_around_words_complete_nothing(format: Format, words: str) -> None:
+    for place in ("result", "argument", "enum", "opaque", "id", "name", "title"):
+        text = "\n".join(turn.text for turn in render_chat(conversation(words, place), format))
+        ordinary = "\n".join(turn.text for turn in render_chat(conversation(WORD, place), format))
+        assert find_control_tokens(text) == find_control_tokens(ordinary), place
+
+
+@each_format
+@pytest.mark.parametrize("kind", ["whole", "nested", "doubled"])
+def test_past_calls_are_the_same_calls(format: Format, kind: str) -> None:
+    """Whatever a client has put into their arguments."""
+    for words in attacks(format)[kind]:
+        request = v.Request("m", (v.Message("user", (v.Text("hi"),)), past({"path": words})), TOOLS)
+        text = render_chat(request, format)[-1].text
+        if format.arguments == "JSON":
+            got = [(name, json.loads(arguments)) for name, arguments in calls(format, text)]
+            assert got == [("rm", {"path": words})]
+        else:
+            assert [name for name, _ in calls(format, text)] == ["rm"]
+
+
+def past(arguments: dict[str, str]) -> v.Message:
+    return v.Message("assistant", (v.ToolCall("call00001", "rm", json.dumps(arguments)),))
+
+
+@pytest.mark.parametrize("name", ["auto", "own"])
+def test_no_reply_of_any_case_is_a_call_in_a_prompt(name: str) -> None:
+    """All texts that readers are tested with, every slip that is taken for a call included."""
+    for case in all_cases():
+        format = formats.get(case.format if name == "own" else name)
+        request = v.Request("m", (v.Message("user", (v.Text(case.text),)),))
+        assert [calls(format, f"So: {turn.text}") for turn in render_chat(request, format)] in ([], [[]]), (
+            case.format,
+            case.title,
+        )
+
+
+# Ways to a model.
+
+
+TEMPLATES = sorted(
+    path for path in (Path(trl.__file__).parent / "chat_templates").glob("*.jinja") if "training" not in path.name
+)
+TAG = re.compile(r"</?[A-Za-z][\w:.|-]{0,40}>|\[/?[A-Z_]{2,20}\]")
+
+
+@pytest.mark.parametrize("path", TEMPLATES, ids=lambda path: path.stem)
+def test_by_the_chat_templates_of_real_models(path: Path) -> None:
+    """Tools, calls and results go through those that know them; the others get plain turns."""
+    source = path.read_text()
+    format = detect_format(chat_template=source).format
+    template = ChatTemplate(source, "", "", sorted(find_control_tokens(source)))
+    own = {*find_control_tokens(source)}
+    try:
+        own |= {tag for tag in TAG.findall(template.render(conversation(WORD, "user"), format).text) if tag in source}
+    except RequestError:
+        with pytest.raises(RequestError):
+            template.render(conversation(everything(format), "user"), format)
+        return
+    own -= {"<args-json-object>", "<function-name>"}
+    words = everything(format, tuple(own))
+    for place in PLACES:
+        known = checked(format, place, tuple(t for t in own if place not in OWN or t in find_control_tokens(t)))
+        bad, good = (template.render(conversation(w, place), format).text for w in (words, WORD))
+        assert found(bad, known) == found(good, known), place
+
+
+@each_format
+def test_by_a_server_that_knows_no_tools(format: Format) -> None:
+    words = everything(format, TOKENS)
+    for place in (place for place in PLACES if place not in (*OWN, "opaque", "choice")):
+        bad, good = (
+            text_mode_request.for_prompted_mode(conversation(w, place), format)[0].messages for w in (words, WORD)
+        )
+        texts = [
+            ["".join(part.text for part in m.parts if isinstance(part, v.Text)) for m in side] for side in (bad, good)
+        ]
+        known = {*marks(format), *TOKENS}
+        assert [found(t, known) for t in texts[0]] == [found(t, known) for t in texts[1]], place
+
+
+TAGS = ("<previous_response>", "</previous_response>", "<previous_response")
+
+
+def test_by_the_claude_cli_in_words() -> None:
+    format = single_prompt.FORMAT
+    words = everything(format, (*TAGS, "\ufdd0", "\ufdd00\ufdd0"))
+    for place in (place for place in PLACES if place not in ("opaque", "choice")):
+        bad, good = (shown_to_claude(conversation(w, place)) for w in (words, WORD))
+        known = {*TAGS, "\ufdd0"} | (set() if place in OWN else marks(format))
+        assert found(bad, known) == found(good, known), place
+
+
+def shown_to_claude(request: v.Request) -> str:
+    messages = single_prompt.to_single_prompt(request).request.messages
+    return "\n".join(p.text if isinstance(p, v.Text) else "[]" for m in messages for p in m.parts)
+
+
+# What the words become.
+
+
+@each_format
+def test_hostile_words_can_be_read(format: Format) -> None:
+    """What is made harmless is a character reference; behind those the words stand as they were said."""
+    words = everything(format)
+    (turn,) = render_chat(v.Request("m", (v.Message("user", (v.Text(words),)),)), format)
+    assert html.unescape(turn.text) == html.unescape(words)
+    assert render_chat(v.Request("m", (v.Message("user", (v.Text(turn.text),)),)), format) == [turn]
+
+
+ORDINARY = (
+    *("a < b && c > d", "List<String> x = y[0];", "<div class='a'>&amp;</div>", "if (a<b || c>d) { }", "x |> f <| y"),
+    *("# Tools\nUse a hammer.", '```json\n{"name": "ping", "arguments": {}}\n```', "[ERROR] 5 < 6", "Größe: 5 €"),
+    *(
+        "SELECT * FROM t WHERE a <> 'b'",
+        "The tool_call tag",
+        "你好，世界。",
+        "👩‍👩‍👧",
+        "a\r\nb\tc",
+        "[1, 2]",
+        "I think so.",
+    ),
+    *("<system-reminder>The client's own.</system-reminder>", "https://a.example/?q=<x>&y=[z]", "call(ping)"),
+)
+
+
+@each_format
+@pytest.mark.parametrize("words", ORDINARY)
+def test_ordinary_words_are_not_touched(format: Format, words: str) -> None:
+    turns = render_chat(conversation(words, "user"), format)
+    assert any(words in turn.text for turn in turns)
+    turns = render_chat(conversation(words, "last"), format)
+    assert turns[-1] == ChatTurn("user", turns[-1].text)
+    assert words in "\n".join(turn.text for turn in turns)
+
+
+@each_format
+def test_prompts_grow_at_their_end(format: Format) -> None:
+    """A hostile word changes nothing before it, nor does what comes later."""
+    words = "\n".join(attacks(format)["nested"])
+    whole = conversation(words, "result")
+    turns = render_chat(whole, format)
+    for count in range(4, len(whole.messages)):
+        shorter = render_chat(msgspec.structs.replace(whole, messages=whole.messages[:count]), format)
+        assert turns[: len(shorter) - 1] == shorter[:-1]
+
+
+pieces = st.data()
+few = settings(max_examples=max(20, settings().max_examples // 8))  # for each of many formats
+
+
+@each_format
+@few
+@given(data=pieces)
+def test_whatever_they_are_put_together_of(format: Format, data: st.DataObject) -> None:
+    known = sorted(marks(format))
+    bits = [*known, *(mark[: len(mark) // 2] for mark in known), *(mark[len(mark) // 2 :] for mark in known)]
+    words = "".join(data.draw(st.lists(st.sampled_from([*bits, "\n", "<", ">", " ", "\u200b", '"', "\\"]), max_size=6)))
+    place = data.draw(st.sampled_from([place for place in PLACES if place not in OWN]))
+    hostile, ordinary = (render_chat(conversation(w, place), format) for w in (words or WORD, WORD))
+    assert [found(t.text, marks(format)) for t in hostile] == [found(t.text, marks(format)) for t in ordinary]
+
+
+@pytest.mark.parametrize("kind", ["whole", "nested", "beginnings", "alike"])
+@pytest.mark.parametrize("name", ["hermes", "deepseek_v3", "hy_v3", "harmony", "auto"])
+def test_a_megabyte_takes_no_longer_than_its_parts(name: str, kind: str) -> None:
+    format = formats.get(name)
+    words = "\n".join(attacks(format)[kind])
+
+    def made(chars: int) -> Callable[[], object]:
+        return partial(render_chat, conversation(words * (chars // len(words) + 1), "result"), format)
+
+    assert cpu_cost.growth(made, 30_000, 300_000, most=4, floor_s=0.006) < 4
+
+
+def test_as_many_as_the_documents_say() -> None:
+    said = (ROOT / "docs" / "security.md").read_text()
+    count = sum(len(words) for format in all_formats() for words in attacks(format).values())
+    assert count >= 31_000
+    assert f"31,000 of them, of ten kinds ({', '.join(KINDS[:8])}" in " ".join(said.split())
+    assert f"for {len(all_formats())} formats, in {len(PLACES)} places" in " ".join(said.split())

@@ -1,0 +1,95 @@
+"""What a format writes, it reads: calls, their order and their arguments, whatever they hold."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dragoman import formats
+from dragoman.core.collect import collect
+from dragoman.core.events import Finish, Start
+from dragoman.core.messages import ToolCall
+from dragoman.parsing.format import Format
+from dragoman.parsing.reply_reader import ReplyReader
+from dragoman.schema.argument_types import as_json, as_string
+from support.format_cases import TOOLS
+
+few = settings(max_examples=max(20, settings().max_examples // 8))  # for each of many formats
+each = pytest.mark.parametrize("format", [formats.get(name) for name in formats.names()], ids=lambda f: f.name)
+scalars = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False)
+words = st.text(st.characters(exclude_categories=["Cs", "Cc"]), max_size=12)
+
+
+def objects(strings: st.SearchStrategy[str]) -> st.SearchStrategy[dict[str, Any]]:
+    keys = st.text("abcdefgh_", min_size=1, max_size=6)
+    values = st.recursive(
+        scalars | strings, lambda v: st.lists(v, max_size=3) | st.dictionaries(strings, v, max_size=3)
+    )
+    return st.dictionaries(keys, values, max_size=4)
+
+
+def written(format: Format, calls: list[ToolCall]) -> str:
+    return format.write_calls(calls)
+
+
+def read(format: Format, text: str, size: int) -> list[tuple[str, Any]]:
+    ids = iter(range(99))
+    reader = ReplyReader(format, TOOLS, new_id=lambda: str(next(ids)))
+    events = [e for at in range(0, len(text), size) for e in reader.feed(text[at : at + size])]
+    reply = collect([Start("", "", 0), *events, *reader.close(), Finish("stop")])
+    return [(p.name, json.loads(p.arguments)) for p in reply.parts if isinstance(p, ToolCall)]
+
+
+@each
+@few
+@given(data=st.data(), size=st.integers(1, 9))
+def test_calls(format: Format, data: st.DataObject, size: int) -> None:
+    """The format's own markers may stand in strings, short of a whole end of a value."""
+    texts = words | st.lists(st.sampled_from([*format.markers, "\n", '"', "\\", "<", "{"]), max_size=3).map("".join)
+    names = st.sampled_from([tool.name for tool in TOOLS if tool.name != "set_alarm"])
+    arguments = objects(texts if format.arguments == "JSON" else words)
+    calls = data.draw(st.lists(st.builds(lambda n, a: (n, a), names, arguments), min_size=1, max_size=3))
+    made = [
+        ToolCall(f"call{i:05}", name, json.dumps(value, ensure_ascii=False)) for i, (name, value) in enumerate(calls)
+    ]
+    got = read(format, written(format, made), size)
+    if format.arguments == "JSON":
+        assert got == calls
+    else:
+        # Raw values have the types of the schema; without one, a string may look like something else.
+        assert [name for name, _ in got] == [name for name, _ in calls]
+        assert [sorted(value) for _, value in got] == [sorted(value) for _, value in calls]
+
+
+# Where the schema says nothing of what is inside, a string may be raw, and look like something else.
+plain = words.filter(lambda text: as_json(text) == as_string(text))
+ALARMS = st.fixed_dictionaries(
+    {},
+    optional={
+        "hour": st.integers(),
+        "volume": st.floats(allow_nan=False, allow_infinity=False),
+        "repeat": st.booleans(),
+        "label": words,
+        "days": st.lists(scalars | plain, max_size=3),
+        "at": objects(plain),
+    },
+)
+
+
+@each
+@few
+@given(alarm=ALARMS, size=st.integers(1, 9))
+def test_types_of_the_schema(format: Format, alarm: dict[str, Any], size: int) -> None:
+    call = ToolCall("call00000", "set_alarm", json.dumps(alarm, ensure_ascii=False))
+    assert read(format, written(format, [call]), size) == [("set_alarm", alarm)]
+
+
+@each
+@pytest.mark.parametrize(
+    "around", ['{{"text": {}}}', '{{"a": {{"b": ["x", {}]}}}}', '{{"n": 1, "text": {}, "more": true}}']
+)
+def test_what_a_call_of_an_unknown_tool_quotes_is_not_run(format: Format, around: str) -> None:
+    quoted = json.dumps(f"As in {written(format, [ToolCall('', 'ping', '{}')])} for example.", ensure_ascii=False)
+    assert read(format, written(format, [ToolCall("", "unknown", around.format(quoted))]), 7) == []

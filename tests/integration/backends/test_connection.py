@@ -1,0 +1,400 @@
+"""The way to a server behind: its limits, asking again, places, and a server that is left alone for a while."""
+
+import asyncio
+import contextlib
+import socket
+import ssl
+from collections.abc import AsyncIterator
+
+import httpx2
+import pytest
+import trustme
+
+from dragoman.backends.http import circuit_breaker, retry
+from dragoman.backends.http import connection as connections
+from dragoman.backends.http.config import HttpConfig
+from dragoman.backends.http.connection import UpstreamConnection
+from dragoman.core.errors import BackendUnavailableError, UpstreamError, UpstreamTimeoutError
+from support.fake_upstream import END, HEAD, Play, Server, ask, gateway, piece, says_nothing, server, soon, told, whole
+from support.gateway import CHAT, DEADLINE_S, MESSAGES
+from support.refusing_upstream import COMPLETION
+from support.scripted_backend import eventually
+
+pytestmark = pytest.mark.asyncio
+
+REFUSED = '{"error": {"message": "because"}}'
+
+
+@pytest.fixture
+def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """What would have been waited for; nothing is."""
+    waited: list[float] = []
+
+    async def pause(wait_s: float) -> None:
+        waited.append(wait_s)
+
+    monkeypatch.setattr(retry, "sleep", pause)
+    monkeypatch.setattr("random.random", lambda: 0.0)
+    return waited
+
+
+def in_turn(*plays: Play) -> Play:
+    """Each request is answered by the next of these, all later ones by the last."""
+
+    async def play(server: Server, writer: asyncio.StreamWriter) -> None:
+        await plays[min(len(server.asked), len(plays)) - 1](server, writer)
+
+    return play
+
+
+async def drops(server: Server, writer: asyncio.StreamWriter) -> None:
+    """The connection is closed in place of an answer."""
+
+
+@contextlib.asynccontextmanager
+async def connection(url: str, **settings: object) -> AsyncIterator[UpstreamConnection]:
+    made = UpstreamConnection("far", HttpConfig(url=url, **settings), {}, versioned=True, key="")  # type: ignore[arg-type]
+    await made.start()
+    try:
+        yield made
+    finally:
+        await made.close()
+
+
+async def all_of(made: UpstreamConnection) -> bytes:
+    async with contextlib.aclosing(made.stream_post(CHAT, b"{}", {})) as pieces:
+        return b"".join([piece async for piece in pieces])
+
+
+# Asking again
+
+
+@pytest.mark.parametrize("status", [429, 500, 503, 529])
+async def test_a_server_that_says_not_now_is_asked_again(status: int, pauses: list[float]) -> None:
+    play = in_turn(whole(status, REFUSED), whole(status, REFUSED), whole(200, COMPLETION))
+    async with server(play) as behind, gateway(behind.url, retries=2) as url:
+        answer = await ask(url, MESSAGES, False)
+    assert answer.json()["content"] == [{"type": "text", "text": "Hello"}]
+    assert pauses == [0.5, 1.0]
+    bodies = {body for _, _, body in behind.asked}
+    assert (len(behind.asked), len(bodies)) == (3, 1)
+
+
+async def test_so_often_and_no_oftener(pauses: list[float]) -> None:
+    async with server(whole(503, REFUSED)) as behind, gateway(behind.url, retries=2) as url:
+        answer = await ask(url, CHAT, True)
+    assert (answer.status_code, told(CHAT, answer)) == (503, "the server answered 503: because")
+    assert len(behind.asked) == 3
+
+
+async def test_the_servers_own_time_is_kept(pauses: list[float]) -> None:
+    play = in_turn(whole(429, REFUSED, retry_after_ms="250"), whole(429, REFUSED, retry_after="1"), whole(200, "ok"))
+    async with server(play) as behind, connection(behind.url) as far:
+        assert await all_of(far) == b"ok"
+    assert pauses == [0.25, 1.0]
+
+
+@pytest.mark.parametrize(
+    ("status", "headers"),
+    [(400, {}), (401, {}), (404, {}), (501, {}), (503, {"x_should_retry": "false"}), (429, {"retry_after": "30"})],
+    ids=str,
+)
+async def test_what_asking_again_cannot_change_is_told_at_once(
+    status: int, headers: dict[str, str], pauses: list[float]
+) -> None:
+    async with server(whole(status, REFUSED, **headers)) as behind, connection(behind.url) as far:
+        with pytest.raises(UpstreamError) as refused:
+            await all_of(far)
+    assert refused.value.status == status
+    assert refused.value.retry_after_s == (30 if headers.get("retry_after") else None)
+    assert (len(behind.asked), pauses) == (1, [])
+
+
+async def test_a_server_that_is_not_there_is_asked_again(pauses: list[float]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        nobody = f"http://127.0.0.1:{taken.getsockname()[1]}"
+    async with connection(nobody) as far:
+        with pytest.raises(BackendUnavailableError, match=f"far cannot be reached at {nobody}: "):
+            await all_of(far)
+    assert pauses == [0.5, 1.0]
+
+
+@contextlib.asynccontextmanager
+async def speaks_tls() -> AsyncIterator[str]:
+    """The URL of a server whose certificate nobody knows."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    trustme.CA().issue_cert("127.0.0.1").configure_cert(context)
+    async with await asyncio.start_server(lambda r, w: None, "127.0.0.1", 0, ssl=context) as listening:
+        yield f"https://127.0.0.1:{listening.sockets[0].getsockname()[1]}"
+
+
+async def test_a_certificate_that_is_not_trusted_is_told_of() -> None:
+    async with speaks_tls() as url, connection(url, retries=0) as far:
+        with pytest.raises(BackendUnavailableError, match="its certificate is not trusted, unable to get local issuer"):
+            await all_of(far)
+
+
+async def test_a_server_that_speaks_no_tls_is_told_of() -> None:
+    async def plain(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+        writer.close()
+
+    async with await asyncio.start_server(plain, "127.0.0.1", 0) as listening:
+        url = f"https://127.0.0.1:{listening.sockets[0].getsockname()[1]}"
+        async with connection(url, retries=0) as far:
+            with pytest.raises(
+                BackendUnavailableError, match=f"far cannot be reached at {url}: it does not speak TLS, "
+            ):
+                await all_of(far)
+
+
+async def test_a_name_that_is_not_found_is_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def not_found(*args: object, **more: object) -> None:
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    async with connection("http://far.invalid", retries=0) as far:
+        monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", not_found)
+        with pytest.raises(
+            BackendUnavailableError, match=r"cannot be reached at http://far\.invalid: Name or service not known"
+        ):
+            await all_of(far)
+
+
+async def test_a_connection_that_had_just_been_closed_is_made_anew_at_once(pauses: list[float]) -> None:
+    async with server(in_turn(drops, whole(200, "ok"))) as behind, connection(behind.url, retries=0) as far:
+        assert await all_of(far) == b"ok"
+    assert (len(behind.asked), pauses) == (2, [0.0])
+
+
+async def test_nothing_is_asked_again_once_an_answer_has_begun(pauses: list[float]) -> None:
+    async def breaks(server: Server, writer: asyncio.StreamWriter) -> None:
+        writer.write(HEAD + piece({"content": "It"}))
+
+    async with server(breaks) as behind, connection(behind.url) as far:
+        with pytest.raises(BackendUnavailableError, match="far broke the connection off"):
+            await all_of(far)
+    assert (len(behind.asked), pauses) == (1, [])
+
+
+@pytest.mark.parametrize("stream", [True, False])
+async def test_a_connection_is_used_again_though_http_ends_after_the_stream(stream: bool) -> None:
+    ended, connections = [], 0
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal connections
+        connections += 1
+        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
+            while head := (await reader.readuntil(b"\r\n\r\n")).decode().lower():
+                await reader.readexactly(int(head.partition("content-length: ")[2].split()[0]))
+                writer.write(HEAD.replace(b"connection: close\r\n", b"") + piece({"content": "Hi"}, "stop") + END[:-5])
+                await writer.drain()
+                for _ in range(9):  # so that the two are not read as one
+                    await asyncio.sleep(0)
+                writer.write(END[-5:])
+                ended.append(True)
+        writer.close()
+
+    listening = await asyncio.start_server(answer, "127.0.0.1", 0)
+    async with listening, gateway(f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}") as url:
+        for _ in range(4):
+            assert (await ask(url, CHAT, stream)).status_code == 200
+    assert (len(ended), connections) == (4, 1)
+
+
+# Limits
+
+
+async def test_the_first_byte_has_a_limit_of_its_own(pauses: list[float]) -> None:
+    async with server(says_nothing) as behind, connection(behind.url, first_byte_s=0.05, silence_s=60) as far:
+        with pytest.raises(
+            UpstreamTimeoutError, match=r"said nothing for 0.05 s after it was asked \(setting first_byte_s\)"
+        ):
+            await all_of(far)
+        await soon(behind.left)
+    assert len(behind.asked) == 1, "it may still be at work"
+
+
+async def only_a_head(server: Server, writer: asyncio.StreamWriter) -> None:
+    writer.write(HEAD)
+    await writer.drain()
+    await server.left.wait()
+
+
+async def test_a_head_without_a_body_is_no_first_byte() -> None:
+    async with server(only_a_head) as behind, connection(behind.url, first_byte_s=0.05, silence_s=60) as far:
+        with pytest.raises(UpstreamTimeoutError, match="setting first_byte_s"):
+            await all_of(far)
+        await soon(behind.left)
+
+
+async def test_a_server_that_takes_nothing_of_a_long_body_is_given_up_too() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as deaf:
+        url = f"http://127.0.0.1:{deaf.getsockname()[1]}"
+        async with connection(url, first_byte_s=0.05, connect_timeout_s=0.05) as far:
+            with pytest.raises(UpstreamTimeoutError, match="setting first_byte_s"):
+                async for _ in far.stream_post(CHAT, b"x" * 30_000_000, {}):
+                    pass
+
+
+async def test_a_server_that_cannot_be_reached_in_time(monkeypatch: pytest.MonkeyPatch, pauses: list[float]) -> None:
+    async def never(*args: object, **more: object) -> None:
+        await asyncio.get_running_loop().create_future()
+
+    monkeypatch.setattr("aiohttp.connector.aiohappyeyeballs.start_connection", never)
+    async with connection("http://127.0.0.1:9", connect_timeout_s=0.02, retries=1) as far:
+        words = r"could not be reached at http://127.0.0.1:9 within 0.02 s \(setting connect_timeout_s\)"
+        with pytest.raises(BackendUnavailableError, match=words):
+            await all_of(far)
+    assert pauses == [0.5]
+
+
+async def test_comments_are_a_sign_of_life() -> None:
+    async def comments(server: Server, writer: asyncio.StreamWriter) -> None:
+        writer.write(HEAD)
+        for _ in range(12):
+            writer.write(b"e\r\n: keep-alive\n\n\r\n")
+            with contextlib.suppress(TimeoutError):  # together longer than the limits, each far below them
+                await asyncio.wait_for(server.left.wait(), 0.05)
+        writer.write(piece({"content": "done"}) + END)
+
+    async with server(comments) as behind, connection(behind.url, first_byte_s=0.5, silence_s=0.5) as far:
+        assert b"done" in await all_of(far)
+
+
+async def test_the_other_end_of_a_connection_is_looked_for() -> None:
+    with connections._keepalive_socket((socket.AF_INET, socket.SOCK_STREAM, 0, "", ("127.0.0.1", 0))) as made:
+        assert made.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+        assert made.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == 15
+
+
+async def test_a_trial_is_asked_once_and_says_nothing_of_the_server(
+    monkeypatch: pytest.MonkeyPatch, pauses: list[float]
+) -> None:
+    monkeypatch.setattr(circuit_breaker, "FAILURE_THRESHOLD", 1)
+    async with server(whole(500, REFUSED)) as behind, connection(behind.url) as far:
+        for _ in range(3):
+            with pytest.raises(UpstreamError):
+                await anext(far.stream_post(CHAT, b"{}", {}, is_trial=True))
+        assert far.state()["breaker"] == "closed"
+    assert (len(behind.asked), pauses) == (3, [])
+
+
+async def test_a_server_that_was_left_alone_is_tried_once(
+    monkeypatch: pytest.MonkeyPatch, pauses: list[float], caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(circuit_breaker, "FAILURE_THRESHOLD", 1)
+    monkeypatch.setattr(circuit_breaker, "COOL_DOWN_S", 0.0)
+    async with server(whole(500, REFUSED)) as behind, connection(behind.url, retries=2) as far:
+        for asked in (3, 4, 5):
+            with pytest.raises(UpstreamError):
+                await all_of(far)
+            assert len(behind.asked) == asked
+    assert len(pauses) == 2
+    assert caplog.messages[0] == "far is asked again in 0.5 s: status 500"
+
+
+async def test_a_server_that_is_left_alone_is_still_asked_for_its_models(
+    monkeypatch: pytest.MonkeyPatch, pauses: list[float]
+) -> None:
+    monkeypatch.setattr(circuit_breaker, "FAILURE_THRESHOLD", 1)
+    async with server(whole(500, REFUSED)) as behind, connection(behind.url, retries=0) as far:
+        with pytest.raises(UpstreamError):
+            await all_of(far)
+        with pytest.raises(BackendUnavailableError, match="is left alone"):
+            await far.request("/v1/messages/count_tokens", b"{}")
+        assert (await far.request("/v1/models")).status == 500
+    assert len(behind.asked) == 2
+
+
+async def test_no_more_of_a_short_answer_is_read_than_there_is_use_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "RESPONSE_LIMIT_BYTES", 5000)
+    monkeypatch.setattr(connections, "ERROR_BODY_LIMIT_BYTES", 3000)
+
+    for status, most in ((200, 5000), (500, 3000)):
+
+        async def endless(server: Server, writer: asyncio.StreamWriter, status: int = status) -> None:
+            writer.write(HEAD.replace(b"200", str(status).encode()))
+            while not server.left.is_set():
+                writer.write(b"3e8\r\n" + b"x" * 1000 + b"\r\n")
+                await writer.drain()
+
+        async with server(endless) as behind, connection(behind.url) as far:
+            assert len((await far.request("/v1/models")).body) == most
+            await soon(behind.left)
+
+
+# Places
+
+
+async def until_told(server: Server, writer: asyncio.StreamWriter) -> None:
+    """Holds its answer back until the test says so, or its client leaves."""
+    go = asyncio.ensure_future(server.go.wait())
+    left = asyncio.ensure_future(server.left.wait())
+    await asyncio.wait({go, left}, return_when=asyncio.FIRST_COMPLETED)
+    go.cancel()
+    left.cancel()
+    await whole(200, COMPLETION)(server, writer)
+
+
+async def test_no_more_are_asked_at_once_than_there_are_places() -> None:
+    async with server(until_told) as behind, gateway(behind.url, parallel=1, queue=1) as url:
+        first = asyncio.ensure_future(ask(url, CHAT, False))
+        await eventually(lambda: behind.asked)
+        second = asyncio.ensure_future(ask(url, CHAT, False))
+        await eventually_state(url, active=1, waiting=1)
+        for path, kind in ((CHAT, "rate_limit_exceeded"), (MESSAGES, "rate_limit_error")):
+            third = await ask(url, path, True)
+            assert third.status_code == 429
+            assert third.headers["retry-after"] == "4"
+            assert kind in third.text
+            assert "the one place at far and the 1 in its queue are taken" in third.text
+        assert len(behind.asked) == 1
+        behind.go.set()
+        assert [answer.status_code for answer in (await first, await second)] == [200, 200]
+        await eventually_state(url, active=0, waiting=0)
+
+
+async def test_who_leaves_the_queue_is_never_asked_for() -> None:
+    async with server(until_told) as behind, gateway(behind.url, parallel=1, queue=1) as url:
+        first = asyncio.ensure_future(ask(url, CHAT, False))
+        await eventually(lambda: behind.asked)
+        second = asyncio.ensure_future(ask(url, CHAT, False))
+        await eventually_state(url, waiting=1)
+        second.cancel()
+        await eventually_state(url, waiting=0)
+        behind.go.set()
+        assert (await first).status_code == 200
+    assert len(behind.asked) == 1
+
+
+async def eventually_state(url: str, **wanted: object) -> None:
+    """Wait for /health to say this of the server."""
+    async with (
+        httpx2.AsyncClient(base_url=url, timeout=DEADLINE_S, trust_env=False) as client,
+        asyncio.timeout(DEADLINE_S),
+    ):
+        while True:
+            (state,) = (await client.get("/health")).json()["backends"]
+            if wanted.items() <= state.items():
+                return
+
+
+# Leaving a server alone
+
+
+async def test_a_server_that_fails_again_and_again_is_left_alone_then_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(circuit_breaker, "FAILURE_THRESHOLD", 2)
+    async with server(whole(500, REFUSED)) as behind, gateway(behind.url) as url:
+        for path in (CHAT, MESSAGES):
+            assert (await ask(url, path, False)).status_code == 502
+        for path, status in ((CHAT, 503), (MESSAGES, 529)):
+            refused = await ask(url, path, True)
+            assert refused.status_code == status
+            assert 1 <= int(refused.headers["retry-after"]) <= circuit_breaker.COOL_DOWN_S
+            assert told(path, refused) == "far failed 2 times in a row and is left alone for a while"
+        await eventually_state(url, breaker="open", ready=True)
+        assert len(behind.asked) == 2
+        monkeypatch.setattr(circuit_breaker, "FAILURE_THRESHOLD", 3)  # as if it had rested
+        behind.play = whole(200, COMPLETION)
+        assert (await ask(url, CHAT, False)).status_code == 200
+        await eventually_state(url, breaker="closed")

@@ -1,0 +1,563 @@
+"""Calls that a server leaves in the text of its native API: made calls, whatever their format, and nothing else is."""
+
+import itertools
+import json
+import logging
+import random
+import re
+from collections.abc import AsyncIterator, Iterable, Sequence
+from typing import Any, NamedTuple
+
+import pytest
+import pytest_asyncio
+from bench import forty
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from dragoman import dialects, formats
+from dragoman.backends.text_mode import request as text_mode_request
+from dragoman.backends.text_mode.leaked_calls import LeakDetector, QuotedText
+from dragoman.core.backend import ExchangeContext
+from dragoman.core.collect import Collector
+from dragoman.core.events import (
+    AnyEvent,
+    Finish,
+    Start,
+    TextDelta,
+    ToolCallDelta,
+    ToolCallEnd,
+    ToolCallStart,
+    UsageUpdate,
+)
+from dragoman.core.messages import Message, Reasoning, Request, Text, ToolCall, ToolChoice, ToolResult, Usage
+from dragoman.parsing.reply_reader import ReplyReader
+from support.chunking import cuttings, places
+from support.fake_upstream import END, HEAD, Server, piece, server, whole
+from support.format_cases import shown
+from support.paths import DATA
+from support.text_upstream import ARGUMENTS, ASKED, FRONTS, QUESTION, Answer, ask, cut, gateway, writes
+
+PARIS = ("get_weather", {"city": "Paris", "days": 3})
+CALL = f'<tool_call>\n{{"name": "get_weather", "arguments": {ARGUMENTS}}}\n</tool_call>'
+PROSE = "I will look at the weather in Paris.\n"
+BARE = f'{{"name": "get_weather", "arguments": {ARGUMENTS}}}'
+ROWS: dict[int, Sequence[str]] = {
+    1: ["hermes"],
+    2: ["llama3_json"],
+    3: ["granite"],
+    4: ["granite_20b_fc"],
+    5: ["mistral_v3"],
+    6: ["phi4_mini"],
+    7: ["internlm"],
+    8: ["jamba", "hunyuan_a13b", "apriel", "minimax_m1"],
+    9: ["nemotron_v2"],
+    10: ["cohere", "command_r"],
+    11: ["apertus"],
+    12: ["gigachat3"],
+    13: ["inkling"],
+    14: ["ernie45", "longcat", "xlam"],
+    15: [BARE, f"```json\n{BARE}\n```", f"```\n{BARE}\n```"],
+    16: ["mistral"],
+    17: ["deepseek_v3"],
+    18: ["deepseek_v31"],
+    19: ["kimi_k2"],
+    20: ["harmony"],
+    21: ["functionary_v31", "functionary_v32"],
+    22: ["solar"],
+    23: ["plamo3"],
+    24: ["qwen3_xml", "seed_oss"],
+    25: ["glm"],
+    26: ["glm47"],
+    27: ["hy_v3", "longcat_xml", "iquest", "k2_horizon"],
+    28: ["deepseek_v32", "deepseek_v4", "deepseek_v41"],
+    29: ["gigachat35"],
+    30: ["minimax_m2"],
+    31: ["minimax_m3"],
+    32: ["dots", "muse_glimmer", "step3", "minicpm5", "beam"],
+    33: ["kimi_k3"],
+    34: ["cohere_cofl"],
+    35: ["gemma4"],
+    36: ["functiongemma"],
+    37: ["pythonic", "lfm2", "olmo3"],
+    38: ["solar_open2", "iquest_coder"],
+    39: ["functionary_v2"],
+    40: ["mirothinker", "pangu", "rwkv7", "step_audio2"],
+    41: ["sarashina"],
+    42: ["cwm"],
+}
+"""What models write, by families; the 15th is what many write in place of their own."""
+ONLY_ALONE = ("pythonic", "functionary_v32", "beam", "muse_glimmer")
+"""Nothing that could not be prose opens their calls, so that behind prose they are none."""
+
+
+def written(name: str) -> str:
+    """What a model leaves of a call of two arguments."""
+    if name not in formats.names():
+        return name
+    return formats.get(name).write_calls([ToolCall("a1B2c3D4e", "get_weather", ARGUMENTS)])
+
+
+def test_all_formats_are_among_them() -> None:
+    assert {name for names in ROWS.values() for name in names} >= {*formats.names()} - {"auto"}
+
+
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def shared() -> AsyncIterator[Server]:
+    async with server(writes("")) as behind, gateway(behind.url) as (behind.gateway, _):
+        yield behind
+
+
+@pytest.fixture
+def far(shared: Server) -> Server:
+    """One that speaks Chat Completions, with a gateway in front; tests say what its model writes."""
+    shared.asked = []
+    return shared
+
+
+async def got(far: Server, text: str, request: Request = ASKED, front: str = "openai_chat", size: int = 3) -> Answer:
+    far.play = writes(*cut(text, size))
+    return await ask(far.gateway, front, request)
+
+
+@pytest.mark.asyncio(loop_scope="module")
+@pytest.mark.parametrize(("row", "name"), [(row, name) for row, names in ROWS.items() for name in names])
+async def test_a_call_that_leaks_is_a_call(row: int, name: str, far: Server) -> None:
+    for front, size in zip(FRONTS, (1, 3, 1000), strict=True):
+        text = written(name)
+        alone = await got(far, text, replace(ASKED, stream=size == 3), front=front, size=size)
+        assert (alone.calls, alone.text, alone.reply.finish_reason) == ([PARIS], "", "tool_calls")
+        assert size == 3 or "leaked_call_recovered" in alone.warnings
+        behind_prose = await got(far, PROSE + text, front=front, size=size)
+        if name in ONLY_ALONE:
+            assert (behind_prose.text, behind_prose.calls) == (PROSE + text, [])
+        else:
+            assert (behind_prose.text.strip(), behind_prose.calls) == (PROSE.strip(), [PARIS])
+            assert behind_prose.reply.finish_reason == "tool_calls"
+
+
+# What only looks like one
+
+
+class LookAlike(NamedTuple):
+    title: str
+    text: str
+    said: str
+    """By the caller, where it is quoted."""
+    by: str
+
+    @property
+    def request(self) -> Request:
+        """What it answers."""
+        match self.by:
+            case "user":
+                return replace(ASKED, messages=(Message("user", (Text(self.said),)),))
+            case "system":
+                return replace(ASKED, messages=(Message("system", (Text(self.said),)), QUESTION))
+            case "result":
+                call = Message("assistant", (ToolCall("c1", "ping", "{}"),))
+                return replace(
+                    ASKED, messages=(QUESTION, call, Message("tool", (ToolResult("c1", (Text(self.said),)),)))
+                )
+            case _:
+                return ASKED
+
+
+def look_alikes() -> Iterable[LookAlike]:
+    """`=== title`, the answer's text; of a quote also `--- user`, `system` or `result`, and what the caller said."""
+    for block in (DATA / "lookalikes.txt").read_text().split("=== ")[1:]:
+        title, _, rest = block.partition("\n")
+        text, _, said = rest.partition("\n--- ")
+        by, _, said = said.partition("\n")
+        text = text.removesuffix("\n")
+        yield LookAlike(title, text.replace("\n", "\r\n") if title.startswith("Windows") else text, said, by)
+
+
+LOOK_ALIKES = list(look_alikes())
+
+
+def test_there_are_enough_of_them() -> None:
+    assert len(LOOK_ALIKES) >= 200
+    assert len({each.title for each in LOOK_ALIKES}) == len({each.text for each in LOOK_ALIKES}) == len(LOOK_ALIKES)
+
+
+@pytest.mark.asyncio(loop_scope="module")
+@pytest.mark.parametrize("n", range(len(LOOK_ALIKES)), ids=lambda n: LOOK_ALIKES[n].title)
+async def test_what_only_looks_like_a_call_arrives_as_it_was_written(n: int, far: Server) -> None:
+    each = LOOK_ALIKES[n]
+    thinks = each.text.startswith("<think>")
+    said = each.text.partition("</think>")[2].lstrip() if thinks else each.text
+    for size in (1, 1000):
+        answer = await got(far, each.text, each.request, FRONTS[n % 3], size)
+        assert (answer.text, answer.calls, answer.reply.finish_reason) == (said, [], "stop")
+        assert "leaked_call_recovered" not in answer.warnings
+
+
+# When a call comes out, and when not
+
+
+def leaks(request: Request = ASKED, **how: bool) -> LeakDetector:
+    ids = itertools.count()
+    turn = ExchangeContext("1", 0, lambda: f"{next(ids):024}")
+
+    def new(name: str) -> ReplyReader:
+        return text_mode_request.text_reader(formats.get(name), request, request.tools, turn)
+
+    return LeakDetector(new, QuotedText(request), **{"begins": True, **how})
+
+
+def joined(events: Iterable[AnyEvent]) -> list[str]:
+    return [line for line in shown(events) if not line.startswith("warning")]
+
+
+def test_a_call_on_a_line_of_its_own_is_passed_on_as_it_comes() -> None:
+    reading, seen = leaks(), list[str]()
+    for char in f"Sure.\n{CALL}":
+        for event in reading.feed(char):
+            seen.append(type(event).__name__)
+            if isinstance(event, ToolCallDelta) and "P" in event.text:
+                assert not reading.is_waiting
+    assert seen[:6] == ["TextDelta"] * 5 + ["Notice"]
+    assert seen[6] == "ToolCallStart"
+    assert seen.count("ToolCallDelta") > len(ARGUMENTS) / 2
+    assert seen[-1] == "ToolCallEnd"
+
+
+@pytest.mark.parametrize("text", [f"Sure: {CALL}", f"    {CALL}", BARE, f"```\n{BARE}\n```"])
+def test_what_may_be_talk_waits_for_the_end(text: str) -> None:
+    reading = leaks()
+    events = reading.feed(text)
+    assert reading.is_waiting
+    assert not [event for event in events if not isinstance(event, TextDelta)]
+    assert joined(reading.close())[-1] == f"call get_weather {ARGUMENTS}"
+
+
+@pytest.mark.parametrize("call", [BARE, f"```json\n{BARE}\n```", CALL, written("xlam")])
+def test_an_answer_begins_behind_its_thoughts(call: str) -> None:
+    thoughts = f"<think>\nI could write\n{CALL}\nor not.\n</think>\n\n"
+    reading = leaks()
+    told = joined([*(event for char in thoughts + call for event in reading.feed(char)), *reading.close()])
+    assert told == [f"reasoning {json.dumps(thoughts[8:-11])}", f"call get_weather {ARGUMENTS}"]
+
+
+HARMONY = f"<|channel|>commentary to=functions.get_weather <|constrain|>json<|message|>{ARGUMENTS}<|call|>"
+LEFT = {
+    "reasoning": ("<think>Hm.</think>\n\nSunny.", "Hm.", "Sunny.", 0),
+    "reasoning, then a call": (f"<think>\nHm.\n</think>\n{CALL}", "Hm.", "", 1),
+    "reasoning twice": ("<think>Hm.</think><think>x</think>", "Hm.", "<think>x</think>", 0),
+    "reasoning that never ends": ("<think>Hm.", "Hm.", "", 0),
+    "a tag in text": ("Write <think>x</think> so.", "", "Write <think>x</think> so.", 0),
+    "a harmony call behind text": (f"I look.<|end|><|start|>assistant{HARMONY}", "", "I look.", 1),
+    "a harmony call": (f"<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant{HARMONY}", "Hm.", "", 1),
+    "a harmony answer": ("<|channel|>final<|message|>Sunny.<|return|>", "", "Sunny.", 0),
+    "all of harmony": (
+        "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>final<|message|>Sunny.<|return|>",
+        "Hm.",
+        "Sunny.",
+        0,
+    ),
+    "an answer behind text": ("Hm.<|end|><|start|>assistant<|channel|>final<|message|>Sunny.", "", "Hm.Sunny.", 0),
+    "the end": ("Sunny.<|end|>\n", "", "Sunny.", 0),
+    "an end in text": ("It ends in <|end|> there.", "", "It ends in <|end|> there.", 0),
+}
+
+
+@pytest.mark.asyncio(loop_scope="module")
+@pytest.mark.parametrize("title", LEFT)
+async def test_reasoning_and_harmony_left_in_the_text(title: str, far: Server) -> None:
+    text, thought, said, calls = LEFT[title]
+    for front, size, tools in itertools.product(FRONTS, (1, 1000), (True, False)):
+        request = replace(ASKED, stream=size == 1, tools=ASKED.tools if tools else ())
+        if not tools and (calls or not text.startswith("<")):
+            continue
+        answer = await got(far, text, request, front=front, size=size)
+        thoughts = "".join(part.text for part in answer.reply.parts if isinstance(part, Reasoning))
+        assert (thoughts.strip(), answer.text.strip(), len(answer.calls)) == (thought, said, calls), front
+
+
+def test_a_marker_that_the_caller_wrote_is_quoted() -> None:
+    request = replace(ASKED, messages=(Message("user", (Text("What is <|end|>, and <|channel|>?"),)),))
+    for text in ("It is <|end|>", "<|channel|>final<|message|> begins an answer."):
+        reading = leaks(request)
+        assert joined([*reading.feed(text), *reading.close()]) == [f"text {json.dumps(text)}"]
+
+
+def test_a_call_in_thoughts_that_never_end_is_one() -> None:
+    text = f"<think>\nI will look.\n{CALL}"
+    reading = leaks()
+    assert joined([*reading.feed(text), *reading.close()])[-1] == f"call get_weather {ARGUMENTS}"
+
+
+def test_plain_words_do_not_wait() -> None:
+    reading = leaks()
+    assert joined(reading.feed("<thing")) == ['text "<thing"']
+    for word in ("It", " rains", " in", " Paris", "."):
+        assert joined(reading.feed(word)) == [f'text "{word}"']
+
+
+@pytest.mark.parametrize(
+    "text", [*(written(n) for names in ROWS.values() for n in names), *(e.text for e in LOOK_ALIKES)]
+)
+def test_no_cut_matters(text: str) -> None:
+    def read(pieces: Iterable[str]) -> list[str]:
+        reading = leaks()
+        return joined([*(event for piece in pieces for event in reading.feed(piece)), *reading.close()])
+
+    for before in ("", PROSE):
+        whole = read([before + text])
+        for seed in range(3):
+            chance = random.Random(seed)
+            places = sorted(chance.choices(range(len(before + text) + 1), k=6))
+            assert read(pieces_at(before + text, places)) == whole
+        assert read(before + text) == whole
+
+
+FRAGMENTS = [
+    *(
+        "\n",
+        "\n\n",
+        " ",
+        "   ",
+        "`",
+        "```",
+        "```json\n",
+        "~~~\n",
+        "> ",
+        "- ",
+        '"',
+        "[",
+        "]",
+        "{",
+        "}",
+        "words",
+        "A",
+        "to=",
+    ),
+    *(
+        ">>>",
+        "<think>",
+        "</think>",
+        "<tool_call>",
+        "<tool_call>\n",
+        "</tool_call>",
+        "[TOOL_CALLS]",
+        "ping",
+        "[ARGS]",
+        "{}",
+    ),
+    *(
+        "<|channel|>",
+        "<|start|>",
+        "<function=ping>",
+        "</function>",
+        "functools[",
+        "Action:",
+        "<|python_tag|>",
+        "[ping()]",
+    ),
+    *(CALL, BARE, '{"name": "ping", "arguments": {}}', '{"name": "ping", ', "<|tool_call>call:ping{}<tool_call|>"),
+]
+
+
+HARMONY = re.compile(r"\s*<\|(channel|start)\|>")
+"""What begins messages of harmony, whose headers are none of the text."""
+MARKS = re.compile(r"</?think>|\s+")
+"""What is no word where reasoning begins the answer."""
+
+
+@settings(max_examples=150)
+@given(st.lists(st.sampled_from(FRAGMENTS), max_size=9).map("".join), places, st.sampled_from(["stop", "length"]))
+def test_whatever_is_written_no_cut_matters_and_no_word_is_lost(text: str, some: list[int], reason: Any) -> None:
+    def read(pieces: Iterable[str]) -> list[AnyEvent]:
+        reading = leaks()
+        return [*(event for piece in pieces for event in reading.feed(piece)), *reading.close(reason)]
+
+    whole, *others = [read(cut) for cut in cuttings(text, some)]
+    assert all(joined(other) == joined(whole) for other in others)
+    collector = Collector()
+    for event in [Start("1", "m", 0), *whole, Finish("stop")]:
+        collector.send(event)
+    if not (HARMONY.match(text) or any(isinstance(event, ToolCallStart) for event in whole)):
+        parts = [part for part in collector.reply().parts if isinstance(part, Text | Reasoning)]
+        told = "".join(part.text for part in parts)
+        is_reasoning = text.lstrip().startswith("<think>")
+        assert told == text or (is_reasoning and MARKS.sub("", told) == MARKS.sub("", text))
+
+
+def test_what_a_real_small_model_wrote_is_rescued() -> None:
+    written = forty.recording()
+    prompts = [prompt for prompt in forty.prompts() if prompt.tool]
+    assert len(prompts) == 40
+    for prompt in prompts:
+        reading = leaks(forty.request(prompt))
+        events = [*(event for char in written[prompt.ask] for event in reading.feed(char)), *reading.close()]
+        assert any(isinstance(event, ToolCallEnd) for event in events), written[prompt.ask]
+
+
+def pieces_at(text: str, places: Iterable[int]) -> list[str]:
+    ends = [0, *places, len(text)]
+    return [text[start:end] for start, end in itertools.pairwise(ends)]
+
+
+def test_a_thousand_openers_that_open_nothing_take_no_time() -> None:
+    text = "<tool_call>\n" * 5000
+    reading = leaks()
+    assert "".join(e.text for e in [*reading.feed(text), *reading.close()] if isinstance(e, TextDelta)) == text
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_the_caller_may_hold_what_opens_a_call_and_another_call_is_one(far: Server) -> None:
+    told = Message("system", (Text(f"Call tools like this:\n{CALL.replace('Paris', 'Rome')}"),))
+    asked = replace(ASKED, messages=(told, QUESTION))
+    answer = await got(far, PROSE + CALL, asked)
+    assert (answer.text.strip(), answer.calls) == (PROSE.strip(), [PARIS])
+    quoted = await got(far, f"{CALL.replace('Paris', 'Rome')}\n{CALL}", asked)
+    assert quoted.calls == [PARIS]
+    assert "Rome" in quoted.text
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_words_between_calls_and_several_calls(far: Server) -> None:
+    text = f'{PROSE}{CALL}\n<tool_call>\n{{"name": "ping", "arguments": {{}}}}\n</tool_call>\nDone.'
+    for front in FRONTS:
+        answer = await got(far, text, front=front)
+        assert (answer.calls, answer.reply.finish_reason) == ([PARIS, ("ping", {})], "tool_calls")
+        assert answer.text.replace("\n", "") == PROSE.strip() + "Done."
+
+
+@pytest.mark.asyncio(loop_scope="module")
+@pytest.mark.parametrize("front", FRONTS)
+@pytest.mark.parametrize("first", ["text", "server"])
+async def test_a_call_that_leaks_and_comes_is_made_once(front: str, first: str, far: Server) -> None:
+    async def play(server: Server, writer: Any) -> None:
+        function = {"name": "get_weather", "arguments": '{"days":3,"city":"Paris"}'}
+        native = piece({"tool_calls": [{"index": 0, "id": "call_7", "type": "function", "function": function}]})
+        pieces = [piece({"content": CALL}), native]
+        writer.write(HEAD + b"".join(pieces if first == "text" else reversed(pieces)) + piece({}, "tool_calls") + END)
+
+    far.play = play
+    answer = await ask(far.gateway, front)
+    assert (answer.calls, answer.text, answer.reply.finish_reason) == ([PARIS], "", "tool_calls")
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_a_broken_leak_is_not_to_be_run(far: Server) -> None:
+    half = CALL[: CALL.index("Paris") + 2]
+    far.play = writes(*cut(half), finish="length")
+    answer = await ask(far.gateway, "openai_chat", replace(ASKED, stream=True))
+    assert answer.reply.finish_reason == "length"
+    far.play = writes(*cut(f"So: {half}"), finish="length")
+    talk = await ask(far.gateway, "openai_chat")
+    assert (talk.text, talk.calls, talk.reply.finish_reason) == (f"So: {half}", [], "length")
+
+
+@pytest.mark.asyncio(loop_scope="module")
+@pytest.mark.parametrize("text", [f"Never write `{CALL}", f'It says "{CALL}', f"So: {CALL}", BARE, f"```\n{BARE}"])
+async def test_nothing_that_waited_for_the_end_is_a_call_where_a_limit_made_the_end(text: str, far: Server) -> None:
+    for front in FRONTS:
+        far.play = writes(*cut(text), finish="length")
+        answer = await ask(far.gateway, front)
+        assert (answer.text, answer.calls, answer.reply.finish_reason) == (text, [], "length")
+
+
+@pytest.mark.parametrize("before", ["Never write `", "Of `a` and ``b`` only `x ", 'It says "', f"{'word ' * 99}`"])
+@pytest.mark.parametrize("size", [1, 1000])
+def test_what_begins_in_an_open_quotation_is_talk(before: str, size: int) -> None:
+    def read(text: str) -> list[AnyEvent]:
+        reading = leaks()
+        return [*(event for piece in cut(text, size) for event in reading.feed(piece)), *reading.close()]
+
+    def called(text: str) -> bool:
+        return any(isinstance(event, ToolCallStart) for event in read(text))
+
+    closer = '"' if '"' in before else "`"
+    assert not called(before + CALL)
+    assert "".join(event.text for event in read(before + CALL) if isinstance(event, TextDelta)) == before + CALL
+    assert called(f"{before}{closer} {CALL}")
+    assert called(f"{before}\n{CALL}")
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_a_finish_that_tells_of_calls_that_never_came_is_a_stop(far: Server) -> None:
+    far.play = writes("It rains.", finish="tool_calls")
+    answer = await ask(far.gateway, "anthropic_messages")
+    assert (answer.text, answer.reply.finish_reason) == ("It rains.", "stop")
+
+
+THOUGHT = "I should look it up."
+
+
+@pytest.mark.asyncio(loop_scope="module")
+@pytest.mark.parametrize("front", FRONTS)
+async def test_a_call_in_the_field_for_thoughts_is_one_where_nothing_else_comes(front: str, far: Server) -> None:
+    def thinks(text: str, *more: dict[str, Any]) -> Any:
+        async def play(server: Server, writer: Any) -> None:
+            thoughts = b"".join(piece({"reasoning_content": some}) for some in cut(text))
+            writer.write(HEAD + thoughts + b"".join(map(piece, more)) + piece({}, "stop") + END)
+
+        return play
+
+    def thoughts(answer: Answer) -> str:
+        return "".join(part.text for part in answer.reply.parts if isinstance(part, Reasoning)).strip()
+
+    far.play = thinks(f"{THOUGHT}\n{CALL}")
+    answer = await ask(far.gateway, front)
+    assert (thoughts(answer), answer.calls, answer.reply.finish_reason) == (THOUGHT, [PARIS], "tool_calls")
+    far.play = thinks(f"{THOUGHT}\n{CALL}", {"content": "\n\n"})
+    assert (await ask(far.gateway, front)).calls == [PARIS]
+    for then in ({"content": "It rains."}, {"reasoning_content": "\nOr better not."}):
+        far.play = thinks(f"{THOUGHT}\n{CALL}", then)
+        answer = await ask(far.gateway, front)
+        assert (answer.calls, answer.reply.finish_reason) == ([], "stop")
+        assert thoughts(answer).startswith(f"{THOUGHT}\n{CALL}")
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_where_none_may_be_called_or_json_is_asked_for_nothing_is_rescued(far: Server) -> None:
+    no_call = await got(far, CALL, replace(ASKED, tool_choice=ToolChoice("none")))
+    assert (no_call.text, no_call.calls) == (CALL, [])
+    wanted = await got(far, BARE, replace(ASKED, response_schema='{"type":"object"}'))
+    assert (wanted.text, wanted.calls) == (BARE, [])
+
+
+async def test_it_can_be_switched_off() -> None:
+    async with server(writes(*cut(CALL))) as behind, gateway(behind.url, rescue=False) as (url, _):
+        answer = await ask(url, "openai_chat")
+    assert (answer.text, answer.calls) == (CALL, [])
+
+
+async def test_it_is_counted_and_logged(caplog: pytest.LogCaptureFixture) -> None:
+    text = f'{CALL}\n<tool_call>\n{{"name": "ping", "arguments": {{}}}}\n</tool_call>'
+    with caplog.at_level(logging.INFO):
+        async with server(writes(*cut(text))) as behind, gateway(behind.url) as (url, backend):
+            for _ in range(2):
+                await ask(url, "openai_chat")
+            assert backend.state()["rescued"] == 4
+    lines = [r.getMessage() for r in caplog.records if r.name == "dragoman.backends.http.backend"]
+    assert len(lines) == 1
+    assert "leaves calls of m in the text" in lines[0]
+    records = [json.loads(r.getMessage()) for r in caplog.records if r.name == "dragoman.access"]
+    assert [record["rescued"] for record in records if record["status"] == 200] == [2, 2]
+
+
+@pytest.mark.parametrize("api", FRONTS)
+@pytest.mark.parametrize("front", FRONTS)
+async def test_whatever_the_servers_api(api: str, front: str) -> None:
+    def said(stream: bool) -> bytes:
+        writer = dialects.get(api).writer(replace(ASKED, stream=True))
+        events = [Start("1", "m", 0), *map(TextDelta, cut(PROSE + CALL)), UsageUpdate(Usage(9, 9)), Finish("stop")]
+        return b"".join(map(writer.send, events))
+
+    play = whole(200, said(True).decode(), "text/event-stream")
+    async with server(play) as behind, gateway(behind.url, api=api) as (url, _):
+        answer = await ask(url, front)
+    assert (answer.text.strip(), answer.calls, answer.reply.finish_reason) == (PROSE.strip(), [PARIS], "tool_calls")
+
+
+@pytest.mark.parametrize("mode", ["parse", "inject"])
+async def test_a_model_of_a_known_format_may_write_another(mode: str) -> None:
+    other = f"{PROSE}[TOOL_CALLS]get_weather[ARGS]{ARGUMENTS}"
+    async with server(writes(*cut(other))) as behind, gateway(behind.url, mode=mode, format="hermes") as (url, _):
+        answer = await ask(url, "openai_chat")
+    assert (answer.text.strip(), answer.calls) == (PROSE.strip(), [PARIS])
+    assert "leaked_call_recovered" in answer.warnings

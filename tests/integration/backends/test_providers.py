@@ -1,0 +1,112 @@
+"""What is known of kinds of servers, and what a server whose kind is named is sent."""
+
+import json
+import re
+from typing import Any
+
+import httpx2
+import pytest
+
+from dragoman import dialects
+from dragoman.backends.http.backend import HttpBackend
+from dragoman.backends.http.config import HttpConfig
+from dragoman.catalog import servers
+from dragoman.core.errors import ConfigError
+from dragoman.schema.targets import RELAXING_TARGETS
+from support.fake_upstream import gateway, server, whole
+from support.gateway import CHAT, DEADLINE_S, MESSAGES
+
+KINDS = pytest.mark.parametrize("kind", servers.server_kinds(), ids=lambda kind: kind.name)
+PLACE = re.compile(r"host|(POST )?/[\w./]*([@#][^ ]+)")
+DATED = re.compile(r"\(.*20\d\d-\d\d\)")
+
+
+@KINDS
+def test_row_is_of_use(kind: servers.ServerKind) -> None:
+    assert servers.get(kind.name) is kind
+    assert kind.api in dialects.names()
+    assert kind.schemas in ("", *RELAXING_TARGETS)
+    assert set(kind.constrain) <= {each.name for each in servers.constraints()}
+    assert kind.signs
+    assert DATED.search(kind.source)
+    assert all(DATED.search(quirk.source) for quirk in kind.quirks)
+    signs = [each for sign in kind.signs for each in (sign, *sign.also)]
+    places = [sign.at for sign in signs] + [kind.version, kind.template, *kind.context]
+    assert all(PLACE.fullmatch(place) for place in places if place)
+    assert all(re.compile(sign.words) for sign in signs)
+
+
+def test_names_are_taken_once() -> None:
+    for rows in (servers.server_kinds(), servers.constraints()):
+        names = [row.name for row in rows]
+        assert len(set(names)) == len(names)
+
+
+@pytest.mark.parametrize("way", servers.constraints(), ids=lambda way: way.name)
+def test_a_way_to_constrain_asks_for_an_odd_word(way: servers.Constraint) -> None:
+    assert json.loads(way.body)
+    assert "quorfle" in way.body
+    assert re.compile(way.says)
+    assert DATED.search(way.source) or "XGrammar" in way.source or "xgrammar" in way.source
+
+
+@pytest.mark.parametrize(
+    ("row", "says"),
+    [
+        ("name = 'x'", r"servers file: Object missing required field `title` - at `\$.server\[0\]`"),
+        ("name = 'x'\ntitle = 'X'\nsource = 'y'\nsigns = []\nnote = ''", "unknown field `note`"),
+        ("name = 'x'\ntitle = 'X'\nsource = 'y'\nsigns = []\nnative = 'sometimes'", "Invalid enum value 'sometimes'"),
+    ],
+)
+def test_slip_of_the_pen_is_found(row: str, says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        servers.read(f"[[server]]\n{row}".encode())
+
+
+def test_a_kind_that_there_is_not_is_told_by_its_place() -> None:
+    with pytest.raises(ConfigError, match=r"unknown kind of server 'vlm'; did you mean 'vllm'.* - at servers.far.kind"):
+        HttpBackend("far", HttpConfig(url="http://127.0.0.1:1", kind="vlm"), {})
+
+
+THOUGHT: dict[str, Any] = {
+    CHAT: {"role": "assistant", "content": "It is 4.", "reasoning_content": "Two and two."},
+    MESSAGES: {"role": "assistant", "content": [{"type": "thinking", "thinking": "Two and two.", "signature": "s"}]},
+}
+
+
+async def sent(path: str, settings: dict[str, Any], **more: Any) -> dict[str, Any]:
+    """What a server with these settings is sent for a client's request."""
+    asked = {"model": "m", "max_tokens": 9, "messages": [{"role": "user", "content": "hi"}], **more}
+    async with server(ANSWER) as far, gateway(far.url, **settings) as url:
+        async with httpx2.AsyncClient(base_url=url, timeout=DEADLINE_S, trust_env=False) as client:
+            assert (await client.post(path, json=asked)).status_code == 200
+        body: dict[str, Any] = json.loads(far.asked[0][2])
+        return body
+
+
+ANSWER = whole(200, '{"id": "x", "choices": [{"message": {"content": "yes"}, "finish_reason": "stop"}]}')
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("path", [CHAT, MESSAGES])
+@pytest.mark.parametrize(("kind", "field"), [("vllm", "reasoning"), ("llama_cpp", "reasoning_content")])
+async def test_past_thoughts_stand_where_this_kind_reads_them(kind: str, field: str, path: str) -> None:
+    talk = [{"role": "user", "content": "2 + 2?"}, THOUGHT[path], {"role": "user", "content": "Sure?"}]
+    said = (await sent(path, {"kind": kind}, messages=talk))["messages"][1]
+    assert said[field] == "Two and two."
+    assert len({"reasoning", "reasoning_content"} & set(said)) == 1
+
+
+UNION = {"type": "object", "anyOf": [{"properties": {"a": {"type": "string"}}}]}
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(
+    ("settings", "kept"), [({"kind": "ollama"}, False), ({"kind": "ollama", "schemas": "vllm"}, True)]
+)
+async def test_schemas_are_those_of_its_kind_unless_the_settings_say_otherwise(
+    settings: dict[str, Any], kept: bool
+) -> None:
+    tool = {"type": "function", "function": {"name": "f", "parameters": UNION}}
+    taken = (await sent(CHAT, settings, tools=[tool]))["tools"][0]["function"]["parameters"]
+    assert ("anyOf" in taken) is kept

@@ -1,0 +1,68 @@
+"""Chat templates of others cost their own requests an error, and never the process that asks for them."""
+
+import pytest
+
+from dragoman.backends.text_mode.chat_template import ChatTemplate
+from dragoman.core.errors import ConfigError
+from dragoman.prompting import jinja_sandbox, render_process
+from support import cpu_cost
+
+HOSTILE = {
+    "loops": "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}",
+    "format": "{{ '%99999999999d'|format(1) }}",
+    "doubling": "{% set n = namespace(x='ab') %}{% for i in range(60) %}{% set n.x = n.x ~ n.x %}{% endfor %}{{ n.x }}",
+    "product": "{{ 'a' * 10 ** 11 }}",
+    "calls": "{% macro f(n) %}{% if n %}{{ f(n - 1) }}{{ f(n - 1) }}{% endif %}{% endmacro %}{{ f(60) }}",
+}
+
+
+@pytest.fixture(autouse=True)
+def quickly(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(render_process, "CPU_S", 0.1)
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_template_that_takes_too_much_is_refused(name: str) -> None:
+    made = jinja_sandbox.load_template(HOSTILE[name])
+    with pytest.raises(jinja_sandbox.RENDER_ERRORS, match="it takes"):
+        made.render(messages=[])
+    with cpu_cost.measured() as taken, pytest.raises(jinja_sandbox.RENDER_ERRORS, match="it takes"):
+        made.render(messages=[])  # now unseen
+    assert taken[0] < 0.1
+
+
+def test_others_are_rendered_all_the_same() -> None:
+    with pytest.raises(jinja_sandbox.RENDER_ERRORS):
+        jinja_sandbox.load_template(HOSTILE["loops"] + "again").render()
+    made = jinja_sandbox.load_template("{% for m in messages %}{{ m.content }}{{ m.a | tojson }}{% endfor %}")
+    assert (
+        made.render(messages=[{"content": "é\ud83d", "a": jinja_sandbox.VerbatimJson({"b": 1}, '{"b":  1}')}])
+        == 'é\ud83d{"b":  1}'
+    )
+
+
+def test_a_large_conversation_makes_no_template_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(render_process, "BLOCK_BELOW_BYTES", 1000)
+    made = jinja_sandbox.load_template(
+        "{% for m in messages %}{% for n in m * 3000 %}{% for o in m * 300 %}{% endfor %}{% endfor %}{% endfor %}-"
+    )
+    with pytest.raises(jinja_sandbox.RENDER_ERRORS, match="longer than"):
+        made.render(messages=["x" * 1000] * 10)
+    assert made.render(messages=[]) == "-"
+
+
+def test_its_process_may_end() -> None:
+    made = jinja_sandbox.load_template("a{{ b }}")
+    assert made.render(b=1) == "a1"
+    render_process._process.close()
+    assert made.render(b=2) == "a2"
+
+
+def test_what_is_no_jinja_is_told() -> None:
+    with pytest.raises(ConfigError, match="cannot be read"):
+        jinja_sandbox.load_template("{% for %}é")
+
+
+def test_ours_are_rendered_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(render_process, "SandboxedTemplate", None)
+    assert ChatTemplate("", "", "", ()).source == ""

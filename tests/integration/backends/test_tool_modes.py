@@ -1,0 +1,426 @@
+"""Models whose text is read here: with tools that their server shows them, and with tools that it knows nothing of."""
+
+import itertools
+import json
+import logging
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from dragoman import config, dialects, formats
+from dragoman.backends.http.config import HttpConfig, PerModel
+from dragoman.backends.http.model_modes import ModelMode, ModelModes
+from dragoman.backends.text_mode import request
+from dragoman.backends.text_mode.response import TextModeReader
+from dragoman.core.backend import ExchangeContext
+from dragoman.core.call_limit import limit_to_one_call
+from dragoman.core.collect import Collector
+from dragoman.core.errors import ConfigError
+from dragoman.core.events import (
+    AnyEvent,
+    Finish,
+    ReasoningDelta,
+    Start,
+    TextDelta,
+    ToolCallDelta,
+    ToolCallEnd,
+    ToolCallStart,
+    UsageUpdate,
+)
+from dragoman.core.messages import (
+    Image,
+    MediaSource,
+    Message,
+    Reasoning,
+    Text,
+    Tool,
+    ToolCall,
+    ToolChoice,
+    ToolResult,
+    Usage,
+)
+from support.fake_upstream import END, HEAD, piece, server, soon, whole
+from support.text_upstream import ARGUMENTS, ASKED, FRONTS, PING, QUESTION, WEATHER, ask, cut, gateway, writes
+
+MODES = ["parse", "inject"]
+CALL = f'<tool_call>\n{{"name": "get_weather", "arguments": {ARGUMENTS}}}\n</tool_call>'
+PARIS = ("get_weather", {"city": "Paris", "days": 3})
+
+
+def sent(behind: Any, n: int = -1) -> Any:
+    return json.loads(behind.asked[n][2])
+
+
+@pytest.mark.parametrize("stream", [True, False], ids=["streamed", "whole"])
+@pytest.mark.parametrize("front", FRONTS)
+@pytest.mark.parametrize("mode", MODES)
+async def test_a_call_in_the_text_is_a_call(mode: str, front: str, stream: bool) -> None:
+    text = f"<think>\nLook it up.\n</think>\n\nSure.\n{CALL}"
+    async with server(writes(*cut(text))) as behind, gateway(behind.url, mode=mode) as (url, _):
+        answer = await ask(url, front, replace(ASKED, stream=stream))
+    assert next(part for part in answer.reply.parts if isinstance(part, Reasoning)).text.strip() == "Look it up."
+    assert (answer.text, answer.calls, answer.reply.finish_reason) == ("Sure.", [PARIS], "tool_calls")
+
+
+@pytest.mark.parametrize("front", FRONTS)
+@pytest.mark.parametrize("mode", MODES)
+async def test_a_result_of_its_own_making_ends_the_reply_and_the_asking(mode: str, front: str) -> None:
+    text = f"{CALL}\n<tool_result>\n18 degrees\n</tool_result>\nIt is 18 degrees."
+    async with server(writes(text, stays=True)) as behind, gateway(behind.url, mode=mode) as (url, _):
+        answer = await ask(url, front)
+        await soon(behind.left)
+    assert (answer.text, answer.calls, answer.reply.finish_reason) == ("", [PARIS], "tool_calls")
+    assert "hallucinated_tool_result" in answer.warnings
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_where_one_call_is_wanted_the_asking_ends_behind_it(mode: str) -> None:
+    asked = replace(ASKED, tool_choice=ToolChoice(parallel=False))
+    async with server(writes(f"{CALL}\n{CALL}", stays=True)) as behind, gateway(behind.url, mode=mode) as (url, _):
+        answer = await ask(url, "openai_chat", asked)
+        await soon(behind.left)
+    assert (answer.calls, answer.reply.finish_reason) == ([PARIS], "tool_calls")
+
+
+async def test_a_model_that_knows_no_tools_and_writes_a_call_again_has_ended() -> None:
+    rome = CALL.replace("Paris", "Rome")
+    text = f"{CALL}\n{rome}\n{CALL}\n{CALL}"
+    async with server(writes(*cut(text), stays=True)) as behind, gateway(behind.url, mode="inject") as (url, _):
+        answer = await ask(url, "openai_chat")
+        await soon(behind.left)
+    assert answer.calls == [PARIS, ("get_weather", {"city": "Rome", "days": 3})]
+    assert "duplicate_call_dropped" in answer.warnings
+    async with server(writes(f"{CALL}\n{CALL}")) as behind, gateway(behind.url, mode="parse") as (url, _):
+        assert (await ask(url, "openai_chat")).calls == [PARIS, PARIS]
+
+
+HISTORY = (
+    QUESTION,
+    Message("assistant", (Text("Let me see."), ToolCall("call_1", "get_weather", ARGUMENTS))),
+    Message("tool", (ToolResult("call_1", (Text("18 degrees"),)),)),
+)
+
+
+@pytest.mark.parametrize("front", FRONTS)
+async def test_parsed_the_server_has_tools_and_history_as_its_api_has_them(front: str) -> None:
+    asked = replace(ASKED, messages=HISTORY)
+    async with server(writes("It is 18 degrees.")) as behind, gateway(behind.url, mode="parse") as (url, _):
+        answer = await ask(url, front, asked)
+    assert (answer.text, answer.reply.finish_reason) == ("It is 18 degrees.", "stop")
+    body = sent(behind)
+    assert [tool["function"]["name"] for tool in body["tools"]] == ["get_weather", "ping"]
+    assert [message["role"] for message in body["messages"]] == ["user", "assistant", "tool"]
+    assert (body["stream"], body["stream_options"]) == (True, {"include_usage": True})
+
+
+@pytest.mark.parametrize("name", ["hermes", "qwen3_xml", "kimi_k2"])
+@pytest.mark.parametrize("front", FRONTS)
+async def test_injected_the_server_gets_plain_turns(front: str, name: str) -> None:
+    asked = replace(ASKED, messages=HISTORY, tool_choice=ToolChoice("required"), stop=("END",))
+    settings = {"mode": "inject", "format": name}
+    async with server(writes("It is 18 degrees.")) as behind, gateway(behind.url, **settings) as (url, _):
+        answer = await ask(url, front, asked)
+    assert answer.text == "It is 18 degrees."
+    body, again = sent(behind, -2), sent(behind)  # as the model made no call
+    assert again["messages"][: len(body["messages"])] == body["messages"]
+    assert not body.keys() & {"tools", "tool_choice", "parallel_tool_calls", "stop"}
+    assert (body["stream"], body["max_tokens"]) == (True, 200)
+    system, user, assistant, result = body["messages"]
+    format = formats.get(name)
+    assert [m["role"] for m in body["messages"]] == ["system", "user", "assistant", "user"]
+    assert system["content"] == format.write_tools(asked.tools, limit_to_one_call(asked).tool_choice)
+    assert user["content"] == "Weather in Paris?"
+    call = format.numbered(ToolCall("call_1", "get_weather", ARGUMENTS), 0)
+    assert assistant["content"] == f"Let me see.\n{format.write_calls([call])}"
+    assert "18 degrees" in result["content"]
+    assert result["content"] != "18 degrees"
+
+
+@pytest.mark.parametrize("api", FRONTS)
+@pytest.mark.parametrize("front", FRONTS)
+async def test_injected_whatever_the_servers_api(api: str, front: str) -> None:
+    writer = dialects.get(api).writer(replace(ASKED, stream=True))
+    events = [Start("1", "m", 0), *map(TextDelta, cut(CALL)), UsageUpdate(Usage(9, 9)), Finish("stop")]
+    play = whole(200, b"".join(map(writer.send, events)).decode(), "text/event-stream")
+    asked = replace(ASKED, messages=HISTORY, tool_choice=ToolChoice("required"), stop=("END",))
+    async with server(play) as behind, gateway(behind.url, mode="inject", api=api) as (url, _):
+        answer = await ask(url, front, asked)
+    assert (answer.text, answer.calls, answer.reply.finish_reason) == ("", [PARIS], "tool_calls")
+    got = dialects.get(api).read_request(behind.asked[-1][2])
+    assert (got.tools, got.tool_choice.mode, got.stop, got.stream) == ((), "auto", (), True)
+    assert [message.role for message in got.messages] == ["system", "user", "assistant", "user"]
+    assert got.instructions == (0 if api == "openai_chat" else 1)
+    assert all(isinstance(part, Text) for message in got.messages for part in message.parts)
+
+
+async def test_pictures_are_told_of_where_they_become_words() -> None:
+    seen = Message("user", (Image(MediaSource("image/png", "aGk=")), Text("What is this?")))
+    async with server(writes("A cat.")) as behind, gateway(behind.url, mode="inject") as (url, _):
+        answer = await ask(url, "openai_chat", replace(ASKED, messages=(seen,)))
+    assert sent(behind)["messages"][-1]["content"] == "[image]\nWhat is this?"
+    assert "content_dropped" in answer.warnings
+
+
+@pytest.mark.parametrize("front", FRONTS)
+@pytest.mark.parametrize("mode", MODES)
+async def test_no_tool_is_called_where_none_may_be(mode: str, front: str) -> None:
+    asked = replace(ASKED, tool_choice=ToolChoice("none"))
+    async with server(writes(*cut(CALL))) as behind, gateway(behind.url, mode=mode) as (url, _):
+        answer = await ask(url, front, asked)
+    assert (answer.text.strip(), answer.calls, answer.reply.finish_reason) == (CALL, [], "stop")
+    if mode == "inject":
+        assert [message["role"] for message in sent(behind)["messages"]] == ["user"]
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_a_stop_string_of_the_client_tears_no_call(mode: str) -> None:
+    asked = replace(ASKED, stop=("\n", "Paris", "END"))
+    text = f"{CALL}\nand END then"
+    async with server(writes(*cut(CALL), stays=True)) as behind, gateway(behind.url, mode=mode) as (url, _):
+        behind.play = writes(*cut(text), stays=True)
+        answer = await ask(url, "anthropic_messages", asked)
+        await soon(behind.left)
+    assert "stop" not in sent(behind)
+    assert answer.calls == [PARIS]
+    assert answer.text.strip() in ("", "and")
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_a_stop_string_of_the_client_ends_the_text(mode: str) -> None:
+    async with server(writes("one E", "ND two", stays=True)) as behind, gateway(behind.url, mode=mode) as (url, _):
+        answer = await ask(url, "anthropic_messages", replace(ASKED, stop=("END",)))
+        await soon(behind.left)
+    assert (answer.text, answer.reply.finish_reason, answer.reply.stop_sequence) == ("one ", "stop_sequence", "END")
+
+
+@pytest.mark.parametrize("front", FRONTS)
+@pytest.mark.parametrize("mode", MODES)
+async def test_a_call_that_the_limit_cuts_off_is_not_to_be_run(mode: str, front: str) -> None:
+    half = CALL[: CALL.index("Paris") + 2]
+    async with server(writes(*cut(half), finish="length")) as behind, gateway(behind.url, mode=mode) as (url, _):
+        answer = await ask(url, front, replace(ASKED, stream=True))
+    assert answer.reply.finish_reason == "length"
+
+
+@pytest.mark.parametrize("front", FRONTS)
+async def test_calls_that_the_server_reads_itself_pass_too(front: str) -> None:
+    async def play(server: Any, writer: Any) -> None:
+        native = {"index": 0, "id": "call_7", "type": "function", "function": {"name": "ping", "arguments": "{}"}}
+        writer.write(HEAD + piece({"content": CALL}) + piece({"tool_calls": [native]}) + piece({}, "tool_calls") + END)
+
+    async with server(play) as behind, gateway(behind.url, mode="parse") as (url, _):
+        answer = await ask(url, front)
+    assert answer.calls == [PARIS, ("ping", {})]
+
+
+@pytest.mark.parametrize("first", ["text", "server"])
+async def test_a_call_that_comes_in_both_ways_is_made_once(first: str) -> None:
+    async def play(server: Any, writer: Any) -> None:
+        function = {"name": "get_weather", "arguments": '{"days":3,"city":"Paris"}'}
+        native = piece({"tool_calls": [{"index": 0, "id": "call_7", "type": "function", "function": function}]})
+        pieces = [piece({"content": CALL}), native]
+        writer.write(HEAD + b"".join(pieces if first == "text" else reversed(pieces)) + piece({}, "tool_calls") + END)
+
+    async with server(play) as behind, gateway(behind.url, mode="parse") as (url, _):
+        answer = await ask(url, "openai_chat")
+    assert (answer.calls, answer.text) == ([PARIS], "")
+    assert "duplicate_call_dropped" in answer.warnings
+
+
+async def test_a_call_that_breaks_is_no_other_call_too() -> None:
+    broken = CALL.replace('"Paris"', "Paris")
+    async with server(writes(broken)) as behind, gateway(behind.url, mode="parse", format="hermes") as (url, _):
+        answer = await ask(url, "openai_chat")
+    assert (answer.calls, answer.reply.finish_reason) == ([], "stop")
+    assert broken.startswith(answer.text)
+    assert "incomplete_call" in answer.warnings
+
+
+async def test_one_call_of_the_text_stands_for_one_of_the_server() -> None:
+    async def play(server: Any, writer: Any) -> None:
+        function = {"name": "get_weather", "arguments": ARGUMENTS}
+        calls = [{"index": n, "id": f"call_{n}", "type": "function", "function": function} for n in (0, 1)]
+        writer.write(HEAD + piece({"content": CALL}) + piece({"tool_calls": calls}) + piece({}, "tool_calls") + END)
+
+    async with server(play) as behind, gateway(behind.url, mode="parse") as (url, _):
+        answer = await ask(url, "openai_chat")
+    assert answer.calls == [PARIS, PARIS]
+
+
+async def test_no_two_calls_of_an_answer_have_one_id() -> None:
+    call = f'{{"tool_call_id": "7", "tool_name": "get_weather", "parameters": {ARGUMENTS}}}'
+
+    async def play(server: Any, writer: Any) -> None:
+        function = {"name": "ping", "arguments": "{}"}
+        native = piece({"tool_calls": [{"index": 0, "id": "7", "type": "function", "function": function}]})
+        text = piece({"content": f"<|START_ACTION|>[{call}]<|END_ACTION|>"})
+        writer.write(HEAD + text + native + piece({}, "tool_calls") + END)
+
+    async with server(play) as behind, gateway(behind.url, mode="parse", format="cohere") as (url, _):
+        answer = await ask(url, "openai_chat")
+    ids = [part.id for part in answer.reply.parts if isinstance(part, ToolCall)]
+    assert answer.calls == [PARIS, ("ping", {})]
+    assert len(set(ids)) == 2
+    assert "7" in ids
+
+
+async def test_names_that_the_api_does_not_take_are_read_as_the_server_knows_them() -> None:
+    tools = (Tool("fs.read"), PING)
+    async with server(writes("…")) as behind, gateway(behind.url, mode="parse", format="hermes") as (url, _):
+        await ask(
+            url, "anthropic_messages", replace(ASKED, tools=(WEATHER,)), tools=[{"name": "fs.read", "input_schema": {}}]
+        )
+        name = sent(behind)["tools"][0]["function"]["name"]
+        behind.play = writes(f'<tool_call>\n{{"name": "{name}", "arguments": {{}}}}\n</tool_call>')
+        asked = replace(ASKED, tools=tools)
+        answer = await ask(url, "anthropic_messages", asked, tools=[{"name": "fs.read", "input_schema": {}}])
+    assert name != "fs.read"
+    assert [called for called, _ in answer.calls] == ["fs.read"]
+
+
+# Which way it is
+
+
+def ways(**settings: Any) -> ModelModes:
+    return ModelModes("far", HttpConfig(url="http://127.0.0.1:9", **settings))
+
+
+def test_the_settings_say_how_a_model_is_asked() -> None:
+    rows = {"smollm*": PerModel(mode="inject"), "*-coder-*": PerModel(format="qwen3_xml")}
+    chosen = ways(mode="parse", format="hermes", per_model=rows)
+    assert (chosen.get("SmolLM2-135M").mode, chosen.get("SmolLM2-135M").format) == ("inject", "hermes")
+    assert (chosen.get("qwen-coder-7b").mode, chosen.get("qwen-coder-7b").format) == ("parse", "qwen3_xml")
+    assert (chosen.get("other").mode, chosen.get("other").format) == ("parse", "hermes")
+
+
+def test_what_was_measured_counts_where_the_settings_leave_it_open(caplog: pytest.LogCaptureFixture) -> None:
+    measured = ModelMode("inject", "glm", why="the probe found no tools")
+    with caplog.at_level(logging.INFO, "dragoman.backends.http.model_modes"):
+        open_, stated = ways(), ways(mode="native")
+        assert open_.get("m").mode == "native"
+        for each in (open_, stated):
+            each.set_measured("m", measured)
+            each.get("m")
+            each.get("m")
+        assert open_.get("m") == measured
+        assert stated.get("m").mode == "native"
+    assert [record.getMessage() for record in caplog.records] == [
+        "far: m is asked in mode native: nothing else is known of it",
+        "far: m is asked in mode inject, format glm: the probe found no tools",
+        "far: m is asked in mode native, format glm: the settings say so",
+    ]
+
+
+def test_the_format_is_that_of_the_models_name() -> None:
+    assert ModelMode().format_of("Qwen/Qwen3-8B").name == "hermes"
+    assert ModelMode().format_of("no-such-model").name == "auto"
+    assert ModelMode(format="glm").format_of("Qwen/Qwen3-8B").name == "glm"
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ({"mode": "injekt"}, "unknown mode 'injekt'; did you mean 'inject'?"),
+        ({"format": "hermez"}, "unknown format 'hermez'; did you mean 'hermes'?"),
+        ({"per_model": {"a*": PerModel(mode="x")}}, "at servers.far.per_model.a*.mode"),
+    ],
+)
+def test_a_way_that_is_none_is_refused(settings: Any, told: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        ways(**settings)
+    assert told in str(refused.value)
+
+
+def test_the_file_says_it_of_single_models(tmp_path: Path) -> None:
+    file = tmp_path / "config.toml"
+    table = '[servers.far]\nurl = "http://127.0.0.1:9"\n[servers.far.per_model."smollm*"]\n'
+    file.write_text(f'{table}mode = "inject"\nendpoint = "completions"\n')
+    loaded, _ = config.load(file, {}, {})
+    assert loaded.servers["far"].per_model == {"smollm*": PerModel(mode="inject", endpoint="completions")}
+    for wrong, told in (("mode = 3", "got `int`"), ('mod = "inject"', "unknown field `mod`")):
+        file.write_text(f"{table}{wrong}\n")
+        with pytest.raises(ConfigError, match=rf"{told} - at `servers\.far\.per_model\[\.\.\.\]"):
+            config.load(file, {}, {})
+
+
+TEMPLATE = (
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}{% for c in m.tool_calls or [] %}<tool_call>\n"
+    '{"name": "{{ c.function.name }}", "arguments": {{ c.function.arguments | tojson }}}\n</tool_call>{% endfor %}'
+    "<|im_end|>\n{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n<think>\n{% endif %}"
+)
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_a_template_says_which_thoughts_it_has_opened(mode: str, tmp_path: Path) -> None:
+    file = tmp_path / "thinks.jinja"
+    file.write_text(TEMPLATE)
+    text = f"Look it up.\n</think>\n\nSure.\n{CALL}"
+    settings = {"mode": mode, "template": str(file)}
+    async with server(writes(*cut(text))) as behind, gateway(behind.url, **settings) as (url, _):
+        answer = await ask(url, "anthropic_messages")
+        thoughts = [part.text.strip() for part in answer.reply.parts if isinstance(part, Reasoning)]
+        assert (thoughts, answer.text, answer.calls) == (["Look it up."], "Sure.", [PARIS])
+
+        async def apart(far: Any, writer: Any) -> None:
+            """The server has taken the thoughts out of the text."""
+            said = piece({"reasoning_content": "Look it up."}) + piece({"content": f"Sure.\n{CALL}"})
+            writer.write(HEAD + said + piece({}, "stop") + END)
+
+        behind.play = apart
+        answer = await ask(url, "anthropic_messages")
+    thoughts = [part.text.strip() for part in answer.reply.parts if isinstance(part, Reasoning)]
+    assert (thoughts, answer.text, answer.calls) == (["Look it up."], "Sure.", [PARIS])
+
+
+async def test_a_template_that_is_not_there_is_told(tmp_path: Path) -> None:
+    settings = {"mode": "parse", "template": str(tmp_path / "none.jinja")}
+    async with server(writes("")) as behind, gateway(behind.url, **settings) as (url, _):
+        with pytest.raises(AssertionError, match="cannot read the chat template"):
+            await ask(url, "openai_chat")
+
+
+PIECES = [
+    *(CALL, CALL.replace('"Paris"', "Paris"), CALL[:50], "words", "\n", "```\n", "<think>", "</think>", "{", "}"),
+    *("[TOOL_CALLS]ping[ARGS]{}", "<tool_call>", "</tool_call>", '{"name": "ping", "arguments": {}}', "<tool_result>"),
+]
+EVENTS = st.one_of(
+    st.sampled_from(PIECES).map(TextDelta),
+    st.sampled_from([*PIECES, "words"]).map(ReasoningDelta),
+    st.sampled_from(["{}", ARGUMENTS]),  # of a call of the server's own
+)
+
+
+@settings(max_examples=300)
+@given(
+    st.lists(EVENTS, max_size=8),
+    st.sampled_from(["", "hermes", "auto"]),
+    st.booleans(),
+    st.sampled_from(["stop", "length"]),
+)
+def test_whatever_comes_the_events_are_in_order(said: list[Any], name: str, parallel: bool, reason: Any) -> None:
+    ids = itertools.count()
+    turn = ExchangeContext("1", 0, lambda: f"{next(ids):024}")
+    new = partial(request.text_reader, request=ASKED, tools=ASKED.tools, turn=turn)
+    known = formats.get(name) if name else None
+    reader = (lambda begins: new(known)) if known else None
+    leaks = None if name == "auto" else request.leak_detector(ASKED, new)
+    reread = TextModeReader(reader, leaks, turn.new_id, {}, lambda: None, parallel=parallel, repeats=name != "hermes")
+    events: list[AnyEvent] = [Start("1", "m", 0)]
+    calls = 0
+    for each in said:
+        if isinstance(each, str):
+            events += [ToolCallStart(calls, f"call_{calls}", "ping"), ToolCallDelta(calls, each), ToolCallEnd(calls)]
+            calls += 1
+        else:
+            events.append(each)
+    collector = Collector()
+    for event in reread.feed([*events, Finish(reason)]):
+        collector.send(event)
+    assert collector.phase == "ended"
+    made = [part for part in collector.reply().parts if isinstance(part, ToolCall)]
+    assert len({part.id for part in made}) == len(made)

@@ -1,0 +1,205 @@
+"""Models are shown what they wrote as they wrote it, whatever clients make of calls on the way."""
+
+import json
+from typing import Any
+
+import pytest
+from bench import forty
+from msgspec.structs import replace
+
+from dragoman import formats
+from dragoman.backends.embedded import weights
+from dragoman.backends.embedded.backend import Embedded
+from dragoman.backends.embedded.config import EmbeddedConfig
+from dragoman.backends.text_mode.chat_template import ChatTemplate
+from dragoman.backends.text_mode.verbatim_history import ReplyRecorder, VerbatimHistory
+from dragoman.catalog import models
+from dragoman.core import messages as v
+from dragoman.core.backend import ExchangeContext
+from dragoman.core.collect import collect
+from dragoman.core.events import (
+    AnyEvent,
+    Finish,
+    Notice,
+    ReasoningDelta,
+    TextDelta,
+    ToolCallDelta,
+    ToolCallEnd,
+    ToolCallIncomplete,
+    ToolCallStart,
+)
+from support.chat_templates import CHATML, HERMES_TEMPLATE
+from support.fake_upstream import server
+from support.playing_engine import Playing
+from support.text_upstream import ASKED, FRONTS, QUESTION, WEATHER, ask, gateway, writes
+
+FENCED = '```json\n{\n  "name": "get_weather",\n  "arguments": {\n    "city": "Paris", "days": 3\n  }\n}\n```'
+CALL = v.ToolCall("call_a1", "get_weather", '{"city": "Paris", "days": 3}')
+SENT_BACK = '{"days":3,"city":"Paris"}'
+"""As JavaScript writes it, from another order."""
+
+
+def turn(*parts: v.Part) -> v.Request:
+    return v.Request("m", (QUESTION, v.Message("assistant", parts)))
+
+
+def kept(**limits: int) -> VerbatimHistory:
+    own_words = VerbatimHistory(**limits)
+    own_words.add(FENCED, "Sure.", (CALL,))
+    return own_words
+
+
+def shown(own_words: VerbatimHistory, *parts: v.Part) -> v.Message:
+    return own_words.restore(turn(*parts)).messages[1]
+
+
+@pytest.mark.parametrize("front", FRONTS)
+@pytest.mark.parametrize("spelled", [json.dumps, lambda x: json.dumps(x, separators=(",", ":"))])
+async def test_history_is_what_the_model_wrote(front: str, spelled: Any) -> None:
+    async with server(writes(FENCED)) as behind, gateway(behind.url, mode="inject", format="hermes") as (url, _):
+        answer = await ask(url, front)
+        parts = [
+            replace(p, arguments=spelled(json.loads(p.arguments))) if isinstance(p, v.ToolCall) else p
+            for p in answer.reply.parts
+        ]
+        (call,) = (p for p in parts if isinstance(p, v.ToolCall))
+        result = v.Message("tool", (v.ToolResult(call.id, (v.Text("sunny"),)),))
+        await ask(url, front, replace(ASKED, messages=(QUESTION, v.Message("assistant", tuple(parts)), result)))
+    first, second = (json.loads(body)["messages"] for _, _, body in behind.asked)
+    assert second[: len(first)] == first
+    assert second[len(first)] == {"role": "assistant", "content": FENCED}
+    assert "sunny" in second[-1]["content"]
+
+
+LATE_ID = '<tool_call>\n{"name": "get_weather", "arguments": {"city":  "Paris"}, "id": "my_id"}\n</tool_call>'
+
+
+@pytest.mark.parametrize("stream", [True, False], ids=["streamed", "whole"])
+@pytest.mark.parametrize("front", FRONTS)
+async def test_an_id_after_the_arguments_is_the_client_s_too(front: str, stream: bool) -> None:
+    async with server(writes(LATE_ID)) as behind, gateway(behind.url, mode="inject", format="hermes") as (url, _):
+        answer = await ask(url, front, replace(ASKED, stream=stream))
+        (call,) = (p for p in answer.reply.parts if isinstance(p, v.ToolCall))
+        result = v.Message("tool", (v.ToolResult(call.id, (v.Text("sunny"),)),))
+        past = (QUESTION, v.Message("assistant", (call,)), result)
+        await ask(url, front, replace(ASKED, stream=stream, messages=past))
+    assert call.id == "my_id"
+    assert json.loads(behind.asked[1][2])["messages"][-2]["content"] == LATE_ID
+
+
+@pytest.mark.parametrize("id", ["call_a1", "calla1", "call-a1"])
+def test_a_call_is_known_by_its_id_and_what_it_says(id: str) -> None:
+    message = shown(kept(), v.Text("Sure."), replace(CALL, id=id, arguments=SENT_BACK))
+    assert message.written == FENCED
+    assert message.parts[1] == replace(CALL, id=id)
+
+
+def test_other_words_leave_the_call_as_it_was_written() -> None:
+    message = shown(kept(), v.Text("Sure, but not so."), replace(CALL, arguments=SENT_BACK))
+    assert (message.written, message.parts[1]) == ("", CALL)
+    message = shown(kept(), v.Text("Sure."), v.Reasoning("Hm."), CALL)
+    assert (message.written, message.parts[2]) == ("", CALL)
+
+
+OTHERS = {
+    "another call": (replace(CALL, arguments='{"city": "Rome"}'),),
+    "another tool": (replace(CALL, name="ping"),),
+    "another id": (replace(CALL, id="call_a2"),),
+    "one more": (CALL, replace(CALL, id="call_a2")),
+    "no JSON": (replace(CALL, arguments='{"city'),),
+    "no call": (v.Text("Sure."),),
+}
+
+
+@pytest.mark.parametrize("parts", OTHERS.values(), ids=OTHERS)
+def test_what_is_not_the_same_call_is_left_alone(parts: tuple[v.Part, ...]) -> None:
+    assert shown(kept(), *parts) == v.Message("assistant", parts)
+
+
+def test_what_was_used_longest_ago_goes_first() -> None:
+    own_words = kept(replies=2)
+    own_words.add("b", "", (replace(CALL, id="b"),))
+    assert shown(own_words, v.Text("Sure."), CALL).written
+    own_words.add("c", "", (replace(CALL, id="c"),))
+    assert len(own_words) == 2
+    assert shown(own_words, v.Text("Sure."), CALL).written
+    assert not shown(own_words, replace(CALL, id="b")).written
+
+
+def test_there_is_a_limit_of_size() -> None:
+    own_words = kept(chars=300)
+    assert own_words.chars == len(FENCED) + len("Sure.") + len(CALL.arguments)
+    own_words.add(FENCED, "Sure.", (CALL,))
+    assert len(own_words) == 1
+    own_words.add("x" * 400, "", (replace(CALL, id="b"),))
+    assert (len(own_words), own_words.chars) == (0, 0)
+
+
+def heard(*events: AnyEvent) -> VerbatimHistory:
+    own_words = VerbatimHistory()
+    listener = ReplyRecorder(own_words)
+    listener.add_text(FENCED)
+    begun: list[AnyEvent] = [TextDelta("Sure."), ToolCallStart(0, CALL.id, CALL.name), ToolCallDelta(0, CALL.arguments)]
+    listener.observe([*begun, *events])
+    return own_words
+
+
+END = ToolCallEnd(0)
+
+
+def test_a_reply_that_came_to_its_end_is_kept() -> None:
+    for reason in ("stop", "tool_calls"):
+        assert shown(heard(END, Finish(reason)), v.Text("Sure."), CALL).written == FENCED
+
+
+def test_of_a_reply_with_thoughts_the_calls_are_kept() -> None:
+    own_words = heard(END, ReasoningDelta("Hm."), Finish("stop"))
+    message = shown(own_words, v.Text("Sure."), replace(CALL, arguments=SENT_BACK))
+    assert (message.written, message.parts[1]) == ("", CALL)
+
+
+BROKEN: dict[str, list[AnyEvent]] = {
+    "cut off": [END, Finish("length")],
+    "incomplete": [ToolCallIncomplete(0, ""), Finish("stop")],
+    "made again": [END, Notice("duplicate_call_dropped", ""), Finish("stop")],
+    "no end": [END],
+}
+
+
+@pytest.mark.parametrize("events", BROKEN.values(), ids=BROKEN)
+def test_what_was_broken_off_is_not_kept(events: list[AnyEvent]) -> None:
+    assert len(heard(*events)) == 0
+
+
+def test_no_recorded_call_is_in_the_formats_own_form() -> None:
+    """Why this is needed: what models write is not what a format has for a past call."""
+    hermes, read = formats.get("hermes"), {text: forty.calls_in([text]) for text in forty.recording().values()}
+    called = {text: calls for text, calls in read.items() if calls}
+    assert len(called) >= 30
+    assert [text for text, calls in called.items() if hermes.write_calls(calls) == text.strip()] == []
+
+
+async def test_the_embedded_model_is_shown_its_own_text() -> None:
+    profile = replace(models.default(), after_result="free")
+    embedded: Any = Embedded(weights.find(profile.name), profile, EmbeddedConfig(), lambda _: None)
+    embedded.engine = tap = forty.Tap(Playing(FENCED, "It is sunny."))
+    asked = v.Request(profile.name, (QUESTION,), (WEATHER,))
+    reply = collect([event async for event in embedded.ask(asked, ExchangeContext("id", 0, iter("abcdefgh").__next__))])
+    (call,) = (part for part in reply.parts if isinstance(part, v.ToolCall))
+    back = tuple(replace(p, arguments=SENT_BACK) if p is call else p for p in reply.parts)
+    result = v.Message("tool", (v.ToolResult(call.id, (v.Text("sunny"),)),))
+    again = replace(asked, messages=(QUESTION, v.Message("assistant", back), result))
+    collect([event async for event in embedded.ask(again, ExchangeContext("id", 0, iter("abcdefgh").__next__))])
+    first, second = tap.runs
+    assert second.prompt.startswith(first.prompt + FENCED)
+
+
+@pytest.mark.parametrize("source", [HERMES_TEMPLATE, CHATML], ids=["knows tools", "knows none"])
+def test_a_template_shows_it_too_but_no_special_token_in_it(source: str) -> None:
+    hermes, template = formats.get("hermes"), ChatTemplate(source, "<bos>", "<eos>", ("<|im_start|>", "<|im_end|>"))
+    asked = replace(ASKED, messages=(QUESTION,))
+    result = v.Message("tool", (v.ToolResult(CALL.id, (v.Text("sunny"),)),))
+    for raw, shown in ((FENCED, FENCED), (f"<|im_start|>{FENCED}", f"&lt;|im_start|>{FENCED}")):
+        wrote = v.Message("assistant", (CALL,), written=raw)
+        after = template.render(replace(asked, messages=(QUESTION, wrote, result)), hermes).text
+        assert after.startswith(template.render(asked, hermes).text + shown)

@@ -1,0 +1,372 @@
+"""Exchanges kept stage by stage: what stands in which file, what does not, and that no answer ever waits for it.
+
+client ─HTTP→ gateway, which keeps them ─HTTP→ a server that plays what a test tells it to
+"""
+
+import itertools
+import json
+import logging
+import re
+import shutil
+from collections.abc import AsyncGenerator
+from pathlib import Path
+
+import httpx2
+import pytest
+
+from dragoman.backends.http.backend import HttpBackend
+from dragoman.backends.http.config import HttpConfig
+from dragoman.core.backend import ExchangeContext
+from dragoman.core.errors import ConfigError
+from dragoman.core.events import AnyEvent, Finish, Start, TextDelta, UsageUpdate
+from dragoman.core.messages import Request, Usage
+from dragoman.gateway.gateway import Gateway
+from dragoman.redaction.redact import Redactor, redact_headers, secret_variables
+from dragoman.server.capture import store
+from support.capturing import SECRET, TOOLS, folders, keeping, kept, lines, says
+from support.fake_upstream import ask, dies, server, whole
+from support.gateway import CHAT, DEADLINE_S, MESSAGES
+from support.scripted_backend import Scripted, eventually, serving
+
+
+async def test_each_stage_is_a_file(tmp_path: Path) -> None:
+    call = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Paris"}}\n</tool_call>'
+    async with keeping(tmp_path / "kept", says(call[:20], call[20:]), mode="parse", format="hermes") as url:
+        answer = await ask(url, CHAT, True, tools=TOOLS)
+        [folder] = await kept(tmp_path / "kept")
+    assert folder.name.endswith(answer.headers["x-request-id"])
+    came = json.loads((folder / "request.json").read_text())
+    assert (came["method"], came["path"]) == ("POST", CHAT)
+    body = json.loads((folder / "body").read_bytes())
+    assert body["tools"] == TOOLS
+    values = json.loads((folder / "values.json").read_text())
+    assert values["tools"][0]["name"] == "get_weather"
+    assert values["messages"][0]["parts"] == [{"is": "Text", "text": "hi"}]
+    backend = json.loads((folder / "1/backend.json").read_text())
+    assert backend["backend"] == "far"
+    assert (backend["way"]["mode"], backend["way"]["format"]) == ("parse", "hermes")
+    sent = json.loads((folder / "1/sent-1.json").read_bytes())
+    assert sent["tools"] == TOOLS
+    first, *said, _ = said_all = lines(folder / "1/said-1.jsonl")
+    assert first["to"] == CHAT
+    assert "".join(line["text"] for line in said_all[1:]).count("data: ") == 5
+    assert all(a["ms"] <= b["ms"] for a, b in itertools.pairwise(said))
+    assert (folder / "1/text-1.txt").read_text() == call
+    assert [e["event"] for e in lines(folder / "1/events.jsonl")][:2] == ["Start", "ToolCallStart"]
+    left = lines(folder / "events.jsonl")
+    assert [e["event"] for e in left][-1] == "Finish"
+    assert next(e for e in left if e["event"] == "ToolCallEnd")["valid"] is True
+    head, *pieces = lines(folder / "reply.jsonl")
+    assert head["status"] == 200
+    assert "".join(piece["text"] for piece in pieces) == answer.text
+    summary = json.loads((folder / "summary.json").read_text())
+    assert summary["log"]["finish"] == "tool_calls"
+    assert summary["log"]["id"] == answer.headers["x-request-id"]
+    assert summary["guard"]["delivery"] == "short"
+
+
+async def test_only_its_owner_can_read_it(tmp_path: Path) -> None:
+    async with keeping(tmp_path / "kept", says("hi")) as url:
+        await ask(url, CHAT, True)
+        await kept(tmp_path / "kept")
+    for path in [tmp_path / "kept", *(tmp_path / "kept").rglob("*")]:
+        assert path.stat().st_mode & 0o777 == (0o700 if path.is_dir() else 0o600), path
+
+
+async def test_no_secret_is_in_it(tmp_path: Path) -> None:
+    own, bearer = "the-gateways-own-key", "Bearer abcdefghijklmnopqrstuvwx"
+    said = says(f"your key is {SECRET} ", f"and {bearer}, and sk-live-abc", "defghijklmnop")
+    async with keeping(tmp_path, said, {"keys": (own,)}) as url:
+        for path in (CHAT, MESSAGES):
+            sent = {"authorization": f"Bearer {own}", "cookie": "session=1234567", "x-goog-api-key": "google"}
+            tool = {"name": f"{own} {SECRET} {bearer}"}
+            answer = await ask(url, path, True, sent, metadata=tool)
+            assert answer.status_code == 200
+        one, other = await kept(tmp_path, 2)
+    for folder in (one, other):
+        everything = b"".join(path.read_bytes() for path in folder.rglob("*") if path.is_file()).decode()
+        assert "[hidden]" in everything
+        for secret in (own, SECRET, "abcdefghijklmnopqrstuvwx", "1234567", '"google"', "sk-live-abc", "defghijklmnop"):
+            assert secret not in everything
+
+
+async def test_whoever_asks_for_none_has_none_kept(tmp_path: Path) -> None:
+    async with keeping(tmp_path, says("hi")) as url:
+        await ask(url, CHAT, True, {"x-dragoman-capture": "off"})
+        await ask(url, CHAT, True)
+        [folder] = await kept(tmp_path)
+        assert (await ask(url, CHAT, True, {"x-dragoman-capture": "yes"})).status_code == 400
+    assert len(folders(tmp_path)) == 1
+    assert "x-dragoman-capture" not in (folder / "request.json").read_text()
+
+
+async def test_those_that_are_asked_for(tmp_path: Path) -> None:
+    async with keeping(tmp_path, says("hi"), {"capture_requests": "asked"}) as url:
+        await ask(url, CHAT, True)
+        await ask(url, CHAT, True, {"x-dragoman-capture": "on"})
+        [folder] = await kept(tmp_path)
+    assert "x-dragoman-capture" in (folder / "request.json").read_text()
+
+
+async def test_those_that_failed(tmp_path: Path) -> None:
+    failed = {"capture_requests": "failed"}
+    async with keeping(tmp_path, says("hi"), failed) as url:
+        await ask(url, CHAT, True)
+        refused = await ask(url, CHAT, True, tools="none")
+        wanted = await ask(url, CHAT, True, {"x-dragoman-capture": "on"})
+        assert ids(await kept(tmp_path, 2)) == [answer.headers["x-request-id"] for answer in (refused, wanted)]
+    broken = says("<tool_call>\n", '{"name": "no_such_tool", "arguments": {}}\n</tool_call>')
+    async with keeping(tmp_path, broken, failed, mode="parse", format="hermes") as url:
+        warned = await ask(url, CHAT, True, tools=TOOLS)
+        assert ids(await kept(tmp_path, 3))[-1] == warned.headers["x-request-id"]
+
+
+def ids(exchanges: list[Path]) -> list[str]:
+    return [folder.name.partition("-")[2] for folder in exchanges]
+
+
+async def test_what_could_not_be_read_is_kept_too(tmp_path: Path) -> None:
+    async with keeping(tmp_path, says("hi")) as url:
+        await ask(url, CHAT, True, temperature="warm")
+        [folder] = await kept(tmp_path)
+    assert json.loads((folder / "body").read_bytes())["temperature"] == "warm"
+    assert not (folder / "values.json").exists()
+    assert json.loads((folder / "summary.json").read_text())["log"]["status"] == 400
+    assert "$.temperature" in (folder / "reply.jsonl").read_text()
+
+
+async def test_a_server_that_refuses_or_breaks_off(tmp_path: Path) -> None:
+    async with keeping(tmp_path, whole(400, '{"error": {"message": "no"}}')) as url:
+        await ask(url, CHAT, True)
+        [folder] = await kept(tmp_path)
+    *_, last = lines(folder / "1/said-1.jsonl")
+    assert (last["error"]["error"], last["error"]["status"]) == ("UpstreamError", 400)
+    async with keeping(tmp_path / "other", dies) as url:
+        await ask(url, CHAT, True)
+        [folder] = await kept(tmp_path / "other")
+    *_, piece, last = lines(folder / "1/said-1.jsonl")
+    assert "It is" in piece["text"]
+    assert last["error"]["error"] == "BackendUnavailableError"
+    assert lines(folder / "events.jsonl")[-1]["event"] == "Failure"
+
+
+async def test_an_answer_that_is_passed_on_unread(tmp_path: Path) -> None:
+    async with keeping(tmp_path, says("hi"), trusted=True) as url:
+        answer = await ask(url, CHAT, True)
+        [folder] = await kept(tmp_path)
+    summary = json.loads((folder / "summary.json").read_text())
+    assert (summary["log"]["relayed"], summary["is_cut"]) == (True, False)
+    assert (folder / "1/text-1.txt").read_text() == "hi"
+    assert "".join(line["text"] for line in lines(folder / "reply.jsonl")[1:]) == answer.text
+    assert not (folder / "events.jsonl").exists()
+
+
+async def test_a_second_question_that_nobody_sees(tmp_path: Path) -> None:
+    async with keeping(tmp_path, says("It is sunny.")) as url:
+        await ask(url, CHAT, True, tools=TOOLS, tool_choice="required")
+        [folder] = await kept(tmp_path)
+    assert {path.name for path in folder.iterdir() if path.is_dir()} == {"1", "2"}
+    one, two = (json.loads((folder / f"{n}/values.json").read_text()) for n in (1, 2))
+    assert len(two["messages"]) > len(one["messages"])
+
+
+async def test_the_oldest_go(tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    async with keeping(tmp_path, says("hi"), {"capture_count": 2}) as url:
+        made = [(await ask(url, CHAT, True)).headers["x-request-id"] for _ in range(4)]
+        await eventually(lambda: any(path.name.endswith(made[3]) for path in folders(tmp_path)))
+        await eventually(lambda: len(folders(tmp_path)) == 3)
+    assert ids(folders(tmp_path)) == [*made[2:], ""]
+    newest = folders(tmp_path)[1]
+    store.prune(tmp_path, count=5, size_bytes=1)
+    assert folders(tmp_path) == [newest, tmp_path / "mine"]  # the last one stays, however large
+
+
+async def test_a_folder_that_cannot_be_written_to_breaks_no_answer(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    place = tmp_path / "kept"
+    caplog.set_level(logging.WARNING, "dragoman.capture")
+    async with keeping(place, says("hi")) as url:
+        shutil.rmtree(place)
+        place.write_text("no folder")
+        for _ in range(3):
+            assert "[DONE]" in (await ask(url, CHAT, True)).text
+        await eventually(lambda: caplog.records)
+        place.unlink()
+        place.mkdir()
+        await ask(url, CHAT, True)
+        await kept(place)
+    [told] = caplog.records
+    assert "cannot be kept" in told.getMessage()
+
+
+async def test_a_template_that_is_gone_breaks_no_answer(tmp_path: Path) -> None:
+    (template := tmp_path / "of-mine.jinja").write_text("{{ messages }}")
+    far = {"mode": "inject", "format": "hermes", "template": str(template)}
+    async with keeping(tmp_path / "kept", says("hi"), **far) as url:
+        await ask(url, CHAT, True)
+        template.unlink()
+        assert "[DONE]" in (await ask(url, CHAT, True)).text
+        _, folder = await kept(tmp_path / "kept", 2)
+    assert "cannot read the chat template" in json.loads((folder / "1/backend.json").read_text())["untold"]
+
+
+def test_a_folder_that_there_cannot_be(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConfigError, match=r"cannot make .*: not a directory - at server.capture"):
+        store.folder(str(tmp_path / "file" / "kept"))
+
+
+async def test_a_client_that_leaves(tmp_path: Path) -> None:
+    async def endless(backend: Scripted, request: Request) -> AsyncGenerator[AnyEvent, None]:
+        yield Start("", "", 0)
+        yield TextDelta("Hello")
+        await backend.go.wait()
+        yield Finish("stop")
+
+    backend = Scripted(endless)
+    async with serving(Gateway([backend]), capture=str(tmp_path)) as (_, url):
+        async with httpx2.AsyncClient(base_url=url, timeout=DEADLINE_S, trust_env=False) as client:
+            asked = {"model": "m", "stream": True, "messages": [{"role": "user", "content": "hi"}]}
+            async with client.stream("POST", CHAT, json=asked) as answer:
+                await anext(answer.aiter_raw())
+        [folder] = await kept(tmp_path)
+    assert json.loads((folder / "summary.json").read_text())["log"]["status"] == 499
+    assert [line["event"] for line in lines(folder / "events.jsonl")] == ["Start", "TextDelta"]
+
+
+def test_without_it_nothing_stands_between() -> None:
+    async def pieces() -> AsyncGenerator[bytes, None]:
+        yield b""
+
+    turn, said = ExchangeContext("", 0, str), pieces()
+    assert turn.heard("", b"", said) is said
+    events = turn.ask(Scripted(lambda backend, request: nothing()), Request("m", ()))
+    assert events.ag_code.co_qualname == "Scripted.ask"
+
+
+async def nothing() -> AsyncGenerator[AnyEvent, None]:
+    yield Start("", "", 0)
+
+
+@pytest.mark.parametrize(
+    ("text", "left"),
+    [
+        ("Authorization: Bearer abcdefgh.ijkl", "Authorization: Bearer *************"),
+        ('{"api_key": "abcdefgh"}', '{"api_key": "********"}'),
+        (r'{"body": "{\"password\": \"abcdefgh\"}"}', r'{"body": "{\"password\": \"********\"}"}'),
+        ("OPENAI_API_KEY=abcdefgh npm test", "OPENAI_API_KEY=******** npm test"),
+        ("sk-proj-abcdefghijklmnopqrst", "****************************"),
+        ("eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.abcdefgh", "*" * 45),
+        ("known: hush-hush", "known: *********"),
+        ('{"authorization":"Token abcdef01"}', '{"authorization":"**************"}'),
+        ('{"accessToken":"abcdefgh", "token": "ijklmn"}', '{"accessToken":"********", "token": "******"}'),
+        ('{"password": "correct \\"horse\\" battery", "a": 1}', '{"password": "*************************", "a": 1}'),
+        (r'"{\"secret\": \"a \\\"b\\\" c\"}"', r'"{\"secret\": \"*************\"}"'),
+        ("_authToken=npm_0123", "_authToken=********"),
+        ("password: hunter2secret", "password: *************"),
+        ("aws_secret_access_key = a1/b2+c3", "aws_secret_access_key = ********"),
+        ('curl -H "x-api-key: abcdefgh"', 'curl -H "x-api-key: ********"'),
+        ("Authorization: ApiKey s3cr3tabc", "Authorization: ApiKey *********"),
+        ("Authorization: Custom s3cr3tabc", "Authorization: ****************"),
+        ("postgres://u:p@w@h/db", "postgres://u:***@h/db"),
+        (r"postgres:\/\/u:pw@h", r"postgres:\/\/u:**@h"),
+        ("-----BEGIN A PRIVATE KEY-----\nProc-Type: 4", "-----BEGIN A PRIVATE KEY-----*************"),
+        (r'{"a": "-----BEGIN PRIVATE KEY-----\nMII", "b": 1}', '{"a": "-----BEGIN PRIVATE KEY-----*****", "b": 1}'),
+        (r'"keys:\nsk-live-0123456789abcdef"', r'"keys:\n************************"'),
+        (r'{"known": "hush\u002dhush"}', '{"known": "**************"}'),
+        ('{"token": 12345678, "tokens": "abcdef12", "max_token": 1.5}', None),
+        ("per token: 12345678. The token: therefore", None),
+        ("{%- set eos_token = '<|im_end|>' %} token = next_token2()", None),
+        ("password: string; token=$TOKEN; http://localhost:8484/v1?a=b@c", None),
+        ('{"max_tokens": 1000, "password": {"type": "string"}}', None),
+        ('"the secret is out": "sk-short"', None),
+    ],
+)
+def test_secrets_go_and_lengths_stay(text: str, left: str | None) -> None:
+    assert Redactor(["hush-hush", "short"]).redact_text(text) == (text if left is None else left)
+    assert len(Redactor(["hush-hush"]).redact_bytes(text.encode())) == len(text)
+
+
+@pytest.mark.parametrize("text", ["sk-", "token=", "password:'", "-----BEGIN PRIVATE KEY-----", "://a:", "\\"])
+def test_hostile_text_takes_no_longer(text: str) -> None:
+    """Minutes, were each place where a secret may begin read to the end."""
+    assert len(Redactor(["hush-hush"]).redact_text(text * 100_000 + "(")) == len(text) * 100_000 + 1
+
+
+def test_headers_and_variables_by_their_names() -> None:
+    assert redact_headers({"X-Api-Key": "a", "cookie": "b", "accept": "c"}) == {
+        "X-Api-Key": "[hidden]",
+        "cookie": "[hidden]",
+        "accept": "c",
+    }
+    environ = {
+        "A_TOKEN": "0123456789abcdef",
+        "KEY_FILE": "/home/me/.keys/one",
+        "MAX_TOKENS": "1000",
+        "HOME": "/home/me",
+    }
+    assert secret_variables(environ) == ["0123456789abcdef"]
+
+
+# Steps in the log
+
+
+async def test_the_steps_of_an_exchange_can_be_followed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG, "dragoman.steps")
+    words = "<tool_call>\n", '{"name": "get_weather", "arguments": {"city": "Paris"}}\n</tool_call>'
+    async with keeping(tmp_path, says(*words), mode="parse", format="hermes") as url:
+        id = (await ask(url, CHAT, True, tools=TOOLS)).headers["x-request-id"]
+        [folder] = await kept(tmp_path)
+        refused = (await ask(url, CHAT, True, temperature="warm")).headers["x-request-id"]
+    told = [record.getMessage() for record in caplog.records if record.name == "dragoman.steps"]
+    assert {line.partition(" ")[0] for line in told} == {id, refused}
+    lines_of = [re.sub(r"\d+", "N", line.removeprefix(id + " ")) for line in told if line.startswith(id)]
+    at_any_time = ("answers", "heard")  # these hang on the wire
+    assert sorted(line.split()[0] for line in lines_of if line.startswith(at_any_time)) == ["answers", "heard"]
+    assert [line for line in lines_of if not line.startswith(at_any_time)] == [
+        "came: N bytes",
+        "is openai_chat for 'm': N message, tools get_weather, streamed",
+        "asks far for 'm'",
+        "sends N bytes: /vN/chat/completions",
+        "hears the first piece after N ms",
+        "read: call get_weather",
+        "read: that call is whole",
+        "leaves: call get_weather",
+        "leaves: that call is whole, of its schema",
+        "read: the end, stop",
+        "leaves: warning estimated_usage",
+        "leaves: the end, stop",
+    ]
+    assert "Paris" not in "".join(told)
+    assert "hi" not in "".join(told).split()
+    assert (folder / "1/text-1.txt").read_text() == "".join(words)
+    assert [line.split()[1] for line in told if line.startswith(refused)] == ["came:", "answers"]
+
+
+async def test_a_step_that_fails(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG, "dragoman.steps")
+    async with server(whole(400, '{"error": {"message": "words of the server"}}')) as behind:
+        backend = HttpBackend("far", HttpConfig(url=f"{behind.url}/v1", models=("m",), retries=0, probe=False), {})
+        async with serving(Gateway([backend])) as (_, url):
+            await ask(url, CHAT, True)
+    told = "\n".join(record.getMessage() for record in caplog.records if record.name == "dragoman.steps")
+    assert "leaves nothing: UpstreamError: status 400" in told
+    assert "words" not in told
+
+
+async def test_an_exchange_is_kept_whatever_becomes_of_its_counts(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def miscounts(backend: Scripted, request: Request) -> AsyncGenerator[AnyEvent, None]:
+        yield Start("", "", 0)
+        yield TextDelta("Hello")
+        yield UsageUpdate(Usage(-5, 1))
+        yield Finish("stop")
+
+    async with serving(Gateway([Scripted(miscounts)]), capture=str(tmp_path)) as (_, url):
+        answer = await ask(url, CHAT, False)
+    assert answer.status_code == 200
+    assert len(await kept(tmp_path)) == 1
+    assert "could not be counted" in caplog.text

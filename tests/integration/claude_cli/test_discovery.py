@@ -1,0 +1,115 @@
+"""What is found of the program, of whatever stands there under its name."""
+
+import asyncio
+import os
+from pathlib import Path
+
+import pytest
+
+from dragoman.backends.claude_cli import discovery
+from dragoman.backends.claude_cli.config import ClaudeCliConfig
+from dragoman.core.errors import ConfigError
+from support.gateway import exists, until
+
+
+def program(folder: Path, script: str, name: str = "claude") -> Path:
+    path = folder / name
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o755)
+    return path
+
+
+async def found(path: Path | str, mode: str = "auto", **environ: str) -> discovery.ClaudeInstall:
+    environ = {"PATH": os.defpath, **environ}
+    return await discovery.find_claude(ClaudeCliConfig(command=str(path), mode=mode), environ)
+
+
+async def refused(path: Path | str, mode: str = "auto") -> str:
+    with pytest.raises(ConfigError) as error:
+        await found(path, mode)
+    return error.value.message
+
+
+@pytest.mark.parametrize(
+    ("said", "mode", "used"),
+    [
+        ("2.1.329 (Claude Code)", "auto", "native"),
+        ("2.1.329 (Claude Code)", "native", "native"),
+        ("2.1.329 (Claude Code)", "text", "text"),
+        ("2.1.152 (Claude Code)", "auto", "native"),
+        ("2.1.151 (Claude Code)", "auto", "text"),
+        ("2.1.76 (Claude Code)", "text", "text"),
+        ("3.0.0 (Claude Code)", "auto", "native"),
+        ("2.2.0-beta.1 (Claude Code)", "auto", "native"),
+    ],
+)
+async def test_by_its_version(tmp_path: Path, said: str, mode: str, used: str) -> None:
+    it = await found(program(tmp_path, f'echo "{said}"'), mode)
+    assert it.mode == used
+    assert said.startswith(it.name)
+
+
+async def test_in_the_path(tmp_path: Path) -> None:
+    path = program(tmp_path, "echo 2.1.329")
+    assert (await found("claude", PATH=f"/nowhere:{tmp_path}:{os.defpath}")).path == str(path)
+
+
+@pytest.mark.parametrize(
+    ("script", "mode", "told"),
+    [
+        ("echo 2.1.75", "auto", ["claude 2.1.75 is too old", "2.1.76", "run: claude update"]),
+        ("echo 1.0.128", "text", ["claude 1.0.128 is too old", "run: claude update"]),
+        ("echo 2.1.151", "native", ["too old for mode native", "2.1.152", "claude update", "mode text"]),
+        ("echo 2.1.329", "fast", ["unknown mode 'fast'", "claude_cli.mode"]),
+        ("echo hello", "auto", ["says 'hello'", "no version of claude"]),
+        ("echo 1.2", "auto", ["no version of claude"]),
+        ("exit 0", "auto", ["says ''", "no version of claude"]),
+        ("echo 2.1.329; echo no room left >&2; exit 3", "auto", ["status 3", "no room left"]),
+        ("printf '\\377\\376'", "auto", ["no version of claude"]),
+    ],
+)
+async def test_what_cannot_be_used(tmp_path: Path, script: str, mode: str, told: list[str]) -> None:
+    message = await refused(program(tmp_path, script), mode)
+    for words in told:
+        assert words in message
+
+
+async def test_none() -> None:
+    message = await refused("claude-that-is-not-there")
+    assert "there is no program 'claude-that-is-not-there'" in message
+    assert "npm install -g @anthropic-ai/claude-code" in message
+
+
+async def test_no_program(tmp_path: Path) -> None:
+    path = tmp_path / "claude"
+    path.write_bytes(b"\x7fELF, not")
+    path.chmod(0o755)
+    assert f"cannot start {path}" in await refused(path)
+
+
+@pytest.mark.parametrize("stub", ["Error: claude native binary not installed.", "#!/bin/sh\nexit 1\n"])
+async def test_a_stub_of_the_npm_package_names_its_install_step(tmp_path: Path, stub: str) -> None:
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "install.cjs").touch()
+    path = tmp_path / "bin" / "claude.exe"
+    path.write_text(stub)
+    path.chmod(0o755)
+    assert f"did not run; run: node {tmp_path / 'install.cjs'} - at" in await refused(path)
+
+
+async def test_one_that_hangs_is_ended_with_all_it_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(discovery, "_DEADLINE_S", 3.0)
+    path = program(tmp_path, f"sleep 1000 & echo $! $$ > {tmp_path}/pids; wait")
+    assert "says nothing within 3 s" in await refused(path)
+    pids = (tmp_path / "pids").read_text().split()
+    assert len(pids) == 2
+    for pid in map(int, pids):
+        await asyncio.to_thread(until, lambda pid=pid: not exists(pid))
+
+
+async def test_it_sees_what_its_processes_do(tmp_path: Path) -> None:
+    path = program(tmp_path, f"env > {tmp_path}/seen; echo 2.1.329")
+    await found(path, HOME="/home/ada", MY_SECRET="s")
+    seen = (tmp_path / "seen").read_text()
+    assert "HOME=/home/ada" in seen
+    assert "MY_SECRET" not in seen

@@ -1,0 +1,498 @@
+"""`dragoman ask`: what the model writes beside what its client gets, with and without a terminal."""
+
+import contextlib
+import io
+import json
+import os
+import re
+import struct
+import subprocess
+import sys
+import threading
+from collections.abc import AsyncGenerator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from bench import offline
+from rich.console import Console
+
+from dragoman.api.parse import parse
+from dragoman.cli import main
+from dragoman.cli._terminal_safe import printable
+from dragoman.cli.ask import demo_tools as demo
+from dragoman.cli.ask.columns import ColumnsView
+from dragoman.cli.ask.plain_view import Head, PlainView, Totals, View
+from dragoman.cli.ask.raw_text import RawTextReader, difference
+from dragoman.core.backend import ExchangeContext
+from dragoman.core.errors import BackendUnavailableError, ConfigError
+from dragoman.core.events import (
+    AnyEvent,
+    EventOrder,
+    Failure,
+    Finish,
+    Notice,
+    ReasoningDelta,
+    Start,
+    TextDelta,
+    ToolCallDelta,
+    ToolCallEnd,
+    ToolCallIncomplete,
+    ToolCallStart,
+    UsageUpdate,
+)
+from dragoman.core.identifiers import random_id
+from dragoman.core.messages import Request, Text, Tool, ToolCall, Usage
+from dragoman.dialects import get
+from support.gateway import command, environment, run
+from support.scripted_backend import Scripted, in_thread, plain
+
+CALL = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Paris"}}\n</tool_call>'
+
+
+async def answers(backend: Scripted, request: Request) -> AsyncGenerator[AnyEvent, None]:
+    """Calls the tool, then says what it said."""
+    said = [part for part in request.messages[-1].parts if not isinstance(part, Text)]
+    yield Start("", "", 0)
+    if said:
+        yield TextDelta("It is sunny.")
+        yield UsageUpdate(Usage(20, 4))
+    else:
+        yield ToolCallStart(0, "call_1", request.tools[0].name)
+        yield ToolCallDelta(0, '{"city": ')
+        yield ToolCallDelta(0, '"Paris"}')
+        yield ToolCallEnd(0)
+        yield UsageUpdate(Usage(10, 6))
+    yield Finish("stop")
+
+
+async def breaks(backend: Scripted, request: Request) -> AsyncGenerator[AnyEvent, None]:
+    yield Start("", "", 0)
+    yield TextDelta("Let me")
+    yield Failure(BackendUnavailableError("the engine ended"))
+
+
+def test_a_round_trip_without_a_terminal(tmp_path: Path) -> None:
+    with in_thread(answers) as url:
+        done = run(tmp_path, "ask", "--url", url)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    blocks = done.stdout.split("\n-- ")
+    assert blocks[0].splitlines() == [
+        f"model: m, of gateway at {url}, mode native",
+        "asked: What is the weather in Paris?",
+        "tools: get_weather(city: string)",
+        "choice: required",
+    ]
+    title, *lines = blocks[1].splitlines()
+    assert title == "what comes from the model"
+    pieces = [json.loads(line)["choices"][0]["delta"]["tool_calls"][0] for line in lines if line]
+    assert "".join(piece["function"]["arguments"] for piece in pieces) == '{"city": "Paris"}'
+    assert blocks[2] == (
+        'what its client gets\nget_weather {"city": "Paris"}\n  (whole, and fits its schema)\n  (finish: tool_calls)\n'
+    )
+    assert blocks[3] == "get_weather says\nsunny, 22 degrees Celsius\n"
+    assert blocks[4].splitlines()[:2] == ["what comes from the model", "It is sunny."]
+    assert blocks[5] == "its client gets the same text\n  (finish: stop)\n"
+    assert re.fullmatch(r"2 turns · 30 tokens in, 10 out · \d+\.\d s, \d+\.\d s to the first word\n", blocks[6])
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="the CLI is started as on Unix")
+def test_the_installed_claude(tmp_path: Path) -> None:
+    """The real one, by its own login; behind it the model is played, which calls tools by the CLI's names for them."""
+    with in_thread(answers) as url:
+        path = os.pathsep.join([str(offline.claude_code().parent), os.defpath])
+        login = {"ANTHROPIC_API_KEY": "sk-ant-dummy", "ANTHROPIC_BASE_URL": url, "DRAGOMAN_CLAUDE_CLI_MODELS": "m"}
+        done = run(tmp_path, "ask", "--claude", "--model", "m", PATH=path, **login)
+    assert done.returncode == 0, done.stderr
+    assert "model: m, of claude_cli, mode native" in done.stdout
+    assert '"type":"tool_use"' in done.stdout, "as claude has it of the model"
+    assert 'get_weather {"city": "Paris"}\n  (whole, and fits its schema' in done.stdout
+    assert "It is sunny." in done.stdout
+
+
+def test_own_tools_and_results(tmp_path: Path) -> None:
+    with in_thread(answers) as url:
+        args = ("ask", "What is 2 + 3?", "--url", url, "--tool", "add(city, b: int = 3)", "--result", "five")
+        done = run(tmp_path, *args, "--choice", "add")
+    assert "tools: add(city, b: integer)\nchoice: add\n" in done.stdout
+    assert "-- add says\nfive\n" in done.stdout
+
+
+def test_a_model_that_calls_nothing_has_one_turn(tmp_path: Path) -> None:
+    with in_thread(plain) as url:
+        done = run(tmp_path, "ask", "Hi", "--server", url, "--api", "anthropic_messages", "--model", "n")
+    assert done.returncode == 0, done.stderr
+    assert "model: n, of behind" in done.stdout
+    assert "choice: auto" in done.stdout
+    assert "1 turn · " in done.stdout
+
+
+def test_ask_without_tools_is_a_plain_question(tmp_path: Path) -> None:
+    asked: list[Request] = []
+
+    async def noted(backend: Scripted, request: Request) -> AsyncGenerator[AnyEvent, None]:
+        asked.append(request)
+        async for event in plain(backend, request):
+            yield event
+
+    with in_thread(noted) as url:
+        done = run(tmp_path, "ask", "Hi", "--no-tools", "--url", url)
+    assert done.returncode == 0, done.stderr
+    assert asked[0].tools == ()
+    assert "tools: none\n" in done.stdout
+    assert done.stdout.count("Hello") == 1
+    assert run(tmp_path, "ask", "--no-tools", "--tool", "add(a)", "--url", url).returncode == 2
+
+
+async def calls_forever(backend: Scripted, request: Request) -> AsyncGenerator[AnyEvent, None]:
+    yield Start("", "", 0)
+    yield ToolCallStart(0, random_id(), request.tools[0].name)
+    yield ToolCallDelta(0, '{"city": "Paris"}')
+    yield ToolCallEnd(0)
+    yield Finish("stop")
+
+
+async def answers_nothing(backend: Scripted, request: Request) -> AsyncGenerator[AnyEvent, None]:
+    yield Start("", "", 0)
+    yield Finish("stop")
+
+
+@pytest.mark.parametrize(
+    ("play", "fault"), [(calls_forever, "does not use the tool's result"), (answers_nothing, "is empty")]
+)
+def test_ask_fails_where_the_model_does_not_answer(play: Any, fault: str, tmp_path: Path) -> None:
+    with in_thread(play) as url:
+        done = run(tmp_path, "ask", "And in Rome?", "--url", url)
+    assert done.returncode == 1
+    assert fault in done.stderr
+    assert done.stdout.count("-- get_weather says") == (2 if play is calls_forever else 0)
+
+
+def test_only_what_the_model_writes(tmp_path: Path) -> None:
+    with in_thread(plain) as url:
+        done = run(tmp_path, "ask", "Hi", "--raw", "--url", url)
+    assert done.stdout == "Hello"
+
+
+def test_an_answer_that_breaks_off(tmp_path: Path) -> None:
+    with in_thread(breaks) as url:
+        done = run(tmp_path, "ask", "--url", url)
+    assert done.returncode == 1
+    assert "Let me\n" in done.stdout
+    assert done.stderr.startswith("dragoman ask: error: ")
+    assert "the engine ended" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("args", "status", "words"),
+    [
+        (
+            ["--server", "http://127.0.0.1:9/v1"],
+            1,
+            "nothing answers at http://127.0.0.1:9, or no model is loaded there",
+        ),
+        (["--choice", "soon"], 2, "--choice: expected auto, required, none or a tool (get_weather), got 'soon'"),
+        (["--tool", "no-such.json"], 2, "--tool: cannot read no-such.json: No such file or directory"),
+        (["--model", "no-such-model"], 2, "unknown model 'no-such-model'"),
+        (["--api", "openai_chat"], 2, "name that with --server URL"),
+        (["--server", "http://h", "--claude"], 2, "not allowed with argument"),
+        (["--claude"], 2, "there is no program 'claude'; install it: npm install -g @anthropic-ai/claude-code"),
+    ],
+)
+def test_what_is_wrong_is_said(
+    args: list[str],
+    status: int,
+    words: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(os, "environ", environment(tmp_path))
+    assert status == (done(["ask", *args]))
+    assert words in capsys.readouterr().err
+
+
+def done(args: list[str]) -> int:
+    """The exit status of a command that is run here."""
+    try:
+        return main(args)
+    except SystemExit as ended:
+        return int(str(ended.code))
+
+
+async def calls_nothing_at_first(backend: Scripted, request: Request) -> AsyncGenerator[AnyEvent, None]:
+    yield Start("", "", 0)
+    if not backend.tokens:
+        yield TextDelta("Hello")
+    elif len(request.messages) < 4:
+        yield ToolCallStart(0, "call_1", request.tools[0].name)
+        yield ToolCallDelta(0, '{"city": "Paris"}')
+        yield ToolCallEnd(0)
+    else:
+        yield TextDelta("Sunny.")
+    backend.tokens = 1
+    yield Finish("stop")
+
+
+def test_a_second_turn_that_the_client_does_not_see(tmp_path: Path) -> None:
+    """A call is required, and the first answer has none."""
+    with in_thread(calls_nothing_at_first) as url:
+        done = run(tmp_path, "ask", "--url", url)
+    assert done.returncode == 0, done.stderr
+    first, second = done.stdout.split("-- asked once more, it says\n")
+    assert first.endswith("-- what comes from the model\nHello\n")
+    assert second.startswith('{"choices":')
+    assert 'get_weather {"city": "Paris"}\n  (whole, and fits its schema; asked for once more)\n' in second
+
+
+@pytest.mark.model
+def test_the_embedded_model_writes_what_is_shown(tmp_path: Path) -> None:
+    """And its calls can be read again, as it is what the model wrote."""
+    done = run(tmp_path, "ask", "--raw")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("<tool_call>\n")
+    (call, *_) = (part for part in parse(done.stdout, "hermes").parts if isinstance(part, ToolCall))
+    assert (call.name, json.loads(call.arguments)) == ("get_weather", {"city": "Paris"})
+
+
+# At a terminal
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs a terminal of its own")
+@pytest.mark.parametrize(("columns", "side_by_side"), [(100, True), (60, False)])
+def test_at_a_terminal(columns: int, side_by_side: bool, tmp_path: Path) -> None:
+    with in_thread(answers) as url:
+        said = at_a_terminal(tmp_path, columns, "ask", "--url", url, NO_COLOR="1")
+    shown = re.sub(r"\x1b\[[\d;?]*[A-Za-z]", "", said)
+    assert ("│" in shown) is side_by_side
+    assert 'get_weather {"city": "Paris"}' in shown
+    assert "finish: tool_calls" in shown
+    assert "It is sunny." in shown
+    assert not re.search(r"\x1b\[(3|9)\d", said), "no colours are wanted"
+
+
+def at_a_terminal(home: Path, columns: int, *args: str, **more: str) -> str:
+    """What a command shows there; standard error is that terminal, too."""
+    import fcntl
+    import termios
+
+    ours, theirs = os.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
+    env = {**environment(home), "TERM": "xterm-256color", **more}
+    process = subprocess.Popen(command(*args), env=env, cwd=home, stdin=theirs, stdout=theirs, stderr=theirs)
+    os.close(theirs)
+    said = bytearray()
+
+    def listen() -> None:
+        with contextlib.suppress(OSError):  # how Linux tells that nobody writes any more
+            while piece := os.read(ours, 65536):
+                said.extend(piece)
+
+    thread = threading.Thread(target=listen)
+    thread.start()
+    assert process.wait(60) == 0
+    thread.join(60)
+    os.close(ours)
+    return said.decode()
+
+
+SUM = Totals(1, 1200, 30, 0.01, 1.25, 0.5)
+HEAD = Head("m", "embedded", "Why?", ("f(x: string)",), "auto")
+
+
+def play(page: View, *steps: str | AnyEvent) -> None:
+    """Texts come from the model, events go to the client."""
+    order = EventOrder()
+    page.begin(HEAD)
+    page.turn()
+    for step in steps:
+        if isinstance(step, str):
+            page.raw(step)
+        else:
+            page.event(step, order.step(step))
+    page.over("stop")
+    page.close()
+    page.end(SUM)
+
+
+STEPS: list[str | AnyEvent] = [
+    Start("", "", 0),
+    "<think>Hm",
+    ReasoningDelta("Hm"),
+    "</think>So:",
+    TextDelta("So:"),
+    '\n<tool_call>{"name": "f", "arguments": {"x": "日本\x1b[2J"}}',
+    ToolCallStart(0, "1", "f"),
+    ToolCallDelta(0, '{"x": "日本\x1b[2J"}'),
+    ToolCallEnd(0, ("types",), True),
+    "</tool_call>",
+    Notice("extra_call_dropped", "a second call was dropped"),
+    "<tool_call>{",
+    ToolCallStart(1, "2", "f"),
+    ToolCallDelta(1, "{"),
+    ToolCallIncomplete(1, "{"),
+    Finish("stop"),
+]
+
+
+def columns_of(width: int, *steps: str | AnyEvent, height: int = 40, color: str | None = None) -> str:
+    out = io.StringIO()
+    console = Console(file=out, width=width, height=height, force_terminal=True, color_system=color, highlight=False)  # type: ignore[arg-type]
+    play(ColumnsView(console), *steps)
+    return out.getvalue()
+
+
+def rows(shown: str) -> Iterator[tuple[str, str]]:
+    """Those that stayed, left and right."""
+    for line in re.sub(r"\x1b\[[\d;?]*[A-Za-z]", "", shown).splitlines():
+        left, between, right = line.rpartition("\r")[2].partition("│")
+        if between:
+            yield left.strip(), right.strip()
+
+
+def test_each_block_stands_beside_the_text_that_made_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dragoman.cli.ask.columns._DRAW_EVERY_S", 1e9)  # only rows that are done
+    assert list(rows(columns_of(120, *STEPS))) == [
+        ("what comes from the model", "what its client gets"),
+        ("<think>Hm", "Hm"),
+        ("</think>So:", "So:"),
+        ('<tool_call>{"name": "f", "arguments": {"x":', 'f {"x": "日本\\x1b[2J"}'),
+        ('"日本\\x1b[2J"}}</tool_call>', "✓ whole, and fits its schema; mended: types"),
+        ("", "! extra_call_dropped: a second call was dropped"),
+        ("<tool_call>{", "f {"),
+        ("", "! broken off: not to be run"),
+        ("", "finish: stop"),
+    ]
+
+
+def test_all_lines_are_as_wide_as_the_terminal_at_most() -> None:
+    for width in (72, 100, 112, 200):
+        shown = columns_of(width, *STEPS)
+        lines = re.sub(r"\x1b\[[\d;?]*[A-Za-z]", "", shown).splitlines()
+        assert max(len(line.rpartition("\r")[2]) for line in lines) <= min(width, 112)
+
+
+def test_a_long_answer_is_all_there() -> None:
+    """Though it fills the screen several times over."""
+    words = [f"word{n}" for n in range(400)]
+    steps = [step for word in words for step in (f"{word} ", TextDelta(f"{word} "))]
+    shown = columns_of(80, Start("", "", 0), *steps, Finish("stop"), height=12)
+    right = " ".join(right for _, right in rows(shown))
+    assert [word for word in words if not re.search(rf"\b{word}\b", right)] == []
+
+
+def test_colours_only_where_there_are_any() -> None:
+    assert "\x1b[36m" in columns_of(100, *STEPS, color="standard")
+    assert "\x1b[36m" not in columns_of(100, *STEPS)
+
+
+def test_one_after_the_other() -> None:
+    out = io.StringIO()
+    play(PlainView(out), *STEPS)
+    assert out.getvalue().endswith(
+        "\n-- what its client gets\n"
+        'Hm\nSo:\nf {"x": "日本\\x1b[2J"}\n  (whole, and fits its schema; mended: types)\n'
+        "  (extra_call_dropped: a second call was dropped)\nf {\n  (broken off: not to be run)\n  (finish: stop)\n"
+        "\n-- 1 turn · 1,200 tokens in, 30 out · 1.2 s, 0.5 s to the first word · $0.0100\n"
+    )
+
+
+def test_the_same_text_is_shown_once_with_what_is_reported_of_it() -> None:
+    out = io.StringIO()
+    page, order = PlainView(out), EventOrder()
+    page.turn()
+    page.raw("Hi.")
+    estimated = Notice("estimated_usage", "no counts")
+    for event in (Start("1", "m", 0), TextDelta("Hi."), estimated, Finish("stop")):
+        page.event(event, order.step(event))
+    page.over("stop")
+    assert out.getvalue().endswith(
+        "Hi.\n\n-- its client gets the same text\n  (estimated_usage: no counts)\n  (finish: stop)\n"
+    )
+
+
+def test_nothing_steers_the_terminal() -> None:
+    assert printable("a\x1b[2J\r\u202eb\n") == "a\\x1b[2J\\r\\u202eb\n"
+
+
+# The wire, and tools
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "left"),
+    [
+        ({"a": 1, "b": {"c": 2, "d": [1, 2]}}, {"a": 1, "b": {"c": 3, "d": [1, 2]}}, {"b": {"c": 3}}),
+        ([{"i": 0, "t": "x"}], [{"i": 0, "t": "y"}], [{"t": "y"}]),
+        ([1], [1, 2], [2]),
+        ({"a": 1}, {"a": True}, {"a": True}),
+        (None, {"a": 1}, {"a": 1}),
+        ({"a": 1}, {"a": 1, "b": None}, {"b": None}),
+    ],
+)
+def test_what_repeats_is_left_out(old: Any, new: Any, left: Any) -> None:
+    assert difference(new, old) == left
+
+
+def test_the_wire_shows_text_as_text_and_calls_as_json_in_any_cut() -> None:
+    deltas: list[dict[str, Any]] = [
+        {"role": "assistant", "content": ""},
+        {"content": "Hi "},
+        {"content": "you"},
+        {"tool_calls": [{"index": 0, "id": "1", "type": "function", "function": {"name": "f", "arguments": ""}}]},
+        {"tool_calls": [{"index": 0, "function": {"arguments": "{}"}}]},
+        {},
+    ]
+    frames = [
+        {"id": "x", "choices": [{"index": 0, "delta": delta, "finish_reason": None if delta else "tool_calls"}]}
+        for delta in deltas
+    ]
+    sent = b"".join(b"data: " + json.dumps(frame).encode() + b"\n\n" for frame in frames) + b"data: [DONE]\n\n"
+
+    def shown(*pieces: bytes) -> str:
+        wire = RawTextReader(
+            get("openai_chat").reader(Request("m", (), (Tool("f"),)), ExchangeContext("", 0, random_id))
+        )
+        return "".join(map(wire.feed, pieces))
+
+    whole = shown(sent)
+    text, first, second = whole.splitlines()
+    assert text == "Hi you"
+    assert json.loads(first) == {"choices": [{"delta": deltas[3]}]}
+    assert second == '{"choices":[{"delta":{"tool_calls":[{"function":{"arguments":"{}"}}]}}]}'
+    assert shown(*(sent[i : i + 1] for i in range(len(sent)))) == whole
+
+
+def test_a_signature_is_a_tool() -> None:
+    (tool,) = demo.parse_tool("add(a: int, b: float = 1, *, c)")
+    assert tool.name == "add"
+    assert json.loads(tool.parameters) == {
+        "type": "object",
+        "properties": {"a": {"type": "integer"}, "b": {"type": "number"}},
+        "required": ["a"],
+        "additionalProperties": False,
+    }
+    assert demo.signature(tool) == "add(a: integer, b: number)"
+
+
+@pytest.mark.parametrize("text", ["add(", "add(a) + 1", "import os; f()", "(a)", "add(a): pass\nimport os"])
+def test_what_is_no_signature_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match="expected a file or a signature like"):
+        demo.parse_tool(text)
+
+
+def test_a_file_of_tools(tmp_path: Path) -> None:
+    file = tmp_path / "tools (mine).json"
+    file.write_text('[{"name": "write", "input_schema": {"type": "object"}}]')
+    assert [tool.name for tool in demo.parse_tool(str(file))] == ["write"]
+    file.write_text("[5]")
+    with pytest.raises(ConfigError, match=r"--tool: expected .* in "):
+        demo.parse_tool(str(file))
+
+
+def test_what_tools_say() -> None:
+    call = ToolCall("1", demo.WEATHER.name, "{}")
+    assert demo.tool_result(call, None) == demo.SUNNY
+    assert demo.tool_result(ToolCall("1", "add", "{}"), None) == demo.DONE
+    assert demo.tool_result(call, "") == ""
+    assert demo.signature(Tool("odd", parameters="[]")) == "odd"

@@ -1,0 +1,263 @@
+"""Settings: where they come from, what overrides what, and what is said of wrong ones."""
+
+import contextlib
+import socket
+import subprocess
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from dragoman import config
+from dragoman.core.errors import ConfigError
+from dragoman.server import run as server
+from support.gateway import run
+
+
+def load(text: str, tmp_path: Path, environ: dict[str, str] | None = None, **flags: object) -> config.Config:
+    file = tmp_path / "config.toml"
+    file.write_text(text)
+    return config.load(file, environ or {}, flags)[0]
+
+
+def refused(text: str, tmp_path: Path, **environ: str) -> str:
+    with pytest.raises(ConfigError) as caught:
+        load(text, tmp_path, environ)
+    return str(caught.value).replace(str(tmp_path), "")
+
+
+def test_defaults_need_no_file() -> None:
+    found, origin = config.load(None, {}, {})
+    assert found == config.Config()
+    assert found.server.host == "127.0.0.1"
+    assert origin == {}
+
+
+def test_flags_go_over_the_environment_and_that_over_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "config.toml"
+    file.write_text('[server]\nport = 1\nping_s = 2\nhold_s = 1\n[embedded]\nparallel = 3\n[aliases]\ngpt = "m"\n')
+    environ = {"DRAGOMAN_SERVER_PORT": "2", "DRAGOMAN_SERVER_PING_S": "3", "DRAGOMAN_HOME": "/x", "PATH": "/bin"}
+    found, origin = config.load(file, environ, {"server.port": 3, "server.host": None})
+    assert (found.server.port, found.server.ping_s, found.server.hold_s) == (3, 3.0, 1.0)
+    assert found.embedded.parallel == 3
+    assert found.aliases == {"gpt": "m"}
+    assert origin == {
+        "server.port": "flag",
+        "server.ping_s": "DRAGOMAN_SERVER_PING_S",
+        "server.hold_s": str(file),
+        "embedded.parallel": str(file),
+        "aliases.gpt": str(file),
+    }
+
+
+def test_every_setting_can_be_a_variable() -> None:
+    environ = {
+        "DRAGOMAN_SERVER_KEYS": "first-key, second-key,",
+        "DRAGOMAN_EMBEDDED_ENABLED": "false",
+        "DRAGOMAN_EMBEDDED_MODEL": "own.gguf",
+        "DRAGOMAN_EMBEDDED_LOAD_TIMEOUT_S": "1.5",
+    }
+    found, _ = config.load(None, environ, {})
+    assert found.server.keys == ("first-key", "second-key")
+    assert found.embedded.enabled is False
+    assert found.embedded.model == "own.gguf"
+    assert found.embedded.load_timeout_s == 1.5
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("[server]\nprot = 1", "unknown setting 'server.prot'; did you mean 'server.port'? - in /config.toml"),
+        ("[sever]\nport = 1", "unknown setting 'sever.port'; did you mean 'server.port'? - in /config.toml"),
+        ("port = 1", "unknown setting 'port'; did you mean [server] port? - in /config.toml"),
+        ("paralel = 1", "unknown setting 'paralel'; did you mean [embedded] parallel?"),
+        ("server = 5", "expected a table, [server], got 5 - at server, from /config.toml"),
+        ('[server]\nport = "http"', 'expected a whole number, got "http" - at server.port, from /config.toml'),
+        ("[server]\nport = 65536", "expected a whole number of at most 65535, got 65536 - at server.port, from /con"),
+        ("[server]\nport = -1", "expected a whole number of at least 0, got -1 - at server.port, from /config.toml"),
+        ("[server]\nkeys = [5]", "expected text, got what is not shown - at server.keys, from /config.toml"),
+        ('[server]\nkeys = "k"', 'got what is not shown - at server.keys, from /config.toml; write keys = ["…", "…"]'),
+        ('[server]\nallowed_hosts = "a"', 'expected a list, got "a" - at server.allowed_hosts, from /config.toml; wri'),
+        ("[server]\nallowed_hosts = [true]", "expected text, got true - at server.allowed_hosts"),
+        ('[server]\nallowed_hosts = ["["]', "expected a host's name, got '[' - at server.allowed_hosts"),
+        ("[server]\nshutdown_s = inf", "expected a finite number, got inf - at server.shutdown_s, from /config.toml"),
+        ("[embedded]\nenabled = 'ja'", 'expected true or false, got "ja" - at embedded.enabled'),
+        *(
+            (f'[server]\nkeys = ["{key}"]', "expected API keys of at least 6 characters without blanks around them")
+            for key in ("", " ", "k", "        ", " padded-key", "\\n")
+        ),
+        ('[server]\nallowed_hosts = ["*"]', "server.allowed_hosts has '*', by which every web page"),
+        ("[server]\nping_s = 16", "expected a number of at most 15, got 16 - at server.ping_s, from /config.toml"),
+        ("[embedded]\nparallel = 0", "expected a whole number of at least 1, got 0 - at embedded.parallel"),
+        (
+            "[aliases]\na = 5",
+            "expected the name of a model, or a list of names, got 5 - at aliases.a, from /config.toml",
+        ),
+        ("[server\n", "/config.toml is not TOML"),
+    ],
+)
+def test_what_is_wrong_is_named_with_its_place(text: str, words: str, tmp_path: Path) -> None:
+    assert words in refused(text, tmp_path)
+
+
+def test_what_is_wrong_in_the_environment_is_named_too(tmp_path: Path) -> None:
+    where = 'expected a whole number, got "http" - at server.port, from DRAGOMAN_SERVER_PORT'
+    assert refused("", tmp_path, DRAGOMAN_SERVER_PORT="http") == where
+    told = refused("", tmp_path, DRAGOMAN_SERVER_PROT="1")
+    assert told == "unknown setting DRAGOMAN_SERVER_PROT; did you mean 'DRAGOMAN_SERVER_PORT'? - in the environment"
+    assert "expected a table, [server], got 5" in refused("server = 5", tmp_path, DRAGOMAN_SERVER_PORT="1")
+    assert 'got "nan" - at server.hold_s, from DRAGOMAN' in refused("", tmp_path, DRAGOMAN_SERVER_HOLD_S="nan")
+
+
+@pytest.mark.parametrize("value", ["", " ", ",", " , "])
+def test_an_empty_variable_does_not_switch_keys_off(value: str, tmp_path: Path) -> None:
+    told = refused('[server]\nkeys = ["a-long-key"]', tmp_path, DRAGOMAN_SERVER_KEYS=value)
+    assert told == "DRAGOMAN_SERVER_KEYS is empty; give it a value, or unset it"
+
+
+def test_variables_that_are_none_of_ours_are_told() -> None:
+    environ = {"DRAGOMAN_PORT": "1", "DRAGOMAN_HOME": "/x", "DRAGOMAN_CONFIG": "/y", "DRAGOMAN_SERVER_PORT": "2"}
+    assert config.unknown_variables(environ) == [
+        "the variable DRAGOMAN_PORT is none of ours and does nothing; did you mean 'DRAGOMAN_SERVER_PORT'?"
+    ]
+
+
+def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"cannot read the configuration .*none.toml: No such file or directory"):
+        config.load(tmp_path / "none.toml", {}, {})
+    (tmp_path / "latin.toml").write_bytes(b'[embedded]\nmodel = "\xe9"')
+    with pytest.raises(ConfigError, match="is not TOML"):
+        config.load(tmp_path / "latin.toml", {}, {})
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.5", "gateway.example", ""])
+def test_off_loopback_a_key_is_required(host: str, tmp_path: Path) -> None:
+    told = refused(f'[server]\nhost = "{host}"', tmp_path)
+    assert told.startswith(f"server.host is {host!r}, which other machines can reach: set server.keys")
+    assert load(f'[server]\nhost = "{host}"\nkeys = ["a-long-key"]', tmp_path).server.host == host
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "::1"])
+def test_on_loopback_none_is(host: str, tmp_path: Path) -> None:
+    assert load(f'[server]\nhost = "{host}"', tmp_path).server.host == host
+
+
+def test_every_setting_says_what_it_is_for() -> None:
+    for key, kind, _, meaning in config.setting_docs():
+        assert meaning.endswith("."), key
+        assert kind, key
+
+
+# The command line
+
+
+def check(home: Path, *args: str, **environ: str) -> "subprocess.CompletedProcess[str]":
+    return run(home, "serve", "--check", *args, **environ)
+
+
+def test_check_says_what_holds_and_why_and_masks_keys(tmp_path: Path) -> None:
+    file = tmp_path / ".config" / "dragoman" / "config.toml"
+    file.parent.mkdir(parents=True)
+    file.write_text('[server]\nkeys = ["very-secret-1", "very-secret-2"]\n[aliases]\ngpt-4o = "smollm2-135m"\n')
+    file.chmod(0o600)
+    done = check(tmp_path, "--port", "9000", DRAGOMAN_EMBEDDED_QUEUE="3")
+    assert done.returncode == 0
+    lines = done.stdout.splitlines()
+    assert f"# server.keys: 2 not shown  # {file}" in lines
+    assert "server.port = 9000  # flag" in lines
+    assert "embedded.queue = 3  # DRAGOMAN_EMBEDDED_QUEUE" in lines
+    assert lines[-1] == "# settings are good"
+    assert "secret" not in done.stdout + done.stderr
+    shown = tomllib.loads(done.stdout)
+    assert shown["server"]["host"] == "127.0.0.1"
+    assert shown["server"]["allowed_hosts"] == []
+    assert shown["embedded"]["model"] == "smollm2-135m"
+    assert shown["aliases"] == {"gpt-4o": "smollm2-135m"}
+    assert done.stderr == ""
+
+
+def test_check_tells_of_variables_that_do_nothing(tmp_path: Path) -> None:
+    done = check(tmp_path, DRAGOMAN_PORT="9000")
+    assert done.returncode == 0
+    assert done.stderr.startswith("dragoman: the variable DRAGOMAN_PORT is none of ours")
+
+
+def test_no_key_is_shown_where_it_is_wrong(tmp_path: Path) -> None:
+    file = tmp_path / "own.toml"
+    file.write_text('[server]\nkeys = "very-secret"\n')
+    assert "secret" not in check(tmp_path, "--config", str(file)).stderr
+
+
+@pytest.mark.parametrize("args", [["--check"], ["--port", "0"]])
+def test_an_alias_of_nothing(args: list[str], tmp_path: Path) -> None:
+    (tmp_path / "own.toml").write_text('[aliases]\ngpt-4o = "smollm"\n')
+    done = run(tmp_path, "serve", "--config", "own.toml", *args)
+    assert done.returncode == 2
+    assert "no backend serves 'smollm'; did you mean 'smollm2-135m'? - at aliases.gpt-4o" in done.stderr
+
+
+def test_the_file_may_be_named(tmp_path: Path) -> None:
+    file = tmp_path / "own.toml"
+    file.write_text("[server]\nport = 5\n")
+    assert f"server.port = 5  # {file}" in check(tmp_path, "--config", str(file)).stdout
+    assert f"server.port = 5  # {file}" in check(tmp_path, DRAGOMAN_CONFIG=str(file)).stdout
+
+
+@pytest.mark.parametrize(
+    ("args", "environ", "words"),
+    [
+        (["--config", "none.toml"], {}, "cannot read the configuration none.toml: No such file or directory"),
+        (["--prot", "1"], {}, "unrecognized arguments: --prot 1"),
+        (["--port", "http"], {}, "argument --port: invalid int value: 'http'"),
+        (["--port", "70000"], {}, "expected a whole number of at most 65535, got 70000 - at server.port, from flag"),
+        (["--model", "smolm2"], {}, "unknown model 'smolm2'; did you mean 'smollm2'?"),
+        (["--model", "none.gguf"], {}, "expected the path of a .gguf file, got 'none.gguf', where there is none"),
+        (["--host", "none.invalid"], {"DRAGOMAN_SERVER_KEYS": "a-long-key"}, "cannot listen on 'none.invalid': "),
+        ([], {"DRAGOMAN_EMBEDDED_ENABLED": "false"}, "nothing to serve: embedded.enabled is false"),
+        ([], {"DRAGOMAN_EMBEDDED_PULL": "false", "DRAGOMAN_HOME": "/nowhere"}, "run: dragoman pull smollm2-135m"),
+        (["--host", "0.0.0.0"], {}, "server.host is '0.0.0.0', which other machines can reach"),
+        ([], {"DRAGOMAN_SERVER_PORT": "x"}, "at server.port, from DRAGOMAN_SERVER_PORT"),
+    ],
+)
+def test_wrong_settings_end_with_status_2(args: list[str], environ: dict[str, str], words: str, tmp_path: Path) -> None:
+    done = check(tmp_path, *args, **environ)
+    assert done.returncode == 2
+    assert words in done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.stdout == ""
+
+
+def test_nothing_to_serve(tmp_path: Path) -> None:
+    done = run(tmp_path, "serve", DRAGOMAN_EMBEDDED_ENABLED="false")
+    assert done.returncode == 2
+    assert "nothing to serve" in done.stderr
+
+
+def test_an_unknown_model(tmp_path: Path) -> None:
+    done = run(tmp_path, "serve", "--port", "0", "--model", "smolm2-135m")
+    assert done.returncode == 2
+    assert "unknown model 'smolm2-135m'; did you mean 'smollm2-135m'?" in done.stderr
+
+
+def test_nothing_waits_for_an_acknowledgement() -> None:
+    """asyncio sends small writes at once (TCP_NODELAY) only on a socket that it is told is TCP."""
+    with contextlib.closing(server._bind(config.ServerConfig(port=0))) as listener:
+        assert listener.proto == socket.IPPROTO_TCP
+
+
+@pytest.mark.parametrize(
+    ("mode", "text", "may"),
+    [
+        (0o600, 'keys = ["a-secret-key"]', ""),
+        (0o644, 'keys = ["a-secret-key"]', "read"),
+        (0o666, 'keys = ["a-secret-key"]', "read and change"),
+        (0o644, "port = 8485", ""),
+    ],
+)
+def test_keys_that_others_of_the_machine_may_read(mode: int, text: str, may: str, tmp_path: Path) -> None:
+    path = tmp_path / "config.toml"
+    path.write_text(f"[server]\n{text}\n")
+    path.chmod(mode)
+    told = config.readable_secrets(path, config.load(path, {}, {})[0])
+    assert told.startswith(f"other users of this machine may {may} {path}" if may else "")
+    assert bool(told) == bool(may)

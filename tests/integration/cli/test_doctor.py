@@ -1,0 +1,529 @@
+"""`dragoman doctor`: what works here, what does not, and the line to type; with the real CLI and without one."""
+
+import asyncio
+import json
+import os
+import re
+import socket
+import subprocess
+import sys
+from collections.abc import AsyncGenerator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from bench import offline
+
+from dragoman.backends.claude_cli import auth_status
+from dragoman.backends.claude_cli.config import ClaudeCliConfig
+from dragoman.backends.claude_cli.discovery import ClaudeInstall
+from dragoman.backends.embedded import checksums
+from dragoman.backends.http.config import HttpConfig
+from dragoman.backends.probe.cache import store
+from dragoman.backends.probe.report import Recommendation
+from dragoman.catalog import models as model_catalog
+from dragoman.cli.doctor.finding import Finding, check
+from dragoman.cli.doctor.gateway import format_duration, port_finding
+from dragoman.cli.doctor.metrics_client import Calls, gateway_url
+from dragoman.cli.doctor.report import format_report
+from dragoman.config import ServerConfig
+from dragoman.core.events import AnyEvent, Finish, Start, ToolCallDelta, ToolCallEnd, ToolCallStart
+from dragoman.core.messages import Request, Text
+from dragoman.guard.policy import GuardPolicy
+from support.base_environment import dragoman
+from support.fake_upstream import server, whole
+from support.gateway import CHAT, environment, run, running
+from support.scripted_backend import Scripted, Served, in_thread, plain, served
+
+Told = Mapping[str, Mapping[str, Any]]
+ROWS = [{"id": id, "object": "model", "owned_by": "vllm"} for id in ("qwen3-8b", "n", "o")]
+LISTED = whole(200, json.dumps({"object": "list", "data": ROWS}))
+EVERYTHING = "Everything that these settings use works."
+
+
+def free_port() -> str:
+    """One that nobody listens on."""
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return str(found.getsockname()[1])
+
+
+def doctor(home: Path, *args: str, **settings: str) -> tuple[int, Told]:
+    """The exit status, and what was told of each thing."""
+    done = run(home, "doctor", "--json", *args, **{"DRAGOMAN_SERVER_PORT": free_port(), **settings})
+    told: list[dict[str, Any]] = json.loads(done.stdout)
+    assert not done.stderr
+    return done.returncode, {finding["what"]: finding for finding in told}
+
+
+def in_words(finding: Mapping[str, Any]) -> str:
+    return "\n".join([finding["words"], *finding.get("lines", ()), finding.get("fix", "")])
+
+
+def with_claude(**more: str) -> dict[str, str]:
+    """Variables with which it is installed, with no network to speak of."""
+    path = os.pathsep.join([str(offline.claude_code().parent), os.defpath])
+    return {"PATH": path, "HTTPS_PROXY": "http://127.0.0.1:9", **more}
+
+
+def settings(home: Path, text: str) -> str:
+    file = home / "settings.toml"
+    file.write_text(text)
+    return str(file)
+
+
+def test_nothing_is_set_up(tmp_path: Path) -> None:
+    """Which is in order: the embedded model is served, and fetched first."""
+    status, told = doctor(tmp_path, DRAGOMAN_HOME=str(tmp_path))
+    assert status == 0
+    assert told["weights"]["verdict"] == "note"
+    assert told["weights"]["fix"] == "dragoman pull smollm2-135m"
+    assert told["claude"]["verdict"] == "note"
+    assert told["claude"]["fix"] == "npm install -g @anthropic-ai/claude-code"
+    assert not [finding for finding in told.values() if finding["verdict"] == "no"]
+
+
+def test_weights_that_have_changed(tmp_path: Path) -> None:
+    """Told by their time; by their bytes alone where they are read for that."""
+    (tmp_path / "weights").mkdir()
+    file, model = tmp_path / "weights" / "smollm2-135m.gguf", model_catalog.default()
+    with file.open("wb") as sparse:
+        sparse.truncate(model.size_bytes)
+    checksums.keep(file, model.sha256)
+    status, told = doctor(tmp_path, DRAGOMAN_HOME=str(tmp_path))
+    assert (status, told["weights"]["verdict"]) == (0, "ok")
+    status, told = doctor(tmp_path, "--weights", DRAGOMAN_HOME=str(tmp_path))
+    assert (status, told[f"weights {model.name}"]["verdict"]) == (1, "no")
+    assert model.sha256 in told[f"weights {model.name}"]["words"]
+    assert told[f"weights {model.name}"]["fix"] == "dragoman pull smollm2-135m"
+    status, told = doctor(tmp_path, DRAGOMAN_HOME=str(tmp_path))
+    assert (status, told["weights"]["verdict"], told["weights"]["fix"]) == (1, "no", "dragoman pull smollm2-135m")
+
+
+def test_claude_is_wanted_and_not_installed(tmp_path: Path) -> None:
+    status, told = doctor(tmp_path, "--claude")
+    assert status == 1
+    assert told["claude"]["verdict"] == "no"
+    assert told["claude"]["words"] == "there is no program 'claude'"
+    assert told["claude"]["fix"] == "npm install -g @anthropic-ai/claude-code"
+    assert "name other models" in told["weights"]["words"], "no model of the box is served then"
+
+
+def test_nobody_is_logged_in(tmp_path: Path) -> None:
+    status, told = doctor(tmp_path, "--claude", **with_claude())
+    assert status == 1
+    assert told["claude"]["verdict"] == "ok"
+    assert offline.version("@anthropic-ai/claude-code") in told["claude"]["words"]
+    assert "natively" in told["claude"]["words"]
+    assert told["claude's login"]["verdict"] == "no"
+    assert told["claude's login"]["words"] == "claude is not logged in"
+    assert told["claude's login"]["fix"] == "claude auth login"
+
+
+def test_serve_says_so_too(tmp_path: Path) -> None:
+    """And serves: whoever logs in then is asked."""
+    settings = {"claude_cli.enabled": "true", "claude_cli.command": str(offline.claude_code())}
+    with running(tmp_path, settings=settings) as gateway:
+        assert gateway.line("claude is not logged in; run: claude auth login")
+    done = run(tmp_path, "serve", "--claude", "--check")
+    assert done.returncode == 2
+    assert "install it: npm install -g @anthropic-ai/claude-code" in done.stderr
+
+
+def test_that_is_no_fault_where_claude_is_not_wanted(tmp_path: Path) -> None:
+    status, told = doctor(tmp_path, **with_claude())
+    assert status == 0
+    assert told["claude"]["verdict"] == "ok"
+    assert told["claude's login"]["verdict"] == "note"
+
+
+def test_a_key_is_a_login_and_is_not_shown(tmp_path: Path) -> None:
+    file = settings(tmp_path, "[claude_cli]\nenabled = true")
+    status, told = doctor(tmp_path, "--config", file, **with_claude(ANTHROPIC_API_KEY="sk-ant-hidden"))
+    assert status == 0
+    assert told["claude's login"] == {
+        "what": "claude's login",
+        "verdict": "ok",
+        "words": "api_key, ANTHROPIC_API_KEY",
+    }
+    assert "hidden" not in json.dumps(told)
+
+
+def test_what_the_processes_do_not_get_is_no_login(tmp_path: Path) -> None:
+    """Asked is with the variables that they have, and no others."""
+    status, told = doctor(tmp_path, "--claude", **with_claude(CLAUDE_CODE_USE_BEDROCK="1"))
+    assert status == 1
+    assert told["claude's login"]["verdict"] == "no"
+
+
+async def test_a_version_that_cannot_tell_is_not_asked(tmp_path: Path) -> None:
+    """It would take the words for a prompt."""
+    nowhere = ClaudeInstall(str(tmp_path / "not there"), (2, 1, 39), "text")
+    assert await auth_status.query_auth_status(nowhere, ClaudeCliConfig(), {}) == auth_status.AuthStatus(None)
+
+
+@pytest.mark.parametrize("said", [b"", b"Not logged in", b"[]", b'{"other": 1}', b"\xff", b'{"loggedIn": "yes"}'])
+def test_an_answer_that_is_none(said: bytes) -> None:
+    assert auth_status.parse_status(said) == auth_status.AuthStatus(None)
+
+
+def test_an_answer_of_a_subscription() -> None:
+    """And nothing of whose it is."""
+    said: dict[str, Any] = {"loggedIn": True, "authMethod": "claude.ai", "email": "a@b.c", "subscriptionType": "max"}
+    assert auth_status.parse_status(json.dumps(said).encode()) == auth_status.AuthStatus(True, "claude.ai, max")
+
+
+def test_servers_that_answer_and_do_not(tmp_path: Path) -> None:
+    with in_thread(plain) as url:
+        file = settings(
+            tmp_path,
+            f'[servers.near]\nurl = "{url}/v1"\n[servers.gone]\nurl = "http://127.0.0.1:9/v1"\n'
+            f'[servers.keyed]\nurl = "{url}/v1"\nkey_env = "NOT_SET"\n',
+        )
+        status, told = doctor(tmp_path, "--config", file)
+    assert status == 1
+    assert told["server near"]["verdict"] == "ok"
+    assert url in told["server near"]["words"]
+    assert told["server gone"]["verdict"] == told["server keyed"]["verdict"] == "no"
+    gone = "nothing answers at http://127.0.0.1:9: Connection refused; is the server running?"
+    assert told["server gone"]["words"] == gone
+    assert told["server keyed"]["fix"] == "export NOT_SET=…"
+    assert told["server gone"]["fix"] == "start it there, or take [servers.gone] out of the settings"
+
+
+def test_settings_that_are_wrong(tmp_path: Path) -> None:
+    status, told = doctor(tmp_path, "--config", settings(tmp_path, "[server]\nprot = 1"))
+    assert status == 1
+    assert told["settings"]["verdict"] == "no"
+    assert "did you mean 'server.port'?" in told["settings"]["words"]
+
+
+def test_for_people(tmp_path: Path) -> None:
+    done = run(tmp_path, "doctor", "--claude", DRAGOMAN_SERVER_PORT=free_port())
+    assert done.returncode == 1
+    lines = done.stdout.splitlines()
+    assert lines[0].split()[:2] == ["dragoman", "ok"]
+    assert lines[1].split()[:2] == ["settings", "ok"]
+    assert max(map(len, lines)) <= 100 or str(tmp_path) in done.stdout
+    assert len(lines) <= 40
+    assert lines[-1] == "1 problem to fix: claude."
+    assert "\x1b" not in done.stdout
+
+
+def test_without_the_extras() -> None:
+    """The base install can say what is missing."""
+    done = dragoman("doctor")
+    assert done.returncode == 1
+    assert "pip install 'dragoman[server,embedded]'" in " ".join(done.stdout.split())
+
+
+# What a running gateway has counted
+
+
+def schema(name: str) -> dict[str, object]:
+    parameters = {"type": "object", "properties": {"days": {"type": "integer"}}, "required": ["days"]}
+    return {"type": "function", "function": {"name": name, "parameters": parameters}}
+
+
+async def writes(backend: Scripted, request: Request) -> AsyncGenerator[AnyEvent, None]:
+    """A model that writes as arguments what the user says, however often it is asked."""
+    said = [part.text for message in request.messages for part in message.parts if isinstance(part, Text)]
+    yield Start("", "", 0)
+    yield ToolCallStart(0, "call_1", "forecast")
+    yield ToolCallDelta(0, said[0])
+    yield ToolCallEnd(0)
+    yield Finish("stop")
+
+
+async def diagnosed(home: Path, s: Served, *args: str, **environ: str) -> "subprocess.CompletedProcess[str]":
+    """`dragoman doctor`, told where the gateway is; this one must go on meanwhile."""
+    port = s.url.rpartition(":")[2]
+    return await asyncio.to_thread(run, home, "doctor", *args, DRAGOMAN_SERVER_PORT=port, **environ)
+
+
+async def asked(s: Served, *said: str, **headers: str) -> None:
+    async with s.client() as client:
+        for words in said:
+            messages = [{"role": "user", "content": words}]
+            body = {"model": "m", "messages": messages, "tools": [schema("forecast")]}
+            assert (await client.post(CHAT, json=body, headers=headers)).status_code == 200
+
+
+async def test_it_tells_what_became_of_calls(tmp_path: Path) -> None:
+    async with served(writes, policy=GuardPolicy()) as s:
+        await asked(s, '{"days": 1}', '{"days": 2}', '{"days": "3"}', '{"day": 4}')
+        done = await diagnosed(tmp_path, s, "--json")
+        people = await diagnosed(tmp_path, s)
+    told = {finding["what"]: finding for finding in json.loads(done.stdout)}
+    assert told["gateway"]["verdict"] == "ok"
+    assert s.url in told["gateway"]["words"]
+    assert "4 requests, 0 failed, 0 being answered" in told["gateway"]["words"]
+    assert told["calls"]["words"] == "4 tool calls since then"
+    assert told["calls"]["models"] == [
+        {"model": "m", "calls": 4, "valid": 2, "mended": 1, "reasked": 0, "failed": 1, "unchecked": 0}
+    ]
+    assert "models" not in told["gateway"]
+    *_, heads, row, _, end = people.stdout.rstrip("\n").splitlines()
+    assert end == EVERYTHING
+    assert re.split("  +", heads.strip()) == [
+        *("model", "calls", "valid at first", "mended", "asked again", "failed", "unchecked"),
+    ]
+    assert re.split("  +", row.strip()) == ["m", "4", "50.0 %", "1", "0", "1", "0"]
+    assert len(row) == len(heads) <= 100
+
+
+async def test_a_gateway_with_a_key(tmp_path: Path) -> None:
+    """It is asked with the one of the settings, and with that only."""
+    async with served(writes, policy=GuardPolicy(), keys=("secret-key", "other-key")) as s:
+        await asked(s, '{"days": 1}', authorization="Bearer secret-key")
+        known = await diagnosed(tmp_path, s, DRAGOMAN_SERVER_KEYS="other-key")
+        wrong = await diagnosed(tmp_path, s, DRAGOMAN_SERVER_KEYS="wrong-key")
+    assert "1 tool call since then" in known.stdout
+    assert "takes other keys than server.keys" in " ".join(wrong.stdout.split())
+    assert "-key" not in known.stdout + wrong.stdout + known.stderr + wrong.stderr
+
+
+async def test_a_gateway_that_counts_nothing(tmp_path: Path) -> None:
+    async with served(plain, metrics=False) as s:
+        done = await diagnosed(tmp_path, s)
+    assert "has no /metrics: server.metrics is off there" in " ".join(done.stdout.split())
+    assert done.returncode == 0
+
+
+async def test_a_gateway_without_calls(tmp_path: Path) -> None:
+    async with served(plain) as s:
+        done = await diagnosed(tmp_path, s)
+    assert ["calls", "ok", "no", "tool", "calls", "since", "then"] in map(str.split, done.stdout.splitlines())
+
+
+async def test_something_else_on_its_port_is_told_no_key(tmp_path: Path) -> None:
+    heard = bytearray()
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        heard.extend(await reader.readuntil(b"\r\n\r\n"))
+        writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\nconnection: close\r\n\r\n{}")
+        writer.close()
+
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as other:
+        port = str(other.sockets[0].getsockname()[1])
+        settings = {"DRAGOMAN_SERVER_PORT": port, "DRAGOMAN_SERVER_KEYS": "secret-key"}
+        status, told = await asyncio.to_thread(lambda: doctor(tmp_path, **settings))
+    assert status == 1
+    words = told["gateway"]["words"]
+    assert words.startswith(f"127.0.0.1 port {port} is taken by ")
+    assert words.endswith(f"(process {os.getpid()}), which is no gateway")
+    assert re.fullmatch(r"end that, or: dragoman serve --port \d+", told["gateway"]["fix"])
+    assert heard.startswith(b"GET / ")
+    assert b"secret" not in heard
+
+
+async def test_a_gateway_that_does_not_speak_http_is_none(tmp_path: Path) -> None:
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"220 mail.example ready\r\n")
+        writer.close()
+
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as other:
+        port = str(other.sockets[0].getsockname()[1])
+        status, told = await asyncio.to_thread(lambda: doctor(tmp_path, DRAGOMAN_SERVER_PORT=port))
+    assert status == 1
+    assert "is taken by" in told["gateway"]["words"]
+
+
+def test_no_gateway_runs(tmp_path: Path) -> None:
+    port = free_port()
+    status, told = doctor(tmp_path, DRAGOMAN_SERVER_PORT=port)
+    assert status == 0
+    assert told["gateway"] == {
+        "what": "gateway",
+        "verdict": "ok",
+        "words": f"none runs; 127.0.0.1 port {port} is free for it; loopback only, no key needed",
+        "fix": "dragoman serve",
+    }
+    assert "calls" not in told
+
+
+def test_any_port_will_do(tmp_path: Path) -> None:
+    status, told = doctor(tmp_path, DRAGOMAN_SERVER_PORT="0", DRAGOMAN_SERVER_KEYS="first-key,second-key")
+    assert status == 0
+    assert told["gateway"]["words"] == "none is looked for, as it takes any free port of 127.0.0.1; 2 keys let in"
+
+
+def test_an_address_of_another_machine_cannot_be_listened_on() -> None:
+    error = port_finding("192.0.2.1", 8484)
+    assert error is not None
+    assert error.strerror
+
+
+@pytest.mark.parametrize(
+    ("host", "where"),
+    [
+        ("127.0.0.1", "http://127.0.0.1:1"),
+        ("0.0.0.0", "http://127.0.0.1:1"),
+        ("::", "http://[::1]:1"),
+        ("::1", "http://[::1]:1"),
+        ("box.lan", "http://box.lan:1"),
+    ],
+)
+def test_where_it_is_looked_for(host: str, where: str) -> None:
+    assert gateway_url(ServerConfig(host=host, port=1)) == where
+
+
+@pytest.mark.parametrize(
+    ("seconds", "told"),
+    [(0.4, "0 s"), (119, "119 s"), (120, "2 min"), (7300, "2 h"), (90_000, "25 h"), (2e5, "2 days")],
+)
+def test_how_long_it_is_up(seconds: float, told: str) -> None:
+    assert format_duration(seconds) == told
+
+
+def test_a_long_table_is_cut() -> None:
+    models = tuple(Calls(f"lan/{'x' * 60}{n}\x1b[2J", 9, 0, 0, 0, 0, 9) for n in range(25))
+    *lines, _, end = format_report([[Finding("calls", "ok", "225 calls since then", models=models)]]).splitlines()
+    assert end == EVERYTHING
+    assert lines[-1].strip() == "and 5 more, in /metrics"
+    assert all(line.isprintable() and len(line) <= 100 for line in lines)
+    assert lines[3].split()[1:] == ["9", "-", "0", "0", "0", "9"]
+
+
+# What is known of models, and who else is there
+
+
+async def test_what_models_can_do_is_told_from_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As far as it was measured; none is asked."""
+    monkeypatch.setenv("DRAGOMAN_HOME", str(tmp_path))
+    async with server(LISTED) as behind:
+        url = f"{behind.url}/v1"
+        held = Recommendation("parse", "a call was left in the text", "hermes", ("json_schema",))
+        store(HttpConfig(url=url), "qwen3-8b", "vllm", "1", held)
+        file = settings(tmp_path, f'[servers.near]\nurl = "{url}"\nkey_env = "KEY"\n')
+        variables = {"DRAGOMAN_HOME": str(tmp_path), "KEY": "k"}
+        status, told = await asyncio.to_thread(lambda: doctor(tmp_path, "--config", file, **variables))
+    assert status == 0
+    near = told["server near"]
+    assert near["words"] == f"{url} is vLLM, with 3 models"
+    assert near["lines"] == [
+        "qwen3-8b  parse, hermes, held by json_schema: a call was left in the text",
+        "not measured yet: n, o",
+    ]
+    assert near["fix"] == f"dragoman probe {url} --model n --key-env KEY"
+    assert not [line for line, _, body in behind.asked if body or not line.startswith("GET ")]
+
+
+def test_what_the_settings_say_of_models_need_not_be_measured(tmp_path: Path) -> None:
+    with in_thread(plain) as url:
+        file = settings(tmp_path, f'[servers.near]\nurl = "{url}/v1"\nmodels = ["qwen3"]\nmode = "inject"\n')
+        _, told = doctor(tmp_path, "--config", file)
+    assert told["server near"]["lines"] == ["qwen3  inject, hermes: the settings say so"]
+    assert "fix" not in told["server near"]
+
+
+def test_a_server_that_runs_and_is_not_named(tmp_path: Path) -> None:
+    """Looked for on the usual ports; that is one of a kind here, as those may be taken by others."""
+    script = (
+        "import sys; from dragoman.backends.probe import discover;"
+        "port = int(sys.argv.pop(1)); discover.default_ports = lambda: [port];"
+        "from dragoman.cli import main; sys.exit(main(sys.argv[1:]))"
+    )
+    with in_thread(plain) as url:
+        port = url.rpartition(":")[2]
+        command = [sys.executable, "-c", script, port, "doctor", "--json"]
+        env = {**environment(tmp_path), "DRAGOMAN_SERVER_PORT": free_port()}
+        done = subprocess.run(command, env=env, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+        named = subprocess.run([*command, "--server", url], env=env, capture_output=True, text=True, timeout=60)
+    (near,) = (finding for finding in json.loads(done.stdout) if finding["what"] == "nearby")
+    assert near["words"] == f"Dragoman at {url}/v1, with 3 models; not in the settings"
+    assert near["fix"] == f"dragoman serve --server {url}/v1"
+    assert not [finding for finding in json.loads(named.stdout) if finding["what"] == "nearby"]
+
+
+def test_settings_are_told_without_their_secrets(tmp_path: Path) -> None:
+    text = '[server]\nkeys = ["sk-hidden"]\n[servers.far]\nurl = "http://me:hidden@127.0.0.1:9/v1"\n'
+    done = run(tmp_path, "doctor", "--config", settings(tmp_path, text), DRAGOMAN_EMBEDDED_TRIM="lean")
+    words = " ".join(done.stdout.split())
+    assert 'set: server.keys = 1 not shown · embedded.trim = "lean" (DRAGOMAN_EMBEDDED_TRIM)' in words
+    assert "hidden" not in done.stdout
+
+
+def test_no_weights_and_none_may_be_fetched(tmp_path: Path) -> None:
+    home = {"DRAGOMAN_HOME": str(tmp_path), "DRAGOMAN_EMBEDDED_PULL": "false"}
+    status, told = doctor(tmp_path, **home)
+    assert status == 1
+    assert told["weights"]["words"] == "the weights of smollm2-135m are not on this machine"
+    assert told["weights"]["fix"] == "dragoman pull smollm2-135m"
+
+
+def test_wrong_settings_leave_the_rest_to_be_told(tmp_path: Path) -> None:
+    file = settings(tmp_path, "[server]\nprot = 1")
+    _, told = doctor(tmp_path, "--config", file)
+    assert told["settings"]["fix"] == f"mend {file}, then: dragoman doctor"
+    assert {"extras", "weights", "claude"} <= set(told)
+
+
+@pytest.mark.parametrize(
+    ("message", "words", "fix"),
+    [
+        ("it is not there; run: dragoman pull x", "it is not there", "dragoman pull x"),
+        ("no program; install it: npm install -g x - at claude_cli.command", "no program", "npm install -g x"),
+        ("more is needed: pip install 'dragoman[server]'", "more is needed", "pip install 'dragoman[server]'"),
+        ("it is broken", "it is broken", "mend it"),
+    ],
+)
+def test_the_line_to_type_stands_apart(message: str, words: str, fix: str) -> None:
+    assert check("x", "no", message, "mend it") == Finding("x", "no", words, fix)
+
+
+def test_colours_are_round_the_verdict_only() -> None:
+    text = format_report([[Finding("a", "no", "it is gone", "start it")]], colour=True)
+    assert "\x1b[1;31mno  \x1b[0m" in text
+    assert re.sub(r"\x1b\[[\d;]*m", "", text) == format_report([[Finding("a", "no", "it is gone", "start it")]])
+
+
+# Agents
+
+
+def program(folder: Path, name: str, script: str) -> None:
+    file = folder / name
+    file.write_text(f"#!/bin/sh\n{script}\n")
+    file.chmod(0o755)
+
+
+def test_agents_are_found_with_their_versions(tmp_path: Path) -> None:
+    """And see nothing of the user's home when they are asked."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    program(folder, "codex", 'echo "codex-cli 0.98.1"; touch "$HOME/seen" seen')
+    package = tmp_path / "lib" / "opencode-ai"
+    (package / "bin").mkdir(parents=True)
+    (package / "postinstall.mjs").write_text("")
+    program(package / "bin", "opencode.exe", "echo 1.2.3; exit 1")
+    (folder / "opencode").symlink_to(package / "bin" / "opencode.exe")
+    before = sorted(tmp_path.rglob("*"))
+    status, told = doctor(tmp_path, PATH=f"{folder}:{os.defpath}")
+    assert status == 0
+    assert told["agents"]["words"] == "Codex 0.98.1"
+    assert told["opencode"]["words"].endswith("opencode does not start")
+    assert told["opencode"]["fix"] == f"node {package / 'postinstall.mjs'}"
+    assert told["agents"]["fix"] == "dragoman run codex"
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_without_an_agent_it_is_told_what_brings_one(tmp_path: Path) -> None:
+    _, told = doctor(tmp_path)
+    assert told["agents"]["verdict"] == "note"
+    assert "npm install -g @openai/codex" in told["agents"]["lines"]
+
+
+@pytest.mark.parametrize(
+    ("args", "variables", "fix"),
+    [
+        (["--server", "here:1"], {}, None),
+        (["--config", "not-there.toml"], {}, "name one that is there: dragoman doctor --config FILE"),
+        ([], {"DRAGOMAN_SERVER_HOST": "0.0.0.0"}, "mend the variable; `env | grep DRAGOMAN_` shows all"),
+    ],
+    ids=["flag", "file", "variable"],
+)
+def test_what_mends_settings(args: list[str], variables: dict[str, str], fix: str | None, tmp_path: Path) -> None:
+    status, told = doctor(tmp_path, *args, **variables)
+    assert status == 1
+    assert told["settings"].get("fix") == fix

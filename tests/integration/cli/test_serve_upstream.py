@@ -1,0 +1,128 @@
+"""`dragoman serve` in front of another server: from the command line and the file, to a client's tool call."""
+
+import json
+import socket
+from collections.abc import AsyncGenerator
+from pathlib import Path
+from typing import Any
+
+import anthropic
+import openai
+import pytest
+
+from dragoman import dialects
+from dragoman.core.events import (
+    AnyEvent,
+    Finish,
+    Start,
+    TextDelta,
+    ToolCallDelta,
+    ToolCallEnd,
+    ToolCallStart,
+    UsageUpdate,
+)
+from dragoman.core.messages import Request, ToolResult, Usage
+from support.gateway import DEADLINE_S, apart, running
+from support.gateway import run as command
+from support.scripted_backend import Scripted, in_thread
+
+SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
+
+
+async def weather(backend: Scripted, request: Request) -> AsyncGenerator[AnyEvent, None]:
+    """Calls the tool that is offered; told its result, repeats that."""
+    results = [part for message in request.messages for part in message.parts if isinstance(part, ToolResult)]
+    yield Start("", "", 0)
+    if results:
+        yield TextDelta(f"It is {results[-1].parts[0].text}.")  # type: ignore[union-attr]
+    else:
+        yield ToolCallStart(0, "functions.weather:0", request.tools[0].name)
+        yield ToolCallDelta(0, '{"city":"Bern"}')
+        yield ToolCallEnd(0)
+    yield UsageUpdate(Usage(20, 5))
+    yield Finish("stop")
+
+
+@pytest.mark.parametrize("api", dialects.names())
+def test_a_tool_round_trip_through_a_server(api: str, tmp_path: Path) -> None:
+    own = apart(tmp_path)
+    with in_thread(weather) as url, running(tmp_path, "--server", f"{url}/v1", "--api", api, settings=own) as gateway:
+        client = anthropic.Anthropic(base_url=gateway.url, api_key="none", max_retries=0, timeout=DEADLINE_S)
+        asked = {"model": "m", "max_tokens": 99, "tools": [{"name": "weather", "input_schema": SCHEMA}]}
+        messages = [{"role": "user", "content": "Weather in Bern?"}]
+        with client.messages.stream(messages=messages, **asked) as stream:  # type: ignore[arg-type]
+            reply = stream.get_final_message()
+        (call,) = reply.content
+        assert call.type == "tool_use"
+        assert (call.name, call.input, reply.stop_reason) == ("weather", {"city": "Bern"}, "tool_use")
+        result = {"type": "tool_result", "tool_use_id": call.id, "content": "18 degrees"}
+        messages += [{"role": "assistant", "content": reply.content}, {"role": "user", "content": [result]}]  # type: ignore[dict-item]
+        told = client.messages.create(messages=messages, **asked)  # type: ignore[call-overload]
+        assert told.content[0].text == "It is 18 degrees."
+        assert (told.usage.input_tokens, told.usage.output_tokens) == (20, 5)
+
+
+def test_a_server_of_the_file(tmp_path: Path) -> None:
+    with in_thread(weather) as url:
+        config = tmp_path / "config.toml"
+        config.write_text(f'[servers.far]\nurl = "{url}/v1"\n[aliases]\n"gpt-4o" = "far/m"\n')
+        with running(tmp_path, "--config", str(config)) as gateway:
+            client = openai.OpenAI(base_url=f"{gateway.url}/v1", api_key="none", max_retries=0, timeout=DEADLINE_S)
+            assert {"m", "far/m", "gpt-4o"} <= {model.id for model in client.models.list()}
+            tools = [{"type": "function", "function": {"name": "weather", "parameters": SCHEMA}}]
+            messages = [{"role": "user", "content": "Weather in Bern?"}]
+            raw = client.chat.completions.with_raw_response.create(
+                model="gpt-4o",
+                messages=messages,  # type: ignore[arg-type]
+                tools=tools,  # type: ignore[arg-type]
+                logit_bias={"1": 1},
+            )
+            (call,) = raw.parse().choices[0].message.tool_calls or ()
+            assert json.loads(call.function.arguments) == {"city": "Bern"}  # type: ignore[union-attr]
+            assert raw.parse().model == "gpt-4o"
+
+
+def test_a_server_that_comes_later(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    url = f"http://127.0.0.1:{port}/v1"
+    with running(tmp_path, "--server", url, "--log", "text", settings=apart(tmp_path)) as gateway:
+        assert "cannot list models" in gateway.line("cannot list models")
+        client = openai.OpenAI(base_url=f"{gateway.url}/v1", api_key="none", max_retries=0, timeout=DEADLINE_S)
+        messages: list[Any] = [{"role": "user", "content": "hi"}]
+        tools: list[Any] = [{"type": "function", "function": {"name": "weather", "parameters": SCHEMA}}]
+        with pytest.raises(openai.InternalServerError, match="unknown model 'm', but behind may have it") as refused:
+            client.chat.completions.create(model="m", messages=messages)
+        assert refused.value.status_code == 503
+        assert refused.value.response.headers["retry-after"] == "3"
+        with in_thread(weather, port):
+            gateway.line("behind is up")
+            told = client.chat.completions.create(model="m", messages=messages, tools=tools)
+            assert told.choices[0].finish_reason == "tool_calls"
+
+
+@pytest.mark.parametrize(
+    ("flags", "told"),
+    [
+        (["--api", "openai_chat"], "name that with --server URL"),
+        (["--server", "localhost:1234"], "expected a URL like http://127.0.0.1:1234/v1, got 'localhost:1234'"),
+        (
+            ["--server", "http://x", "--api", "openai_chats"],
+            "; did you mean 'openai_chat'?",
+        ),
+    ],
+    ids=["no server", "no URL", "no such API"],
+)
+def test_flags_that_cannot_be_meant(flags: list[str], told: str, tmp_path: Path) -> None:
+    ended = command(tmp_path, "serve", "--check", *flags)
+    assert ended.returncode == 2
+    assert told in ended.stderr
+
+
+def test_settings_are_explained_without_the_key(tmp_path: Path) -> None:
+    config = tmp_path / "config.toml"
+    config.write_text('[servers.far]\nurl = "http://127.0.0.1:9"\nkey = "sk-secret"\n')
+    ended = command(tmp_path, "serve", "--check", "--config", str(config))
+    assert ended.returncode == 0
+    assert "# servers.far.key: not shown" in ended.stdout
+    assert "sk-secret" not in ended.stdout + ended.stderr

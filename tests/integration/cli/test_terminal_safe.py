@@ -1,0 +1,141 @@
+"""Nothing that a server, a model or a file says steers the terminal."""
+
+import asyncio
+import io
+import json
+import logging
+import os
+import sys
+import zipfile
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from rich.console import Console
+
+from dragoman import cli
+from dragoman.agents import LaunchPlan
+from dragoman.cli._common import LOG_LINE, TerminalFormatter, print_status
+from dragoman.cli._progress_line import ProgressLine
+from dragoman.cli.ask.columns import ColumnsView
+from dragoman.cli.run import output
+from dragoman.cli.run.select_model import ModelOption
+from dragoman.core.events import BlockChange, Notice
+from support.capturing import TOOLS, keeping, kept, says
+from support.fake_upstream import END, HEAD, Server, ask, piece, server, whole
+from support.gateway import CHAT, run
+
+STEERS: Final = "\x1b]0;OWNED\x07\x1b[31m\x9b2J"
+SHOWN: Final = r"\x1b]0;OWNED\x07\x1b[31m\x9b2J"
+MODEL: Final = f"m{STEERS}"
+LISTED: Final = json.dumps({"data": [{"id": MODEL}, {"id": f"n{STEERS}"}]})
+CALL: Final = {"index": 0, "id": "c", "function": {"name": f"f{STEERS}", "arguments": json.dumps({"city": STEERS})}}
+
+
+async def hostile(server: Server, writer: Any) -> None:
+    """Lists models, calls a tool, and refuses to hear its result, with what would steer a terminal in each."""
+    line, _, body = server.asked[-1]
+    if line.startswith("GET"):
+        await whole(200, LISTED)(server, writer)
+    elif len(json.loads(body)["messages"]) > 1:
+        await whole(400, json.dumps({"error": {"message": f"bad {STEERS}"}}))(server, writer)
+    else:
+        writer.write(HEAD + piece({"tool_calls": [CALL]}) + piece({}, "tool_calls") + END)
+
+
+async def told(home: Path, *args: str) -> str:
+    """All that the command says."""
+    done = await asyncio.to_thread(run, home, *args, PYTHONPATH=os.pathsep.join(sys.path))
+    return done.stdout + done.stderr
+
+
+def steers_nothing(said: str) -> bool:
+    return all(c.isprintable() or c == "\n" for c in said)
+
+
+async def test_ask(tmp_path: Path) -> None:
+    async with server(hostile) as far:
+        said = await told(tmp_path, "ask", "--server", f"{far.url}/v1", "--model", MODEL)
+    assert steers_nothing(said)
+    for line in (f"model: m{SHOWN}", f"-- f{SHOWN} says", f"bad {SHOWN}"):
+        assert line in said
+
+
+async def test_doctor(tmp_path: Path) -> None:
+    async with server(hostile) as far:
+        said = await told(tmp_path, "doctor", "--server", f"{far.url}/v1")
+    assert steers_nothing(said)
+    assert SHOWN in said
+
+
+async def test_probe(tmp_path: Path) -> None:
+    async with server(whole(400, json.dumps({"error": {"message": f"bad {STEERS}"}}))) as far:
+        said = await told(tmp_path, "probe", far.url, "--model", MODEL)
+    assert steers_nothing(said)
+    assert f"bad {SHOWN}" in said
+
+
+async def test_run_offers_no_such_name(tmp_path: Path) -> None:
+    async with server(hostile) as far:
+        said = await told(tmp_path, "run", "--server", f"{far.url}/v1", "--", "true")
+    assert steers_nothing(said)
+    assert "OWNED" not in said
+
+
+def test_what_would_be_started() -> None:
+    launch = LaunchPlan(("agent", MODEL), {"OPENAI_MODEL": MODEL}, {"file": MODEL})
+    said = output.format_launch(launch, Path("folder"), {})
+    assert steers_nothing(said)
+    assert said.count(SHOWN) == 3
+
+
+def test_what_is_told_beside(capsys: pytest.CaptureFixture[str]) -> None:
+    print_status(f"Agent on {MODEL}")
+    assert capsys.readouterr().err == f"dragoman: Agent on m{SHOWN}\n"
+
+
+async def test_the_choice_of_a_model(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO("1\n"))
+    output.ask_for_model([ModelOption(MODEL, "far", "", "far")])
+    assert steers_nothing(capsys.readouterr().err)
+
+
+async def test_replay_and_a_bundle_of_somebody_else(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    async with keeping(tmp_path / "kept", says("<tool_call>"), mode="parse", format="hermes") as url:
+        await ask(url, CHAT, True, tools=TOOLS)
+        [folder] = await kept(tmp_path / "kept")
+    summary = json.loads((folder / "summary.json").read_text())
+    summary["dragoman"] = STEERS
+    summary["log"] |= {"path": STEERS, "error": STEERS}
+    (folder / "summary.json").write_text(json.dumps(summary))
+    with zipfile.ZipFile(tmp_path / "foreign.zip", "w") as packed:
+        for path in folder.rglob("*"):
+            packed.write(path, path.relative_to(folder))
+    capsys.readouterr()
+    await asyncio.to_thread(cli.main, ["replay", str(tmp_path / "foreign.zip"), "--explain"])
+    said = capsys.readouterr()
+    assert steers_nothing(said.out + said.err)
+    assert said.out.count(SHOWN) >= 3
+
+
+def test_columns() -> None:
+    out = io.StringIO()
+    page = ColumnsView(Console(file=out, width=200, force_terminal=False))
+    page.event(Notice("odd", f"it says {STEERS}"), BlockChange())
+    page.close()
+    page.result(f"f{STEERS}", "{}", "")
+    assert steers_nothing(out.getvalue())
+    assert out.getvalue().count(SHOWN) == 2
+
+
+def test_a_line_that_is_written_over() -> None:
+    out = io.StringIO()
+    out.isatty = lambda: True  # type: ignore[method-assign]
+    ProgressLine(out).say(f"asking {STEERS}")
+    assert steers_nothing(out.getvalue().removeprefix("\r\x1b[K"))
+
+
+def test_the_log_for_people() -> None:
+    formatter = TerminalFormatter(LOG_LINE)
+    record = logging.makeLogRecord({"msg": f"asks {STEERS}", "levelname": "INFO", "name": "a"})
+    assert steers_nothing(formatter.format(record))

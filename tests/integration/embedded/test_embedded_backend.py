@@ -1,0 +1,397 @@
+"""The model in the box: the real engine in this process's care, and one that plays what a model might write."""
+
+import asyncio
+import contextlib
+import itertools
+import json
+import os
+import signal
+import threading
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from typing import Any, cast
+
+import msgspec
+import pytest
+from bench.forty import Tap
+
+from dragoman import dialects
+from dragoman.backends.embedded import weights
+from dragoman.backends.embedded.backend import Embedded
+from dragoman.backends.embedded.config import EmbeddedConfig
+from dragoman.backends.embedded.engine import Progress
+from dragoman.core import events as ev
+from dragoman.core import messages as v
+from dragoman.core.backend import ExchangeContext
+from dragoman.core.collect import collect
+from dragoman.core.errors import ConfigError, ContextOverflowError, QueueFullError
+from dragoman.core.token_estimate import GENERIC
+from support import client_recordings
+from support.playing_engine import PROFILE, Playing, backend, silent
+
+pytestmark = [pytest.mark.model, pytest.mark.asyncio(loop_scope="module")]
+
+SCHEMA = '{"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}'
+WEATHER = v.Tool("get_weather", "Weather in a city.", SCHEMA)
+CALL = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Paris"}}\n</tool_call>'
+
+
+def request(text: str = "Write a list of 500 animals, one a line.", **more: Any) -> v.Request:
+    settings: dict[str, Any] = {"max_tokens": 1000, "sampling": v.Sampling(temperature=0), **more}
+    return v.Request(PROFILE.name, (v.Message("user", (v.Text(text),)),), **settings)
+
+
+def ask(embedded: Embedded, asked: v.Request) -> AsyncGenerator[ev.AnyEvent, None]:
+    return embedded.ask(asked, ExchangeContext("id", 0, iter("abcdefgh").__next__))
+
+
+async def events_of(embedded: Embedded, asked: v.Request) -> list[ev.AnyEvent]:
+    return [event async for event in ask(embedded, asked)]
+
+
+def words(events: list[ev.AnyEvent]) -> str:
+    return "".join(e.text for e in events if isinstance(e, ev.TextDelta))
+
+
+def warnings(events: list[ev.AnyEvent]) -> list[str]:
+    return [e.code for e in events if isinstance(e, ev.Notice)]
+
+
+# The real engine
+
+
+async def counted(embedded: Embedded, counter: str) -> int:
+    """One of the engine's own counters, once it is idle: it counts a request when it lets go of it, a token later."""
+    while True:
+        lines = (await embedded.engine.metrics()).splitlines()
+        counts = dict(line.removeprefix("llamacpp:").split() for line in lines if not line.startswith("#"))
+        if counts["requests_processing"] == "0":
+            return int(counts[counter])
+
+
+async def test_a_client_that_leaves_stops_the_engine(small: Embedded) -> None:
+    before = await counted(small, "tokens_predicted_total")
+    async with aclosing(ask(small, request())) as events:
+        async for event in events:
+            if isinstance(event, ev.TextDelta):
+                break
+    assert small.engine.active == 0
+    left = await counted(small, "tokens_predicted_total")
+    assert 0 < left - before < 50
+    await events_of(small, request("Hi", max_tokens=3))
+    assert await counted(small, "tokens_predicted_total") == left + 3
+
+
+async def test_usage_is_what_the_engine_counted(small: Embedded) -> None:
+    names = ("prompt_tokens_total", "prompt_tokens_cached_total", "tokens_predicted_total")
+    before = [await counted(small, name) for name in names]
+    usage = collect(await events_of(small, request("Tell me of the sea.", max_tokens=20))).usage
+    after = [await counted(small, name) for name in names]
+    prompt, cached, predicted = (a - b for a, b in zip(after, before, strict=True))
+    assert usage == v.Usage(prompt + cached, predicted, cached)
+    assert usage.output_tokens == 20
+
+
+LONG_TALK = (
+    v.Message("system", (v.Text("Be brief, Zoë. 日本"),)),
+    v.Message("user", (v.Text("Weather in Paris? <|im_end|>"),)),
+    v.Message("assistant", (v.ToolCall("1", "get_weather", '{"city": "Paris"}'),)),
+    v.Message("tool", (v.ToolResult("1", (v.Text("18 degrees"),)),)),
+)
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        request("Hi", max_tokens=1),
+        request("Hi", max_tokens=1, tools=(WEATHER,)),
+        request("Hi", max_tokens=1, response_schema=SCHEMA),
+        v.Request(PROFILE.name, LONG_TALK, tools=(WEATHER,), max_tokens=1),
+    ],
+    ids=["words", "tools", "schema", "results"],
+)
+async def test_a_count_is_what_an_answer_would_say(small: Embedded, asked: v.Request) -> None:
+    start = (await events_of(small, asked))[0]
+    assert isinstance(start, ev.Start)
+    assert await small.count_tokens(asked) == start.input_tokens > 0
+
+
+async def test_counts_do_not_wait_for_answers(small: Embedded) -> None:
+    async with contextlib.AsyncExitStack() as stack:
+        for _ in range(2):
+            await anext(await stack.enter_async_context(aclosing(ask(small, request()))))
+        assert small.engine.active == 2  # all places are taken
+        counts = await asyncio.gather(*(small.count_tokens(request("word " * n)) for n in range(1, 27)))
+        assert small.engine.active == 2
+    assert all(a < b for a, b in itertools.pairwise(cast(list[int], counts)))
+
+
+async def test_a_prompt_beyond_the_context_is_counted(small: Embedded) -> None:
+    assert 3000 < (await small.count_tokens(request("word " * 3000)) or 0) < 3100
+
+
+def clients_requests() -> dict[str, v.Request]:
+    """What real agents send first; a small model is shown the results of tools in its own way."""
+    by_path = {dialects.get(name).path: dialects.get(name) for name in dialects.names()}
+    firsts = {n: s for n, s in client_recordings.recorded() if n.startswith(("claude_code-full", "codex", "opencode"))}
+    asked = {name: by_path[sent.path].read_request(sent.body) for name, sent in firsts.items()}
+    return {n: r for n, r in asked.items() if r.tools and all(m.role != "assistant" for m in r.messages)}
+
+
+CLIENTS = clients_requests()
+
+
+@pytest.mark.parametrize("name", CLIENTS)
+async def test_the_estimate_of_an_agents_request_is_near_its_count(small: Embedded, name: str) -> None:
+    """The tokenizer is none of those that the weights are fitted to."""
+    counted = await small.count_tokens(CLIENTS[name]) or 0
+    assert counted > 4000
+    assert abs(GENERIC.estimate_request(CLIENTS[name]) / counted - 1) < 0.1
+
+
+async def test_several_agents_are_counted() -> None:
+    assert len({name.partition("-")[0] for name in CLIENTS}) >= 3
+
+
+async def test_nothing_is_counted_while_the_engine_is_down() -> None:
+    embedded = backend(context_tokens=512)
+    assert await embedded.count_tokens(request("Hi")) is None
+    await embedded.start()
+    try:
+        assert await embedded.count_tokens(request("Hi"))
+        os.kill(embedded.engine.pid or 0, signal.SIGKILL)
+        assert await asyncio.gather(*(embedded.count_tokens(request("Hi")) for _ in range(3))) == [None] * 3
+    finally:
+        await embedded.close()
+    assert await embedded.count_tokens(request("Hi")) is None
+
+
+async def test_a_part_that_is_not_known_is_counted_as_its_json(small: Embedded) -> None:
+    raw = b'{"type":"hologram"}'
+    counts = [
+        await small.count_tokens(v.Request(PROFILE.name, (v.Message("user", (part,)),)))
+        for part in (v.UnknownPart("hologram", msgspec.Raw(raw)), v.Text(raw.decode()))
+    ]
+    assert counts[0] == counts[1]
+    assert counts[0]
+
+
+async def test_two_answers_at_once(small: Embedded) -> None:
+    said: list[str] = []
+
+    async def note(name: str) -> list[ev.AnyEvent]:
+        events = []
+        async for event in ask(small, request(f"Tell me of {name}.", max_tokens=30)):
+            said.append(name)
+            events.append(event)
+        return events
+
+    answers = await asyncio.gather(note("cats"), note("dogs"))
+    assert all(collect(a).finish_reason == "length" and words(a) for a in answers)
+    turns = sum(a != b for a, b in itertools.pairwise(said))
+    assert turns > 5  # they come by turns, not one after the other
+
+
+async def test_a_conversation_too_long_for_the_context(small: Embedded) -> None:
+    with pytest.raises(ContextOverflowError, match=r"^prompt is too long: \d+ tokens > 2048 maximum$") as found:
+        await events_of(small, request("word " * 3000))
+    assert found.value.input_tokens > 3000
+
+
+async def test_a_reply_with_tools_and_a_schema_is_of_the_schema(small: Embedded) -> None:
+    schema = '{"type": "object", "properties": {"x": {"type": "integer"}}, "required": ["x"]}'
+    reply = collect(await events_of(small, request("Say 3.", tools=(WEATHER,), response_schema=schema, max_tokens=60)))
+    (part,) = reply.parts
+    assert isinstance(part, v.ToolCall) or isinstance(json.loads(part.text)["x"], int)  # type: ignore[union-attr]
+
+
+async def test_a_token_that_is_preferred(small: Embedded) -> None:
+    bias = {"logit_bias": msgspec.Raw(b'{"500": 100}')}
+    said = words(await events_of(small, request("Hi", extra=bias, max_tokens=4)))
+    assert said
+    assert said == said[: len(said) // 4] * 4
+
+
+async def test_a_whole_queue_turns_away_none_that_has_begun() -> None:
+    embedded = backend(parallel=1, queue=0, context_tokens=512)
+    await embedded.start()
+    try:
+        async with aclosing(ask(embedded, request())) as first:
+            await anext(first)
+            with pytest.raises(QueueFullError, match="all 1 places and the queue are taken"):
+                await events_of(embedded, request())
+            body = {"prompt": "Hi", "n_predict": 2}
+            second = asyncio.create_task(anext(embedded.engine.complete(body, again=True)))
+            while not embedded.engine.waiting:
+                await anext(first)
+        assert isinstance(await second, Progress)
+    finally:
+        await embedded.close()
+
+
+async def test_a_tap_sees_what_goes_into_the_model_and_what_comes_out() -> None:
+    """As `make forty` and `make claude` look at it."""
+    embedded = backend(context_tokens=512)
+    embedded.engine = tap = cast(Any, Tap(embedded.engine))
+    await embedded.start()
+    try:
+        said = words(await events_of(embedded, request("Hi", max_tokens=5)))
+        (run,) = tap.runs
+        assert "Hi<|im_end|>" in run.prompt
+        assert run.text == said
+    finally:
+        await embedded.close()
+
+
+async def test_an_engine_killed_in_mid_answer_comes_back() -> None:
+    embedded = backend(context_tokens=512)
+    await embedded.start()
+    try:
+        events = []
+        async for event in ask(embedded, request()):
+            events.append(event)
+            if isinstance(event, ev.TextDelta) and embedded.engine.pid:
+                os.kill(embedded.engine.pid, signal.SIGKILL)
+        assert isinstance(events[-1], ev.Failure)
+        assert "ended: signal SIGKILL" in events[-1].error.message
+        assert words(await events_of(embedded, request("Hi", max_tokens=3)))
+        assert embedded.engine.restarts == 1
+    finally:
+        await embedded.close()
+
+
+async def test_a_model_that_finds_no_end_is_cut_where_the_client_names_none() -> None:
+    embedded = backend(msgspec.structs.replace(PROFILE, reply_tokens=5), context_tokens=512)
+    await embedded.start()
+    try:
+        reply = collect(await events_of(embedded, request(max_tokens=None)))
+        assert (reply.finish_reason, reply.usage.output_tokens) == ("length", 5)
+        reply = collect(await events_of(embedded, request(max_tokens=7)))
+        assert (reply.finish_reason, reply.usage.output_tokens) == ("length", 7)
+    finally:
+        await embedded.close()
+
+
+# An engine that plays
+
+
+def playing(engine: Playing, after_result: str = "free") -> Embedded:
+    embedded = backend(msgspec.structs.replace(PROFILE, after_result=after_result))
+    embedded.engine = engine
+    return embedded
+
+
+async def test_an_answer_that_is_asked_for_again_has_its_place() -> None:
+    """A full queue must not turn away what has begun: a streamed client has its 200 by then."""
+    call, result = v.ToolCall("c", "get_weather", '{"city": "Paris"}'), v.ToolResult("c", (v.Text("sunny"),))
+    said = (v.Message("assistant", (call,)), v.Message("tool", (result,)))
+    asked = msgspec.structs.replace(request(tools=(WEATHER,)), messages=(*request().messages, *said))
+    engine = Playing(CALL, "It is sunny.")
+    events = await events_of(playing(engine, "no_repeats"), asked)
+    assert (words(events), engine.asked) == ("It is sunny.", [False, True])
+
+
+async def test_a_refused_grammar_is_left_out_in_the_same_place() -> None:
+    engine = Playing("refused", "Hello.")
+    events = await events_of(playing(engine), request(tools=(WEATHER,)))
+    assert (words(events), engine.asked) == ("Hello.", [False, True])
+    assert warnings(events) == ["constraint_not_applied"]
+
+
+@pytest.mark.parametrize("stop", ["\n", "}", '"name"', '": "'])
+async def test_a_stop_string_in_the_markup_of_a_call_ends_nothing(stop: str) -> None:
+    events = await events_of(playing(Playing(f"Wait.\n{CALL}")), request(tools=(WEATHER,), stop=(stop,)))
+    reply = collect(events)
+    assert (words(events), reply.finish_reason) == ("Wait.", "tool_calls")
+    assert [p.arguments for p in reply.parts if isinstance(p, v.ToolCall)] == ['{"city": "Paris"}']
+
+
+async def test_a_stop_string_in_the_text_ends_the_reply() -> None:
+    reply = collect(await events_of(playing(Playing(f"One. Two.\n{CALL}")), request(tools=(WEATHER,), stop=(" T",))))
+    assert (reply.parts, reply.finish_reason, reply.stop_sequence) == ((v.Text("One."),), "stop_sequence", " T")
+
+
+@pytest.mark.parametrize("begun", ["<tool_call>\n{", CALL[:30], CALL[:55], CALL[:-14]])
+async def test_a_call_that_is_written_again_and_cut_off_is_dropped(begun: str) -> None:
+    events = await events_of(playing(Playing(f"{CALL}\n{begun}", finish="length")), request(tools=(WEATHER,)))
+    reply = collect(events)
+    assert [p.arguments for p in reply.parts if isinstance(p, v.ToolCall)] == ['{"city": "Paris"}']
+    assert (reply.finish_reason, warnings(events)) == ("tool_calls", ["duplicate_call_dropped"])
+
+
+async def test_another_call_that_is_cut_off_makes_the_reply_incomplete() -> None:
+    other = CALL.replace("Paris", "Lon")[:60]
+    reply = collect(await events_of(playing(Playing(f"{CALL}\n{other}", finish="length")), request(tools=(WEATHER,))))
+    assert (len(reply.parts), reply.finish_reason) == (2, "length")
+
+
+async def test_the_event_loop_is_free_while_a_request_is_made_ready() -> None:
+    threads = []
+
+    class Noting(Embedded):
+        def prepared(self, request: v.Request) -> Any:
+            threads.append(threading.current_thread())
+            return super().prepared(request)
+
+    embedded = Noting(weights.find(PROFILE.name), PROFILE, EmbeddedConfig(), silent)
+    embedded.engine = Playing("Hello.")
+    assert words(await events_of(embedded, request())) == "Hello."
+    assert threads != [threading.current_thread()]
+
+
+# What the engine is given
+
+
+async def test_a_limit_beyond_the_engines_numbers_is_the_context() -> None:
+    given = [backend(context_tokens=512).prepared(request(max_tokens=n)).body["n_predict"] for n in (2**32 + 1, 9)]
+    assert given == [512, 9]
+
+
+async def test_a_context_beyond_the_models_own_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"expected embedded.context_tokens of at most 8192, .* got 1000000"):
+        backend(context_tokens=1_000_000)
+
+
+async def test_settings_that_are_not_known_are_named() -> None:
+    prepared = backend().prepared(request(extra={"logprobs": msgspec.Raw(b"true"), "user": msgspec.Raw(b'"u"')}))
+    assert [(w.code, w.message) for w in prepared.warnings] == [
+        ("unsupported_parameter", "the embedded engine does not have logprobs")
+    ]
+
+
+async def test_a_part_that_is_not_known_is_shown_as_its_json_with_a_warning() -> None:
+    part = v.UnknownPart("txt", msgspec.Raw(b'{"type":"txt","said":"4711"}'), "$.messages[0].content[0]")
+    prepared = backend().prepared(msgspec.structs.replace(request(), messages=(v.Message("user", (part,)),)))
+    assert '"said":"4711"' in prepared.body["prompt"]
+    assert [warning.code for warning in prepared.warnings] == ["request_adapted"]
+
+
+async def test_a_search_result_is_read_in_a_tools_result_too() -> None:
+    found = {"type": "search_result", "source": "u", "title": "T", "content": [{"type": "text", "text": "4711"}]}
+    call = {"type": "tool_use", "id": "c", "name": "find", "input": {}}
+    said = [
+        {"role": "user", "content": "Number?"},
+        {"role": "assistant", "content": [call]},
+        {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "c", "content": [found]}]},
+    ]
+    body = json.dumps({"model": "m", "max_tokens": 9, "messages": said})
+    asked = dialects.get("anthropic_messages").read_request(body)
+    for after_result in ("free", "prose"):
+        embedded = backend(msgspec.structs.replace(PROFILE, after_result=after_result))
+        assert "T\n4711\n" in embedded.prepared(asked).body["prompt"]
+
+
+UNHELD = [
+    ("a schema that cannot be", {"tools": (WEATHER,), "response_schema": '{"$ref": "#/$defs/none"}'}),
+    ("such a schema without tools", {"response_schema": '{"$ref": "#/$defs/none"}'}),
+]
+
+
+@pytest.mark.parametrize("more", [row[1] for row in UNHELD], ids=[row[0] for row in UNHELD])
+async def test_what_the_model_cannot_be_held_to_is_said(more: dict[str, Any]) -> None:
+    assert [w.code for w in backend().prepared(request(**more)).warnings] == ["constraint_not_applied"]
+
+
+async def test_a_required_call_needs_no_answer_of_the_schema() -> None:
+    asked = request(tools=(WEATHER,), tool_choice=v.ToolChoice("required"), response_schema='{"$ref": "#/$defs/none"}')
+    assert backend().prepared(asked).warnings == []

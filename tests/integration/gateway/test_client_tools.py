@@ -1,0 +1,146 @@
+"""Tools of Responses that the client runs (`shell`, `local_shell`, `apply_patch`) in front of any server."""
+
+import json
+from typing import Any
+
+import httpx2
+import openai
+import pytest
+
+from support.fake_upstream import RESPONSES, server, whole
+from support.responses_upstream import ANSWERS, gateway
+from support.scripted_backend import serving
+
+ARGUMENTS: dict[str, Any] = {
+    "shell": {"commands": ["ls", "pwd"], "timeout_ms": 500},
+    "local_shell": {"command": ["ls", "-l"], "working_directory": "/tmp"},
+    "apply_patch": {"type": "update_file", "path": "a.py", "diff": "@@\n-a\n+b\n"},
+}
+DONE: dict[str, Any] = {
+    "shell": {"action": ARGUMENTS["shell"]},
+    "local_shell": {"action": {"type": "exec", "env": {}, **ARGUMENTS["local_shell"]}},
+    "apply_patch": {"operation": ARGUMENTS["apply_patch"]},
+}
+OUTPUTS: dict[str, Any] = {
+    "shell": [{"stdout": "a.py", "stderr": "", "outcome": {"type": "exit", "exit_code": 0}}],
+    "local_shell": '{"output": "a.py"}',
+    "apply_patch": "Updated a.py",
+}
+each_kind = pytest.mark.parametrize("kind", ARGUMENTS)
+
+
+def calling(name: str, arguments: Any) -> bytes:
+    """The body of a Chat Completions server's answer with this call."""
+    call = {"id": "c1", "type": "function", "function": {"name": name, "arguments": json.dumps(arguments)}}
+    message = {"role": "assistant", "content": None, "tool_calls": [call]}
+    return json.dumps({"choices": [{"index": 0, "message": message, "finish_reason": "tool_calls"}]}).encode()
+
+
+def past(kind: str, **more: Any) -> list[dict[str, Any]]:
+    id = {"id": "c1"} if kind == "local_shell" else {"call_id": "c1"}  # as the SDK's types have it
+    return [
+        {"role": "user", "content": "Go."},
+        {"type": f"{kind}_call", "id": "x1", "call_id": "c1", "status": "completed", **DONE[kind]},
+        {"type": f"{kind}_call_output", **id, "output": OUTPUTS[kind], **more},
+    ]
+
+
+async def sent_to(api: str, body: dict[str, Any], **settings: Any) -> tuple[httpx2.Response, dict[str, Any]]:
+    async with (
+        server(whole(200, json.dumps(ANSWERS[api]))) as far,
+        serving(gateway(far, api=api, **settings)) as (_, url),
+    ):
+        async with httpx2.AsyncClient(base_url=url) as http:
+            answer = await http.post(RESPONSES, json={"model": "m", **body})
+        return answer, json.loads(far.asked[0][2]) if far.asked else {}
+
+
+@each_kind
+@pytest.mark.parametrize("forced", [False, True])
+async def test_a_call_comes_back_as_the_apis_own_item(kind: str, forced: bool) -> None:
+    asked: dict[str, Any] = {"model": "m", "input": "Go.", "tools": [{"type": kind}], "store": False}
+    asked |= {"tool_choice": {"type": kind}} if forced and kind != "local_shell" else {}
+    async with server(whole(200, calling(kind, ARGUMENTS[kind]).decode())) as far, serving(gateway(far)) as (_, url):
+        async with openai.AsyncOpenAI(api_key="k", base_url=f"{url}/v1", max_retries=0) as sdk:
+            reply = await sdk.responses.create(**asked)
+            async with sdk.responses.stream(**asked) as stream:
+                events = [event async for event in stream]
+                streamed = await stream.get_final_response()
+            raw = await sdk.responses.with_raw_response.create(**asked)
+        sent = json.loads(far.asked[0][2])
+    assert [tool["function"]["name"] for tool in sent["tools"]] == [kind]
+    assert "content_dropped" not in raw.headers.get("x-dragoman-warnings", "")
+    (item,) = json.loads(raw.content)["output"]
+    place = "operation" if kind == "apply_patch" else "action"
+    assert (item["type"], item["call_id"], item["status"]) == (f"{kind}_call", "c1", "completed")
+    assert {place: item[place]} == DONE[kind]
+    assert [tool.type for tool in reply.tools] == [kind]
+    for answer in (reply, streamed):
+        (said,) = answer.output
+        type(said).model_validate(said.model_dump(exclude_unset=True))
+        assert said.to_dict(exclude_unset=True)[place] == item[place]
+        assert said.type == f"{kind}_call"
+    assert [e.type for e in events if "item" in e.type] == ["response.output_item.added", "response.output_item.done"]
+    for event in events:
+        if event.type in ("response.output_item.added", "response.output_item.done"):
+            type(event.item).model_validate(event.item.model_dump(exclude_unset=True))
+    assert not [event for event in events if "function_call" in event.type]
+
+
+@each_kind
+@pytest.mark.parametrize("api", ["openai_chat", "anthropic_messages"])
+async def test_past_calls_and_results_are_those_of_functions(kind: str, api: str) -> None:
+    answer, sent = await sent_to(api, {"input": past(kind), "tools": [{"type": kind}]})
+    assert (answer.status_code, answer.headers.get("x-dragoman-warnings")) == (200, None)
+    if api == "openai_chat":
+        call, result = sent["messages"][1]["tool_calls"][0], sent["messages"][2]
+        name, given, text = call["function"]["name"], json.loads(call["function"]["arguments"]), result["content"]
+        assert call["id"] == result["tool_call_id"]
+    else:
+        (call,), (result,) = sent["messages"][1]["content"], sent["messages"][2]["content"]
+        name, given, text = call["name"], call["input"], result["content"]
+        assert call["id"] == result["tool_use_id"]
+    assert name == kind
+    assert given in DONE[kind].values()
+    text = text if isinstance(text, str) else text[0]["text"]
+    assert (text if isinstance(OUTPUTS[kind], str) else json.loads(text)) == OUTPUTS[kind]
+
+
+async def test_a_kept_answer_is_continued_with_the_output() -> None:
+    play = whole(200, calling("shell", ARGUMENTS["shell"]).decode())
+    async with server(play) as far, serving(gateway(far)) as (_, url), httpx2.AsyncClient(base_url=url) as http:
+        body: dict[str, Any] = {"model": "m", "tools": [{"type": "shell"}]}
+        first = (await http.post(RESPONSES, json={**body, "input": "Go."})).json()
+        output = {"type": "shell_call_output", "call_id": "c1", "output": OUTPUTS["shell"]}
+        body |= {"input": [output], "previous_response_id": first["id"]}
+        second = await http.post(RESPONSES, json=body)
+        assert second.status_code == 200, second.text
+        roles = [message["role"] for message in json.loads(far.asked[1][2])["messages"]]
+    assert roles == ["user", "assistant", "tool"]
+
+
+async def test_a_patch_that_failed_is_an_error() -> None:
+    body = {"input": past("apply_patch", status="failed"), "tools": [{"type": "apply_patch"}]}
+    _, sent = await sent_to("anthropic_messages", body)
+    assert sent["messages"][2]["content"][0]["is_error"] is True
+
+
+@each_kind
+async def test_a_server_of_the_same_api_gets_what_came(kind: str) -> None:
+    answer, sent = await sent_to("openai_responses", {"input": past(kind), "tools": [{"type": kind}]})
+    assert answer.status_code == 200
+    assert sent["tools"] == [{"type": kind}]
+    assert sent["input"][1:] == past(kind)[1:]
+
+
+async def test_a_shell_in_a_container_is_the_vendors() -> None:
+    tools = [{"type": "shell", "environment": {"type": "container_auto"}}, {"type": "function", "name": "f"}]
+    answer, sent = await sent_to("openai_chat", {"input": "Go.", "tools": tools})
+    assert [tool["function"]["name"] for tool in sent["tools"]] == ["f"]
+    assert answer.headers["x-dragoman-warnings"] == "content_dropped: shell"
+
+
+async def test_an_item_without_what_it_does_is_refused() -> None:
+    items = [{"role": "user", "content": "Go."}, {"type": "shell_call", "call_id": "c1"}]
+    answer, _ = await sent_to("openai_chat", {"input": items, "tools": [{"type": "shell"}]})
+    assert (answer.status_code, answer.json()["error"]["param"]) == (400, "input[1]")

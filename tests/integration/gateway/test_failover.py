@@ -1,0 +1,270 @@
+"""Several backends with one model: the next is asked where one fails before its answer has begun."""
+
+import contextlib
+import logging
+import socket
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+
+from dragoman import config as settings
+from dragoman.backends.http import circuit_breaker
+from dragoman.backends.http.backend import HttpBackend
+from dragoman.backends.http.config import HttpConfig
+from dragoman.cli._common import format_settings
+from dragoman.core.backend import ExchangeContext, ServedModel
+from dragoman.core.errors import (
+    ConfigError,
+    ContextOverflowError,
+    DragomanError,
+    QueueFullError,
+    RequestError,
+    UpstreamError,
+)
+from dragoman.core.events import AnyEvent, Failure, Finish, Notice, Start, TextDelta
+from dragoman.core.messages import Request
+from dragoman.gateway.gateway import Gateway
+from support.fake_upstream import FRONTS, Play, Server, ask, dies, ends_as_failed, server, told, whole
+from support.gateway import CHAT
+from support.refusing_upstream import COMPLETION
+from support.scripted_backend import Script, Scripted, serving
+
+pytestmark = pytest.mark.asyncio
+
+REFUSED = '{"error": {"message": "the clients words"}}'
+
+
+class Named(Scripted):
+    """A backend with a name, whose model `m` is also called `NAME/m`."""
+
+    def __init__(self, name: str, script: Script) -> None:
+        super().__init__(script)
+        self.name = name
+
+    def models(self) -> tuple[ServedModel, ...]:
+        return (ServedModel("m", aliases=(f"{self.name}/m",)), ServedModel(f"only-{self.name}"))
+
+    def state(self) -> Mapping[str, object]:
+        return {"backend": self.name, "ready": True}
+
+
+def answers(words: str) -> Script:
+    async def script(backend: Scripted, request: Request) -> AsyncGenerator[AnyEvent, None]:
+        yield Start("", "", 0)
+        yield TextDelta(f"{words}, {request.model}")
+        yield Finish("stop")
+
+    return script
+
+
+def fails(error: DragomanError, *, raised: bool = True) -> Script:
+    async def script(backend: Scripted, request: Request) -> AsyncGenerator[AnyEvent, None]:
+        if raised:
+            raise error
+        yield Failure(error)
+
+    return script
+
+
+async def answer(backends: list[Scripted], model: str, aliases: dict[str, Any] | None = None) -> list[AnyEvent]:
+    gateway = Gateway(backends, aliases)
+    await gateway.start()
+    return [event async for event in gateway.generate(Request(model, ()), ExchangeContext("1", 1, lambda: "x"))]
+
+
+def text(events: list[AnyEvent]) -> str:
+    return "".join(event.text for event in events if isinstance(event, TextDelta))
+
+
+def codes(events: list[AnyEvent]) -> list[str]:
+    return [event.code for event in events if isinstance(event, Notice) and event.code != "estimated_usage"]
+
+
+BUSY = QueueFullError("full", retry_after_s=3)
+
+
+@pytest.mark.parametrize("raised", [True, False], ids=["raised", "told in its stream"])
+async def test_the_next_of_an_aliass_models_is_asked(raised: bool, caplog: pytest.LogCaptureFixture) -> None:
+    one, two = Named("one", fails(BUSY, raised=raised)), Named("two", answers("Hello"))
+    with caplog.at_level(logging.WARNING, "dragoman.gateway.gateway"):
+        events = await answer([one, two], "coder", {"coder": ["one/m", "only-two"]})
+    assert text(events) == "Hello, only-two"
+    assert (type(events[0]), events[0].model) == (Start, "coder")  # type: ignore[union-attr]
+    assert isinstance(events[1], Notice)
+    assert (events[1].code, events[1].message) == ("failed_over", "one could not answer (full); two was asked")
+    (record,) = caplog.records
+    assert record.getMessage() == "one could not answer (full); two is asked for 'only-two'"
+
+
+async def test_so_is_the_next_backend_with_a_model_of_that_name() -> None:
+    events = await answer([Named("one", fails(BUSY)), Named("two", answers("Hello"))], "m")
+    assert (text(events), codes(events)) == ("Hello, m", ["failed_over"])
+
+
+async def test_the_first_answers_where_it_can() -> None:
+    one, two = Named("one", answers("Hello")), Named("two", answers("Bye"))
+    for aliases in ({"coder": ["one/m", "two/m"]}, {"coder": ["two/m", "one/m"]}):
+        events = await answer([one, two], "coder", aliases)
+        assert (text(events), codes(events)) == ("Hello, m" if aliases["coder"][0] == "one/m" else "Bye, m", [])
+
+
+async def test_a_backend_that_is_named_alone_is_asked_alone() -> None:
+    one, two = Named("one", fails(BUSY)), Named("two", answers("Hello"))
+    with pytest.raises(QueueFullError):
+        await answer([one, two], "one/m")
+    assert not two.begun.is_set()
+
+
+async def test_where_all_fail_the_last_tells_why() -> None:
+    one, two = Named("one", fails(BUSY)), Named("two", fails(UpstreamError("no", status=500)))
+    with pytest.raises(UpstreamError, match="no"):
+        await answer([one, two], "m")
+
+
+@pytest.mark.parametrize("error", [RequestError("wrong"), ContextOverflowError(5, 4)], ids=lambda e: type(e).__name__)
+async def test_what_is_the_callers_is_told_to_the_caller(error: DragomanError) -> None:
+    one, two = Named("one", fails(error)), Named("two", answers("Hello"))
+    with pytest.raises(type(error)):
+        await answer([one, two], "m")
+    assert not two.begun.is_set()
+
+
+async def test_an_answer_that_has_begun_is_nobody_elses() -> None:
+    async def breaks(backend: Scripted, request: Request) -> AsyncGenerator[AnyEvent, None]:
+        yield Start("", "", 0)
+        yield TextDelta("It is")
+        raise BUSY
+
+    events = await answer([Named("one", breaks), Named("two", answers("Hello"))], "m")
+    assert (text(events), events[-1], codes(events)) == ("It is", Failure(BUSY), [])
+
+
+async def test_a_model_under_its_own_name_is_not_another_that_is_also_called_so() -> None:
+    class Other(Named):
+        def models(self) -> tuple[ServedModel, ...]:
+            return (ServedModel("one/m"),)
+
+    events = await answer([Named("one", answers("Bye")), Other("two", answers("Hello"))], "one/m")
+    assert text(events) == "Hello, one/m"
+
+
+async def test_each_of_an_aliass_models_is_there() -> None:
+    with pytest.raises(ConfigError, match=r"no backend serves 'two/m'.* - at aliases.coder"):
+        await answer([Named("one", answers("Hello"))], "coder", {"coder": ["one/m", "two/m"]})
+
+
+# Over HTTP
+
+
+def behind(name: str, url: str, **settings: Any) -> HttpBackend:
+    return HttpBackend(name, HttpConfig(url=f"{url}/v1", **{"models": ("m",), "retries": 0, **settings}), {})
+
+
+@contextlib.asynccontextmanager
+async def both(one: Server, two: Server) -> AsyncIterator[str]:
+    """The URL of a gateway in front of the two."""
+    async with serving(Gateway([behind("one", one.url), behind("two", two.url)])) as (_, url):
+        yield url
+
+
+@pytest.mark.parametrize("path", FRONTS)
+@pytest.mark.parametrize("play", [whole(500, REFUSED), whole(429, REFUSED, retry_after="60"), whole(200, REFUSED)])
+async def test_a_server_that_fails_is_made_up_for_by_the_next(
+    play: Play, path: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with server(play) as one, server(whole(200, COMPLETION)) as two, both(one, two) as url:
+        found = await ask(url, path, False)
+    assert (found.status_code, "Hello" in found.text) == (200, True)
+    assert "failed_over: one > two" in found.headers["x-dragoman-warnings"]
+    assert "one could not answer (status " in caplog.text
+    assert "the clients words" not in caplog.text
+    assert (len(one.asked), len(two.asked)) == (1, 1)
+
+
+@pytest.mark.parametrize(("there", "status"), [((True, False), 200), ((False, False), 503)])
+async def test_a_gateway_is_ready_where_one_of_its_servers_is(there: tuple[bool, ...], status: int) -> None:
+    class There(Named):
+        def state(self) -> Mapping[str, object]:
+            return {"backend": self.name, "ready": there[int(self.name)]}
+
+    gateway = Gateway([There(str(n), answers("I")) for n in range(2)])
+    async with serving(gateway) as (_, url), httpx2.AsyncClient(trust_env=False) as client:
+        assert (await client.get(f"{url}/ready")).status_code == status
+
+
+async def test_a_server_that_is_left_alone_is_passed_over_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(circuit_breaker, "FAILURE_THRESHOLD", 1)
+    async with server(whole(500, REFUSED)) as one, server(whole(200, COMPLETION)) as two, both(one, two) as url:
+        for _ in range(3):
+            assert (await ask(url, CHAT, True)).status_code == 200
+    assert (len(one.asked), len(two.asked)) == (1, 3)
+
+
+async def test_a_server_that_is_not_there_yet_is_passed_over() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        nobody = f"http://127.0.0.1:{taken.getsockname()[1]}"
+    async with server(whole(200, COMPLETION)) as two:
+        backends = [behind("one", nobody, models=()), behind("two", two.url)]
+        async with serving(Gateway(backends, {"coder": ["one/m", "two/m"]})) as (_, url):
+            assert (await ask(url, CHAT, False, model="coder")).status_code == 200
+
+
+@pytest.mark.parametrize("path", FRONTS)
+async def test_an_answer_that_breaks_off_ends_there(path: str) -> None:
+    async with server(dies) as one, server(whole(200, COMPLETION)) as two, both(one, two) as url:
+        found = await ask(url, path, True)
+    assert ends_as_failed(path, found.text)
+    assert two.asked == []
+
+
+@pytest.mark.parametrize(("status", "told_as"), [(400, 400), (413, 413), (422, 400)])
+async def test_what_a_server_finds_wrong_with_the_request_is_told_at_once(status: int, told_as: int) -> None:
+    async with server(whole(status, REFUSED)) as one, server(whole(200, COMPLETION)) as two, both(one, two) as url:
+        found = await ask(url, CHAT, False)
+    assert (found.status_code, two.asked) == (told_as, [])
+    assert "the clients words" in told(CHAT, found)
+
+
+@pytest.mark.parametrize("status", [401, 403, 404])
+async def test_a_key_that_a_server_does_not_know_is_not_the_clients(status: int) -> None:
+    async with server(whole(status, REFUSED)) as one, server(whole(200, COMPLETION)) as two, both(one, two) as url:
+        found = await ask(url, CHAT, False)
+    assert found.status_code == 200
+    assert "failed_over: one > two" in found.headers["x-dragoman-warnings"]
+
+
+async def test_where_all_servers_fail_it_is_told() -> None:
+    async with (
+        server(whole(500, REFUSED)) as one,
+        server(whole(503, REFUSED, retry_after="9")) as two,
+        both(one, two) as url,
+    ):
+        found = await ask(url, CHAT, True)
+    assert (found.status_code, found.headers["retry-after"]) == (503, "9")
+    assert told(CHAT, found) == "the server answered 503: the clients words"
+
+
+# In the settings
+
+
+def loaded(aliases: str, home: Path) -> tuple[settings.Config, dict[str, str]]:
+    file = home / "config.toml"
+    file.write_text(f'[servers.one]\nurl = "http://127.0.0.1:9/v1"\n[aliases]\n{aliases}\n')
+    return settings.load(file, {}, {})
+
+
+async def test_an_alias_of_several_in_the_file(tmp_path: Path) -> None:
+    config, origin = loaded('coder = ["one/m", "two/m"]', tmp_path)
+    assert config.aliases == {"coder": ("one/m", "two/m")}
+    assert 'aliases."coder" = ["one/m", "two/m"]  # ' in format_settings(config, origin)
+
+
+@pytest.mark.parametrize("wrong", ["[]", '["m", 5]', "[true]"])
+async def test_an_alias_of_what_is_no_name(wrong: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as refused:
+        loaded(f"coder = {wrong}", tmp_path)
+    words = f"expected the name of a model, or a list of names, got {wrong} - at aliases.coder, from "
+    assert refused.value.message.startswith(words)

@@ -1,0 +1,443 @@
+"""What is kept of answers: for how long, how much, and what a request becomes that goes on from one."""
+
+import asyncio
+import contextlib
+import itertools
+import json
+import sys
+from collections.abc import AsyncGenerator
+
+import msgspec
+import openai
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dragoman import dialects
+from dragoman.backends.http.backend import HttpBackend
+from dragoman.backends.http.config import HttpConfig
+from dragoman.core import messages as v
+from dragoman.core.backend import ExchangeContext
+from dragoman.core.errors import BackendUnavailableError, UnknownResponseError
+from dragoman.core.events import (
+    AnyEvent,
+    Failure,
+    Finish,
+    Notice,
+    Start,
+    TextDelta,
+    ToolCallDelta,
+    ToolCallEnd,
+    ToolCallIncomplete,
+    ToolCallStart,
+    VendorBlock,
+)
+from dragoman.gateway.gateway import Gateway
+from dragoman.gateway.response_store import OBJECT_BYTES, ResolvedRequest, ResponseStore
+from support.gateway import DEADLINE_S
+from support.scripted_backend import Script, Scripted, plain, served, serving
+
+
+def user(text: str) -> v.Message:
+    return v.Message("user", (v.Text(text),))
+
+
+def model(text: str) -> v.Message:
+    return v.Message("assistant", (v.Text(text),))
+
+
+def asked(text: str, before: str = "", instructions: str = "") -> v.Request:
+    own = (v.Message("system", (v.Text(instructions),)),) if instructions else ()
+    previous = v.PreviousResponseRef(before, path="$.previous") if before else None
+    return v.Request("m", (*own, user(text)), previous=previous, instructions=len(own), keep=True)
+
+
+def naming(*parts: v.Part) -> v.Request:
+    return v.Request("m", (user("hi"), v.Message("assistant", parts)))
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now_s = 0.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+def answered(memory: ResponseStore, id: str, request: v.Request, *parts: v.Part) -> v.Request:
+    """The request as it was asked; its answer is kept."""
+    recalled = memory.resolve(request)
+    memory.add(recalled, v.Reply(id, "m", 0, parts or (v.Text(f"answer {id}"),), "stop"))
+    return recalled.request
+
+
+def test_a_conversation_goes_on_without_the_instructions_before() -> None:
+    memory = ResponseStore()
+    answered(memory, "1", asked("one", instructions="Be brief."))
+    answered(memory, "2", asked("two", "1"))
+    whole = memory.resolve(asked("three", "2", instructions="Be long.")).request
+    assert whole.previous is None
+    system = v.Message("system", (v.Text("Be long."),))
+    assert whole.messages == (system, user("one"), model("answer 1"), user("two"), model("answer 2"), user("three"))
+    fork = memory.resolve(asked("other", "1")).request
+    assert fork.messages == (user("one"), model("answer 1"), user("other"))
+
+
+def test_an_answer_that_is_not_kept() -> None:
+    with pytest.raises(UnknownResponseError, match=r"answer 'x' not found.* - at \$\.previous"):
+        ResponseStore().resolve(asked("one", "x"))
+
+
+def test_a_part_takes_the_place_of_its_name() -> None:
+    memory, call = ResponseStore(), v.ToolCall("c", "f", "{}")
+    answered(memory, "1", asked("one"), v.Reasoning("hm", "sig"), call)
+    request, _, _, warnings = memory.resolve(
+        naming(v.PreviousResponseRef("1", 0), v.Text("x"), v.PreviousResponseRef("1", 1))
+    )
+    assert request.messages[1].parts == (v.Reasoning("hm", "sig"), v.Text("x"), call)
+    assert warnings == ()
+
+
+@pytest.mark.parametrize(
+    "named",
+    [
+        v.PreviousResponseRef("2", 0, "$.p"),
+        v.PreviousResponseRef("1", 1, "$.p"),
+        v.PreviousResponseRef("1", None, "$.p"),
+    ],
+)
+def test_a_part_that_is_not_kept_is_left_out_with_a_warning(named: v.PreviousResponseRef) -> None:
+    memory = ResponseStore()
+    answered(memory, "1", asked("one"))
+    request, _, _, warnings = memory.resolve(naming(v.Text("x"), named))
+    assert request.messages == (user("hi"), model("x"))
+    assert warnings == (Notice("unknown_reference", "what $.p names is not kept here; it was dropped", "", "$.p"),)
+    assert memory.resolve(naming(named)).request.messages == (user("hi"),)
+    with pytest.raises(UnknownResponseError, match="none of the answers"):
+        memory.resolve(v.Request("m", (v.Message("assistant", (named,)),)))
+
+
+def test_a_call_that_was_cut_off_was_never_made() -> None:
+    memory = ResponseStore()
+    answered(memory, "1", asked("one"), v.Text("Let me"), v.ToolCall("c", "f", '{"a'))
+    assert memory.resolve(asked("go on", "1")).request.messages == (user("one"), model("Let me"), user("go on"))
+    assert [w.code for w in memory.resolve(naming(v.PreviousResponseRef("1", 1))).warnings] == ["unknown_reference"]
+
+
+def test_what_is_named_is_kept_in_full_with_the_answer_that_names_it() -> None:
+    memory = ResponseStore(replies=1)
+    answered(memory, "1", asked("one"))
+    answered(memory, "2", msgspec.structs.replace(naming(v.PreviousResponseRef("1", 0)), keep=True))
+    assert memory.resolve(asked("three", "2")).request.messages[1] == model("answer 1")
+
+
+def test_what_was_used_longest_ago_goes_first() -> None:
+    memory = ResponseStore(replies=2)
+    for id in "12":
+        answered(memory, id, asked(id))
+    answered(memory, "3", asked("more", "1"))
+    assert len(memory.resolve(asked("more", "3")).request.messages) == 5
+    with pytest.raises(UnknownResponseError):
+        memory.resolve(asked("more", "2"))
+
+
+def test_an_old_answer_goes_unless_it_is_in_use() -> None:
+    clock = Clock()
+    memory = ResponseStore(age_s=10, now_s=clock)
+    answered(memory, "1", asked("one"))
+    answered(memory, "2", asked("two", "1"))
+    answered(memory, "other", asked("other"))
+    clock.now_s = 9
+    memory.resolve(asked("more", "2"))
+    clock.now_s = 18
+    assert len(memory.resolve(asked("more", "2")).request.messages) == 5
+    assert len(memory) == 2
+
+
+def test_one_answer_over_the_limit_drives_out_no_other() -> None:
+    memory = ResponseStore(size_bytes=3000)
+    answered(memory, "1", asked("one"))
+    answered(memory, "2", asked("x" * 4000))
+    assert memory.resolve(asked("more", "1"))
+    with pytest.raises(UnknownResponseError):
+        memory.resolve(asked("more", "2"))
+
+
+def test_nothing_is_kept_where_nothing_may_be() -> None:
+    memory = ResponseStore(replies=0)
+    answered(memory, "1", asked("one"))
+    assert (len(memory), memory.size_bytes) == (0, 0)
+
+
+@given(st.lists(st.tuples(st.integers(0, 12), st.integers(1, 300), st.integers(0, 5)), max_size=40))
+def test_limits_hold_and_no_answer_outlives_the_one_before_it(turns: list[tuple[int, int, int]]) -> None:
+    """Whatever goes on from whatever: all that is kept can be gone on from."""
+    clock = Clock()
+    memory = ResponseStore(replies=6, size_bytes=10_000, age_s=20, now_s=clock)
+    known: list[str] = []
+    for number, (before, size, wait_s) in enumerate(turns):
+        clock.now_s += wait_s
+        with contextlib.suppress(UnknownResponseError):
+            answered(memory, str(number), asked("x" * size, known[before] if before < len(known) else ""))
+            known.append(str(number))
+        assert len(memory) <= 6
+        assert memory.size_bytes <= 10_000
+    kept = [id for id in known if _is_kept(memory, id)]
+    assert len(kept) == len(memory)
+
+
+def _is_kept(memory: ResponseStore, id: str) -> bool:
+    try:
+        return bool(memory.resolve(asked("more", id)))
+    except UnknownResponseError:
+        return False
+
+
+# In the gateway
+
+
+async def events_of(gateway: Gateway, request: v.Request, id: str = "1") -> list[AnyEvent]:
+    numbers = itertools.count()
+    async with contextlib.aclosing(
+        gateway.generate(request, ExchangeContext(id, 1, lambda: str(next(numbers))))
+    ) as events:
+        return [event async for event in events]
+
+
+async def test_what_is_left_out_is_told_right_behind_the_start() -> None:
+    events = await events_of(Gateway([Scripted(plain)]), naming(v.PreviousResponseRef("x", 0)))
+    assert [type(e) for e in events[:3]] == [Start, Notice, TextDelta]
+
+
+async def failing(backend: Scripted, request: v.Request) -> AsyncGenerator[AnyEvent, None]:
+    yield Start("", "", 0)
+    yield TextDelta("Hel")
+    yield Failure(BackendUnavailableError("died"))
+
+
+async def test_an_answer_that_broke_off_is_not_kept() -> None:
+    gateway = Gateway([Scripted(failing)])
+    await events_of(gateway, asked("one"))
+    assert len(gateway.response_store) == 0
+    gateway = Gateway([Scripted(plain)])
+    async with contextlib.aclosing(gateway.generate(asked("one"), ExchangeContext("1", 1, str))) as events:
+        assert isinstance(await anext(events), Start)
+    assert len(gateway.response_store) == 0
+
+
+@pytest.mark.parametrize("api", [name for name in dialects.names() if name != "openai_responses"])
+async def test_no_other_api_is_kept(api: str) -> None:
+    body = b'{"model":"m","max_tokens":9,"store":true,"messages":[{"role":"user","content":"hi"}]}'
+    gateway = Gateway([Scripted(plain)])
+    await events_of(gateway, dialects.get(api).read_request(body))
+    assert len(gateway.response_store) == 0
+
+
+async def with_vendor_block(backend: Scripted, request: v.Request) -> AsyncGenerator[AnyEvent, None]:
+    yield Start("", "", 0)
+    yield VendorBlock("anthropic_messages", "server_tool_use", '{"type":"server_tool_use"}')
+    yield TextDelta("Hello")
+    yield Finish("stop")
+
+
+async def test_parts_are_numbered_as_the_client_saw_them() -> None:
+    gateway = Gateway([Scripted(with_vendor_block)])
+    body = b'{"model":"m","input":"hi"}'
+    await events_of(gateway, dialects.get("openai_responses").read_request(body))
+    assert gateway.response_store.resolve(naming(v.PreviousResponseRef("1", 0))).request.messages[1] == model("Hello")
+
+
+def test_calls_of_custom_tools_and_namespaces_are_sent_on_as_such() -> None:
+    """A kept answer has only their names."""
+    api, memory = dialects.get("openai_responses"), ResponseStore()
+    inside = [{"type": "function", "name": "find"}]
+    tools = [{"type": "custom", "name": "shell"}, {"type": "namespace", "name": "crm", "tools": inside}]
+    first = api.read_request(json.dumps({"model": "m", "input": "hi", "tools": tools}))
+    answered(memory, "1", first, v.ToolCall("a", "shell", '{"input":"ls"}'), v.ToolCall("b", "crm__find", "{}"))
+    results = [
+        {"type": "custom_tool_call_output", "call_id": "a", "output": "x"},
+        {"type": "function_call_output", "call_id": "b", "output": "y"},
+    ]
+    second = {"model": "m", "previous_response_id": "resp_1", "input": results, "tools": tools}
+    body = json.loads(api.write_request(memory.resolve(api.read_request(json.dumps(second))).request, "m").body)
+    assert body["input"] == [
+        {"type": "message", "role": "user", "content": "hi"},
+        {"type": "custom_tool_call", "call_id": "a", "name": "shell", "input": "ls"},
+        {"type": "function_call", "call_id": "b", "name": "find", "namespace": "crm", "arguments": "{}"},
+        *results,
+    ]
+
+
+# By the vendor's own package
+
+WEATHER = openai.types.responses.FunctionToolParam(
+    type="function", name="weather", parameters={"type": "object", "properties": {}}, strict=None
+)
+STREAMED = pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+
+
+async def calling(backend: Scripted, request: v.Request) -> AsyncGenerator[AnyEvent, None]:
+    """Text and a call; once its result is there, the whole conversation as it was shown to the model."""
+    yield Start("", "", 0)
+    results = [p for m in request.messages for p in m.parts if isinstance(p, v.ToolResult)]
+    if results:
+        yield TextDelta(" | ".join(f"{m.role}: {' '.join(map(said, m.parts))}" for m in request.messages))
+    else:
+        yield TextDelta("Let me look.")
+        yield ToolCallStart(0, "call_0", "weather")
+        yield ToolCallDelta(0, "{}")
+        yield ToolCallEnd(0)
+    yield Finish("stop")
+
+
+def said(part: v.Part) -> str:
+    match part:
+        case v.Text(text):
+            return text
+        case v.ToolCall(id, name):
+            return f"{name}={id}"
+        case v.ToolResult(call_id, parts):
+            return f"{call_id}: {' '.join(map(said, parts))}"
+    return repr(part)
+
+
+TOLD = "user: Weather? | assistant: Let me look. weather=call_0 | tool: call_0: 18 degrees"
+
+
+@contextlib.asynccontextmanager
+async def client(script: Script) -> AsyncGenerator[openai.AsyncOpenAI, None]:
+    async with (
+        served(script) as s,
+        openai.AsyncOpenAI(api_key="k", base_url=f"{s.url}/v1", max_retries=0, timeout=DEADLINE_S) as sdk,
+    ):
+        yield sdk
+
+
+async def ask(sdk: openai.AsyncOpenAI, stream: bool, **settings: object) -> openai.types.responses.Response:
+    settings = {"model": "m", "tools": [WEATHER], **settings}
+    if not stream:
+        return await sdk.responses.create(**settings)  # type: ignore[call-overload,no-any-return]
+    async with sdk.responses.stream(**settings) as events:  # type: ignore[arg-type]
+        return await events.get_final_response()
+
+
+@STREAMED
+async def test_a_chain_of_responses_with_tool_outputs(stream: bool) -> None:
+    result = {"type": "function_call_output", "call_id": "call_0", "output": "18 degrees"}
+    async with client(calling) as sdk:
+        first = await ask(sdk, stream, input="Weather?", instructions="Be brief.")
+        second = await ask(sdk, stream, input=[result], previous_response_id=first.id)
+        assert second.output_text == TOLD
+        assert second.previous_response_id == first.id
+        third = await ask(sdk, stream, input="And?", previous_response_id=second.id)
+        assert third.output_text == f"{TOLD} | assistant: {TOLD} | user: And?"
+
+
+@STREAMED
+async def test_items_are_named_as_vercels_package_does(stream: bool) -> None:
+    """By default it names the message of the first answer, and says the call again."""
+    async with client(calling) as sdk:
+        first = await ask(sdk, stream, input="Weather?")
+        message, call = first.output
+        again = [
+            {"role": "user", "content": "Weather?"},
+            {"type": "item_reference", "id": message.id},
+            call.to_dict(),
+            {"type": "function_call_output", "call_id": "call_0", "output": "18 degrees"},
+        ]
+        assert (await ask(sdk, stream, input=again, store=False)).output_text == TOLD
+        again[1]["id"] = "msg_of_another_day"
+        told = await ask(sdk, stream, input=again)
+        assert told.output_text == TOLD.replace("Let me look. ", "")
+        again[1:3] = [{"type": "item_reference", "id": item.id} for item in first.output]
+        assert (await ask(sdk, stream, input=again)).output_text == TOLD
+
+
+@STREAMED
+async def test_what_was_not_to_be_stored_cannot_be_gone_on_from(stream: bool) -> None:
+    async with client(calling) as sdk:
+        first = await ask(sdk, stream, input="Weather?", store=False)
+        assert first.to_dict()["store"] is False
+        with pytest.raises(openai.BadRequestError) as refused:
+            await ask(sdk, stream, input="And?", previous_response_id=first.id)
+    assert (refused.value.code, refused.value.param) == ("previous_response_not_found", "previous_response_id")
+
+
+async def counting(backend: Scripted, request: v.Request) -> AsyncGenerator[AnyEvent, None]:
+    """What the model is shown, after others had their turn."""
+    yield Start("", "", 0)
+    await asyncio.sleep(0)
+    yield TextDelta("+".join(said(part) for m in request.messages if m.role == "user" for part in m.parts))
+    await asyncio.sleep(0)
+    yield Finish("stop")
+
+
+async def test_many_conversations_at_once_stay_apart() -> None:
+    async def conversation(sdk: openai.AsyncOpenAI, name: str) -> str:
+        before = None
+        for turn in range(4):
+            asked = f"{name}{turn}"
+            answer = await ask(sdk, stream=turn % 2 == 0, input=asked, tools=[], previous_response_id=before)
+            before = answer.id
+        return answer.output_text
+
+    async with client(counting) as sdk:
+        names = [f"c{n}-" for n in range(20)]
+        told = await asyncio.gather(*(conversation(sdk, name) for name in names))
+    assert told == ["+".join(f"{name}{turn}" for turn in range(4)) for name in names]
+
+
+async def test_a_server_behind_is_asked_the_whole_conversation() -> None:
+    """By each API, which knows nothing of what is kept here."""
+    for api in dialects.names():
+        async with served(calling) as behind:
+            gateway = Gateway([HttpBackend("behind", HttpConfig(behind.url, api=api, models=("m",)), {})])
+            async with (
+                serving(gateway) as (_, url),
+                openai.AsyncOpenAI(api_key="k", base_url=f"{url}/v1", max_retries=0, timeout=DEADLINE_S) as sdk,
+            ):
+                result = {"type": "function_call_output", "call_id": "call_0", "output": "18 degrees"}
+                first = await ask(sdk, True, input="Weather?")
+                second = await ask(sdk, False, input=[result], previous_response_id=first.id)
+                assert second.output_text.replace("user: call_0", "tool: call_0") == TOLD
+
+
+async def cut_off(backend: Scripted, request: v.Request) -> AsyncGenerator[AnyEvent, None]:
+    yield Start("", "", 0)
+    yield TextDelta(f"{len(request.messages)}")
+    yield ToolCallStart(0, "call_0", "weather")
+    yield ToolCallDelta(0, '{"ci')
+    yield ToolCallIncomplete(0, '{"ci')
+    yield Finish("length")
+
+
+async def test_an_answer_at_the_limit_can_be_gone_on_from_without_the_call_that_was_cut() -> None:
+    async with client(cut_off) as sdk:
+        first = await ask(sdk, False, input="Weather?")
+        assert first.status == "incomplete"
+        assert [item.type for item in first.output] == ["message"]
+        assert (await ask(sdk, False, input="Go on.", previous_response_id=first.id)).output_text[0] == "3"
+
+
+def test_what_is_kept_does_not_hold_the_request_that_it_came_with() -> None:
+    """JSON that nobody looks into is a view of its body."""
+    message = {"role": "user", "content": "hi", "status": "completed"}
+    body = json.dumps({"model": "m", "instructions": "x" * 100_000, "input": [message]}).encode()
+    memory, before = ResponseStore(), sys.getrefcount(body)
+    memory.add(
+        memory.resolve(dialects.get("openai_responses").read_request(body)),
+        v.Reply("1", "m", 0, (v.Text("Hello"),), "stop"),
+    )
+    assert sys.getrefcount(body) == before
+    goes_on = v.Request("m", (), previous=v.PreviousResponseRef("1", 0))
+    kept = memory.resolve(goes_on).request.messages[0]
+    assert {name: bytes(raw) for name, raw in kept.extra.items()} == {"status": b'"completed"'}
+
+
+def test_many_small_messages_count_as_what_they_take() -> None:
+    memory = ResponseStore(size_bytes=10 * OBJECT_BYTES)
+    said = tuple(v.Message("user", (v.Text("a"),)) for _ in range(6))
+    memory.add(
+        ResolvedRequest(v.Request("m", said), input_messages=said), v.Reply("one", "m", 0, (v.Text("b"),), "stop")
+    )
+    assert len(memory) == 0

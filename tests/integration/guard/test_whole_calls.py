@@ -1,0 +1,114 @@
+"""No client gets a call whose arguments are not JSON: by each API, with each delivery, streamed or whole."""
+
+import json
+from collections.abc import AsyncGenerator
+from typing import Any
+
+import pytest
+
+from dragoman import dialects
+from dragoman.api.engine_session import EngineSession
+from dragoman.core import messages as v
+from dragoman.core.backend import ExchangeContext
+from dragoman.core.errors import BackendUnavailableError
+from dragoman.core.events import (
+    AnyEvent,
+    Failure,
+    Finish,
+    Start,
+    TextDelta,
+    ToolCallDelta,
+    ToolCallIncomplete,
+    ToolCallStart,
+)
+from dragoman.gateway.gateway import Gateway
+from dragoman.guard.policy import DELIVERIES, Delivery, GuardPolicy
+from support.scripted_backend import Scripted
+
+BROKEN = '{"city": "Paris", "days": tru'
+LONG = '{"city": "' + "x" * 5000
+TOOL = v.Tool("get_weather", "", '{"type": "object"}')
+APIS = dialects.names()
+
+
+def script(arguments: str, reason: v.FinishReason) -> Any:
+    async def ask(backend: Scripted, request: v.Request) -> AsyncGenerator[AnyEvent, None]:
+        yield Start("1", "m", 7)
+        yield TextDelta("So.")
+        yield ToolCallStart(0, "call_0", "get_weather")
+        for at in range(0, len(arguments), 1000):
+            yield ToolCallDelta(0, arguments[at : at + 1000])
+        yield ToolCallIncomplete(0, arguments)
+        yield Finish(reason)
+
+    return ask
+
+
+async def answered(arguments: str, policy: GuardPolicy, *, stream: bool, reason: v.FinishReason) -> list[AnyEvent]:
+    message = v.Message("user", (v.Text("Weather?"),))
+    request = v.Request("m", (message,), (TOOL,), stream=stream)
+    gateway = Gateway([Scripted(script(arguments, reason))], policy=policy)
+    return [event async for event in gateway.generate(request, ExchangeContext("1", 7, lambda: "new"))]
+
+
+@pytest.mark.parametrize("api", APIS)
+@pytest.mark.parametrize("stream", [True, False])
+@pytest.mark.parametrize("delivery", DELIVERIES)
+@pytest.mark.parametrize("enabled", [True, False])
+@pytest.mark.parametrize("reason", ["stop", "length"])
+async def test_a_broken_call_is_text_or_an_error(
+    api: str, stream: bool, delivery: Delivery, enabled: bool, reason: v.FinishReason
+) -> None:
+    for arguments in (BROKEN, LONG):
+        policy = GuardPolicy(delivery=delivery, enabled=enabled, ask_again=False)
+        events = await answered(arguments, policy, stream=stream, reason=reason)
+        flows = stream and (delivery == "stream" or (len(arguments) > 4096 and delivery != "atomic"))
+        began = any(isinstance(event, ToolCallStart) for event in events)
+        last = events[-1]
+        if began:
+            assert isinstance(last, Failure)
+            assert flows
+            written = b"".join(map(dialects.get(api).writer(v.Request("m", ())).send, events))
+            assert b"error" in written.split(b"\n\n")[-2] + written.split(b"\n\n")[-3]
+        else:
+            assert isinstance(last, Finish)
+            assert last.reason == reason
+            assert arguments in "".join(event.text for event in events if isinstance(event, TextDelta))
+
+
+@pytest.mark.parametrize("api", APIS)
+@pytest.mark.parametrize("stream", [True, False])
+def test_an_engine_of_ones_own_sends_no_broken_call(api: str, stream: bool) -> None:
+    message = v.Message("user", (v.Text("Weather?"),))
+    request = v.Request("m", (message,), (TOOL,), stream=stream, dialect=api)
+    answer = EngineSession(request, "hermes", created=7, api=api)
+    text = '<tool_call>\n{"name": "get_weather", "arguments": {"city": tru}}\n</tool_call>'
+    answer.feed(text)
+    answer.close()
+    assert [type(part) for part in answer.reply.parts] == [v.Text]
+    assert answer.reply.finish_reason == "stop"
+    assert "incomplete_call" in {warning.code for warning in answer.warnings}
+
+
+async def test_upstream_that_fails_within_a_call_leaves_none() -> None:
+    async def ask(backend: Scripted, request: v.Request) -> AsyncGenerator[AnyEvent, None]:
+        yield Start("1", "m", 7)
+        yield ToolCallStart(0, "call_0", "get_weather")
+        yield ToolCallDelta(0, '{"city"')
+        yield Failure(BackendUnavailableError("gone"))
+
+    request = v.Request("m", (v.Message("user", (v.Text("Weather?"),)),), (TOOL,), stream=True)
+    for enabled in (True, False):
+        gateway = Gateway([Scripted(ask)], policy=GuardPolicy(enabled=enabled))
+        events = [event async for event in gateway.generate(request, ExchangeContext("1", 7, lambda: "new"))]
+        assert not any(isinstance(event, ToolCallStart) for event in events)
+
+
+def test_arguments_of_a_completed_call_are_json() -> None:
+    message = v.Message("user", (v.Text("Weather?"),))
+    answer = EngineSession(v.Request("m", (message,), (TOOL,), dialect="openai_chat"), "hermes", created=7)
+    answer.feed('<tool_call>\n{"name": "get_weather", "arguments": {"city": "Paris"\n</tool_call>')
+    body = json.loads(answer.close())
+    (call,) = body["choices"][0]["message"]["tool_calls"]
+    assert json.loads(call["function"]["arguments"]) == {"city": "Paris"}
+    assert body["choices"][0]["finish_reason"] == "tool_calls"

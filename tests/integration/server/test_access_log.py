@@ -1,0 +1,122 @@
+"""The line of the log: each of its fields is in docs/metrics.md, and calls are told by tool."""
+
+import json
+import logging
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from dragoman import dialects
+from dragoman.core.errors import BackendUnavailableError
+from dragoman.core.events import (
+    AnyEvent,
+    Failure,
+    Finish,
+    Notice,
+    Start,
+    ToolCallEnd,
+    ToolCallIncomplete,
+    ToolCallStart,
+    UsageUpdate,
+)
+from dragoman.core.messages import Usage
+from dragoman.server.observe.access_log import AccessRecord
+from support.gateway import CHAT
+from support.paths import ROOT
+from support.scripted_backend import body
+
+PAGE = (ROOT / "docs" / "metrics.md").read_text()
+
+
+@pytest.fixture(autouse=True)
+def _logged(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "dragoman.access")
+
+
+def offered(name: str) -> dict[str, object]:
+    return {"type": "function", "function": {"name": name}}
+
+
+def line(
+    caplog: pytest.LogCaptureFixture,
+    *events: AnyEvent,
+    relayed: bool = False,
+    tools: Sequence[str] = ("search", "look"),
+) -> dict[str, Any]:
+    """What is told of one answer with these events."""
+    record, dialect = AccessRecord("POST", CHAT), dialects.get("openai_chat")
+    record.asked(dialect.name, dialect.read_request(json.dumps(body() | {"tools": [*map(offered, tools)]})))
+    record.relayed = relayed
+    for event in (Start("", "m", 0), *events):
+        record.saw(event)
+    record.status = 200
+    record.close()
+    record.log()
+    facts: dict[str, Any] = json.loads(caplog.messages[-1])
+    return facts
+
+
+def test_each_call_is_told_by_its_tool(caplog: pytest.LogCaptureFixture) -> None:
+    facts = line(
+        caplog,
+        *(ToolCallStart(0, "id", "search"), ToolCallEnd(0, (), True)),
+        *(ToolCallStart(1, "id", "search"), ToolCallEnd(1, ("name_case", "numbers"), True)),
+        *(ToolCallStart(2, "id", "look"), ToolCallEnd(2, ("numbers",), False, True)),
+        *(ToolCallStart(3, "id", "look"), ToolCallIncomplete(3, "secret words")),
+        Notice("unknown_tool", "secret words"),
+        Finish("stop"),
+    )
+    assert facts["calls"] == 4
+    assert facts["by_tool"] == {
+        "search": {"valid": 1, "mended": 1, "steps": {"name_case": 1, "numbers": 1}},
+        "look": {"invalid": 1, "incomplete": 1, "steps": {"numbers": 1}},
+        "": {"unknown": 1},
+    }
+    assert "secret" not in caplog.text
+
+
+def test_a_call_in_which_it_broke_off_is_incomplete(caplog: pytest.LogCaptureFixture) -> None:
+    facts = line(caplog, ToolCallStart(0, "id", "search"), Failure(BackendUnavailableError("it died")))
+    assert facts["by_tool"] == {"search": {"incomplete": 1}}
+
+
+def test_a_call_that_was_passed_on_unread_may_have_ended(caplog: pytest.LogCaptureFixture) -> None:
+    facts = line(caplog, ToolCallStart(0, "id", "search"), Finish("stop"), relayed=True)
+    assert "by_tool" not in facts
+    assert "calls" not in facts
+
+
+def test_the_line_stays_short(caplog: pytest.LogCaptureFixture) -> None:
+    names = [f"{n:03}" * 40 for n in range(300)]
+    calls = [(ToolCallStart(n, "id", name), ToolCallEnd(n)) for n, name in enumerate(names)]
+    facts = line(caplog, *(event for pair in calls for event in pair), Finish("stop"), tools=names)
+    assert facts["calls"] == 300
+    assert len(facts["by_tool"]) == 20
+    assert len(caplog.messages[-1]) < 4000
+
+
+def test_the_page_tells_of_each_field(caplog: pytest.LogCaptureFixture) -> None:
+    full = line(
+        caplog,
+        *(ToolCallStart(0, "id", "search"), ToolCallEnd(0, ("numbers",), True)),
+        UsageUpdate(Usage(3, 1, cost_usd=0.1)),
+        Notice("leaked_call_recovered", ""),
+        Finish("stop"),
+    )
+    broken = line(caplog, Failure(BackendUnavailableError("it died")))
+    section = PAGE.partition("## The line of the log")[2]
+    documented = [name for row in re.findall(r"^\| (`.*?) \|", section, re.M) for name in re.findall(r"`(\w+)`", row)]
+    assert set(documented) == full.keys() | broken.keys() | line(caplog, Finish("stop"), relayed=True).keys()
+    assert len(documented) == len(set(documented))
+
+
+def test_nothing_in_a_line_steers_a_terminal(caplog: pytest.LogCaptureFixture) -> None:
+    """C1 controls, DEL and marks that turn the order of what is read are escapes, as in all that is printed."""
+    path = "/\x9b31m\x7f\u202e\u2066\U000e0001é"
+    record = AccessRecord("GET", path)
+    with caplog.at_level("INFO", "dragoman.access"):
+        record.log()
+    assert caplog.messages[-1].isprintable()
+    assert json.loads(caplog.messages[-1])["path"] == path

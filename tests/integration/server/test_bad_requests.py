@@ -1,0 +1,231 @@
+"""What comes in wrong: told clearly, in the shape of the API that was asked, and without harm."""
+
+import contextlib
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from support.gateway import CHAT, MESSAGES, MODEL, Gateway, ask, connect, http_request, shape_of
+
+pytestmark = pytest.mark.model
+
+PATHS = pytest.mark.parametrize("path", [CHAT, MESSAGES])
+
+
+@pytest.fixture(autouse=True)
+def _unharmed(gateway: Gateway) -> Iterator[None]:
+    yield
+    assert gateway.process.poll() is None
+    assert gateway.state()["ready"]
+    assert not [line for line in gateway.lines if "Traceback" in line]
+
+
+def without(path: str, *names: str) -> dict[str, object]:
+    return {k: v for k, v in ask(path).items() if k not in names}
+
+
+def user(content: object) -> dict[str, object]:
+    return {"messages": [{"role": "user", "content": content}]}
+
+
+BODIES: dict[str, tuple[Any, str]] = {
+    "not JSON": (b"hello", "expected JSON"),
+    "empty": (b"", "the body is empty; expected a JSON object"),
+    "cut off": (b'{"model": "m', "expected JSON"),
+    "not UTF-8": (b'{"model": "\xff\xfe"}', "expected JSON in UTF-8, got the byte 0xff at position 11"),
+    "UTF-16": (json.dumps(ask(CHAT)).encode("utf-16"), "expected JSON"),
+    "not an object": ([], "expected object, got array - at $"),
+    "a number": (1, "expected object, got number - at $"),
+    "null": (None, "expected object, got null - at $"),
+    "deep": (b'{"model":' + b"[" * 10_000 + b"]" * 10_000 + b"}", "at most 500 levels"),
+    "deep and open": (b"[" * 10_000, "expected"),
+    "no model": (without(CHAT, "model"), "missing required field 'model'"),
+    "no messages": (without(CHAT, "messages"), "missing required field 'messages'"),
+    "no message": (ask(CHAT) | {"messages": []}, "expected at least one message"),
+    "model of wrong type": (ask(CHAT) | {"model": 5}, "expected string, got number - at $.model"),
+    "messages of wrong type": (ask(CHAT) | {"messages": "hi"}, "expected array, got string - at $.messages"),
+    "message of wrong type": (ask(CHAT) | {"messages": ["hi"]}, "expected object, got string - at $.messages[0]"),
+    "content of wrong type": (ask(CHAT) | user(5), "got number - at $.messages[0].content"),
+    "part of wrong type": (ask(CHAT) | user([5]), "got number - at $.messages[0].content[0]"),
+    "part without text": (ask(CHAT) | user([{"type": "text"}]), "missing required field 'text'"),
+    "unknown role": (ask(CHAT) | {"messages": [{"role": "usr", "content": "x"}]}, "did you mean 'user'?"),
+    "no role": (ask(CHAT) | {"messages": [{"content": "x"}]}, "missing required field 'role' - at $.messages[0]"),
+    "stream of wrong type": (ask(CHAT, stream="yes"), "expected boolean, got string - at $.stream"),
+    "temperature of wrong type": (ask(CHAT, temperature="hot"), "expected number, got string - at $.temperature"),
+    "temperature too high": (ask(CHAT, temperature=9), "got 9 - at $.temperature"),
+    "tools of wrong type": (ask(CHAT, tools={}), "expected array, got object - at $.tools"),
+    "max_tokens of wrong type": (ask(CHAT, max_tokens="many"), "expected number, got string - at $.max_tokens"),
+    "max_tokens of zero": (ask(CHAT, max_tokens=0), "at least 1, got 0 - at $.max_tokens"),
+    "max_tokens beyond all numbers": (ask(CHAT, max_tokens=10**400), "$.max_tokens"),
+}
+
+
+@PATHS
+@pytest.mark.parametrize("title", BODIES)
+def test_a_wrong_body(title: str, path: str, gateway: Gateway) -> None:
+    body, words = BODIES[title]
+    answer = gateway.post(path, body)
+    assert answer.status_code == 400
+    assert answer.headers["content-type"] == "application/json"
+    assert answer.headers["x-request-id"].startswith("req_")
+    error = shape_of(path, answer.json())
+    assert words in error["message"]
+    assert error["type"] == "invalid_request_error"
+
+
+def test_the_field_is_named_in_its_own_place(gateway: Gateway) -> None:
+    answer = gateway.post(CHAT, ask(CHAT) | {"messages": [{"role": "user", "content": 5}]})
+    assert shape_of(CHAT, answer.json())["param"] == "messages[0].content"
+
+
+@PATHS
+def test_an_unknown_model(path: str, gateway: Gateway) -> None:
+    answer = gateway.post(path, ask(path) | {"model": "smolm2-135m"})
+    assert answer.status_code == 404
+    error = shape_of(path, answer.json())
+    assert error["message"] == f"unknown model 'smolm2-135m'; did you mean '{MODEL}'?"
+    assert error.get("code", "model_not_found") == "model_not_found"
+
+
+def test_max_tokens_is_required_where_the_api_says_so(gateway: Gateway) -> None:
+    answer = gateway.post(MESSAGES, without(MESSAGES, "max_tokens"))
+    assert answer.status_code == 400
+    assert "missing required field 'max_tokens'" in shape_of(MESSAGES, answer.json())["message"]
+
+
+@PATHS
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_prompt_that_does_not_fit(path: str, stream: bool, gateway: Gateway) -> None:
+    answer = gateway.post(path, ask(path, "hello " * 9000, stream=stream))
+    assert answer.status_code == 400
+    error = shape_of(path, answer.json())
+    if path == CHAT:
+        assert error["code"] == "context_length_exceeded"
+        assert error["message"].startswith("This model's maximum context length is 8192 tokens. However, your messages")
+    else:
+        assert error["message"] == "prompt is too long: 9031 tokens > 8192 maximum"
+
+
+# Too much
+
+
+@PATHS
+def test_a_body_over_the_limit_is_answered_and_not_cut_off(path: str, gateway: Gateway) -> None:
+    connection = connect(gateway.url)
+    connection.sendall(http_request(path, b'{"a": "' + b"x" * 40_000_000 + b'"}'))
+    head, body = read_answer(connection)
+    assert head.startswith("HTTP/1.1 413 ")
+    error = shape_of(path, body)
+    assert error["message"] == ("expected a body of at most 33554432 bytes, got 40000009 (setting server.body_bytes)")
+    connection.sendall(http_request(path, b"{}"))  # and the connection is as good as new
+    assert read_answer(connection)[0].startswith("HTTP/1.1 400 ")
+    connection.close()
+
+
+@PATHS
+def test_a_body_over_the_limit_in_chunks(path: str, gateway: Gateway) -> None:
+    with gateway.client() as client:
+        answer = client.post(path, content=(b"x" * 1_000_000 for _ in range(40)))
+    assert answer.status_code == 413
+    shape_of(path, answer.json())
+
+
+@PATHS
+def test_a_body_far_over_the_limit_is_not_read_to_its_end(path: str, gateway: Gateway) -> None:
+    connection = connect(gateway.url)
+    connection.sendall(http_request(path, b"", Content_Length="1000000000000"))
+    piece, pieces = b"x" * 1_000_000, 0
+    with contextlib.suppress(ConnectionError):
+        for pieces in range(200):  # noqa: B007
+            connection.sendall(piece)
+    connection.close()
+    assert pieces < 150
+
+
+def read_answer(connection: Any) -> tuple[str, Any]:
+    """Status line and headers, and the JSON of one answer with a content-length."""
+    file = connection.makefile("rb")
+    head = "".join(iter(lambda: file.readline().decode().replace("\r\n", "\n").lstrip("\n"), ""))
+    size = next(line for line in head.splitlines() if line.startswith("content-length"))
+    return head, json.loads(file.read(int(size.partition(": ")[2])))
+
+
+def test_a_schema_of_five_hundred_levels_does_not_end_the_process(gateway: Gateway) -> None:
+    schema: dict[str, object] = {"type": "string"}
+    for _ in range(240):
+        schema = {"type": "object", "properties": {"a": schema}}
+    tool = {"name": "deep", "input_schema": schema, "description": "deep " * 9000}
+    answer = gateway.post(MESSAGES, ask(MESSAGES, tools=[tool], tool_choice={"type": "any"}))
+    assert "prompt is too long" in shape_of(MESSAGES, answer.json())["message"]  # all else went well
+
+
+def test_schemas_that_are_no_schemas(gateway: Gateway) -> None:
+    members = ({"type": "objekt"}, {"pattern": "("})
+    odd = [{"properties": {"a": member}} for member in members]
+    for schema in (*odd, {"$ref": "#/nowhere"}, {"type": "object", "properties": 5}):
+        tool = {"name": "odd", "input_schema": schema}
+        choice = {"type": "any"}
+        answer = gateway.post(MESSAGES, ask(MESSAGES, "Hi.", max_tokens=5, tools=[tool], tool_choice=choice))
+        assert answer.status_code == 200
+        warned = answer.headers.get("x-dragoman-warnings", "")
+        assert "schema_relaxed" in warned
+
+
+# Elsewhere
+
+
+@PATHS
+def test_a_wrong_method(path: str, gateway: Gateway) -> None:
+    with gateway.client() as client:
+        for method in ("GET", "PUT", "DELETE", "PATCH"):
+            answer = client.request(method, path)
+            assert answer.status_code == 405
+            assert answer.headers["allow"] == "POST, OPTIONS"
+            assert shape_of(path, answer.json())["message"] == f"{method} is not for '{path}'; send POST"
+
+
+@pytest.mark.parametrize("path", ["/", "/health", "/ready", "/metrics", "/v1/models", f"/v1/models/{MODEL}"])
+def test_a_post_where_there_is_only_something_to_get(path: str, gateway: Gateway) -> None:
+    answer = gateway.post(path, {})
+    assert answer.status_code == 405
+    assert answer.headers["allow"] == "GET, HEAD, OPTIONS"
+    assert shape_of(CHAT, answer.json())["message"] == f"POST is not for '{path}'; send GET"
+
+
+@PATHS
+def test_a_body_in_an_encoding_that_is_not_supported(path: str, gateway: Gateway) -> None:
+    answer = gateway.post(path, b"x", **{"content-encoding": "br"})
+    assert answer.status_code == 415
+    assert answer.headers["accept-encoding"] == "gzip, deflate, zstd"
+    message = "expected content-encoding gzip, deflate, zstd or identity, got 'br'"
+    assert shape_of(path, answer.json())["message"] == message
+
+
+def test_a_wrong_path_in_the_shape_of_whoever_asks(gateway: Gateway) -> None:
+    message = shape_of(CHAT, gateway.post("/v1/chat", {}).json())["message"]
+    for route in (f"POST {CHAT}", f"POST {MESSAGES}", "GET /,", "GET /ready", "GET /v1/models,", "GET /v1/models/{id}"):
+        assert route in message
+    answer = gateway.post("/v1/message", {}, **{"anthropic-version": "2023-06-01"})
+    assert answer.status_code == 404
+    assert shape_of(MESSAGES, answer.json())["type"] == "not_found_error"
+
+
+def test_probes_of_clients(gateway: Gateway) -> None:
+    with gateway.client() as client:
+        assert client.head("/").status_code == 200
+        assert client.get("/").json()["name"] == "dragoman"
+        assert client.get("/ready").json()["ready"] is True
+        assert client.options(CHAT).headers["allow"] == "POST, OPTIONS"
+        assert client.get(f"/v1/models/{MODEL}").json()["id"] == MODEL
+        missing = client.get("/v1/models/none")
+    assert missing.status_code == 404
+    assert "unknown model 'none'" in shape_of(CHAT, missing.json())["message"]
+
+
+def test_what_is_no_http_at_all(gateway: Gateway) -> None:
+    connection = connect(gateway.url)
+    connection.sendall(b"\x16\x03\x01 hello\r\n\r\n")
+    assert connection.recv(65536).startswith(b"HTTP/1.1 400 ")
+    connection.close()

@@ -1,0 +1,101 @@
+"""Request bodies in gzip, deflate and zstd: read, bounded by what they become, refused where they are damaged."""
+
+import gzip
+import json
+import zlib
+from collections.abc import Callable
+
+import httpx2
+import pytest
+from backports import zstd
+
+from dragoman.config import ServerConfig
+from dragoman.core.errors import ContentEncodingError, RequestError, RequestTooLargeError
+from dragoman.gateway.gateway import Gateway
+from dragoman.server import encodings
+from dragoman.server.app import App
+from support import cpu_cost
+from support.fake_upstream import FRONTS
+from support.scripted_backend import Scripted, plain
+
+BODY = json.dumps({"text": ["Grüße"] * 999}).encode()
+
+
+def bare(data: bytes) -> bytes:
+    return zlib.compress(data, wbits=-15)
+
+
+WAYS: dict[str, tuple[str, Callable[[bytes], bytes]]] = {
+    "gzip": ("gzip", gzip.compress),
+    "x-gzip": ("X-GZIP", gzip.compress),
+    "deflate": ("deflate", zlib.compress),
+    "bare deflate": ("deflate", bare),
+    "zstd": ("zstd", zstd.compress),
+    "two": ("gzip, zstd", lambda data: zstd.compress(gzip.compress(data))),
+    "with identity": ("identity, gzip", gzip.compress),
+    "members": ("gzip", lambda data: gzip.compress(data[:500]) + gzip.compress(data[500:])),
+    "frames": ("zstd", lambda data: zstd.compress(data[:500]) + zstd.compress(data[500:])),
+}
+each = pytest.mark.parametrize(("field", "encode"), WAYS.values(), ids=WAYS)
+
+
+@each
+def test_what_is_encoded_is_decoded(field: str, encode: Callable[[bytes], bytes]) -> None:
+    assert encodings.decode_body(encode(BODY), encodings.parse_content_encoding(field), len(BODY)) == BODY
+
+
+@each
+def test_one_byte_over_the_limit(field: str, encode: Callable[[bytes], bytes]) -> None:
+    with pytest.raises(RequestTooLargeError):
+        encodings.decode_body(encode(BODY), encodings.parse_content_encoding(field), len(BODY) - 1)
+
+
+@each
+def test_what_is_cut_off_or_damaged(field: str, encode: Callable[[bytes], bytes]) -> None:
+    data = encode(BODY)
+    for broken in (data[:-1], data[: len(data) // 2], b"", b"{}", b"\xff" * 40):
+        if broken == data[:-1] and field == "deflate":
+            continue  # what is lost there may be the checksum, or nothing at all
+        with pytest.raises(RequestError, match="expected a"):
+            encodings.decode_body(broken, encodings.parse_content_encoding(field), 10**6)
+
+
+@pytest.mark.parametrize("name", ["gzip", "deflate", "zstd"])
+def test_a_bomb_costs_no_more_than_the_limit(name: str) -> None:
+    encode = WAYS[name][1]
+    data = encode(encode(bytes(20_000_000)))
+
+    def decoded() -> None:
+        with pytest.raises(RequestTooLargeError):
+            encodings.decode_body(data, [name, name], 100_000)
+
+    assert cpu_cost.least_s(decoded, below_s=0.5) < 0.5
+
+
+@pytest.mark.parametrize("name", ["gzip", "zstd"])
+def test_a_body_of_empty_members_ends_soon(name: str) -> None:
+    with pytest.raises(RequestError, match="at most 1000 members"):
+        encodings.decode_body(WAYS[name][1](b"") * 200_000, [name], 10**6)
+
+
+@pytest.mark.parametrize("field", ["br", "gzip, br", "gzip, gzip, gzip, gzip", "none", "gzip;q=1"])
+def test_encodings_that_are_not_supported(field: str) -> None:
+    with pytest.raises(ContentEncodingError):
+        encodings.parse_content_encoding(field)
+
+
+@pytest.mark.parametrize("path", FRONTS)
+@pytest.mark.parametrize("name", ["gzip", "zstd"])
+async def test_every_api_takes_them(path: str, name: str) -> None:
+    asked = {"model": "m", "max_tokens": 9, "messages": [{"role": "user", "content": "hi"}]}
+    if path.endswith("responses"):
+        asked = {"model": "m", "input": "hi"}
+    app = App(Gateway([Scripted(plain)]), ServerConfig(body_bytes=1024))
+    transport = httpx2.ASGITransport(app)
+    async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1") as http:
+        head = {"content-encoding": name}
+        encode = WAYS[name][1]
+        assert (await http.post(path, content=encode(json.dumps(asked).encode()), headers=head)).status_code == 200
+        long = json.dumps({**asked, "metadata": {"x": "y" * 1024}}).encode()
+        assert (await http.post(path, content=encode(long), headers=head)).status_code == 413
+        assert (await http.post(path, content=b"{}", headers=head)).status_code == 400

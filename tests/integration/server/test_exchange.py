@@ -1,0 +1,527 @@
+"""Answers over HTTP, by a backend that does what a test tells it to: silence, errors, floods, slow clients."""
+
+import asyncio
+import contextlib
+import json
+import logging
+from collections.abc import AsyncGenerator
+from datetime import UTC, datetime, timedelta
+
+import httpx2
+import pytest
+
+from dragoman.backends.http.backend import HttpBackend
+from dragoman.backends.http.config import HttpConfig
+from dragoman.core.errors import BackendUnavailableError, QueueFullError
+from dragoman.core.events import (
+    AnyEvent,
+    Failure,
+    Finish,
+    Notice,
+    Start,
+    TextDelta,
+    ToolCallDelta,
+    ToolCallEnd,
+    ToolCallIncomplete,
+    ToolCallStart,
+    UsageUpdate,
+)
+from dragoman.core.messages import Request, Usage
+from dragoman.gateway.gateway import Gateway
+from support.gateway import CHAT, DEADLINE_S, MESSAGES, http_request, shape_of
+from support.scripted_backend import Script, Scripted, body, eventually, plain, served, serving, silent_then_plain
+
+PATHS = pytest.mark.parametrize("path", [CHAT, MESSAGES])
+PINGS = {CHAT: b": ping\n\n", MESSAGES: b'event: ping\ndata: {"type":"ping"}\n\n'}
+ENDS = {CHAT: b"data: [DONE]\n\n", MESSAGES: b'event: message_stop\ndata: {"type":"message_stop"}\n\n'}
+
+
+def said(path: str, stream: bytes) -> str:
+    """The text of a streamed answer."""
+    data = [json.loads(line[6:]) for line in stream.decode().splitlines() if line.startswith("data: {")]
+    if path == CHAT:
+        return "".join(c["delta"].get("content") or "" for d in data for c in d.get("choices", ()))
+    return "".join(d["delta"]["text"] for d in data if d["type"] == "content_block_delta")
+
+
+# Silence
+
+
+@PATHS
+async def test_silence_is_filled_with_pings(path: str) -> None:
+    async with served(silent_then_plain, hold_s=0.05, ping_s=0.05) as s, s.client() as client:
+        seen = b""
+        async with client.stream("POST", path, json=body()) as answer:
+            assert answer.status_code == 200
+            async for piece in answer.aiter_raw():
+                seen += piece
+                if seen.count(PINGS[path]) == 3:
+                    s.backend.go.set()
+        assert seen.startswith(PINGS[path])
+        assert said(path, seen) == "Hello"
+        assert seen.endswith(ENDS[path])
+
+
+@PATHS
+async def test_silence_after_the_first_words_too(path: str) -> None:
+    async def pausing(backend: Scripted, request: Request) -> AsyncGenerator[AnyEvent, None]:
+        yield Start("", "", 0)
+        yield TextDelta("Hello")
+        await backend.go.wait()
+        yield TextDelta(" again")
+        yield Finish("stop")
+
+    async with served(pausing, ping_s=0.05) as s, s.client() as client:
+        seen = b""
+        async with client.stream("POST", path, json=body()) as answer:
+            async for piece in answer.aiter_raw():
+                seen += piece
+                if seen.count(PINGS[path]) == 2:
+                    s.backend.go.set()
+        assert said(path, seen) == "Hello again"
+        assert not seen.startswith(PINGS[path])
+
+
+async def test_a_whole_answer_waits_without_pings() -> None:
+    async with served(silent_then_plain, hold_s=0.01, ping_s=0.01) as s, s.client() as client:
+        asking = asyncio.ensure_future(client.post(CHAT, json=body(stream=False)))
+        await s.backend.begun.wait()
+        asyncio.get_running_loop().call_later(0.1, s.backend.go.set)
+        answer = await asking
+        assert answer.json()["choices"][0]["message"]["content"] == "Hello"
+
+
+@PATHS
+async def test_the_name_that_was_asked_for_comes_back(path: str) -> None:
+    async with served(plain) as s, s.client() as client:
+        answer = await client.post(path, json=body(stream=False) | {"model": "alias"})
+        assert answer.json()["model"] == "alias"
+
+
+# Errors
+
+
+async def busy(backend: Scripted, request: Request) -> AsyncGenerator[AnyEvent, None]:
+    raise QueueFullError("all places are taken", retry_after_s=7)
+    yield Start("", "", 0)
+
+
+@PATHS
+@pytest.mark.parametrize("stream", [True, False])
+async def test_an_error_before_the_first_event_is_a_real_one(stream: bool, path: str) -> None:
+    async with served(busy) as s, s.client() as client:
+        answer = await client.post(path, json=body(stream))
+        assert answer.status_code == 429
+        assert answer.headers["retry-after"] == "7"
+        assert shape_of(path, answer.json())["message"] == "all places are taken"
+
+
+async def broken(backend: Scripted, request: Request) -> AsyncGenerator[AnyEvent, None]:
+    yield Start("", "", 0)
+    yield TextDelta("Hello")
+    await backend.go.wait()
+    raise BackendUnavailableError("it died")
+
+
+async def failed(backend: Scripted, request: Request) -> AsyncGenerator[AnyEvent, None]:
+    yield Start("", "", 0)
+    yield TextDelta("Hello")
+    await backend.go.wait()
+    yield Failure(BackendUnavailableError("it died"))
+
+
+async def unfinished(backend: Scripted, request: Request) -> AsyncGenerator[AnyEvent, None]:
+    yield Start("", "", 0)
+    yield TextDelta("Hello")
+    await backend.go.wait()
+
+
+async def buggy(backend: Scripted, request: Request) -> AsyncGenerator[AnyEvent, None]:
+    yield Start("", "", 0)
+    yield TextDelta("Hello")
+    await backend.go.wait()
+    raise KeyError("secret words of a bug")
+
+
+async def out_of_order(backend: Scripted, request: Request) -> AsyncGenerator[AnyEvent, None]:
+    yield Start("", "", 0)
+    yield TextDelta("Hello")
+    await backend.go.wait()
+    yield ToolCallEnd(5)
+
+
+async def dying_in_silence(backend: Scripted, request: Request) -> AsyncGenerator[AnyEvent, None]:
+    await backend.go.wait()
+    raise BackendUnavailableError("it died")
+    yield Start("", "", 0)
+
+
+BREAKS: list[tuple[Script, str]] = [
+    (broken, "it died"),
+    (failed, "it died"),
+    (unfinished, "the backend ended without finishing its answer"),
+    (buggy, "internal error; the server's log has it"),
+    (out_of_order, "internal error; the server's log has it"),
+    (dying_in_silence, "it died"),
+]
+
+
+@PATHS
+@pytest.mark.parametrize(("script", "message"), BREAKS)
+async def test_an_error_after_the_first_byte_is_the_streams_last_event(script: Script, message: str, path: str) -> None:
+    async with served(script, hold_s=0.01, ping_s=0.02) as s, s.client() as client:
+        seen = b""
+        async with client.stream("POST", path, json=body()) as answer:
+            assert answer.status_code == 200
+            async for piece in answer.aiter_raw():
+                seen += piece
+                s.backend.go.set()
+        last = seen.removesuffix(ENDS[CHAT]).rpartition(b"data: ")[2]
+        assert shape_of(path, json.loads(last))["message"] == message
+        assert (ENDS[path] in seen) == (path == CHAT)  # OpenAI's clients wait for [DONE], Anthropic's for an event
+        if path == MESSAGES:
+            assert b"event: error\n" in seen
+        assert b"secret" not in seen
+
+
+@PATHS
+@pytest.mark.parametrize(("script", "message"), BREAKS)
+async def test_a_whole_answer_that_breaks_off_is_an_error(script: Script, message: str, path: str) -> None:
+    async with served(script) as s, s.client() as client:
+        s.backend.go.set()
+        answer = await client.post(path, json=body(stream=False))
+        assert answer.status_code >= 500
+        assert shape_of(path, answer.json())["message"] == message
+
+
+# Clients
+
+
+FLOOD = [f"{i} {'x' * 1000} " for i in range(20_000)]
+"""More than what lies between server and client can hold."""
+
+
+async def flood(backend: Scripted, request: Request) -> AsyncGenerator[AnyEvent, None]:
+    yield Start("", "", 0)
+    for text in FLOOD:
+        yield TextDelta(text)
+    yield Finish("stop")
+
+
+@PATHS
+async def test_a_slow_client_loses_nothing_and_slows_the_backend(path: str) -> None:
+    async with served(flood) as s:
+        reader, writer = await s.raw(path)
+        await eventually(lambda: s.backend.sent > 256)
+        before = -1
+        while before != s.backend.sent:  # until the backend has been made to wait
+            before = s.backend.sent
+            await asyncio.sleep(0.1)
+        assert s.backend.sent < len(FLOOD)
+        seen = bytearray()
+        while not seen.endswith(b"\r\n0\r\n\r\n"):
+            seen += await reader.read(65536)
+        writer.close()
+        stream = chunks(bytes(seen.partition(b"\r\n\r\n")[2]))
+        assert said(path, stream) == "".join(FLOOD)
+        assert stream.endswith(ENDS[path])
+
+
+def chunks(data: bytes) -> bytes:
+    """A chunked body, put together."""
+    out, at = [], 0
+    while at < len(data):
+        start = data.index(b"\r\n", at) + 2
+        end = start + int(data[at:start], 16)
+        out.append(data[start:end])
+        at = end + 2
+    return b"".join(out)
+
+
+@PATHS
+async def test_a_client_that_reads_nothing_and_leaves_frees_the_backend(path: str) -> None:
+    async with served(flood) as s:
+        _, writer = await s.raw(path)
+        await eventually(lambda: s.backend.sent > 256)
+        writer.transport.abort()
+        async with asyncio.timeout(DEADLINE_S):
+            await s.backend.over.wait()
+        await eventually(lambda: not s.server.server_state.tasks)
+
+
+@PATHS
+async def test_a_client_that_reads_nothing_and_stays_frees_the_backend_too(
+    path: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "dragoman.access")
+    async with served(flood, write_timeout_s=0.1) as s:
+        _, writer = await s.raw(path)
+        async with asyncio.timeout(DEADLINE_S):
+            await s.backend.over.wait()
+        (facts,) = await lines(caplog, 1)
+        writer.transport.abort()
+    assert s.backend.sent < len(FLOOD)
+    assert facts["status"] == 499
+
+
+@PATHS
+@pytest.mark.parametrize("stream", [True, False])
+async def test_a_client_that_leaves_in_silence_ends_the_asking(stream: bool, path: str) -> None:
+    async with served(silent_then_plain, hold_s=0.01) as s:
+        _, writer = await s.raw(path, stream)
+        await s.backend.begun.wait()
+        writer.close()
+        async with asyncio.timeout(DEADLINE_S):
+            await s.backend.over.wait()
+
+
+async def slow_to_stop(backend: Scripted, request: Request) -> AsyncGenerator[AnyEvent, None]:
+    try:
+        yield Start("", "", 0)
+        yield TextDelta("Hello")
+        yield Finish("stop")
+    finally:
+        await asyncio.sleep(0.05)
+
+
+@PATHS
+@pytest.mark.parametrize("stream", [True, False])
+async def test_a_backend_that_ends_slowly_has_not_lost_its_client(
+    stream: bool, path: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "dragoman.access")
+    async with served(slow_to_stop) as s, s.client() as client:
+        assert "Hello" in (await client.post(path, json=body(stream))).text
+        await eventually(lambda: caplog.records)
+    assert json.loads(caplog.records[0].message)["status"] == 200
+
+
+async def test_an_end_in_a_hurry_is_the_streams_last_event(caplog: pytest.LogCaptureFixture) -> None:
+    async with served(silent_then_plain, hold_s=0.01) as s:
+        reader, writer = await s.raw(CHAT)
+        await reader.readuntil(PINGS[CHAT])
+        for task in s.server.server_state.tasks:
+            task.cancel()
+        assert b"is being stopped" in await reader.readuntil(ENDS[CHAT])
+        await eventually(lambda: not s.server.server_state.tasks)
+        writer.close()
+    assert not [r for r in caplog.records if r.levelno >= logging.ERROR]
+
+
+# The log
+
+
+async def with_call(backend: Scripted, request: Request) -> AsyncGenerator[AnyEvent, None]:
+    yield Start("", "", 0)
+    yield Notice("duplicate_call_dropped", "secret words of the model")
+    yield TextDelta("secret words of the model")
+    yield ToolCallStart(0, "call_1", "search")
+    yield ToolCallDelta(0, '{"secret": "words"}')
+    yield ToolCallEnd(0)
+    yield UsageUpdate(Usage(30, 12))
+    yield Finish("stop")
+
+
+@PATHS
+@pytest.mark.parametrize("stream", [True, False])
+async def test_one_line_of_facts_and_no_words(stream: bool, path: str, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    async with served(with_call) as s, s.client() as client:
+        key = {"authorization": "Bearer secret-key"}
+        answer = await client.post(path, json=body(stream), headers=key)
+        await eventually(lambda: [r for r in caplog.records if r.name == "dragoman.access"])
+    (line,) = [r.message for r in caplog.records if r.name == "dragoman.access"]
+    facts = json.loads(line)
+    assert facts.pop("ms") >= facts.pop("first_ms") >= 0
+    assert facts.pop("id") == answer.headers["x-request-id"] == answer.headers["request-id"]
+    assert line.startswith('{"time":"20')
+    when = datetime.fromisoformat(facts.pop("time"))
+    assert when.utcoffset() == timedelta(0)
+    assert abs(datetime.now(UTC) - when) < timedelta(seconds=DEADLINE_S)
+    assert facts == {
+        "method": "POST",
+        "path": path,
+        "dialect": "openai_chat" if path == CHAT else "anthropic_messages",
+        "model": "n",
+        "stream": stream,
+        "messages": 1,
+        "tools": 0,
+        "tool_choice": "auto",
+        "input_tokens": 30,
+        "output_tokens": 12,
+        "finish": "tool_calls",
+        "calls": 1,
+        "by_tool": {"": {"unchecked": 1}},
+        "status": 200,
+        "warnings": ["duplicate_call_dropped"],
+    }
+    assert not [r for r in caplog.records if r.name.startswith("dragoman") and "secret" in r.getMessage()]
+
+
+async def cut_off_call(backend: Scripted, request: Request) -> AsyncGenerator[AnyEvent, None]:
+    yield Start("", "", 0)
+    yield ToolCallStart(0, "call_1", "search")
+    yield ToolCallDelta(0, '{"a": tr')
+    yield ToolCallIncomplete(0, '{"a": tru}')
+    yield Finish("stop")
+
+
+@pytest.mark.parametrize("stream", [True, False])
+async def test_the_log_has_the_finish_that_the_client_got(stream: bool, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "dragoman.access")
+    async with served(cut_off_call) as s, s.client() as client:
+        assert '"finish_reason":"stop"' in (await client.post(CHAT, json=body(stream))).text
+        (facts,) = await lines(caplog, 1)
+    assert (facts["finish"], "incomplete_call" in facts["warnings"]) == ("stop", True)  # type: ignore[operator]
+
+
+async def lines(caplog: pytest.LogCaptureFixture, count: int) -> list[dict[str, object]]:
+    """The facts of all requests so far, once there are so many."""
+
+    def found() -> list[str]:
+        return [r.getMessage() for r in caplog.records if r.name == "dragoman.access"]
+
+    await eventually(lambda: len(found()) >= count)
+    return [json.loads(line) for line in found()]
+
+
+async def test_what_is_refused_leaves_a_line_too(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "dragoman.access")
+    asked: list[tuple[int, str, str, dict[str, str]]] = [
+        (401, "POST", CHAT, {"authorization": "Bearer secret"}),
+        (403, "GET", "/health", {"host": "evil.example"}),
+        (404, "POST", "/v1/nothing", {"x-api-key": "k"}),
+        (405, "GET", MESSAGES, {"x-api-key": "k"}),
+        (413, "POST", MESSAGES, {"x-api-key": "k"}),
+        (200, "GET", "/v1/models", {"x-api-key": "k"}),
+        (200, "GET", "/health", {}),
+        (200, "GET", "/ready", {}),
+    ]
+    async with served(plain, keys=("k",), body_bytes=1024) as s, s.client() as client:
+        told = []
+        for status, method, path, headers in asked:
+            answer = await client.request(method, path, headers=headers, content=b"x" * 1025 if status == 413 else b"")
+            assert answer.status_code == status
+            assert answer.headers["x-request-id"].startswith("req_")
+            told.append((answer.headers["x-request-id"], method, path, status))
+        found = await lines(caplog, len(asked) - 2)
+    assert [(f["id"], f["method"], f["path"], f["status"]) for f in found] == told[:-2]
+    assert [str(f.get("error")).partition(":")[0] for f in found] == [
+        *("AuthError", "ForbiddenError", "NotFoundError", "MethodNotAllowedError", "RequestTooLargeError", "None"),
+    ]
+    assert "secret" not in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("change", "error"),
+    [
+        ({"model": "secret" * 9000}, "UnknownModelError: unknown model 'secretsecret"),
+        ({"messages": [{"role": "secret"}]}, "RequestError: at $.messages[0].role"),
+    ],
+)
+async def test_a_line_is_short_and_holds_nothing_of_a_field(
+    change: dict[str, object], error: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "dragoman.access")
+    async with served(plain) as s, s.client() as client:
+        await client.post(CHAT, json=body() | change)
+        await lines(caplog, 1)
+    line = caplog.records[0].message
+    assert json.loads(line)["error"].startswith(error)
+    assert len(line) < 800
+
+
+async def test_a_warning_is_told_in_a_header_of_a_whole_answer() -> None:
+    async with served(with_call) as s, s.client() as client:
+        answer = await client.post(CHAT, json=body(stream=False))
+        assert answer.headers["x-dragoman-warnings"] == "duplicate_call_dropped"
+
+
+LONG = f"content_dropped: user_{59 * 'x'}"
+
+
+async def warned(backend: Scripted, request: Request) -> AsyncGenerator[AnyEvent, None]:
+    """Of the request twice, then of the answer."""
+    yield Start("", "", 0)
+    yield Notice("content_dropped", "secret words", detail="strict")
+    yield Notice("request_adapted", "secret words")
+    yield Notice("content_dropped", "secret words", detail="strict")
+    yield Notice("content_dropped", "secret words", detail="user,\r\n\u4e2d" + 99 * "x")
+    await backend.go.wait()
+    yield TextDelta("Hello")
+    yield Notice("missing_closing_tag", "m", "secret words")
+    yield UsageUpdate(Usage(30, 12))
+    yield Finish("stop")
+
+
+async def late(backend: Scripted, request: Request) -> AsyncGenerator[AnyEvent, None]:
+    await backend.go.wait()
+    async with contextlib.aclosing(warned(backend, request)) as events:
+        async for event in events:
+            yield event
+
+
+@PATHS
+@pytest.mark.parametrize(
+    ("script", "told"), [(warned, f"content_dropped: strict, request_adapted, {LONG}"), (late, None)]
+)
+async def test_what_is_known_first_is_told_in_the_header_of_a_stream(
+    path: str, script: Script, told: str | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "dragoman.access")
+    async with served(script, hold_s=0.05) as s, s.client() as client:
+        async with client.stream("POST", path, json=body()) as answer:
+            s.backend.go.set()
+            assert answer.headers.get("x-dragoman-warnings") == told
+            assert "secret" not in str(answer.headers)
+            await answer.aread()
+        (facts,) = await lines(caplog, 1)
+    dropped = "content_dropped: strict"
+    assert facts["warnings"] == [dropped, "request_adapted", dropped, LONG, "missing_closing_tag"]
+    assert "secret" not in str(facts)
+
+
+@pytest.mark.parametrize("stream", [True, False])
+async def test_what_a_server_behind_cannot_be_told_is_in_the_header(stream: bool) -> None:
+    async with served(plain) as behind:
+        gateway = Gateway([HttpBackend("behind", HttpConfig(behind.url, models=("m",)), {})])
+        async with (
+            serving(gateway) as (_, url),
+            httpx2.AsyncClient(base_url=url, timeout=DEADLINE_S, trust_env=False) as client,
+        ):
+            answer = await client.post(MESSAGES, json={**body(stream), "model": "m", "metadata": {"user_id": "x"}})
+    assert answer.status_code == 200
+    assert answer.headers["x-dragoman-warnings"] == "content_dropped: metadata"
+
+
+@pytest.mark.parametrize(
+    ("script", "status", "error"),
+    [
+        (busy, 429, "QueueFullError: all places are taken"),
+        (dying_in_silence, 503, "BackendUnavailableError: it died"),
+        (buggy, 500, "KeyError"),
+    ],
+)
+async def test_the_log_says_why_an_answer_failed(
+    script: Script, status: int, error: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "dragoman.access")
+    async with served(script) as s, s.client() as client:
+        s.backend.go.set()
+        await client.post(CHAT, json=body(stream=False))
+    facts = json.loads(next(r.message for r in caplog.records if r.name == "dragoman.access"))
+    assert (facts["status"], facts["error"]) == (status, error)
+
+
+# The body
+
+
+async def test_a_body_that_does_not_come_is_not_waited_for() -> None:
+    async with served(plain, body_timeout_s=0.05) as s:
+        host, _, port = s.url.removeprefix("http://").rpartition(":")
+        reader, writer = await asyncio.open_connection(host, int(port))
+        writer.write(http_request(CHAT, b"{", Content_Length="5"))
+        answer = await reader.readuntil(b"}}")
+        writer.close()
+        assert answer.startswith(b"HTTP/1.1 400 ")
+        assert b"expected the whole body within 0.05 s" in answer

@@ -1,0 +1,417 @@
+"""Every fault of docs/faults.toml happens, over real HTTP, behind each API and in front of each.
+
+What clients are told is what stands there, the server is let go of, and nothing is left behind.
+
+client ─HTTP→ gateway ─HTTP→ a server with the fault
+"""
+
+import asyncio
+import contextlib
+import itertools
+import json
+import socket
+import struct
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import httpx2
+import pytest
+from docs import faults
+from docs.faults import Fault
+
+from dragoman import dialects
+from dragoman.backends.http import circuit_breaker, retry
+from dragoman.backends.http.backend import HttpBackend
+from dragoman.backends.http.config import HttpConfig
+from dragoman.core.errors import UpstreamError
+from dragoman.core.events import AnyEvent, Failure, Finish, Start, TextDelta, ToolCallDelta, ToolCallEnd, ToolCallStart
+from dragoman.core.messages import Request
+from dragoman.gateway.gateway import Gateway
+from dragoman.guard.policy import GuardPolicy
+from dragoman.wire.sse import EVENT_LIMIT_BYTES
+from support.fake_upstream import FRONTS, HEAD, RESPONSES, Play, Server, ask, ends_as_failed, server, soon, whole
+from support.gateway import CHAT, DEADLINE_S, MESSAGES, http_request, shape_of
+from support.scripted_backend import eventually, serving
+
+pytestmark = pytest.mark.asyncio
+
+APIS = dialects.names()
+BEHIND = pytest.mark.parametrize("api", APIS)
+SHORT_S = 0.1
+"""Limits of a server that is silent; all others have time."""
+
+
+class Gate(NamedTuple):
+    """A gateway in front of a server."""
+
+    url: str
+    backend: HttpBackend
+
+    @property
+    def held(self) -> int:
+        """Connections to the server in use."""
+        session = self.backend._connection._session
+        assert session is not None
+        assert session.connector is not None
+        return len(session.connector._acquired)
+
+
+ANY_NUMBER = GuardPolicy(calls=0)
+"""Of calls in an answer."""
+
+
+@contextlib.asynccontextmanager
+async def gate(url: str, api: str, policy: GuardPolicy = ANY_NUMBER, **settings: Any) -> AsyncIterator[Gate]:
+    """At its end nothing of what was asked is left: no connection to the server in use, no place taken, no task."""
+    before = asyncio.all_tasks()
+    config = HttpConfig(url=url, api=api, **{"models": ("m",), "retries": 0, **settings})
+    backend = HttpBackend("far", config, {})
+    async with serving(Gateway([backend], policy=policy)) as (_, own):
+        made = Gate(own, backend)
+        running = asyncio.all_tasks()
+        yield made
+        await eventually(lambda: not made.held)
+        assert (backend.state()["active"], backend.state()["waiting"]) == (0, 0)
+        await eventually(lambda: len(asyncio.all_tasks() - before) <= len(running - before))
+    await eventually(lambda: not asyncio.all_tasks() - before)
+
+
+# What the server does
+
+
+def said(api: str, *events: AnyEvent) -> bytes:
+    """How a server of this API streams these."""
+    writer = dialects.get(api).writer(Request("m", (), stream=True))
+    return b"".join(map(writer.send, (Start("1", "m", 0), *events)))
+
+
+def chunk(data: bytes) -> bytes:
+    return f"{len(data):x}\r\n".encode() + data + b"\r\n"
+
+
+def streams(data: bytes) -> Play:
+    return writes(HEAD + chunk(data) + b"0\r\n\r\n")
+
+
+def resets(data: bytes) -> Play:
+    """These bytes, then a reset."""
+
+    async def play(server: Server, writer: asyncio.StreamWriter) -> None:
+        writer.write(data)
+        await writer.drain()
+        sock = writer.get_extra_info("socket")
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        writer.transport.abort()
+
+    return play
+
+
+async def long_line(server: Server, writer: asyncio.StreamWriter) -> None:
+    """100 MB without an end of line, or as much of them as are taken."""
+    writer.write(HEAD + chunk(b"data: "))
+    for _ in range(100):
+        writer.write(chunk(b"x" * 10**6))
+        await writer.drain()
+
+
+CALLS = 2_000
+SLOW_DOWN = Failure(UpstreamError("slow down", status=429))
+PAGE = "<html><style>b {}</style><h1>502 Bad Gateway</h1><hr>nginx</html>"
+
+
+def begun(api: str) -> bytes:
+    return said(api, TextDelta("It is"))
+
+
+def many_calls(api: str) -> bytes:
+    calls = ((ToolCallStart(n, f"call_{n}", "ping"), ToolCallDelta(n, "{}"), ToolCallEnd(n)) for n in range(CALLS))
+    return said(api, *itertools.chain.from_iterable(calls), Finish("tool_calls"))
+
+
+def writes(data: bytes, *, hangs: bool = False) -> Play:
+    async def play(server: Server, writer: asyncio.StreamWriter) -> None:
+        writer.write(data)
+        if hangs:
+            await server.left.wait()
+
+    return play
+
+
+PLAYS: dict[str, Callable[[str], Play]] = {
+    "hangs": lambda api: writes(b"", hangs=True),
+    "hangs_after_its_head": lambda api: writes(HEAD, hangs=True),
+    "hangs_in_mid_stream": lambda api: writes(HEAD + chunk(begun(api)), hangs=True),
+    "resets": lambda api: resets(b""),
+    "closes": lambda api: writes(b""),
+    "resets_in_mid_stream": lambda api: resets(HEAD + chunk(begun(api))),
+    "ends_early": lambda api: streams(begun(api)),
+    "half_an_event": lambda api: streams(said(api, TextDelta("It is"), TextDelta(" fine"))[:-20]),
+    "no_http": lambda api: writes(b"\x00\xff\x13garbage\r\n\r\n"),
+    "garbage": lambda api: streams(b"data: {garbage}\n\n"),
+    "garbage_in_mid_stream": lambda api: streams(begun(api) + b"data: {garbage}\n\n"),
+    "no_utf8": lambda api: streams(said(api, TextDelta("caf@"), Finish("stop")).replace(b"@", b"\xe9")),
+    "page_as_an_error": lambda api: whole(502, PAGE, "text/html"),
+    "page_for_an_answer": lambda api: whole(200, PAGE, "text/html"),
+    "error_for_an_answer": lambda api: streams(b"data: " + dialects.get(api).write_error(SLOW_DOWN.error) + b"\n\n"),
+    "error_in_mid_stream": lambda api: streams(said(api, TextDelta("It is"), SLOW_DOWN)),
+    "long_line": lambda api: long_line,
+    "many_calls": lambda api: streams(many_calls(api)),
+}
+"""What a server of an API does that has the fault."""
+
+
+# What clients are told
+
+
+class Told(NamedTuple):
+    """Of an error, by any of the APIs."""
+
+    status: int
+    type: str
+    code: str
+    words: str
+
+
+def told(path: str, answer: httpx2.Response) -> Told:
+    """What an answer says is wrong; a stream says it in its last event."""
+    if answer.status_code != 200:
+        error = shape_of(path, answer.json())
+    else:
+        assert ends_as_failed(path, answer.text), answer.text[-300:]
+        error = last_error(path, answer.text)
+    return Told(answer.status_code, error.get("type") or "", error.get("code") or "", error["message"])
+
+
+def last_error(path: str, stream: str) -> dict[str, Any]:
+    last = [line for line in stream.splitlines() if line.startswith("data: {")][-1]
+    body = json.loads(last.removeprefix("data: "))
+    if path == RESPONSES:
+        return dict(body["response"]["error"])
+    return shape_of(path, body)
+
+
+def expected(fault: Fault, path: str, stream: bool, url: str) -> Told:
+    words = fault.words.replace("URL", url)
+    begun = stream and fault.begun
+    if path == MESSAGES:
+        status, kind = fault.anthropic
+        return Told(200 if begun else status, kind, "", words)
+    status, kind, code = fault.openai
+    if begun and path == RESPONSES:  # whose error in a stream has a code, and no type
+        return Told(200, "", fault.responses, words)
+    return Told(200 if begun else status, kind, code, words)
+
+
+FAULTS = faults.read().fault
+TOLD = [(name, api) for name, fault in FAULTS.items() for api in APIS if not fault.answered]
+TOLD = [(name, api) for name, api in TOLD if name != "long_line" or api == APIS[0]]  # a line is a line
+
+
+@pytest.mark.parametrize(("name", "api"), TOLD)
+async def test_what_clients_are_told(name: str, api: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(circuit_breaker, "FAILURE_THRESHOLD", 10**6)
+    await happens(name, api, FRONTS)
+
+
+UNREAD = ("garbage", "garbage_in_mid_stream")
+"""What a server is trusted not to do."""
+
+
+@pytest.mark.parametrize(("name", "api"), [(name, api) for name, api in TOLD if name not in UNREAD])
+async def test_so_they_are_where_answers_pass_unread(name: str, api: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(circuit_breaker, "FAILURE_THRESHOLD", 10**6)
+    await happens(name, api, [dialects.get(api).path], trusted=True)
+
+
+async def happens(name: str, api: str, fronts: Sequence[str], **settings: Any) -> None:
+    fault = FAULTS[name]
+    limits = {"silence_s" if fault.begun else "first_byte_s": SHORT_S} if "hangs" in name else {}
+    async with contextlib.AsyncExitStack() as stack:
+        behind = await stack.enter_async_context(server(PLAYS[name](api))) if name in PLAYS else None
+        url = behind.url if behind else nobody()
+        made = await stack.enter_async_context(gate(url, api, **limits, **settings))
+        for path, stream in itertools.product(fronts, (False, True)):
+            unread = {"store": False} if path == RESPONSES and settings.get("trusted") else {}
+            answer = await ask(made.url, path, stream, **unread)
+            assert told(path, answer) == expected(fault, path, stream, url)
+            assert ("It is" in answer.text) == (stream and fault.begun)
+            if behind:
+                await soon(behind.left)
+
+
+def nobody() -> str:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        return f"http://127.0.0.1:{taken.getsockname()[1]}"
+
+
+async def test_each_of_the_table_is_played() -> None:
+    assert PLAYS.keys() | {"refuses"} == FAULTS.keys()
+    assert STAGES.keys() == faults.read().leaving.keys()
+
+
+async def test_the_page_is_fresh() -> None:
+    assert faults.page("").partition("\n\n")[2] in (faults.DATA.parent / "faults.md").read_text()
+
+
+# What is no error
+
+
+@BEHIND
+async def test_what_is_no_utf8_costs_no_word(api: str) -> None:
+    async with server(PLAYS["no_utf8"](api)) as behind, gate(behind.url, api) as made:
+        for path in FRONTS:
+            answer = await ask(made.url, path, False)
+            assert "caf\ufffd" in answer.text
+            assert "invalid_utf8" in answer.headers["x-dragoman-warnings"]
+
+
+@BEHIND
+async def test_two_thousand_calls_are_all_there(api: str) -> None:
+    """Their time is in proportion to their number: tests/contract/test_upstream_responses.py."""
+    async with server(PLAYS["many_calls"](api)) as behind, gate(behind.url, api) as made:
+        for path in FRONTS:
+            answer = (await ask(made.url, path, False, tools=[TOOLS[path]])).json()
+            assert [call.get("call_id") or call["id"] for call in calls_in(answer)] == [
+                f"call_{n}" for n in range(CALLS)
+            ]
+
+
+TOOLS: dict[str, Any] = {
+    CHAT: {"type": "function", "function": {"name": "ping"}},
+    MESSAGES: {"name": "ping", "input_schema": {"type": "object"}},
+    RESPONSES: {"type": "function", "name": "ping", "parameters": {}},
+}
+
+
+def calls_in(answer: dict[str, Any]) -> list[dict[str, Any]]:
+    if "choices" in answer:
+        return list(answer["choices"][0]["message"]["tool_calls"])
+    return list(answer.get("content") or answer["output"])
+
+
+# Memory
+
+
+def resident_bytes() -> int:
+    (line,) = (line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmRSS"))
+    return int(line.split()[1]) * 1024
+
+
+async def test_a_line_of_100_mb_takes_no_more_memory_than_an_event_may() -> None:
+    before, most = resident_bytes(), 0
+
+    async def watched(server: Server, writer: asyncio.StreamWriter) -> None:
+        nonlocal most
+        writer.write(HEAD + chunk(b"data: "))
+        for _ in range(100):
+            writer.write(chunk(b"x" * 10**6))
+            await writer.drain()
+            most = max(most, resident_bytes())
+
+    async with server(watched) as behind, gate(behind.url, APIS[0]) as made:
+        told = (await ask(made.url, CHAT, True)).text
+    assert f"{EVENT_LIMIT_BYTES}" in told, told
+    assert most - before < 3 * EVENT_LIMIT_BYTES, "what grows in place may be copied once"
+
+
+# When the client leaves
+
+
+async def until_left(made: Gate, behind: Server, reader: asyncio.StreamReader) -> None:
+    await eventually(lambda: behind.asked and made.held == 1)
+
+
+async def until_words(made: Gate, behind: Server, reader: asyncio.StreamReader) -> None:
+    async with asyncio.timeout(DEADLINE_S):
+        await reader.readuntil(b"It is")
+
+
+async def until_waiting(made: Gate, behind: Server, reader: asyncio.StreamReader) -> None:
+    await eventually(lambda: made.backend.state()["waiting"])
+
+
+async def until_active(made: Gate, behind: Server, reader: asyncio.StreamReader) -> None:
+    await eventually(lambda: made.backend.state()["active"])
+
+
+class Stage(NamedTuple):
+    """When a client leaves."""
+
+    play: Play
+    reached: Callable[[Gate, Server, asyncio.StreamReader], Awaitable[None]]
+    streams: tuple[bool, ...] = (True, False)
+
+
+BEGUN = writes(HEAD + chunk(begun("openai_chat")), hangs=True)
+STAGES = {
+    "queued": Stage(BEGUN, until_waiting),
+    "connecting": Stage(BEGUN, until_active),
+    "between_tries": Stage(whole(503, "{}"), until_active),
+    "before_the_head": Stage(writes(b"", hangs=True), until_left),
+    "before_the_first_byte": Stage(writes(HEAD, hangs=True), until_left),
+    "streaming": Stage(BEGUN, until_words, (True,)),
+    "whole": Stage(BEGUN, until_left, (False,)),
+}
+
+
+@contextlib.contextmanager
+def full() -> Iterator[str]:
+    """The URL of a server whose backlog is full, so that nobody gets through to it."""
+    with contextlib.ExitStack() as stack:
+        listening = stack.enter_context(socket.socket())
+        listening.bind(("127.0.0.1", 0))
+        listening.listen(0)
+        for _ in range(4):
+            waiting = stack.enter_context(socket.socket())
+            waiting.setblocking(False)
+            waiting.connect_ex(listening.getsockname())
+        yield f"http://127.0.0.1:{listening.getsockname()[1]}"
+
+
+@pytest.mark.parametrize("path", FRONTS)
+@pytest.mark.parametrize("name", STAGES)
+async def test_a_client_that_leaves_lets_go_of_the_server(
+    name: str, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage = STAGES[name]
+    settings: dict[str, Any] = {"parallel": 1} if name == "queued" else {"retries": 9}
+    paused = asyncio.Event()
+
+    async def pause(wait_s: float) -> None:
+        paused.set()
+        await asyncio.get_running_loop().create_future()
+
+    monkeypatch.setattr(retry, "sleep", pause)
+    async with server(stage.play) as behind, contextlib.AsyncExitStack() as stack:
+        url = stack.enter_context(full()) if name == "connecting" else behind.url
+        made = await stack.enter_async_context(gate(url, "openai_chat", **settings))
+        first = await asking(made.url, path, True) if name == "queued" else None
+        await eventually(lambda: first is None or behind.asked)
+        for stream in stage.streams:
+            reader, writer = await asking(made.url, path, stream)
+            await stage.reached(made, behind, reader)
+            if name == "between_tries":
+                await soon(paused)
+            if name == "connecting":
+                await eventually(lambda: made.held)
+            writer.close()
+            await eventually(lambda: made.backend.state()["waiting"] == 0)
+            await eventually(lambda: made.backend.state()["active"] == (1 if first else 0))
+            assert name != "connecting" or not behind.asked
+            if behind.asked and not first:
+                await soon(behind.left)
+                behind.asked = []
+        if first:
+            assert len(behind.asked) == 1
+            first[1].close()
+            await soon(behind.left)
+
+
+async def asking(url: str, path: str, stream: bool) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """A client that can leave."""
+    host, _, port = url.removeprefix("http://").rpartition(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    said = {"input": "hi"} if path == RESPONSES else {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 9}
+    writer.write(http_request(path, json.dumps({"model": "m", "stream": stream, **said}).encode()))
+    return reader, writer

@@ -1,0 +1,388 @@
+"""Life and death of the gateway: starting, ending, clients that leave, an engine that dies."""
+
+import concurrent.futures
+import json
+import os
+import shlex
+import signal
+import socket
+import statistics
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx2
+import pytest
+
+from dragoman.backends.embedded import weights
+from support.gateway import (
+    CHAT,
+    MESSAGES,
+    MODEL,
+    Gateway,
+    ask,
+    connect,
+    exists,
+    http_request,
+    run,
+    running,
+    shape_of,
+    until,
+)
+
+pytestmark = pytest.mark.model
+
+PATHS = pytest.mark.parametrize("path", [CHAT, MESSAGES])
+LONG_PROMPT = "The quick brown fox jumps over the lazy dog. " * 300
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Iterator[Gateway]:
+    """A gateway that a test may end."""
+    with running(tmp_path) as gateway:
+        yield gateway
+
+
+def stream_of(
+    gateway: Gateway, path: str, text: str = "Write a list of 500 animals, one a line.", **more: object
+) -> socket.socket:
+    """A streamed request whose first words have come."""
+    connection = connect(gateway.url)
+    connection.sendall(http_request(path, json.dumps(ask(path, text, stream=True, **more)).encode()))
+    seen = b""
+    while b"content" not in seen.partition(b"\r\n\r\n")[2].replace(b'"content":""', b"").replace(b'"content":[]', b""):
+        piece = connection.recv(65536)
+        assert piece, seen
+        seen += piece
+    return connection
+
+
+def rest_of(connection: socket.socket) -> bytes:
+    """Everything up to the end of the connection."""
+    seen = b""
+    while piece := connection.recv(65536):
+        seen += piece
+    connection.close()
+    return seen
+
+
+def quiet(gateway: Gateway) -> None:
+    """Nothing in the log but announcements and one line of JSON a request."""
+    odd = [line for line in gateway.lines if not line.startswith(("dragoman: ", "{"))]
+    assert not odd
+
+
+# Ending
+
+
+def test_sigterm_ends_an_idle_gateway_at_once(own: Gateway) -> None:
+    (engine,) = own.children()
+    with own.client() as keeps_its_connection:
+        assert keeps_its_connection.get("/health").status_code == 200
+        began = time.monotonic()
+        assert own.stop() == 0
+        assert time.monotonic() - began < 5
+    assert not exists(engine)
+    quiet(own)
+
+
+def test_ctrl_c_is_a_clean_end_too(own: Gateway) -> None:
+    assert own.stop(signal.SIGINT) == 0
+    quiet(own)
+
+
+@PATHS
+def test_sigterm_lets_a_stream_finish(path: str, own: Gateway) -> None:
+    (engine,) = own.children()
+    connection = stream_of(own, path, max_tokens=60)
+    own.process.send_signal(signal.SIGTERM)
+    tail = rest_of(connection)
+    assert (b"data: [DONE]" if path == CHAT else b"event: message_stop") in tail
+    assert tail.endswith(b"0\r\n\r\n")
+    assert b"error" not in tail
+    assert own.ended() == 0
+    assert not exists(engine)
+    quiet(own)
+
+
+@PATHS
+def test_a_second_sigterm_ends_at_once_and_tells_the_client(path: str, own: Gateway) -> None:
+    (engine,) = own.children()
+    connection = stream_of(own, path)
+    whole = connect(own.url)
+    whole.sendall(http_request(path, json.dumps(ask(path)).encode()))
+    until(lambda: own.state()["active"] == 2, "two active requests")
+    own.process.send_signal(signal.SIGTERM)
+    with pytest.raises(ConnectionError):  # it has taken the signal when it lets nobody in
+        until(lambda: connect(own.url).close())
+    began = time.monotonic()
+    own.process.send_signal(signal.SIGTERM)
+    tail, answer = rest_of(connection), rest_of(whole)
+    assert own.ended() == 0
+    assert time.monotonic() - began < 5
+    last = tail.rpartition(b"data: {")[2].partition(b"\n")[0]
+    assert "is being stopped" in shape_of(path, json.loads(b"{" + last))["message"]
+    assert (b"data: [DONE]" if path == CHAT else b"event: error") in tail
+    assert answer.startswith(b"HTTP/1.1 503" if path == CHAT else b"HTTP/1.1 529")
+    assert "is being stopped" in shape_of(path, json.loads(answer.partition(b"\r\n\r\n")[2]))["message"]
+    assert not exists(engine)
+    quiet(own)
+
+
+def test_the_start_says_what_to_put_into_clients(gateway: Gateway) -> None:
+    gateway.line("try: curl")
+    at = gateway.lines.index(f"dragoman: listening on {gateway.url}")
+    openai, anthropic, models, curl = gateway.lines[at + 1 : at + 5]
+    assert f" base URL {gateway.url}/v1," in openai
+    assert f" base URL {gateway.url} (without /v1)," in anthropic
+    assert models == f"dragoman: models: {MODEL}"
+    command = shlex.split(curl.removeprefix("dragoman: try: "))
+    assert command[:2] == ["curl", f"{gateway.url}{CHAT}"]
+    assert gateway.post(CHAT, command[command.index("-d") + 1].encode()).status_code == 200
+
+
+@pytest.fixture
+def hangups() -> Iterator[None]:
+    """What is started gets SIGHUP, also where these tests run under nohup."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
+
+
+@pytest.mark.usefixtures("hangups")
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_what_the_end_waits_for_is_said(number: int, tmp_path: Path) -> None:
+    with running(tmp_path, settings={"server.shutdown_s": 45}) as own:
+        connection = stream_of(own, CHAT)
+        own.process.send_signal(number)
+        said = own.line("waiting ")
+        assert said == "dragoman: waiting up to 45 s for 1 running answer; once more to stop now"
+        assert own.stop(number) == 0
+        connection.close()
+
+
+def test_answers_that_outlast_the_grace_are_ended(tmp_path: Path) -> None:
+    with running(tmp_path, settings={"server.shutdown_s": 1}) as own:
+        connection = stream_of(own, CHAT)
+        own.process.send_signal(signal.SIGTERM)
+        tail = rest_of(connection)
+        assert b"is being stopped" in tail
+        assert b"[DONE]" in tail
+        assert own.ended() == 0
+        assert not [line for line in own.lines if "Traceback" in line or "Exception" in line]
+
+
+def test_sigterm_while_the_weights_load(tmp_path: Path) -> None:
+    gateway = Gateway(tmp_path)
+    gateway.line("loading ")
+    children = gateway.children()
+    assert gateway.stop() == 0
+    assert not any(map(exists, children))
+    quiet(gateway)
+
+
+def test_the_engine_ends_with_a_gateway_that_was_killed(own: Gateway) -> None:
+    (engine,) = own.children()
+    connection = stream_of(own, CHAT)
+    assert own.stop(signal.SIGKILL) == -signal.SIGKILL
+    until(lambda: not exists(engine), "the engine's end")
+    connection.close()
+
+
+def test_nothing_is_left_in_the_folder_for_temporary_files(tmp_path: Path) -> None:
+    with running(tmp_path, settings={}) as own:
+        (engine,) = own.children()
+        own.stop(signal.SIGKILL)
+        until(lambda: not exists(engine))
+    with running(tmp_path) as own:
+        own.stop()
+    assert not list(tmp_path.glob("dragoman-*"))
+
+
+# Starting
+
+
+def test_the_folder_it_is_started_in_cannot_replace_its_modules(tmp_path: Path) -> None:
+    for name in ("xllamacpp.py", "secrets.py"):
+        (tmp_path / name).write_text("raise SystemExit('taken from the folder')\n")
+    gateway = Gateway(tmp_path, safe_path=True)
+    assert gateway.ready().state()["ready"]
+    assert gateway.stop() == 0
+
+
+def test_a_port_that_is_taken(own: Gateway, tmp_path: Path) -> None:
+    port = own.url.rpartition(":")[2]
+    second = run(tmp_path, "serve", "--port", port)
+    assert second.returncode == 2
+    line = f"dragoman serve: error: cannot listen on 127.0.0.1 port {port}: address already in use by "
+    assert second.stderr.startswith(line)
+    assert second.stderr.endswith("; choose another with --host and --port (--port 0 takes a free port)\n")
+    assert f"(process {own.process.pid})" in second.stderr
+
+
+def test_too_little_memory_is_said_at_start(tmp_path: Path) -> None:
+    gateway = run(tmp_path, "serve", "--port", "0", DRAGOMAN_EMBEDDED_MEMORY_MB="100")
+    assert gateway.returncode == 1
+    assert "error: the embedded engine ended: " in gateway.stderr
+    assert "embedded.memory_mb = 100 may be too small" in gateway.stderr
+    assert "Traceback" not in gateway.stderr
+
+
+def test_weights_that_are_no_weights(tmp_path: Path) -> None:
+    (tmp_path / "broken.gguf").write_bytes(b"no weights" + bytes(100))
+    gateway = run(tmp_path, "serve", "--port", "0", "--model", "broken.gguf")
+    assert gateway.returncode == 2
+    assert "broken.gguf" in gateway.stderr
+    assert "Traceback" not in gateway.stderr
+
+
+def test_weights_that_are_cut_off(tmp_path: Path) -> None:
+    half = tmp_path / "half.gguf"
+    half.write_bytes(weights.find(MODEL).read_bytes()[:20_000_000])
+    gateway = run(tmp_path, "serve", "--port", "0", "--model", "half.gguf")
+    assert gateway.returncode == 1
+    assert "error: the embedded engine ended: exit status 1: llama_model_load" in gateway.stderr
+    assert "Traceback" not in gateway.stderr
+
+
+def test_missing_weights_that_may_not_be_fetched(tmp_path: Path) -> None:
+    gateway = run(tmp_path, "serve", "--port", "0", DRAGOMAN_HOME=str(tmp_path), DRAGOMAN_EMBEDDED_PULL="false")
+    assert gateway.returncode == 2
+    assert f"run: dragoman pull {MODEL}" in gateway.stderr
+
+
+# Clients that leave
+
+
+@PATHS
+def test_a_client_that_leaves_in_mid_stream_stops_the_model(path: str, gateway: Gateway) -> None:
+    connection = stream_of(gateway, path)
+    assert gateway.state()["active"]
+    connection.close()
+    until(lambda: not gateway.state()["active"], "an idle engine", deadline_s=10)
+    assert until(lambda: [r for r in gateway.records() if r["status"] == 499])
+
+
+@PATHS
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_client_that_leaves_during_a_long_prompt_stops_the_model(path: str, stream: bool, gateway: Gateway) -> None:
+    connection = connect(gateway.url)
+    body = ask(path, f"{time.monotonic()} {LONG_PROMPT}", stream=stream)
+    connection.sendall(http_request(path, json.dumps(body).encode()))
+    until(lambda: gateway.state()["active"], "an active request")
+    connection.close()
+    until(lambda: not gateway.state()["active"], "an idle engine", deadline_s=10)
+
+
+@PATHS
+def test_a_client_that_leaves_before_its_whole_answer_stops_the_model(path: str, gateway: Gateway) -> None:
+    connection = connect(gateway.url)
+    connection.sendall(http_request(path, json.dumps(ask(path)).encode()))
+    until(lambda: gateway.state()["active"], "an active request")
+    connection.close()
+    until(lambda: not gateway.state()["active"], "an idle engine", deadline_s=10)
+
+
+def test_a_client_that_leaves_the_queue_gives_up_its_turn(tmp_path: Path) -> None:
+    with running(tmp_path, settings={"embedded.parallel": 1, "embedded.queue": 1}) as own:
+        first = stream_of(own, CHAT)
+        second = connect(own.url)
+        second.sendall(http_request(CHAT, json.dumps(ask(CHAT)).encode()))
+        until(lambda: own.state()["waiting"] == 1, "one in the queue")
+        for path in (CHAT, MESSAGES):
+            refused = own.post(path, ask(path))
+            assert refused.status_code == 429
+            assert int(refused.headers["retry-after"]) > 0
+            assert shape_of(path, refused.json())["type"] == "rate_limit_error"
+        second.close()
+        until(lambda: own.state()["waiting"] == 0, "an empty queue", deadline_s=10)
+        assert own.state()["active"] == 1
+        first.close()
+        until(lambda: own.state()["active"] == 0, "an idle engine", deadline_s=10)
+        assert own.post(CHAT, ask(CHAT, max_tokens=3)).status_code == 200
+
+
+def test_half_a_body_and_gone(gateway: Gateway) -> None:
+    connection = connect(gateway.url)
+    connection.sendall(http_request(CHAT, json.dumps(ask(CHAT)).encode())[:-20])
+    connection.close()
+    assert gateway.post(CHAT, ask(CHAT, max_tokens=3)).status_code == 200
+
+
+# Many at once
+
+
+def test_more_requests_than_places_are_all_answered_while_others_are_heard(gateway: Gateway) -> None:
+    waits = []
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        bodies = [(path, ask(path, f"Tell me about {n}.", max_tokens=60)) for path in (CHAT, MESSAGES) for n in "ab"]
+        answers = [pool.submit(gateway.post, path, body) for path, body in bodies]
+        with gateway.client() as client:
+            while not all(a.done() for a in answers):
+                began = time.monotonic()
+                assert client.get("/health").status_code == 200
+                waits.append(time.monotonic() - began)
+    assert [a.result().status_code for a in answers] == [200] * 4
+    print(f"GET /health while generating: median {statistics.median(waits) * 1000:.1f} ms, worst {max(waits):.3f} s")
+    assert statistics.median(waits) < 1  # far above what is seen: a blocked event loop, not a slow machine
+
+
+# An engine that dies
+
+
+@PATHS
+def test_a_killed_engine_is_told_of_and_comes_back(path: str, tmp_path: Path) -> None:
+    with running(tmp_path) as own:
+        (engine,) = own.children()
+        connection = stream_of(own, path)
+        with concurrent.futures.ThreadPoolExecutor(1) as pool:
+            whole = pool.submit(own.post, path, ask(path))
+            until(lambda: own.state()["active"] == 2, "two active requests")
+            os.kill(engine, signal.SIGKILL)
+            answer = whole.result()
+        assert answer.status_code == (503 if path == CHAT else 529)
+        assert "ended: signal SIGKILL" in shape_of(path, answer.json())["message"]
+        tail = rest_of_stream(connection)
+        last = json.loads(b"{" + tail.rpartition(b"data: {")[2].partition(b"\n")[0])
+        assert "ended: signal SIGKILL" in shape_of(path, last)["message"]
+        assert (b"event: error" if path == MESSAGES else b"data: [DONE]") in tail
+        assert own.post(path, ask(path, max_tokens=3)).status_code == 200  # waits until it is up again
+        assert own.state()["restarts"] == 1
+        assert own.stop() == 0
+        quiet(own)
+
+
+def rest_of_stream(connection: socket.socket) -> bytes:
+    """Everything up to the end of the answer, on a connection that stays open."""
+    seen = b""
+    while not seen.endswith(b"\r\n0\r\n\r\n"):
+        piece = connection.recv(65536)
+        assert piece, seen
+        seen += piece
+    connection.close()
+    return seen
+
+
+# The engine is nobody else's
+
+
+def test_the_engine_cannot_be_reached_over_the_network(gateway: Gateway) -> None:
+    (engine,) = gateway.children()
+    listening = set()
+    for table in ("tcp", "tcp6"):
+        for line in Path(f"/proc/{engine}/net/{table}").read_text().splitlines()[1:]:
+            fields = line.split()
+            if fields[3] == "0A":  # LISTEN
+                listening.add(f"socket:[{fields[9]}]")
+    files = {os.readlink(f) for f in Path(f"/proc/{engine}/fd").iterdir()}
+    assert not files & listening
+
+
+def test_httpx_sees_a_stream_as_it_comes(gateway: Gateway) -> None:
+    with (
+        gateway.client() as client,
+        client.stream("POST", CHAT, json=ask(CHAT, max_tokens=30, stream=True)) as answer,
+    ):
+        assert answer.headers["content-type"] == "text/event-stream; charset=utf-8"
+        assert isinstance(answer, httpx2.Response)
+        assert len(list(answer.iter_raw())) > 3

@@ -1,0 +1,216 @@
+"""Prompts with checkable answers and their judges, and what recorded texts of real models show of the ladder."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+
+import pytest
+from bench.accuracy import MODELS, bfcl, judge, report, texts
+from bench.accuracy.cases import LEFT_OUT, Case, own
+from bench.accuracy.ladder import LADDER, Answer, Rung, climb
+from jsonschema import Draft202012Validator
+
+from dragoman.core.events import Notice, ToolCallEnd
+from dragoman.core.messages import Tool, ToolCall
+from support.paths import ROOT
+
+DOC = ROOT / "docs" / "accuracy.md"
+TAGS, RAW, MENDED, AGAIN, HELD, HELD_MENDED, HELD_AGAIN, ATOMIC = LADDER
+
+OWN = {case.id: case for case in own()}
+
+
+def first_answer(case: Case) -> list[ToolCall]:
+    """The right answer that stands first in the file."""
+    answer = case.answers[0] if case.answers else ()
+    made = [(tool, {k: v[0] for k, v in values.items() if v[0] != LEFT_OUT}) for tool, values in answer]
+    return [ToolCall(f"call{i}", tool, json.dumps(arguments)) for i, (tool, arguments) in enumerate(made)]
+
+
+def case(answers: Sequence[Sequence[tuple[str, dict[str, list[object]]]]]) -> Case:
+    return Case("own_x_1", "own_single", (), (Tool("go"),), tuple(map(tuple, answers)))
+
+
+def test_there_are_prompts_of_each_kind() -> None:
+    wanted = [c.wants for c in OWN.values()]
+    assert len(wanted) >= 100
+    assert {kind: wanted.count(kind) >= 15 for kind in wanted} == dict.fromkeys(("one", "several", "none"), True)
+
+
+@pytest.mark.parametrize("id", OWN)
+def test_listed_answers_are_valid_and_right(id: str) -> None:
+    one = OWN[id]
+    for tool in one.tools:
+        Draft202012Validator.check_schema(json.loads(tool.parameters))
+    calls = first_answer(one)
+    assert judge.judged(one, calls) == judge.Verdict(right=True, calls=len(calls), invalid=0)
+
+
+@pytest.mark.parametrize("id", OWN)
+def test_every_listed_value_fits_its_schema(id: str) -> None:
+    schemas = {tool.name: json.loads(tool.parameters) for tool in OWN[id].tools}
+    for tool, values in (call for answer in OWN[id].answers for call in answer):
+        schema = schemas[tool]
+        assert values.keys() == schema["properties"].keys(), "each argument is said to be wanted or left out"
+        for name, listed in values.items():
+            for value in listed:
+                if value == LEFT_OUT:
+                    assert name not in schema["required"]
+                else:
+                    assert judge.is_valid(json.dumps(schema["properties"][name]), json.dumps(value))
+
+
+@pytest.mark.parametrize("id", OWN)
+def test_other_answers_are_wrong(id: str) -> None:
+    one, calls = OWN[id], first_answer(OWN[id])
+    extra = ToolCall("more", one.tools[0].name, '{"no_such_argument": 1}')
+    assert not judge.judged(one, [*calls, extra]).right
+    if calls:
+        assert not judge.judged(one, []).right
+        assert not judge.judged(one, calls[:-1]).right
+        assert not judge.judged(one, [*calls[:-1], extra]).right
+
+
+@pytest.mark.parametrize(
+    ("arguments", "right"),
+    [
+        ({"n": 3}, True),
+        ({"n": 3.0}, True),
+        ({"n": "3"}, False),
+        ({"n": True}, False),
+        ({}, False),
+        ({"n": 3, "word": " HELLO "}, True),
+        ({"n": 3, "word": "hell"}, False),
+        ({"n": 3, "other": 1}, False),
+    ],
+)
+def test_values_are_compared_as_json(arguments: dict[str, object], right: bool) -> None:
+    asked = case([[("go", {"n": [3], "word": ["hello", LEFT_OUT]})]])
+    assert asked.is_right([ToolCall("x", "go", json.dumps(arguments))]) is right
+
+
+def test_several_calls_in_any_order_each_once() -> None:
+    asked = case([[("go", {"to": ["a", "b"]}), ("go", {"to": ["a"]})]])
+    a, b = (ToolCall(to, "go", json.dumps({"to": to})) for to in "ab")
+    assert asked.is_right([a, b])
+    assert asked.is_right([b, a])
+    assert asked.is_right([a, a])
+    assert not asked.is_right([b, b])
+
+
+def test_any_of_several_answers() -> None:
+    asked = case([[("go", {})], [("go", {}), ("go", {})]])
+    call = ToolCall("x", "go", "{}")
+    assert [asked.is_right([call] * n) for n in range(4)] == [False, True, True, False]
+
+
+def test_invalid_calls_are_counted() -> None:
+    one = OWN["own_home_4"]
+    calls = [
+        ToolCall("1", "set_temperature", '{"room": "bathroom", "celsius": "21.5"}'),
+        ToolCall("2", "set_temperature", '{"room": "bathroom", "celsius": 21.5}'),
+        ToolCall("3", "no_such_tool", "{}"),
+    ]
+    assert judge.judged(one, calls) == judge.Verdict(right=False, calls=3, invalid=2)
+
+
+@pytest.mark.parametrize("category", bfcl.CATEGORIES)
+def test_the_leaderboards_answers_are_right_by_its_judge(category: str) -> None:
+    cases = [c for c in bfcl.cases(200) if c.category == category]
+    assert len({c.id for c in cases}) == 200
+    right = [judge.judged(c, bfcl.truth(c)) for c in cases]
+    assert all(verdict.right for verdict in right)
+    assert not any(verdict.invalid for verdict in right)
+    for c in cases:
+        for tool in c.tools:
+            Draft202012Validator.check_schema(json.loads(tool.parameters))
+            assert "." not in tool.name
+
+
+def test_the_leaderboards_judge_refuses_other_answers() -> None:
+    for c in bfcl.cases(50):
+        calls = bfcl.truth(c)
+        other = ToolCall("x", c.tools[0].name, '{"no_such_argument": 1}')
+        assert not judge.judged(c, [*calls, other]).right
+        assert c.wants == "none" or not judge.judged(c, []).right
+
+
+def test_fewer_prompts_are_the_first_of_more() -> None:
+    assert [c.id for c in bfcl.cases(5)] == [c.id for c in bfcl.cases(60)][:20]
+
+
+# What the recorded texts show.
+
+
+@cache
+def recorded(model: str) -> Mapping[str, Mapping[str, texts.Written]]:
+    """By prompt and rung, of the prompts that are known here."""
+    found: dict[str, dict[str, texts.Written]] = {}
+    for written in texts.recorded(model):
+        if written.id in judge.cases():
+            found.setdefault(written.id, {})[written.rung] = written
+    return {id: its for id, its in found.items() if "constrained" in its}
+
+
+def answers(model: str, *rungs: Rung) -> Iterator[tuple[Case, list[Answer]]]:
+    for id, its in recorded(model).items():
+        case = judge.cases()[id]
+        yield case, [climb(rung, case, its) for rung in rungs]
+
+
+def verdict(case: Case, answer: Answer) -> judge.Verdict:
+    return judge.judged(case, answer.calls)
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_the_recording_has_all_our_prompts(model: str) -> None:
+    assert {id for id in recorded(model) if id.startswith("own_")} == OWN.keys()
+    assert (texts.FOLDER / f"{model}.jsonl").stat().st_size < 500_000
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_mending_and_asking_again_lose_no_right_answer(model: str) -> None:
+    for case, (raw, mended, again) in answers(model, RAW, MENDED, AGAIN):
+        rights = [verdict(case, answer).right for answer in (raw, mended, again)]
+        assert rights == sorted(rights), case.id
+    for case, (held, mended, again) in answers(model, HELD, HELD_MENDED, HELD_AGAIN):
+        rights = [verdict(case, answer).right for answer in (held, mended, again)]
+        assert rights == sorted(rights), case.id
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_a_valid_answer_leaves_as_it_came(model: str) -> None:
+    for case, (raw, mended) in answers(model, RAW, AGAIN):
+        if not verdict(case, raw).invalid:
+            assert [(c.name, c.arguments) for c in mended.calls] == [(c.name, c.arguments) for c in raw.calls], case.id
+
+
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("rung", [MENDED, AGAIN, HELD_MENDED, HELD_AGAIN], ids=lambda rung: rung.title)
+def test_an_invalid_call_is_told(model: str, rung: Rung) -> None:
+    """By the event of its end, and by a warning; judged by another validator than the guard's."""
+    for case, (answer,) in answers(model, rung):
+        ends = [event for event in answer.events if isinstance(event, ToolCallEnd)]
+        valid = [not judge.judged(case, [call]).invalid for call in answer.calls]
+        assert [end.valid for end in ends] == valid, case.id
+        told = [event for event in answer.events if isinstance(event, Notice) and event.code == "invalid_call"]
+        assert len(told) == valid.count(False), case.id
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_atomic_no_invalid_call_leaves(model: str) -> None:
+    for case, (answer,) in answers(model, ATOMIC):
+        assert verdict(case, answer).invalid == 0, case.id
+
+
+def test_a_lenient_guarded_reading_gives_answers_that_tags_alone_never_would() -> None:
+    ours = [(case, both) for case, both in answers("qwen2.5-coder-1.5b", TAGS, AGAIN) if case.id in OWN]
+    called = [[bool(answer.calls) for answer in both] for case, both in ours if case.wants != "none"]
+    assert [sum(each) for each in zip(*called, strict=True)] == [0, 111]
+    right = [[verdict(case, answer).right for answer in both] for case, both in ours if case.wants != "none"]
+    assert [sum(each) for each in zip(*right, strict=True)] == [0, 72]
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_the_table_in_the_docs_is_what_the_recording_gives(model: str) -> None:
+    assert report.markdown(report.rows(texts.recorded(model))) in DOC.read_text()

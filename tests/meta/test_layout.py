@@ -1,0 +1,88 @@
+"""The shape of the source: sizes without an exception list, docstrings, case files, one version."""
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+import dragoman
+from dragoman import dialects, formats
+from support.paths import ROOT
+
+SOURCES = sorted((ROOT / "src").rglob("*.py"))
+each = pytest.mark.parametrize("path", SOURCES, ids=lambda p: str(p.relative_to(ROOT / "src")))
+
+FUNCTIONS = ast.FunctionDef | ast.AsyncFunctionDef
+NESTING = ast.If | ast.For | ast.AsyncFor | ast.While | ast.Try | ast.Match
+
+
+def depth(node: ast.AST, level: int = 0) -> int:
+    """How deep branches and loops nest in a function; `elif` does not count again, `with` is no branch."""
+    deepest = level
+    for name, value in ast.iter_fields(node):
+        children = [c for c in (value if isinstance(value, list) else [value]) if isinstance(c, ast.AST)]
+        for child in children:
+            chained = name == "orelse" and len(children) == 1 and isinstance(node, ast.If) and isinstance(child, ast.If)
+            step = isinstance(child, NESTING) and not chained
+            if not isinstance(child, FUNCTIONS):
+                deepest = max(deepest, depth(child, level + step))
+    return deepest
+
+
+@each
+def test_sizes(path: Path) -> None:
+    text = path.read_text()
+    limit = 450 if {"core", "text", "schema", "parsing", "wire", "dialects"} & set(path.parts) else 400
+    assert len(text.splitlines()) <= limit
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, FUNCTIONS):
+            assert (node.end_lineno or 0) - node.lineno < 60, f"{node.name} is too long"
+            assert depth(node) <= 3, f"{node.name} nests too deep"
+
+
+@each
+def test_says_what_it_is_for(path: Path) -> None:
+    assert ast.get_docstring(ast.parse(path.read_text()))
+
+
+def test_every_format_has_cases() -> None:
+    assert {p.stem for p in (ROOT / "tests/data/formats").glob("*.txt")} == set(formats.names())
+
+
+def code_lines(path: Path) -> int:
+    """Lines but for the module's docstring, imports and empty ones."""
+    text = path.read_text()
+    tree = ast.parse(text)
+    told = [n for n in ast.walk(tree) if n is tree.body[0] or isinstance(n, ast.Import | ast.ImportFrom)]
+    others = {line for node in told for line in range(node.lineno, (node.end_lineno or 0) + 1)}
+    return sum(bool(line.strip()) and i not in others for i, line in enumerate(text.splitlines(), 1))
+
+
+def test_formats_are_small_records() -> None:
+    sizes = {name: code_lines(ROOT / f"src/dragoman/formats/{name}.py") for name in formats.names() if name != "auto"}
+    by_hand = {name: size for name, size in sizes.items() if size > 40}
+    assert len(by_hand) <= 5
+    assert max(by_hand.values()) <= 120
+
+
+def test_every_format_has_a_dozen_cases() -> None:
+    for path in (ROOT / "tests/data/formats").glob("*.txt"):
+        assert len(re.findall(r"^# ", path.read_text(), re.M)) >= 12, path.name
+
+
+def test_every_dialect_has_cases() -> None:
+    assert {p.name for p in (ROOT / "tests/data/dialects").iterdir()} == set(dialects.names())
+
+
+def test_changelog_has_this_version() -> None:
+    newest = re.search(r"^## \[(.+?)\]", (ROOT / "CHANGELOG.md").read_text(), re.M)
+    assert newest is not None
+    assert newest[1] == dragoman.__version__
+
+
+def test_every_warning_is_documented() -> None:
+    page = (ROOT / "docs/warnings.md").read_text()
+    documented = set(re.findall(r"^\| `(\w+)`", page, re.M))
+    sources = "".join(path.read_text() for path in SOURCES)
+    assert documented == set(re.findall(r'(?:warn|notices_by_name|end_reply|Notice)\(\s*"([a-z_0-9]+)"', sources))

@@ -1,0 +1,251 @@
+"""Agents, the real programs, in front of a gateway: with a home of their own and, where that can be had, no other host.
+
+Where the system allows it they run in a network in which nothing but the gateway's port is; elsewhere a dead proxy
+stands for all other hosts.
+"""
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import tempfile
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from bench import offline
+from bench.claude_code import QUIET
+
+from dragoman.core import messages as v
+from dragoman.core.events import (
+    AnyEvent,
+    Finish,
+    ReasoningDelta,
+    Start,
+    TextDelta,
+    ToolCallDelta,
+    ToolCallEnd,
+    ToolCallStart,
+    UsageUpdate,
+)
+from support.gateway import DEADLINE_S
+from support.scripted_backend import Scripted
+
+PROMPT: Final = "Read notes.txt and say what it holds"
+NOTES: Final = "pomegranate\n"
+OURS: Final = ("notes.txt", NOTES.strip())
+"""Words by which those of a test are known from its client's."""
+NOWHERE: Final = "http://127.0.0.1:9"
+"""Takes the place of every other host."""
+
+
+@dataclass
+class Calling:
+    """A script: thoughts and one call, in small pieces; once that has a result, the result's text for an answer.
+
+    Pings come before its first word, and within the call.
+    """
+
+    tool: str
+    arguments: dict[str, object]
+    asked: list[v.Request] = field(default_factory=list)
+    """What was asked with tools on offer; what comes without is about something else, a title say."""
+    pauses: bool = True
+    """Whether it waits for pings."""
+
+    async def __call__(self, backend: Scripted, request: v.Request) -> AsyncGenerator[AnyEvent, None]:
+        results = [p for m in request.messages for p in m.parts if isinstance(p, v.ToolResult)]
+        if request.tools and self.pauses:
+            await backend.pause(request)
+        yield Start("", "", 0, 100)
+        if not request.tools:
+            yield TextDelta("Notes")
+        else:
+            self.asked.append(request)
+            yield ReasoningDelta("hm", "c2ln")
+            if results:
+                yield TextDelta(words(results[-1]))
+            else:
+                text = json.dumps(self.arguments)
+                yield ToolCallStart(0, "call_0", self.tool)
+                if self.pauses:
+                    await backend.pause(request)
+                for at in range(0, len(text), 7):
+                    yield ToolCallDelta(0, text[at : at + 7])
+                yield ToolCallEnd(0)
+        yield UsageUpdate(v.Usage(100, 5))
+        yield Finish("stop")
+
+    def called(self) -> v.ToolCall:
+        """The one call, as it came back with its result."""
+        (call,) = (p for m in self.asked[-1].messages for p in m.parts if isinstance(p, v.ToolCall))
+        return call
+
+    def result(self) -> str:
+        """What came of it."""
+        (result,) = (p for m in self.asked[-1].messages for p in m.parts if isinstance(p, v.ToolResult))
+        return words(result)
+
+
+def words(result: v.ToolResult) -> str:
+    return "".join(part.text for part in result.parts if isinstance(part, v.Text))
+
+
+def folder_of(home: Path) -> Path:
+    """Where an agent works: one file."""
+    folder = home / "folder"
+    folder.mkdir()
+    (folder / "notes.txt").write_text(NOTES)
+    return folder
+
+
+@contextlib.asynccontextmanager
+async def started(
+    url: str,
+    home: Path,
+    folder: Path,
+    command: Sequence[str | Path],
+    stdin: int,
+    deadline_s: float = 4 * DEADLINE_S,
+    **env: str,
+) -> AsyncIterator[asyncio.subprocess.Process]:
+    """The agent at work; nothing of it outlives the test."""
+    async with _reachable(url) as before:
+        shut = {} if before else {"HTTPS_PROXY": NOWHERE, "HTTP_PROXY": NOWHERE, "NO_PROXY": "127.0.0.1"}
+        process = await asyncio.create_subprocess_exec(
+            *before,
+            *command,
+            cwd=folder,
+            env=dict(offline.environment(home, **env, **shut)),
+            stdin=stdin,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            start_new_session=True,
+            limit=2**20,  # a line tells of all tools and commands
+        )
+        try:
+            async with asyncio.timeout(deadline_s):  # some take half a minute of a processor to start
+                yield process
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            await process.wait()
+
+
+async def run(
+    url: str, home: Path, folder: Path, command: Sequence[str | Path], deadline_s: float = 4 * DEADLINE_S, **env: str
+) -> str:
+    """What the agent says until its good end."""
+    async with started(url, home, folder, command, asyncio.subprocess.DEVNULL, deadline_s, **env) as process:
+        said, complaints = await process.communicate()
+    assert process.returncode == 0, (complaints.decode(), said.decode())
+    return said.decode()
+
+
+def lines(said: str) -> list[dict[str, Any]]:
+    """What it says as lines of JSON."""
+    return [json.loads(line) for line in said.splitlines()]
+
+
+async def claude_code(
+    url: str, home: Path, folder: Path, *more: str, prompt: str = PROMPT, deadline_s: float = 4 * DEADLINE_S
+) -> list[dict[str, Any]]:
+    """What Claude Code tells of its run."""
+    options = ["--model", "m", "--allowedTools", "Read", "--output-format", "stream-json", "--verbose", *more]
+    env = {"ANTHROPIC_BASE_URL": url, "ANTHROPIC_API_KEY": "none", **QUIET}
+    command = [offline.claude_code(), "-p", prompt, *options]
+    return lines(await run(url, home, folder, command, deadline_s, **env))
+
+
+async def converse(
+    url: str, home: Path, folder: Path, contents: Sequence[object], *more: str, **env: str
+) -> list[dict[str, Any]]:
+    """What Claude Code tells of a conversation, in which each content is said once the one before has its answer."""
+    options = ["--model", "m", "--input-format", "stream-json", "--output-format", "stream-json", "--verbose", *more]
+    env = {"ANTHROPIC_BASE_URL": url, "ANTHROPIC_API_KEY": "none", **QUIET, **env}
+    told: list[dict[str, Any]] = []
+    command = [offline.claude_code(), "-p", *options]
+    async with started(url, home, folder, command, asyncio.subprocess.PIPE, **env) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        for content in contents:
+            line = {"type": "user", "message": {"role": "user", "content": content}}
+            process.stdin.write(json.dumps(line).encode() + b"\n")
+            async for said in process.stdout:
+                told.append(json.loads(said))
+                if told[-1]["type"] == "result":
+                    break
+        process.stdin.close()
+        _, complaints = await process.communicate()
+    assert process.returncode == 0, (complaints.decode(), told)
+    return told
+
+
+async def codex(url: str, home: Path, folder: Path, model: str = "m", *more: str) -> list[dict[str, Any]]:
+    """What Codex tells of its run."""
+    provider = f'{{name="test",base_url="{url}/v1",env_key="KEY",wire_api="responses"}}'
+    settings = {"analytics.enabled": "false", "model_provider": "test", "model_providers.test": provider}
+    options = [word for name, value in settings.items() for word in ("-c", f"{name}={value}")]
+    plain = ["--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox", "--ephemeral", "--json"]
+    command = ["exec", *plain, "--disable", "plugins", "--disable", "apps", "-m", model, *options, *more, "--", PROMPT]
+    return lines(await run(url, home, folder, [offline.codex(), *command], KEY="k"))
+
+
+async def opencode(url: str, home: Path, folder: Path, package: str) -> list[dict[str, Any]]:
+    """What OpenCode tells of its run; the package is its provider, and stands for an API."""
+    options = {"baseURL": f"{url}/v1", "apiKey": "k"}
+    provider = {"npm": package, "options": options, "models": {"m": {"name": "m", "tool_call": True}}}
+    env = {
+        "OPENCODE_CONFIG_CONTENT": json.dumps({"provider": {"test": provider}, "permission": {"*": "allow"}}),
+        "OPENCODE_DISABLE_AUTOUPDATE": "1",
+        "OPENCODE_DISABLE_MODELS_FETCH": "1",
+    }
+    flags = ("--pure", "--format", "json", "--title", "t", "-m", "test/m")
+    return lines(await run(url, home, folder, [offline.opencode(), "run", *flags, PROMPT], **env))
+
+
+async def hermes(url: str, home: Path, folder: Path, mode: str, *more: str, **settings: object) -> str:
+    """The last words of Hermes Agent; the mode is its name of an API."""
+    provider = {"name": "test", "base_url": url, "api_key": "k", "api_mode": mode}
+    model = {"default": "m", "provider": "custom:test", "context_length": 131072}
+    patient = {"mcp_discovery_timeout": DEADLINE_S}  # else it begins without its servers of MCP
+    calm = {"security": {"tirith_enabled": False}}  # else it wants to download it
+    config = {"model": model, "custom_providers": [provider], **patient, **calm, **settings}
+    (home / ".hermes").mkdir()
+    (home / ".hermes" / "config.yaml").write_text(json.dumps(config))  # which is YAML too
+    command = [offline.agent("hermes"), *more, "--yolo", "--ignore-rules"]
+    return (await run(url.removesuffix("/v1"), home, folder, command)).strip()
+
+
+async def openclaw(url: str, home: Path, folder: Path, *more: str) -> dict[str, Any]:
+    """What OpenClaw reports of its run, by Chat Completions."""
+    model = {"id": "m", "name": "m", "input": ["text", "image"], "contextWindow": 131072, "maxTokens": 8192}
+    provider = {"baseUrl": f"{url}/v1", "apiKey": "k", "api": "openai-completions", "models": [model]}
+    defaults = {"model": {"primary": "test/m"}, "models": {"test/m": {}}}
+    config = {"models": {"providers": {"test": provider}}, "agents": {"defaults": defaults}}
+    (home / "openclaw.json").write_text(json.dumps(config))
+    env = {"OPENCLAW_CONFIG_PATH": str(home / "openclaw.json"), "OPENCLAW_NO_AUTO_UPDATE": "1"}
+    path = ":".join([str(offline.node().parent), os.defpath])
+    command = [offline.openclaw(), "agent", "exec", "--json", "--cwd", str(folder), *more, PROMPT]
+    told: dict[str, Any] = json.loads(await run(url, home, folder, command, PATH=path, **env))
+    return told
+
+
+@contextlib.asynccontextmanager
+async def _reachable(url: str) -> AsyncIterator[list[str]]:
+    """What to put before a command so that it sees the gateway, and nothing else."""
+    port = int(url.rpartition(":")[2])
+
+    async def link(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        there_reader, there_writer = await asyncio.open_connection("127.0.0.1", port)
+        await asyncio.gather(offline.carry(reader, there_writer), offline.carry(there_reader, writer))
+
+    with tempfile.TemporaryDirectory() as short:  # a socket's path may have 107 characters
+        socket_path = Path(short) / "gateway"
+        links = await asyncio.start_unix_server(link, socket_path)
+        try:
+            yield offline.apart(port, socket_path)
+        finally:
+            links.close()

@@ -1,0 +1,214 @@
+"""The real claude between a gateway and a model that plays a script.
+
+    client ─its API→ gateway ─claude's own lines→ claude ─Messages→ the script
+
+What the script was asked is kept as it came over the wire, byte for byte.
+"""
+
+import contextlib
+import json
+import platform
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from bench import offline
+
+from dragoman.backends.claude_cli.backend import ClaudeCliBackend
+from dragoman.backends.claude_cli.config import ClaudeCliConfig
+from dragoman.core import messages as v
+from dragoman.core.events import (
+    AnyEvent,
+    Finish,
+    ReasoningDelta,
+    Start,
+    TextDelta,
+    ToolCallDelta,
+    ToolCallEnd,
+    ToolCallStart,
+    UsageUpdate,
+)
+from dragoman.core.identifiers import NAME_FORM, ToolNameMap
+from dragoman.gateway.gateway import Gateway
+from dragoman.guard.policy import GuardPolicy
+from support.agents import NOWHERE
+from support.scripted_backend import Script, Scripted, Sent, served, serving
+
+FLOWING = GuardPolicy(delivery="stream")
+"""Calls are seen as the model writes them."""
+
+PREFIX: Final = "mcp__t__"
+"""What stands before the client's names of its tools on their way to the model."""
+BILLING: Final = "x-anthropic-billing-header:"
+IDENTITY: Final = "You are a Claude agent, built on Anthropic's Claude Agent SDK."
+"""What claude says of itself before the client's system prompt."""
+SECRETS: Final = {
+    "USER": "ada-of-the-host",
+    "LOGNAME": "ada-of-the-host",
+    "MY_SECRET": "a-secret-of-the-host",
+    "ANTHROPIC_API_KEY": "sk-key-of-the-host",
+}
+"""What the gateway's environment holds, and no model must see."""
+
+
+@dataclass(frozen=True)
+class Says:
+    """An answer of the model: words, and calls of the client's tools by the client's names."""
+
+    text: str = ""
+    calls: Sequence[tuple[str, Mapping[str, object]]] = ()
+    thoughts: str = ""
+
+
+@dataclass
+class Turns:
+    """A script: the first answer to a conversation without one, and so on."""
+
+    answers: Sequence[Says]
+    asked: list[v.Request] = field(default_factory=list)
+
+    async def __call__(self, backend: Scripted, request: v.Request) -> AsyncGenerator[AnyEvent, None]:
+        turn = sum(map(_answers, request.messages))
+        said = self.answers[min(turn, len(self.answers) - 1)]
+        self.asked.append(request)
+        yield Start("", "", 0, 100)
+        if said.thoughts:
+            yield ReasoningDelta(said.thoughts, "c2ln")
+        if said.text:
+            yield TextDelta(said.text)
+        for index, (name, arguments) in enumerate(said.calls if request.tools else ()):
+            text = json.dumps(arguments, ensure_ascii=False)
+            yield ToolCallStart(index, f"toolu_{turn}_{index}", _offered(request, name))
+            for at in range(0, len(text), 7):
+                yield ToolCallDelta(index, text[at : at + 7])
+            yield ToolCallEnd(index)
+        for name, arguments in said.calls if not request.tools else ():
+            text = f'<tool_call>\n{{"name": "{name}", "arguments": {json.dumps(arguments)}}}\n</tool_call>'
+            for at in range(0, len(text), 7):
+                yield TextDelta(text[at : at + 7])
+        yield UsageUpdate(v.Usage(100, 5))
+        yield Finish("stop")
+
+
+def _answers(message: v.Message) -> int:
+    """How many of the model's it holds; asked in words, the user's has them all."""
+    told = "".join(part.text for part in message.parts if isinstance(part, v.Text) and message.role == "user")
+    return told.count("</previous_response>") + (message.role == "assistant")
+
+
+def _offered(request: v.Request, name: str) -> str:
+    """The tool's name, as the model knows it."""
+    names = [tool.name for tool in request.tools]
+    (found,) = {PREFIX + name, PREFIX + spelled(name)} & set(names)
+    return found
+
+
+def spelled(name: str) -> str:
+    """A name of the client's as the model's API may have it, without the prefix."""
+    return ToolNameMap([name], NAME_FORM).sent(name)
+
+
+@dataclass
+class Seen:
+    """A request, as it reached the model."""
+
+    raw: bytes
+    system: str
+    """Without what claude says of itself."""
+    tools: dict[str, tuple[str, Any]]
+    """Description and schema, by the client's names; without the empty paragraph that keeps a description whole."""
+    said: list[tuple[str, list[Any]]]
+    """Role and blocks of each message, without what claude adds and without marks for the cache."""
+
+    @classmethod
+    def of(cls, sent: Sent) -> "Seen":
+        body = json.loads(sent.body)
+        texts = [block["text"] for block in body["system"] if not block["text"].startswith(BILLING)]
+        assert texts.pop(0) == IDENTITY
+        tools = {
+            tool["name"].removeprefix(PREFIX): (tool.get("description", "").removeprefix("\n\n"), tool["input_schema"])
+            for tool in body.get("tools", ())
+        }
+        said = [(m["role"], _bare(m["content"])) for m in body["messages"] if m["role"] != "system"]
+        return cls(sent.body, "\n\n".join(texts), tools, said)
+
+    def blocks(self, kind: str) -> list[Any]:
+        return [block for _, blocks in self.said for block in blocks if block["type"] == kind]
+
+
+def _bare(content: Any) -> list[Any]:
+    blocks = [text(content)] if isinstance(content, str) else content
+    return [{name: value for name, value in block.items() if name != "cache_control"} for block in blocks]
+
+
+def offered(posted: Sent) -> dict[str, tuple[str, Any]]:
+    """Description and schema of the tools that a client offers, by any API, as it has them."""
+    tools = [tool.get("function", tool) for tool in json.loads(posted.body).get("tools", ())]
+    schemas = [(tool, tool.get("parameters", tool.get("input_schema"))) for tool in tools]
+    return {tool["name"]: (tool.get("description", ""), schema) for tool, schema in schemas if schema is not None}
+
+
+def instructed(posted: Sent) -> str:
+    """What a client tells the model to be, by any API."""
+    body = json.loads(posted.body)
+    said = body.get("messages") or body.get("input") or ()
+    told = [item["content"] for item in said if item.get("role") in ("system", "developer")]
+    told = [body.get("instructions"), body.get("system"), *told]
+    return "\n\n".join(
+        part["text"]
+        for content in filter(None, told)
+        for part in ([text(content)] if isinstance(content, str) else content)
+    )
+
+
+def text(words: str) -> dict[str, str]:
+    return {"type": "text", "text": words}
+
+
+@dataclass
+class Chain:
+    """All of it."""
+
+    url: str
+    """Of the gateway."""
+    posted: list[Sent]
+    """What the client asked."""
+    sent: list[Sent]
+    """What the model was asked."""
+    host: Sequence[str]
+    """Words that the model must not see."""
+
+    def seen(self) -> list[Seen]:
+        """What the model was asked, nothing of the host in it."""
+        for sent in self.sent:
+            assert [word for word in self.host if word.encode() in sent.body] == []
+        return [Seen.of(sent) for sent in self.sent]
+
+
+@contextlib.asynccontextmanager
+async def behind_claude(
+    script: Script,
+    home: Path,
+    mode: str,
+    model: str = "m",
+    command: Path | None = None,
+    login: str = "ANTHROPIC_API_KEY",
+    capture: str = "",
+    **settings: Any,
+) -> AsyncIterator[Chain]:
+    """A gateway before claude before the script; the model is asked for as `model`; `login` is a variable."""
+    home = home / "home-of-the-host"
+    home.mkdir()
+    async with served(script, alias=model, policy=GuardPolicy(enabled=False, delivery="stream")) as far:
+        shut = {"HTTPS_PROXY": NOWHERE, "HTTP_PROXY": NOWHERE, "NO_PROXY": "127.0.0.1"}
+        secrets = {login if name == "ANTHROPIC_API_KEY" else name: value for name, value in SECRETS.items()}
+        environ = offline.environment(home, ANTHROPIC_BASE_URL=far.url, **shut, **secrets)
+        config = ClaudeCliConfig(True, str(command or offline.claude_code()), mode, (model,), **{"warm": 0, **settings})
+        posted: list[Sent] = []
+        async with serving(Gateway([ClaudeCliBackend(config, environ)], policy=FLOWING), posted, capture=capture) as (
+            _,
+            url,
+        ):
+            host = [home.name, str(Path.cwd()), platform.node(), *SECRETS.values()]
+            yield Chain(url, posted, far.sent, host)

@@ -1,0 +1,144 @@
+"""A server behind that plays what a test tells it to, a gateway in front of it, and how that is asked.
+
+client ─HTTP→ gateway ─HTTP→ the server
+"""
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import httpx2
+
+from dragoman.backends.http.backend import HttpBackend
+from dragoman.backends.http.config import HttpConfig
+from dragoman.gateway.gateway import Gateway
+from support.gateway import CHAT, DEADLINE_S, MESSAGES, shape_of
+from support.scripted_backend import serving
+
+RESPONSES = "/v1/responses"
+FRONTS = [CHAT, MESSAGES, RESPONSES]
+
+Play: TypeAlias = Callable[["Server", asyncio.StreamWriter], Awaitable[None]]
+
+
+@dataclass
+class Server:
+    """What stands behind: each connection is one request, which `play` answers."""
+
+    play: Play
+    url: str = ""
+    asked: list[tuple[str, dict[str, str], bytes]] = field(default_factory=list)
+    """First line, headers and body of each request."""
+    left: asyncio.Event = field(default_factory=asyncio.Event)
+    """Whoever asked last has closed the connection."""
+    go: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set by the test; for `play` to wait for."""
+    gateway: str = ""
+    """The URL of the one in front."""
+
+    async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(ConnectionError):
+            line, *lines = (await reader.readuntil(b"\r\n\r\n")).decode().strip().split("\r\n")
+            headers = {name.lower(): value for name, _, value in (line.partition(": ") for line in lines)}
+            self.left = asyncio.Event()
+            self.asked.append((line, headers, await reader.readexactly(int(headers.get("content-length", 0)))))
+            leaving = asyncio.ensure_future(self._leaving(reader, self.left))
+            await self.play(self, writer)
+            with contextlib.suppress(ConnectionError):
+                await writer.drain()
+            writer.close()
+            await leaving
+
+    async def _leaving(self, reader: asyncio.StreamReader, left: asyncio.Event) -> None:
+        with contextlib.suppress(ConnectionError):
+            await reader.read()
+        left.set()
+
+
+@contextlib.asynccontextmanager
+async def server(play: Play, port: int = 0) -> AsyncIterator[Server]:
+    made = Server(play)
+    listening = await asyncio.start_server(made.answer, "127.0.0.1", port)
+    made.url = f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}"
+    async with listening:
+        yield made
+
+
+def whole(status: int, said: str, kind: str = "application/json", **headers: str) -> Play:
+    """An answer that is not streamed."""
+    fields = {"content-type": kind, "content-length": str(len(said.encode())), "connection": "close", **headers}
+    lines = [f"HTTP/1.1 {status} X", *(f"{name.replace('_', '-')}: {value}" for name, value in fields.items())]
+
+    async def play(server: Server, writer: asyncio.StreamWriter) -> None:
+        writer.write(("\r\n".join(lines) + "\r\n\r\n" + said).encode())
+
+    return play
+
+
+HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\nconnection: close\r\n\r\n"
+
+
+def piece(delta: dict[str, Any], finish: str | None = None) -> bytes:
+    """One of a stream of Chat Completions, as HTTP has it."""
+    told = {"id": "x", "choices": [{"index": 0, "delta": delta, "finish_reason": finish}]}
+    data = f"data: {json.dumps(told)}\n\n".encode()
+    return f"{len(data):x}\r\n".encode() + data + b"\r\n"
+
+
+END = b"e\r\ndata: [DONE]\n\n\r\n0\r\n\r\n"
+
+
+async def begins(server: Server, writer: asyncio.StreamWriter) -> None:
+    writer.write(HEAD + piece({"role": "assistant", "content": "It is"}))
+    await writer.drain()
+
+
+async def dies(server: Server, writer: asyncio.StreamWriter) -> None:
+    await begins(server, writer)
+    writer.transport.abort()
+
+
+async def falls_silent(server: Server, writer: asyncio.StreamWriter) -> None:
+    await begins(server, writer)
+    await server.left.wait()
+
+
+async def says_nothing(server: Server, writer: asyncio.StreamWriter) -> None:
+    await server.left.wait()
+
+
+@contextlib.asynccontextmanager
+async def gateway(url: str, base: str = "/v1", **settings: Any) -> AsyncIterator[str]:
+    """Its URL; behind it is the server, with a model `m`, which is asked once unless the settings say otherwise."""
+    config = HttpConfig(url=url + base, **{"models": ("m",), "retries": 0, **settings})
+    async with serving(Gateway([HttpBackend("far", config, {})])) as (_, own):
+        yield own
+
+
+async def ask(url: str, path: str, stream: bool, headers: Any = None, **more: Any) -> httpx2.Response:
+    asked = {"model": "m", "stream": stream, **more}
+    asked |= (
+        {"input": "hi"} if path == RESPONSES else {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 9}
+    )
+    # Without `verify`, the certificates that nobody asks for here are read each time: longer than most answers take.
+    async with httpx2.AsyncClient(base_url=url, timeout=DEADLINE_S, trust_env=False, verify=False) as client:
+        return await client.post(path, json=asked, headers=headers)
+
+
+def told(path: str, answer: httpx2.Response) -> str:
+    return str(shape_of(path, answer.json())["message"])
+
+
+def ends_as_failed(path: str, stream: str) -> bool:
+    *_, before, last = stream.strip().split("\n\n")
+    if path == CHAT:
+        return last == "data: [DONE]" and before.startswith('data: {"error":')
+    return last.startswith("event: error" if path == MESSAGES else "event: response.failed")
+
+
+async def soon(happens: asyncio.Event) -> None:
+    async with asyncio.timeout(DEADLINE_S):
+        await happens.wait()

@@ -1,0 +1,8 @@
+"""Where the project and the data of its tests are."""
+
+from pathlib import Path
+from typing import Final
+
+ROOT: Final = Path(__file__).parents[2]
+SUPPORT: Final = ROOT / "tests" / "support"
+DATA: Final = ROOT / "tests" / "data"

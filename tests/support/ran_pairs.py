@@ -1,0 +1,216 @@
+"""Which real programs ran in front of what, told by the tests that ran them: a plugin of pytest.
+
+    @pytest.mark.ran("Codex", "claude CLI")
+    @pytest.mark.ran({"openai_chat": "openai for Python", …}, {"llama": "llama-server", …})     by the case's parameters
+
+`pytest --ran` writes what passed, with the versions of both sides, into tests/data/ran.toml, in which what did not run
+stays as it was; `docs/generate.py` makes the tables of that. tests/meta/test_ran.py holds the file to the marks.
+"""
+
+import importlib.metadata
+import json
+import sys
+import time
+import tomllib
+from collections.abc import Callable, Iterable, Mapping
+from functools import cache, partial
+from typing import Final, Literal, NamedTuple, TypeAlias, cast
+
+import pytest
+from bench import offline
+
+from support.paths import DATA
+
+RECORD: Final = DATA / "ran.toml"
+SERVERS: Final = RECORD.parent / "servers"
+_package = importlib.metadata.version
+Kind: TypeAlias = Literal["real", "recorded", "played"]
+
+
+def _recorded(name: str) -> str:
+    """Which server a recording is of."""
+    head = json.loads((SERVERS / f"{name}.json").read_text())
+    return f"{head['server']}, {head['date']}"
+
+
+def _hermes_agent() -> str:
+    """Of the environment that it has for itself."""
+    found = importlib.metadata.distributions(path=[str(p) for p in offline.AGENTS.parent.glob("lib/*/site-packages")])
+    return next((each.version for each in found if each.name == "hermes-agent"), "")
+
+
+FRONT: Final[Mapping[str, Callable[[], str]]] = {
+    "Claude Code": partial(offline.version, "@anthropic-ai/claude-code"),
+    "Codex": partial(offline.version, "@openai/codex"),
+    "OpenCode": partial(offline.version, "opencode-ai"),
+    "Hermes Agent": _hermes_agent,
+    "OpenClaw": partial(offline.version, "openclaw"),
+    "LangChain": partial(_package, "langchain"),
+    "OpenAI Agents SDK": partial(_package, "openai-agents"),
+    "Pydantic AI": partial(_package, "pydantic-ai-slim"),
+    "smolagents": partial(_package, "smolagents"),
+    "openai for Python": partial(_package, "openai"),
+    "anthropic for Python": partial(_package, "anthropic"),
+    "openai for Node": partial(offline.version, "openai"),
+    "@anthropic-ai/sdk": partial(offline.version, "@anthropic-ai/sdk"),
+    "Vercel AI SDK": partial(offline.version, "ai"),
+}
+"""Programs and packages in front, real all of them, and what tells the version."""
+
+
+class Behind(NamedTuple):
+    """What stands behind Dragoman."""
+
+    kind: Kind
+    about: str
+    version: Callable[[], str]
+    but: str = ""
+    """What is not real of it, for the heads of tables."""
+
+
+BEHIND: Final[Mapping[str, Behind]] = {
+    "embedded model": Behind("real", "the model in the box", partial(_package, "xllamacpp")),
+    "llama-server": Behind("real", "llama.cpp's own server, as xllamacpp packs it", partial(_package, "xllamacpp")),
+    "mlx_lm.server": Behind("real", "on MLX for CPUs", partial(_package, "mlx-lm")),
+    "claude CLI": Behind(
+        "real", "the installed program; the model that it asks plays a script", FRONT["Claude Code"], "its model played"
+    ),
+    "vLLM": Behind("recorded", "its answers, byte for byte", partial(_recorded, "vllm")),
+    "exo": Behind("recorded", "its answers, byte for byte", partial(_recorded, "exo")),
+    "Qwen2.5-Coder": Behind("recorded", "texts of the 1.5B in the box", lambda: "2026-11"),
+    "Chat Completions": Behind("played", "a server of this API whose model plays a script", str),
+    "Responses": Behind("played", "a server of this API whose model plays a script", str),
+    "Messages": Behind("played", "a server of this API whose model plays a script", str),
+    "a script": Behind("played", "the gateway's own model plays one", str),
+}
+
+APIS: Final = {
+    "openai_chat": "Chat Completions",
+    "openai_responses": "Responses",
+    "anthropic_messages": "Messages",
+}
+PYTHON: Final = {
+    "openai_chat": "openai for Python",
+    "openai_responses": "openai for Python",
+    "anthropic_messages": "anthropic for Python",
+}
+"""The vendor's package for Python, by API."""
+
+
+class Pair(NamedTuple):
+    """One that ran in front of the other."""
+
+    front: str
+    behind: str
+
+
+class AccessRecord(NamedTuple):
+    """That a pair ran."""
+
+    front_version: str
+    behind_version: str
+    date: str
+    tests: tuple[str, ...]
+    """Without their parameters."""
+
+
+MARKED: Final = pytest.StashKey[dict[str, set[tuple[Pair, str]]]]()
+"""By file, the pairs and tests that are marked in it, whether they run or not."""
+
+
+def mark_of(item: pytest.Item) -> Pair | None:
+    """The pair that this test is of."""
+    mark = item.get_closest_marker("ran")
+    if mark is None:
+        return None
+    params = item.callspec.params if hasattr(item, "callspec") else {}
+    pair = Pair(*(_named(said, params.values()) for said in mark.args))
+    if pair.front not in FRONT or pair.behind not in BEHIND:
+        raise pytest.UsageError(f"{item.nodeid}: {pair} is not of the names in {__file__}")
+    return pair
+
+
+def _named(said: str | Mapping[str, str], params: Iterable[object]) -> str:
+    if isinstance(said, str):
+        return said
+    keys = (getattr(value, "__name__", value) for value in params)
+    found = [said[key] for key in keys if isinstance(key, str) and key in said]
+    return found[0] if found else repr(said)
+
+
+def test_of(item: pytest.Item) -> str:
+    """Its name, without parameters."""
+    return item.nodeid.partition("[")[0]
+
+
+class Plugin:
+    """Notes what is marked and what passed; registered by conftest.py."""
+
+    def __init__(self, writes: bool) -> None:
+        self._writes = writes
+        self._outcomes: dict[tuple[Pair, str], set[str]] = {}
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
+        marked = config.stash.setdefault(MARKED, {})
+        for item in items:
+            in_file = marked.setdefault(item.nodeid.partition("::")[0], set())
+            if pair := mark_of(item):
+                in_file.add((pair, test_of(item)))
+                item.user_properties.append(("ran", [*pair, test_of(item)]))
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        for name, said in report.user_properties:
+            if name == "ran" and (report.when == "call" or report.outcome != "passed"):
+                front, behind, test = cast(list[str], said)
+                self._outcomes.setdefault((Pair(front, behind), test), set()).add(report.outcome)
+
+    def pytest_sessionfinish(self) -> None:
+        if self._writes and self._outcomes:
+            write(merged(read(), self._outcomes))
+
+
+def merged(
+    before: Mapping[Pair, AccessRecord], outcomes: Mapping[tuple[Pair, str], set[str]]
+) -> dict[Pair, AccessRecord]:
+    """What is known now: of tests that ran what came of them, of others what was known."""
+    failed = {key for key, seen in outcomes.items() if "failed" in seen}
+    passed = {key for key, seen in outcomes.items() if "passed" in seen} - failed
+    known = {(pair, test) for pair, record in before.items() for test in record.tests} - failed | passed
+    today = time.strftime("%Y-%m-%d", time.gmtime())
+    return {
+        pair: (
+            AccessRecord(FRONT[pair.front](), BEHIND[pair.behind].version(), today, tests)
+            if any((pair, test) in passed for test in tests)
+            else before[pair]._replace(tests=tests)
+        )
+        for front in FRONT
+        for behind in BEHIND
+        if (tests := tuple(sorted(test for of, test in known if of == (front, behind))))
+        for pair in [Pair(front, behind)]
+    }
+
+
+@cache
+def read() -> dict[Pair, AccessRecord]:
+    """What the file has."""
+    if not RECORD.exists():
+        return {}
+    rows = tomllib.loads(RECORD.read_text()).get("ran", [])
+    return {
+        Pair(row.pop("front"), row.pop("behind")): AccessRecord(**{**row, "tests": tuple(row["tests"])}) for row in rows
+    }
+
+
+def write(known: Mapping[Pair, AccessRecord]) -> None:
+    """The file, anew."""
+    lines = ["# Written by pytest --ran: what passed (tests/support/ran_pairs.py). Then run: make docs"]
+    for pair, record in known.items():
+        fields = {**pair._asdict(), **record._asdict()}
+        lines += [
+            "",
+            "[[ran]]",
+            *(f"{name} = {json.dumps(value, ensure_ascii=False)}" for name, value in fields.items()),
+        ]
+    RECORD.write_text("\n".join(lines) + "\n")
+    sys.stderr.write(f"wrote {RECORD}\n")

@@ -1,0 +1,238 @@
+"""A backend that does what a test tells it to, and the application around it under uvicorn."""
+
+import asyncio
+import contextlib
+import json
+import queue
+import socket
+import threading
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, TypeAlias
+
+import httpx2
+import uvicorn
+
+from dragoman import dialects
+from dragoman.config import ServerConfig
+from dragoman.core.backend import ExchangeContext, ServedModel
+from dragoman.core.events import AnyEvent, Finish, Start, TextDelta, UsageUpdate
+from dragoman.core.messages import Request, Usage
+from dragoman.gateway.gateway import Gateway
+from dragoman.guard.policy import GuardPolicy
+from dragoman.server.app import App
+from support.gateway import DEADLINE_S, http_request
+
+Script: TypeAlias = Callable[["Scripted", Request], AsyncGenerator[AnyEvent, None]]
+
+
+class Scripted:
+    """A backend that plays a test's own generator, and remembers how that ended."""
+
+    def __init__(self, script: Script, names: Sequence[str] = ()) -> None:
+        """Offers a model `m`, and others of these names."""
+        self._script = script
+        self._names = names
+        self.go = asyncio.Event()
+        """Set by the test; for the script to wait for."""
+        self.begun = asyncio.Event()
+        self.over = asyncio.Event()
+        self._pinged = asyncio.Event()
+        self.sent = 0
+        self.running = 0
+        self.life: list[str] = []
+        self.tokens: int | None = None
+        """What it counts."""
+
+    def models(self) -> Sequence[ServedModel]:
+        return (ServedModel("m", 100, aliases=("n",)), *(ServedModel(name) for name in self._names))
+
+    async def refresh(self) -> None:
+        self.life.append("refresh")
+
+    async def count_tokens(self, request: Request) -> int | None:
+        return self.tokens
+
+    async def ask(self, request: Request, turn: ExchangeContext) -> AsyncGenerator[AnyEvent, None]:
+        self.running += 1
+        self.begun.set()
+        try:
+            async with contextlib.aclosing(self._script(self, request)) as events:
+                async for event in events:
+                    self.sent += 1
+                    if isinstance(event, Start):
+                        event = Start(turn.id, request.model, turn.created, event.input_tokens)
+                    yield event
+        finally:
+            self.running -= 1
+            self.over.set()
+
+    async def pause(self, request: Request) -> None:
+        """Say nothing until the client has got a ping; a whole reply has none."""
+        self._pinged.clear()
+        if request.stream:
+            async with asyncio.timeout(DEADLINE_S):
+                await self._pinged.wait()
+
+    def ping_sent(self) -> None:
+        """To be called with each ping."""
+        self._pinged.set()
+
+    async def start(self) -> None:
+        self.life.append("start")
+
+    async def close(self) -> None:
+        self.life.append("close")
+
+    def state(self) -> Mapping[str, object]:
+        return {"backend": "scripted", "ready": True, "active": self.running}
+
+
+class Served:
+    """The application under uvicorn, in this event loop."""
+
+    def __init__(self, backend: Scripted, server: uvicorn.Server, url: str, sent: "list[Sent]") -> None:
+        self.backend = backend
+        self.server = server
+        self.url = url
+        self.sent = sent
+
+    def client(self) -> httpx2.AsyncClient:
+        return httpx2.AsyncClient(base_url=self.url, timeout=DEADLINE_S, trust_env=False)
+
+    async def raw(self, path: str, stream: bool = True) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """A request sent over a connection of one's own."""
+        host, _, port = self.url.removeprefix("http://").rpartition(":")
+        reader, writer = await asyncio.open_connection(host, int(port), limit=2**16)
+        writer.write(http_request(path, json.dumps(body(stream)).encode()))
+        await writer.drain()
+        return reader, writer
+
+
+def body(stream: bool = True) -> dict[str, object]:
+    message = {"role": "user", "content": "secret words of the user"}
+    return {"model": "n", "messages": [message], "max_tokens": 10, "stream": stream}
+
+
+AS_PLAYED = GuardPolicy(enabled=False)
+"""Calls go as the script has them: what a test scripts is often a model, or its server, behind another gateway."""
+
+IMPATIENT = {"hold_s": 0.01, "ping_s": 0.01}
+"""Settings by which a pause of a moment has its ping."""
+
+
+class Sent(NamedTuple):
+    """What was posted."""
+
+    path: str
+    body: bytes
+
+
+PINGS = [dialects.get(name).ping for name in dialects.names()]
+
+
+def overheard(app: Any, sent: list[Sent], ping_sent: Callable[[], None]) -> Any:
+    """The application, with what is posted to it noted down, and its pings told of."""
+
+    async def listening(scope: Any, receive: Any, send: Any) -> None:
+        body = bytearray()
+
+        async def seen() -> Any:
+            message = await receive()
+            body.extend(message.get("body", b""))
+            return message
+
+        async def told(message: Any) -> None:
+            await send(message)
+            if message.get("body") in PINGS:
+                ping_sent()
+
+        await app(scope, seen, told)
+        if scope.get("method") == "POST":
+            sent.append(Sent(scope["path"], bytes(body)))
+
+    return listening
+
+
+@contextlib.asynccontextmanager
+async def served(
+    script: Script,
+    alias: str = "alias",
+    names: Sequence[str] = (),
+    port: int = 0,
+    policy: GuardPolicy = AS_PLAYED,
+    **settings: Any,
+) -> AsyncIterator[Served]:
+    backend, sent = Scripted(script, names), list[Sent]()
+    gateway = Gateway([backend], {alias: "m"}, policy=policy)
+    async with serving(gateway, sent, backend.ping_sent, port, **settings) as (server, url):
+        yield Served(backend, server, url, sent)
+    assert [step for step in backend.life if step != "refresh"] == ["start", "close"]
+    assert backend.running == 0
+
+
+@contextlib.asynccontextmanager
+async def serving(
+    gateway: Gateway,
+    sent: list[Sent] | None = None,
+    ping_sent: Callable[[], None] = lambda: None,
+    port: int = 0,
+    **settings: Any,
+) -> AsyncIterator[tuple[uvicorn.Server, str]]:
+    """The application around any backends, on a free port if none is named; what is posted to it is noted in `sent`."""
+    app: Any = App(gateway, ServerConfig(**settings))
+    if sent is not None:
+        app = overheard(app, sent, ping_sent)
+    # Told that it is TCP, asyncio sends each write at once; otherwise every answer waits 40 ms for an acknowledgement.
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP) as listener:
+        listener.bind(("127.0.0.1", port))
+        config = uvicorn.Config(app, log_config=None, lifespan="on", ws="none", timeout_graceful_shutdown=5)
+        server = uvicorn.Server(config)
+        with contextlib.suppress(AttributeError):
+            server.capture_signals = contextlib.nullcontext  # type: ignore[method-assign]
+        running = asyncio.ensure_future(server.serve(sockets=[listener]))
+        await eventually(lambda: server.started)
+        try:
+            yield server, f"http://127.0.0.1:{listener.getsockname()[1]}"
+        finally:
+            server.should_exit = True
+            await running
+
+
+@contextlib.contextmanager
+def in_thread(script: Script, port: int = 0, names: Sequence[str] = ()) -> Iterator[str]:
+    """The URL of the application over a script, served beside a test that waits for other processes."""
+    loop, urls = asyncio.new_event_loop(), queue.Queue[str]()
+
+    async def serve(stop: asyncio.Event) -> None:
+        async with served(script, names=names, port=port) as s:
+            urls.put(s.url)
+            await stop.wait()
+
+    stop = asyncio.Event()
+    thread = threading.Thread(target=loop.run_until_complete, args=(serve(stop),), daemon=True)
+    thread.start()
+    try:
+        yield urls.get(timeout=DEADLINE_S)
+    finally:
+        loop.call_soon_threadsafe(stop.set)
+        thread.join(DEADLINE_S)
+        loop.close()
+
+
+async def eventually(condition: Callable[[], object]) -> None:
+    async with asyncio.timeout(DEADLINE_S):
+        while not condition():
+            await asyncio.sleep(0.005)
+
+
+async def plain(backend: Scripted, request: Request) -> AsyncGenerator[AnyEvent, None]:
+    yield Start("", "", 0)
+    yield TextDelta("Hello")
+    yield UsageUpdate(Usage(3, 1))
+    yield Finish("stop")
+
+
+async def silent_then_plain(backend: Scripted, request: Request) -> AsyncGenerator[AnyEvent, None]:
+    await backend.go.wait()
+    async for event in plain(backend, request):
+        yield event

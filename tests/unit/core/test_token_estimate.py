@@ -1,0 +1,186 @@
+"""Estimates of tokens: against real tokenizers, and what of a request they count."""
+
+import base64
+from collections.abc import Callable
+from functools import partial
+
+import msgspec
+import pytest
+from bench.corpora import ENGLISH_AND_CODE, corpora
+from bench.tokens import GOAL_PERCENT, errors
+from bench.vocabularies import counters
+
+from dragoman.catalog import tokenizers
+from dragoman.catalog.tokenizers import estimators, find, read
+from dragoman.core import messages as v
+from dragoman.core.errors import ConfigError
+from dragoman.core.image_size import image_size
+from dragoman.core.token_estimate import GENERIC, IMAGE_TOKENS, SHAPES, TokenEstimator
+from support import cpu_cost
+
+TEXTS = {kind: pieces for kind, pieces in corpora("measured").items() if kind in ENGLISH_AND_CODE}
+
+
+@pytest.mark.parametrize("name", ["o200k", "cl100k", "llama3", "qwen3"])
+def test_estimates_are_near_what_tokenizers_count(name: str) -> None:
+    assert name in counters(), "quicktok-v1 is among the packages for tests"
+    assert {"prose", "Python", "C", "JSON"} <= set(TEXTS)
+    found = errors(TEXTS, name, estimators()[name])
+    assert {kind: e for kind, e in found.kinds.items() if abs(e) > GOAL_PERCENT} == {}
+    assert found.ninth < 2 * GOAL_PERCENT
+    generic = errors(TEXTS, name, GENERIC)
+    assert {kind: e for kind, e in generic.kinds.items() if abs(e) > 1.5 * GOAL_PERCENT} == {}
+
+
+def test_no_tokenizer_of_those_that_are_installed_has_no_row() -> None:
+    assert set(counters()) <= set(estimators())
+
+
+@pytest.mark.parametrize(
+    ("model", "family"),
+    [
+        ("claude-opus-4-8", "claude4.7"),
+        ("claude-sonnet-5-20260901", "claude4.7"),
+        ("sonnet", "claude4.7"),
+        ("opus[1m]", "claude4.7"),
+        ("claude-sonnet-4-5-20250929", "claude3"),
+        ("claude-3-5-haiku-latest", "claude3"),
+        ("gpt-5.2-codex", "o200k"),
+        ("o4-mini", "o200k"),
+        ("gpt-4o-mini", "o200k"),
+        ("gpt-4-turbo", "cl100k"),
+        ("qwen2.5-coder-1.5b", "qwen3"),
+        ("Qwen/Qwen3-Coder-480B-A35B-Instruct", "qwen3"),
+        ("deepseek-r1-distill-llama-8b", "llama3"),
+        ("deepseek-chat", "deepseek"),
+        ("mistral-small3.2:24b", "tekken"),
+        ("devstral-2", "tekken"),
+        ("gemma3:4b", "gemma"),
+        ("qwen3.5-9b", ""),
+        ("glm-5", ""),
+    ],
+)
+def test_a_models_family_is_told_by_its_name(model: str, family: str) -> None:
+    assert find(model) is (estimators()[family] if family else GENERIC)
+
+
+def test_a_row_must_have_all_weights() -> None:
+    row = '[[family]]\nname = "x"\nnames = ["x"]\nsource = "x"\nweights = { %s }'
+    assert read((row % ", ".join(f'"{s}" = 1' for s in SHAPES)).encode())[0].name == "x"
+    with pytest.raises(ConfigError, match="expected a weight for each shape of x"):
+        read((row % '"a" = 1').encode())
+    with pytest.raises(ConfigError, match="tokens file: "):
+        read(b"family = 3")
+
+
+def test_no_text_is_no_token_and_any_text_is_one() -> None:
+    assert GENERIC.estimate("") == 0
+    assert [GENERIC.estimate(text) for text in ("a", " ", "é", "\ud800")] == [1, 1, 2, 1]
+
+
+def test_one_long_word_is_not_for_nothing() -> None:
+    assert GENERIC.estimate("a" * 1000) >= 50
+
+
+@pytest.mark.parametrize("text", ["words and words ", "日本語の文章", "aB3+", '{"a": [1, 2]},\n'])
+def test_the_estimate_takes_as_long_as_the_text(text: str) -> None:
+    def made(size: int) -> Callable[[], object]:
+        return partial(GENERIC.estimate, text * (size // len(text)))
+
+    assert cpu_cost.growth(made, 100_000, 1_000_000, most=3) < 3
+
+
+def request(*parts: v.Part, **more: object) -> v.Request:
+    return v.Request("m", (v.Message("user", parts),), **more)  # type: ignore[arg-type]
+
+
+def counted(*parts: v.Part, **more: object) -> int:
+    """What the parts add to an empty request."""
+    return GENERIC.estimate_request(request(*parts, **more)) - GENERIC.estimate_request(request())
+
+
+WORDS = "The sea is large and the ships on it are small. " * 20
+N = GENERIC.estimate(WORDS)
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        v.Text(WORDS),
+        v.Refusal(WORDS),
+        v.Reasoning(WORDS),
+        v.ToolCall("1", "look", '{"text": "' + WORDS + '"}'),
+        v.ToolResult("1", (v.Text(WORDS),)),
+        v.Document(v.MediaSource(text=WORDS), "A title"),
+        v.UnknownPart("new_block", msgspec.Raw(b'{"text": "' + WORDS.encode() + b'"}')),
+    ],
+    ids=lambda part: type(part).__name__,
+)
+def test_the_words_of_every_part_count(part: v.Part) -> None:
+    assert N <= counted(part) < N + 40
+
+
+def test_tools_and_the_schema_of_the_answer_count() -> None:
+    tool = v.Tool("look", WORDS, '{"type":"object","properties":{"at":{"description":"' + WORDS + '"}}}')
+    vendors = v.Tool("", kind="web_search", extra={"about": msgspec.Raw(b'"' + WORDS.encode() + b'"')})
+    assert 2 * N < counted(tools=(tool,)) < 2 * N + 200
+    assert 4 * N < counted(tools=(tool, tool)) < 4 * N + 250
+    assert N < counted(tools=(vendors,)) < N + 200
+    assert N <= counted(response_schema='{"description":"' + WORDS + '"}') < N + 20
+
+
+def test_what_is_not_words() -> None:
+    picture = v.Image(v.MediaSource("image/png", data=PNG))
+    assert counted(picture) == 3 * 2
+    assert counted(v.ToolResult("1", (picture, picture))) == counted(v.ToolResult("1", ())) + 12
+    assert counted(v.Image(v.MediaSource(url="https://example.com/a.png"))) == IMAGE_TOKENS
+    assert counted(v.Document(v.MediaSource("application/pdf", data="A" * 200_000))) == 4 * 2250
+    assert counted(v.Document(v.MediaSource(file_id="f"))) == 2250
+    assert counted(v.Audio(v.MediaSource("audio/mp3", data="A" * 21_333))) == 10
+
+
+def test_a_large_picture_costs_what_it_is_made_smaller_to() -> None:
+    large = v.Image(v.MediaSource("image/png", data=png(4000, 3000)))
+    weights = dict.fromkeys(SHAPES, 1.0)
+    assert counted(large) == IMAGE_TOKENS
+    assert TokenEstimator(weights, 4784).estimate_request(request(large)) >= 4784
+
+
+def png(width: int, height: int) -> str:
+    head = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR" + width.to_bytes(4) + height.to_bytes(4) + b"\x08\x06\0\0\0"
+    return base64.b64encode(head + bytes(100)).decode()
+
+
+PNG = png(60, 40)
+GIF = b"GIF89a" + (60).to_bytes(2, "little") + (40).to_bytes(2, "little") + bytes(80)
+APP = b"\xff\xe0\x00\x10JFIF" + bytes(10)
+FRAME = b"\xff\xc2\x00\x11\x08" + (40).to_bytes(2) + (60).to_bytes(2) + bytes(80)
+
+
+@pytest.mark.parametrize(
+    ("data", "size"),
+    [
+        (base64.b64decode(PNG), (60, 40)),
+        (GIF, (60, 40)),
+        (b"\xff\xd8" + APP + FRAME, (60, 40)),
+        (b"\xff\xd8" + APP + APP + FRAME, (60, 40)),
+        (b"\xff\xd8" + APP + b"\xff\xc4\x00\x04ab" + FRAME, (60, 40)),
+        (b"\xff\xd8" + APP, None),
+        (b"\xff\xd8" + bytes(50), None),
+        (b"\x89PNG\r\n\x1a\n", None),
+        (b"RIFF" + bytes(60), None),
+        (b"", None),
+    ],
+)
+def test_the_size_of_a_picture(data: bytes, size: tuple[int, int] | None) -> None:
+    assert image_size(base64.b64encode(data).decode()) == size
+
+
+@pytest.mark.parametrize("data", ["%%%", "iVBORw0", "é" * 70])
+def test_a_picture_that_is_no_base64(data: str) -> None:
+    assert image_size(data) is None
+
+
+def test_the_known_families_are_told_apart() -> None:
+    text = "\n".join(TEXTS["Python"][:3])
+    assert tokenizers.find("claude-opus-5").estimate(text) > 1.3 * tokenizers.find("gpt-5").estimate(text)

@@ -1,0 +1,166 @@
+"""What holds of mending whatever schemas and arguments are: made ones, and as models slip in writing them."""
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from jsonschema import Draft202012Validator
+
+from dragoman.core.messages import Tool
+from dragoman.guard.compiled_schema import CompiledSchema, compile_schema
+from dragoman.guard.policy import ARGUMENT_REPAIRS
+from dragoman.guard.repair import repair
+from dragoman.guard.verdict import Verdict, judge_call
+from support.schema_samples import Made
+
+VALID = 3_000
+SLIPPED = 1500
+SEED = st.integers(0, 2**63)
+
+
+def made(seed: int) -> Made:
+    return Made(Random(seed))
+
+
+def of(each: Made) -> CompiledSchema:
+    return CompiledSchema(json.dumps(each.schema))
+
+
+def fits(schema: Any, value: Any) -> bool:
+    """By another validator than the one that leads the mending."""
+    return bool(Draft202012Validator(schema, format_checker=Draft202012Validator.FORMAT_CHECKER).is_valid(value))
+
+
+def test_a_valid_call_is_never_changed() -> None:
+    for seed in range(VALID):
+        each = made(seed)
+        written = each.text(each.value)
+        assert judge_call(Tool("t", parameters=json.dumps(each.schema)), written, ARGUMENT_REPAIRS) == Verdict(
+            written
+        ), seed
+
+
+@given(SEED)
+def test_what_is_made_fits_its_schema(seed: int) -> None:
+    each = made(seed)
+    assert fits(each.schema, each.value)
+    assert compile_schema(json.dumps(each.schema)).valid(json.dumps(each.value)) is True
+
+
+def mended(seeds: range, slips: int) -> Iterator[tuple[Made, list[str], Any, Any]]:
+    """Made calls, the steps that were to be taken, as they were slipped, and mended; those that stay valid left out."""
+    for seed in seeds:
+        each = made(seed)
+        steps, slipped = each.slipped(slips)
+        schema = of(each)
+        written = each.text(slipped)
+        if not schema.valid(written):
+            found = repair(written, schema)
+            yield each, steps, slipped, found and (found.arguments, found.repairs)
+
+
+def test_slips_are_undone_and_nothing_else_is_done() -> None:
+    """What comes out is what was meant, or nothing."""
+    undone: Counter[str] = Counter()
+    tried: Counter[str] = Counter()
+    for slips in (1, 3):
+        for each, steps, slipped, found in mended(range(SLIPPED), slips):
+            tried.update(steps)
+            if found:
+                assert json.loads(found[0]) == each.value, (each.schema, slipped)
+                undone.update(steps)
+    assert set(tried) == set(ARGUMENT_REPAIRS) - {"spread", "defaults", "nulls"}
+    assert undone == tried
+
+
+def wrong(seed: int) -> tuple[Made, Any]:
+    """A schema, and arguments that were written for another one, or with many slips, or both."""
+    each, other = made(seed), made(seed // 2 + 1)
+    slipped = each.slipped(9)[1]
+    return each, other.value | slipped if isinstance(slipped, dict) and seed % 2 else slipped
+
+
+@given(SEED)
+def test_a_mended_call_always_fits(seed: int) -> None:
+    each, written = wrong(seed)
+    if found := repair(json.dumps(written), of(each)):
+        assert fits(each.schema, json.loads(found.arguments))
+
+
+@given(SEED)
+def test_what_was_mended_is_not_mended_again(seed: int) -> None:
+    each, written = wrong(seed)
+    if found := repair(json.dumps(written), of(each)):
+        assert judge_call(Tool("t", parameters=json.dumps(each.schema)), found.arguments, ARGUMENT_REPAIRS) == Verdict(
+            found.arguments
+        )
+
+
+@given(SEED, st.sets(st.sampled_from(ARGUMENT_REPAIRS)))
+def test_a_step_that_is_switched_off_is_never_taken(seed: int, steps: set[str]) -> None:
+    each, written = wrong(seed)
+    verdict = judge_call(Tool("t", parameters=json.dumps(each.schema)), json.dumps(written), steps)
+    assert steps.issuperset(verdict.repairs)
+    assert verdict.valid or verdict.arguments == json.dumps(written)
+
+
+def leaves(value: Any) -> Iterator[Any]:
+    """All that is no list and no object."""
+    match value:
+        case dict() | list():
+            for each in value.values() if isinstance(value, dict) else value:
+                yield from leaves(each)
+        case _:
+            yield value
+
+
+def readings(value: Any) -> Iterator[Any]:
+    """What a part of the arguments may be read as."""
+    yield from leaves(value)
+    for leaf in leaves(value):
+        if not isinstance(leaf, str):
+            yield json.dumps(leaf)
+            continue
+        try:
+            yield from readings(json.loads(leaf.lower() if leaf.lower() in ("true", "false", "null") else leaf))
+        except ValueError:
+            yield None if leaf.lower() == "none" else leaf
+    for part in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        yield json.dumps(part, separators=(",", ":"), ensure_ascii=False)
+        yield from readings(part) if isinstance(part, dict | list) else ()
+
+
+def stated(schema: Any) -> Iterator[Any]:
+    """The options, constants and defaults of a schema."""
+    if isinstance(schema, list):
+        for each in schema:
+            yield from stated(each)
+    elif isinstance(schema, dict):
+        for name, each in schema.items():
+            yield from leaves(each) if name in ("enum", "const", "default") else stated(each)
+
+
+@given(SEED)
+def test_no_value_is_made_up(seed: int) -> None:
+    """Each was written by the model, or stands in the schema."""
+    each, written = wrong(seed)
+    if found := repair(json.dumps(written), of(each)):
+        known = {json.dumps(leaf) for leaf in (*readings(written), *stated(each.schema))}
+        assert {json.dumps(leaf) for leaf in leaves(json.loads(found.arguments))} <= known
+
+
+@pytest.mark.every
+@settings(max_examples=20_000)
+@given(SEED)
+def test_all_of_it_of_many_more(seed: int) -> None:
+    each, written = wrong(seed)
+    if found := repair(json.dumps(written), of(each)):
+        assert fits(each.schema, json.loads(found.arguments))
+        assert repair(found.arguments, of(each)) == (found.arguments, ())
+        known = {json.dumps(leaf) for leaf in (*readings(written), *stated(each.schema))}
+        assert {json.dumps(leaf) for leaf in leaves(json.loads(found.arguments))} <= known

@@ -1,0 +1,219 @@
+"""No schema and no arguments, however hostile, keep the check busy or break it: what is too much is told."""
+
+import json
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from dragoman.guard import validation_cost
+from dragoman.guard.compiled_schema import compile_schema
+from dragoman.guard.validation_cost import value_size
+from support import cpu_cost
+
+LONG_S = 2.0
+"""CPU time that nothing here may take, on any machine; most take a thousandth of it."""
+
+
+def nested(levels: int, inner: Any, around: Callable[[Any], Any]) -> Any:
+    for _ in range(levels):
+        inner = around(inner)
+    return inner
+
+
+def member(value: Any) -> Any:
+    return {"a": value}
+
+
+def doubling(word: str, times: int, last: Any, **more: Any) -> Any:
+    """Definitions that each refer twice to the next."""
+    each = {f"d{i}": {word: [{"$ref": f"#/$defs/d{i + 1}"}] * 2, **more} for i in range(times)}
+    return {"$ref": "#/$defs/d0", "$defs": {**each, f"d{times}": last}}
+
+
+def chain(length: int, link: Callable[[Any], Any]) -> Any:
+    each = {f"d{i}": link({"$ref": f"#/$defs/d{i + 1}"}) for i in range(length)}
+    return {"$ref": "#/$defs/d0", "$defs": {**each, f"d{length}": {}}}
+
+
+TEXT = {"type": "string"}
+TWO_WAYS = [
+    {"properties": {"a": {"$ref": "#"}}, "required": ["a"]},
+    {"properties": {"a": {"$ref": "#"}}, "required": ["a"], "minProperties": 1},
+    TEXT,
+]
+RECURSIVE = {"properties": {"a": {"$ref": "#"}}}
+ANY = {
+    "anyOf": [
+        {"type": ["string", "number", "boolean", "null"]},
+        {"type": "array", "items": {"$ref": "#"}},
+        {"type": "object", "additionalProperties": {"$ref": "#"}},
+    ]
+}
+
+HOSTILE: dict[str, tuple[Any, Any]] = {
+    "a reference to itself": ({"$ref": "#"}, {}),
+    "references in a ring": (
+        {"$ref": "#/$defs/a", "$defs": {"a": {"anyOf": [{"$ref": "#/$defs/b"}]}, "b": {"$ref": "#/$defs/a"}}},
+        {},
+    ),
+    "a choice with itself": ({"anyOf": [{"$ref": "#"}, TEXT]}, {}),
+    "a dynamic reference": ({"$dynamicAnchor": "a", "properties": {"a": {"$dynamicRef": "#a"}}}, {}),
+    "a million times anyOf": (doubling("anyOf", 20, TEXT), 1),
+    "a million times allOf": (doubling("allOf", 20, TEXT), "a"),
+    "a million times what is not evaluated": (doubling("allOf", 20, {}, unevaluatedProperties=False), {"a": 1}),
+    "a million errors in one": (doubling("anyOf", 13, TEXT), 1),
+    "a long chain in place": (chain(3000, lambda next: next), {}),
+    "a long chain of members": (chain(4000, member), {"a": 1}),
+    "twice the work at every level, which fails": ({"oneOf": TWO_WAYS}, nested(30, 1, member)),
+    "twice the work at every level, which fits": ({"oneOf": TWO_WAYS}, nested(30, "x", member)),
+    "a deep value and a recursive schema": (RECURSIVE, nested(900, 1, member)),
+    "a deep value and any": (ANY, nested(40, [1], lambda inner: [inner])),
+    "a deep constant": ({"const": nested(120, 1, member)}, nested(120, 1, member)),
+    "thousands required of a large value": ({"required": [f"r{i}" for i in range(3000)]}, {"a": [1] * 20000}),
+    "many errors": ({"items": TEXT}, list(range(100000))),
+    "many parts": ({"items": RECURSIVE}, [[0] * 100] * 2000),
+    "large numbers that must differ": ({"uniqueItems": True}, [10**300 + i for i in range(1000)]),
+    "large numbers, few, that must differ": ({"uniqueItems": True}, [2**70 + i for i in range(30)]),
+    "many numbers to choose from": ({"items": {"enum": [i + 0.5 for i in range(1000)]}}, [0.25] * 1000),
+    "many names to choose from": ({"enum": [f"name {i}" for i in range(20000)]}, "name"),
+    "many forms, many items": ({"items": {"oneOf": [{"const": i} for i in range(1000)]}}, list(range(1000))),
+    "contained thrice": ({"contains": {"contains": {"contains": {"const": 1}}}}, [[[0] * 100] * 50] * 20),
+    "many patterns for many names": (
+        {"patternProperties": {f"^a{i}": {} for i in range(2000)}, "additionalProperties": False},
+        {f"b{i}": 1 for i in range(2000)},
+    ),
+    "a tiny divisor": ({"items": {"multipleOf": 1e-300}}, [10**4000] * 50),
+    "a length beyond reason": ({"minLength": 10**18, "maxLength": 10**30}, "a"),
+    "many parts of a schema": ({"properties": {f"p{i}": TEXT for i in range(9000)}}, {"p1": 1}),
+    "half a surrogate in a name": ({"properties": {"\ud800": TEXT}}, {}),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_nothing_takes_long(name: str) -> None:
+    schema, value = HOSTILE[name]
+    text, arguments = json.dumps(schema), json.dumps(value)
+    with cpu_cost.measured() as taken:
+        made = compile_schema(text)
+        fits = made.valid(arguments)
+        problems = made.violations(value)
+    assert taken[0] < LONG_S
+    assert bool(problems) == (fits is False)
+    if fits is None:
+        assert made.reason_unchecked(value), "it is told why"
+
+
+@pytest.mark.parametrize("levels", [100, 1000, 100_000])
+def test_depth_never_breaks_the_engine(levels: int) -> None:
+    """Values made by hand may be as deep as memory allows; texts are refused by the reader."""
+    for schema, around in ((RECURSIVE, member), (ANY, member), (ANY, lambda inner: [inner])):
+        made, value = compile_schema(json.dumps(schema)), nested(levels, 1, around)
+        assert made.reason_unchecked(value) == "the value cannot be checked: it has more than 48 levels"
+        assert made.violations(value) == ()
+        assert made.valid('{"a":' * levels + "1" + "}" * levels) is None
+        while value != 1:  # Python itself cannot take apart what is so deep
+            value = value["a"] if isinstance(value, dict) else value[0]
+
+
+def test_depth_and_height_together_never_break_the_engine() -> None:
+    """In a thread with as little stack as there is, a choice in a choice, and so on, at each level of a value."""
+    links = {f"d{i}": {"anyOf": [{"$ref": f"#/$defs/d{i + 1}"}]} for i in range(28)}
+    last = {"type": "object", "properties": {"a": {"$ref": "#/$defs/d0"}}}
+    made = compile_schema(json.dumps({"$ref": "#/$defs/d0", "$defs": {**links, "d28": last}}))
+    told: list[Any] = []
+
+    def check() -> None:
+        for levels in range(2, 47):
+            value = nested(levels, 1, member)
+            told.append((made.valid(json.dumps(value)), len(made.violations(value)), made.reason_unchecked(value)))
+
+    before = threading.stack_size(512 * 1024)
+    try:
+        thread = threading.Thread(target=check)
+        thread.start()
+    finally:
+        threading.stack_size(before)
+    thread.join()
+    assert told[:5] == [(False, 1, "")] * 5
+    assert told[-1] == (None, 0, "the value cannot be checked: it has too many levels for its schema")
+
+
+def test_deep_schemas_never_break_the_engine() -> None:
+    for levels in (100, 1000, 100_000):
+        for word in ("not", "items", "additionalProperties", "if"):
+            for inner in ("{}", '{"pattern": "("}'):
+                made = compile_schema(f'{{"{word}":' * levels + inner + "}" * levels)
+                assert (made.valid("{}") is None) is not made.can_check
+
+
+def test_what_people_write_is_checked() -> None:
+    """Trees of conditions, and any JSON at all, as deep as anybody nests them."""
+    tree = {
+        "$defs": {
+            "of": {
+                "anyOf": [
+                    {"properties": {"and": {"type": "array", "items": {"$ref": "#/$defs/of"}}}, "required": ["and"]},
+                    {"properties": {"or": {"type": "array", "items": {"$ref": "#/$defs/of"}}}, "required": ["or"]},
+                    {"properties": {"field": TEXT, "is": {}}, "required": ["field"]},
+                ]
+            }
+        },
+        "properties": {"where": {"$ref": "#/$defs/of"}},
+    }
+    made = compile_schema(json.dumps(tree))
+    for key, fits in (("field", True), ("feld", False)):
+        value = {"where": nested(8, {key: "x", "is": 1}, lambda inner: {"and": [inner, {"or": [inner]}]})}
+        assert made.valid(json.dumps(value)) is fits
+        assert bool(made.violations(value)) is not fits
+    assert (
+        compile_schema(json.dumps(ANY)).valid(json.dumps(nested(20, [1, None], lambda inner: {"a": [inner, "x"]})))
+        is True
+    )
+
+
+def test_the_first_problem_is_told_where_all_are_too_many() -> None:
+    (problem,) = compile_schema('{"items": {"type": "string"}}').violations([*["a"] * 50000, 1])
+    assert problem.path == (50000,)
+    (problem,) = compile_schema('{"items": {"anyOf": [{"type": "string"}, {"type": "null"}]}}').violations([1] * 50000)
+    assert (problem.kind, problem.message) == ("other", "does not fit the schema")
+
+
+def test_references_by_name() -> None:
+    schema = {
+        "$id": "https://example.com/root.json",
+        "$defs": {
+            "a": {"$id": "parts/a.json", "$defs": {"b": {"$anchor": "b", "type": "integer"}}, "$ref": "#b"},
+            "c~/%": {"$anchor": "c", "type": "string"},
+        },
+        "properties": {
+            "a": {"$ref": "parts/a.json"},
+            "b": {"$ref": "https://example.com/parts/a.json#b"},
+            "c": {"$ref": "#c"},
+            "d": {"$ref": "#/$defs/c~0~1%25"},
+            "e": {"$ref": "root.json#/properties/a"},
+        },
+    }
+    made = compile_schema(json.dumps(schema))
+    assert made.reason == ""
+    problems = made.violations(dict.fromkeys("abcde", None))
+    assert [problem.schema["type"] for problem in problems] == [problem.expected[0] for problem in problems]
+    assert sorted((problem.path, problem.expected) for problem in problems) == [
+        (("a",), ("integer",)),
+        (("b",), ("integer",)),
+        (("c",), ("string",)),
+        (("d",), ("string",)),
+        (("e",), ("integer",)),
+    ]
+    assert made.schema_at(("e",)) == {"$anchor": "b", "type": "integer"}
+    twice = {"$defs": {"a": {"$anchor": "x"}, "b": {"$anchor": "x", "type": "null"}}, "$ref": "#x"}
+    assert compile_schema(json.dumps(twice)).reason.endswith("it has two parts of one name")
+
+
+def test_the_size_of_a_value() -> None:
+    assert value_size({"a": [1, {"b": "x" * 640}], "c" * 64: None}).levels == (2, 2, 2, 11)
+    assert value_size([2**64, 2**64 - 1, 10**300]).big_numbers == (2, 1 + 15)
+    assert value_size([1, [2]]).subtree_sizes == [4, 3, 1]
+    with pytest.raises(validation_cost.UnboundedCheck):
+        value_size([[0] * 60000] * 2)

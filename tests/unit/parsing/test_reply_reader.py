@@ -1,0 +1,352 @@
+"""ReplyReader: names, ids, what the prompt has opened, how it ends; and that what is written reads back."""
+
+import itertools
+import json
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dragoman import formats
+from dragoman.core import events as ev
+from dragoman.core.collect import collect
+from dragoman.core.errors import UsageError
+from dragoman.core.messages import Text, Tool, ToolCall
+from dragoman.parsing.reply_reader import ReplyReader
+from support.chunking import cuttings, places
+from support.format_cases import shown
+
+HERMES = formats.get("hermes")
+
+
+def reader(tools: Iterable[str] | None = ("ping", "get_weather"), **options: Any) -> ReplyReader:
+    ids = itertools.count()
+    offered = None if tools is None else [Tool(n) for n in tools]
+    return ReplyReader(HERMES, offered, new_id=lambda: str(next(ids)), **options)
+
+
+def read(text: str, tools: Iterable[str] | None = ("ping", "get_weather"), **options: Any) -> list[ev.AnyEvent]:
+    one = reader(tools, **options)
+    return [*one.feed(text), *one.close()]
+
+
+def call(name: str, arguments: str = "{}", **more: str) -> str:
+    extra = "".join(f'"{k}": {json.dumps(v)}, ' for k, v in more.items())
+    return f'<tool_call>\n{{{extra}"name": {json.dumps(name)}, "arguments": {arguments}}}\n</tool_call>'
+
+
+def starts(events: Iterable[ev.AnyEvent]) -> list[ev.ToolCallStart]:
+    return [e for e in events if isinstance(e, ev.ToolCallStart)]
+
+
+NAMES = [
+    ("exact", ["ping"], "ping", "ping"),
+    ("with a prefix", ["ping"], "functions.ping", "ping"),
+    ("an offered name that has the prefix", ["functions.ping", "ping"], "functions.ping", "functions.ping"),
+    ("another case", ["Get_Weather"], "get_weather", "Get_Weather"),
+    ("prefix and another case", ["ping"], "functions.PING", "ping"),
+    ("exact where cases collide", ["ping", "Ping"], "Ping", "Ping"),
+    ("ambiguous case", ["ping", "Ping"], "PING", None),
+    ("not offered", ["ping"], "pong", None),
+    ("with a blank", ["ping"], "ping ", "ping"),
+    ("a letter off in a long word", ["get_weather"], "get_weahter", "get_weather"),
+    ("a letter off in a short word", ["ping"], "pint", None),
+    ("empty", ["ping"], "", None),
+    ("nothing is offered", [], "ping", None),
+    ("anything goes", None, "whatever", "whatever"),
+    ("anything but nothing", None, "", None),
+]
+
+
+@pytest.mark.parametrize(("tools", "written", "meant"), [row[1:] for row in NAMES], ids=[row[0] for row in NAMES])
+def test_names(tools: list[str] | None, written: str, meant: str | None) -> None:
+    events = read(call(written), tools)
+    assert [e.name for e in starts(events)] == ([meant] if meant else [])
+    if not meant:
+        assert shown(events)[-1] == f"text {json.dumps(call(written))}"
+
+
+def test_tools_that_the_vendor_runs_are_not_called_here() -> None:
+    search = ReplyReader(HERMES, [Tool("search", kind="web_search")], new_id=str)
+    assert not starts([*search.feed(call("search")), *search.close()])
+
+
+IDS = [
+    ("none", [{}], ["call_0"]),
+    ("the model's own", [{"id": "a-B_9"}], ["a-B_9"]),
+    ("of 64 characters", [{"id": "a" * 64}], ["a" * 64]),
+    ("too long", [{"id": "a" * 65}], ["call_0"]),
+    ("not for every API", [{"id": "a.b"}], ["call_0"]),
+    ("letters beyond ASCII", [{"id": "é"}], ["call_0"]),
+    ("empty", [{"id": ""}], ["call_0"]),
+    ("twice", [{"id": "x"}, {"id": "x"}], ["x", "call_0"]),
+    ("of the conversation", [{"id": "old"}], ["call_0"]),
+]
+
+
+@pytest.mark.parametrize(("written", "given_out"), [row[1:] for row in IDS], ids=[row[0] for row in IDS])
+def test_ids(written: list[dict[str, str]], given_out: list[str]) -> None:
+    events = read("".join(call("ping", **more) for more in written), used_ids=["old"])
+    assert [e.id for e in starts(events)] == given_out
+
+
+def test_lenient_takes_calls_without_tags() -> None:
+    text = '{"name": "ping", "arguments": {}}'
+    assert starts(read(text, lenient=True))
+    assert not starts(read(text))
+
+
+def test_members_that_have_no_place_are_in_the_warning() -> None:
+    (warning,) = (e for e in read(call("ping", city="Bern", day="1") + "\n") if isinstance(e, ev.Notice))
+    assert (warning.code, warning.raw) == ("unknown_member_dropped", '"city": "Bern", "day": "1"')
+
+
+SCHEMAS = [
+    ('{"type": "object"}', True),
+    ('{"required": []}', True),
+    ('{"required": ["a"]}', False),
+    ('{"required": true}', False),
+    ('{"not": ' * 1_000_000 + "{}" + "}" * 1_000_000, False),
+]
+
+
+@pytest.mark.parametrize(("schema", "is_call"), SCHEMAS, ids=["any", "none", "one", "malformed", "too deep"])
+def test_a_bare_name_is_a_call_only_where_nothing_is_required(schema: str, is_call: bool) -> None:
+    one = ReplyReader(HERMES, [Tool("ping", parameters=schema)], new_id=str, lenient=True)
+    assert bool(starts([*one.feed('{"name": "ping"}'), *one.close()])) is is_call
+
+
+MISUSES: list[tuple[str, dict[str, Any], str]] = [
+    (
+        "a format's name",
+        {"format": "hermes"},
+        r"expected a Format, got str; take dragoman\.formats\.get\('hermes'\)",
+    ),
+    ("no format", {"format": None}, "expected a Format, got NoneType - at format"),
+    (
+        "tools as an API has them",
+        {"tools": [Tool("a"), {"name": "b"}]},
+        r"expected a Tool, got dict; .* - at tools\[1\]",
+    ),
+    ("one tool", {"tools": "ping"}, r"expected a Tool, got str"),
+    ("no list", {"tools": 5}, r"expected a Tool, got int"),
+    ("a tail in bytes", {"prompt_tail": b"<think>"}, "expected str, got bytes - at prompt_tail"),
+]
+
+
+@pytest.mark.parametrize(("given", "message"), [row[1:] for row in MISUSES], ids=[row[0] for row in MISUSES])
+def test_a_misuse_is_told_at_once(given: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        ReplyReader(**({"format": HERMES, "tools": None, "new_id": str} | given))
+
+
+def test_what_cannot_be_fed() -> None:
+    one = reader()
+    with pytest.raises(UsageError, match="expected str, got bytes; decode it"):
+        one.feed(b"a")  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="expected 'stop' or 'length', got 'end'"):
+        one.close("end")  # type: ignore[arg-type]
+    assert [*one.feed("a"), *one.close()] == [ev.TextDelta("a")]
+
+
+def test_after_the_end() -> None:
+    one = reader()
+    one.close()
+    with pytest.raises(UsageError, match="each reply needs a reader of its own"):
+        one.feed("a")
+    with pytest.raises(UsageError, match=r"close\(\) is called once"):
+        one.close()
+
+
+# What the prompt has opened.
+
+
+def test_thoughts_that_the_prompt_opened() -> None:
+    assert read("hm</think>\nyes", prompt_tail="<think>\n") == [ev.ReasoningDelta("hm"), ev.TextDelta("yes")]
+
+
+def test_words_that_the_prompt_began_are_not_repeated() -> None:
+    assert read(" two", prompt_tail="one") == [ev.TextDelta(" two")]
+
+
+@pytest.mark.parametrize("lenient", [False, True])
+@pytest.mark.parametrize("reply", ["42", ' "city": "Bern"}', " x\n", "\nx"])
+@pytest.mark.parametrize(
+    "tail", ["is: ", "{", '{"', "```json\n{", "a ```", "<", "<tool_call", "<tool_call>\n", '<tool_call>{"name"', "\n"]
+)
+def test_what_is_held_back_of_the_prompt_never_comes_out(tail: str, reply: str, lenient: bool) -> None:
+    """And not a character of the reply is missing."""
+    for cut in cuttings(reply, [1]):
+        one = reader(prompt_tail=tail, lenient=lenient)
+        events = [e for piece in cut for e in one.feed(piece)] + one.close()
+        assert shown(events) == [f"text {json.dumps(reply)}"]
+
+
+@pytest.mark.parametrize("begun", range(len(call("get_weather", '{"city": "Paris"}'))))
+def test_a_call_that_the_prompt_began_is_whole(begun: int) -> None:
+    """Also where it is cut inside the arguments: the client gets all of them."""
+    text = call("get_weather", '{"city": "Paris"}')
+    events = read(text[begun:], prompt_tail=text[:begun])
+    in_order(events)
+    whole_in_the_prompt = begun > text.index("}}") + 1
+    assert shown(events) == ([] if whole_in_the_prompt else ['call get_weather {"city": "Paris"}'])
+
+
+def test_calls_that_the_prompt_has_whole_do_not_count() -> None:
+    past = call("ping", id="a")
+    events = read(call("ping", id="a"), prompt_tail=f"Let me see. {past}\n")
+    in_order(events)
+    assert starts(events) == [ev.ToolCallStart(0, "call_0", "ping")]
+
+
+def in_order(events: list[ev.AnyEvent]) -> None:
+    order = ev.EventOrder()
+    for event in [ev.Start("i", "m", 0), *events, ev.Finish("stop")]:
+        order.step(event)
+
+
+# How it ends.
+
+
+def test_a_cut_off_call_is_incomplete_whatever_the_reason() -> None:
+    text = call("ping", '{"a": 1').split("}")[0]
+    for reason in ("stop", "length"):
+        one = reader()
+        events = [*one.feed(text), *one.close(reason)]  # type: ignore[arg-type]
+        assert isinstance(events[-1], ev.ToolCallIncomplete)
+
+
+def test_a_limit_before_the_name_leaves_a_warning_a_stop_leaves_text() -> None:
+    for reason, kind in (("stop", ev.TextDelta), ("length", ev.Notice)):
+        one = reader()
+        assert one.feed('<tool_call>\n{"na') == []
+        assert [type(e) for e in one.close(reason)] == [kind]  # type: ignore[arg-type]
+
+
+def test_line_ends_of_windows() -> None:
+    """Case files cannot hold them: they are read as text."""
+    text = f"<think>\nhm\n</think>\n\nSo.\n\n```\nx\n```\n{call('ping')}\nDone."
+    for lenient in (False, True):
+        assert shown(read(text.replace("\n", "\r\n"), lenient=lenient)) == [
+            'reasoning "hm"',
+            r'text "So.\r\n\r\n```\r\nx\r\n```"',
+            "call ping {}",
+            r'text "\r\nDone."',
+        ]
+
+
+def test_over_says_that_the_rest_does_not_matter() -> None:
+    one = reader()
+    assert not one.finished
+    one.feed(call("ping"))
+    assert not one.finished
+    events = one.feed("\n<tool_response>pong")
+    assert [e.code for e in events if isinstance(e, ev.Notice)] == ["hallucinated_tool_result"]
+    assert one.finished
+    assert one.feed("more" + call("ping")) == []
+    assert one.close() == []
+
+
+def test_events_of_one_piece_are_joined() -> None:
+    assert read("a ```b``` c") == [ev.TextDelta("a ```b``` c")]
+    assert [e.text for e in read(call("ping", '{"a": [1, "x"]}')) if isinstance(e, ev.ToolCallDelta)] == [
+        '{"a": [1, "x"]}'
+    ]
+
+
+noise = st.one_of(
+    st.text(max_size=30),
+    st.binary(max_size=30).map(lambda b: b.decode("utf-8", "replace")),
+    st.lists(
+        st.sampled_from([*HERMES.markers, "{", "}", '"', "name", ":", "ping", "\\", "`" * 3, "\n"]), max_size=9
+    ).map("".join),
+)
+
+
+@given(st.lists(noise, max_size=5), st.booleans(), st.sampled_from([None, ["ping"]]), noise, places)
+def test_nothing_raises_and_no_cut_matters(
+    pieces: list[str], lenient: bool, tools: list[str] | None, tail: str, some: list[int]
+) -> None:
+    text = "".join(pieces)
+    whole = read(text, tools, lenient=lenient, prompt_tail=tail)
+    in_order(whole)
+    for cut in cuttings(text, some):
+        one = reader(tools, lenient=lenient, prompt_tail=tail)
+        events = [e for piece in cut for e in one.feed(piece)] + one.close()
+        assert shown(events, ids=True) == shown(whole, ids=True)
+
+
+# What is written reads back.
+
+strings = st.text(max_size=12) | st.lists(st.sampled_from([*HERMES.markers, "\\", '"', "`" * 3, "{"]), max_size=4).map(
+    "".join
+)
+numbers = st.integers() | st.integers(10**40, 10**60) | st.floats(allow_nan=False, allow_infinity=False)
+json_values = st.recursive(
+    st.none() | st.booleans() | numbers | strings,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(strings, inner, max_size=3),
+    max_leaves=12,
+)
+argument_objects = st.dictionaries(strings, json_values, max_size=4)
+names = st.from_regex(r"[A-Za-z0-9_.-]{1,64}", fullmatch=True) | strings.filter(bool)
+
+
+def written_back(calls: list[ToolCall], cut: list[str]) -> list[tuple[str, str]]:
+    one = reader(None)
+    events = [e for piece in cut for e in one.feed(piece)] + one.close()
+    reply = collect([ev.Start("i", "m", 0), *events, ev.Finish("stop")])
+    assert not [p for p in reply.parts if isinstance(p, Text)]
+    return [(p.name, p.arguments) for p in reply.parts if isinstance(p, ToolCall)]
+
+
+@given(st.lists(st.tuples(names, argument_objects), min_size=1, max_size=3), st.booleans(), places)
+def test_what_is_written_reads_back_identical(
+    said: list[tuple[str, dict[str, Any]]], ascii_only: bool, some: list[int]
+) -> None:
+    calls = [ToolCall("", name, json.dumps(arguments, ensure_ascii=ascii_only)) for name, arguments in said]
+    text = "\n".join(HERMES.write_call(c) for c in calls)
+    for cut in cuttings(text, some):
+        assert written_back(calls, cut) == [(c.name, c.arguments) for c in calls]
+
+
+def test_deep_nesting_reads_back() -> None:
+    deep = '{"a":' * 5_000 + "{}" + "}" * 5_000
+    one = ToolCall("", "ping", deep)
+    assert written_back([one], [HERMES.write_call(one)]) == [("ping", deep)]
+
+
+VERBATIM = [
+    '{ "n":1.50e+3 ,"big":9223372036854775808123,"z":-0 }',
+    r'{"u":"\u00e9\ud83d\ude00é","s":"\/","u":1}',
+    '{\n  "a": [\n    1\n  ]\n}',
+]
+
+
+@pytest.mark.parametrize("arguments", VERBATIM)
+def test_arguments_read_back_verbatim(arguments: str) -> None:
+    one = ToolCall("", "ping", arguments)
+    assert written_back([one], [HERMES.write_call(one)]) == [("ping", arguments)]
+
+
+@pytest.mark.parametrize("cut", ['{"city": "Par', "", "[1]", "nothing"])
+def test_arguments_that_are_no_object_are_shown_as_a_string(cut: str) -> None:
+    """A call that was cut off stands in the history as it came."""
+    text = HERMES.write_call(ToolCall("", "ping", cut))
+    assert json.loads(text.splitlines()[1]) == {"name": "ping", "arguments": cut}
+
+
+def test_half_of_a_surrogate_pair_never_gets_out() -> None:
+    """Not in a name, in arguments, or in arguments inside a string."""
+    texts = [
+        call("\ud83dping"),
+        r'<tool_call>{"name": "ping", "arguments": {"a": "\ud83d"}}</tool_call>',
+        r'<tool_call>{"name": "ping", "arguments": "{\"a\": \"\\ud83d\"}"}</tool_call>',
+        r'<tool_call>{"name": "ping", "arguments": "{\"a\": \"\ud83d\"}"}</tool_call>',
+    ]
+    for text in texts:
+        for event in read(text, None):
+            str(event).encode()
+            if isinstance(event, ev.ToolCallDelta):
+                assert json.loads(event.text) in ({}, {"a": "\ufffd"})

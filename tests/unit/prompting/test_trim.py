@@ -1,0 +1,299 @@
+"""Trimming: what goes, what never does, and that the same text is always cut alike."""
+
+import json
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from bench import forty
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from dragoman import dialects
+from dragoman.backends.embedded import weights
+from dragoman.backends.embedded.backend import Embedded
+from dragoman.backends.embedded.config import EmbeddedConfig
+from dragoman.backends.http.backend import HttpBackend
+from dragoman.backends.http.config import HttpConfig
+from dragoman.catalog import models
+from dragoman.cli import main
+from dragoman.core import messages as v
+from dragoman.core.backend import ExchangeContext
+from dragoman.core.errors import ConfigError
+from dragoman.core.events import Notice
+from dragoman.core.token_estimate import GENERIC
+from dragoman.prompting import trim
+from dragoman.prompting.trim import first_sentence
+from support import client_recordings
+from support.fake_upstream import ask, gateway, server, whole
+from support.gateway import MESSAGES
+from support.playing_engine import Playing
+
+LONG = "This line has a first sentence. " + "It goes on and on about things that a small model need not know. " * 5
+SCHEMA = {
+    "type": "object",
+    "title": "Run",
+    "description": "All of it.",
+    "properties": {
+        "command": {"type": "string", "description": "The command. Quote paths with spaces.", "maxLength": 99},
+        "description": {"type": "string", "description": "What it does."},
+        "title": {"enum": ["a", "b"], "default": {"description": "kept"}, "examples": ["x"]},
+        "many": {"type": "array", "items": {"anyOf": [{"type": "number", "description": "n", "minimum": 1}]}},
+    },
+    "required": ["command", "description"],
+    "$defs": {"description": {"type": "object", "description": "d", "properties": {}}},
+}
+TOOL = v.Tool("Bash", "Runs a command. " + "Never do this or that. " * 40, json.dumps(SCHEMA))
+
+
+def request(*messages: v.Message, tools: tuple[v.Tool, ...] = (TOOL,)) -> v.Request:
+    return v.Request("m", messages, tools)
+
+
+def said(role: v.Role, *texts: str) -> v.Message:
+    return v.Message(role, tuple(map(v.Text, texts)))
+
+
+def cut(text: str) -> str:
+    """The system's words as `lean` has them."""
+    message = trim.trim_request(request(said("system", text)), "lean", GENERIC).request.messages[0]
+    return "".join(part.text for part in message.parts if isinstance(part, v.Text))
+
+
+def tool(tier: str) -> v.Tool:
+    return trim.trim_request(request(), tier, GENERIC).request.tools[0]
+
+
+def test_none_leaves_all_as_it_is() -> None:
+    asked = request(said("system", LONG))
+    made = trim.trim_request(asked, "none", GENERIC)
+    assert (made.request, made.saved_tokens, made.warnings("none")) == (asked, 0, ())
+
+
+def test_a_tool_keeps_its_name_and_first_sentence() -> None:
+    for tier in ("tools", "lean"):
+        assert (tool(tier).name, tool(tier).description) == ("Bash", "Runs a command.")
+
+
+def test_a_first_sentence_that_does_not_end_is_cut_all_the_same() -> None:
+    endless = v.Tool("t", "word " * 500, '{"properties": {"a": {"description": "%s"}}}' % ("word " * 500))
+    (left,) = trim.trim_request(request(tools=(endless,)), "tools", GENERIC).request.tools
+    assert 190 < len(left.description) < 204
+    assert 70 < len(json.loads(left.parameters)["properties"]["a"]["description"]) < 84
+
+
+def test_words_without_spaces_are_cut_too() -> None:
+    assert first_sentence("読む。" + "書く。" * 99, 200) == "読む。"
+    assert first_sentence("読" * 300, 200) == "読" * 200 + " …"
+
+
+def test_a_schema_keeps_all_that_says_what_is_valid() -> None:
+    expected: dict[str, Any] = json.loads(json.dumps(SCHEMA))
+    del expected["title"], expected["description"], expected["$defs"]["description"]["description"]
+    del expected["properties"]["command"]["description"], expected["properties"]["description"]["description"]
+    del expected["properties"]["title"]["examples"], expected["properties"]["many"]["items"]["anyOf"][0]["description"]
+    assert json.loads(tool("lean").parameters) == expected
+    assert list(json.loads(tool("lean").parameters)["properties"]) == list(SCHEMA["properties"])
+
+
+def test_parameters_keep_short_descriptions_where_only_tools_are_cut() -> None:
+    properties = json.loads(tool("tools").parameters)["properties"]
+    assert properties["command"] == {"type": "string", "description": "The command.", "maxLength": 99}
+    assert properties["description"]["description"] == "What it does."
+
+
+@pytest.mark.parametrize("schema", ['{"a', "[" * 100_000, '{"const": 1.50, "x": 9223372036854775808123}', '"text"'])
+def test_what_is_no_schema_and_numbers_stay_as_they_are(schema: str) -> None:
+    made = trim.trim_request(request(tools=(v.Tool("f", "d" * 999, schema),)), "lean", GENERIC)
+    assert made.request.tools[0].parameters.replace(" ", "") == schema.replace(" ", "")
+
+
+def test_tools_that_a_vendor_runs_stay_as_they_are() -> None:
+    own = v.Tool("search", "Searches. " * 99, kind="web_search_20250305")
+    assert trim.trim_request(request(tools=(TOOL, own)), "lean", GENERIC).request.tools[1] == own
+
+
+def test_the_user_and_results_are_never_touched() -> None:
+    call = v.ToolCall("c", "Bash", "{}")
+    asked = request(said("user", LONG), v.Message("assistant", (v.Text(LONG), call)), said("user", LONG))
+    results = v.Message("tool", (v.ToolResult("c", (v.Text(LONG),)),))
+    asked = replace(asked, messages=(*asked.messages, results))
+    assert trim.trim_request(asked, "lean", GENERIC).request.messages == asked.messages
+
+
+SYSTEM = [
+    ("a long line", LONG, "This line has a first sentence."),
+    (
+        "an item with an aside",
+        f"- plan: {LONG.strip()} (Tools: *)",
+        "- plan: This line has a first sentence. (Tools: *)",
+    ),
+    ("an abbreviation", "Use it, e.g. So. " + "More of it follows here. " * 9, "Use it, e.g. So."),
+    ("a long sentence", "word " * 99, ("word " * 99).strip()),
+    ("what forbids", f"{LONG}Never push to main. And so on.", "This line has a first sentence. Never push to main."),
+    ("what shouts", f"IMPORTANT: {LONG}", f"IMPORTANT: {LONG}"),
+    ("a tag", f"<description>{LONG}</description>", f"<description>{LONG}</description>"),
+    ("an example", "Do.\n<example>\nuser: hi\n</example>\nDone.", "Do.\nDone."),
+    ("a fence", "Do.\n```markdown\nx: 1\n```\nDone.", "Do.\nDone."),
+    ("empty lines", "a\n\n\n\nb", "a\n\nb"),
+    ("a long section", "# A\n" + f"{'x' * 150}\n" * 20 + "Date: today", "# A\n" + f"{'x' * 150}\n" * 8 + "Date: today"),
+    ("a new section", f"# A\n{'x' * 1300}\n# B\n{'y' * 150}", f"# A\n{'x' * 1300}\n# B\n{'y' * 150}"),
+    ("nothing", "", ""),
+]
+
+
+@pytest.mark.parametrize(("text", "left"), [row[1:] for row in SYSTEM], ids=[row[0] for row in SYSTEM])
+def test_the_systems_words(text: str, left: str) -> None:
+    assert cut(text).rstrip() == left.rstrip()
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "Contents of /home/me/CLAUDE.md (project instructions, checked into the codebase):",
+        "Instructions from: /home/me/AGENTS.md",
+        "--- Context from: GEMINI.md ---",
+        "# AGENTS.md instructions for /home/me",
+        "USER'S CUSTOM INSTRUCTIONS",
+        "# Project Context",
+        "<INSTRUCTIONS>",
+    ],
+)
+def test_a_projects_own_instructions_stay_word_for_word(line: str) -> None:
+    own = f"{line}\n{LONG}\n\n\n```\ncode\n```\n{LONG}"
+    assert cut(f"{LONG}\n{own}") == f"This line has a first sentence.\n{own}"
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("One. Two.", "One."),
+        ("One (eg. Two) is. Three", "One (eg. Two) is."),
+        ("Runs `a.py` in v1.2 of it. More", "Runs `a.py` in v1.2 of it."),
+        ("Two\nlines. More", "Two lines."),
+        ("No end\n\nanother", "No end"),
+        ("word " * 99, "word " * 39 + "word …"),
+        ("x" * 300, "x" * 200 + " …"),
+    ],
+)
+def test_first_sentences(text: str, sentence: str) -> None:
+    assert first_sentence(text, 200) == sentence
+
+
+@given(st.text(alphabet="aA.\n <>`#-!*:", max_size=400))
+def test_nothing_is_made_up_and_twice_is_once(text: str) -> None:
+    once = cut(text)
+    assert len(once) <= len(text)
+    assert cut(once) == cut(cut(once))
+
+
+AGENTS = {name: sent for name, sent in client_recordings.recorded() if name.endswith(" 1") and "sdks" not in name}
+
+
+@pytest.mark.parametrize("tier", ["tools", "lean"])
+@pytest.mark.parametrize("sent", AGENTS.values(), ids=AGENTS)
+def test_agents_tools_take_the_same_arguments(sent: client_recordings.Sent, tier: str) -> None:
+    dialect = next(d for d in map(dialects.get, dialects.names()) if d.path == sent.path)
+    asked = dialect.read_request(sent.body)
+    made = trim.trim_request(asked, tier, GENERIC)
+    saved = GENERIC.estimate_request(asked) - GENERIC.estimate_request(made.request)
+    assert made.saved_tokens == pytest.approx(saved, abs=2)
+    assert [t.name for t in made.request.tools] == [t.name for t in asked.tools]
+    for before, after in zip(asked.tools, made.request.tools, strict=True):
+        if before.kind == "function":
+            assert list(valid(json.loads(before.parameters))) == list(valid(json.loads(after.parameters)))
+
+
+@pytest.mark.parametrize("sent", AGENTS.values(), ids=AGENTS)
+def test_the_last_tier_asks_for_no_more_than_the_tool_does(sent: client_recordings.Sent) -> None:
+    """What is valid by the cut schema is valid by the agent's: nothing but optional parameters is gone."""
+    dialect = next(d for d in map(dialects.get, dialects.names()) if d.path == sent.path)
+    asked = dialect.read_request(sent.body)
+    made = trim.trim_request(asked, "least", GENERIC).request
+    for before, after in zip(asked.tools, made.tools, strict=True):
+        whole, cut = json.loads(before.parameters), json.loads(after.parameters)
+        assert whole.get("required", []) == cut.get("required", [])
+        assert cut.get("properties", {}).keys() >= set(whole.get("required", []))
+        assert cut.get("properties", {}).keys() <= whole.get("properties", {}).keys()
+    assert trim.trim_request(made, "least", GENERIC).request.tools == made.tools
+
+
+def valid(schema: Any, path: str = "") -> Iterator[tuple[str, object]]:
+    """What of a schema is no words, with its place; a property may be called as those are."""
+    if isinstance(schema, dict):
+        for name, value in schema.items():
+            if path.endswith("/properties") or name not in ("description", "title", "examples", "$comment"):
+                yield from valid(value, f"{path}/{name}")
+    elif isinstance(schema, list):
+        for n, value in enumerate(schema):
+            yield from valid(value, f"{path}/{n}")
+    else:
+        yield path, schema
+
+
+def test_a_tier_that_there_is_not() -> None:
+    with pytest.raises(ConfigError, match=r"unknown tier 'leen'; did you mean 'lean'.*at servers.far.trim"):
+        HttpBackend("far", HttpConfig(url="http://x", trim="leen"), os.environ)
+
+
+async def test_a_server_is_asked_in_short_and_the_client_is_told() -> None:
+    answer = json.dumps({"choices": [{"message": {"content": "hi"}, "finish_reason": "stop"}]})
+    tools = [{"name": "Bash", "description": TOOL.description, "input_schema": SCHEMA}]
+    async with server(whole(200, answer)) as behind, gateway(behind.url, trim="lean") as url:
+        told = await ask(url, MESSAGES, False, system=LONG, tools=tools)
+    ((_, _, said),) = behind.asked
+    sent = json.loads(said)
+    assert sent["messages"][0] == {"role": "system", "content": "This line has a first sentence."}
+    assert sent["tools"][0]["function"]["description"] == "Runs a command."
+    assert "prompt_trimmed" in told.headers["x-dragoman-warnings"]
+
+
+def test_the_command_counts_and_shows(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "request.json"
+    file.write_bytes(AGENTS["claude_code-full 1"].body)
+    assert main(["tokens", str(file), "--model", "qwen3"]) == 0
+    head, *rows, last = capsys.readouterr().out.splitlines()
+    assert head.split() == ["none", "tools", "lean", "least"]
+    counts = {row.split()[0]: [int(n.replace(",", "")) for n in row.split()[1:]] for row in rows}
+    assert list(counts) == ["tools", "system", "conversation", "all"]
+    assert counts["all"] == [sum(column) for column in zip(*list(counts.values())[:3], strict=True)]
+    assert counts["all"] == sorted(counts["all"], reverse=True)
+    assert len(set(counts["conversation"][:3])) == 1
+    assert last == "estimated for qwen3"
+    assert main(["tokens", str(file), "--trim", "lean"]) == 0
+    shown = capsys.readouterr().out
+    assert "Bash: " in shown
+    assert '"required":["command"]' in shown
+
+
+def test_the_command_says_what_is_no_request(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "request.json"
+    file.write_text("[]")
+    assert main(["tokens", str(file)]) == 2
+    assert "expected a request of one of the APIs, got none" in capsys.readouterr().err
+    assert main(["tokens", str(tmp_path / "none")]) == 2
+    assert "cannot read" in capsys.readouterr().err
+
+
+async def test_the_embedded_model_is_asked_in_short() -> None:
+    profile = models.default()
+    embedded: Any = Embedded(weights.find(profile.name), profile, EmbeddedConfig(trim="lean"), lambda _: None)
+    embedded.engine = tap = forty.Tap(Playing("Hello."))
+    asked = replace(request(said("system", LONG), said("user", LONG)), model=profile.name)
+    events = [event async for event in embedded.ask(asked, ExchangeContext("1", 0, iter("ab").__next__))]
+    (run,) = tap.runs
+    assert run.prompt.count("It goes on and on") == 5  # what the user said
+    assert "Runs a command." in run.prompt
+    assert "Never do this or that." not in run.prompt
+    (told,) = (event.message for event in events if isinstance(event, Notice) and event.code == "prompt_trimmed")
+    assert re.fullmatch(r"words about tools and of the system's were cut \(lean\), about \d{3} tokens", told)
+
+
+def test_the_embedded_model_knows_no_other_tier() -> None:
+    profile = models.default()
+    with pytest.raises(ConfigError, match="unknown tier 'all'"):
+        Embedded(weights.find(profile.name), profile, EmbeddedConfig(trim="all"), lambda _: None)

@@ -1,0 +1,97 @@
+"""What is optional, and the line that brings it, as whoever made the environment wants it."""
+
+import re
+import sys
+import tomllib
+from importlib.metadata import packages_distributions
+from pathlib import Path
+
+import pytest
+
+from dragoman import extras
+from dragoman.backends.embedded import worker
+from support.paths import ROOT
+
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+OPTIONAL = {name: wanted for name, wanted in PROJECT["optional-dependencies"].items() if name != "all"}
+
+
+def normal(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def test_the_table_is_that_of_the_package() -> None:
+    """uvloop and backports.zstd are not looked for: they are not everywhere, and little fails without."""
+    brought_by = packages_distributions()
+    for name, wanted in OPTIONAL.items():
+        packages = {normal(re.split(r"[<>=;\[ ]", each)[0]) for each in wanted} - {"uvloop", "backports-zstd"}
+        assert {normal(brought_by[module][0]) for module in extras.PACKAGES[name]} == packages
+    assert set(extras.PACKAGES) == set(OPTIONAL)
+    (everything,) = PROJECT["optional-dependencies"]["all"]
+    assert set(everything.removeprefix("dragoman[").removesuffix("]").split(",")) == set(OPTIONAL)
+
+
+@pytest.fixture
+def without(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An environment that has the engine and no more."""
+    monkeypatch.setattr(extras, "_is_here", lambda module: module in extras.PACKAGES["embedded"])
+
+
+@pytest.mark.usefixtures("without")
+def test_what_is_missing() -> None:
+    assert extras.missing("server", "embedded", "templates", "hub") == ["server", "hub"]
+
+
+@pytest.mark.usefixtures("without")
+@pytest.mark.parametrize(
+    ("file", "holds", "line", "for_pip"),
+    [
+        (".venv/pyvenv.cfg", "", "pip install 'dragoman[server,hub]'", "python -m ensurepip (or: uv pip install pip)"),
+        (
+            "pipx/venvs/dragoman-next/pipx_metadata.json",
+            '{"environment": "dragoman-next", "pipx_metadata_version": "0.12"}',
+            "pipx inject dragoman-next 'dragoman[embedded,server,hub]'",
+            "pipx inject dragoman-next pip",
+        ),
+        (
+            "pipx/venvs/dragoman/pipx_metadata.json",
+            '{"pipx_metadata_version": "0.5"}',
+            "pipx runpip dragoman install 'dragoman[server,hub]'",
+            "pipx inject dragoman pip",
+        ),
+        (
+            ".cache/pipx/d95ab1e8/pipx_metadata.json",
+            '{"environment": null}',
+            "pip install 'dragoman[server,hub]'",
+            "python -m ensurepip (or: uv pip install pip)",
+        ),
+        (
+            "uv/tools/dragoman/uv-receipt.toml",
+            "[tool]",
+            "uv tool install 'dragoman[embedded,server,hub]'",
+            "uv tool install --with pip 'dragoman[embedded]'",
+        ),
+    ],
+    ids=["pip", "pipx", "older pipx", "pipx run", "uv tool"],
+)
+def test_what_to_type(file: str, holds: str, line: str, for_pip: str, tmp_path: Path) -> None:
+    """By the file that each leaves in what it makes: pipx 1.18.4, 1.7.1 and uv 0.13.9 (2026-11)."""
+    path = tmp_path / file
+    path.parent.mkdir(parents=True)
+    path.write_text(holds)
+    assert extras.to_type("server", "hub", prefix=str(path.parent)) == line
+    assert extras.pip_to_type(str(path.parent)) == for_pip
+
+
+def test_what_the_engine_needs_of_the_system(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The words are those of the loader in Debian's slim image (2026-11)."""
+
+    class Finder:
+        def find_spec(self, name: str, *_: object) -> None:
+            if name == "xllamacpp":
+                raise ImportError("libgomp.so.1: cannot open shared object file: No such file or directory")
+
+    monkeypatch.delitem(sys.modules, "xllamacpp", raising=False)
+    monkeypatch.setattr(sys, "meta_path", [Finder(), *sys.meta_path])
+    with pytest.raises(ImportError, match=r"such file or directory; install it: apt-get install libgomp1 \(or: dnf"):
+        worker._load({}, "", "")
