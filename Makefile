@@ -6,11 +6,11 @@ BIN := $(VENV)/bin
 CACHE := .cache
 NPM := $(CACHE)/npm
 
-.PHONY: help serve weights weights-1.5b agents clients test servers vllm exo check format docs bench proxies
+.PHONY: help serve weights weights-1.5b agents clients quick test test-all servers vllm exo check format docs bench proxies
 .PHONY: dist lock pictures clibench forty accuracy claude firstuse fuzz soak clean
 
 help: ## this list
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-9s %s\n", $$1, $$2}'
 
 $(BIN)/python:
 	@echo "== making $(VENV)"
@@ -68,9 +68,18 @@ agents: $(CACHE)/agents/done
 
 clients: $(NPM)/clients.done agents
 
-test: $(VENV)/dev.done clients weights ## run all tests, real model and real clients included (ARGS="-k …")
+PYTEST := $(BIN)/python -m pytest -n 3 --dist worksteal
+
+quick: $(VENV)/dev.done ## run the tests that need no socket and no process: the loop after an edit (ARGS="-k …")
+	@$(PYTEST) tests/unit tests/formats $(ARGS)
+
+test: $(VENV)/dev.done weights ## run the tests without real agents, clients and servers (ARGS="-k …")
 	@echo "== tests"
-	@$(BIN)/python -m pytest -n 3 --dist worksteal $(ARGS)
+	@$(PYTEST) --ignore tests/e2e $(ARGS)
+
+test-all: $(VENV)/dev.done clients weights ## run all tests, with real agents, clients and servers, and longer properties
+	@echo "== all tests"
+	@$(PYTEST) --hypothesis-profile ci $(ARGS)
 
 servers: $(VENV)/dev.done weights ## all round trips through real servers, of which the tests have a part
 	@$(BIN)/python -m pytest --every --durations 10 tests/e2e/servers/test_real_servers.py $(ARGS)
@@ -97,7 +106,7 @@ check: $(VENV)/dev.done ## format, lint, types, layers, sizes, generated docs
 	@echo "== format and lint" && $(BIN)/ruff format --check . && $(BIN)/ruff check .
 	@echo "== types" && $(BIN)/mypy
 	@echo "== layers" && $(BIN)/lint-imports --no-cache
-	@echo "== sizes and layout" && $(BIN)/python -m pytest -q -p no:cacheprovider tests/meta/test_layout.py
+	@echo "== sizes and layout" && $(BIN)/python -m pytest -q -p no:cacheprovider tests/meta/test_layout.py tests/meta/test_public_api.py
 	@echo "== generated docs, links" && $(BIN)/python docs/generate.py --check
 	@$(BIN)/python -m pytest -q -p no:cacheprovider tests/e2e/docs/test_docs.py -k "links or navigation"
 

@@ -17,8 +17,8 @@ real programs, each in a home of its own and without a network. Behind them is o
 
 Few agents stand in front of real models here, as those that fit the tests' machine rarely call tools freely, and take
 minutes (`tests/e2e/agents/test_agents_on_models.py`, only with `--every`); the scripted models call what a larger one
-would. `make test ARGS="--ran"` writes what passed, and this page and the README's table are made of that; a test fails
-where the two are not of one mind.
+would. `make test-all ARGS="--ran"` records what passed, and this page and the README's table are generated from that;
+a test fails where the two differ.
 
 """
 

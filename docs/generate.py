@@ -25,11 +25,11 @@ import combinations
 import edge_cases
 import faults
 import kinds
-import test_canitoolcall as neutral
 
 from dragoman import cli, config, formats
 from dragoman.catalog.format_coverage import FormatCoverage
 from dragoman.cli.formats import facts
+from support import canitoolcall_suite as neutral
 
 DOCS = Path(__file__).parent
 CASES = DOCS.parent / "tests" / "data" / "formats"
