@@ -6,11 +6,11 @@ BIN := $(VENV)/bin
 CACHE := .cache
 NPM := $(CACHE)/npm
 
-.PHONY: help serve weights weights-1.5b agents clients quick test test-all servers vllm exo check format docs bench proxies
-.PHONY: dist lock pictures clibench forty accuracy claude firstuse fuzz soak clean
+.PHONY: help serve weights weights-1.5b agents test-clients quick test test-all servers vllm exo check format docs bench bench-proxies
+.PHONY: dist lock pictures clibench bench-small-model accuracy claude firstuse fuzz soak clean
 
 help: ## this list
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-9s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-17s %s\n", $$1, $$2}'
 
 $(BIN)/python:
 	@echo "== making $(VENV)"
@@ -66,7 +66,7 @@ $(CACHE)/agents/done: pyproject.toml $(VENV)/dev.done
 
 agents: $(CACHE)/agents/done
 
-clients: $(NPM)/clients.done agents
+test-clients: $(NPM)/clients.done agents
 
 PYTEST := $(BIN)/python -m pytest -n 3 --dist worksteal
 
@@ -77,7 +77,7 @@ test: $(VENV)/dev.done weights ## run the tests without real agents, clients and
 	@echo "== tests"
 	@$(PYTEST) --ignore tests/e2e $(ARGS)
 
-test-all: $(VENV)/dev.done clients weights ## run all tests, with real agents, clients and servers, and longer properties
+test-all: $(VENV)/dev.done test-clients weights ## run all tests, with real agents, clients and servers, and longer properties
 	@echo "== all tests"
 	@$(PYTEST) --hypothesis-profile ci $(ARGS)
 
@@ -151,22 +151,22 @@ $(CACHE)/proxies.done: pyproject.toml
 	@$(CACHE)/proxies/bin/python -m pip install --quiet --group proxies
 	@touch $@
 
-proxies: $(VENV)/dev.done $(CACHE)/proxies.done ## measure beside nginx and LiteLLM's proxy (see bench/README.md)
+bench-proxies: $(VENV)/dev.done $(CACHE)/proxies.done ## measure beside nginx and LiteLLM's proxy (see bench/README.md)
 	@PATH="$$PATH:$(CURDIR)/$(CACHE)/proxies/bin" $(BIN)/python -m bench proxies
 
-clibench: $(VENV)/dev.done clients ## measure the Claude Code CLI as a model (see bench/README.md)
+clibench: $(VENV)/dev.done test-clients ## measure the Claude Code CLI as a model (see bench/README.md)
 	@$(BIN)/python -m bench claude_cli
 
-forty: $(VENV)/dev.done weights-1.5b ## forty prompts to a small model: how many become tool calls (ARGS="--record")
+bench-small-model: $(VENV)/dev.done weights-1.5b ## forty prompts to a small model: how many become tool calls (ARGS="--record")
 	@$(BIN)/python -m bench.forty $(ARGS)
 
 accuracy: $(VENV)/dev.done weights weights-1.5b ## how often small models' calls are right: hours (ARGS="--each 10")
 	@$(BIN)/python -m bench.accuracy $(ARGS)
 
-claude: $(VENV)/dev.done clients weights-1.5b ## the real Claude Code on a small model (ARGS="--record")
+claude: $(VENV)/dev.done test-clients weights-1.5b ## the real Claude Code on a small model (ARGS="--record")
 	@$(BIN)/python -m bench.claude_code $(ARGS)
 
-firstuse: $(VENV)/dev.done clients weights-1.5b ## "dragoman run claude" in a terminal on a small model: minutes (ARGS="--record")
+firstuse: $(VENV)/dev.done test-clients weights-1.5b ## "dragoman run claude" in a terminal on a small model: minutes (ARGS="--record")
 	@$(BIN)/python -m bench.first_use $(ARGS)
 
 FUZZ_SECONDS ?= 120

@@ -1,7 +1,7 @@
 """Proxies between the same client and the same server behind: Dragoman, nginx and LiteLLM, each in its own process.
 
-nginx and LiteLLM are looked for on PATH, and left out where they are not there: `make proxies` installs LiteLLM beside
-the project, and nginx comes with the system (Debian's `nginx-light`).
+nginx and LiteLLM are looked up on PATH, and skipped if they are missing: `make bench-proxies` installs LiteLLM in an
+environment of its own, and nginx is a system package (Debian's `nginx-light`).
 """
 
 import os

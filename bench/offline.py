@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 CLIENTS = Path(__file__).parent.parent / ".cache" / "npm" / "node_modules"
-"""Where `make clients` puts them."""
+"""Where `make test-clients` puts them."""
 AGENTS = Path(__file__).parent.parent / ".cache" / "agents" / "bin"
 """Where `make agents` puts those that are programs in Python."""
 PINNED = Path(__file__).parent.parent / "tests" / "support" / "clients" / "package.json"
@@ -34,7 +34,7 @@ def claude_code() -> Path:
     """The command; raises FileNotFoundError: not installed."""
     for path in CLIENTS.glob("@anthropic-ai/claude-code-*/claude"):
         return path
-    raise FileNotFoundError(f"Claude Code is not in {CLIENTS}; install it: make clients")
+    raise FileNotFoundError(f"Claude Code is not in {CLIENTS}; install it: make test-clients")
 
 
 def old_claude_code() -> Path:
@@ -42,21 +42,21 @@ def old_claude_code() -> Path:
     path = CLIENTS / "claude-code-old" / "cli.js"
     if path.exists():
         return path
-    raise FileNotFoundError(f"an old Claude Code is not in {CLIENTS}; install it: make clients")
+    raise FileNotFoundError(f"an old Claude Code is not in {CLIENTS}; install it: make test-clients")
 
 
 def codex() -> Path:
     """The command; raises FileNotFoundError: not installed."""
     for path in CLIENTS.glob("@openai/codex-*/vendor/*/bin/codex"):
         return path
-    raise FileNotFoundError(f"Codex is not in {CLIENTS}; install it: make clients")
+    raise FileNotFoundError(f"Codex is not in {CLIENTS}; install it: make test-clients")
 
 
 def opencode() -> Path:
     """The command; raises FileNotFoundError: not installed."""
     for path in sorted(CLIENTS.glob("opencode-*-*/bin/opencode")):
         return path
-    raise FileNotFoundError(f"OpenCode is not in {CLIENTS}; install it: make clients")
+    raise FileNotFoundError(f"OpenCode is not in {CLIENTS}; install it: make test-clients")
 
 
 def openclaw() -> Path:
@@ -64,7 +64,7 @@ def openclaw() -> Path:
     path = CLIENTS / ".bin" / "openclaw"
     if path.exists():
         return path
-    raise FileNotFoundError(f"OpenClaw is not in {CLIENTS}; install it: make clients")
+    raise FileNotFoundError(f"OpenClaw is not in {CLIENTS}; install it: make test-clients")
 
 
 def agent(name: str) -> Path:
@@ -75,7 +75,7 @@ def agent(name: str) -> Path:
 
 
 def version(package: str) -> str:
-    """Of an npm package that `make clients` installs."""
+    """Of an npm package that `make test-clients` installs."""
     pinned: str = json.loads(PINNED.read_text())["dependencies"][package]
     return pinned
 
@@ -84,7 +84,7 @@ def node() -> Path:
     """Node as the tests' tools bring it, else the machine's; raises FileNotFoundError: there is none."""
     if found := shutil.which("node", path=os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])):
         return Path(found)
-    raise FileNotFoundError("there is no node; install it: make clients")
+    raise FileNotFoundError("there is no node; install it: make test-clients")
 
 
 def unshared() -> list[str]:

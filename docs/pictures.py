@@ -148,7 +148,7 @@ def run(command: Sequence[str], environ: Mapping[str, str], rows: int) -> Iterat
     """What a program writes on a terminal of its own, as it comes."""
     program = shutil.which(command[0], path=environ["PATH"])
     if program is None:
-        raise SystemExit(f"there is no program {command[0]!r} for the picture; `make clients` installs the agents")
+        raise SystemExit(f"there is no program {command[0]!r} for the picture; `make test-clients` installs the agents")
     child, terminal = pty.fork()
     if child == 0:
         fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", rows, COLUMNS, 0, 0))

@@ -100,7 +100,7 @@ def test_nothing_of_its_own_prose_is_kept() -> None:
 
 @pytest.mark.ran("Claude Code", "Qwen2.5-Coder")
 def test_the_program_itself() -> None:
-    """ClaudeInstall by `make clients`; with a home of its own and, where the system allows it, no network."""
+    """ClaudeInstall by `make test-clients`; with a home of its own and, where the system allows it, no network."""
     offline.claude_code()
     command = [sys.executable, "-m", "bench.claude_code", "--replay"]
     root = Path(claude_code.__file__).parent.parent

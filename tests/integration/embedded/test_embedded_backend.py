@@ -230,7 +230,7 @@ async def test_a_whole_queue_turns_away_none_that_has_begun() -> None:
 
 
 async def test_a_tap_sees_what_goes_into_the_model_and_what_comes_out() -> None:
-    """As `make forty` and `make claude` look at it."""
+    """As `make bench-small-model` and `make claude` look at it."""
     embedded = backend(context_tokens=512)
     embedded.engine = tap = cast(Any, Tap(embedded.engine))
     await embedded.start()
