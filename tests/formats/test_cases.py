@@ -218,3 +218,18 @@ def test_a_string_that_is_broken_off_before_the_end_of_its_call(name: str) -> No
         whole = shown(case.read([text]))
         for at in range(written.index("word"), len(text)):
             assert shown(case.read([text[:at], text[at:]])) == whole, (text, at)
+
+
+@pytest.mark.parametrize("name", [name for name in formats.names() if name != "auto"])
+def test_white_space_before_a_limit_decides_nothing(name: str) -> None:
+    """A call that a limit cuts off is whole or incomplete, whatever white space the model wrote last."""
+    written = formats.get(name).write_calls([ToolCall("call00001", "ping", '{"a": "word", "b": {"c": [1, 2]}}')])
+    assert calls_before_limit(name, written)
+    for at, gap in itertools.product(range(len(written) + 1), (" ", "\n")):
+        text = written[:at]
+        assert calls_before_limit(name, text + gap) == calls_before_limit(name, text), text + gap
+
+
+def calls_before_limit(name: str, text: str) -> list[str]:
+    """Returns the lines of the calls that are whole, if a limit ended the text."""
+    return [line for line in shown(Case(name, "", text, []).read([text], "length")) if line.startswith("call ")]

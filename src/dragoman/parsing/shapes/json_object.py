@@ -215,7 +215,7 @@ class _Call:
 
     def fail(self, problem: str) -> Outcome:
         """Handles an object that is not a call, or is incomplete."""
-        if self._whole and not self._s.truncated:
+        if self._whole and not self._s.consume_truncated(""):
             outcome = self._end_object()
             self._sink.warn("unclosed_call_object", f"{problem}, after the arguments were complete", self._s.captured())
             return outcome
