@@ -13,6 +13,7 @@ from dragoman.parsing.reply_reader import READER_REPAIRS, ReplyReader
 from dragoman.text.json_repairs import ALL_REPAIRS, REPAIRS
 from dragoman.text.unwrap_arguments import unwrap_arguments
 from support.chunking import cuttings
+from support.paths import ROOT
 
 TOOL = Tool("get_weather", parameters='{"type": "object", "properties": {"city": {"type": "string"}}}')
 MEANT = '{"city": "Paris", "on": true}'
@@ -153,7 +154,5 @@ def test_slips_of_what_is_no_call_are_not_told() -> None:
 
 
 def test_each_slip_has_a_line_in_the_docs() -> None:
-    from test_layout import ROOT
-
     page = (ROOT / "docs/liberties.md").read_text()
     assert all(f"| `{slip}` |" in page for slip in REPAIRS)
