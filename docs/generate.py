@@ -121,7 +121,7 @@ def configuration_page() -> str:
     head = "| key | type | default | meaning | environment |\n|---|---|---|---|---|\n"
     intro = (
         "One TOML file (`~/.config/dragoman/config.toml`, `--config FILE` or `DRAGOMAN_CONFIG`), the environment over\n"
-        "it, flags over that. `dragoman serve --check` says what is in force and where it comes from, and finds what\n"
+        "it, flags over that. `dragoman serve --print-config` prints the settings and their origins, and finds what\n"
         "would keep `serve` from starting: models, files, aliases and hosts that are not there. Lists in the\n"
         "environment are separated by commas; an empty variable is refused. `[aliases]` maps names that clients\n"
         'ask for to models: `"gpt-4o" = "smollm2-135m"`, or to several, the next of which is asked when one fails:\n'
@@ -132,7 +132,7 @@ def configuration_page() -> str:
     )
     servers = (
         "\n## Servers behind\n\nEach is a table of its own, `[servers.NAME]`, in the file ([servers](servers.md)); "
-        "`dragoman serve --server URL`\nadds one that is called `behind`.\n\n"
+        "`dragoman serve --upstream URL`\nadds one that is called `behind`.\n\n"
         "| key | type | default | meaning |\n|---|---|---|---|\n"
     )
     return f"# Configuration\n\n{NOTE}{intro}{head}" + "\n".join(rows) + "\n" + servers + "\n".join(behind) + "\n"

@@ -79,7 +79,7 @@ REPLY = """\
 
 PICTURES = {
     "explain": Picture(
-        ("cat reply.txt", "dragoman parse --explain --cut-off reply.txt"),
+        ("cat reply.txt", "dragoman parse --explain --truncated reply.txt"),
         files={"reply.txt": REPLY},
         moves=True,
     ),

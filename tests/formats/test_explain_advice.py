@@ -37,7 +37,7 @@ OUTCOMES = {
     "an unknown tool": ("OTHER", (), "--tools"),
     "another format": ("<function=get_weather>\n<parameter=city>\nParis\n</parameter>\n</function>", (), "--format"),
     "a word of a tool": ("I would ask get_weather.", (), 'tool_choice "required"'),
-    "a cut call": ("CUT", ("--cut-off",), "max_tokens"),
+    "a cut call": ("CUT", ("--truncated",), "max_tokens"),
     "a call that ends": ("CUT", (), "max_tokens"),
 }
 
@@ -84,7 +84,7 @@ def test_calls_in_closed_reasoning(name: str, tmp_path: Path, capsys: pytest.Cap
     said = last_line(f"{opener}I could {call} now.{closer}No.", name, (), tmp_path, capsys)
     assert said.startswith(CHANGE)
     assert "reasoning" in said or "--format" in said
-    assert "reasoning" in last_line(f"{opener}I wonder", name, ("--cut-off",), tmp_path, capsys)
+    assert "reasoning" in last_line(f"{opener}I wonder", name, ("--truncated",), tmp_path, capsys)
 
 
 def test_without_tools(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -99,7 +99,7 @@ def test_a_gateway_has_settings_and_no_flags(outcome: str, where: str) -> None:
     text, flags, _ = OUTCOMES[outcome]
     call = formats.get("hermes").write_calls([ToolCall("call00001", "get_weather", '{"city": "Paris"}')])
     text = {"CALL": call, "OTHER": call.replace("get_", "set_"), "CUT": call[:60]}.get(text, text)
-    cut = "--cut-off" in flags
+    cut = "--truncated" in flags
     for name in ("hermes", "mistral"):
         spans = explain(text, name, TOOLS, lenient="--lenient" in flags, finish_reason="length" if cut else "stop")
         said = advice(spans, ReadContext("native" if where == "native" else "gateway", offered=True, cut=cut))

@@ -39,7 +39,7 @@ _SETTINGS: Final = """
     settings:
       Flags win over variables (DRAGOMAN_SERVER_PORT=9000 for server.port), and those over the file:
       --config, else $DRAGOMAN_CONFIG, else ~/.config/dragoman/config.toml where it is there.
-      `dragoman serve --check` says what they are and where from; docs/configuration.md lists all.
+      `dragoman serve --print-config` prints them with their origins; docs/configuration.md lists all.
 """
 
 

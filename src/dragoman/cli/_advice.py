@@ -63,7 +63,7 @@ def _broken(remarks: dict[str, str], how: ReadContext) -> str:
         return f"{_HOLD}: the call's arguments are malformed"
     if how.cut:
         return _LIMIT
-    return f"{_STOPS} (--cut-off: a limit ended it)" if how.where == "parse" else _STOPS
+    return f"{_STOPS} (--truncated: a limit ended it)" if how.where == "parse" else _STOPS
 
 
 def _unknown(how: ReadContext) -> str:
@@ -87,7 +87,9 @@ def _no_call(kinds: set[str], remarks: dict[str, str], how: ReadContext) -> str:
     """Returns the advice if no format finds a call."""
     named = remarks.get("no_call", "")
     if named.endswith("thoughts are not searched for calls") or kinds <= {"thoughts", "framing"}:
-        tail = "--tail '' where the prompt opens no reasoning, or " if how.where == "parse" and how.tail else ""
+        tail = (
+            "--prompt-suffix '' where the prompt opens no reasoning, or " if how.where == "parse" and how.tail else ""
+        )
         if not named:
             return f"{CHANGE}{tail}raise max_tokens of the request: all of the text is reasoning"
         return f"{CHANGE}{tail}{_THOUGHTS}"

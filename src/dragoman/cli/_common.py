@@ -22,11 +22,16 @@ LOG_LINE: Final = "%(asctime)s %(levelname)s %(name)s %(message)s"
 
 
 def add_server_flags(group: "argparse._ArgumentGroup") -> None:
-    """Adds `--server`, `--api` and `--claude`; `upstream_flags` turns them into settings."""
-    group.add_argument("--server", metavar="URL", help="the models of this server: http://127.0.0.1:1234/v1")
-    group.add_argument("--api", choices=dialects.names(), help="the API of --server (default: openai_chat)")
+    """Adds `--upstream`, `--upstream-api` and `--claude-cli`; `upstream_flags` turns them into settings."""
+    group.add_argument("--upstream", metavar="URL", help="the models of this server: http://127.0.0.1:1234/v1")
     group.add_argument(
-        "--claude", action="store_true", default=None, help="the models of the installed claude, by its own login"
+        "--upstream-api",
+        choices=dialects.names(),
+        metavar="API",
+        help="the API of --upstream: %(choices)s (default: openai_chat)",
+    )
+    group.add_argument(
+        "--claude-cli", action="store_true", default=None, help="the models of the installed claude, by its own login"
     )
 
 
@@ -38,13 +43,17 @@ def add_config_flag(command: "argparse._ActionsContainer") -> None:
 
 
 def upstream_flags(args: argparse.Namespace) -> dict[str, object]:
-    """Returns the settings that `--server`, `--api` and `--claude` set, by their keys.
+    """Returns the settings that `--upstream`, `--upstream-api` and `--claude-cli` set, by their keys.
 
-    Raises: ConfigError: `--api` without `--server`.
+    Raises: ConfigError: `--upstream-api` without `--upstream`.
     """
-    if args.api and not args.server:
-        raise ConfigError("--api is the API of a server behind; name that with --server URL")
-    return {"servers.behind.url": args.server, "servers.behind.api": args.api, "claude_cli.enabled": args.claude}
+    if args.upstream_api and not args.upstream:
+        raise ConfigError("--upstream-api is the API of an upstream server; name that with --upstream URL")
+    return {
+        "servers.behind.url": args.upstream,
+        "servers.behind.api": args.upstream_api,
+        "claude_cli.enabled": args.claude_cli,
+    }
 
 
 def missing_extras(*wanted: str, doing: str = "serving") -> str:

@@ -33,8 +33,10 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
         epilog=EXAMPLES,
     )
     command.add_argument("capture", type=Path, metavar="CAPTURE", help="its folder, or a folder of several: the newest")
-    command.add_argument("-o", "--out", type=Path, metavar="FILE", help="the file (default: its name and .zip, here)")
-    command.add_argument("--keep-text", action="store_true", help="leave what was said as it is")
+    command.add_argument(
+        "-o", "--output", type=Path, metavar="FILE", help="the file (default: its name and .zip, here)"
+    )
+    command.add_argument("--no-anonymize", action="store_true", help="leave what was said as it is")
     command.set_defaults(run=run)
 
 
@@ -49,25 +51,25 @@ def run(args: argparse.Namespace) -> int:
     from dragoman.server.capture.load import LoadedCapture, load
 
     was = LoadedCapture(*load(args.capture))
-    made = None if args.keep_text else asyncio.run(anonymize(was))
+    made = None if args.no_anonymize else asyncio.run(anonymize(was))
     files = made.files if made else raw_copy(was)
-    out = args.out or Path(f"{was.name}.zip")
+    out = args.output or Path(f"{was.name}.zip")
     try:
         with open(os.open(out, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
             file.write(zip_bundle(files))
     except OSError as e:
-        raise ConfigError(f"cannot write {out}: {(e.strerror or str(e)).lower()} - at --out") from None
+        raise ConfigError(f"cannot write {out}: {(e.strerror or str(e)).lower()} - at --output") from None
     print(printable(f"{out}: {len(files)} files, {out.stat().st_size} bytes, of {was.name}"))
     print("stays:     names and schemas of tools, names of models, settings, versions, times")
     if made is None:
-        print("stays too: ALL THAT WAS SAID, by people, tools and the model (--keep-text)")
+        print("stays too: ALL THAT WAS SAID, by people, tools and the model (--no-anonymize)")
         return 0
     print("replaced:  what people, tools and the model said, and descriptions of tools, by words of the same shape")
     print("left out:  keys, other headers, addresses, paths of files")
     if made.same:
         print("What is read out of it is what was read out of the capture: the problem is still in it.")
         return 0
-    print("It is NOT read as the capture is, so the problem may not be in it; --keep-text would keep it:")
+    print("It is NOT read as the capture is, so the problem may not be in it; --no-anonymize would keep it:")
     for line in difference(made.outcome, made.now):
         print(f"  {one_line(line)}")
     return 0

@@ -62,9 +62,9 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     command.add_argument("--stream", action="store_true", help="a line of JSON for each event (or piece)")
     command.add_argument("--explain", action="store_true", help="what became of each piece of the text, and why")
     command.add_argument("--tools", metavar="FILE", type=Path, help="offered tools, in OpenAI's or Anthropic's shape")
-    command.add_argument("--tail", metavar="TEXT", help="what the prompt has opened, such as '<think>'")
+    command.add_argument("--prompt-suffix", metavar="TEXT", help="what the prompt has opened, such as '<think>'")
     command.add_argument("--lenient", action="store_true", help="take calls without tags too (needs --tools)")
-    command.add_argument("--cut-off", action="store_true", help="the text was ended by a limit, not by the model")
+    command.add_argument("--truncated", action="store_true", help="the text was ended by a limit, not by the model")
     command.set_defaults(run=run)
 
 
@@ -77,14 +77,14 @@ def run(args: argparse.Namespace) -> int:
     if args.lenient and tools is None:
         raise ConfigError("--lenient needs --tools FILE: without tags only an offered name makes a call")
     found = _identify_format(args.format, args.model, args.template)
-    tail = found.prompt_tail if args.tail is None else args.tail
+    tail = found.prompt_tail if args.prompt_suffix is None else args.prompt_suffix
     if args.explain:
         return _explain(args, found.format, tail, tools)
     reader = ToolCallReader(found.format, tools, prompt_tail=tail, lenient=args.lenient)
     collector = Collector(late_ids=not args.stream)
     collector.send(Start("parse", "-", 0))
     with _open_source(args.file) as source:
-        for event in _events(source, reader, "length" if args.cut_off else "stop"):
+        for event in _events(source, reader, "length" if args.truncated else "stop"):
             collector.send(event)
             if args.stream:
                 print(
@@ -178,7 +178,7 @@ def _explain(args: argparse.Namespace, format: Format, tail: str, tools: tuple[T
         text,
         format,
         tools,
-        finish_reason="length" if args.cut_off else "stop",
+        finish_reason="length" if args.truncated else "stop",
         prompt_tail=tail,
         lenient=args.lenient,
     )
@@ -186,7 +186,7 @@ def _explain(args: argparse.Namespace, format: Format, tail: str, tools: tuple[T
         for span in spans:
             print(json.dumps(msgspec.to_builtins(span), ensure_ascii=False))
         return 0
-    how = ReadContext("parse", offered=tools is not None, cut=args.cut_off, tail=tail)
+    how = ReadContext("parse", offered=tools is not None, cut=args.truncated, tail=tail)
     print("\n".join([*format_spans(spans), wrap_advice(advice(spans, how))]))
     return 0
 

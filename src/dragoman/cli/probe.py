@@ -58,12 +58,12 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     )
     complete_with(model, all_model_names)
     command.add_argument("--api", choices=dialects.names(), help="the API to ask it by (default: that of its kind)")
-    kind = command.add_argument(
-        "--kind", default="", help="what it is (default: what it tells of itself; docs/kinds.md)"
+    provider = command.add_argument(
+        "--provider", default="", help="what it is (default: what it tells of itself; docs/kinds.md)"
     )
-    complete_with(kind, lambda: [kind.name for kind in servers.server_kinds()])
+    complete_with(provider, lambda: [kind.name for kind in servers.server_kinds()])
     command.add_argument("--key-env", default="", metavar="VAR", help="the variable that holds its key")
-    command.add_argument("--within", type=float, default=60.0, metavar="SECONDS", help="time for it (default: 60)")
+    command.add_argument("--timeout", type=float, default=60.0, metavar="SECONDS", help="time for it (default: 60)")
     command.add_argument("--tokens", type=int, default=64, help="most of an answer (default: 64); thinkers need more")
     command.add_argument("--json", action="store_true", help="as JSON")
     command.set_defaults(run=run)
@@ -84,9 +84,9 @@ def run(args: argparse.Namespace) -> int:
     if args.url is None:
         return _list(args.json)
     logging.getLogger("dragoman").addHandler(logging.NullHandler())  # failures are in the table
-    config = HttpConfig(url=args.url, kind=args.kind, key_env=args.key_env)
-    if args.kind:
-        config = msgspec.structs.replace(config, api=servers.get(args.kind).api)
+    config = HttpConfig(url=args.url, kind=args.provider, key_env=args.key_env)
+    if args.provider:
+        config = msgspec.structs.replace(config, api=servers.get(args.provider).api)
     if args.api:
         config = msgspec.structs.replace(config, api=args.api)
     line = ProgressLine(sys.stderr)
@@ -96,7 +96,7 @@ def run(args: argparse.Namespace) -> int:
                 config,
                 os.environ,
                 args.model,
-                within_s=args.within,
+                within_s=args.timeout,
                 tokens=args.tokens,
                 tell=lambda what: line.say(f"measuring: {what}"),
             )

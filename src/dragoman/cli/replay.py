@@ -27,8 +27,8 @@ EXAMPLES = """
     examples:
       dragoman replay captures                             the newest of a folder
       dragoman replay captures --explain                   why a call became one, or did not
-      dragoman replay bug.zip --cut random --seed 7        with its text in other pieces
-      dragoman replay captures --backend qwen2.5-coder-1.5b
+      dragoman replay bug.zip --chunking random --seed 7        with its text in other pieces
+      dragoman replay captures --model qwen2.5-coder-1.5b
 
     exit status:
       0  each stage is the same
@@ -54,17 +54,17 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
         "--explain", action="store_true", help="what became of each piece of the model's text, and why"
     )
     command.add_argument(
-        "--cut",
+        "--chunking",
         choices=("recorded", "whole", "chars", "random"),
         default="recorded",
         help="how the model's words come: in the pieces of then, in one, by characters, by chance; "
         "nothing may change by it (default: recorded)",
     )
     command.add_argument("--seed", type=int, default=0, metavar="N", help="for chance (default: 0)")
-    command.add_argument("--backend", metavar="MODEL", help="ask this model of the settings in place of what was said")
-    command.add_argument("--server", metavar="URL", help="ask this server, for --backend or the model of the request")
-    command.add_argument("--config", type=Path, metavar="FILE", help="the settings, for --backend")
-    command.add_argument("--out", type=Path, metavar="DIR", help="keep what happens now as a capture in this folder")
+    command.add_argument("--model", metavar="MODEL", help="ask this model of the settings in place of what was said")
+    command.add_argument("--upstream", metavar="URL", help="ask this server, for --model or the model of the request")
+    command.add_argument("--config", type=Path, metavar="FILE", help="the settings, for --model")
+    command.add_argument("--output", type=Path, metavar="DIR", help="keep what happens now as a capture in this folder")
     command.set_defaults(run=run)
 
 
@@ -83,21 +83,21 @@ def run(args: argparse.Namespace) -> int:
 
     name, made = load(args.capture)
     was = LoadedCapture(name, made)
-    asks = bool(args.backend or args.server)
-    if asks and args.cut != "recorded":
-        raise ConfigError("--cut is for what was captured; leave out that or --backend")
+    asks = bool(args.model or args.upstream)
+    if asks and args.chunking != "recorded":
+        raise ConfigError("--chunking is for what was captured; leave out that or --model")
     if any(was.json(f"{n}/backend.json").get("kind") == "embedded" for n in range(1, was.asked + 1)):
         require_extras("embedded", doing=_DOING)
-    replay = LiveReplay(was, _gateway(args, was), args.backend or "") if asks else Replay(was, args.cut, args.seed)
+    replay = LiveReplay(was, _gateway(args, was), args.model or "") if asks else Replay(was, args.chunking, args.seed)
     now = LoadedCapture(name, asyncio.run(replay.answered()))
-    if args.out:
-        args.out.mkdir(mode=0o700, parents=True, exist_ok=True)
-        write(args.out / name, now.files)
+    if args.output:
+        args.output.mkdir(mode=0o700, parents=True, exist_ok=True)
+        write(args.output / name, now.files)
     print(one_line(f"{name}: {_summary(was)}"))
     for note in _notes(was):
         print(one_line(f"  ({note})"))
     same = True
-    for stage in compare(was, now, recut=args.cut != "recorded"):
+    for stage in compare(was, now, recut=args.chunking != "recorded"):
         print(f"  {stage.name:<12}{'differs' if stage.difference else 'same'}")
         for line in stage.difference:
             print(f"    {one_line(line[:SHOWN_CHARS])}{'…' * (len(line) > SHOWN_CHARS)}")
@@ -132,10 +132,10 @@ def _gateway(args: argparse.Namespace, was: "LoadedCapture") -> Gateway:
 
     Raises: ConfigError: the settings are wrong, or an extra is missing.
     """
-    flags: dict[str, Any] = {"servers.behind.url": args.server}
+    flags: dict[str, Any] = {"servers.behind.url": args.upstream}
     names = [each.name for each in models.models()]
-    if args.backend and (compose.is_weights_file(args.backend) or args.backend in names):
-        flags["embedded.model"] = args.backend
+    if args.model and (compose.is_weights_file(args.model) or args.model in names):
+        flags["embedded.model"] = args.model
     config, origin = settings.load(compose.settings_path(args.config), os.environ, flags)
     embedded = compose.embedded_model_name(config.embedded) if compose.serves_embedded(config, origin) else ""
     if embedded:

@@ -32,8 +32,8 @@ _EXAMPLES: Final = """
     examples:
       dragoman serve                                       a small model, to try things out
       dragoman serve --model qwen2.5-coder-1.5b            a larger one, fit for agents
-      dragoman serve --server http://127.0.0.1:1234/v1     the models of a server, such as LM Studio
-      dragoman serve --claude                              the models of the installed claude
+      dragoman serve --upstream http://127.0.0.1:1234/v1   the models of a server, such as LM Studio
+      dragoman serve --claude-cli                          the models of the installed claude
 
     exit status:
       0  it was told to stop, and has
@@ -66,10 +66,19 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     listens.add_argument("--host", metavar="ADDRESS", help="the address (default: 127.0.0.1, this machine only)")
     listens.add_argument("--port", type=int, help="the port; 0 takes a free one (default: 8484)")
     add_config_flag(command)
-    command.add_argument("--check", action="store_true", help="say what the settings are and where from, and end")
+    command.add_argument("--print-config", action="store_true", help="print the settings and their origins, and exit")
     command.add_argument("--capture", metavar="DIR", help="keep each exchange in this folder (docs/debugging.md)")
-    log = command.add_argument("--log", choices=("json", "text", "debug"), default="json")
-    log.help = "the log on standard error: a line of JSON a request, text, or all that happens (default: json)"
+    command.add_argument(
+        "--log-format",
+        choices=("json", "text"),
+        help="the log on standard error: one line of JSON per request, or text (default: json; text at level debug)",
+    )
+    command.add_argument(
+        "--log-level",
+        choices=("info", "debug"),
+        default="info",
+        help="debug logs each step of each request too (default: info)",
+    )
     command.set_defaults(run=run)
 
 
@@ -93,7 +102,7 @@ def run(args: argparse.Namespace) -> int:
         if target != name and not others:
             raise unknown_alias_target(alias, target, [name])
     missing = missing_extras("server", *(("embedded",) if name else ()))
-    if args.check:
+    if args.print_config:
         _resolve(config.server)
         print(format_settings(config, origin))
         if missing:
@@ -104,7 +113,7 @@ def run(args: argparse.Namespace) -> int:
         return 0
     if missing:
         raise ConfigError(missing)
-    _log_to_stderr(args.log)
+    _log_to_stderr(args.log_format, debug=args.log_level == "debug")
     asyncio.run(check_claude_login(config, print_status))
     from dragoman.server.run import run as serve
 
@@ -136,9 +145,10 @@ def _resolve(config: settings.ServerConfig) -> None:
         raise ConfigError(f"cannot listen on {config.host!r}: {why} - at server.host") from None
 
 
-def _log_to_stderr(kind: str) -> None:
+def _log_to_stderr(log_format: str | None, *, debug: bool) -> None:
+    as_json = log_format == "json" if log_format else not debug
     written = logging.StreamHandler(sys.stderr)
-    written.setFormatter(logging.Formatter("%(message)s") if kind == "json" else TerminalFormatter(LOG_LINE))
-    logging.basicConfig(handlers=[written], level=logging.DEBUG if kind == "debug" else logging.INFO)
+    written.setFormatter(logging.Formatter("%(message)s") if as_json else TerminalFormatter(LOG_LINE))
+    logging.basicConfig(handlers=[written], level=logging.DEBUG if debug else logging.INFO)
     for name in ("uvicorn", "asyncio"):
-        logging.getLogger(name).setLevel(logging.DEBUG if kind == "debug" else logging.WARNING)
+        logging.getLogger(name).setLevel(logging.DEBUG if debug else logging.WARNING)

@@ -18,7 +18,7 @@ from dragoman.prompting import trim
 EXAMPLE: Final = """
     examples:
       dragoman tokens request.json --model qwen3
-      dragoman tokens request.json --trim lean          what is left of tools and system prompt
+      dragoman tokens request.json --prompt-trim lean          what is left of tools and system prompt
 
     exit status:
       0  done
@@ -39,7 +39,7 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     command.add_argument("file", nargs="?", type=Path, metavar="FILE", help="its body (default: standard input)")
     command.add_argument("--model", metavar="NAME", help="whose tokens (default: the request's model)")
     command.add_argument("--api", choices=dialects.names(), help="the API it is of (default: the first that reads it)")
-    command.add_argument("--trim", choices=trim.NAMES, help="show what this tier leaves in place of numbers")
+    command.add_argument("--prompt-trim", choices=trim.NAMES, help="show what this tier leaves in place of numbers")
     command.set_defaults(run=run)
 
 
@@ -51,8 +51,8 @@ def run(args: argparse.Namespace) -> int:
     request = _read(_body(args.file), args.api)
     name = args.model or request.model
     vocabulary = tokenizers.find(name)
-    if args.trim:
-        print("\n\n".join(_trimmed_text(trim.trim_request(request, args.trim, vocabulary).request)))
+    if args.prompt_trim:
+        print("\n\n".join(_trimmed_text(trim.trim_request(request, args.prompt_trim, vocabulary).request)))
         return 0
     tiers = [_counts(trim.trim_request(request, tier, vocabulary).request, vocabulary) for tier in trim.NAMES]
     print(f"{'':14}" + "".join(f"{tier:>10}" for tier in trim.NAMES))

@@ -25,7 +25,7 @@ def environment(home: Path, *programs: Path) -> dict[str, str]:
 
 
 def command(agent: str, url: str, *args: str) -> list[str]:
-    behind = ["--server", f"{url}/v1", "--model", "m", "--context", "131072"]
+    behind = ["--upstream", f"{url}/v1", "--model", "m", "--context-window", "131072"]
     return [sys.executable, "-m", "dragoman", "run", agent, *behind, "--", *args]
 
 

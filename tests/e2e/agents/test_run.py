@@ -18,7 +18,7 @@ from support.source_path import SOURCES
 
 
 def command(agent: str, url: str, *args: str, options: tuple[str, ...] = ()) -> list[str]:
-    behind = ["--server", f"{url}/v1", "--model", "m", "--context", "131072"]
+    behind = ["--upstream", f"{url}/v1", "--model", "m", "--context-window", "131072"]
     return [sys.executable, "-m", "dragoman", "run", agent, *behind, *options, "--", *args]
 
 

@@ -371,13 +371,13 @@ def test_one_that_could_do_more_is_refused(tools: object, servers: object, named
 REFUSED = "the login of claude is for its owner alone"
 
 
-@pytest.mark.parametrize("check", [["--check"], []], ids=["check", "serve"])
+@pytest.mark.parametrize("check", [["--print-config"], []], ids=["check", "serve"])
 @pytest.mark.parametrize(
     "reached", [{"SERVER_HOST": "0.0.0.0", "SERVER_KEYS": "one-key"}, {"SERVER_ALLOWED_HOSTS": "ai.example"}]
 )
 def test_a_login_is_not_served_to_other_machines(tmp_path: Path, reached: dict[str, str], check: list[str]) -> None:
     settings = {f"DRAGOMAN_{name}": value for name, value in reached.items()}
-    told = run(tmp_path, "serve", "--claude", "--port", "0", *check, **settings)
+    told = run(tmp_path, "serve", "--claude-cli", "--port", "0", *check, **settings)
     assert told.returncode != 0
     assert REFUSED in told.stderr
     assert "Traceback" not in told.stderr
@@ -387,15 +387,18 @@ def test_a_key_may_be(tmp_path: Path) -> None:
     here = {"DRAGOMAN_CLAUDE_CLI_COMMAND": str(offline.claude_code())}
     reached = {"DRAGOMAN_SERVER_ALLOWED_HOSTS": "ai.example", "DRAGOMAN_CLAUDE_CLI_SHARED": "true"}
     for settings in (here, {**here, **reached}):
-        assert run(tmp_path, "serve", "--claude", "--check", **settings).returncode == 0
+        assert run(tmp_path, "serve", "--claude-cli", "--print-config", **settings).returncode == 0
 
 
 def test_claude_is_not_to_ask_its_own_gateway(tmp_path: Path) -> None:
     here = {"DRAGOMAN_CLAUDE_CLI_COMMAND": str(offline.claude_code())}
-    told = run(tmp_path, "serve", "--claude", "--check", ANTHROPIC_BASE_URL="http://localhost:8484", **here)
+    told = run(tmp_path, "serve", "--claude-cli", "--print-config", ANTHROPIC_BASE_URL="http://localhost:8484", **here)
     assert (told.returncode, "this very gateway" in told.stderr) == (2, True)
     assert (
-        run(tmp_path, "serve", "--claude", "--check", ANTHROPIC_BASE_URL="http://localhost:1", **here).returncode == 0
+        run(
+            tmp_path, "serve", "--claude-cli", "--print-config", ANTHROPIC_BASE_URL="http://localhost:1", **here
+        ).returncode
+        == 0
     )
 
 

@@ -65,7 +65,7 @@ def serving(home: Path) -> Iterator[Gateway]:
             "claude_cli.warm": 1,
             "server.shutdown_s": 0,
         }
-        with running(home, "--claude", settings=settings) as gateway:
+        with running(home, "--claude-cli", settings=settings) as gateway:
             yield gateway
 
 

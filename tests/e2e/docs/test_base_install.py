@@ -148,11 +148,11 @@ def test_checking_calls_says_what_to_type() -> None:
 
 
 def test_settings_can_be_checked() -> None:
-    done = dragoman("serve", "--check")
+    done = dragoman("serve", "--print-config")
     assert done.returncode == 0, done.stderr
     assert done.stdout.endswith("# settings are good\n")
     assert "pip install 'dragoman[server,embedded]'" in done.stderr
-    assert "unknown model 'x'" in dragoman("serve", "--check", "--model", "x").stderr
+    assert "unknown model 'x'" in dragoman("serve", "--print-config", "--model", "x").stderr
 
 
 def test_mistyped_names_offer_the_nearest() -> None:
@@ -161,7 +161,7 @@ def test_mistyped_names_offer_the_nearest() -> None:
         (["parse", "--format", "hemres"], "'hermes'"),
         (["parse", "--format", "qwenn"], "'qwen'"),
         (["parse", "--stram"], "'--stream'"),
-        (["parse", "reply.txt", "--cutoff", "x"], "'--cut-off'"),
+        (["parse", "reply.txt", "--trunkated", "x"], "'--truncated'"),
     ):
         done = dragoman(*args)
         assert done.returncode == 2

@@ -212,7 +212,7 @@ def test_toml(
         )
         assert all(gateway.route(Request(model=alias, messages=())) for alias in config.aliases)
     if "servers" in read:
-        assert cli.main(["serve", "--check", "--config", str(file)]) == 0
+        assert cli.main(["serve", "--print-config", "--config", str(file)]) == 0
         assert "config.toml" in capsys.readouterr().out
 
 
@@ -239,7 +239,7 @@ def test_command(command: Command, tmp_path: Path) -> None:
     words = command.ours
     parsed(words)
     if words[0] == "serve":
-        parsed([*words, "--check"])
+        parsed([*words, "--print-config"])
     if words[0] in SHOWN or "error: " in command.printed:
         (program := tmp_path / "dragoman").write_text(
             f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m dragoman "$@"\n'

@@ -74,7 +74,7 @@ def test_serve_finds_out_by_itself_how_a_model_is_asked(tmp_path: Path) -> None:
     dialect = dialects.get("anthropic_messages")
     with (
         real.llama("inject") as server,
-        running(tmp_path, "--server", server.url, "--log", "text", settings=apart(tmp_path)) as own,
+        running(tmp_path, "--upstream", server.url, "--log-format", "text", settings=apart(tmp_path)) as own,
     ):
         asked = dialect.write_request(rounds.QUESTION, server.model).body
         first = own.post(dialect.path, asked).json()

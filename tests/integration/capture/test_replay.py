@@ -111,7 +111,7 @@ async def test_every_way_however_it_is_cut(
         assert (await ask(url, path, True, **asked(path))).status_code == 200
         await kept(tmp_path)
     for cut, seed in [*((cut, 0) for cut in CUTS), ("random", 1), ("random", 2)]:
-        status, said = await replayed(capsys, tmp_path, "--cut", cut, "--seed", str(seed))
+        status, said = await replayed(capsys, tmp_path, "--chunking", cut, "--seed", str(seed))
         assert status == 0, said
 
 
@@ -120,7 +120,7 @@ async def test_an_answer_that_went_by_unread(tmp_path: Path, capsys: pytest.Capt
         await ask(url, CHAT, True)
         await kept(tmp_path)
     for cut in CUTS:
-        status, said = await replayed(capsys, tmp_path, "--cut", cut)
+        status, said = await replayed(capsys, tmp_path, "--chunking", cut)
         assert (status, list(stages(said))) == (0, ["values", "asked 1", "sent 1", "events 1", "reply"]), said
 
 
@@ -135,7 +135,7 @@ async def test_a_prompt_that_was_made_here_needs_no_server(tmp_path: Path, capsy
     assert "get_weather" in answer.text
     assert (folder / "1/prompt-1.txt").read_text().endswith("<think>\n")
     for cut in CUTS:
-        status, said = await replayed(capsys, folder, "--cut", cut, "--explain")
+        status, said = await replayed(capsys, folder, "--chunking", cut, "--explain")
         assert status == 0, said
         assert "behind '<think>\\n' of the prompt" in said
         assert re.search(r"thoughts +A tool helps", said)
@@ -145,7 +145,7 @@ async def test_a_second_question_and_its_answer(tmp_path: Path, capsys: pytest.C
     async with keeping(tmp_path, says("It is ", "sunny.")) as url:
         await ask(url, CHAT, True, tools=TOOLS, tool_choice="required")
         await kept(tmp_path)
-    status, said = await replayed(capsys, tmp_path, "--cut", "random")
+    status, said = await replayed(capsys, tmp_path, "--chunking", "random")
     assert status == 0, said
     assert "events 2" in stages(said)
 
@@ -265,7 +265,7 @@ async def test_claude_is_not_started_for_it(mode: str, tmp_path: Path, capsys: p
     everything = b"".join(path.read_bytes() for path in folder.rglob("*") if path.is_file()).decode()
     assert [secret for secret in chain.host if secret in everything] == []
     for cut in CUTS:
-        status, said = await replayed(capsys, place, "--cut", cut)
+        status, said = await replayed(capsys, place, "--chunking", cut)
         assert status == 0, said
     assert "the problem is still in it" in await bundled(capsys, place, "-o", tmp_path / "bug.zip")
     status, said = await replayed(capsys, tmp_path / "bug.zip")
@@ -283,7 +283,7 @@ def test_the_real_model_in_the_box_whose_call_was_cut_off(tmp_path: Path, capsys
         until(lambda: place.is_dir() and folders(place), "a capture")
     assert (folders(place)[0] / "1/prompt-1.txt").read_text().endswith("<|im_start|>assistant\n")
     for cut in CUTS:
-        status = cli.main(["replay", str(place), "--cut", cut, "--explain"])
+        status = cli.main(["replay", str(place), "--chunking", cut, "--explain"])
         said = capsys.readouterr().out
         assert status == 0, said
         assert re.search(r"no whole call|1 broken", said)
@@ -387,11 +387,11 @@ async def test_a_real_backend_is_asked_in_its_place(tmp_path: Path, capsys: pyte
     settings = tmp_path / "config.toml"
     async with server(says(CALL)) as behind:
         settings.write_text(f'[servers.real]\nurl = "{behind.url}/v1"\nmodels = ["x"]\nmode = "parse"\nprobe = false\n')
-        args = ["--backend", "x", "--config", settings, "--out", tmp_path / "two"]
+        args = ["--model", "x", "--config", settings, "--output", tmp_path / "two"]
         status, said = await replayed(capsys, tmp_path / "one", *args)
         assert status == 1
         assert json.loads(behind.asked[-1][2])["model"] == "x"
-        assert (await replayed(capsys, tmp_path / "one", "--server", f"{behind.url}/v1"))[0] == 1
+        assert (await replayed(capsys, tmp_path / "one", "--upstream", f"{behind.url}/v1"))[0] == 1
     assert '+{"event": "ToolCallStart"' in said.replace(' "index": 0,', "")
     assert (await replayed(capsys, tmp_path / "two"))[0] == 0
 
@@ -508,7 +508,7 @@ async def test_nothing_that_was_said_is_in_a_bundle_and_the_problem_is(
     status, explained = await replayed(capsys, tmp_path / "bug.zip", "--explain")
     assert status == 0
     assert "no whole call" in explained
-    status, again = await replayed(capsys, tmp_path / "bug.zip", "--cut", "random")
+    status, again = await replayed(capsys, tmp_path / "bug.zip", "--chunking", "random")
     assert status == 0, again
 
 
@@ -552,7 +552,7 @@ async def test_a_bundle_that_is_read_otherwise_says_so(tmp_path: Path, capsys: p
     said = await bundled(capsys, tmp_path / "kept", "-o", tmp_path / "bug.zip")
     assert "NOT read as the capture is" in said
     assert "+Notice invalid_call" in said
-    said = await bundled(capsys, tmp_path / "kept", "-o", tmp_path / "bug.zip", "--keep-text")
+    said = await bundled(capsys, tmp_path / "kept", "-o", tmp_path / "bug.zip", "--no-anonymize")
     assert "ALL THAT WAS SAID" in said
     assert "Paris" in unpacked(tmp_path / "bug.zip")["1/text-1.txt"]
     assert (await replayed(capsys, tmp_path / "bug.zip"))[0] == 0
@@ -565,7 +565,7 @@ async def test_a_bundle_does_not_say_where_anything_is(tmp_path: Path, capsys: p
     async with keeping(tmp_path / "kept", says("It is ", CALL), **more) as url:
         await ask(url, CHAT, True, tools=TOOLS)
         await kept(tmp_path / "kept")
-    for args in ([], ["--keep-text"]):
+    for args in ([], ["--no-anonymize"]):
         await bundled(capsys, tmp_path / "kept", "-o", tmp_path / "bug.zip", *args)
         everything = "".join(unpacked(tmp_path / "bug.zip").values())
         assert str(tmp_path) not in everything

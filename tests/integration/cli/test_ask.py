@@ -74,7 +74,7 @@ async def breaks(backend: Scripted, request: Request) -> AsyncGenerator[AnyEvent
 
 def test_a_round_trip_without_a_terminal(tmp_path: Path) -> None:
     with in_thread(answers) as url:
-        done = run(tmp_path, "ask", "--url", url)
+        done = run(tmp_path, "ask", "--gateway", url)
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
     blocks = done.stdout.split("\n-- ")
@@ -103,7 +103,7 @@ def test_the_installed_claude(tmp_path: Path) -> None:
     with in_thread(answers) as url:
         path = os.pathsep.join([str(offline.claude_code().parent), os.defpath])
         login = {"ANTHROPIC_API_KEY": "sk-ant-dummy", "ANTHROPIC_BASE_URL": url, "DRAGOMAN_CLAUDE_CLI_MODELS": "m"}
-        done = run(tmp_path, "ask", "--claude", "--model", "m", PATH=path, **login)
+        done = run(tmp_path, "ask", "--claude-cli", "--model", "m", PATH=path, **login)
     assert done.returncode == 0, done.stderr
     assert "model: m, of claude_cli, mode native" in done.stdout
     assert '"type":"tool_use"' in done.stdout, "as claude has it of the model"
@@ -113,15 +113,15 @@ def test_the_installed_claude(tmp_path: Path) -> None:
 
 def test_own_tools_and_results(tmp_path: Path) -> None:
     with in_thread(answers) as url:
-        args = ("ask", "What is 2 + 3?", "--url", url, "--tool", "add(city, b: int = 3)", "--result", "five")
-        done = run(tmp_path, *args, "--choice", "add")
+        args = ("ask", "What is 2 + 3?", "--gateway", url, "--tool", "add(city, b: int = 3)", "--tool-result", "five")
+        done = run(tmp_path, *args, "--tool-choice", "add")
     assert "tools: add(city, b: integer)\nchoice: add\n" in done.stdout
     assert "-- add says\nfive\n" in done.stdout
 
 
 def test_a_model_that_calls_nothing_has_one_turn(tmp_path: Path) -> None:
     with in_thread(plain) as url:
-        done = run(tmp_path, "ask", "Hi", "--server", url, "--api", "anthropic_messages", "--model", "n")
+        done = run(tmp_path, "ask", "Hi", "--upstream", url, "--upstream-api", "anthropic_messages", "--model", "n")
     assert done.returncode == 0, done.stderr
     assert "model: n, of behind" in done.stdout
     assert "choice: auto" in done.stdout
@@ -137,12 +137,12 @@ def test_ask_without_tools_is_a_plain_question(tmp_path: Path) -> None:
             yield event
 
     with in_thread(noted) as url:
-        done = run(tmp_path, "ask", "Hi", "--no-tools", "--url", url)
+        done = run(tmp_path, "ask", "Hi", "--no-tools", "--gateway", url)
     assert done.returncode == 0, done.stderr
     assert asked[0].tools == ()
     assert "tools: none\n" in done.stdout
     assert done.stdout.count("Hello") == 1
-    assert run(tmp_path, "ask", "--no-tools", "--tool", "add(a)", "--url", url).returncode == 2
+    assert run(tmp_path, "ask", "--no-tools", "--tool", "add(a)", "--gateway", url).returncode == 2
 
 
 async def calls_forever(backend: Scripted, request: Request) -> AsyncGenerator[AnyEvent, None]:
@@ -163,7 +163,7 @@ async def answers_nothing(backend: Scripted, request: Request) -> AsyncGenerator
 )
 def test_ask_fails_where_the_model_does_not_answer(play: Any, fault: str, tmp_path: Path) -> None:
     with in_thread(play) as url:
-        done = run(tmp_path, "ask", "And in Rome?", "--url", url)
+        done = run(tmp_path, "ask", "And in Rome?", "--gateway", url)
     assert done.returncode == 1
     assert fault in done.stderr
     assert done.stdout.count("-- get_weather says") == (2 if play is calls_forever else 0)
@@ -171,13 +171,13 @@ def test_ask_fails_where_the_model_does_not_answer(play: Any, fault: str, tmp_pa
 
 def test_only_what_the_model_writes(tmp_path: Path) -> None:
     with in_thread(plain) as url:
-        done = run(tmp_path, "ask", "Hi", "--raw", "--url", url)
+        done = run(tmp_path, "ask", "Hi", "--raw-output", "--gateway", url)
     assert done.stdout == "Hello"
 
 
 def test_an_answer_that_breaks_off(tmp_path: Path) -> None:
     with in_thread(breaks) as url:
-        done = run(tmp_path, "ask", "--url", url)
+        done = run(tmp_path, "ask", "--gateway", url)
     assert done.returncode == 1
     assert "Let me\n" in done.stdout
     assert done.stderr.startswith("dragoman ask: error: ")
@@ -188,16 +188,20 @@ def test_an_answer_that_breaks_off(tmp_path: Path) -> None:
     ("args", "status", "words"),
     [
         (
-            ["--server", "http://127.0.0.1:9/v1"],
+            ["--upstream", "http://127.0.0.1:9/v1"],
             1,
             "nothing answers at http://127.0.0.1:9, or no model is loaded there",
         ),
-        (["--choice", "soon"], 2, "--choice: expected auto, required, none or a tool (get_weather), got 'soon'"),
+        (
+            ["--tool-choice", "soon"],
+            2,
+            "--tool-choice: expected auto, required, none or a tool (get_weather), got 'soon'",
+        ),
         (["--tool", "no-such.json"], 2, "--tool: cannot read no-such.json: No such file or directory"),
         (["--model", "no-such-model"], 2, "unknown model 'no-such-model'"),
-        (["--api", "openai_chat"], 2, "name that with --server URL"),
-        (["--server", "http://h", "--claude"], 2, "not allowed with argument"),
-        (["--claude"], 2, "there is no program 'claude'; install it: npm install -g @anthropic-ai/claude-code"),
+        (["--upstream-api", "openai_chat"], 2, "name that with --upstream URL"),
+        (["--upstream", "http://h", "--claude-cli"], 2, "not allowed with argument"),
+        (["--claude-cli"], 2, "there is no program 'claude'; install it: npm install -g @anthropic-ai/claude-code"),
     ],
 )
 def test_what_is_wrong_is_said(
@@ -238,7 +242,7 @@ async def calls_nothing_at_first(backend: Scripted, request: Request) -> AsyncGe
 def test_a_second_turn_that_the_client_does_not_see(tmp_path: Path) -> None:
     """A call is required, and the first answer has none."""
     with in_thread(calls_nothing_at_first) as url:
-        done = run(tmp_path, "ask", "--url", url)
+        done = run(tmp_path, "ask", "--gateway", url)
     assert done.returncode == 0, done.stderr
     first, second = done.stdout.split("-- asked once more, it says\n")
     assert first.endswith("-- what comes from the model\nHello\n")
@@ -249,7 +253,7 @@ def test_a_second_turn_that_the_client_does_not_see(tmp_path: Path) -> None:
 @pytest.mark.model
 def test_the_embedded_model_writes_what_is_shown(tmp_path: Path) -> None:
     """And its calls can be read again, as it is what the model wrote."""
-    done = run(tmp_path, "ask", "--raw")
+    done = run(tmp_path, "ask", "--raw-output")
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("<tool_call>\n")
     (call, *_) = (part for part in parse(done.stdout, "hermes").parts if isinstance(part, ToolCall))
@@ -263,7 +267,7 @@ def test_the_embedded_model_writes_what_is_shown(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("columns", "side_by_side"), [(100, True), (60, False)])
 def test_at_a_terminal(columns: int, side_by_side: bool, tmp_path: Path) -> None:
     with in_thread(answers) as url:
-        said = at_a_terminal(tmp_path, columns, "ask", "--url", url, NO_COLOR="1")
+        said = at_a_terminal(tmp_path, columns, "ask", "--gateway", url, NO_COLOR="1")
     shown = re.sub(r"\x1b\[[\d;?]*[A-Za-z]", "", said)
     assert ("│" in shown) is side_by_side
     assert 'get_weather {"city": "Paris"}' in shown

@@ -67,10 +67,10 @@ def test_a_shell_completes_commands(shell: str, home: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "names"),
     [
-        ("dragoman serve --cla", ["--claude"]),
+        ("dragoman serve --cla", ["--claude-cli"]),
         ("dragoman parse --format herm", ["hermes"]),
         ("dragoman pull qwen2.5-coder-1", ["qwen2.5-coder-1.5b", "qwen2.5-coder-1.5b-instruct"]),
-        ("dragoman serve --api openai_c", ["openai_chat"]),
+        ("dragoman serve --upstream-api openai_c", ["openai_chat"]),
         ("dragoman completion f", ["fish"]),
     ],
 )

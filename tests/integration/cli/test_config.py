@@ -152,7 +152,7 @@ def test_every_setting_says_what_it_is_for() -> None:
 
 
 def check(home: Path, *args: str, **environ: str) -> "subprocess.CompletedProcess[str]":
-    return run(home, "serve", "--check", *args, **environ)
+    return run(home, "serve", "--print-config", *args, **environ)
 
 
 def test_check_says_what_holds_and_why_and_masks_keys(tmp_path: Path) -> None:
@@ -188,7 +188,7 @@ def test_no_key_is_shown_where_it_is_wrong(tmp_path: Path) -> None:
     assert "secret" not in check(tmp_path, "--config", str(file)).stderr
 
 
-@pytest.mark.parametrize("args", [["--check"], ["--port", "0"]])
+@pytest.mark.parametrize("args", [["--print-config"], ["--port", "0"]])
 def test_an_alias_of_nothing(args: list[str], tmp_path: Path) -> None:
     (tmp_path / "own.toml").write_text('[aliases]\ngpt-4o = "smollm"\n')
     done = run(tmp_path, "serve", "--config", "own.toml", *args)

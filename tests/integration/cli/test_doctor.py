@@ -101,7 +101,7 @@ def test_weights_that_have_changed(tmp_path: Path) -> None:
 
 
 def test_claude_is_wanted_and_not_installed(tmp_path: Path) -> None:
-    status, told = doctor(tmp_path, "--claude")
+    status, told = doctor(tmp_path, "--claude-cli")
     assert status == 1
     assert told["claude"]["verdict"] == "no"
     assert told["claude"]["words"] == "there is no program 'claude'"
@@ -110,7 +110,7 @@ def test_claude_is_wanted_and_not_installed(tmp_path: Path) -> None:
 
 
 def test_nobody_is_logged_in(tmp_path: Path) -> None:
-    status, told = doctor(tmp_path, "--claude", **with_claude())
+    status, told = doctor(tmp_path, "--claude-cli", **with_claude())
     assert status == 1
     assert told["claude"]["verdict"] == "ok"
     assert offline.version("@anthropic-ai/claude-code") in told["claude"]["words"]
@@ -125,7 +125,7 @@ def test_serve_says_so_too(tmp_path: Path) -> None:
     settings = {"claude_cli.enabled": "true", "claude_cli.command": str(offline.claude_code())}
     with running(tmp_path, settings=settings) as gateway:
         assert gateway.line("claude is not logged in; run: claude auth login")
-    done = run(tmp_path, "serve", "--claude", "--check")
+    done = run(tmp_path, "serve", "--claude-cli", "--print-config")
     assert done.returncode == 2
     assert "install it: npm install -g @anthropic-ai/claude-code" in done.stderr
 
@@ -151,7 +151,7 @@ def test_a_key_is_a_login_and_is_not_shown(tmp_path: Path) -> None:
 
 def test_what_the_processes_do_not_get_is_no_login(tmp_path: Path) -> None:
     """Asked is with the variables that they have, and no others."""
-    status, told = doctor(tmp_path, "--claude", **with_claude(CLAUDE_CODE_USE_BEDROCK="1"))
+    status, told = doctor(tmp_path, "--claude-cli", **with_claude(CLAUDE_CODE_USE_BEDROCK="1"))
     assert status == 1
     assert told["claude's login"]["verdict"] == "no"
 
@@ -199,7 +199,7 @@ def test_settings_that_are_wrong(tmp_path: Path) -> None:
 
 
 def test_for_people(tmp_path: Path) -> None:
-    done = run(tmp_path, "doctor", "--claude", DRAGOMAN_SERVER_PORT=free_port())
+    done = run(tmp_path, "doctor", "--claude-cli", DRAGOMAN_SERVER_PORT=free_port())
     assert done.returncode == 1
     lines = done.stdout.splitlines()
     assert lines[0].split()[:2] == ["dragoman", "ok"]
@@ -430,10 +430,10 @@ def test_a_server_that_runs_and_is_not_named(tmp_path: Path) -> None:
         command = [sys.executable, "-c", script, port, "doctor", "--json"]
         env = {**environment(tmp_path), "DRAGOMAN_SERVER_PORT": free_port()}
         done = subprocess.run(command, env=env, cwd=tmp_path, capture_output=True, text=True, timeout=60)
-        named = subprocess.run([*command, "--server", url], env=env, capture_output=True, text=True, timeout=60)
+        named = subprocess.run([*command, "--upstream", url], env=env, capture_output=True, text=True, timeout=60)
     (near,) = (finding for finding in json.loads(done.stdout) if finding["what"] == "nearby")
     assert near["words"] == f"Dragoman at {url}/v1, with 3 models; not in the settings"
-    assert near["fix"] == f"dragoman serve --server {url}/v1"
+    assert near["fix"] == f"dragoman serve --upstream {url}/v1"
     assert not [finding for finding in json.loads(named.stdout) if finding["what"] == "nearby"]
 
 
@@ -517,7 +517,7 @@ def test_without_an_agent_it_is_told_what_brings_one(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("args", "variables", "fix"),
     [
-        (["--server", "here:1"], {}, None),
+        (["--upstream", "here:1"], {}, None),
         (["--config", "not-there.toml"], {}, "name one that is there: dragoman doctor --config FILE"),
         ([], {"DRAGOMAN_SERVER_HOST": "0.0.0.0"}, "mend the variable; `env | grep DRAGOMAN_` shows all"),
     ],

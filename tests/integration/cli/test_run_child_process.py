@@ -51,7 +51,7 @@ def far() -> Iterator[str]:
 
 
 def agent(far: str, code: str, *options: str) -> tuple[str, ...]:
-    return ("run", "--server", f"{far}/v1", "--model", "m", *options, "--", sys.executable, "-c", ASK + code)
+    return ("run", "--upstream", f"{far}/v1", "--model", "m", *options, "--", sys.executable, "-c", ASK + code)
 
 
 @contextmanager
@@ -159,7 +159,7 @@ def test_on_the_installed_claude(logged_in: bool, far: str, tmp_path: Path) -> N
     more = {"PATH": path, "DRAGOMAN_CLAUDE_CLI_MODELS": "m", "HTTPS_PROXY": NOWHERE, "NO_PROXY": "127.0.0.1"}
     more |= {"ANTHROPIC_API_KEY": "sk-ant-dummy", "ANTHROPIC_BASE_URL": far} if logged_in else {}
     code = ASK + ("print(ask())" if logged_in else "print('nothing asked')")
-    done = run(tmp_path, "run", "any", "--claude", "--model", "m", "--", sys.executable, "-c", code, **more)
+    done = run(tmp_path, "run", "any", "--claude-cli", "--model", "m", "--", sys.executable, "-c", code, **more)
     said = ["dragoman: claude is not logged in; run: claude auth login"] if not logged_in else []
     assert done.stdout == ("Hello\n" if logged_in else "nothing asked\n"), done.stderr
     assert done.stderr.splitlines() == [*said, "dragoman: any command on m, claude"]
@@ -225,7 +225,7 @@ print("again:", ask(), flush=True)
 
 
 def test_ctrl_c_before_there_is_an_agent(far: str, tmp_path: Path) -> None:
-    with in_a_terminal(tmp_path, *command("run", "--server", f"{far}/v1", "--", "true")) as (_, screen):
+    with in_a_terminal(tmp_path, *command("run", "--upstream", f"{far}/v1", "--", "true")) as (_, screen):
         screen.shows("model [1-")  # the far gateway's models, and their other names
         screen.type("\x03")
         screen.shows("exit status 130")
@@ -260,9 +260,9 @@ def test_a_choice_at_the_terminal(far: str, tmp_path: Path) -> None:
 
 
 def test_without_a_terminal_the_lines_to_type_are_told(far: str, tmp_path: Path) -> None:
-    done = run(tmp_path, "run", "--server", f"{far}/v1", "--", "true")
+    done = run(tmp_path, "run", "--upstream", f"{far}/v1", "--", "true")
     assert done.returncode == 2
-    assert f"  dragoman run --server {far}/v1 --model n -- true\n" in done.stderr
+    assert f"  dragoman run --upstream {far}/v1 --model n -- true\n" in done.stderr
 
 
 def test_a_failure_of_the_model_leaves_the_log(far: str, tmp_path: Path) -> None:
@@ -301,7 +301,7 @@ async def test_a_key_that_is_not_taken_is_told_before_the_agent_starts(status: i
         return stub_servers.models("m") if path == "/v1/models" else stub_servers.refused("no", status)
 
     async with stub_servers.odd(says) as far:
-        words = ("run", "--server", f"{far.url}/v1", "--model", "m", "--", "echo", "started")
+        words = ("run", "--upstream", f"{far.url}/v1", "--model", "m", "--", "echo", "started")
         done = await asyncio.to_thread(run, tmp_path, *words)
     assert (done.returncode, done.stdout) == (2, "")
     assert "wants a key" in done.stderr
@@ -316,25 +316,25 @@ async def test_a_context_that_the_server_does_not_report_is_told(tmp_path: Path)
         return stub_servers.models("m") if path == "/v1/models" else stub_servers.refused("no")
 
     async with stub_servers.odd(says) as far:
-        words = ("run", "claude", "--server", f"{far.url}/v1", "--model", "m")
+        words = ("run", "claude", "--upstream", f"{far.url}/v1", "--model", "m")
         done = await asyncio.to_thread(run, tmp_path, *words, **path)
-        named = await asyncio.to_thread(run, tmp_path, *words, "--context", "32768", **path)
+        named = await asyncio.to_thread(run, tmp_path, *words, "--context-window", "32768", **path)
     assert done.stdout == named.stdout == "started\n", done.stderr
     assert "does not report the context window of m" in done.stderr
-    assert "--context TOKENS" in done.stderr
+    assert "--context-window TOKENS" in done.stderr
     assert "asks before it edits" in done.stderr
     assert "context window" not in named.stderr
 
 
 def test_a_log_that_is_asked_for_is_for_its_owner_alone(far: str, tmp_path: Path) -> None:
-    done = run(tmp_path, *agent(far, "ask()", "--log", str(tmp_path / "kept.log")))
+    done = run(tmp_path, *agent(far, "ask()", "--log-file", str(tmp_path / "kept.log")))
     assert done.returncode == 0, done.stderr
     assert '"status":200' in (tmp_path / "kept.log").read_text()
     assert (tmp_path / "kept.log").stat().st_mode & 0o777 == 0o600
 
 
 def test_what_is_shown_has_no_key(far: str, tmp_path: Path) -> None:
-    done = run(tmp_path, *agent(far, "", "--check"), OPENAI_API_KEY="sk-own")
+    done = run(tmp_path, *agent(far, "", "--dry-run"), OPENAI_API_KEY="sk-own")
     assert done.returncode == 0, done.stderr
     assert "OPENAI_API_KEY=(not shown)" in done.stdout
     assert "OPENAI_BASE_URL=http://127.0.0.1:PORT/v1" in done.stdout
@@ -435,7 +435,7 @@ def test_a_gateway_that_runs_is_used(far: str, tmp_path: Path) -> None:
     done = run(tmp_path, "run", "--model", "m", "--", *words, **beside(far))
     assert done.stdout == f"Hello {far}/v1\n", done.stderr
     assert done.stderr == f"dragoman: any command on m, the gateway at {far}, 100 tokens of context\n"
-    done = run(tmp_path, "run", "--model", "m", "--new", "--", *words, **beside(far))
+    done = run(tmp_path, "run", "--model", "m", "--new-gateway", "--", *words, **beside(far))
     assert "unknown model 'm'" in done.stderr
 
 
@@ -453,7 +453,7 @@ def test_the_files_of_printed_variables_stay_and_are_private(far: str, tmp_path:
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin" / "hermes").symlink_to("/bin/true")
     more = {"PATH": str(tmp_path / "bin"), "DRAGOMAN_HOME": str(tmp_path / "kept"), **beside(far)}
-    words = ("run", "hermes", "--model", "m", "--context", "65536", "--print-env=json")
+    words = ("run", "hermes", "--model", "m", "--context-window", "65536", "--print-env=json")
     done = run(tmp_path, *words, **more)
     folder = Path(json.loads(done.stdout)["HERMES_MANAGED_DIR"])
     assert folder == tmp_path / "kept" / "run" / "hermes"

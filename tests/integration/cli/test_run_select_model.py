@@ -72,9 +72,9 @@ async def test_the_lines_to_type_name_each_model_of_each_server(monkeypatch: pyt
         with pytest.raises(ConfigError) as told:
             await behind(monkeypatch, one.url, other.url, args=("-p", "two words"))
     assert str(told.value).splitlines()[1:] == [
-        f"  dragoman run claude --server {one.url}/v1 --model a -- -p 'two words'",
-        f"  dragoman run claude --server {one.url}/v1 --model b -- -p 'two words'",
-        f"  dragoman run claude --server {other.url}/v1 --model c -- -p 'two words'",
+        f"  dragoman run claude --upstream {one.url}/v1 --model a -- -p 'two words'",
+        f"  dragoman run claude --upstream {one.url}/v1 --model b -- -p 'two words'",
+        f"  dragoman run claude --upstream {other.url}/v1 --model c -- -p 'two words'",
     ]
 
 
@@ -83,8 +83,8 @@ async def test_the_lines_to_type_are_quoted(monkeypatch: pytest.MonkeyPatch) -> 
         with pytest.raises(ConfigError) as told:
             await behind(monkeypatch, one.url)
     assert str(told.value).splitlines()[1:] == [
-        f"  dragoman run claude --server {one.url}/v1 --model 'a b'",
-        f"  dragoman run claude --server {one.url}/v1 --model 'x; touch pwned #'",
+        f"  dragoman run claude --upstream {one.url}/v1 --model 'a b'",
+        f"  dragoman run claude --upstream {one.url}/v1 --model 'x; touch pwned #'",
     ]
 
 

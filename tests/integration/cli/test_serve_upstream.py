@@ -46,7 +46,10 @@ async def weather(backend: Scripted, request: Request) -> AsyncGenerator[AnyEven
 @pytest.mark.parametrize("api", dialects.names())
 def test_a_tool_round_trip_through_a_server(api: str, tmp_path: Path) -> None:
     own = apart(tmp_path)
-    with in_thread(weather) as url, running(tmp_path, "--server", f"{url}/v1", "--api", api, settings=own) as gateway:
+    with (
+        in_thread(weather) as url,
+        running(tmp_path, "--upstream", f"{url}/v1", "--upstream-api", api, settings=own) as gateway,
+    ):
         client = anthropic.Anthropic(base_url=gateway.url, api_key="none", max_retries=0, timeout=DEADLINE_S)
         asked = {"model": "m", "max_tokens": 99, "tools": [{"name": "weather", "input_schema": SCHEMA}]}
         messages = [{"role": "user", "content": "Weather in Bern?"}]
@@ -86,7 +89,7 @@ def test_a_server_that_comes_later(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     url = f"http://127.0.0.1:{port}/v1"
-    with running(tmp_path, "--server", url, "--log", "text", settings=apart(tmp_path)) as gateway:
+    with running(tmp_path, "--upstream", url, "--log-format", "text", settings=apart(tmp_path)) as gateway:
         assert "cannot list models" in gateway.line("cannot list models")
         client = openai.OpenAI(base_url=f"{gateway.url}/v1", api_key="none", max_retries=0, timeout=DEADLINE_S)
         messages: list[Any] = [{"role": "user", "content": "hi"}]
@@ -104,17 +107,17 @@ def test_a_server_that_comes_later(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("flags", "told"),
     [
-        (["--api", "openai_chat"], "name that with --server URL"),
-        (["--server", "localhost:1234"], "expected a URL like http://127.0.0.1:1234/v1, got 'localhost:1234'"),
+        (["--upstream-api", "openai_chat"], "name that with --upstream URL"),
+        (["--upstream", "localhost:1234"], "expected a URL like http://127.0.0.1:1234/v1, got 'localhost:1234'"),
         (
-            ["--server", "http://x", "--api", "openai_chats"],
+            ["--upstream", "http://x", "--upstream-api", "openai_chats"],
             "; did you mean 'openai_chat'?",
         ),
     ],
     ids=["no server", "no URL", "no such API"],
 )
 def test_flags_that_cannot_be_meant(flags: list[str], told: str, tmp_path: Path) -> None:
-    ended = command(tmp_path, "serve", "--check", *flags)
+    ended = command(tmp_path, "serve", "--print-config", *flags)
     assert ended.returncode == 2
     assert told in ended.stderr
 
@@ -122,7 +125,7 @@ def test_flags_that_cannot_be_meant(flags: list[str], told: str, tmp_path: Path)
 def test_settings_are_explained_without_the_key(tmp_path: Path) -> None:
     config = tmp_path / "config.toml"
     config.write_text('[servers.far]\nurl = "http://127.0.0.1:9"\nkey = "sk-secret"\n')
-    ended = command(tmp_path, "serve", "--check", "--config", str(config))
+    ended = command(tmp_path, "serve", "--print-config", "--config", str(config))
     assert ended.returncode == 0
     assert "# servers.far.key: not shown" in ended.stdout
     assert "sk-secret" not in ended.stdout + ended.stderr

@@ -55,7 +55,7 @@ def steers_nothing(said: str) -> bool:
 
 async def test_ask(tmp_path: Path) -> None:
     async with server(hostile) as far:
-        said = await told(tmp_path, "ask", "--server", f"{far.url}/v1", "--model", MODEL)
+        said = await told(tmp_path, "ask", "--upstream", f"{far.url}/v1", "--model", MODEL)
     assert steers_nothing(said)
     for line in (f"model: m{SHOWN}", f"-- f{SHOWN} says", f"bad {SHOWN}"):
         assert line in said
@@ -63,7 +63,7 @@ async def test_ask(tmp_path: Path) -> None:
 
 async def test_doctor(tmp_path: Path) -> None:
     async with server(hostile) as far:
-        said = await told(tmp_path, "doctor", "--server", f"{far.url}/v1")
+        said = await told(tmp_path, "doctor", "--upstream", f"{far.url}/v1")
     assert steers_nothing(said)
     assert SHOWN in said
 
@@ -77,7 +77,7 @@ async def test_probe(tmp_path: Path) -> None:
 
 async def test_run_offers_no_such_name(tmp_path: Path) -> None:
     async with server(hostile) as far:
-        said = await told(tmp_path, "run", "--server", f"{far.url}/v1", "--", "true")
+        said = await told(tmp_path, "run", "--upstream", f"{far.url}/v1", "--", "true")
     assert steers_nothing(said)
     assert "OWNED" not in said
 

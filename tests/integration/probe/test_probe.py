@@ -749,7 +749,7 @@ async def test_a_server_that_cuts_long_prompts_is_told_its_context(capsys: pytes
 @pytest.mark.asyncio
 async def test_json_for_programs(capsys: pytest.CaptureFixture[str]) -> None:
     async with odd(of(calls)) as far:
-        status, out, _ = await asyncio.to_thread(command, capsys, f"{far.url}/v1", "--json", "--within", "5")
+        status, out, _ = await asyncio.to_thread(command, capsys, f"{far.url}/v1", "--json", "--timeout", "5")
     told = json.loads(out)
     assert status == 0
     assert told["choice"] == {
@@ -771,7 +771,7 @@ async def test_exit_status_tells_whose_fault_it_is(capsys: pytest.CaptureFixture
     assert (status, "is the server running?" in err) == (1, True)
     status, _, err = await asyncio.to_thread(command, capsys, "127.0.0.1:1234")
     assert (status, "expected a URL like http://127.0.0.1:1234/v1" in err) == (2, True)
-    status, _, err = await asyncio.to_thread(command, capsys, far.url, "--kind", "vlm")
+    status, _, err = await asyncio.to_thread(command, capsys, far.url, "--provider", "vlm")
     assert (status, "did you mean 'vllm'" in err) == (2, True)
 
 

@@ -322,7 +322,7 @@ def test_parse_by_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str], nam
     done = capsys.readouterr()
     assert [part["type"] for part in json.loads(done.out)["parts"]] == ["reasoning", "tool_call"]
     assert done.err.startswith("dragoman: format qwen3_xml, the prompt ends in '<think>\\n': the ")
-    assert main(["parse", str(tmp_path / "reply.txt"), "--tail", "", "--template", str(tmp_path / name)]) == 0
+    assert main(["parse", str(tmp_path / "reply.txt"), "--prompt-suffix", "", "--template", str(tmp_path / name)]) == 0
     assert json.loads(capsys.readouterr().out)["parts"][0]["type"] == "text", "what is said counts"
 
 

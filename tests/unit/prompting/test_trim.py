@@ -264,7 +264,7 @@ def test_the_command_counts_and_shows(tmp_path: Path, capsys: pytest.CaptureFixt
     assert counts["all"] == sorted(counts["all"], reverse=True)
     assert len(set(counts["conversation"][:3])) == 1
     assert last == "estimated for qwen3"
-    assert main(["tokens", str(file), "--trim", "lean"]) == 0
+    assert main(["tokens", str(file), "--prompt-trim", "lean"]) == 0
     shown = capsys.readouterr().out
     assert "Bash: " in shown
     assert '"required":["command"]' in shown

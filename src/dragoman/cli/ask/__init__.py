@@ -28,11 +28,11 @@ _CHOICES: Final = {"auto": ToolChoice(), "required": ToolChoice("required"), "no
 _EXAMPLES: Final = """
     examples:
       dragoman ask                                  of the model that `dragoman serve` would serve
-      dragoman ask "And in Rome?" --claude          of the installed claude
-      dragoman ask --server http://127.0.0.1:1234/v1 --model qwen3-8b
-      dragoman ask "What is 2 + 3?" --tool "add(a: int, b: int)" --result 5
+      dragoman ask "And in Rome?" --claude-cli      of the installed claude
+      dragoman ask --upstream http://127.0.0.1:1234/v1 --model qwen3-8b
+      dragoman ask "What is 2 + 3?" --tool "add(a: int, b: int)" --tool-result 5
       dragoman ask "Why is the sky blue?" --no-tools        a plain question
-      dragoman ask --raw | dragoman parse           only what the model writes, and what that is
+      dragoman ask --raw-output | dragoman parse    only what the model writes, and what that is
 
     exit status:
       0  the model answered
@@ -56,11 +56,16 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     model = whom.add_argument("--model", metavar="NAME", help="the model (default: the first that is served)")
     complete_with(model, all_model_names)
     one = whom.add_mutually_exclusive_group()
-    one.add_argument("--server", metavar="URL", help="a server behind: http://127.0.0.1:1234/v1")
-    one.add_argument("--claude", action="store_true", default=None, help="the installed claude, by its own login")
-    one.add_argument("--url", metavar="URL", help="a gateway that runs: http://127.0.0.1:8484")
-    whom.add_argument("--api", choices=dialects.names(), help="the API of --server (default: openai_chat)")
-    whom.add_argument("--key-env", metavar="VAR", help="the variable that holds the key of --server")
+    one.add_argument("--upstream", metavar="URL", help="a server behind: http://127.0.0.1:1234/v1")
+    one.add_argument("--claude-cli", action="store_true", default=None, help="the installed claude, by its own login")
+    one.add_argument("--gateway", metavar="URL", help="a gateway that runs: http://127.0.0.1:8484")
+    whom.add_argument(
+        "--upstream-api",
+        choices=dialects.names(),
+        metavar="API",
+        help="the API of --upstream: %(choices)s (default: openai_chat)",
+    )
+    whom.add_argument("--key-env", metavar="VAR", help="the variable that holds the key of --upstream")
     add_config_flag(whom)
     what = command.add_argument_group("with which tools")
     what.add_argument(
@@ -71,15 +76,17 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
         help="a file of tools, or a signature such as 'add(a: int, b: int)' (default: get_weather)",
     )
     what.add_argument("--no-tools", action="store_true", help="offer no tool: a plain question, and the answer")
-    what.add_argument("--result", metavar="TEXT", help=f"what the tool says (default: {demo.SUNNY}; else {demo.DONE})")
     what.add_argument(
-        "--choice",
+        "--tool-result", metavar="TEXT", help=f"what the tool says (default: {demo.SUNNY}; else {demo.DONE})"
+    )
+    what.add_argument(
+        "--tool-choice",
         metavar="CHOICE",
         help="auto, required, none or a tool's name (default: required where there is no PROMPT, else auto)",
     )
     shown = command.add_argument_group("what is shown")
-    shown.add_argument("--raw", action="store_true", help="only what the model writes, of its first answer")
-    shown.add_argument("--plain", action="store_true", help="one thing after the other, also at a wide terminal")
+    shown.add_argument("--raw-output", action="store_true", help="only what the model writes, of its first answer")
+    shown.add_argument("--no-columns", action="store_true", help="one thing after the other, also at a wide terminal")
     command.set_defaults(run=run)
 
 
@@ -91,7 +98,7 @@ def run(args: argparse.Namespace) -> int:
         DragomanError: there is no response.
     """
     tools = _tools(args)
-    choice = _choice(args.choice or ("required" if tools and not args.prompt else "auto"), tools)
+    choice = _choice(args.tool_choice or ("required" if tools and not args.prompt else "auto"), tools)
     config, embedded = _set_up(args)
     require_extras("server", *(("embedded",) if embedded else ()), doing="asking")
     logging.getLogger("dragoman").addHandler(logging.NullHandler())  # failures are shown with the exchange
@@ -113,8 +120,8 @@ def _tools(args: argparse.Namespace) -> tuple[Tool, ...]:
     """Returns the tools. Raises: ConfigError: `--no-tools` contradicts another flag."""
     if not args.no_tools:
         return tuple(tool for text in args.tool for tool in demo.parse_tool(text)) or (demo.WEATHER,)
-    if args.tool or args.result is not None or args.choice not in (None, "auto", "none"):
-        raise ConfigError("--no-tools offers no tool; leave it out, or leave out --tool, --result and --choice")
+    if args.tool or args.tool_result is not None or args.tool_choice not in (None, "auto", "none"):
+        raise ConfigError("--no-tools offers no tool; remove it, or remove --tool, --tool-result and --tool-choice")
     return ()
 
 
@@ -123,7 +130,8 @@ def _choice(text: str, tools: tuple[Tool, ...]) -> ToolChoice:
         return _CHOICES[text]
     names = [tool.name for tool in tools]
     if text not in names:
-        raise ConfigError(f"--choice: expected {', '.join(_CHOICES)} or a tool ({', '.join(names)}), got {text!r}")
+        expected = f"{', '.join(_CHOICES)} or a tool ({', '.join(names)})"
+        raise ConfigError(f"--tool-choice: expected {expected}, got {text!r}")
     return ToolChoice("named", text)
 
 
@@ -131,13 +139,13 @@ def _set_up(args: argparse.Namespace) -> tuple[settings.Config, bool]:
     """Returns the settings with only the backend that is asked, and whether that is the embedded model."""
     flags = {**upstream_flags(args), "servers.behind.key_env": args.key_env}
     config, origin = settings.load(compose.settings_path(args.config), os.environ, flags)
-    if args.url:
+    if args.gateway:
         key = config.server.keys[0] if config.server.keys else ""
-        running = HttpConfig(url=args.url, key=key, mode="native", rescue=False, retries=0)
+        running = HttpConfig(url=args.gateway, key=key, mode="native", rescue=False, retries=0)
         return _only(config, {"gateway": running}), False
-    if args.server:
+    if args.upstream:
         return _only(config, {"behind": config.servers["behind"]}), False
-    if args.claude:
+    if args.claude_cli:
         return replace(config, servers={}), False
     if not (config.servers or config.claude_cli.enabled):
         named = replace(config.embedded, model=args.model or config.embedded.model)
@@ -157,7 +165,7 @@ async def _ask(
     """Returns the fault of the model's response, or ""."""
     from dragoman.cli.ask.dialogue import Dialogue
 
-    page, says = _page(args), partial(demo.tool_result, said=args.result)
+    page, says = _page(args), partial(demo.tool_result, said=args.tool_result)
     with line.counting_seconds():
         line.say("starting")
         try:
@@ -166,7 +174,7 @@ async def _ask(
             backend, planned = gateway.route(request)[0]
             line.clear()
             page.begin(_head(request, _where(backend, planned.model)))
-            return await Dialogue(gateway, page, line, says, **({"turns": 1} if args.raw else {})).run(request)
+            return await Dialogue(gateway, page, line, says, **({"turns": 1} if args.raw_output else {})).run(request)
         finally:
             line.clear()
             await gateway.close()
@@ -187,7 +195,7 @@ def _model(named: str, config: settings.Config, gateway: Gateway) -> str:
         urls = [str(state["url"]) for state in gateway.health() if "url" in state]
         raise BackendUnavailableError(
             f"nothing answers at {' and '.join(urls)}, or no model is loaded there; "
-            f"run: dragoman doctor{f' --server {urls[0]}' if len(urls) == 1 else ''}"
+            f"run: dragoman doctor{f' --upstream {urls[0]}' if len(urls) == 1 else ''}"
         )
     return models[0].id
 
@@ -204,9 +212,9 @@ def _where(backend: Backend, model: str) -> str:
 
 def _page(args: argparse.Namespace) -> View:
     """Returns the view: two columns if the terminal is wide enough."""
-    if args.raw:
+    if args.raw_output:
         return RawView(sys.stdout)
-    if args.plain or not sys.stdout.isatty():
+    if args.no_columns or not sys.stdout.isatty():
         return PlainView(sys.stdout)
     try:
         from rich.console import Console

@@ -38,7 +38,7 @@ _IGNORED: Final = (
     "the model does not use the tool's result: it called {} with the same arguments again, twice; "
     "try a larger model, or another mode: dragoman probe URL"
 )
-_EMPTY: Final = "the model's answer is empty; try a larger model, or --choice none"
+_EMPTY: Final = "the model's answer is empty; try a larger model, or --tool-choice none"
 _MESSAGES: Final = "anthropic_messages"
 
 

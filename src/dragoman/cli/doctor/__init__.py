@@ -33,7 +33,7 @@ _NARROWEST: Final = 60
 _EXAMPLES: Final = """
     examples:
       dragoman doctor                                      what `dragoman serve` would use
-      dragoman doctor --claude                             and whether the installed claude can be used
+      dragoman doctor --claude-cli                         and whether the installed claude can be used
       dragoman doctor --weights                            and whether the weights are intact
       dragoman doctor --json
 
@@ -55,8 +55,8 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
         epilog=_EXAMPLES,
     )
     add_config_flag(command)
-    command.add_argument("--server", metavar="URL", help="this server is to be used, too")
-    command.add_argument("--claude", action="store_true", default=None, help="the installed claude is to be used")
+    command.add_argument("--upstream", metavar="URL", help="this server is to be used, too")
+    command.add_argument("--claude-cli", action="store_true", default=None, help="the installed claude is to be used")
     command.add_argument(
         "--weights",
         action="store_true",
@@ -68,7 +68,7 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
 
 def run(args: argparse.Namespace) -> int:
     """Prints the findings; returns 1 if something does not work."""
-    flags = {"claude_cli.enabled": args.claude, "servers.behind.url": args.server}
+    flags = {"claude_cli.enabled": args.claude_cli, "servers.behind.url": args.upstream}
     line = ProgressLine(sys.stderr)
     looking = partial(local.weights_found, thorough=args.weights, say=line.say)
     with line.showing("looking"):
@@ -115,9 +115,9 @@ def _serve_command(config: Path | None, flags: Mapping[str, object]) -> str:
     if config is not None:
         words += ["--config", str(config)]
     if flags.get("servers.behind.url"):
-        words += ["--server", str(flags["servers.behind.url"])]
+        words += ["--upstream", str(flags["servers.behind.url"])]
     if flags.get("claude_cli.enabled"):
-        words.append("--claude")
+        words.append("--claude-cli")
     return shlex.join(words)
 
 

@@ -234,7 +234,7 @@ async def _claude(config: ClaudeCliConfig, amiss: Verdict) -> list[Finding]:
     from dragoman.backends.claude_cli.errors import NOT_LOGGED_IN
 
     found = await discovery.find_claude(config, os.environ)
-    use = "" if config.enabled else "dragoman serve --claude"
+    use = "" if config.enabled else "dragoman serve --claude-cli"
     program = Finding("claude", "ok", f"{found.name} at {found.path}, {_MODES[found.mode]}")
     status = await auth_status.query_auth_status(found, config, os.environ)
     match status.there:

@@ -125,7 +125,7 @@ async def unconfigured_servers(servers: Iterable[HttpConfig], gateway: ServerCon
             "nearby",
             "note",
             f"{each.kind.title if each.kind else 'a server'} at {each.url}, {_many(each.models)}; not in the settings",
-            f"dragoman serve --server {each.url}",
+            f"dragoman serve --upstream {each.url}",
         )
         for each in found
     ]

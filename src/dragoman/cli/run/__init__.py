@@ -22,7 +22,7 @@ from dragoman.prompting import trim
 _EXAMPLES: Final = """
     examples:
       dragoman run claude                                  on what runs here, or on the embedded model
-      dragoman run codex --server http://127.0.0.1:1234/v1 --model qwen3-8b
+      dragoman run codex --upstream http://127.0.0.1:1234/v1 --model qwen3-8b
       dragoman run claude --model qwen2.5-coder-1.5b -- -p "Say hello"
       dragoman run -- python my_agent.py                   anything that knows OPENAI_BASE_URL
       eval "$(dragoman run any --print-env)"               variables of a gateway that runs
@@ -57,20 +57,24 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     )
     complete_with(model, all_model_names)
     add_server_flags(behind)
-    behind.add_argument("--context", type=int, metavar="TOKENS", default=0, help="context that the model is run with")
     behind.add_argument(
-        "--trim",
+        "--context-window", type=int, metavar="TOKENS", default=0, help="context that the model is run with"
+    )
+    behind.add_argument(
+        "--prompt-trim",
         choices=trim.NAMES,
         help="how far the agent's texts are cut (default: as far as a first answer within a minute takes)",
     )
     add_config_flag(command)
-    command.add_argument("--new", action="store_true", help="a gateway of its own, though one runs at the usual port")
-    command.add_argument("--check", "--dry-run", action="store_true", help="show what would be started, and end")
+    command.add_argument(
+        "--new-gateway", action="store_true", help="a gateway of its own, though one runs at the usual port"
+    )
+    command.add_argument("--dry-run", action="store_true", help="show what would be started, and end")
     command.add_argument(
         "--print-env", nargs="?", const="posix", choices=output.SHELLS, metavar="SHELL",
         help=f"print what wires the agent to a running gateway, and end: {', '.join(output.SHELLS)} (default: posix)",
     )  # fmt: skip
-    command.add_argument("--log", type=Path, metavar="FILE", help="keep the gateway's log here")
+    command.add_argument("--log-file", type=Path, metavar="FILE", help="keep the gateway's log here")
     command.add_argument("--capture", type=Path, metavar="DIR", help="keep each request and its answer here")
     command.add_argument(
         "--debug", nargs="?", const=1, type=int, choices=(1, 2), default=0, metavar="LEVEL",
@@ -100,11 +104,11 @@ def run(args: argparse.Namespace) -> int:
         agent=args.agent or "",
         args=args.args or (),
         model=args.model or "",
-        named=bool(args.server or args.claude),
-        new=bool(args.new or args.capture or args.debug or args.log),
-        context_tokens=args.context,
-        trim=args.trim or "",
-        check=bool(args.check or args.print_env),
+        named=bool(args.upstream or args.claude_cli),
+        new=bool(args.new_gateway or args.capture or args.debug or args.log_file),
+        context_tokens=args.context_window,
+        trim=args.prompt_trim or "",
+        check=bool(args.dry_run or args.print_env),
         ask=output.ask_for_model if sys.stdin.isatty() and sys.stderr.isatty() else None,
     )
     from dragoman.cli.run.session import Session
@@ -135,8 +139,8 @@ def _program(agent: Agent) -> str:
 
 def _settings(args: argparse.Namespace) -> tuple[settings.Config, dict[str, str]]:
     flags = {**upstream_flags(args), "server.capture": str(args.capture) if args.capture else None}
-    if args.server:  # those of the embedded model are set once it is selected: a setting for it would have it served
-        flags |= {"servers.behind.context_tokens": args.context or None, "servers.behind.trim": args.trim}
+    if args.upstream:  # those of the embedded model are set once it is selected: a setting for it would have it served
+        flags |= {"servers.behind.context_tokens": args.context_window or None, "servers.behind.trim": args.prompt_trim}
     for unknown in settings.unknown_variables(os.environ):
         print_status(unknown)
     return settings.load(compose.settings_path(args.config), os.environ, flags)

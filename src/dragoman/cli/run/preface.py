@@ -55,7 +55,7 @@ async def check_key(server: HttpConfig, *, required: bool = True) -> None:
             if until_s and now_s >= until_s:
                 raise BackendUnavailableError(
                     f"expected a server at {server.url}, but the connection is refused; start the server, or name "
-                    "another one: --server URL"
+                    "another one: --upstream URL"
                 )
             if not until_s:
                 until_s = now_s + STARTING_S
@@ -116,10 +116,10 @@ def preface_lines(agent: Agent, model: str, tokens_per_s: float, budget_tokens: 
         stay = f"; of its tools {', '.join(agent.tools)} stay as far as they fit" if agent.tools else ""
         told.append(
             f"for a first answer within {FIRST_ANSWER_S:.0f} s its instructions and tools are cut to {budget_tokens:,} "
-            f"tokens{stay}; --trim tools keeps all tools, --trim none everything"
+            f"tokens{stay}; --prompt-trim tools keeps all tools, --prompt-trim none everything"
         )
     elif not budget_tokens and first_s > FIRST_ANSWER_S:
-        told.append("less of it is read with --trim tools, --trim lean or --trim least, or without --trim")
+        told.append("less of it is read with --prompt-trim tools, lean or least, or without --prompt-trim")
     return told
 
 

@@ -165,7 +165,7 @@ def _target(config: settings.Config, model: str) -> str:
 
 
 def _flags(model: str, url: str = "") -> str:
-    return shlex.join([*(("--server", url) if url else ()), "--model", model])
+    return shlex.join([*(("--upstream", url) if url else ()), "--model", model])
 
 
 def _printable_names(models: Sequence[str]) -> list[str]:
@@ -259,7 +259,7 @@ def _best_installed() -> str:
     size = weights.size_text(fit[0].size_bytes)
     raise ConfigError(
         "no model to run on: no server of one answers on this machine, and there are no weights of one that is fit for "
-        f"agents. Start a server (docs/backends.md), name one with --server URL, or fetch a model ({size}):\n"
+        f"agents. Start a server (docs/backends.md), name one with --upstream URL, or fetch a model ({size}):\n"
         f"  dragoman pull {fit[0].name}"
     )
 

@@ -54,7 +54,7 @@ class Session:
         """
         behind = await select_model(config, origin, self._wanted)
         with _folder() as folder:
-            if self._args.check:
+            if self._args.dry_run:
                 launch = self._launch(behind, behind.offer.url or "http://127.0.0.1:PORT", "(key)", folder)
                 print(output.format_launch(launch, folder, os.environ))
                 return 0
@@ -142,7 +142,7 @@ class Session:
             assumed = f"; {self._agent.assumes}" if self._agent.assumes else ""
             yield (
                 f"the server does not report the context window of {behind.offer.model}{assumed}: "
-                "--context TOKENS sets it"
+                "--context-window TOKENS sets it"
             )
 
     def _kept(self) -> Path:
@@ -207,11 +207,11 @@ def _is_discovery_request(line: str) -> bool:
 @contextmanager
 def _log(args: argparse.Namespace, folder: Path) -> Iterator[_Log]:
     """Writes the gateway's log to a file, which is kept if that is asked for, or after an error."""
-    file, log = args.log or folder / _LOG, _Log()
+    file, log = args.log_file or folder / _LOG, _Log()
     text = "%(asctime)s %(levelname)s %(name)s %(message)s"
     try:
         os.close(os.open(file, os.O_WRONLY | os.O_CREAT, 0o600))  # readable by the user only
-        written = logging.FileHandler(file, mode="a" if args.log else "w", encoding="utf-8")
+        written = logging.FileHandler(file, mode="a" if args.log_file else "w", encoding="utf-8")
     except OSError as error:
         raise ConfigError(f"cannot write the log {file}: {(error.strerror or str(error)).lower()}") from None
     logging.basicConfig(
@@ -223,7 +223,7 @@ def _log(args: argparse.Namespace, folder: Path) -> Iterator[_Log]:
         yield log
     finally:
         written.close()
-        if not args.log and (log.wrong or args.debug):
+        if not args.log_file and (log.wrong or args.debug):
             kept = Path(tempfile.mkdtemp(prefix="dragoman-log-")) / _LOG
             shutil.move(file, kept)
             file = kept

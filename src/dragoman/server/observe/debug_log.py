@@ -1,4 +1,4 @@
-"""`--log debug`: one line for each step of an exchange; never the content of messages.
+"""`--log-level debug`: one line for each step of an exchange; never the content of messages.
 
 req_6b2b… came: 317 bytes
 req_6b2b… is openai_chat for smollm2-135m: 1 message, tool get_weather, streamed
