@@ -1,9 +1,7 @@
 """An engine that plays what a model might write."""
 
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from typing import Any
-
-import pytest_asyncio
 
 from dragoman.backends.embedded import weights
 from dragoman.backends.embedded.backend import Embedded
@@ -22,14 +20,6 @@ def silent(_: str) -> None:
 def backend(profile: models.ModelProfile = PROFILE, **config: Any) -> Embedded:
     """Without an engine that runs."""
     return Embedded(weights.find(PROFILE.name), profile, EmbeddedConfig(**config), silent)
-
-
-@pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def small() -> AsyncIterator[Embedded]:
-    embedded = backend(context_tokens=2048)
-    await embedded.start()
-    yield embedded
-    await embedded.close()
 
 
 class Playing(Engine):

@@ -2,17 +2,10 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
 from typing import Any, Final
 
-import pytest_asyncio
-
-from dragoman.backends.http.backend import HttpBackend
-from dragoman.backends.http.config import HttpConfig
-from dragoman.config import ServerConfig
-from dragoman.gateway.gateway import Gateway
 from dragoman.server.app import App
-from support.fake_upstream import Server, server
+from support.fake_upstream import Server
 
 SAYS: Final = {
     "/v1/chat/completions": {"choices": [{"index": 0, "message": {"content": "x"}, "finish_reason": "stop"}]},
@@ -67,22 +60,3 @@ async def posted(app: App, path: str, body: bytes) -> int:
     scope = {"type": "http", "method": "POST", "path": path, "headers": [(b"host", b"localhost")], "query_string": b""}
     await app(scope, receive, send)
     return status
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def behind() -> AsyncIterator[dict[str, HttpBackend]]:
-    """Each way of asking a server, by its name."""
-    async with server(plays) as far:
-        url = f"{far.url}/v1"
-        yield {
-            name: HttpBackend(name, HttpConfig(url=url, models=(name,), retries=0, **more), {})
-            for name, more in BEHIND.items()
-        }
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def app(behind: dict[str, HttpBackend]) -> AsyncIterator[App]:
-    gateway = Gateway(list(behind.values()))
-    await gateway.start()
-    yield App(gateway, ServerConfig())
-    await gateway.close()

@@ -7,12 +7,13 @@ import json
 import os
 import signal
 import threading
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 from typing import Any, cast
 
 import msgspec
 import pytest
+import pytest_asyncio
 from bench.forty import Tap
 
 from dragoman import dialects
@@ -34,6 +35,14 @@ pytestmark = [pytest.mark.model, pytest.mark.asyncio(loop_scope="module")]
 SCHEMA = '{"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}'
 WEATHER = v.Tool("get_weather", "Weather in a city.", SCHEMA)
 CALL = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Paris"}}\n</tool_call>'
+
+
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def small() -> AsyncIterator[Embedded]:
+    embedded = backend(context_tokens=2048)
+    await embedded.start()
+    yield embedded
+    await embedded.close()
 
 
 def request(text: str = "Write a list of 500 animals, one a line.", **more: Any) -> v.Request:

@@ -6,11 +6,12 @@ least of several, so that other work on the machine changes nothing.
 
 import json
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 from typing import Any, Final
 
 import pytest
+import pytest_asyncio
 from msgspec.structs import replace
 
 from dragoman import dialects, formats
@@ -18,19 +19,42 @@ from dragoman.backends.claude_cli import conversation, single_prompt
 from dragoman.backends.claude_cli.command import ModelSpec
 from dragoman.backends.claude_cli.versions import NATIVE_SINCE
 from dragoman.backends.http.backend import HttpBackend
+from dragoman.backends.http.config import HttpConfig
 from dragoman.backends.text_mode.chat_template import ChatTemplate
+from dragoman.config import ServerConfig
 from dragoman.core.errors import RequestError
 from dragoman.core.messages import Request
+from dragoman.gateway.gateway import Gateway
 from dragoman.server.app import App
 from dragoman.server.exchange import LARGE_BYTES
 from dragoman.wire.history import repair_history
 from support import cpu_cost, growing_requests
-from support.upstream_cost import BEHIND, posted
+from support.fake_upstream import server
+from support.upstream_cost import BEHIND, plays, posted
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 MOST: Final = 2.5
 """Times the work of half as much."""
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def behind() -> AsyncIterator[dict[str, HttpBackend]]:
+    """Each way of asking a server, by its name."""
+    async with server(plays) as far:
+        url = f"{far.url}/v1"
+        yield {
+            name: HttpBackend(name, HttpConfig(url=url, models=(name,), retries=0, **more), {})
+            for name, more in BEHIND.items()
+        }
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def app(behind: dict[str, HttpBackend]) -> AsyncIterator[App]:
+    gateway = Gateway(list(behind.values()))
+    await gateway.start()
+    yield App(gateway, ServerConfig())
+    await gateway.close()
 
 
 def template() -> ChatTemplate:
