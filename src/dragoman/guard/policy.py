@@ -46,7 +46,7 @@ class GuardPolicy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         _doc(
             "`stream`: arguments flow as they come, and are only looked at. `short`: a call is held until it is whole, "
             "and flows from `hold_chars` on. `atomic`: each is held, and one that does not become right becomes words. "
-            "A request may ask for another by the header x-dragoman-delivery."
+            "A request may ask for another by the header x-dragoman-buffering."
         ),
     ] = "short"
     hold_chars: Annotated[int, _doc("Characters of arguments from which on a call flows, by `short`.", ge=0)] = (

@@ -52,7 +52,7 @@ _RETRY_READ: Final = (400, 404, 422)
 LARGE_BYTES: Final = 256 * 1024
 """Size of a body from which it is parsed in a thread: reading one with many small values takes about 5 ms."""
 
-DELIVERY_HEADER: Final = "x-dragoman-delivery"
+BUFFERING_HEADER: Final = "x-dragoman-buffering"
 
 MAX_LABELS: Final = 48
 """Maximum number of warnings in the response header, or in one comment of the stream."""
@@ -97,10 +97,10 @@ def _delivery(headers: Mapping[str, str]) -> Delivery | None:
 
     Raises: RequestError: the mode does not exist.
     """
-    asked = headers.get(DELIVERY_HEADER)
+    asked = headers.get(BUFFERING_HEADER)
     found = next((each for each in DELIVERIES if each == asked), None)
     if asked is not None and found is None:
-        raise RequestError(f"expected one of {', '.join(DELIVERIES)}, got {quote(asked)} - at {DELIVERY_HEADER}")
+        raise RequestError(f"expected one of {', '.join(DELIVERIES)}, got {quote(asked)} - at {BUFFERING_HEADER}")
     return found
 
 
@@ -150,7 +150,7 @@ class Exchange(HttpExchange):
         """Responds with the number of tokens of a request."""
         count = await self._gateway.count_tokens(request, large=large)
         self._record.counted(count.tokens)
-        headers = {"x-dragoman-estimated": "true"} if count.estimated else {}
+        headers = {"x-dragoman-token-count": "estimated"} if count.estimated else {}
         await self._reply(200, counting.write_count(count.tokens, count.cleared), headers)
 
     async def _answer(self, request: Request, body: bytes) -> None:

@@ -377,7 +377,7 @@ async def wrong(backend: Scripted, request: Request) -> AsyncGenerator[AnyEvent,
 async def test_a_call_that_stays_wrong_is_one_that_failed(stream: bool, delivery: str) -> None:
     """Also where it goes out as words, and is no call of the answer."""
     async with served(wrong, policy=GuardPolicy()) as s, s.client() as client:
-        headers = {"x-dragoman-delivery": delivery}
+        headers = {"x-dragoman-buffering": delivery}
         assert (await client.post(CHAT, json=offering(CHAT, stream), headers=headers)).status_code == 200
         found = await scraped(s.url)
     tool = "" if delivery == "atomic" else "search"

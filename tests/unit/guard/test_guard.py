@@ -400,8 +400,8 @@ async def test_a_request_asks_for_its_own_delivery(path: str, caplog: pytest.Log
     body = {"model": "m", "max_tokens": 99, "messages": [{"role": "user", "content": "?"}], "tools": [tool_of(path)]}
     async with served(script, policy=GuardPolicy()) as s, s.client() as client:
         mended = await client.post(path, json=body)
-        looked_at = await client.post(path, json=body, headers={"x-dragoman-delivery": "stream"})
-        refused = await client.post(path, json=body, headers={"x-dragoman-delivery": "later"})
+        looked_at = await client.post(path, json=body, headers={"x-dragoman-buffering": "stream"})
+        refused = await client.post(path, json=body, headers={"x-dragoman-buffering": "later"})
     assert mended.headers["x-dragoman-warnings"].split(",")[0] == "call_repaired"
     assert looked_at.headers["x-dragoman-warnings"].split(",")[0] == "invalid_call"
     assert refused.status_code == 400

@@ -179,7 +179,7 @@ class HttpBackend:
         body = await off_loop(True, self._token_count_body, request, counting)
         try:
             response = await self._connection.request(counting.path, body, self._client_headers(request))
-            if response.status != 200 or "x-dragoman-estimated" in response.headers:
+            if response.status != 200 or response.headers.get("x-dragoman-token-count") == "estimated":
                 return None
             return counting.read_count(response.body)
         except (BackendUnavailableError, RequestError) as e:

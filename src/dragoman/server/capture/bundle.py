@@ -28,7 +28,14 @@ from dragoman.server.capture.replay import Replay, is_continuation
 from dragoman.server.capture.replay_backend import KINDS
 
 _TEXT_EVENTS: Final = ("TextDelta", "ReasoningDelta")
-_HEADERS: Final = ("accept", "content-type", "user-agent", "anthropic-version", "anthropic-beta", "x-dragoman-delivery")
+_HEADERS: Final = (
+    "accept",
+    "content-type",
+    "user-agent",
+    "anthropic-version",
+    "anthropic-beta",
+    "x-dragoman-buffering",
+)
 """Headers that are kept: the client, and what it accepts."""
 _WORD: Final = re.compile(r"[a-z][a-z0-9_.-]{0,63}")
 _ID: Final = re.compile(r"[\w.:|/+=-]{0,200}")
