@@ -107,6 +107,7 @@ check: $(VENV)/dev.done ## format, lint, types, layers, sizes, generated docs
 	@echo "== types" && $(BIN)/mypy
 	@echo "== layers" && $(BIN)/lint-imports --no-cache
 	@echo "== sizes and layout" && $(BIN)/python -m pytest -q -p no:cacheprovider tests/meta/test_layout.py tests/meta/test_public_api.py
+	@echo "== wording, docstrings, names" && PYTHONPATH=tests $(BIN)/python -m meta.source_rules
 	@echo "== generated docs, links" && $(BIN)/python docs/generate.py --check
 	@$(BIN)/python -m pytest -q -p no:cacheprovider tests/e2e/docs/test_docs.py -k "links or navigation"
 

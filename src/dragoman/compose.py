@@ -184,7 +184,7 @@ async def check_claude_login(config: settings.Config, report: Report, waiting: W
 
     Args:
         config: the settings.
-        report: receives one line if nobody is logged in.
+        report: receives one line if claude is not logged in.
         waiting: is entered with a text while `claude` runs.
 
     Raises:
@@ -198,7 +198,7 @@ async def check_claude_login(config: settings.Config, report: Report, waiting: W
         )
     from dragoman.backends.claude_cli import auth_status
 
-    with waiting("asking claude whether somebody is logged in"):
+    with waiting("asking claude whether it is logged in"):
         missing = await auth_status.login_problem(config.claude_cli, os.environ)
     if missing:
         report(missing)

@@ -99,18 +99,16 @@ class MemoryConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             "keeps in its folder."
         ),
     ] = ""
-    age_s: Annotated[float, _doc("Time for which one that nobody uses is kept, in seconds.", gt=0)] = (
-        response_store.MAX_AGE_S
-    )
+    age_s: Annotated[float, _doc("Time for which an unused one is kept, in seconds.", gt=0)] = response_store.MAX_AGE_S
 
 
 class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """All settings."""
+    """The settings of all parts of Dragoman."""
 
     server: ServerConfig = ServerConfig()
     embedded: EmbeddedConfig = EmbeddedConfig()
     claude_cli: ClaudeCliConfig = ClaudeCliConfig()
-    servers: Annotated[dict[str, HttpConfig], _doc("Servers behind, each a table of its own.")] = {}
+    servers: Annotated[dict[str, HttpConfig], _doc("Upstream servers, each a table of its own.")] = {}
     guard: GuardPolicy = GuardPolicy()
     memory: MemoryConfig = MemoryConfig()
     aliases: Annotated[
@@ -162,7 +160,7 @@ def unknown_variables(environ: Mapping[str, str]) -> list[str]:
     """
     known = [_variable(key) for key, *_ in setting_docs()] + ["DRAGOMAN_HOME", "DRAGOMAN_CONFIG"]
     ours = sorted(name for name in environ if name.startswith("DRAGOMAN_") and name not in known)
-    return [f"the variable {name} is none of ours and does nothing{nearest(name, known)}" for name in ours]
+    return [f"the variable {name} is not one of ours and does nothing{nearest(name, known)}" for name in ours]
 
 
 def readable_secrets(path: Path | None, config: Config) -> str:

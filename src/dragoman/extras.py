@@ -35,7 +35,7 @@ def to_type(*wanted: str, prefix: str = sys.prefix) -> str:
             return f"pipx inject {name} {_requirement(*_here(), *wanted)}"
         case "older pipx", name:  # its inject takes this for a package that it has already
             return f"pipx runpip {name} install {_requirement(*wanted)}"
-        case "uv", _:  # makes the environment anew, with what the line names and nothing else
+        case "uv", _:  # rebuilds the environment, with what the line names and nothing else
             return f"uv tool install {_requirement(*_here(), *wanted)}"
         case _:
             return f"pip install {_requirement(*wanted)}"

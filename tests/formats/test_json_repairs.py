@@ -56,7 +56,7 @@ def test_every_format_that_has_json_reads_them(name: str) -> None:
         assert isinstance(warning, ev.Notice)
         assert (warning.code, warning.message) == (
             "json_repaired",
-            "mended the JSON of a call: quotes, bare_keys, literals, commas",
+            "repaired the JSON of a call: quotes, bare_keys, literals, commas",
         )
         assert SLIPPED in warning.raw
 
@@ -95,7 +95,7 @@ def test_every_api_behind_is_read_so(dialect: str) -> None:
         assert isinstance(after[0], ev.ToolCallEnd) is whole
         if whole:
             warning = ev.Notice(
-                "json_repaired", "mended the JSON of a call: quotes, bare_keys, literals, commas", SLIPPED
+                "json_repaired", "repaired the JSON of a call: quotes, bare_keys, literals, commas", SLIPPED
             )
             assert after == [ev.ToolCallEnd(0, NAMES), warning]
 

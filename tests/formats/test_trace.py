@@ -149,7 +149,7 @@ WHY: list[tuple[str, str, list[str]]] = [
     (
         "<think>I could ping",
         "auto",
-        ["no_call at 15: 'ping' is named here, but thoughts are not searched for calls"],
+        ["no_call at 15: 'ping' is named here, but reasoning is not searched for calls"],
     ),
 ]
 

@@ -41,7 +41,7 @@ class Model(Protocol):
     """An object of a vendor's SDK."""
 
     def model_dump_json(self, *, exclude_unset: bool = ...) -> str:
-        """Its JSON."""
+        """Returns the object as JSON text."""
 
 
 Given: TypeAlias = Thing | Mapping[str, Any] | Model

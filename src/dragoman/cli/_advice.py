@@ -86,7 +86,7 @@ def _other_format(message: str, how: ReadContext) -> str:
 def _no_call(kinds: set[str], remarks: dict[str, str], how: ReadContext) -> str:
     """Returns the advice if no format finds a call."""
     named = remarks.get("no_call", "")
-    if named.endswith("thoughts are not searched for calls") or kinds <= {"thoughts", "framing"}:
+    if named.endswith("reasoning is not searched for calls") or kinds <= {"thoughts", "framing"}:
         tail = (
             "--prompt-suffix '' where the prompt opens no reasoning, or " if how.where == "parse" and how.tail else ""
         )

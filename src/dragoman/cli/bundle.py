@@ -13,7 +13,7 @@ EXAMPLES = """
     examples:
       dragoman bundle captures                             the newest of a folder, as ID.zip
       dragoman bundle captures -o bug.zip
-      dragoman replay bug.zip --explain                    what whoever gets it can do
+      dragoman replay bug.zip --explain                    what its recipient can do
 
     exit status:
       0  it is packed; whether the problem is still in it is said

@@ -38,7 +38,7 @@ EXAMPLE = """
       dragoman parse reply.txt --explain                   why a call became one, or did not
 
     exit status:
-      0  it was read; text without a call is no error
+      0  it was read; text without a call is not an error
       2  the format, the file or the tools are not as they should be
 """
 
@@ -48,7 +48,7 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     command = commands.add_parser(
         "parse",
         help="raw model text to tool calls",
-        description="Read a model's raw text and print the text, thoughts and calls in it as JSON; --stream prints "
+        description="Read a model's raw text and print the text, reasoning and calls in it as JSON; --stream prints "
         "events as they come, --explain what became of each piece, and why.",
         epilog=EXAMPLE,
     )
@@ -57,7 +57,7 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     complete_with(named, format_names)
     command.add_argument("--model", default="", metavar="NAME", help="the model's name, to tell the format by")
     command.add_argument(
-        "--template", type=Path, metavar="FILE", help="its chat template, tokenizer_config.json or .gguf, likewise"
+        "--template", type=Path, metavar="FILE", help="its chat template, tokenizer_config.json or .gguf, instead"
     )
     command.add_argument("--stream", action="store_true", help="a line of JSON for each event (or piece)")
     command.add_argument("--explain", action="store_true", help="what became of each piece of the text, and why")

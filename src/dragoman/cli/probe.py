@@ -59,7 +59,7 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     complete_with(model, all_model_names)
     command.add_argument("--api", choices=dialects.names(), help="the API to ask it by (default: that of its kind)")
     provider = command.add_argument(
-        "--provider", default="", help="what it is (default: what it tells of itself; docs/kinds.md)"
+        "--provider", default="", help="what it is (default: what it reports itself; docs/kinds.md)"
     )
     complete_with(provider, lambda: [kind.name for kind in servers.server_kinds()])
     command.add_argument("--key-env", default="", metavar="VAR", help="the variable that holds its key")

@@ -44,8 +44,8 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     """Registers the command."""
     command = commands.add_parser(
         "replay",
-        help="a captured exchange once more, stage by stage",
-        description="Run an exchange that serve has captured once more: what it was read as, what would be sent now, "
+        help="repeat a captured exchange, stage by stage",
+        description="Repeat an exchange that serve has captured: what it was read as, what would be sent now, "
         "and, with what the model said then, what becomes of that. Of each stage it is told whether it is the same.",
         epilog=EXAMPLES,
     )

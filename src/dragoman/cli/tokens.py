@@ -22,7 +22,7 @@ EXAMPLE: Final = """
 
     exit status:
       0  done
-      2  the file cannot be read, or is no request of any of the APIs
+      2  the file cannot be read, or is not a request of any of the APIs
 """
 _SYSTEM: Final = ("system", "developer")
 

@@ -71,7 +71,7 @@ def _note(request: Request, call: ToolCall | None, *, failed: bool) -> str:
     begun = (
         f"You have made this call of {call.name} already, with the same arguments; above is {what}. " if call else ""
     )
-    mended = "arguments that mend what the error names" if failed else "other arguments"
+    mended = "arguments that correct what the error names" if failed else "other arguments"
     same, other = f"Call {call.name} with {mended}" if call else "", _other(request)
     match request.tool_choice.mode:
         case "named":

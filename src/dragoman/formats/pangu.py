@@ -5,7 +5,7 @@
 Reasoning is in `[unused16]…[unused17]`. Served under another template, openPangu writes `<|tool_call_start|>` and the
 same array, which `lfm2` reads.
 
-Source: model card of openPangu-Embedded-7B, FreedomIntelligence's copy (2025-08), for the thoughts; the prompt of
+Source: model card of openPangu-Embedded-7B, FreedomIntelligence's copy (2025-08), for the reasoning; the prompt of
 openPangu's DeepDiver, https://ai.gitcode.com/ascend-tribe/openPangu-Embedded-7B-DeepDiver (2025-09), for the calls. The
 template was not available.
 """

@@ -98,7 +98,7 @@ class Seal:
             RequestError: The item is damaged, or was sealed with another key.
         """
         if not sealed.startswith(_SEAL_PREFIX):
-            told = "expected a compaction item that was made here, got one that only the server that made it can open"
+            told = "expected a compaction item of this gateway, got one that only the server that made it can open"
             raise UnsupportedError(f"{told}; send the conversation without it, or ask a model of that server", path)
         try:
             whole = base64.b64decode(sealed.removeprefix(_SEAL_PREFIX), altchars=b"-_", validate=True)
@@ -107,7 +107,7 @@ class Seal:
                 raise ValueError
             return zlib.decompressobj().decompress(data, _MAX_SUMMARY_BYTES).decode()
         except (ValueError, binascii.Error, zlib.error):
-            told = "expected a compaction item as it was made here, got one that is damaged or sealed with another key"
+            told = "expected a compaction item of this gateway, got one that is damaged or sealed with another key"
             raise RequestError(f"{told} (setting memory.seal_key); send the conversation without it", path) from None
 
     def _mac(self, data: bytes) -> bytes:

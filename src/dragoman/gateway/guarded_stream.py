@@ -44,7 +44,7 @@ async def guard_stream(
             if guard.finished:
                 break
     if (asked := guard.reask_request()) is not None:
-        yield Notice("reasked", f"{asked.reason}; the model was asked once more")
+        yield Notice("reasked", f"{asked.reason}; the model was re-asked")
         await _reask(backend, asked, turn, guard, policy)
         if guard.usage:
             yield UsageUpdate(guard.usage)
@@ -68,6 +68,6 @@ async def _reask(
         raise
     except (TimeoutError, DragomanError) as error:
         why = loggable_message(error) if isinstance(error, DragomanError) else f"it took more than {policy.again_s:g} s"
-        log.warning("the model could not be asked once more: %s", why)
+        log.warning("the model could not be re-asked: %s", why)
         given.clear()
     guard.merge_reask(second, given)

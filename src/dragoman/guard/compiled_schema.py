@@ -101,7 +101,7 @@ class CompiledSchema:
         try:
             self.root = with_json_types(decode_arguments(schema))
         except ValueError:
-            self.reason = "the schema is no JSON that can be read"
+            self.reason = "the schema is not JSON that can be read"
             return
         try:
             self._refs = SchemaRefs(self.root)

@@ -26,7 +26,8 @@ def invalid_arguments(name: str, violations: Sequence[Violation]) -> str:
 
 def unreadable_call(name: str) -> str:
     """Returns the message about arguments that are not a JSON object."""
-    return f"The arguments of {_shorten_name(name)} are no JSON object, so the call was not run. Write the call again."
+    told = "are not a JSON object, so the call was not run. Write the call again."
+    return f"The arguments of {_shorten_name(name)} {told}"
 
 
 def unknown_tool(name: str, offered: Iterable[str]) -> str:

@@ -52,9 +52,9 @@ class GuardPolicy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     hold_chars: Annotated[int, _doc("Characters of arguments from which on a call flows, by `short`.", ge=0)] = (
         MAX_BUFFERED_CHARS
     )
-    leave: Annotated[tuple[str, ...], _doc("Steps of mending that are not taken (docs/guard.md); `all`: none is.")] = ()
+    leave: Annotated[tuple[str, ...], _doc("Repair steps that are left out (docs/guard.md); `all`: no repair.")] = ()
     ask_again: Annotated[
-        bool, _doc("Whether a model is asked once more where its call is not right, or it made none and had to.")
+        bool, _doc("Whether a model is re-asked where its call is invalid, or where it made none and had to.")
     ] = True
     again_tokens: Annotated[int, _doc("Most tokens of the second answer.", ge=1)] = 2048
     again_s: Annotated[float, _doc("Time for the second answer, in seconds.", gt=0)] = 60.0

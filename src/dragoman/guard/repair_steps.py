@@ -85,7 +85,7 @@ def _unique_members(members: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _reject_constant(name: str) -> Any:
-    raise ValueError(f"{name} is no JSON")
+    raise ValueError(f"{name} is not JSON")
 
 
 def with_plain_numbers(value: Any) -> Any:

@@ -67,7 +67,7 @@ def build_validator(root: Any) -> "tuple[Validator | None, str, tuple[str, ...]]
         return engine, why, ()
     dear = {pattern for pattern in texts | names if not is_linear(pattern)}
     if dear & names or (dear and words & _NON_MONOTONIC):
-        return None, f"the schema has a pattern that is none, or takes too long: {min(dear)[:100]!r}", ()
+        return None, f"the schema has a pattern that is invalid, or takes too long: {min(dear)[:100]!r}", ()
     try:
         engine, why = _build_with_draft(without_patterns(root, dear), LOOKAROUND_OPTIONS)
     except RecursionError:

@@ -176,7 +176,7 @@ class Channels:
                 s.pos -= len(ended)
                 raw = header + "".join(pieces)
                 sink.warn(
-                    "builtin_tool_dropped", "dropped a call of a tool that the model knows but nobody offered", raw
+                    "builtin_tool_dropped", "dropped a call of a tool that the model knows but that is not offered", raw
                 )
         return None
 

@@ -113,17 +113,17 @@ class ForwardingSink:
 
     @property
     def calls(self) -> int:
-        """Forwarded."""
+        """Forwards to the wrapped sink."""
         return self.sink.calls
 
     @property
     def finished(self) -> bool:
-        """Forwarded."""
+        """Forwards to the wrapped sink."""
         return self.sink.finished
 
     @property
     def current_draft(self) -> ReasoningDraft | None:
-        """Forwarded."""
+        """Forwards to the wrapped sink."""
         return self.sink.current_draft
 
     def text(self, text: str) -> None:

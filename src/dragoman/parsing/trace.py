@@ -121,7 +121,7 @@ class ReadTracer(ForwardingSink):
         self.sink.text(text)
 
     def reasoning(self, text: str) -> None:
-        """Records reasoning."""
+        """Records a piece of reasoning."""
         self._said("thoughts", text)
         self.sink.reasoning(text)
 
@@ -325,7 +325,7 @@ def with_names(spans: Sequence[Span], names: Iterable[str]) -> tuple[Span, ...]:
     if not found:
         return tuple(spans)
     inside = next(span.kind for span in spans if span.end > found.start())
-    why = {"thoughts": "thoughts are not searched for calls", "unread": "the reply was over"}
+    why = {"thoughts": "reasoning is not searched for calls", "unread": "the reply was over"}
     told = why.get(inside, "nothing that is known to open a call stands before it")
     return _remarked(spans, Remark("no_call", f"{quote(found[0])} is named here, but {told}", found.start()))
 

@@ -100,7 +100,7 @@ class SchemaRelaxer:
             schema = step(schema, path)
         if whole:
             if "object" not in (types_in(schema) or ["object"]):
-                self._report(path, "what is no object became one")
+                self._report(path, "a schema of another type became an object")
             schema = {**schema, "type": "object"}
             if self._target.properties:
                 schema.setdefault("properties", {})

@@ -184,7 +184,7 @@ class Passthrough(HttpExchange):
 
 
 def _read_request(body: bytes, content_type: str, named: str) -> _PassthroughRequest:
-    """Raises: RequestError: the body is neither JSON nor a form, or its model is no text."""
+    """Raises: RequestError: the body is neither JSON nor a form, or its model is not text."""
     if boundary := form.boundary(content_type):
         at = form.form_field(body, boundary, "model")
         value = body[at[0] : min(at[1], at[0] + _MODEL_BYTES)].decode("utf-8", "replace").strip() if at else ""

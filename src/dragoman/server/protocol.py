@@ -56,7 +56,7 @@ class ConnectionLimits:
 
 
 class LimitedProtocol(HttpToolsProtocol):
-    """One connection."""
+    """One HTTP connection, within its limits."""
 
     def __init__(self, limits: ConnectionLimits, **given: Any) -> None:
         super().__init__(**given)

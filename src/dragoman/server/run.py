@@ -158,7 +158,7 @@ async def _serve(
         if (running := len(server.server_state.tasks)) and not server.should_exit:
             answers = "1 running answer" if running == 1 else f"{running} running answers"
             wait_s = server.config.timeout_graceful_shutdown
-            say(f"waiting up to {wait_s} s for {answers}; once more to stop now")
+            say(f"waiting up to {wait_s} s for {answers}; signal again to stop now")
         server.should_exit = True
         starting.cancel()
 

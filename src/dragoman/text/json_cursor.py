@@ -82,7 +82,7 @@ def parse(body: bytes | str) -> "Cursor":
     except RecursionError:
         raise RequestError("expected JSON of at most 500 levels, got deeper nesting", "$") from None
     except UnicodeDecodeError as e:
-        got = f"the byte 0x{body[e.start]:02x} at position {e.start}, which is no part of it"
+        got = f"the byte 0x{body[e.start]:02x} at position {e.start}, which is not UTF-8"
         raise RequestError(f"expected JSON in UTF-8, got {got}", "$") from None
     except msgspec.DecodeError as e:
         marked = bytes(body[:3]) == codecs.BOM_UTF8

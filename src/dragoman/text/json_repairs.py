@@ -46,4 +46,4 @@ COMMENT: Final = re.compile(r"//|/\*|#(?=[ \t])")
 
 def repair_warning(repairs: Collection[str], raw: str) -> Notice:
     """Returns the warning for a call with these repairs; `raw` is the text as the model wrote it."""
-    return Notice("json_repaired", f"mended the JSON of a call: {', '.join(repairs)}", raw)
+    return Notice("json_repaired", f"repaired the JSON of a call: {', '.join(repairs)}", raw)

@@ -182,7 +182,7 @@ class ToolCallAssembler:
         self._say(TextDelta(text), text)
 
     def reasoning(self, text: str, signature: str = "", redacted: str = "") -> None:
-        """Adds reasoning."""
+        """Adds a piece of reasoning."""
         if self.halves.found:
             text = self._joined("reasoning", text)
         self._say(ReasoningDelta(text, signature, redacted), text or signature or redacted)
@@ -397,7 +397,7 @@ class ToolCallAssembler:
         raw = "".join(call.raw)
         if not call.name:
             self._nameless = self._nameless or raw.strip()
-            self.warn("unnamed_call", "the server sent a call without a name; it is none", raw)
+            self.warn("unnamed_call", "the server sent a call without a name; it was dropped", raw)
             return
         call.named = True
         self._advance(call)
@@ -413,5 +413,5 @@ class ToolCallAssembler:
             return
         self._out.append(ToolCallIncomplete(call.index, raw))
         if call.problem:
-            why = f"the arguments of {quote(call.name)} are no JSON object: {call.problem}"
+            why = f"the arguments of {quote(call.name)} are not a JSON object: {call.problem}"
             self.warn("malformed_arguments", why, raw)

@@ -183,7 +183,7 @@ class BaseResponseReader:
         if (error := error_from_event(fields)) is not None:
             raise error
         if self._is_broken:
-            self._out.broken("bytes of the answer that are no UTF-8 were read as U+FFFD")
+            self._out.broken("bytes of the answer that are not UTF-8 were read as U+FFFD")
         take(fields)
 
     def _read(self, data: bytes) -> Cursor:

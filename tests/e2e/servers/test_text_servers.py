@@ -91,4 +91,4 @@ async def test_a_grammar_that_the_server_refuses_is_left_out(llama: str, caplog:
             backend.modes.set_measured("m", tags)
             answer = await ask(url, "openai_chat", ASKED)
     assert "constraint_not_applied" in answer.warnings
-    assert "far refused the grammar; it is asked once more without" in caplog.text
+    assert "far refused the grammar; the request is retried without it" in caplog.text

@@ -290,7 +290,7 @@ async def test_a_server_that_was_left_alone_is_tried_once(
                 await all_of(far)
             assert len(behind.asked) == asked
     assert len(pauses) == 2
-    assert caplog.messages[0] == "far is asked again in 0.5 s: status 500"
+    assert caplog.messages[0] == "far is retried in 0.5 s: status 500"
 
 
 async def test_a_server_that_is_left_alone_is_still_asked_for_its_models(

@@ -758,7 +758,7 @@ def zipped(path: Path, changed: dict[str, bytes]) -> Path:
 def refused(capsys: pytest.CaptureFixture[str], command: str, path: Path, *args: str) -> bool:
     """Whether it is said that this is no capture."""
     status = cli.main([command, str(path), *args])
-    return status == 2 and "is no capture" in capsys.readouterr().err
+    return status == 2 and "is not a capture" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("files", NONE_OF_OURS.values(), ids=NONE_OF_OURS)

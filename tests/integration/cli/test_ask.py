@@ -244,10 +244,10 @@ def test_a_second_turn_that_the_client_does_not_see(tmp_path: Path) -> None:
     with in_thread(calls_nothing_at_first) as url:
         done = run(tmp_path, "ask", "--gateway", url)
     assert done.returncode == 0, done.stderr
-    first, second = done.stdout.split("-- asked once more, it says\n")
+    first, second = done.stdout.split("-- re-asked, the model says\n")
     assert first.endswith("-- what comes from the model\nHello\n")
     assert second.startswith('{"choices":')
-    assert 'get_weather {"city": "Paris"}\n  (whole, and fits its schema; asked for once more)\n' in second
+    assert 'get_weather {"city": "Paris"}\n  (whole, and fits its schema; re-asked)\n' in second
 
 
 @pytest.mark.model
@@ -362,7 +362,7 @@ def test_each_block_stands_beside_the_text_that_made_it(monkeypatch: pytest.Monk
         ("<think>Hm", "Hm"),
         ("</think>So:", "So:"),
         ('<tool_call>{"name": "f", "arguments": {"x":', 'f {"x": "日本\\x1b[2J"}'),
-        ('"日本\\x1b[2J"}}</tool_call>', "✓ whole, and fits its schema; mended: types"),
+        ('"日本\\x1b[2J"}}</tool_call>', "✓ whole, and fits its schema; repaired: types"),
         ("", "! extra_call_dropped: a second call was dropped"),
         ("<tool_call>{", "f {"),
         ("", "! broken off: not to be run"),
@@ -396,7 +396,7 @@ def test_one_after_the_other() -> None:
     play(PlainView(out), *STEPS)
     assert out.getvalue().endswith(
         "\n-- what its client gets\n"
-        'Hm\nSo:\nf {"x": "日本\\x1b[2J"}\n  (whole, and fits its schema; mended: types)\n'
+        'Hm\nSo:\nf {"x": "日本\\x1b[2J"}\n  (whole, and fits its schema; repaired: types)\n'
         "  (extra_call_dropped: a second call was dropped)\nf {\n  (broken off: not to be run)\n  (finish: stop)\n"
         "\n-- 1 turn · 1,200 tokens in, 30 out · 1.2 s, 0.5 s to the first word · $0.0100\n"
     )

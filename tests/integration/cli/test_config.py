@@ -118,7 +118,7 @@ def test_an_empty_variable_does_not_switch_keys_off(value: str, tmp_path: Path) 
 def test_variables_that_are_none_of_ours_are_told() -> None:
     environ = {"DRAGOMAN_PORT": "1", "DRAGOMAN_HOME": "/x", "DRAGOMAN_CONFIG": "/y", "DRAGOMAN_SERVER_PORT": "2"}
     assert config.unknown_variables(environ) == [
-        "the variable DRAGOMAN_PORT is none of ours and does nothing; did you mean 'DRAGOMAN_SERVER_PORT'?"
+        "the variable DRAGOMAN_PORT is not one of ours and does nothing; did you mean 'DRAGOMAN_SERVER_PORT'?"
     ]
 
 
@@ -179,7 +179,7 @@ def test_check_says_what_holds_and_why_and_masks_keys(tmp_path: Path) -> None:
 def test_check_tells_of_variables_that_do_nothing(tmp_path: Path) -> None:
     done = check(tmp_path, DRAGOMAN_PORT="9000")
     assert done.returncode == 0
-    assert done.stderr.startswith("dragoman: the variable DRAGOMAN_PORT is none of ours")
+    assert done.stderr.startswith("dragoman: the variable DRAGOMAN_PORT is not one of ours")
 
 
 def test_no_key_is_shown_where_it_is_wrong(tmp_path: Path) -> None:

@@ -311,7 +311,7 @@ async def test_something_else_on_its_port_is_told_no_key(tmp_path: Path) -> None
     assert status == 1
     words = told["gateway"]["words"]
     assert words.startswith(f"127.0.0.1 port {port} is taken by ")
-    assert words.endswith(f"(process {os.getpid()}), which is no gateway")
+    assert words.endswith(f"(process {os.getpid()}), which is not a gateway")
     assert re.fullmatch(r"end that, or: dragoman serve --port \d+", told["gateway"]["fix"])
     assert heard.startswith(b"GET / ")
     assert b"secret" not in heard
@@ -456,7 +456,7 @@ def test_no_weights_and_none_may_be_fetched(tmp_path: Path) -> None:
 def test_wrong_settings_leave_the_rest_to_be_told(tmp_path: Path) -> None:
     file = settings(tmp_path, "[server]\nprot = 1")
     _, told = doctor(tmp_path, "--config", file)
-    assert told["settings"]["fix"] == f"mend {file}, then: dragoman doctor"
+    assert told["settings"]["fix"] == f"edit {file}, then: dragoman doctor"
     assert {"extras", "weights", "claude"} <= set(told)
 
 
@@ -519,7 +519,7 @@ def test_without_an_agent_it_is_told_what_brings_one(tmp_path: Path) -> None:
     [
         (["--upstream", "here:1"], {}, None),
         (["--config", "not-there.toml"], {}, "name one that is there: dragoman doctor --config FILE"),
-        ([], {"DRAGOMAN_SERVER_HOST": "0.0.0.0"}, "mend the variable; `env | grep DRAGOMAN_` shows all"),
+        ([], {"DRAGOMAN_SERVER_HOST": "0.0.0.0"}, "correct the variable; `env | grep DRAGOMAN_` shows all"),
     ],
     ids=["flag", "file", "variable"],
 )

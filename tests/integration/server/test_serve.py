@@ -156,7 +156,7 @@ def test_what_the_end_waits_for_is_said(number: int, tmp_path: Path) -> None:
         connection = stream_of(own, CHAT)
         own.process.send_signal(number)
         said = own.line("waiting ")
-        assert said == "dragoman: waiting up to 45 s for 1 running answer; once more to stop now"
+        assert said == "dragoman: waiting up to 45 s for 1 running answer; signal again to stop now"
         assert own.stop(number) == 0
         connection.close()
 

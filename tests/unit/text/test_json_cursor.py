@@ -103,7 +103,7 @@ def test_errors_say_what_where(text, look, message) -> None:
         (b"[" * 5000, "expected JSON of at most 500 levels, got deeper nesting - at $"),
         (
             b'{"a":"\xff"}',
-            "expected JSON in UTF-8, got the byte 0xff at position 6, which is no part of it - at $",
+            "expected JSON in UTF-8, got the byte 0xff at position 6, which is not UTF-8 - at $",
         ),
     ],
 )

@@ -159,6 +159,6 @@ class Attempt:
             out.append(Notice("extra_call_dropped", "a call was dropped that was not asked for", self._dropped))
         if self._beside.strip():
             out.append(
-                Notice("content_dropped", "a reply of a schema has no place for words beside it", self._beside, "text")
+                Notice("content_dropped", "a reply of a schema cannot have text next to it", self._beside, "text")
             )
         return out

@@ -59,7 +59,7 @@ async def find_claude(config: ClaudeCliConfig, environ: Mapping[str, str]) -> Cl
     said = await _version_output(path, command.environment(environ, config.variables, command.ModelSpec(""), 0))
     found = _VERSION.search(said)
     if not found:
-        raise ConfigError(f"{path} --version says {quote(said[:_SAID_CHARS])}, which is no version of claude - {_AT}")
+        raise ConfigError(f"{path} --version says {quote(said[:_SAID_CHARS])}, not a version of claude - {_AT}")
     version = cast(Version, tuple(map(int, found.groups())))
     if version < TEXT_SINCE:
         raise ConfigError(f"claude {found[0]} is too old: it must be {version_string(TEXT_SINCE)} at least; {_UPDATE}")

@@ -106,7 +106,7 @@ def _error(said: str, word: str, status: int | None, limits: RateLimits) -> Drag
         return UpstreamError(NOT_LOGGED_IN, status=401)
     if word == "authentication_failed" or status in (401, 403):
         return UpstreamError(
-            f"claude was not let in ({said}); run: {_LOGIN_COMMAND}, or mend the key it has", status=401
+            f"claude was not let in ({said}); run: {_LOGIN_COMMAND}, or correct the key it has", status=401
         )
     if word == "billing_error":
         return UpstreamError(f"claude: {said}", status=_PAYMENT_REQUIRED)

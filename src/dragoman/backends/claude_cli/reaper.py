@@ -1,6 +1,6 @@
 """Terminates the CLI's processes when the gateway has exited for whatever reason, including SIGKILL.
 
-A small process holds the other end of a pipe, on which it is told of each process group that begins and ends, and of
+A small process holds the other end of a pipe, on which it receives each process group that begins and ends, and
 the folder to remove with it (`+123 /tmp/dragoman-x`, `-123`). When the operating system closes the pipe, it terminates
 the groups that are left. On Windows, which has no groups, it terminates the processes themselves.
 """

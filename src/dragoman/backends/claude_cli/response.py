@@ -20,7 +20,7 @@ from dragoman.wire import sse
 
 
 class ClaudeResponse:
-    """One response."""
+    """One response of the Claude Code CLI."""
 
     def __init__(self, request: Request, turn: ExchangeContext, conversation: Conversation) -> None:
         self._request, self._turn, self._conversation = request, turn, conversation
@@ -56,7 +56,7 @@ class ClaudeResponse:
             async for event in events:
                 yield event
         if attempt.needs_reask and not self._turn.reasked:
-            yield Notice("reasked", f"{wanted.missed}; the model was asked once more")
+            yield Notice("reasked", f"{wanted.missed}; the model was re-asked")
             called = attempt.called and not self._conversation.in_words
             if called or not wanted.reply:  # if only the structured reply is missing, the CLI itself re-asks
                 await session.reask(wanted.again, called=called)

@@ -1,4 +1,4 @@
-"""The model in the box: llama.cpp with weights on this machine, no other server needed.
+"""The embedded model: llama.cpp with weights on this machine, no other server needed.
 
 Prompts are rendered, constrained and read here; the engine only turns text into more text. Its own tool
 handling is never used: it drops tools in silence where a template knows none, and ignores `required`.
@@ -81,7 +81,7 @@ class Embedded:
             )
         self._context_tokens = context_tokens
         self.own_words = VerbatimHistory()
-        """What the model wrote of late."""
+        """What the model wrote recently, verbatim."""
         self._trim = trim.validate_tier(config.trim, "embedded.trim")
         self._budget = Budget(0, config.tools)
         self.tokens_per_s = 0.0
@@ -107,14 +107,14 @@ class Embedded:
     def of(cls, config: EmbeddedConfig, path: Path, say: Callable[[str], None]) -> "Embedded":
         """The configured model, its weights at `path`.
 
-        Raises: ConfigError: the file is no model that can be used.
+        Raises: ConfigError: the file is not a usable model.
         """
         name = config.model or model_catalog.default().name
         known = not (name.endswith(".gguf") or name.startswith("hf:"))
         return cls(path, model_catalog.get(name) if known else None, config, say)
 
     def models(self) -> Sequence[ServedModel]:
-        """The one."""
+        """Returns the one embedded model."""
         return (self._model,)
 
     def facts(self, model: str) -> Mapping[str, object]:
@@ -148,7 +148,7 @@ class Embedded:
         await self.engine.close()
 
     def state(self) -> Mapping[str, object]:
-        """For /health."""
+        """Returns the state of the engine, for /health."""
         engine = self.engine
         return {
             "backend": "embedded",

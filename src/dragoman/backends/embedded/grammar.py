@@ -85,7 +85,7 @@ def for_json(schema: JsonText) -> str | None:
 
 
 def _bare(format: Format, tools: Sequence[Tool]) -> UntaggedCalls:
-    """What the lenient reader takes beside the format's own; nothing where the format has such calls itself."""
+    """The lenient reader's calls in addition to the format's own; nothing if the format has them itself."""
     if format.markup and "{" in format.markup.untagged_calls:
         return UntaggedCalls()
     return UntaggedCalls(tools, [*format.reasoning_tags.values()])

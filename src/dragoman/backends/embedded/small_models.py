@@ -34,7 +34,7 @@ def told_as_prose(request: Request) -> Request:
 
 
 def has_failed(request: Request) -> bool:
-    """Whether the conversation ends with a call that failed: it may be made anew, and there is not all to tell."""
+    """Whether the conversation ends with a call that failed, which the model may make again."""
     last = request.messages[-1].parts if request.messages else ()
     return any(isinstance(part, ToolResult) and part.is_error for part in last)
 
@@ -142,7 +142,7 @@ def re_asking(call: ToolCall | None) -> list[Notice]:
 
 
 def made_again(name: str) -> Notice:
-    """Tells of a call that is passed on although it has a result."""
+    """Returns the warning for a call that is passed on although it has a result."""
     return Notice("reask_failed", f"the model made a call of {name} again that has a result already; it is passed on")
 
 

@@ -286,7 +286,7 @@ class HttpBackend:
         """
         changed, what = None, "a setting"
         if error.status in (400, 404, 422) and _SIGNATURE_ERROR.search(error.message):
-            changed, what = self._planner.build(without_reasoning(request), mode), "the proof of thoughts"
+            changed, what = self._planner.build(without_reasoning(request), mode), "the proof of reasoning"
         elif error.status in (400, 422) and request.dialect != self._dialect.name:
             changed = remove_rejected_param(outgoing, error.message)
             self._unsupported_params.remember(request.model, error.message, outgoing, changed)
@@ -298,7 +298,7 @@ class HttpBackend:
             changed, what = self._planner.build(request, mode, hold=False), _GRAMMAR
         if changed is None or changed.body == outgoing.body:
             return None, ""
-        log.warning("%s refused %s; it is asked once more without", self._name, what)
+        log.warning("%s refused %s; the request is retried without it", self._name, what)
         return changed, what
 
     async def _response_events(

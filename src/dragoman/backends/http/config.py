@@ -63,13 +63,13 @@ class HttpConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         _doc("`mode`, `format`, `endpoint` and `template` of models of certain names, such as `qwen2.5-coder*`."),
     ] = {}
     endpoint: Annotated[
-        str, _doc("In mode `inject`, what is asked: `chat`, or `completions` with a prompt that is made here.")
+        str, _doc("In mode `inject`, what is asked: `chat`, or `completions` with a prompt that Dragoman renders.")
     ] = "chat"
     template: Annotated[
         str,
         _doc(
             "The file of the model's chat template. `completions` are rendered by it (empty: by what llama.cpp's "
-            "server tells); elsewhere it says what the model writes, and which thoughts it has opened."
+            "server tells); elsewhere it says what the model writes, and whether the prompt opens reasoning."
         ),
     ] = ""
     trim: Annotated[
@@ -99,9 +99,7 @@ class HttpConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ] = "auto"
     parallel: Annotated[int, _doc("Requests that it gets at once; 0: as many as come.", ge=0)] = 0
     queue: Annotated[int, _doc("Requests that may wait for a place where `parallel` is set; more get 429.", ge=0)] = 16
-    retries: Annotated[
-        int, _doc("How often it is asked again where no answer has begun and that may help.", ge=0, le=10)
-    ] = 2
+    retries: Annotated[int, _doc("How often a failed request is retried, if no response has begun.", ge=0, le=10)] = 2
     rescue: Annotated[
         bool, _doc("Whether calls that the server leaves in its text, and that name an offered tool, are made calls.")
     ] = True

@@ -212,7 +212,7 @@ class UpstreamConnection:
                 delay_s = retry.retry_delay_s(failed, attempt, retries, random.random())
                 if delay_s is None:
                     raise failed.error from None
-                log.warning("%s is asked again in %.1f s: %s", self._name, delay_s, loggable_message(failed.error))
+                log.warning("%s is retried in %.1f s: %s", self._name, delay_s, loggable_message(failed.error))
             attempt += 1
             await retry.sleep(delay_s)
 
@@ -272,7 +272,7 @@ class UpstreamConnection:
             case _ if not begun and _closed_by_peer(error):
                 return BackendUnavailableError(f"{self._name} closed the connection before it answered")
             case aiohttp.ClientResponseError():
-                return BackendUnavailableError(f"{self._name} at {self.display_url} sent what is no HTTP")
+                return BackendUnavailableError(f"{self._name} at {self.display_url} sent an invalid HTTP response")
             case _:
                 return BackendUnavailableError(f"{self._name} broke the connection off in its answer")
 

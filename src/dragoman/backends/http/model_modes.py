@@ -102,7 +102,7 @@ class ModelModes:
             template=next((row.template for row in rows if row.template), ""),
         )
         if not mode and endpoint == "completions":
-            return replace(chosen, mode="inject", why="its prompts are made here, as the settings say")
+            return replace(chosen, mode="inject", why="the settings say that Dragoman renders its prompts")
         return replace(chosen, mode=mode, why="the settings say so") if mode else chosen
 
     def _rows(self, model: str) -> list[PerModel]:

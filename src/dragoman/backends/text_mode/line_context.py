@@ -22,7 +22,7 @@ class LineContext:
         """Number of each quote mark in the current line."""
 
     def feed(self, text: str) -> None:
-        """Adds text."""
+        """Adds the next piece of text."""
         *ended, line = text.split("\n")
         for each in ended:
             self._end_line((self._line + each)[:LINE_LIMIT_CHARS])

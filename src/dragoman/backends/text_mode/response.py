@@ -249,7 +249,7 @@ class _CallMerger:
                     return self._drop(made, "the server sent this call, and left it in the text too; it is made once")
                 if source == "text" and not self._allow_repeats and self._seen["text"][made]:
                     self.repeated = True
-                    return self._drop(made, "the model wrote this call once more; the answer ends there")
+                    return self._drop(made, "the model repeated this call; the answer ends there")
                 self._seen[source][made] += 1
             case _:
                 pass

@@ -47,7 +47,7 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
         "ask",
         help="ask one question, and see what becomes of the model's words",
         description="Ask a model one question with a tool, give it the tool's result, and show what the model writes "
-        "beside what its client gets, as it streams. No gateway need run: what `dragoman serve` would serve is asked "
+        "next to what its client gets, as it streams. No gateway need run: what `dragoman serve` would serve is asked "
         "directly. Where a server reads calls itself, its JSON is shown in place of the model's text.",
         epilog=_EXAMPLES,
     )
@@ -56,7 +56,7 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     model = whom.add_argument("--model", metavar="NAME", help="the model (default: the first that is served)")
     complete_with(model, all_model_names)
     one = whom.add_mutually_exclusive_group()
-    one.add_argument("--upstream", metavar="URL", help="a server behind: http://127.0.0.1:1234/v1")
+    one.add_argument("--upstream", metavar="URL", help="an upstream server: http://127.0.0.1:1234/v1")
     one.add_argument("--claude-cli", action="store_true", default=None, help="the installed claude, by its own login")
     one.add_argument("--gateway", metavar="URL", help="a gateway that runs: http://127.0.0.1:8484")
     whom.add_argument(

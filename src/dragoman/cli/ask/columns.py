@@ -73,7 +73,7 @@ class ColumnsView:
     def again(self) -> None:
         """Begins a new row."""
         self._flush(len(self._left))
-        self._console.print(self._row(Text("asked once more, it says", "dim"), Text()))
+        self._console.print(self._row(Text("re-asked, the model says", "dim"), Text()))
 
     def raw(self, text: str) -> None:
         """Appends to the left column."""

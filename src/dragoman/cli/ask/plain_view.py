@@ -88,7 +88,7 @@ def notice_text(event: AnyEvent) -> tuple[str, str]:
     match event:
         case ToolCallEnd(_, mended, valid, reasked):
             fits = {True: "whole, and fits its schema", False: "whole, but does not fit its schema", None: "whole"}
-            more = [f"mended: {', '.join(mended)}"] * bool(mended) + ["asked for once more"] * reasked
+            more = [f"repaired: {', '.join(mended)}"] * bool(mended) + ["re-asked"] * reasked
             return "; ".join([fits[valid], *more]), "wrong" if valid is False else "right"
         case ToolCallIncomplete():
             return "broken off: not to be run", "wrong"
@@ -146,7 +146,7 @@ class PlainView:
         """Prints a title for the second attempt."""
         self._close_line()
         self._raw.clear()
-        self._print("-- asked once more, it says")
+        self._print("-- re-asked, the model says")
 
     def raw(self, text: str) -> None:
         """Prints the text as it arrives."""

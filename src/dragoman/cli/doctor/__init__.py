@@ -39,7 +39,7 @@ _EXAMPLES: Final = """
 
     exit status:
       0  all that is to be used works
-      1  something that is to be used does not; the line behind the arrow mends it
+      1  something that is to be used does not; the line after the arrow repairs it
       2  the command is wrong
 """
 
@@ -49,9 +49,9 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     command = commands.add_parser(
         "doctor",
         help="see whether what is set up here works",
-        description="Look at settings, extras, weights, servers behind, the installed claude, the gateway's address "
+        description="Look at settings, extras, weights, upstream servers, the installed claude, the gateway's address "
         "and what a running gateway has counted, all at once, and say what to type where something does not work. No "
-        "model is asked, nothing is fetched, and nobody's login is touched.",
+        "model is asked, nothing is fetched, and no login is touched.",
         epilog=_EXAMPLES,
     )
     add_config_flag(command)

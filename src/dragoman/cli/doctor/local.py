@@ -42,9 +42,9 @@ def wrong_settings(path: Path | None, error: ConfigError) -> Finding:
     if error.message.endswith(", from flag"):
         return check("settings", "no", error.message)
     if path is None:
-        return check("settings", "no", error.message, "mend the variable; `env | grep DRAGOMAN_` shows all")
+        return check("settings", "no", error.message, "correct the variable; `env | grep DRAGOMAN_` shows all")
     is_there = path.is_file()
-    fix = f"mend {path}, then: dragoman doctor" if is_there else "name one that is there: dragoman doctor --config FILE"
+    fix = f"edit {path}, then: dragoman doctor" if is_there else "name one that is there: dragoman doctor --config FILE"
     return check("settings", "no", error.message, fix)
 
 

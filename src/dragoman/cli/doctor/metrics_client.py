@@ -86,7 +86,7 @@ async def fetch_metrics(config: ServerConfig) -> MetricsSnapshot:
             async with session.get("/", allow_redirects=False) as answer:
                 root = _read(await answer.content.read(_ROOT_LIMIT_BYTES))
             if root is None:  # before a key is sent
-                raise ForeignError(f"what answers at {where} is no gateway; server.port chooses another port")
+                raise ForeignError(f"what answers at {where} is not a gateway; server.port chooses another port")
             key = {"authorization": f"Bearer {config.keys[0]}"} if config.keys else {}
             async with session.get("/metrics", headers=key, allow_redirects=False) as answer:
                 status, body = answer.status, await answer.text()

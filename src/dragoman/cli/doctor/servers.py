@@ -66,7 +66,7 @@ def _fix(name: str, config: HttpConfig, error: DragomanError, environ: Mapping[s
         return f"start it there, or take [servers.{name}] out of the settings"
     if config.key_env and not environ.get(config.key_env):
         return f"export {config.key_env}=…"
-    return f"mend [servers.{name}] in the settings" if isinstance(error, ConfigError) else ""
+    return f"correct [servers.{name}] in the settings" if isinstance(error, ConfigError) else ""
 
 
 def _model_modes(

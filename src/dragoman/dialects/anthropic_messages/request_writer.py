@@ -258,7 +258,7 @@ def _messages(messages: Sequence[Message], report: TranslationReport) -> list[ob
         elif blocks:
             turns.append((role, blocks))
     if not turns:
-        raise report.unsendable("a conversation in which nobody says anything", "$.messages")
+        raise report.unsendable("a conversation without messages", "$.messages")
     return [{"role": role, "content": blocks} for role, blocks in turns]
 
 

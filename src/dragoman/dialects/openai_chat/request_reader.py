@@ -305,7 +305,7 @@ def _functions(fields: Fields) -> tuple[tuple[Tool, ...], ToolChoice]:
     """Reads the `functions` of 2023, of which a reply calls at most one, and `function_call`, their tool choice."""
     for name in ("tools", "tool_choice", "parallel_tool_calls"):
         if found := fields.pop(name):
-            raise RequestError(f"expected tools or functions, got {name} beside functions", found.path)
+            raise RequestError(f"expected tools or functions, got {name} next to functions", found.path)
     listed = fields.get(FUNCTIONS)
     tools = tuple(_function(item.fields()) for item in listed.items(json_cursor.MAX_TOOLS)) if listed else ()
     found = fields.pop("function_call")

@@ -79,7 +79,7 @@ def write_request(request: Request, model: str) -> UpstreamRequest:
     request = report.rename(request, NAME_FORM, ANY_STRING)
     messages = _messages(request.messages, report)
     if not messages and not report.is_same_api:
-        raise report.unsendable("a conversation in which nobody says anything", "$.messages")
+        raise report.unsendable("a conversation without messages", "$.messages")
     body: dict[str, object] = {
         "model": model,
         "messages": messages,
@@ -279,7 +279,7 @@ def _block(part: Part, report: TranslationReport) -> object:
             return {"type": "text", "text": text, **report.native_fields(extra)}
         case Image(source, extra):
             if source.file_id:
-                raise report.unsendable("a picture by file id")
+                raise report.unsendable("an image by file id")
             inner, outer = _sides(extra, report)
             inner |= {} if report.is_same_api else report.image_detail(extra)
             return {"type": "image_url", "image_url": {"url": _url(source), **inner}, **outer}

@@ -107,7 +107,7 @@ def write_request(request: Request, model: str) -> UpstreamRequest:
     body: Json = {"model": model, **({"instructions": instructions} if instructions else {})}
     body["input"] = _input(report.end_with_user(messages), request.tools, report)
     if not body["input"] and not report.is_same_api:
-        raise report.unsendable("a conversation in which nobody says anything", "$.messages")
+        raise report.unsendable("a conversation without messages", "$.messages")
     body |= _tools(request, report)
     body |= _limits(request, report)
     if request.response_schema and not report.is_same_api:

@@ -345,7 +345,7 @@ class ResponsesResponseReader(BaseResponseReader):
         self._say(item, place, item.rest(place, wholes.pop(place), part=False))
         (other,) = wholes.values()
         if other and not item.done:
-            self._out.warn("unknown_block", "thoughts came whole and as a summary; one of them was dropped", other)
+            self._out.warn("unknown_block", "reasoning came whole and as a summary; one of them was dropped", other)
         encrypted = lenient_values.string(fields.pop("encrypted_content"))
         if encrypted and not item.done:
             redacted = encrypted.removeprefix(REDACTED) if encrypted.startswith(REDACTED) else ""

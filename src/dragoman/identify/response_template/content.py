@@ -127,7 +127,7 @@ def _quote_keys(text: str, args: Mapping[str, Any]) -> str:
 
 
 def _reject_constant(constant: str) -> Any:
-    raise ValueError(f"{constant} is no JSON")
+    raise ValueError(f"{constant} is not JSON")
 
 
 def _apply_transform(transform: Any, scope: Mapping[str, Any]) -> Any:

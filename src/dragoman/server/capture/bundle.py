@@ -88,7 +88,7 @@ _WORDS: Final = (
 
 
 class BundleResult(NamedTuple):
-    """A bundle."""
+    """A bundle that was written."""
 
     files: Files
     same: bool

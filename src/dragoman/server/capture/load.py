@@ -33,14 +33,14 @@ def load(path: Path) -> tuple[str, Files]:
     except OSError as e:
         raise ConfigError(f"cannot read {path}: {(e.strerror or str(e)).lower()}") from None
     except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, ValueError):  # RuntimeError: encrypted
-        raise ConfigError(f"{path} is no capture: expected its folder, or a bundle of it") from None
+        raise ConfigError(f"{path} is not a capture: expected its folder, or a bundle of it") from None
 
 
 def _folder(path: Path) -> tuple[str, Files]:
     if not (path / SUMMARY).is_file():
         inside = sorted(each.parent for each in path.glob(f"*/{SUMMARY}"))
         if not inside:
-            raise ConfigError(f"{path} is no capture: there is no {SUMMARY} in it, nor in a folder of it")
+            raise ConfigError(f"{path} is not a capture: there is no {SUMMARY} in it, nor in a folder of it")
         path = inside[-1]
     found = (file for file in path.rglob("*") if file.is_file())
     return path.name, {file.relative_to(path).as_posix(): file.read_bytes() for file in found}
@@ -50,12 +50,12 @@ def _bundle(path: Path) -> Files:
     with zipfile.ZipFile(path) as bundle:
         inside = bundle.infolist()
         if sum(each.file_size for each in inside) > MAX_BYTES:
-            raise ConfigError(f"{path} is no capture: unpacked it is over {MAX_BYTES} bytes")
+            raise ConfigError(f"{path} is not a capture: unpacked it is over {MAX_BYTES} bytes")
         if any(each.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED) for each in inside):
-            raise ConfigError(f"{path} is no capture: it is not packed as bundles are")
+            raise ConfigError(f"{path} is not a capture: it is not packed as bundles are")
         made = {each.filename: bundle.read(each) for each in inside}
     if SUMMARY not in made:
-        raise ConfigError(f"{path} is no capture: there is no {SUMMARY} in it")
+        raise ConfigError(f"{path} is not a capture: there is no {SUMMARY} in it")
     return made
 
 
@@ -179,7 +179,7 @@ class LoadedCapture:
         """
         name = f"{number}/said-{count}.jsonl"
         if not (lines := self.lines(name)) or "to" not in lines[0]:
-            raise ConfigError(f"{self.name} is no capture: {name} does not begin with where it was sent")
+            raise ConfigError(f"{self.name} is not a capture: {name} does not begin with where it was sent")
         return lines
 
     def _read(self, name: str, data: bytes, shape: type[msgspec.Struct] | None) -> dict[str, Any]:
@@ -187,7 +187,7 @@ class LoadedCapture:
             found: dict[str, Any] = msgspec.convert(json.loads(data), dict[str, Any])
             msgspec.convert(found, shape or dict[str, Any])
         except (ValueError, RecursionError) as e:  # msgspec raises a ValueError for another shape too
-            raise ConfigError(f"{self.name} is no capture: {name} is not as it was written: {e}") from None
+            raise ConfigError(f"{self.name} is not a capture: {name} is not as it was written: {e}") from None
         return found
 
     @property
@@ -238,7 +238,7 @@ def event_from_json(line: Mapping[str, Any]) -> AnyEvent:
     try:
         made: AnyEvent = msgspec.convert({k: v for k, v in line.items() if k not in ("ms", "event")}, kind)
     except (msgspec.ValidationError, TypeError) as e:
-        raise ConfigError(f"{line.get('event')!r} is no event: {e}") from None
+        raise ConfigError(f"{line.get('event')!r} is not an event: {e}") from None
     return made
 
 
@@ -250,7 +250,7 @@ def request_from_json(said: Mapping[str, Any]) -> Request:
     try:
         made = _value(said)
     except (AttributeError, TypeError, RecursionError, msgspec.ValidationError) as e:
-        raise ConfigError(f"a request was expected, this is none: {e}") from None
+        raise ConfigError(f"expected a request, got something else: {e}") from None
     if not isinstance(made, Request):
         raise ConfigError(f"a request was expected, this is {type(made).__name__}")
     return made

@@ -142,9 +142,9 @@ class Replay(CaptureRecorder):
         try:
             return replay_backend(facts, model, self.reads, self._cut, self._seed)
         except KeyError as e:
-            raise ConfigError(f"{self._was.name} is no capture: {name} does not tell {e}") from None
+            raise ConfigError(f"{self._was.name} is not a capture: {name} does not tell {e}") from None
         except (TypeError, msgspec.ValidationError) as e:
-            raise ConfigError(f"{self._was.name} is no capture: {name} is not as it was written: {e}") from None
+            raise ConfigError(f"{self._was.name} is not a capture: {name} is not as it was written: {e}") from None
 
     def _cost_usd(self, number: int) -> float | None:
         """Returns the cost that a backend reported outside of the model's output."""

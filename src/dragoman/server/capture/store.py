@@ -30,7 +30,7 @@ log = logging.getLogger("dragoman.capture")
 HEADER: Final = "x-dragoman-capture"
 _ON_DEMAND: Final = ("on", "off")
 _IGNORED_WARNINGS: Final = frozenset({"estimated_usage"})
-"""Every response of a server that does not report usage has this warning, so it is no reason to capture."""
+"""Every response of a server that does not report usage has this warning, so it does not start a capture."""
 WAITING_BYTES: Final = 256 * 1024 * 1024
 """Maximum size of the exchanges that wait to be written; a single one may be larger."""
 _FOLDER: Final = re.compile(r"\d{8}T\d{6}\.\d{3}Z-req_\w+")

@@ -14,7 +14,7 @@ _NO_REASONING: Final = {"chat_template_kwargs": msgspec.Raw(b'{"enable_thinking"
 
 
 async def check_answers(subject: ProbeContext) -> ProbeFinding:
-    """Of thoughts a short answer is soon full, and then nothing could be told."""
+    """Asks for a short answer, with tokens to spare for reasoning, which would fill a small limit alone."""
     asker = subject.client
     heard = subject.answers["greeting"] = await asker.ask(asker.request(GREETING))
     if heard.reply is None:

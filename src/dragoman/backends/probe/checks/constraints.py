@@ -1,4 +1,4 @@
-"""Which ways to hold the model to a grammar are offered: one that lets through a word that nobody would say."""
+"""Which ways to hold the model to a grammar are offered: one that only allows an unlikely word."""
 
 import re
 from typing import Final

@@ -1,4 +1,4 @@
-"""Whether pictures are taken: a small red one."""
+"""Whether images are accepted: a small red one."""
 
 import base64
 import struct
@@ -12,11 +12,11 @@ from dragoman.core.messages import Image, MediaSource
 _SIDE_PIXELS = 64
 _IMAGE_PROMPT = "What colour is this? Say one word."
 _MIN_IMAGE_TOKENS = 16
-"""A picture is worth more tokens than this to every model that sees it; a placeholder fewer."""
+"""Every model that sees an image counts more tokens than this for it; a placeholder has fewer."""
 
 
 async def check_images(subject: ProbeContext) -> ProbeFinding:
-    """Some servers take a picture and do not show it to the model: then the prompt grows by little."""
+    """Some servers accept an image and do not show it to the model: then the prompt grows by little."""
     asker = subject.client
     picture = Image(MediaSource("image/png", base64.b64encode(red_png()).decode()))
     heard = await asker.ask(asker.request(_IMAGE_PROMPT, picture, tokens=8))

@@ -5,7 +5,7 @@
     a longer prompt, and no call       the model was shown them, and did not want to
     refused                            in the server's words
 
-A model that was shown them and did not want to is asked once more, behind two examples.
+A model that was shown the tools and made no call is re-asked, after two examples.
 """
 
 from typing import Final

@@ -1,0 +1,94 @@
+"""Each source rule finds a planted violation at its line, and leaves correct text alone."""
+
+import ast
+
+import pytest
+
+from meta.source_rules import docstrings, language, names
+
+PLANTED = {
+    "amiss": ("# something is amiss\n", 1),
+    "heeded": ('x = "it is heeded"\n', 1),
+    "over two comment lines": ("x = 1\n# it is asked once\n# more\n", 2),
+    "over two literals": ('x = (\n    "asked once "\n    "more"\n)\n', 2),
+    "over two lines of a docstring": ('"""A.\n\nThe model in\nthe box.\n"""\n', 3),
+    "negated noun": ('x = f"{path} is no capture"\n', 1),
+    "negated plural": ('x = f"{path!r} {"\'x\'"!s:>3}"\n'.replace("{\"'x'\"!s:>3}", "are no words"), 1),
+    "is none": ('"""A thing that is none."""\n', 1),
+    "at the end of a file": ("x = 1\n# anew", 2),
+}
+CLEAN = {
+    "a name": "mended = nobody\n",
+    "inside of an f-string's braces": 'x = f"{once.more} {mended}"\n',
+    "there is no": '"""There is no file."""\n',
+    "there are none": '"""Returns nothing if there are none."""\n',
+    "is no longer": '"""It is no longer read."""\n',
+    "is None": '# what is None\nx = "are not"\n',
+    "a longer word": 'x = "amended, besides, Mendel"\n',
+    "an escape": 'x = "a\\nanew"\n'.replace("anew", "a new"),
+    "other literals": 'x = ("once", "more")\n',
+}
+
+
+@pytest.mark.parametrize("title", PLANTED)
+def test_language_finds(title: str) -> None:
+    source, line = PLANTED[title]
+    (found,) = language.check("a.py", source)
+    assert (found.path, found.line) == ("a.py", line)
+    assert found.instead.startswith("write: ")
+
+
+@pytest.mark.parametrize("title", CLEAN)
+def test_language_leaves_alone(title: str) -> None:
+    assert not list(language.check("a.py", CLEAN[title]))
+
+
+@pytest.mark.parametrize("phrase", [key for key in language.WORDING if "(" not in key and "|" not in key])
+def test_each_phrase_is_found(phrase: str) -> None:
+    said = phrase.replace("?", "")
+    assert [found.found for found in language.check("a.py", f"# {said}\n")] == [repr(said)]
+
+
+def test_data_is_exempt_in_its_file_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(language.DATA, "a.py", {"mended", "is no X"})
+    source = 'x = "mended"\ny = "this is no X"\n'
+    assert not list(language.check("a.py", source))
+    assert [found.line for found in language.check("b.py", source)] == [1, 2]
+    assert [found.line for found in language.check("a.py", 'x = "it is mended"\n')] == [1]
+
+
+@pytest.mark.parametrize(
+    ("source", "found"),
+    [
+        (
+            'def f(a, b):\n    """Adds two numbers.\n\n    Args:\n        b: one.\n        a: another.\n    """\n',
+            "Args: b, a",
+        ),
+        ('def f(a, *b):\n    """Adds two numbers.\n\n    Args:\n        a: one.\n    """\n', "Args: a"),
+        ('class A:\n    """The same."""\n', "placeholder 'The same.'"),
+        ('def f():\n    """One name."""\n', "placeholder 'One name.'"),
+    ],
+)
+def test_docstrings_finds(source: str, found: str) -> None:
+    (finding,) = docstrings.check("a.py", ast.parse(source))
+    assert (finding.line, finding.found) == (1, found)
+
+
+def test_docstrings_leaves_alone() -> None:
+    source = (
+        'def f(self, a, *b, c=1, **d):\n    """Adds numbers.\n\n    Args:\n        a: one,\n            or more.\n'
+        '        *b: more.\n        c (int): last.\n        **d: others.\n\n    Returns: the sum.\n    """\n'
+    )
+    assert not list(docstrings.check("a.py", ast.parse(source)))
+
+
+def test_names_finds() -> None:
+    trees = {
+        "a.py": ast.parse("class A: ...\nclass _B: ...\n"),
+        "b.py": ast.parse("x = 1\nclass A: ...\nclass _B: ...\n"),
+    }
+    (finding,) = names.check(trees, set())
+    assert (finding.path, finding.line, finding.found) == ("b.py", 2, "class A, also at a.py:1")
+    assert not list(names.check(trees, {"A"}))
+    (finding,) = names.check({"a.py": trees["a.py"]}, {"A"})
+    assert finding.found == "A in KNOWN"
