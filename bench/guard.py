@@ -14,9 +14,9 @@ from bench.timing import Timing, compare
 from dragoman import dialects
 from dragoman.core.events import AnyEvent, Finish, Start, TextDelta, ToolCallDelta, ToolCallEnd, ToolCallStart
 from dragoman.core.messages import Message, Request, Text, Tool, ToolCall, ToolResult
-from dragoman.guard.compiled_schema import CompiledSchema, compile_schema
 from dragoman.guard.guard import ToolCallGuard
 from dragoman.guard.policy import GuardPolicy
+from dragoman.guard.validation.compiled_schema import CompiledSchema, compile_schema
 
 SIZE: Final = 2000
 STEP: Final = 4

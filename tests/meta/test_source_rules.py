@@ -4,7 +4,7 @@ import ast
 
 import pytest
 
-from meta.source_rules import docstrings, language, names
+from meta.source_rules import docstrings, language, layout, names
 
 PLANTED = {
     "amiss": ("# something is amiss\n", 1),
@@ -92,3 +92,19 @@ def test_names_finds() -> None:
     assert not list(names.check(trees, {"A"}))
     (finding,) = names.check({"a.py": trees["a.py"]}, {"A"})
     assert finding.found == "A in KNOWN"
+
+
+def test_layout_finds_large_folders() -> None:
+    paths = [f"src/dragoman/a/m{n}.py" for n in range(16)]
+    (finding,) = layout.check_folders([*paths, "src/dragoman/a/__init__.py", "src/dragoman/b/m.py"])
+    assert (finding.path, finding.found) == ("src/dragoman/a", "16 modules")
+    assert not list(layout.check_folders([*paths[1:], "src/dragoman/a/__init__.py"]))
+
+
+def test_layout_finds_cycles() -> None:
+    imports = {"a": {"b"}, "b": {"c"}, "c": {"a"}}
+    (finding,) = layout.check_cycles(imports, ())
+    assert set(finding.found.split(" imports ")) == {"a", "b", "c"}
+    assert not list(layout.check_cycles(imports, [("c", "a")]))
+    (finding,) = layout.check_cycles({"a": {"b"}, "b": set()}, [("c", "a")])
+    assert finding.found == "c in KNOWN"

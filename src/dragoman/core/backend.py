@@ -2,13 +2,23 @@
 
 from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeVar, runtime_checkable
+from typing import NamedTuple, Protocol, TypeVar, runtime_checkable
 
 from dragoman.core.errors import DragomanError
 from dragoman.core.events import AnyEvent
 from dragoman.core.identifiers import NewId
 from dragoman.core.messages import Request
-from dragoman.core.progress import PromptProgress
+
+
+class PromptProgress(NamedTuple):
+    """Progress of prompt evaluation, in tokens."""
+
+    done: int
+    """Tokens evaluated so far, those from the prompt cache included."""
+    total: int
+    cut: str = ""
+    """Name of what was trimmed from the request to shorten evaluation; empty: nothing."""
+
 
 T = TypeVar("T")
 

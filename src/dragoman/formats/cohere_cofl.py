@@ -19,8 +19,8 @@ from dragoman.core.messages import Tool, ToolCall
 from dragoman.parsing.define_format import text_format
 from dragoman.parsing.markup import Markup
 from dragoman.parsing.shapes.invoke_tags import InvokeTags, escape_attribute
+from dragoman.parsing.shapes.nested.typed_values import TypedValues
 from dragoman.parsing.shapes.tagged import WrappedCalls
-from dragoman.parsing.shapes.typed_values import TypedValues
 from dragoman.parsing.tool_markup import ToolListMarkup, ToolResultMarkup
 
 CALL, VALUE = ("<cofl:tool_call", "</cofl:tool_call>"), ("<cofl:value", "</cofl:value>")

@@ -20,7 +20,7 @@ from dragoman.parsing.define_format import text_format
 from dragoman.parsing.markup import Markup
 from dragoman.parsing.shapes.invoke_tags import read_attributes
 from dragoman.parsing.shapes.name_then_json import CallHead
-from dragoman.parsing.shapes.nested_elements import NestedElements
+from dragoman.parsing.shapes.nested.elements import NestedElements
 from dragoman.parsing.shapes.tagged import WrappedCalls
 from dragoman.parsing.tool_markup import ToolListMarkup, ToolResultMarkup
 from dragoman.text.scanner import Parser, Scanner

@@ -20,8 +20,8 @@ from dragoman.core.backend import Backend, ExchangeContext
 from dragoman.core.errors import DragomanError, UsageError, loggable_message
 from dragoman.core.events import AnyEvent, Failure, Finish, Notice, TextDelta, ToolCallStart, UsageUpdate
 from dragoman.core.messages import Message, Request, Text, Usage, add_usage
-from dragoman.guard.compiled_schema import CompiledSchema, decode_arguments
 from dragoman.guard.policy import GuardPolicy
+from dragoman.guard.validation.compiled_schema import CompiledSchema, decode_arguments
 
 log = logging.getLogger("dragoman.guard")
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from dragoman.core.messages import ToolChoice
-from dragoman.guard.violations import MAX_VALUE_CHARS, Violation, quote_value
+from dragoman.guard.validation.violations import MAX_VALUE_CHARS, Violation, quote_value
 
 MAX_REPORTED_VIOLATIONS: Final = 5
 """Violations that are reported at once; a small model does not fix more at a time."""

@@ -16,10 +16,10 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from dragoman.core.messages import JsonText
-from dragoman.guard.compiled_schema import CompiledSchema
 from dragoman.guard.policy import ARGUMENT_REPAIRS
 from dragoman.guard.repair_steps import decode_exact, encode_exact, repair_attempts, unwrap_nested, with_plain_numbers
-from dragoman.guard.violations import Violation
+from dragoman.guard.validation.compiled_schema import CompiledSchema
+from dragoman.guard.validation.violations import Violation
 
 MAX_CHOICE_DEPTH: Final = 3
 """Nesting depth of choices that are repaired."""

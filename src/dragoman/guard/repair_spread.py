@@ -18,10 +18,10 @@ from typing import Any, Final
 
 from dragoman.core.messages import JsonText
 from dragoman.guard.careful_words import COMPOSITE_WORDS
-from dragoman.guard.compiled_schema import CompiledSchema
 from dragoman.guard.repair import RepairedArguments, repair
 from dragoman.guard.repair_steps import decode_exact, encode_exact, name_words, with_plain_numbers
-from dragoman.guard.violations import Violation
+from dragoman.guard.validation.compiled_schema import CompiledSchema
+from dragoman.guard.validation.violations import Violation
 
 SPREAD: Final = "spread"
 MAX_CALLS: Final = 16

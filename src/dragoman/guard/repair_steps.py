@@ -37,8 +37,8 @@ from dragoman.guard.careful_words import (
     WIDENING_SUFFIXES,
     WRAPPER_NAMES,
 )
-from dragoman.guard.compiled_schema import CompiledSchema
-from dragoman.guard.violations import Violation, ViolationKind
+from dragoman.guard.validation.compiled_schema import CompiledSchema
+from dragoman.guard.validation.violations import Violation, ViolationKind
 
 _NUMBER: Final = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?", re.ASCII)
 _BOOLEANS: Final = {"true": True, "false": False}

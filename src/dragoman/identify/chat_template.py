@@ -137,9 +137,9 @@ def _renderings(source: str) -> Iterator[_Rendered]:
     Raises:
         ConfigError: The template cannot be rendered at all.
     """
-    from dragoman.prompting import jinja_sandbox
+    from dragoman.prompting import jinja_sandbox, render_process
 
-    template, problem, any_rendered = jinja_sandbox.load_template(source), "", False
+    template, problem, any_rendered = render_process.load_template(source), "", False
     for call, as_text, content in product(CALLS, (False, True), ("", None)):
         arguments = call.arguments if as_text else json.loads(call.arguments)
         shown = {"type": "function", "id": call.id, "function": {"name": call.name, "arguments": arguments}}

@@ -10,8 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal, NamedTuple, TypeAlias
 
-from dragoman.parsing.partial_marker import drop_partial_closer
-from dragoman.parsing.sink import ReadCall, ToolCallSink
+from dragoman.parsing.sink import ReadCall, ToolCallSink, drop_partial_closer
 from dragoman.parsing.trailing_json import OBJECTS, STARTS, read_trailing_calls
 from dragoman.parsing.untagged_json import read_untagged_calls
 from dragoman.text.scanner import FIELD_LIMIT_CHARS, Follows, Parser, Scanner, markers

@@ -7,7 +7,6 @@ model's own text for training.
 
 import json
 from datetime import date
-from hashlib import sha256
 from typing import Any, Final, NoReturn, Protocol
 
 from dragoman import extras
@@ -75,21 +74,6 @@ class Renderable(Protocol):
         Raises:
             Exception: One of `RENDER_ERRORS`.
         """
-
-
-def load_template(source: str) -> Renderable:
-    """Loads a chat template; it is rendered in a separate process unless it is a trusted one.
-
-    Raises:
-        ConfigError: The source is not valid Jinja; the message says why.
-    """
-    if not source.isascii() or sha256(source.encode()).hexdigest() not in TRUSTED_TEMPLATES:
-        from dragoman.prompting.render_process import (
-            SandboxedTemplate,
-        )  # imported here because that module imports this one
-
-        return SandboxedTemplate(source)
-    return compile_template(source)
 
 
 def compile_template(source: str) -> jinja2.Template:

@@ -1,4 +1,4 @@
-"""Renders untrusted chat templates in a separate process (`render_worker`), which is started once and kept.
+"""Loads chat templates; renders untrusted ones in a separate process (`render_worker`), started once and kept.
 
 A template that takes too much time or memory is rejected and blocked for a while: its requests get an error, and others
 are delayed only for a moment.
@@ -35,6 +35,17 @@ BLOCK_S: Final = 60.0
 """Time for which a template that took too much is blocked, in seconds."""
 MAX_OUTPUT_BYTES: Final = 256 * 1024 * 1024
 _ENVIRONMENT: Final = ("PATH", "HOME", "LANG", "LD_LIBRARY_PATH", "PYTHONPATH", "SYSTEMROOT")
+
+
+def load_template(source: str) -> jinja_sandbox.Renderable:
+    """Loads a chat template; it is rendered in the separate process unless it is a trusted one.
+
+    Raises:
+        ConfigError: The source is not valid Jinja; the message says why.
+    """
+    if not source.isascii() or sha256(source.encode()).hexdigest() not in jinja_sandbox.TRUSTED_TEMPLATES:
+        return SandboxedTemplate(source)
+    return jinja_sandbox.compile_template(source)
 
 
 class SandboxedTemplate:

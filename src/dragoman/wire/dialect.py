@@ -10,7 +10,7 @@ from dragoman.core.errors import DragomanError
 from dragoman.core.events import AnyEvent, Notice
 from dragoman.core.identifiers import ANY_STRING
 from dragoman.core.messages import Reply, Request
-from dragoman.wire.passing import StreamPassthrough
+from dragoman.wire.passthrough import StreamPassthrough
 
 
 class ResponseWriter(Protocol):

@@ -14,13 +14,33 @@ stream (`StreamPassthrough`).
 
 import re
 from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
 import msgspec
 
 from dragoman.core.errors import UpstreamError
-from dragoman.wire.passing import StreamPassthrough
 from dragoman.wire.sse import EVENT_LIMIT_BYTES
+
+
+@dataclass(frozen=True, slots=True)
+class StreamPassthrough:
+    """How to forward one API's SSE stream without parsing each event."""
+
+    end_pattern: re.Pattern[bytes]
+    """Matches an event that ends a response, the API's own error included; matched at the start of an event."""
+    end_event: bytes = b""
+    """The event to append if it is the only one missing at the end; empty: the last event contains more than that."""
+    model_container: str = ""
+    """The field of an event that contains the response, and so the model's name; empty: the event itself."""
+    usage_request: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
+    """Fields that a streaming request must have so that the server reports token usage."""
+    usage_only_markers: tuple[bytes, ...] = ()
+    """Markers of events that exist only to report usage; they are removed for clients that did not request usage."""
+    rewrite_error: Callable[[bytes, Sequence[bytes]], bytes] | None = None
+    """Rewrites an event of the gateway to fit after the server's first and last events; None: written unchanged."""
+
 
 _EVENT: Final = re.compile(rb".*?(?:\n\r?\n|\Z)", re.DOTALL)
 _CR_ALONE: Final = re.compile(rb"\r[^\n]")

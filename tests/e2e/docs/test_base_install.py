@@ -142,7 +142,9 @@ def test_serve_says_what_to_type() -> None:
 
 def test_checking_calls_says_what_to_type() -> None:
     done = subprocess.run(
-        [sys.executable, "-c", BLOCK + "import dragoman.guard.compiled_schema"], capture_output=True, text=True
+        [sys.executable, "-c", BLOCK + "import dragoman.guard.validation.compiled_schema"],
+        capture_output=True,
+        text=True,
     )
     assert done.stderr.endswith("ConfigError: checking calls needs the guard extra: pip install 'dragoman[guard]'\n")
 

@@ -23,7 +23,7 @@ def quickly(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_template_that_takes_too_much_is_refused(name: str) -> None:
-    made = jinja_sandbox.load_template(HOSTILE[name])
+    made = render_process.load_template(HOSTILE[name])
     with pytest.raises(jinja_sandbox.RENDER_ERRORS, match="it takes"):
         made.render(messages=[])
     with cpu_cost.measured() as taken, pytest.raises(jinja_sandbox.RENDER_ERRORS, match="it takes"):
@@ -33,8 +33,8 @@ def test_a_template_that_takes_too_much_is_refused(name: str) -> None:
 
 def test_others_are_rendered_all_the_same() -> None:
     with pytest.raises(jinja_sandbox.RENDER_ERRORS):
-        jinja_sandbox.load_template(HOSTILE["loops"] + "again").render()
-    made = jinja_sandbox.load_template("{% for m in messages %}{{ m.content }}{{ m.a | tojson }}{% endfor %}")
+        render_process.load_template(HOSTILE["loops"] + "again").render()
+    made = render_process.load_template("{% for m in messages %}{{ m.content }}{{ m.a | tojson }}{% endfor %}")
     assert (
         made.render(messages=[{"content": "é\ud83d", "a": jinja_sandbox.VerbatimJson({"b": 1}, '{"b":  1}')}])
         == 'é\ud83d{"b":  1}'
@@ -43,7 +43,7 @@ def test_others_are_rendered_all_the_same() -> None:
 
 def test_a_large_conversation_makes_no_template_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(render_process, "BLOCK_BELOW_BYTES", 1000)
-    made = jinja_sandbox.load_template(
+    made = render_process.load_template(
         "{% for m in messages %}{% for n in m * 3000 %}{% for o in m * 300 %}{% endfor %}{% endfor %}{% endfor %}-"
     )
     with pytest.raises(jinja_sandbox.RENDER_ERRORS, match="longer than"):
@@ -52,7 +52,7 @@ def test_a_large_conversation_makes_no_template_refused(monkeypatch: pytest.Monk
 
 
 def test_its_process_may_end() -> None:
-    made = jinja_sandbox.load_template("a{{ b }}")
+    made = render_process.load_template("a{{ b }}")
     assert made.render(b=1) == "a1"
     render_process._process.close()
     assert made.render(b=2) == "a2"
@@ -60,7 +60,7 @@ def test_its_process_may_end() -> None:
 
 def test_what_is_no_jinja_is_told() -> None:
     with pytest.raises(ConfigError, match="cannot be read"):
-        jinja_sandbox.load_template("{% for %}é")
+        render_process.load_template("{% for %}é")
 
 
 def test_ours_are_rendered_here(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,10 +10,9 @@ import httpx2
 import pytest
 
 from dragoman.cli.run.status import Status
-from dragoman.core.backend import ExchangeContext
+from dragoman.core.backend import ExchangeContext, PromptProgress
 from dragoman.core.events import AnyEvent, Finish, Start, TextDelta
 from dragoman.core.messages import Request
-from dragoman.core.progress import PromptProgress
 from dragoman.gateway.gateway import Gateway
 from dragoman.server.observe.prompt_progress import PromptProgressReport
 from support.gateway import CHAT

@@ -4,7 +4,9 @@ import ast
 import sys
 from pathlib import Path
 
-from . import docstrings, language, names
+import grimp
+
+from . import docstrings, language, layout, names
 from .finding import Finding
 
 ROOT = Path(__file__).parents[3]
@@ -15,7 +17,9 @@ def main() -> int:
     paths = sorted((ROOT / "src/dragoman").rglob("*.py"))
     sources = {path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8") for path in paths}
     trees = {path: ast.parse(source) for path, source in sources.items()}
-    findings: list[Finding] = list(names.check(trees))
+    graph = grimp.build_graph("dragoman", cache_dir=None)
+    imports = {module: graph.find_modules_directly_imported_by(module) for module in graph.modules}
+    findings: list[Finding] = [*names.check(trees), *layout.check_folders(sources), *layout.check_cycles(imports)]
     for path, source in sources.items():
         findings += [*language.check(path, source), *docstrings.check(path, trees[path])]
     for finding in sorted(findings):

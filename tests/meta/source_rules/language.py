@@ -55,7 +55,7 @@ DATA: dict[str, set[str]] = {
     "src/dragoman/cli/formats.py": {"THOUGHTS", "thoughts"},
     "src/dragoman/constraints/llguidance.py": {"thoughts[lazy]: /"},
     "src/dragoman/guard/careful_words.py": {"reasoning summary thought thoughts why"},
-    "src/dragoman/guard/validation_cost.py": {"beside"},
+    "src/dragoman/guard/validation/validation_cost.py": {"beside"},
     "src/dragoman/parsing/define_format.py": {"somebody else runs the tool"},
     "src/dragoman/parsing/trace.py": _TRACE,
     "src/dragoman/server/observe/call_outcomes.py": {"mended", "mended        matches the schema"},

@@ -14,8 +14,7 @@ from dragoman.catalog import tokenizers
 from dragoman.catalog.tokenizers import estimators, find, read
 from dragoman.core import messages as v
 from dragoman.core.errors import ConfigError
-from dragoman.core.image_size import image_size
-from dragoman.core.token_estimate import GENERIC, IMAGE_TOKENS, SHAPES, TokenEstimator
+from dragoman.core.token_estimate import GENERIC, IMAGE_TOKENS, SHAPES, TokenEstimator, image_size
 from support import cpu_cost
 
 TEXTS = {kind: pieces for kind, pieces in corpora("measured").items() if kind in ENGLISH_AND_CODE}

@@ -4,7 +4,7 @@ import pytest
 
 from dragoman.core.messages import ToolChoice
 from dragoman.guard import feedback
-from dragoman.guard.violations import MAX_VALUE_CHARS
+from dragoman.guard.validation.violations import MAX_VALUE_CHARS
 
 LONG = "x" * 1_000_000
 

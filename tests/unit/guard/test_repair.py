@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from dragoman.guard.compiled_schema import CompiledSchema, compile_schema
 from dragoman.guard.policy import ARGUMENT_REPAIRS
 from dragoman.guard.repair import RepairedArguments, repair
 from dragoman.guard.repair_spread import SPREAD
+from dragoman.guard.validation.compiled_schema import CompiledSchema, compile_schema
 
 N = {"type": "integer"}
 S = {"type": "string"}

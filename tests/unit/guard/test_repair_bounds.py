@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from dragoman.guard import repair as mending
-from dragoman.guard.compiled_schema import CompiledSchema
 from dragoman.guard.policy import ARGUMENT_REPAIRS
 from dragoman.guard.repair import MAX_ARGUMENT_CHARS, MAX_WORK, repair
 from dragoman.guard.repair_spread import split_into_calls
-from dragoman.guard.violations import Violation
+from dragoman.guard.validation.compiled_schema import CompiledSchema
+from dragoman.guard.validation.violations import Violation
 
 N = {"type": "integer"}
 

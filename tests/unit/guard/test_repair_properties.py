@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
 from dragoman.core.messages import Tool
-from dragoman.guard.compiled_schema import CompiledSchema, compile_schema
 from dragoman.guard.policy import ARGUMENT_REPAIRS
 from dragoman.guard.repair import repair
+from dragoman.guard.validation.compiled_schema import CompiledSchema, compile_schema
 from dragoman.guard.verdict import Verdict, judge_call
 from support.schema_samples import Made
 

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from dragoman.core.messages import Tool
-from dragoman.guard.compiled_schema import compile_schema
 from dragoman.guard.policy import ARGUMENT_REPAIRS
 from dragoman.guard.repair import RepairedArguments
 from dragoman.guard.repair_spread import MAX_CALLS, SPREAD, split_into_calls
+from dragoman.guard.validation.compiled_schema import compile_schema
 from dragoman.guard.verdict import judge_call
 
 S = {"type": "string"}

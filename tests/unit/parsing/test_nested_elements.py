@@ -4,7 +4,7 @@ import pytest
 
 from dragoman import formats
 from dragoman.core.messages import ToolCall
-from dragoman.parsing.shapes.nested_elements import DEPTH_LIMIT
+from dragoman.parsing.shapes.nested.elements import DEPTH_LIMIT
 from support.format_cases import Case, shown
 
 MARK = "]<]minimax[>["

@@ -8,7 +8,7 @@ import pytest
 from dragoman import formats
 from dragoman.api.parse import parse
 from dragoman.core import messages as v
-from dragoman.guard.compiled_schema import compile_schema
+from dragoman.guard.validation.compiled_schema import compile_schema
 from dragoman.schema import targets
 from dragoman.schema.adapt import adapt
 from dragoman.schema.type_names import with_json_types

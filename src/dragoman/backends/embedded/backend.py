@@ -29,8 +29,8 @@ from dragoman.backends.text_mode.verbatim_history import ReplyRecorder, Verbatim
 from dragoman.catalog import models as model_catalog
 from dragoman.catalog.models import ModelProfile
 from dragoman.core import events as ev
-from dragoman.core import progress, repeated_call
-from dragoman.core.backend import ExchangeContext, ServedModel
+from dragoman.core import repeated_call
+from dragoman.core.backend import ExchangeContext, PromptProgress, ServedModel
 from dragoman.core.call_identity import answered_calls
 from dragoman.core.errors import (
     BackendUnavailableError,
@@ -362,7 +362,7 @@ class _Answer:
         if self._turn.progress is not None:
             sent = len(self._request.tools)
             cut = f"{self._prepared.offered} of {sent} tools offered" if self._prepared.offered < sent else ""
-            self._turn.progress(progress.PromptProgress(done, total, cut))
+            self._turn.progress(PromptProgress(done, total, cut))
 
     def _guarded(self, events: list[AnyEvent], *, cut_off: bool = False) -> list[AnyEvent]:
         """What may go out of these; notes when there have been calls enough."""

@@ -29,10 +29,10 @@ from dragoman.backends.concurrency_limit import ConcurrencyLimiter
 from dragoman.backends.http import retry
 from dragoman.backends.http.circuit_breaker import CircuitBreaker
 from dragoman.backends.http.config import HttpConfig
-from dragoman.backends.http.hide_key import SecretRedactor
 from dragoman.backends.http.proxy import proxy_for
 from dragoman.backends.http.retry import AttemptFailed
 from dragoman.core.errors import BackendUnavailableError, RemoteError, UpstreamTimeoutError, loggable_message
+from dragoman.redaction.hide_key import SecretRedactor
 from dragoman.wire.upstream_errors import error_from_response
 
 log = logging.getLogger("dragoman.backends.http.connection")

@@ -23,8 +23,7 @@ from dragoman.core.events import AnyEvent, Failure, Finish, Start, ToolCallStart
 from dragoman.core.messages import Request
 from dragoman.text import json_cursor
 from dragoman.wire.dialect import Dialect
-from dragoman.wire.passing import StreamPassthrough
-from dragoman.wire.passthrough import StreamRewriter, replace_model_name
+from dragoman.wire.passthrough import StreamPassthrough, StreamRewriter, replace_model_name
 
 _NOT_SSE: Final = (b"{", b"[", b"<")
 _BLANK: Final = b" \t\r\n\xef\xbb\xbf"

@@ -18,7 +18,7 @@ from dragoman.core.errors import RequestError
 from dragoman.core.messages import JsonText, Message, Request, Tool, ToolCall, ToolResult
 from dragoman.core.part_text import part_text
 from dragoman.parsing.format import Format
-from dragoman.prompting import jinja_sandbox
+from dragoman.prompting import jinja_sandbox, render_process
 from dragoman.prompting.chat_renderer import model_markup, reasoning_text, render_chat
 from dragoman.prompting.jinja_sandbox import VerbatimJson
 from dragoman.text.control_tokens import CONTROL_TOKEN_START, find_control_tokens
@@ -41,7 +41,7 @@ class ChatTemplate:
         self, source: str, bos: str, eos: str, control: Iterable[str], user_tokens: Iterable[str] = ()
     ) -> None:
         self.source, self.eos = source, eos
-        self._template = jinja_sandbox.load_template(source or _CHATML)
+        self._template = render_process.load_template(source or _CHATML)
         self._variables = {"bos_token": bos, "eos_token": eos}
         # A single character would match in ordinary text, and in JSON outside of its strings.
         marked = (

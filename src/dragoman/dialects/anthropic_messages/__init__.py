@@ -59,7 +59,7 @@ from dragoman.dialects.anthropic_messages.response_writer import (
 )
 from dragoman.wire import sse
 from dragoman.wire.dialect import Dialect, ObjectForm, TokenCounting
-from dragoman.wire.passing import StreamPassthrough
+from dragoman.wire.passthrough import StreamPassthrough
 
 DIALECT: Final = Dialect(
     name="anthropic_messages",

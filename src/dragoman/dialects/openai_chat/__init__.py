@@ -47,7 +47,7 @@ from dragoman.dialects.openai_chat.response_writer import ChatResponseWriter, wr
 from dragoman.wire import sse
 from dragoman.wire.dialect import Dialect, ObjectForm
 from dragoman.wire.openai_errors import auth_headers, status, write_error
-from dragoman.wire.passing import StreamPassthrough
+from dragoman.wire.passthrough import StreamPassthrough
 
 DIALECT: Final = Dialect(
     name="openai_chat",

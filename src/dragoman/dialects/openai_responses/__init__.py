@@ -57,7 +57,7 @@ from dragoman.dialects.openai_responses.response_writer import ResponsesResponse
 from dragoman.wire import sse
 from dragoman.wire.dialect import Dialect, ObjectForm, TokenCounting
 from dragoman.wire.openai_errors import auth_headers, status, write_error
-from dragoman.wire.passing import StreamPassthrough
+from dragoman.wire.passthrough import StreamPassthrough
 
 DIALECT: Final = Dialect(
     name="openai_responses",

@@ -19,10 +19,9 @@ import msgspec
 
 from dragoman.core.messages import JsonText as Json
 from dragoman.core.tool_name_match import is_name
-from dragoman.parsing.partial_marker import drop_partial_closer
 from dragoman.parsing.shapes.json_block import KEYS, JsonBlock
 from dragoman.parsing.shapes.name_then_json import ReadCallHead, fail_call
-from dragoman.parsing.sink import DISCARD, ReadCall, ToolCallSink
+from dragoman.parsing.sink import DISCARD, ReadCall, ToolCallSink, drop_partial_closer
 from dragoman.schema.argument_types import ALL, Schema, as_json, as_string, string_writer
 from dragoman.text.scanner import CUT_OFF, Follows, Parser, Scanner, discard, markers
 

@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable
 from typing import Final, TypeAlias
 
-from dragoman.core.progress import PromptProgress
+from dragoman.core.backend import PromptProgress
 
 _LOG_EVERY_S: Final = 10.0
 """Time between two log lines."""

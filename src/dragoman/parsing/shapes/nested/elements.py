@@ -15,7 +15,7 @@ from typing import Any, Final, TypeAlias
 from dragoman.constraints.constraint import ConstrainedCall
 from dragoman.core.messages import Tool, ToolCall
 from dragoman.parsing.shapes.name_then_json import ReadCallHead
-from dragoman.parsing.shapes.nested_writer import ITEM, NestedWriter
+from dragoman.parsing.shapes.nested.writer import ITEM, NestedWriter
 from dragoman.parsing.shapes.object_notation import NumberText, expected_error, write_arguments
 from dragoman.parsing.shapes.tagged import end_unclosed_call, read_call
 from dragoman.parsing.shapes.tagged_writer import NAME

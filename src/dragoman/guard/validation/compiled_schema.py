@@ -20,10 +20,10 @@ from typing import Any, Final
 import msgspec
 
 from dragoman.core.messages import JsonText
-from dragoman.guard.schema_refs import SchemaRefs, UnboundedCheck
-from dragoman.guard.validation_cost import MAX_WORK, ValidationCost, value_size
-from dragoman.guard.validator import ValidationError, ValidationErrorKind, Validator, build_validator
-from dragoman.guard.violations import (
+from dragoman.guard.validation.schema_refs import SchemaRefs, UnboundedCheck
+from dragoman.guard.validation.validation_cost import MAX_WORK, ValidationCost, value_size
+from dragoman.guard.validation.validator import ValidationError, ValidationErrorKind, Validator, build_validator
+from dragoman.guard.validation.violations import (
     Violation,
     ViolationKind,
     describe_format,

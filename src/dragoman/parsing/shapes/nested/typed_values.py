@@ -15,7 +15,7 @@ from typing import Any, Final, TypeAlias
 from dragoman.constraints.constraint import ConstrainedCall
 from dragoman.core.messages import Tool, ToolCall
 from dragoman.parsing.shapes.invoke_tags import escape_attribute, read_attributes, unescape_attribute
-from dragoman.parsing.shapes.nested_writer import NestedWriter
+from dragoman.parsing.shapes.nested.writer import NestedWriter
 from dragoman.parsing.shapes.object_notation import NumberText, expected_error, write_arguments
 from dragoman.parsing.shapes.tagged import TaggedParameters, end_unclosed_call, read_call
 from dragoman.parsing.sink import ToolCallSink

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from dragoman.guard import compiled_schema
-from dragoman.guard.compiled_schema import CompiledSchema, compile_schema, decode_arguments
-from dragoman.guard.violations import format_path, quote_value
+from dragoman.guard.validation import compiled_schema
+from dragoman.guard.validation.compiled_schema import CompiledSchema, compile_schema, decode_arguments
+from dragoman.guard.validation.violations import format_path, quote_value
 
 TRIP = {
     "type": "object",

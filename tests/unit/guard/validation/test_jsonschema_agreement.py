@@ -7,7 +7,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from jsonschema import Draft7Validator, Draft202012Validator
 
-from dragoman.guard.compiled_schema import compile_schema
+from dragoman.guard.validation.compiled_schema import compile_schema
 
 NAMES = st.sampled_from(["a", "b", "c", "long name"])
 TEXTS = st.sampled_from(["", "a", "B", "ab", "abc", "é😀", "2026-01-31", "2026-02-30", "::1", "127.0.0.1", "12"])

@@ -1,7 +1,7 @@
 """Constraints for nested values between tags, by a tool's schema.
 
-    <k><a>1</a><b>2</b></k>                                                 `parsing/shapes/nested_elements.py`
-    <v name="k" type="dict"><v name="a" type="json">1</v>…</v>              `parsing/shapes/typed_values.py`
+    <k><a>1</a><b>2</b></k>                                                 `parsing/shapes/nested/elements.py`
+    <v name="k" type="dict"><v name="a" type="json">1</v>…</v>              `parsing/shapes/nested/typed_values.py`
 
 Strings are raw and cannot contain their end marker; numbers and literals are JSON. Objects have the members of their
 schema, in its order, and others only if the schema names none.

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from dragoman.guard import validation_cost
-from dragoman.guard.compiled_schema import compile_schema
-from dragoman.guard.validation_cost import value_size
+from dragoman.guard.validation import validation_cost
+from dragoman.guard.validation.compiled_schema import compile_schema
+from dragoman.guard.validation.validation_cost import value_size
 from support import cpu_cost
 
 LONG_S = 2.0

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
-from dragoman.guard.schema_refs import SchemaRefs, UnboundedCheck
+from dragoman.guard.validation.schema_refs import SchemaRefs, UnboundedCheck
 
 MAX_SUBSCHEMAS: Final = 10_000
 """Subschemas of a schema; counting and compiling them takes 100 ms."""

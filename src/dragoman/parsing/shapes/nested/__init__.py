@@ -1,0 +1,1 @@
+"""Arguments written as elements within elements, and as values that name their types."""
