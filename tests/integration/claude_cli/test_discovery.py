@@ -61,11 +61,11 @@ async def test_in_the_path(tmp_path: Path) -> None:
         ("echo 1.0.128", "text", ["claude 1.0.128 is too old", "run: claude update"]),
         ("echo 2.1.151", "native", ["too old for mode native", "2.1.152", "claude update", "mode text"]),
         ("echo 2.1.329", "fast", ["unknown mode 'fast'", "claude_cli.mode"]),
-        ("echo hello", "auto", ["says 'hello'", "no version of claude"]),
-        ("echo 1.2", "auto", ["no version of claude"]),
-        ("exit 0", "auto", ["says ''", "no version of claude"]),
+        ("echo hello", "auto", ["says 'hello'", "not a version of claude"]),
+        ("echo 1.2", "auto", ["not a version of claude"]),
+        ("exit 0", "auto", ["says ''", "not a version of claude"]),
         ("echo 2.1.329; echo no room left >&2; exit 3", "auto", ["status 3", "no room left"]),
-        ("printf '\\377\\376'", "auto", ["no version of claude"]),
+        ("printf '\\377\\376'", "auto", ["not a version of claude"]),
     ],
 )
 async def test_what_cannot_be_used(tmp_path: Path, script: str, mode: str, told: list[str]) -> None:
