@@ -29,7 +29,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 from bench import offline
 from bench.forty import Tap
 from dragoman.backends.embedded import weights
-from dragoman.backends.embedded.backend import Embedded
+from dragoman.backends.embedded.backend import EmbeddedBackend
 from dragoman.backends.embedded.config import EmbeddedConfig
 from dragoman.backends.embedded.engine import Engine
 from dragoman.catalog import models
@@ -227,7 +227,7 @@ def play(model: str, record: bool, replay: bool) -> int:
         if replay:
             backend = recorded(folder)
         else:
-            embedded = Embedded.of(EmbeddedConfig(model=model), weights.find(model), _say)
+            embedded = EmbeddedBackend.from_config(EmbeddedConfig(model=model), weights.find(model), _say)
             tap = Tap(embedded.engine)
             embedded.engine = cast(Engine, tap)
             backend = embedded

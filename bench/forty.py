@@ -28,7 +28,7 @@ from msgspec.structs import replace
 
 from dragoman import formats
 from dragoman.backends.embedded import weights
-from dragoman.backends.embedded.backend import Embedded
+from dragoman.backends.embedded.backend import EmbeddedBackend
 from dragoman.backends.embedded.config import EmbeddedConfig
 from dragoman.backends.embedded.engine import Output, Piece
 from dragoman.catalog import models
@@ -220,7 +220,9 @@ class Tap:
 
 async def run(model: str, record: bool) -> Count:
     """Ask everything, say how it goes, count."""
-    backend = Embedded.of(EmbeddedConfig(model=model, context_tokens=4096, parallel=1), weights.find(model), _say)
+    backend = EmbeddedBackend.from_config(
+        EmbeddedConfig(model=model, context_tokens=4096, parallel=1), weights.find(model), _say
+    )
     tap: Any = Tap(backend.engine)
     backend.engine = tap
     await backend.start()
@@ -252,7 +254,9 @@ async def run(model: str, record: bool) -> Count:
 
 async def run_required(model: str, record: bool) -> Count:
     """Ask the forty with a call required and the others with a free choice, as a gateway does; count."""
-    backend = Embedded.of(EmbeddedConfig(model=model, context_tokens=4096, parallel=1), weights.find(model), _say)
+    backend = EmbeddedBackend.from_config(
+        EmbeddedConfig(model=model, context_tokens=4096, parallel=1), weights.find(model), _say
+    )
     tap: Any = Tap(backend.engine)
     backend.engine = tap
     await backend.start()

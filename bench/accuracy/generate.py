@@ -19,7 +19,7 @@ from llguidance import LLMatcher, LLTokenizer
 from bench.accuracy.cases import Case
 from bench.accuracy.texts import RUNGS, Said, Written, read, turn
 from dragoman.backends.embedded import weights
-from dragoman.backends.embedded.backend import Embedded
+from dragoman.backends.embedded.backend import EmbeddedBackend
 from dragoman.backends.embedded.config import EmbeddedConfig
 from dragoman.backends.embedded.engine import Done, Output, Piece, Progress
 from dragoman.core.events import Failure
@@ -98,7 +98,7 @@ async def run(model: str, cases: Sequence[Case], rungs: Sequence[str], *, thread
     all_of_them = ((case, rung) for case in cases for rung in rungs if rung != "required" or case.wants == "one")
     wanted = [(case, rung) for case, rung in all_of_them if (case.id, rung) not in there]
     config = EmbeddedConfig(model=model, context_tokens=4096, parallel=1, threads=threads)
-    backend = Embedded.of(config, weights.find(model), _say)
+    backend = EmbeddedBackend.from_config(config, weights.find(model), _say)
     backend.engine = meter = Meter(backend.engine)  # type: ignore[assignment]  # all that it has not is the engine's
     await backend.start()
     try:
@@ -115,7 +115,7 @@ async def run(model: str, cases: Sequence[Case], rungs: Sequence[str], *, thread
 
 
 async def _ask(
-    backend: Embedded, meter: Meter, case: Case, rung: str, earlier: Mapping[str, Written]
+    backend: EmbeddedBackend, meter: Meter, case: Case, rung: str, earlier: Mapping[str, Written]
 ) -> Written | None:
     """What the model writes; None where it is not asked on this rung."""
     model = backend.models()[0].id
@@ -143,7 +143,7 @@ def _request(case: Case, model: str, rung: str) -> Request:
     return request
 
 
-def _lets_through(backend: Embedded, request: Request, raw: Written) -> bool:
+def _lets_through(backend: EmbeddedBackend, request: Request, raw: Written) -> bool:
     """Whether the model, held to its grammar, would write the same text.
 
     It would if no token of the text, nor its end, is forbidden: then the likeliest one is the likeliest still.

@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 
 from dragoman import formats
-from dragoman.backends.embedded.small_models import RepeatGuard
+from dragoman.backends.embedded.small_models import RepeatStopper
 from dragoman.catalog import models as model_catalog
 from dragoman.core.backend import Backend, ExchangeContext, ServedModel
 from dragoman.core.events import AnyEvent, Finish, Start, UsageUpdate
@@ -123,7 +123,7 @@ class Said:
         format = formats.get(model_catalog.get(written.model).format)
         past = (part.id for message in request.messages for part in message.parts if isinstance(part, ToolCall))
         reader = ReplyReader(format, request.tools, new_id=turn.new_id, lenient=self._lenient, used_ids=past)
-        repeats = RepeatGuard((), format.write_call)
+        repeats = RepeatStopper((), format.write_call)
         cut_off = written.finish == "length"
         read = [*reader.feed(written.text), *reader.close("length" if cut_off else "stop")]
         usage = UsageUpdate(Usage(written.input_tokens, written.output_tokens, written.cached_tokens))

@@ -221,9 +221,9 @@ def _claude(config: ClaudeCliConfig) -> tuple[Backend, ...]:
 
 
 def _embedded(config: EmbeddedConfig, report: Report, get_weights: GetWeights) -> tuple[Backend]:
-    from dragoman.backends.embedded.backend import Embedded
+    from dragoman.backends.embedded.backend import EmbeddedBackend
 
-    return (Embedded.of(config, get_weights(config), report),)
+    return (EmbeddedBackend.from_config(config, get_weights(config), report),)
 
 
 def _report_large(model: str, report: Report) -> weights.Progress:

@@ -4,7 +4,7 @@ from collections.abc import AsyncGenerator, Mapping
 from typing import Any
 
 from dragoman.backends.embedded import weights
-from dragoman.backends.embedded.backend import Embedded
+from dragoman.backends.embedded.backend import EmbeddedBackend
 from dragoman.backends.embedded.config import EmbeddedConfig
 from dragoman.backends.embedded.engine import Done, Engine, Output, Piece, Progress
 from dragoman.catalog import models
@@ -17,9 +17,9 @@ def silent(_: str) -> None:
     """Nobody listens."""
 
 
-def backend(profile: models.ModelProfile = PROFILE, **config: Any) -> Embedded:
+def backend(profile: models.ModelProfile = PROFILE, **config: Any) -> EmbeddedBackend:
     """Without an engine that runs."""
-    return Embedded(weights.find(PROFILE.name), profile, EmbeddedConfig(**config), silent)
+    return EmbeddedBackend(weights.find(PROFILE.name), profile, EmbeddedConfig(**config), silent)
 
 
 class Playing(Engine):

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from dragoman import formats
 from dragoman.backends.embedded import weights
-from dragoman.backends.embedded.backend import Embedded
+from dragoman.backends.embedded.backend import EmbeddedBackend
 from dragoman.backends.embedded.config import EmbeddedConfig
 from dragoman.backends.text_mode.chat_template import ChatTemplate
 from dragoman.backends.text_mode.verbatim_history import ReplyRecorder, VerbatimHistory
@@ -181,7 +181,7 @@ def test_no_recorded_call_is_in_the_formats_own_form() -> None:
 
 async def test_the_embedded_model_is_shown_its_own_text() -> None:
     profile = replace(models.default(), after_result="free")
-    embedded: Any = Embedded(weights.find(profile.name), profile, EmbeddedConfig(), lambda _: None)
+    embedded: Any = EmbeddedBackend(weights.find(profile.name), profile, EmbeddedConfig(), lambda _: None)
     embedded.engine = tap = forty.Tap(Playing(FENCED, "It is sunny."))
     asked = v.Request(profile.name, (QUESTION,), (WEATHER,))
     reply = collect([event async for event in embedded.ask(asked, ExchangeContext("id", 0, iter("abcdefgh").__next__))])

@@ -18,7 +18,7 @@ from bench.forty import Tap
 
 from dragoman import dialects
 from dragoman.backends.embedded import weights
-from dragoman.backends.embedded.backend import Embedded
+from dragoman.backends.embedded.backend import EmbeddedBackend
 from dragoman.backends.embedded.config import EmbeddedConfig
 from dragoman.backends.embedded.engine import Progress
 from dragoman.core import events as ev
@@ -38,7 +38,7 @@ CALL = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Paris"}}\n</
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def small() -> AsyncIterator[Embedded]:
+async def small() -> AsyncIterator[EmbeddedBackend]:
     embedded = backend(context_tokens=2048)
     await embedded.start()
     yield embedded
@@ -50,11 +50,11 @@ def request(text: str = "Write a list of 500 animals, one a line.", **more: Any)
     return v.Request(PROFILE.name, (v.Message("user", (v.Text(text),)),), **settings)
 
 
-def ask(embedded: Embedded, asked: v.Request) -> AsyncGenerator[ev.AnyEvent, None]:
+def ask(embedded: EmbeddedBackend, asked: v.Request) -> AsyncGenerator[ev.AnyEvent, None]:
     return embedded.ask(asked, ExchangeContext("id", 0, iter("abcdefgh").__next__))
 
 
-async def events_of(embedded: Embedded, asked: v.Request) -> list[ev.AnyEvent]:
+async def events_of(embedded: EmbeddedBackend, asked: v.Request) -> list[ev.AnyEvent]:
     return [event async for event in ask(embedded, asked)]
 
 
@@ -69,7 +69,7 @@ def warnings(events: list[ev.AnyEvent]) -> list[str]:
 # The real engine
 
 
-async def counted(embedded: Embedded, counter: str) -> int:
+async def counted(embedded: EmbeddedBackend, counter: str) -> int:
     """One of the engine's own counters, once it is idle: it counts a request when it lets go of it, a token later."""
     while True:
         lines = (await embedded.engine.metrics()).splitlines()
@@ -78,7 +78,7 @@ async def counted(embedded: Embedded, counter: str) -> int:
             return int(counts[counter])
 
 
-async def test_a_client_that_leaves_stops_the_engine(small: Embedded) -> None:
+async def test_a_client_that_leaves_stops_the_engine(small: EmbeddedBackend) -> None:
     before = await counted(small, "tokens_predicted_total")
     async with aclosing(ask(small, request())) as events:
         async for event in events:
@@ -91,7 +91,7 @@ async def test_a_client_that_leaves_stops_the_engine(small: Embedded) -> None:
     assert await counted(small, "tokens_predicted_total") == left + 3
 
 
-async def test_usage_is_what_the_engine_counted(small: Embedded) -> None:
+async def test_usage_is_what_the_engine_counted(small: EmbeddedBackend) -> None:
     names = ("prompt_tokens_total", "prompt_tokens_cached_total", "tokens_predicted_total")
     before = [await counted(small, name) for name in names]
     usage = collect(await events_of(small, request("Tell me of the sea.", max_tokens=20))).usage
@@ -119,13 +119,13 @@ LONG_TALK = (
     ],
     ids=["words", "tools", "schema", "results"],
 )
-async def test_a_count_is_what_an_answer_would_say(small: Embedded, asked: v.Request) -> None:
+async def test_a_count_is_what_an_answer_would_say(small: EmbeddedBackend, asked: v.Request) -> None:
     start = (await events_of(small, asked))[0]
     assert isinstance(start, ev.Start)
     assert await small.count_tokens(asked) == start.input_tokens > 0
 
 
-async def test_counts_do_not_wait_for_answers(small: Embedded) -> None:
+async def test_counts_do_not_wait_for_answers(small: EmbeddedBackend) -> None:
     async with contextlib.AsyncExitStack() as stack:
         for _ in range(2):
             await anext(await stack.enter_async_context(aclosing(ask(small, request()))))
@@ -135,7 +135,7 @@ async def test_counts_do_not_wait_for_answers(small: Embedded) -> None:
     assert all(a < b for a, b in itertools.pairwise(cast(list[int], counts)))
 
 
-async def test_a_prompt_beyond_the_context_is_counted(small: Embedded) -> None:
+async def test_a_prompt_beyond_the_context_is_counted(small: EmbeddedBackend) -> None:
     assert 3000 < (await small.count_tokens(request("word " * 3000)) or 0) < 3100
 
 
@@ -151,7 +151,7 @@ CLIENTS = clients_requests()
 
 
 @pytest.mark.parametrize("name", CLIENTS)
-async def test_the_estimate_of_an_agents_request_is_near_its_count(small: Embedded, name: str) -> None:
+async def test_the_estimate_of_an_agents_request_is_near_its_count(small: EmbeddedBackend, name: str) -> None:
     """The tokenizer is none of those that the weights are fitted to."""
     counted = await small.count_tokens(CLIENTS[name]) or 0
     assert counted > 4000
@@ -175,7 +175,7 @@ async def test_nothing_is_counted_while_the_engine_is_down() -> None:
     assert await embedded.count_tokens(request("Hi")) is None
 
 
-async def test_a_part_that_is_not_known_is_counted_as_its_json(small: Embedded) -> None:
+async def test_a_part_that_is_not_known_is_counted_as_its_json(small: EmbeddedBackend) -> None:
     raw = b'{"type":"hologram"}'
     counts = [
         await small.count_tokens(v.Request(PROFILE.name, (v.Message("user", (part,)),)))
@@ -185,7 +185,7 @@ async def test_a_part_that_is_not_known_is_counted_as_its_json(small: Embedded) 
     assert counts[0]
 
 
-async def test_two_answers_at_once(small: Embedded) -> None:
+async def test_two_answers_at_once(small: EmbeddedBackend) -> None:
     said: list[str] = []
 
     async def note(name: str) -> list[ev.AnyEvent]:
@@ -201,20 +201,20 @@ async def test_two_answers_at_once(small: Embedded) -> None:
     assert turns > 5  # they come by turns, not one after the other
 
 
-async def test_a_conversation_too_long_for_the_context(small: Embedded) -> None:
+async def test_a_conversation_too_long_for_the_context(small: EmbeddedBackend) -> None:
     with pytest.raises(ContextOverflowError, match=r"^prompt is too long: \d+ tokens > 2048 maximum$") as found:
         await events_of(small, request("word " * 3000))
     assert found.value.input_tokens > 3000
 
 
-async def test_a_reply_with_tools_and_a_schema_is_of_the_schema(small: Embedded) -> None:
+async def test_a_reply_with_tools_and_a_schema_is_of_the_schema(small: EmbeddedBackend) -> None:
     schema = '{"type": "object", "properties": {"x": {"type": "integer"}}, "required": ["x"]}'
     reply = collect(await events_of(small, request("Say 3.", tools=(WEATHER,), response_schema=schema, max_tokens=60)))
     (part,) = reply.parts
     assert isinstance(part, v.ToolCall) or isinstance(json.loads(part.text)["x"], int)  # type: ignore[union-attr]
 
 
-async def test_a_token_that_is_preferred(small: Embedded) -> None:
+async def test_a_token_that_is_preferred(small: EmbeddedBackend) -> None:
     bias = {"logit_bias": msgspec.Raw(b'{"500": 100}')}
     said = words(await events_of(small, request("Hi", extra=bias, max_tokens=4)))
     assert said
@@ -284,7 +284,7 @@ async def test_a_model_that_finds_no_end_is_cut_where_the_client_names_none() ->
 # An engine that plays
 
 
-def playing(engine: Playing, after_result: str = "free") -> Embedded:
+def playing(engine: Playing, after_result: str = "free") -> EmbeddedBackend:
     embedded = backend(msgspec.structs.replace(PROFILE, after_result=after_result))
     embedded.engine = engine
     return embedded
@@ -337,7 +337,7 @@ async def test_another_call_that_is_cut_off_makes_the_reply_incomplete() -> None
 async def test_the_event_loop_is_free_while_a_request_is_made_ready() -> None:
     threads = []
 
-    class Noting(Embedded):
+    class Noting(EmbeddedBackend):
         def prepared(self, request: v.Request) -> Any:
             threads.append(threading.current_thread())
             return super().prepared(request)

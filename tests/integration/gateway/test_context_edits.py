@@ -12,7 +12,7 @@ import pytest
 from msgspec import Raw
 
 from dragoman import dialects
-from dragoman.backends.embedded.backend import Embedded
+from dragoman.backends.embedded.backend import EmbeddedBackend
 from dragoman.core.errors import RequestError
 from dragoman.core.messages import Reasoning, Request, ToolCall, ToolResult
 from dragoman.core.token_estimate import GENERIC
@@ -212,7 +212,7 @@ async def test_the_claude_cli_gets_what_is_left(tmp_path: Any) -> None:
 
 
 def test_a_model_that_runs_here_has_no_edits_of_its_own() -> None:
-    assert not issubclass(Embedded, EditsContext)
+    assert not issubclass(EmbeddedBackend, EditsContext)
 
 
 @pytest.mark.parametrize("edits", [[], KEPT_ALL["edits"], [ONE_KEPT]])

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from dragoman import dialects
 from dragoman.backends.embedded import weights
-from dragoman.backends.embedded.backend import Embedded
+from dragoman.backends.embedded.backend import EmbeddedBackend
 from dragoman.backends.embedded.config import EmbeddedConfig
 from dragoman.backends.http.backend import HttpBackend
 from dragoman.backends.http.config import HttpConfig
@@ -281,7 +281,7 @@ def test_the_command_says_what_is_no_request(tmp_path: Path, capsys: pytest.Capt
 
 async def test_the_embedded_model_is_asked_in_short() -> None:
     profile = models.default()
-    embedded: Any = Embedded(weights.find(profile.name), profile, EmbeddedConfig(trim="lean"), lambda _: None)
+    embedded: Any = EmbeddedBackend(weights.find(profile.name), profile, EmbeddedConfig(trim="lean"), lambda _: None)
     embedded.engine = tap = forty.Tap(Playing("Hello."))
     asked = replace(request(said("system", LONG), said("user", LONG)), model=profile.name)
     events = [event async for event in embedded.ask(asked, ExchangeContext("1", 0, iter("ab").__next__))]
@@ -296,4 +296,4 @@ async def test_the_embedded_model_is_asked_in_short() -> None:
 def test_the_embedded_model_knows_no_other_tier() -> None:
     profile = models.default()
     with pytest.raises(ConfigError, match="unknown tier 'all'"):
-        Embedded(weights.find(profile.name), profile, EmbeddedConfig(trim="all"), lambda _: None)
+        EmbeddedBackend(weights.find(profile.name), profile, EmbeddedConfig(trim="all"), lambda _: None)

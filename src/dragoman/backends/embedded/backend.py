@@ -20,7 +20,7 @@ from dragoman.backends.embedded.config import EmbeddedConfig
 from dragoman.backends.embedded.engine import Done, Engine, Piece, Progress
 from dragoman.backends.embedded.grammar import held
 from dragoman.backends.embedded.process import EngineSettings
-from dragoman.backends.embedded.small_models import RepeatGuard, made_again, re_asking, told_as_prose
+from dragoman.backends.embedded.small_models import RepeatStopper, made_again, re_asking, results_as_prose
 from dragoman.backends.request_limits import apply_trim
 from dragoman.backends.text_mode import sampling
 from dragoman.backends.text_mode.chat_template import ChatTemplate, Prompt
@@ -54,7 +54,7 @@ CONTEXT_TOKENS: Final = 8192
 """Context per request unless set: what the small model has; larger costs memory for each place."""
 
 
-class Embedded:
+class EmbeddedBackend:
     """One model under one engine."""
 
     def __init__(
@@ -104,7 +104,7 @@ class Embedded:
         )
 
     @classmethod
-    def of(cls, config: EmbeddedConfig, path: Path, say: Callable[[str], None]) -> "Embedded":
+    def from_config(cls, config: EmbeddedConfig, path: Path, say: Callable[[str], None]) -> "EmbeddedBackend":
         """The configured model, its weights at `path`.
 
         Raises: ConfigError: the file is not a usable model.
@@ -165,7 +165,7 @@ class Embedded:
 
         Raises: DragomanError: before Start; see `Backend`.
         """
-        answer = _Answer(self, request, turn)
+        answer = _EmbeddedResponse(self, request, turn)
         try:
             async with aclosing(answer.events()) as events:
                 async for event in events:
@@ -181,27 +181,27 @@ class Embedded:
 
         Raises: RequestError: something in the request can be neither shown to the model nor left out.
         """
-        _, prompt, _ = await asyncio.to_thread(self._shown, self.own_words.restore(request))
+        _, prompt, _ = await asyncio.to_thread(self._as_shown, self.own_words.restore(request))
         try:
             return await self.engine.count(prompt.text)
         except (BackendUnavailableError, UpstreamError) as error:
             log.warning("going on without a count: %s", error)
             return None
 
-    def _shown(self, request: Request) -> tuple[Request, Prompt, tuple[Notice, ...]]:
+    def _as_shown(self, request: Request) -> tuple[Request, Prompt, tuple[Notice, ...]]:
         """The request as far as it can be shown to the model, the prompt that shows it, and what was cut of it."""
         request, trimming = apply_trim(with_text_fallbacks(request), self._trim, self._budget)
         if self.after_result == "prose":
-            request = told_as_prose(request)
+            request = results_as_prose(request)
         return request, self._template.render(request, self.format), trimming
 
-    def prepared(self, request: Request) -> "_Prepared":
+    def prepared(self, request: Request) -> "_PreparedPrompt":
         """Prompt, grammar and what the caller should know of them: work of seconds for thousands of tools.
 
         Raises: RequestError: something in the request can be neither shown to the model nor left out.
         """
         lost = fallback_warnings(request)
-        request, prompt, trimming = self._shown(request)
+        request, prompt, trimming = self._as_shown(request)
         # A number over the engine's 32 bits would come out as another one.
         limit = min(request.max_tokens or self._reply_tokens or self._context_tokens, self._context_tokens)
         body: dict[str, Any] = {"prompt": prompt.text, "cache_prompt": True, "n_predict": limit}
@@ -220,9 +220,9 @@ class Embedded:
         grammar, more = held(self.format, request, has_tools=has_tools)
         if grammar:
             body["grammar"] = grammar
-        return _Prepared(body, prompt.suffix, [*warnings, *more], has_tools, len(request.tools))
+        return _PreparedPrompt(body, prompt.suffix, [*warnings, *more], has_tools, len(request.tools))
 
-    def reader(self, request: Request, turn: ExchangeContext, prepared: "_Prepared") -> ReplyReader:
+    def reader(self, request: Request, turn: ExchangeContext, prepared: "_PreparedPrompt") -> ReplyReader:
         """For one reply."""
         past = (p.id for m in request.messages for p in m.parts if isinstance(p, ToolCall))
         return ReplyReader(
@@ -236,7 +236,7 @@ class Embedded:
         )
 
 
-class _Prepared(msgspec.Struct, frozen=True):
+class _PreparedPrompt(msgspec.Struct, frozen=True):
     body: dict[str, Any]
     tail: str
     warnings: list[Notice]
@@ -245,10 +245,10 @@ class _Prepared(msgspec.Struct, frozen=True):
     """Tools that the model is shown."""
 
 
-class _Answer:
+class _EmbeddedResponse:
     """One reply on its way."""
 
-    def __init__(self, backend: Embedded, request: Request, turn: ExchangeContext) -> None:
+    def __init__(self, backend: EmbeddedBackend, request: Request, turn: ExchangeContext) -> None:
         self.started = False
         self._backend = backend
         self._turn = turn
@@ -264,7 +264,7 @@ class _Answer:
         self._request = request
         self._prepared = await asyncio.to_thread(self._backend.prepared, request)
         self._reader = self._backend.reader(request, self._turn, self._prepared)
-        self._repeats = RepeatGuard(self._answered, self._backend.format.write_call, last=last)
+        self._repeats = RepeatStopper(self._answered, self._backend.format.write_call, last=last)
         self.listener = ReplyRecorder(self._backend.own_words)
         self._came_to_its_end = False
         self._enough = False  # the calls that can be of use are out
@@ -276,11 +276,11 @@ class _Answer:
         async with aclosing(self._completed()) as events:
             async for event in events:
                 yield event
-        if self._is_useless():
+        if self._needs_retry():
             async with aclosing(self._re_asked()) as events:
                 async for event in events:
                     yield event
-        for event in self._end():
+        for event in self._finish():
             yield event
 
     async def _completed(self, *, again: bool = False) -> AsyncGenerator[AnyEvent, None]:
@@ -301,7 +301,7 @@ class _Answer:
                 async for event in events:
                     yield event
 
-    def _is_useless(self) -> bool:
+    def _needs_retry(self) -> bool:
         """Only a call that has a result came, or nothing at all after a tool's result."""
         silent = self._answered and not (self._said or self._stops.found or self._reason == "length")
         return bool(silent) or self._repeats.call is not None
@@ -340,12 +340,12 @@ class _Answer:
                         self._report(total, done)
                         read, counted = self._usage.input_tokens + (0 if counted else total), True
                         self._usage = msgspec.structs.replace(self._usage, input_tokens=read)
-                        for event in self._begin(total):
+                        for event in self._start(total):
                             yield event
                     case Piece(text):
                         self.listener.add_text(text)
                         self._usage = msgspec.structs.replace(self._usage, output_tokens=self._usage.output_tokens + 1)
-                        for event in self._guarded(self._reader.feed(text)):
+                        for event in self._filter(self._reader.feed(text)):
                             yield event
                         if self._enough or self._reader.finished or self._stops.found:
                             break
@@ -355,7 +355,7 @@ class _Answer:
                         self._usage = msgspec.structs.replace(
                             self._usage, output_tokens=spent + output_tokens, cached_input_tokens=cached + cached_tokens
                         )
-        for event in self._rest():
+        for event in self._flush():
             yield event
 
     def _report(self, total: int, done: int) -> None:
@@ -364,7 +364,7 @@ class _Answer:
             cut = f"{self._prepared.offered} of {sent} tools offered" if self._prepared.offered < sent else ""
             self._turn.progress(PromptProgress(done, total, cut))
 
-    def _guarded(self, events: list[AnyEvent], *, cut_off: bool = False) -> list[AnyEvent]:
+    def _filter(self, events: list[AnyEvent], *, cut_off: bool = False) -> list[AnyEvent]:
         """What may go out of these; notes when there have been calls enough."""
         out: list[AnyEvent] = []
         for event in events:
@@ -375,7 +375,7 @@ class _Answer:
                 self._enough = is_last or self._repeats.found
         return self._stops.feed_events(out)
 
-    def _begin(self, total: int) -> list[AnyEvent]:
+    def _start(self, total: int) -> list[AnyEvent]:
         if self.started:
             return []
         self.started = True
@@ -383,17 +383,17 @@ class _Answer:
         start = Start(self._turn.id, self._request.model, self._turn.created, total)
         return [start, *self._prepared.warnings]
 
-    def _rest(self) -> list[AnyEvent]:
+    def _flush(self) -> list[AnyEvent]:
         """What the end of the text decides."""
         if self._enough or self._stops.found:
             return []
         cut_off = self._reason == "length"
-        rest = self._guarded(self._reader.close("length" if cut_off else "stop"), cut_off=cut_off)
+        rest = self._filter(self._reader.close("length" if cut_off else "stop"), cut_off=cut_off)
         if self._repeats.found:
             self._reason = "stop"
         return [*rest, *self._stops.close_events()]
 
-    def _end(self) -> list[AnyEvent]:
+    def _finish(self) -> list[AnyEvent]:
         if not self._came_to_its_end:
             self.listener.discard()
         reason = "stop_sequence" if self._stops.found else self._reason

@@ -11,7 +11,7 @@ from dragoman.core.part_text import part_text
 from dragoman.prompting import hints
 
 
-def told_as_prose(request: Request) -> Request:
+def results_as_prose(request: Request) -> Request:
     """The request with the results of this turn as facts next to the question, and without tools.
 
     It stays as it is without results, after a call that failed, and where a call is required.
@@ -47,7 +47,7 @@ def _words(parts: Iterable[Part]) -> str:
     return "\n".join(text for p in parts if (text := part_text(p)))
 
 
-class RepeatGuard:
+class RepeatStopper:
     """Passes events on, but drops a call that is the same as one before it in the reply.
 
     The same as one of `answered`, which have results already, is held back where it is the reply's first call (`call`),

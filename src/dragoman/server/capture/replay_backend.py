@@ -160,7 +160,7 @@ def _embedded(
     from dragoman.catalog import models as model_catalog
     from dragoman.parsing.reply_reader import ReplyReader
 
-    class Played(embedded_backend.Embedded):
+    class Played(embedded_backend.EmbeddedBackend):
         def learn(self, request: Request) -> None:
             self.own_words.remember(request)
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from dragoman.backends.embedded.small_models import RepeatGuard, told_as_prose
+from dragoman.backends.embedded.small_models import RepeatStopper, results_as_prose
 from dragoman.core import events as ev
 from dragoman.core import messages as v
 from dragoman.core import repeated_call
@@ -103,8 +103,10 @@ def call(index: int, name: str = "f", *arguments: str) -> list[ev.AnyEvent]:
     return [ev.ToolCallStart(index, f"c{index}", name), *deltas, ev.ToolCallEnd(index)]
 
 
-def guarded(events: list[ev.AnyEvent], answered: tuple[v.ToolCall, ...] = ()) -> tuple[list[ev.AnyEvent], RepeatGuard]:
-    guard = RepeatGuard(answered)
+def guarded(
+    events: list[ev.AnyEvent], answered: tuple[v.ToolCall, ...] = ()
+) -> tuple[list[ev.AnyEvent], RepeatStopper]:
+    guard = RepeatStopper(answered)
     return [out for event in events for out in guard.pass_on(event)], guard
 
 
@@ -116,7 +118,7 @@ def test_different_calls_pass() -> None:
 
 
 def test_the_first_call_passes_as_it_comes() -> None:
-    guard = RepeatGuard()
+    guard = RepeatStopper()
     for event in call(0, "f", "{", "}"):
         assert guard.pass_on(event) == [event]
 
@@ -145,7 +147,7 @@ def test_a_call_that_has_been_answered_is_dropped_behind_another() -> None:
 
 
 def test_a_call_that_has_been_answered_is_passed_on_the_last_time() -> None:
-    guard = RepeatGuard(ANSWERED, last=True)
+    guard = RepeatStopper(ANSWERED, last=True)
     events = [*call(0, "f", '{"a":1}'), *call(1, "f", '{"a":1}')]
     passed = [out for event in events for out in guard.pass_on(event)]
     assert passed[:3] == call(0, "f", '{"a":1}')
@@ -175,7 +177,7 @@ def test_a_repeat_that_broke_without_a_limit_is_passed_on() -> None:
 def test_a_call_with_arguments_without_end_takes_no_longer_than_it_has_letters() -> None:
     def made(pieces: int) -> Callable[[], object]:
         events = list(call(0, "f", "{", *['"aaaa": 1,'] * pieces))
-        return lambda: [guard.pass_on(event) for guard in [RepeatGuard()] for event in events]
+        return lambda: [guard.pass_on(event) for guard in [RepeatStopper()] for event in events]
 
     assert cpu_cost.growth(made, 3_000, 30_000, most=3) < 3
 
@@ -219,7 +221,7 @@ CALLED = v.Message("assistant", (v.ToolCall("1", "get_weather", "{}"),))
 @pytest.mark.parametrize("role", ["tool", "user"])
 def test_results_become_facts(role: v.Role) -> None:
     result = v.Message(role, (v.ToolResult("1", (v.Text("sunny"),)), v.ToolResult("?", (v.Text("x"),))))
-    told = told_as_prose(request(v.Message("system", (v.Text("s"),)), ASKED, CALLED, result))
+    told = results_as_prose(request(v.Message("system", (v.Text("s"),)), ASKED, CALLED, result))
     assert [m.role for m in told.messages] == ["system", "user"]
     (text,) = told.messages[-1].parts
     assert isinstance(text, v.Text)
@@ -234,8 +236,8 @@ def test_documents_are_facts_and_part_of_the_question() -> None:
     document = v.Document(v.MediaSource(text="4711"), "T")
     result = v.Message("tool", (v.ToolResult("1", (document,)),))
     asked = v.Message("user", (document, v.Text("And?")))
-    assert "Facts from get_weather: T\n4711\n" in words_of(told_as_prose(request(ASKED, CALLED, result)))
-    assert words_of(told_as_prose(request(asked, CALLED, result))).endswith("facts: T\n4711\nAnd?")
+    assert "Facts from get_weather: T\n4711\n" in words_of(results_as_prose(request(ASKED, CALLED, result)))
+    assert words_of(results_as_prose(request(asked, CALLED, result))).endswith("facts: T\n4711\nAnd?")
 
 
 def test_the_line_that_names_tools_is_no_part_of_the_question() -> None:
@@ -246,7 +248,7 @@ def test_the_line_that_names_tools_is_no_part_of_the_question() -> None:
     made = v.Request("m", (words, asked, v.Message("assistant", (v.ToolCall("1", "read", "{}"),)), result), (tool,))
     least = trim.trim_request(made, "least", GENERIC).request
     assert "Call read if" in str(least.messages[1])
-    assert words_of(told_as_prose(least)).endswith("facts: Read notes.txt")
+    assert words_of(results_as_prose(least)).endswith("facts: Read notes.txt")
 
 
 def words_of(told: v.Request) -> str:
@@ -257,7 +259,7 @@ def words_of(told: v.Request) -> str:
 
 def test_results_beside_the_question() -> None:
     both = v.Message("user", (v.ToolResult("1", (v.Text("sunny"),)), v.Text("And?")))
-    told = told_as_prose(request(ASKED, CALLED, both))
+    told = results_as_prose(request(ASKED, CALLED, both))
     assert told.messages[:2] == (ASKED, CALLED)
     assert "Facts from get_weather: sunny" in str(told.messages[2])
 
@@ -265,21 +267,21 @@ def test_results_beside_the_question() -> None:
 def test_without_results_of_this_turn_nothing_changes() -> None:
     old = v.Message("tool", (v.ToolResult("1", (v.Text("sunny"),)),))
     for messages in ((ASKED,), (ASKED, CALLED, old, ASKED), (old,)):
-        assert told_as_prose(request(*messages)) == request(*messages)
+        assert results_as_prose(request(*messages)) == request(*messages)
 
 
 def test_calls_that_failed_may_be_made_anew() -> None:
     good, bad = v.ToolResult("1", (v.Text("sunny"),)), v.ToolResult("2", (v.Text("no city"),), is_error=True)
     for results in ((bad,), (good, bad)):
         messages = (ASKED, CALLED, v.Message("tool", results))
-        assert told_as_prose(request(*messages)) == request(*messages)
+        assert results_as_prose(request(*messages)) == request(*messages)
 
 
 @pytest.mark.parametrize("mode", ["required", "named"])
 def test_a_call_that_must_come_is_not_kept_from_coming(mode: Any) -> None:
     result = v.Message("tool", (v.ToolResult("1", (v.Text("sunny"),)),))
     asked = replace(request(ASKED, CALLED, result), tool_choice=v.ToolChoice(mode, "get_weather"))
-    assert told_as_prose(asked) == asked
+    assert results_as_prose(asked) == asked
 
 
 # Re-asking.
