@@ -59,7 +59,7 @@ class Parser(argparse.ArgumentParser):
     """An argparse parser that suggests the nearest name for a mistyped one, and whose help has common sections."""
 
     def __init__(self, *args: Any, **more: Any) -> None:
-        super().__init__(*args, **{**more, "formatter_class": Help})
+        super().__init__(*args, **{**more, "formatter_class": Help, "allow_abbrev": False})
 
     behind = ""
     """Attribute for the arguments after `--`, None if there is no `--`. Empty: they are ordinary arguments."""

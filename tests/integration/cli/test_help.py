@@ -82,3 +82,11 @@ def test_it_fits_a_narrow_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "60")
     text = command("serve").format_help().partition("\n\n")[2].partition("examples:")[0]
     assert max(map(len, text.splitlines())) <= 60
+
+
+@pytest.mark.parametrize("line", ["run --new claude", "parse --truncate", "serve --print"])
+def test_abbreviated_long_options_are_rejected(line: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        cli.parser().parse_args(line.split())
+    assert ended.value.code == 2
+    assert f"unrecognized arguments: {line.split()[1]}" in capsys.readouterr().err
