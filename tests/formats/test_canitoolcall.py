@@ -1,7 +1,8 @@
 """The neutral fixtures of canitoolcall, by that project's own checks, in every delivery of its own and in every cut.
 
-Each is one reply of a model and what an engine should read from it. A call that is not whole is none here, as for a
-client that heeds `ToolCallIncomplete`. Its fixtures hold token ids, but no tokenizer: tokens are cut by their looks.
+Each fixture is one completion and the result that an engine should parse from it. An incomplete call does not count, as
+for a client that honours `ToolCallIncomplete`. The fixtures contain token ids but no tokenizer, so a
+pattern approximates the tokens.
 """
 
 from collections.abc import Iterable
