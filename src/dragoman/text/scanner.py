@@ -25,40 +25,33 @@ and sets `closed`.
 
 import json
 import re
-from collections.abc import Callable, Collection, Generator, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import cache
-from typing import Final, NamedTuple, TypeAlias, TypeVar
+from typing import Final, TypeAlias
 
 from dragoman.text import unclosed_json
-from dragoman.text.json_repairs import ALL_REPAIRS
-from dragoman.text.taken_text import TextCapture
+from dragoman.text.buffer import SPACE, SPACE_RUN, FastPath, Markers, Parser, TextBuffer, markers
 from dragoman.text.tolerant_json import TolerantJsonStream
 
-T = TypeVar("T")
+__all__ = [
+    "CUT_OFF",
+    "FIELD_LIMIT_CHARS",
+    "GAP_LIMIT_CHARS",
+    "SPACE",
+    "STRING_LIMIT_CHARS",
+    "FastPath",
+    "Follows",
+    "Markers",
+    "Parser",
+    "Scanner",
+    "discard",
+    "markers",
+]
+
 Follows: TypeAlias = tuple[tuple[str, ...], ...]
 """What may follow a closer: one of these sequences of strings, with optional white space before each string. "" is the
 end of the text, if the model stopped of itself."""
 
-
-class FastPath(NamedTuple):
-    """Offered by a parser that has consumed all its text: it would `emit` a chunk without a stop unchanged."""
-
-    find_stop: Callable[[str], re.Match[str] | None]
-    """Searches a chunk for text that the parser has to see."""
-    emit: Callable[[str], None]
-    deferrable: Collection[str]
-    """Stops that decide nothing at the end of a chunk, so that they may wait for the next chunk."""
-
-    def deferrable_from(self, text: str, stop: re.Match[str]) -> int:
-        """Returns the index in the chunk from which text may wait for the next one; -1 if the parser has to see it."""
-        return stop.start() if stop.end() == len(text) and stop[0] in self.deferrable else -1
-
-
-Parser: TypeAlias = Generator[FastPath | None, None, T]
-"""Generator that yields when it needs more input and returns the parsed value."""
-
-SPACE: Final = " \t\r\n"
-_SPACE = re.compile(r"[ \t\r\n]*")
 CUT_OFF: Final = "the text ended inside a value"
 GAP_LIMIT_CHARS: Final = 256  # the longest white space after the closer of a raw value
 FIELD_LIMIT_CHARS: Final = 256  # the longest name or id in the header of a tool call
@@ -70,178 +63,15 @@ def discard(_: str) -> None:
     """Drops the text. Passed as `emit` where the text of a value is not needed."""
 
 
-class Markers:
-    """A set of strings to search for at once. The leftmost match wins, then the longest."""
-
-    def __init__(self, *markers: str) -> None:
-        self._find = re.compile("|".join(re.escape(m) for m in sorted(markers, key=len, reverse=True))).search
-        self._all_prefixes = frozenset(m[:i] for m in markers for i in range(1, len(m)))
-        self.longest_chars = max(map(len, markers))
-        first = re.compile(f"[{re.escape(''.join({m[0] for m in markers}))}]")
-        self._has_first, self._firsts = first.search, first.finditer
-        # Two characters distinguish a closer on its own line from a line break. More take long to compile.
-        starts = "|".join(
-            rf"{re.escape(m[0])}(?:{re.escape(m[1])}|\Z)" if len(m) > 1 else re.escape(m)
-            for m in sorted({m[:2] for m in markers})
-        )
-        self.start_pattern = starts
-        """Regular expression of the first two characters of a marker, or of its first one at the text's end."""
-        self.find_start = re.compile(starts).search
-        self.find_start_or_trailing_space = re.compile(rf"{starts}|[{SPACE}]+\Z").search
-        self.prefixes = self._all_prefixes - {*markers}
-        """Beginnings of markers that are not markers themselves."""
-
-    def find(self, buf: str, pos: int, closed: bool) -> tuple[int, int]:
-        """Returns the start and end of the next marker.
-
-        (start, -1) if `buf` ends in a partial marker that starts there, (len(buf), -1) if it has neither.
-        """
-        if self._has_first(buf, pos) is None:
-            return len(buf), -1
-        match = self._find(buf, pos)
-        partial = len(buf) if closed else self._partial_start(buf, pos)
-        if match and match.start() < partial:
-            return match.span()
-        return partial, -1
-
-    def _partial_start(self, buf: str, pos: int) -> int:
-        end = len(buf)
-        for match in self._firsts(buf, max(pos, end - self.longest_chars + 1)):
-            if buf[match.start() :] in self._all_prefixes:
-                return match.start()
-        return end
-
-
-@cache
-def markers(*strings: str) -> Markers:
-    """Returns the `Markers` of these strings, compiled once per set."""
-    return Markers(*strings)
-
-
 @cache
 def _run_of(characters: str) -> Callable[[str, int], re.Match[str] | None]:
     return re.compile(f"[{re.escape(characters)}]*").match
 
 
-class Scanner:
-    """The text received so far and the position in it. Each parser has its own."""
+class Scanner(TextBuffer):
+    """A buffer with the primitives that formats are written with. Each parser has its own."""
 
-    __slots__ = (
-        *("_capture", "_draft", "_dropped", "_space_end", "after_call", "buf", "call_ends", "calls_in_array", "closed"),
-        *("enabled_repairs", "pos", "repairs", "reread_chars", "shows_examples", "skipped_space", "stopped_by_model"),
-    )
-
-    def __init__(self, enabled_repairs: Collection[str] = ALL_REPAIRS) -> None:
-        self.enabled_repairs = enabled_repairs
-        """Names of the JSON errors to repair (text/json_repairs.py)."""
-        self.repairs: dict[str, None] = {}
-        """Names of those repaired since `start_capture`."""
-        self.buf = ""
-        self.pos = 0
-        self.closed = False
-        """Nothing follows `buf`."""
-        self.stopped_by_model = True
-        """Valid once `closed`: the model stopped of itself, not at a token limit or a stop string."""
-        self.skipped_space = ""
-        """White space that `until` found before its marker."""
-        self.call_ends: tuple[str, ...] = ()
-        """Strings that end a call in this format. JSON that is still open there is closed (`text/unclosed_json.py`)."""
-        self.after_call: tuple[str, ...] = ()
-        """Other strings that may follow a call."""
-        self.calls_in_array = False
-        """The calls are items of one array, whose `]` ends them too."""
-        self.shows_examples = False
-        """Text followed a call in a code fence: the reply shows examples of calls."""
-        self.reread_chars = 0
-        """Number of characters that were read twice."""
-        self._dropped = 0
-        self._capture = TextCapture()
-        self._draft = TextCapture()
-        self._space_end = 0  # only white space precedes this index, from some index at or before `pos`
-
-    def feed(self, text: str) -> None:
-        """Append text to the text that is not consumed yet."""
-        self._capture.rebase(self.buf, self.pos)
-        self._draft.rebase(self.buf, self.pos)
-        self._dropped += self.pos
-        self._space_end -= self.pos
-        if self.pos == len(self.buf):
-            self.buf = text
-        else:
-            rest, self.buf = self.buf[self.pos :], ""
-            rest += text  # the only reference: the string grows in place, so many chunks take linear time
-            self.buf = rest
-        self.pos = 0
-
-    def skip(self, text: str) -> None:
-        """Count a chunk as consumed that the driver has emitted itself. All text before it must be consumed."""
-        self._dropped += len(text)
-        self._capture.add(self.buf, self.pos, text)
-        self._draft.add(self.buf, self.pos, text)
-
-    @property
-    def offset(self) -> int:
-        """Number of characters consumed since the start of the text."""
-        return self._dropped + self.pos
-
-    @property
-    def truncated(self) -> bool:
-        """All text is consumed, and a limit ended it here."""
-        return self.closed and not self.stopped_by_model and self.pos == len(self.buf)
-
-    def consume_truncated(self, literal: str) -> bool:
-        """Consume the rest, and white space before it, if a limit ended the text inside `literal`. Returns whether."""
-        cut = self.closed and not self.stopped_by_model and literal.startswith(self.buf[self.pos :].lstrip(SPACE))
-        self.pos = len(self.buf) if cut else self.pos
-        return cut
-
-    def consume_truncated_word(self) -> bool:
-        """Consume the rest, and white space around it, if a limit ended the text inside a word. Returns whether."""
-        cut = self.closed and not self.stopped_by_model and len(self.buf[self.pos :].split()) < 2
-        self.pos = len(self.buf) if cut else self.pos
-        return cut
-
-    @property
-    def last_char(self) -> str:
-        """The last captured character; "" if there is none."""
-        if 0 <= self._capture.start < self.pos:
-            return self.buf[self.pos - 1]
-        return next((text[-1] for text in reversed(self._capture.pieces) if text), "")
-
-    def start_capture(self, before: str = "") -> None:
-        """Record the text that is consumed from here on, preceded by `before`. Clears `repairs`."""
-        self._capture.begin(before, self.pos)
-        self.repairs.clear()
-
-    def captured(self) -> str:
-        """Returns the text recorded since `start_capture`."""
-        return self._capture.text(self.buf, self.pos)
-
-    def stop_capture(self) -> None:
-        """Stop recording and discard the recorded text."""
-        self._capture.discard()
-
-    def start_draft(self, before: str) -> None:
-        """Start a second recording, preceded by `before`, for `draft` and `rewind`."""
-        self._draft.begin(before, self.pos)
-
-    def draft(self) -> str:
-        """Returns the text recorded since `start_draft`."""
-        return self._draft.text(self.buf, self.pos)
-
-    def stop_draft(self) -> None:
-        """Stop the second recording and discard its text."""
-        self._draft.discard()
-
-    def rewind(self) -> None:
-        """Return to the start of the draft, so that its text is read again. Ends both recordings."""
-        text = self.draft()
-        self._dropped = self.offset - len(text)
-        self.buf = text + self.buf[self.pos :]
-        self.pos = self._space_end = 0
-        self.skipped_space = ""
-        self.stop_capture()
-        self.stop_draft()
+    __slots__ = ()
 
     def until(self, wanted: Markers, emit: Callable[[str], None], has_text: bool = False) -> Parser[str]:
         """Emit the text up to the first marker and consume the marker. Returns the marker, or "" at the text's end.
@@ -310,7 +140,7 @@ class Scanner:
     def _starts_with(self, strings: tuple[str, ...], at: int) -> bool | None:
         """Returns whether these strings start at index `at`, with optional white space before each."""
         for each in strings:
-            start, at = at, _SPACE.match(self.buf, at).end()  # type: ignore[union-attr]
+            start, at = at, SPACE_RUN.match(self.buf, at).end()  # type: ignore[union-attr]
             if at - start > GAP_LIMIT_CHARS:
                 return False
             rest = self.buf[at : at + max(1, len(each))]
@@ -320,22 +150,6 @@ class Scanner:
                 return None if not self.closed and each.startswith(rest) else False
             at += len(each)
         return True
-
-    def literal(self, *alts: str, after_space: bool = False) -> Parser[str]:
-        """Consume and return the longest of these strings that is next; "" (nothing consumed) if none is.
-
-        `after_space`: white space may precede the string and is consumed with it.
-        """
-        longest = max(map(len, alts))
-        while True:
-            start = self.space_end() if after_space else self.pos
-            rest = self.buf[start : start + longest]
-            whole = len(rest) == longest or self.closed
-            if whole or not any(len(a) > len(rest) and a.startswith(rest) for a in alts):
-                found = max((a for a in alts if rest.startswith(a)), key=len, default="")
-                self.pos = start + len(found) if found else self.pos
-                return found
-            yield None
 
     def field(self, ends: Markers, limit_chars: int = FIELD_LIMIT_CHARS) -> Parser[tuple[str, str] | None]:
         """Consume and return (text, end) up to the first of `ends`; None (nothing consumed) if beyond the limit."""
@@ -382,12 +196,6 @@ class Scanner:
             if end < len(self.buf) or self.closed:
                 return count
             yield None
-
-    def space_end(self) -> int:
-        """Returns the index in `buf` at which the white space after `pos` ends."""
-        # Continues where the last call ended: white space in many chunks takes linear time.
-        self._space_end = _SPACE.match(self.buf, max(self.pos, self._space_end)).end()  # type: ignore[union-attr]
-        return self._space_end
 
     def json_value(self, emit: Callable[[str], None], ends: Collection[str] | None = ()) -> Parser[str]:
         """Emit one JSON value, repaired, as it arrives. Returns "", or why the value is not complete.

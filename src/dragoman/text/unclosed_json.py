@@ -10,8 +10,9 @@ reading is invalid JSON and nothing but ends and beginnings of calls follows.
 import re
 from collections.abc import Callable, Collection
 from functools import cache
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import Final, TypeAlias
 
+from dragoman.text.buffer import SPACE, Markers, Parser, TextBuffer
 from dragoman.text.json_stream import (
     DONE,
     FIRST_ITEM,
@@ -25,9 +26,6 @@ from dragoman.text.json_stream import (
 from dragoman.text.tolerant_json import CLOSERS, TolerantJsonStream
 from dragoman.text.tolerant_json_paths import WindowsPathDetector
 
-if TYPE_CHECKING:
-    from dragoman.text.scanner import Markers, Parser, Scanner
-
 REREAD_LIMIT_CHARS: Final = 65_536
 """Characters of one reply that may be read twice to find the end of a string. Beyond that, the string continues."""
 UNCLOSED: Final = "unclosed_object"
@@ -35,7 +33,6 @@ _SLOTS: Final = (*JsonStream.__slots__, *WindowsPathDetector.__slots__, *Toleran
 FIRST_WINDOW_CHARS: Final = 256
 """Characters of a value in which the end of its call is searched at first; doubled at each further search."""
 _FENCE: Final = "```"
-_SPACE: Final = " \t\r\n"
 _LINE: Final = re.compile(r"[\r\n]")
 _POSSIBLE_ENDS: Final = ("", *"}])\"'\\,:{[(`")
 """If a string's text ends in one of these, the model may have written its end in another way."""
@@ -96,13 +93,13 @@ class ClosableJsonStream(TolerantJsonStream):
 
 
 class CallValueReader:
-    """Reads one value for a scanner, up to the end of the value or of its call."""
+    """Reads one value from a buffer, up to the end of the value or of its call."""
 
-    def __init__(self, s: "Scanner", ends: Collection[str], end_markers: "Markers | None", *, closes: bool) -> None:
+    def __init__(self, s: TextBuffer, ends: Collection[str], end_markers: Markers | None, *, closes: bool) -> None:
         """Initialises the reader.
 
         Args:
-            s: The scanner, at the first character of the value.
+            s: The buffer, at the first character of the value.
             ends: Strings that end the call.
             end_markers: Finds `ends` in strings; None if there are none.
             closes: Whether a value that is open at the end of its call is closed.
@@ -112,7 +109,7 @@ class CallValueReader:
         self._closes = closes and UNCLOSED in s.enabled_repairs
         self._window_chars = FIRST_WINDOW_CHARS
 
-    def read(self) -> "Parser[bool]":
+    def read(self) -> Parser[bool]:
         """Reads the text that is available. Returns whether more text is needed to continue."""
         s = self._s
         if self._end_markers and self._take_window(self._end_markers):
@@ -135,19 +132,19 @@ class CallValueReader:
         yield from self._end(end)
         return True
 
-    def _take_window(self, end_markers: "Markers") -> bool:
+    def _take_window(self, end_markers: Markers) -> bool:
         """Reads the next characters up to a possible end of the call. Returns whether any were read."""
         # Searching to the end of the buffer for each value would take quadratic time for a reply of many values.
         s, size = self._s, self._window_chars
         if len(s.buf) - s.pos <= size:
             return False
         window = s.buf[s.pos : s.pos + size]
-        taken = self.value.feed(window[: end_markers.find(window, 0, False)[0]].rstrip(_SPACE), 0)
+        taken = self.value.feed(window[: end_markers.find(window, 0, False)[0]].rstrip(SPACE), 0)
         s.pos += taken
         self._window_chars *= 2
         return taken > 0
 
-    def close_at_end(self) -> "Parser[bool]":
+    def close_at_end(self) -> Parser[bool]:
         """Closes the value if the call ends where an error was found. Returns whether it was closed."""
         s = self._s
         also = ("]",) if s.calls_in_array and not self.value.in_array else ()
@@ -165,7 +162,7 @@ class CallValueReader:
             return s.pos, -1
         start, end = self._end_markers.find(s.buf, s.pos, s.closed)
         text = s.buf[s.pos : start]
-        line = _LINE.search(text, len(text.rstrip(_SPACE)))
+        line = _LINE.search(text, len(text.rstrip(SPACE)))
         return (s.pos + line.start() if line else start), end
 
     def _past(self, stop: int, end: int) -> int:
@@ -175,7 +172,7 @@ class CallValueReader:
             return self.value.step(s.buf, s.pos)
         return s.pos + self.value.feed(s.buf[s.pos : max(end, stop + 1)], 0)
 
-    def _end(self, end: int) -> "Parser[None]":
+    def _end(self, end: int) -> Parser[None]:
         """In a string, before a possible end of the call: continues the string after it, or closes the value."""
         s, last, trial = self._s, self._s.last_char, self.value.copy()
         at, end = s.pos, end - s.pos
@@ -196,11 +193,11 @@ class CallValueReader:
     def _is_last(self, at: int) -> bool:
         """Returns whether only ends and beginnings of calls are at index `at`."""
         s = self._s
-        rest = s.buf[at:].lstrip(_SPACE)
+        rest = s.buf[at:].lstrip(SPACE)
         return rest.startswith((*self._ends, *s.after_call)) or (s.closed and not rest)
 
 
-def enders(s: "Scanner", ends: Collection[str]) -> tuple[str, ...]:
+def enders(s: TextBuffer, ends: Collection[str]) -> tuple[str, ...]:
     """Returns the strings that end the call whose JSON is being read; none if the repair is disabled."""
     if UNCLOSED not in s.enabled_repairs:
         return ()
