@@ -31,7 +31,7 @@ from bench.forty import Tap
 from dragoman.backends.embedded import weights
 from dragoman.backends.embedded.backend import EmbeddedBackend
 from dragoman.backends.embedded.config import EmbeddedConfig
-from dragoman.backends.embedded.engine import Engine
+from dragoman.backends.embedded.llama_process import LlamaProcess
 from dragoman.catalog import models
 from dragoman.config import ServerConfig
 from dragoman.core.backend import Backend
@@ -227,9 +227,9 @@ def play(model: str, record: bool, replay: bool) -> int:
         if replay:
             backend = recorded(folder)
         else:
-            embedded = EmbeddedBackend.from_config(EmbeddedConfig(model=model), weights.find(model), _say)
+            embedded = EmbeddedBackend.from_config(EmbeddedConfig(model=model), weights.find_weights(model), _say)
             tap = Tap(embedded.engine)
-            embedded.engine = cast(Engine, tap)
+            embedded.engine = cast(LlamaProcess, tap)
             backend = embedded
         run, witness = serve(backend, tap, model, folder)
         print(run.transcript().replace(str(folder), FOLDER))

@@ -77,7 +77,7 @@ def home() -> Iterator[dict[str, str]]:
         (programs / "claude").symlink_to(offline.claude_code())
         kept = HOME / ".cache" / "dragoman" / "weights"
         kept.mkdir(parents=True)
-        for file in (weights.home() / "weights").glob(f"{MODEL}*"):
+        for file in (weights.cache_dir() / "weights").glob(f"{MODEL}*"):
             (kept / file.name).symlink_to(file)
         work = HOME / "work"
         work.mkdir()

@@ -30,7 +30,7 @@ from dragoman import formats
 from dragoman.backends.embedded import weights
 from dragoman.backends.embedded.backend import EmbeddedBackend
 from dragoman.backends.embedded.config import EmbeddedConfig
-from dragoman.backends.embedded.engine import Output, Piece
+from dragoman.backends.embedded.engine_output import Output, TokenText
 from dragoman.catalog import models
 from dragoman.core.backend import ExchangeContext
 from dragoman.core.events import AnyEvent, Notice, TextDelta, ToolCallDelta, ToolCallEnd, ToolCallStart
@@ -205,12 +205,12 @@ class Tap:
         self._engine = engine
         self.runs: list[Completion] = []
 
-    async def complete(self, body: Mapping[str, Any], *, again: bool = False) -> AsyncGenerator[Output, None]:
+    async def complete(self, body: Mapping[str, Any], *, admitted: bool = False) -> AsyncGenerator[Output, None]:
         """As the engine's own."""
         self.runs.append(run := Completion(body["prompt"]))
-        async with aclosing(self._engine.complete(body, again=again)) as outputs:
+        async with aclosing(self._engine.complete(body, admitted=admitted)) as outputs:
             async for output in outputs:
-                if isinstance(output, Piece):
+                if isinstance(output, TokenText):
                     run.text += output.text
                 yield output
 
@@ -221,7 +221,7 @@ class Tap:
 async def run(model: str, record: bool) -> Count:
     """Ask everything, say how it goes, count."""
     backend = EmbeddedBackend.from_config(
-        EmbeddedConfig(model=model, context_tokens=4096, parallel=1), weights.find(model), _say
+        EmbeddedConfig(model=model, context_tokens=4096, parallel=1), weights.find_weights(model), _say
     )
     tap: Any = Tap(backend.engine)
     backend.engine = tap
@@ -255,7 +255,7 @@ async def run(model: str, record: bool) -> Count:
 async def run_required(model: str, record: bool) -> Count:
     """Ask the forty with a call required and the others with a free choice, as a gateway does; count."""
     backend = EmbeddedBackend.from_config(
-        EmbeddedConfig(model=model, context_tokens=4096, parallel=1), weights.find(model), _say
+        EmbeddedConfig(model=model, context_tokens=4096, parallel=1), weights.find_weights(model), _say
     )
     tap: Any = Tap(backend.engine)
     backend.engine = tap

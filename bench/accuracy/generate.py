@@ -21,7 +21,7 @@ from bench.accuracy.texts import RUNGS, Said, Written, read, turn
 from dragoman.backends.embedded import weights
 from dragoman.backends.embedded.backend import EmbeddedBackend
 from dragoman.backends.embedded.config import EmbeddedConfig
-from dragoman.backends.embedded.engine import Done, Output, Piece, Progress
+from dragoman.backends.embedded.engine_output import Done, Output, Progress, TokenText
 from dragoman.core.events import Failure
 from dragoman.core.messages import Request, ToolChoice
 from dragoman.gateway.guarded_stream import guard_stream
@@ -53,19 +53,19 @@ class Meter:
         self.input_tokens = self.cached_tokens = self.output_tokens = 0
         self._cpu_s, self._began = self._spent(), time.monotonic()
 
-    async def complete(self, body: Mapping[str, Any], *, again: bool = False) -> AsyncGenerator[Output, None]:
+    async def complete(self, body: Mapping[str, Any], *, admitted: bool = False) -> AsyncGenerator[Output, None]:
         """As the engine's own."""
         body = {key: value for key, value in body.items() if key != "grammar" or not self._free}
         self.runs += 1
         self.text, self.finish, self.digest = "", "over", digest(body)
         before, first = self.output_tokens, True
-        async with aclosing(self._engine.complete(body, again=again)) as outputs:
+        async with aclosing(self._engine.complete(body, admitted=admitted)) as outputs:
             async for output in outputs:
                 match output:
                     case Progress(total):
                         self.input_tokens += total if first else 0
                         first = False
-                    case Piece(text):
+                    case TokenText(text):
                         self.text += text
                         self.output_tokens += 1
                     case Done(finish, tokens, cached):
@@ -98,7 +98,7 @@ async def run(model: str, cases: Sequence[Case], rungs: Sequence[str], *, thread
     all_of_them = ((case, rung) for case in cases for rung in rungs if rung != "required" or case.wants == "one")
     wanted = [(case, rung) for case, rung in all_of_them if (case.id, rung) not in there]
     config = EmbeddedConfig(model=model, context_tokens=4096, parallel=1, threads=threads)
-    backend = EmbeddedBackend.from_config(config, weights.find(model), _say)
+    backend = EmbeddedBackend.from_config(config, weights.find_weights(model), _say)
     backend.engine = meter = Meter(backend.engine)  # type: ignore[assignment]  # all that it has not is the engine's
     await backend.start()
     try:
@@ -148,7 +148,7 @@ def _lets_through(backend: EmbeddedBackend, request: Request, raw: Written) -> b
 
     It would if no token of the text, nor its end, is forbidden: then the likeliest one is the likeliest still.
     """
-    grammar = backend.prepared(request).body.get("grammar", "")
+    grammar = backend.prepare(request).body.get("grammar", "")
     if not grammar:
         return True
     matcher, text = LLMatcher(LLTokenizer("byte"), grammar), [*raw.text.encode()]

@@ -127,7 +127,7 @@ class Said:
         cut_off = written.finish == "length"
         read = [*reader.feed(written.text), *reader.close("length" if cut_off else "stop")]
         usage = UsageUpdate(Usage(written.input_tokens, written.output_tokens, written.cached_tokens))
-        return [*(kept for event in read for kept in repeats.pass_on(event, cut_off=cut_off)), usage]
+        return [*(kept for event in read for kept in repeats.feed(event, cut_off=cut_off)), usage]
 
     def models(self) -> Sequence[ServedModel]:
         """None: it is not asked for by name."""

@@ -58,7 +58,7 @@ def settings_path(named: Path | None) -> Path | None:
 
 
 def get_weights(
-    config: EmbeddedConfig, report: Report = no_report, download: Callable[[str], Path] = weights.pull
+    config: EmbeddedConfig, report: Report = no_report, download: Callable[[str], Path] = weights.download
 ) -> Path:
     """Returns the weights of the configured model, and downloads them first if they are missing.
 
@@ -72,8 +72,8 @@ def get_weights(
         RemoteError: the download failed.
     """
     model = config.model or models.default().name
-    if is_weights_file(model) or not config.pull or weights.have(model):
-        return weights.find(model, _report_large(model, report))
+    if is_weights_file(model) or not config.pull or weights.is_downloaded(model):
+        return weights.find_weights(model, _report_large(model, report))
     report(f"fetching the weights of {model}, this once")
     path = download(model)
     if not config.model:
@@ -170,7 +170,7 @@ def embedded_model_name(config: EmbeddedConfig) -> str:
         raise ConfigError("nothing to serve: embedded.enabled is false and no other backend is configured")
     model = config.model or models.default().name
     file = is_weights_file(model)
-    path = weights.find(model) if file or not config.pull else weights.path(model)
+    path = weights.find_weights(model) if file or not config.pull else weights.weights_path(model)
     return path.stem if file or model.startswith("hf:") else models.get(model).name
 
 
@@ -243,7 +243,7 @@ def _seal_key() -> bytes | None:
 
     With None, the gateway uses a key that lasts as long as its process.
     """
-    path = weights.home() / "seal.key"
+    path = weights.cache_dir() / "seal.key"
     with contextlib.suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
         with contextlib.suppress(FileExistsError), open(path, "xb", opener=_private) as file:

@@ -36,7 +36,7 @@ def until(condition: Callable[[], T], what: str = "", deadline_s: float = DEADLI
 
 def environment(home: Path, settings: Mapping[str, object] | None = None) -> dict[str, str]:
     """As clean as it gets: no settings of whoever runs the tests; settings like {"server.port": 0} come from here."""
-    clean = {"PATH": os.defpath, "HOME": str(home), "LANG": "C.UTF-8", "DRAGOMAN_HOME": str(weights.home())}
+    clean = {"PATH": os.defpath, "HOME": str(home), "LANG": "C.UTF-8", "DRAGOMAN_HOME": str(weights.cache_dir())}
     given = {"DRAGOMAN_" + k.replace(".", "_").upper(): str(v) for k, v in (settings or {}).items()}
     return {**clean, **given}
 
@@ -44,7 +44,7 @@ def environment(home: Path, settings: Mapping[str, object] | None = None) -> dic
 def apart(home: Path) -> dict[str, str]:
     """A setting by which what is found out of servers is kept here, and not with that of whoever runs the tests."""
     (home / "cache").mkdir()
-    (home / "cache" / "weights").symlink_to(weights.home() / "weights")
+    (home / "cache" / "weights").symlink_to(weights.cache_dir() / "weights")
     return {"home": str(home / "cache")}
 
 

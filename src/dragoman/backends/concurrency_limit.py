@@ -39,14 +39,17 @@ class ConcurrencyLimiter:
         self.waiting = 0
 
     @asynccontextmanager
-    async def acquire(self) -> AsyncIterator[None]:
+    async def acquire(self, *, may_exceed_queue: bool = False) -> AsyncIterator[None]:
         """Waits for a slot and holds it to the end of the block.
+
+        Args:
+            may_exceed_queue: whether to wait also if the queue is full, for a request whose response has begun.
 
         Raises:
             QueueFullError: the queue is full; `retry_after_s` estimates when a slot is free.
         """
         if self._free is not None:
-            await self._wait(self._free)
+            await self._wait(self._free, may_exceed_queue)
         self.active += 1
         began_s = self._now_s()
         try:
@@ -57,8 +60,8 @@ class ConcurrencyLimiter:
             if self._free is not None:
                 self._free.release()
 
-    async def _wait(self, slots: asyncio.Semaphore) -> None:
-        if slots.locked() and self.waiting >= self._max_queue:
+    async def _wait(self, slots: asyncio.Semaphore, may_exceed_queue: bool) -> None:
+        if not may_exceed_queue and slots.locked() and self.waiting >= self._max_queue:
             taken = "the one place" if self._max_concurrency == 1 else f"all {self._max_concurrency} places"
             message = f"{taken} at {self._name} and the {self._max_queue} in its queue are taken"
             raise QueueFullError(message, retry_after_s=self._expected_wait_s())

@@ -63,8 +63,8 @@ def run(args: argparse.Namespace) -> int:
         print(format_model_list(get_terminal_size().columns if sys.stdout.isatty() else None))
         return 0
     name: str = args.name or models.default().name
-    if weights.have(name) and not args.force:
-        changed = weights.wrong(name)
+    if weights.is_downloaded(name) and not args.force:
+        changed = weights.find_mismatch(name)
         words = "is here, but not as it should be: it is fetched again" if changed else _HERE
         print(f"{name} {words}", file=sys.stderr)
     elif not name.startswith("hf:") and (note := models.get(name).note):
@@ -76,11 +76,11 @@ def run(args: argparse.Namespace) -> int:
 def download_weights(name: str, *, force: bool = False) -> Path:
     """Downloads the weights, with progress on standard error, and returns their path.
 
-    Raises: ClientError, RemoteError: as `weights.pull`.
+    Raises: ClientError, RemoteError: as `weights.download`.
     """
     bar = ProgressBar(sys.stderr, time.monotonic)
     try:
-        return weights.pull(name, bar, force=force)
+        return weights.download(name, bar, force=force)
     except KeyboardInterrupt:
         bar.close()
         print(f"stopped; whole parts are kept, `dragoman pull {name}` goes on from there", file=sys.stderr)
@@ -98,9 +98,9 @@ def format_model_list(width: int | None = None) -> str:
     rows = [("NAME", "SIZE", "LICENCE", "HERE", "WHAT IT IS")]
     for model in models.models():
         name = f"{model.name} (default)" if model.default else model.name
-        here = "yes" if weights.have(model) else "no"
+        here = "yes" if weights.is_downloaded(model) else "no"
         also = f" Also called {', '.join(model.aliases)}." if model.aliases else ""
-        rows.append((name, weights.size_text(model.size_bytes), model.licence, here, model.description + also))
+        rows.append((name, weights.format_size(model.size_bytes), model.licence, here, model.description + also))
     widths = [max(len(row[column]) for row in rows) for column in range(4)]
     begun = ["  ".join(cell.ljust(chars) for cell, chars in zip(row[:4], widths, strict=True)) + "  " for row in rows]
     lines = [_wrap(start, row[4], width) for start, row in zip(begun, rows, strict=True)]
@@ -160,5 +160,5 @@ class ProgressBar:
         began, first = self._begun
         mb_per_s = (done - first) / 1e6 / (now - began) if now > began else 0.0
         share = f"{done * 100 // total:3d} %  " if total else ""
-        of = f" of {weights.size_text(total)}" if total else ""
-        return f"{share}{weights.size_text(done)}{of}  {mb_per_s:.1f} MB/s  {what}"
+        of = f" of {weights.format_size(total)}" if total else ""
+        return f"{share}{weights.format_size(done)}{of}  {mb_per_s:.1f} MB/s  {what}"

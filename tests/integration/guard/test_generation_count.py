@@ -19,8 +19,8 @@ from dragoman.core.messages import Message, Request, Text, ToolCall, ToolChoice,
 from dragoman.gateway.gateway import Gateway
 from dragoman.guard.policy import GuardPolicy
 from support.fake_upstream import END, HEAD, piece, server
-from support.playing_engine import Playing
 from support.scripted_backend import serving
+from support.scripted_llama import ScriptedLlama
 from support.text_upstream import ARGUMENTS, FRONTS, PING, QUESTION, WEATHER, Answer, ask, gateway, writes
 
 pytestmark = pytest.mark.asyncio
@@ -70,16 +70,16 @@ CHATML = (
 )
 
 
-class Model(Playing):
+class Model(ScriptedLlama):
     """An embedded model that writes these texts, the last of them from then on."""
 
     def __init__(self, *texts: str) -> None:
         super().__init__(*texts[:-1], *[texts[-1]] * 99)
         self.prompts: list[str] = []
 
-    def complete(self, body: Any, *, again: bool = False) -> Any:
+    def complete(self, body: Any, *, admitted: bool = False) -> Any:
         self.prompts.append(body["prompt"])
-        return super().complete(body, again=again)
+        return super().complete(body, admitted=admitted)
 
     async def start(self) -> None:
         """It runs."""

@@ -238,7 +238,7 @@ def test_weights_that_are_no_weights(tmp_path: Path) -> None:
 
 def test_weights_that_are_cut_off(tmp_path: Path) -> None:
     half = tmp_path / "half.gguf"
-    half.write_bytes(weights.find(MODEL).read_bytes()[:20_000_000])
+    half.write_bytes(weights.find_weights(MODEL).read_bytes()[:20_000_000])
     gateway = run(tmp_path, "serve", "--port", "0", "--model", "half.gguf")
     assert gateway.returncode == 1
     assert "error: the embedded engine ended: exit status 1: llama_model_load" in gateway.stderr

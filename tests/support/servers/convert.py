@@ -46,7 +46,7 @@ def folder() -> Path:
 
     Raises: ConfigError: the weights are not on this machine.
     """
-    source = weights.find(MODEL)
+    source = weights.find_weights(MODEL)
     made = source.with_name(f"{MODEL}-hf{VERSION}")
     if not made.is_dir():
         half = Path(tempfile.mkdtemp(dir=source.parent))

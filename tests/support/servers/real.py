@@ -42,7 +42,7 @@ def llama_server(template: Path | None = None, *, reads: bool = True, model: str
 
     It has this chat template or the model's own, which knows no tools; unless it `reads` calls, they stay in the text.
     """
-    args = (str(weights.find(model)), "4096", str(template or ""), *([] if reads else ["pure"]))
+    args = (str(weights.find_weights(model)), "4096", str(template or ""), *([] if reads else ["pure"]))
     with process([sys.executable, str(HERE / "llama_server.py"), *args]) as (server, log):
         yield until(lambda: first_url(server, log), "llama-server's URL", START_S) or ""
 

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from dragoman import formats
-from dragoman.backends.embedded.weights import size_text
+from dragoman.backends.embedded.weights import format_size
 from dragoman.catalog import models
 from dragoman.catalog.models import HuggingFace, ModelProfile, PyPI
 from dragoman.core.errors import ConfigError
@@ -46,7 +46,7 @@ def test_row_is_complete(model: ModelProfile) -> None:
 def test_row_is_in_the_documentation(model: ModelProfile) -> None:
     page = (ROOT / "docs" / "models.md").read_text(encoding="utf-8")
     (line,) = (line for line in page.splitlines() if line.startswith(f"| `{model.name}`"))
-    facts = (model.title, size_text(model.size_bytes), f"{model.context_tokens:,}", model.licence)
+    facts = (model.title, format_size(model.size_bytes), f"{model.context_tokens:,}", model.licence)
     assert all(f"| {fact}" in line for fact in facts)
 
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dragoman import formats
-from dragoman.backends.embedded.grammar import for_json, for_tools
+from dragoman.backends.embedded.grammar import json_grammar, tools_grammar
 from dragoman.core import events as ev
 from dragoman.core import messages as v
 from dragoman.core.collect import collect
@@ -68,7 +68,7 @@ TOOLS = [tool(name) for name in SCHEMAS]
 
 
 def grammar(tools: list[v.Tool], choice: v.ToolChoice) -> str:
-    found = for_tools(HERMES, tools, choice)
+    found = tools_grammar(HERMES, tools, choice)
     assert found is not None
     assert found.relaxed == {}
     return found.text
@@ -248,7 +248,7 @@ def test_where_one_call_may_be_made_a_second_bare_one_is_not_let_through() -> No
 @pytest.mark.parametrize("name", sorted({*formats.names()} - {"llama3_json", "xlam"}))
 def test_what_begins_bare_is_held_in_every_format_that_takes_it(name: str) -> None:
     format, tools = formats.get(name), [tool("get_weather")]
-    found = for_tools(format, tools, v.ToolChoice())
+    found = tools_grammar(format, tools, v.ToolChoice())
     reader = ReplyReader(format, tools, new_id=lambda: "x", lenient=True)
     taken = [e for e in [*reader.feed(CALL), *reader.close()] if isinstance(e, ev.ToolCallEnd)]
     if found is None or not taken:
@@ -279,7 +279,7 @@ def test_a_named_tool_is_the_only_one() -> None:
     ids=["no tools", "choice none", "a name that is not offered", "tools of the vendor"],
 )
 def test_nothing_is_held_where_there_is_nothing_to_hold_to(tools: list[v.Tool], choice: v.ToolChoice) -> None:
-    assert for_tools(HERMES, tools, choice) is None
+    assert tools_grammar(HERMES, tools, choice) is None
 
 
 REFERENCES = [
@@ -311,9 +311,9 @@ BEYOND = [
 
 @pytest.mark.parametrize("schema", [row[1] for row in BEYOND], ids=[row[0] for row in BEYOND])
 def test_a_schema_beyond_the_engine_is_any_object_and_said_so(schema: dict[str, Any]) -> None:
-    found = for_tools(HERMES, [tool("hard", schema), tool("ping")], v.ToolChoice("required"))
+    found = tools_grammar(HERMES, [tool("hard", schema), tool("ping")], v.ToolChoice("required"))
     assert found is not None
-    assert found.relaxed == {"hard": "any object is let through"}
+    assert found.relaxed == {"hard": "any object is accepted"}
     assert accepts(HERMES.write_call(v.ToolCall("", "hard", '{"a": [1, {"b": null}]}')), found.text)
     assert not accepts(HERMES.write_call(v.ToolCall("", "hard", "1")), found.text)
     assert not accepts(HERMES.write_call(v.ToolCall("", "ping", '{"a": 1}')), found.text)
@@ -333,7 +333,7 @@ def test_what_is_wrong_or_beyond_the_engine_is_relaxed_in_its_place(
     part: dict[str, Any], through: str, other: str | None
 ) -> None:
     schema = {"type": "object", "properties": {"a": part, "n": {"type": "integer"}}, "required": ["a", "n"]}
-    found = for_tools(HERMES, [tool("hard", schema)], v.ToolChoice("required"))
+    found = tools_grammar(HERMES, [tool("hard", schema)], v.ToolChoice("required"))
     assert found is not None
     assert found.relaxed["hard"].endswith(" at $.properties.a")
 
@@ -365,7 +365,7 @@ LAX = [
 
 @pytest.mark.parametrize(("schema", "arguments"), [row[1:] for row in LAX], ids=[row[0] for row in LAX])
 def test_features_that_the_engine_lacks_hold_nobody_up(schema: dict[str, Any], arguments: str) -> None:
-    found = for_tools(HERMES, [tool("f", schema)], v.ToolChoice("required"))
+    found = tools_grammar(HERMES, [tool("f", schema)], v.ToolChoice("required"))
     assert found is not None
     assert accepts(HERMES.write_call(v.ToolCall("", "f", arguments)), found.text)
 
@@ -375,12 +375,12 @@ def test_a_schema_that_nests_deep_is_no_crash(levels: int) -> None:
     schema: dict[str, Any] = {"type": "object"}
     for _ in range(levels):
         schema = {"type": "object", "properties": {"a": schema}}
-    assert for_tools(HERMES, [tool("deep", schema)], v.ToolChoice("required")) is not None
+    assert tools_grammar(HERMES, [tool("deep", schema)], v.ToolChoice("required")) is not None
 
 
 def test_a_schema_with_more_digits_than_python_reads_is_no_crash() -> None:
     schema = '{"type": "object", "properties": {"a": {"maximum": 1' + "0" * 5000 + "}}}"
-    found = for_tools(HERMES, [v.Tool("f", "", schema)], v.ToolChoice("required"))
+    found = tools_grammar(HERMES, [v.Tool("f", "", schema)], v.ToolChoice("required"))
     assert found is not None
     assert [*found.relaxed] == ["f"]
 
@@ -397,7 +397,7 @@ def test_odd_names(name: str) -> None:
 
 
 def test_a_reply_of_a_schema() -> None:
-    found = for_json(json.dumps(SCHEMAS["get_weather"]))
+    found = json_grammar(json.dumps(SCHEMAS["get_weather"]))
     assert found is not None
     assert accepts('{"city": "Paris", "days": 2}', found)
     assert not accepts('{"city": "Paris", "days": "2"}', found)
@@ -406,14 +406,14 @@ def test_a_reply_of_a_schema() -> None:
 
 @pytest.mark.parametrize(("schema", "through"), [("{}", "[1]"), ("true", '"x"'), ('{"type": "integer"}', "12")])
 def test_any_schema_will_do(schema: str, through: str) -> None:
-    found = for_json(schema)
+    found = json_grammar(schema)
     assert found is not None
     assert accepts(through, found)
 
 
 @pytest.mark.parametrize("schema", ['{"$ref": "#/$defs/none"}', '{"maximum": 1' + "0" * 5000 + "}"])
 def test_no_grammar_for_a_schema_beyond_the_engine(schema: str) -> None:
-    assert for_json(schema) is None
+    assert json_grammar(schema) is None
 
 
 # A reply that is one JSON value, or calls.
@@ -429,7 +429,7 @@ EITHER = [
 
 @pytest.mark.parametrize(("text", "through"), [row[1:] for row in EITHER], ids=[row[0] for row in EITHER])
 def test_with_an_answer_of_a_schema_the_reply_is_that_or_calls(text: str, through: bool) -> None:
-    found = for_tools(HERMES, TOOLS, v.ToolChoice(), json.dumps(SCHEMAS["get_weather"]))
+    found = tools_grammar(HERMES, TOOLS, v.ToolChoice(), json.dumps(SCHEMAS["get_weather"]))
     assert found is not None
     assert accepts(text, found.text) == through
 
@@ -439,7 +439,7 @@ def test_grammars_are_not_kept() -> None:
     tracemalloc.start()
     try:
         for i in range(20):
-            assert for_json(json.dumps({"type": "object", "description": f"{i}" + "d" * 500_000}))
+            assert json_grammar(json.dumps({"type": "object", "description": f"{i}" + "d" * 500_000}))
         assert tracemalloc.get_traced_memory()[0] < 3_000_000
     finally:
         tracemalloc.stop()

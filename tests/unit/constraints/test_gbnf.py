@@ -155,7 +155,7 @@ def engine() -> Iterator[Any]:
     import xllamacpp
 
     params = xllamacpp.CommonParams()
-    params.model.path = str(weights.find(models.default().name))
+    params.model.path = str(weights.find_weights(models.default().name))
     params.n_ctx, params.verbosity, params.warmup = 1024, 1, False
     params.cpuparams.n_threads = params.cpuparams_batch.n_threads = 1  # several wait for one another on a busy machine
     return xllamacpp.Server(params)

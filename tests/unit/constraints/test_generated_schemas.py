@@ -11,7 +11,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from dragoman import formats
-from dragoman.backends.embedded.grammar import for_tools
+from dragoman.backends.embedded.grammar import tools_grammar
 from dragoman.constraints.gbnf import to_gbnf
 from dragoman.constraints.structural_tag import to_structural_tag
 from dragoman.core import events as ev
@@ -32,7 +32,7 @@ FEW: Final = settings().max_examples // 4
 
 
 def embedded(tool: v.Tool) -> str:
-    found = for_tools(HERMES, [tool], REQUIRED)
+    found = tools_grammar(HERMES, [tool], REQUIRED)
     assert found is not None
     return found.text
 

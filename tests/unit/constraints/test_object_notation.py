@@ -7,7 +7,7 @@ import pytest
 
 from dragoman import formats
 from dragoman.api.parse import parse
-from dragoman.backends.embedded.grammar import for_tools
+from dragoman.backends.embedded.grammar import tools_grammar
 from dragoman.constraints.gbnf import to_gbnf
 from dragoman.constraints.llguidance import llguidance_grammar
 from dragoman.constraints.structural_tag import to_structural_tag
@@ -114,7 +114,7 @@ def test_an_argument_that_python_cannot_name_is_left_out_and_said_so() -> None:
 @pytest.mark.parametrize("format", ["pythonic", "gemma4"])
 def test_a_schema_that_cannot_be_read_is_any_object_and_said_so(format: str) -> None:
     made = formats.get(format)
-    found = for_tools(made, [v.Tool("f", "", "[")], ONE)
+    found = tools_grammar(made, [v.Tool("f", "", "[")], ONE)
     assert found is not None
     assert [*found.relaxed] == ["f"]
     text = made.section[0] + made.write_call(v.ToolCall("", "f", '{"a": "x"}')) + made.section[1]

@@ -7,7 +7,7 @@ import pytest
 
 from dragoman import formats
 from dragoman.api.parse import parse
-from dragoman.backends.embedded.grammar import for_tools
+from dragoman.backends.embedded.grammar import tools_grammar
 from dragoman.constraints.gbnf import to_gbnf
 from dragoman.constraints.llguidance import llguidance_grammar
 from dragoman.constraints.structural_tag import to_structural_tag
@@ -117,7 +117,7 @@ def test_which_parameters_get_through(format: str, schema: Any, fits: list[Any],
 
 @pytest.mark.parametrize("schema", ['{"properties": {"a": {"maximum": 1' + "0" * 5000 + "}}}", "[", '{"a":' * 9999])
 def test_a_schema_that_cannot_be_read_is_any_object_and_said_so(schema: str) -> None:
-    found = for_tools(formats.get("qwen3_xml"), [v.Tool("f", "", schema)], ONE)
+    found = tools_grammar(formats.get("qwen3_xml"), [v.Tool("f", "", schema)], ONE)
     assert found is not None
     assert [*found.relaxed] == ["f"]
     assert accepts(found.text, formats.get("qwen3_xml").write_call(v.ToolCall("", "f", '{"a": "x"}')))

@@ -31,7 +31,7 @@ from dragoman.prompting.trim import first_sentence
 from support import client_recordings
 from support.fake_upstream import ask, gateway, server, whole
 from support.gateway import MESSAGES
-from support.playing_engine import Playing
+from support.scripted_llama import ScriptedLlama
 
 LONG = "This line has a first sentence. " + "It goes on and on about things that a small model need not know. " * 5
 SCHEMA = {
@@ -281,8 +281,10 @@ def test_the_command_says_what_is_no_request(tmp_path: Path, capsys: pytest.Capt
 
 async def test_the_embedded_model_is_asked_in_short() -> None:
     profile = models.default()
-    embedded: Any = EmbeddedBackend(weights.find(profile.name), profile, EmbeddedConfig(trim="lean"), lambda _: None)
-    embedded.engine = tap = forty.Tap(Playing("Hello."))
+    embedded: Any = EmbeddedBackend(
+        weights.find_weights(profile.name), profile, EmbeddedConfig(trim="lean"), lambda _: None
+    )
+    embedded.engine = tap = forty.Tap(ScriptedLlama("Hello."))
     asked = replace(request(said("system", LONG), said("user", LONG)), model=profile.name)
     events = [event async for event in embedded.ask(asked, ExchangeContext("1", 0, iter("ab").__next__))]
     (run,) = tap.runs
@@ -296,4 +298,4 @@ async def test_the_embedded_model_is_asked_in_short() -> None:
 def test_the_embedded_model_knows_no_other_tier() -> None:
     profile = models.default()
     with pytest.raises(ConfigError, match="unknown tier 'all'"):
-        EmbeddedBackend(weights.find(profile.name), profile, EmbeddedConfig(trim="all"), lambda _: None)
+        EmbeddedBackend(weights.find_weights(profile.name), profile, EmbeddedConfig(trim="all"), lambda _: None)

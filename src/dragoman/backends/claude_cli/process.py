@@ -268,7 +268,7 @@ def working_directory() -> Path:
 
     Raises: OSError: the folder cannot be created.
     """
-    folder = weights.home() / "claude"
+    folder = weights.cache_dir() / "claude"
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     return folder
 

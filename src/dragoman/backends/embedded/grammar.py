@@ -1,7 +1,7 @@
-"""What the embedded model is held to: a grammar (`constraints/llguidance.py`) that the engine is sure to take.
+"""The grammar that constrains the embedded model (`constraints/llguidance.py`), checked before the engine gets it.
 
-JSON Schema features that the engine lacks are relaxed, and so is what is wrong in a schema; one that it cannot take at
-all is replaced by "any object". The engine itself goes unheld without a word on one that is wrong, so each is checked.
+JSON Schema features that the engine does not support are relaxed, and so are errors in a schema; a schema that it
+cannot use at all is replaced by "any object". The engine silently ignores an invalid grammar, so each one is checked.
 """
 
 import json
@@ -26,100 +26,110 @@ try:
 except ImportError as e:
     raise ConfigError(f"the embedded model needs the embedded extra: {extras.to_type('embedded')}") from e
 
-_BEYOND_PYTHON = (ValueError, RecursionError)
-"""What its JSON reader raises at thousands of digits, and code over schemas at hundreds of levels."""
-KNOWN_LIMIT: Final = 8192
-"""Grammars remembered as good or bad; about a megabyte."""
+_JSON_LIMIT_ERRORS = (ValueError, RecursionError)
+"""Raised by `json` for numbers of thousands of digits, and by recursion over schemas of hundreds of levels."""
+MAX_CHECKED: Final = 8192
+"""Limit of remembered check results; about a megabyte."""
 _ANY_OBJECT = '{"type": "object"}'
 
 
 class Grammar(NamedTuple):
-    """A grammar that the engine can take, and what had to be given up for it."""
+    """A grammar that the engine accepts, and what it does not enforce."""
 
     text: str
     relaxed: Mapping[str, str]
-    """By tools' names, what their arguments are not held to."""
+    """By tool name, the parts of its schema that are not enforced."""
 
 
-def for_tools(format: Format, tools: Sequence[Tool], choice: ToolChoice, answer: JsonText = "") -> Grammar | None:
-    """The grammar for these tools under this choice; None where nothing is to be held.
+def tools_grammar(format: Format, tools: Sequence[Tool], choice: ToolChoice, answer: JsonText = "") -> Grammar | None:
+    """Returns the grammar for calls of these tools; None if nothing can be constrained.
 
-    With free choice, `answer` is a schema that `for_json` takes: the reply is JSON of it, or else calls.
+    Args:
+        format: the model's format.
+        tools: the tools that are offered.
+        choice: the tool choice of the request.
+        answer: with free choice, a schema that `json_grammar` accepts: the reply is JSON of it, or calls.
     """
-    taken = [_taken(format, t) for t in tools if t.kind == "function"]
-    kept, relaxed = [tool for tool, _ in taken], {tool.name: lost for tool, lost in taken if lost}
+    adapted = [_adapt_tool(format, t) for t in tools if t.kind == "function"]
+    kept, relaxed = [tool for tool, _ in adapted], {tool.name: lost for tool, lost in adapted if lost}
     constraint = format.constrain(kept, choice)
     if constraint is None:
         return None
-    text = llguidance_grammar(constraint, answer, _bare(format, kept))
-    return Grammar(text, relaxed) if _valid(text) else None
+    text = llguidance_grammar(constraint, answer, _untagged_calls(format, kept))
+    return Grammar(text, relaxed) if _is_valid(text) else None
 
 
-def held(format: Format, request: Request, *, has_tools: bool) -> tuple[str, list[Notice]]:
-    """What the engine holds the model to, if anything, and what is given up for it."""
+def constrain(format: Format, request: Request, *, has_tools: bool) -> tuple[str, list[Notice]]:
+    """Returns the grammar for a request, or "", and warnings about what it does not enforce.
+
+    Args:
+        format: the model's format.
+        request: the request.
+        has_tools: whether tools are in the prompt.
+    """
     choice = request.tool_choice
     schema = request.response_schema if not has_tools or choice.mode == "auto" else ""
-    text = for_json(schema) if schema else None
+    text = json_grammar(schema) if schema else None
     warnings = []
     if schema and text is None:
-        warnings.append(Notice("constraint_not_applied", "the engine cannot take the response schema"))
+        warnings.append(Notice("constraint_not_applied", "the engine cannot use the response schema"))
     if not has_tools:
         return text or "", warnings
-    grammar = for_tools(format, request.tools, choice, schema if text else "")
+    grammar = tools_grammar(format, request.tools, choice, schema if text else "")
     if grammar is None:
-        return "", [*warnings, Notice("constraint_not_applied", "no grammar can hold the model to these tools")]
+        return "", [*warnings, Notice("constraint_not_applied", "the model cannot be constrained to these tools")]
     warnings += [
-        Notice("schema_relaxed", f"{name} is not held to all of its schema: {lost}")
+        Notice("schema_relaxed", f"the schema of {name} is not fully enforced: {lost}")
         for name, lost in grammar.relaxed.items()
     ]
     return grammar.text, warnings
 
 
-def for_json(schema: JsonText) -> str | None:
-    """The grammar of a reply that is one JSON value; None where the engine cannot take the schema."""
+def json_grammar(schema: JsonText) -> str | None:
+    """Returns the grammar of a reply that is one JSON value; None if the engine cannot use the schema."""
     try:
         text = f"%llguidance {{}}\nstart: {json_rule(json.loads(schema))}\n"
-    except _BEYOND_PYTHON:
+    except _JSON_LIMIT_ERRORS:
         return None
-    return text if _valid(text) else None
+    return text if _is_valid(text) else None
 
 
-def _bare(format: Format, tools: Sequence[Tool]) -> UntaggedCalls:
-    """The lenient reader's calls in addition to the format's own; nothing if the format has them itself."""
+def _untagged_calls(format: Format, tools: Sequence[Tool]) -> UntaggedCalls:
+    """Returns the untagged calls that the lenient reader accepts in addition to the format's own calls."""
     if format.markup and "{" in format.markup.untagged_calls:
         return UntaggedCalls()
     return UntaggedCalls(tools, [*format.reasoning_tags.values()])
 
 
-def _taken(format: Format, tool: Tool) -> tuple[Tool, str]:
-    """The tool with a schema that the engine takes, and what that has lost."""
+def _adapt_tool(format: Format, tool: Tool) -> tuple[Tool, str]:
+    """Returns the tool with a schema that the engine accepts, and which parts of the schema were relaxed."""
     made = adapt(tool.parameters, LLGUIDANCE)
     fit = msgspec.structs.replace(tool, parameters=made.json) if made.changes else tool
-    if _takes(format, fit):
+    if _accepts(format, fit):
         return fit, "; ".join(f"{change.what} at {change.path}" for change in made.changes)
-    return msgspec.structs.replace(tool, parameters=_ANY_OBJECT), "any object is let through"
+    return msgspec.structs.replace(tool, parameters=_ANY_OBJECT), "any object is accepted"
 
 
-def _takes(format: Format, tool: Tool) -> bool:
+def _accepts(format: Format, tool: Tool) -> bool:
     constraint = format.constrain([tool], ToolChoice("required"))
     if constraint is None or UNREADABLE in constraint.calls[0].relaxed:
         return False
     try:
-        return _valid(llguidance_grammar(constraint))
-    except _BEYOND_PYTHON:
+        return _is_valid(llguidance_grammar(constraint))
+    except _JSON_LIMIT_ERRORS:
         return False
 
 
-_known: Final[dict[bytes, bool]] = {}
-"""Grammars that have been checked, by their digest: they may be megabytes long."""
+_checked: Final[dict[bytes, bool]] = {}
+"""Check results by digest, as grammars may be megabytes long."""
 
 
-def _valid(grammar: str) -> bool:
-    """Whether the engine can take it: over a millisecond a tool, and an agent sends the same ones every turn."""
+def _is_valid(grammar: str) -> bool:
+    """Whether the engine accepts it. Checking takes over a millisecond for each tool, so results are remembered."""
     key = sha256(grammar.encode("utf-8", "surrogatepass")).digest()
-    valid = _known.get(key)
+    valid = _checked.get(key)
     if valid is None:
-        if len(_known) >= KNOWN_LIMIT:
-            _known.clear()
-        valid = _known[key] = not LLMatcher.validate_grammar(grammar)
+        if len(_checked) >= MAX_CHECKED:
+            _checked.clear()
+        valid = _checked[key] = not LLMatcher.validate_grammar(grammar)
     return valid

@@ -69,7 +69,7 @@ class _Job:
 
     @property
     def file(self) -> Path:
-        return home() / "weights" / f"{self.key}.gguf"
+        return cache_dir() / "weights" / f"{self.key}.gguf"
 
     @property
     def half(self) -> Path:
@@ -84,7 +84,7 @@ class _Job:
         self.progress(done, self.size_bytes, what)
 
 
-def home() -> Path:
+def cache_dir() -> Path:
     """The folder of everything that Dragoman keeps between runs and could fetch again."""
     own = os.environ.get("DRAGOMAN_HOME")
     if own:
@@ -94,7 +94,7 @@ def home() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "dragoman"
 
 
-def path(model: str | ModelProfile) -> Path:
+def weights_path(model: str | ModelProfile) -> Path:
     """Where the weights of a model are, or would be: a name, an alias or `hf:owner/repo/file.gguf`.
 
     Raises: ConfigError: there is no such model.
@@ -102,16 +102,16 @@ def path(model: str | ModelProfile) -> Path:
     return _job(model).file
 
 
-def have(model: str | ModelProfile) -> bool:
-    """The weights are here, whole; whether they have changed since, `wrong` tells.
+def is_downloaded(model: str | ModelProfile) -> bool:
+    """The weights are here, whole; whether they have changed since, `find_mismatch` tells.
 
     Raises: ConfigError: there is no such model.
     """
-    return path(model).is_file()
+    return weights_path(model).is_file()
 
 
-def find(model: str, progress: Progress = _silent) -> Path:
-    """The weights that are here already: the path of a .gguf file as it is, else what `pull` has fetched.
+def find_weights(model: str, progress: Progress = _silent) -> Path:
+    """The weights that are here already: the path of a .gguf file as it is, else what `download` has fetched.
 
     Raises: ConfigError: they are not here, or have changed since they were fetched; the message says what to type.
     """
@@ -120,10 +120,10 @@ def find(model: str, progress: Progress = _silent) -> Path:
         if not own.is_file():
             raise ConfigError(f"expected the path of a .gguf file, got {quote(model)}, where there is none")
         return own
-    found = path(model)
+    found = weights_path(model)
     if not found.is_file():
         raise ConfigError(f"the weights of {model} are not on this machine; run: dragoman pull {model}")
-    if differs := wrong(model, progress):
+    if differs := find_mismatch(model, progress):
         raise ConfigError(
             f"the weights of {model}, {found}, are not what they should be: expected {differs.expected}, got "
             f"{differs.got}; run: dragoman pull {model}"
@@ -131,7 +131,7 @@ def find(model: str, progress: Progress = _silent) -> Path:
     return found
 
 
-def wrong(
+def find_mismatch(
     model: str | ModelProfile, progress: Progress = _silent, *, thorough: bool = False
 ) -> checksums.Mismatch | None:
     """How the weights that are here differ from those of the list, or from those that were fetched; None: they do not.
@@ -150,7 +150,7 @@ def wrong(
         raise ConfigError(f"cannot read the weights of {job.name}, {job.file}: {error.strerror or error}") from error
 
 
-def pull(model: str | ModelProfile, progress: Progress = _silent, *, force: bool = False) -> Path:
+def download(model: str | ModelProfile, progress: Progress = _silent, *, force: bool = False) -> Path:
     """Fetch the weights of a model unless they are here as they should be, and say where they are.
 
     A pull that was interrupted goes on at the part it was in. Of two at once the second waits and finds the first one's
@@ -174,7 +174,7 @@ def pull(model: str | ModelProfile, progress: Progress = _silent, *, force: bool
     return job.file
 
 
-def size_text(size_bytes: int) -> str:
+def format_size(size_bytes: int) -> str:
     """A size for people: `98.4 MB`, `1.12 GB`."""
     return f"{size_bytes / 1e9:.2f} GB" if size_bytes >= 1e9 else f"{size_bytes / 1e6:.1f} MB"
 
@@ -200,7 +200,7 @@ def _from_hub_name(name: str) -> _Job:
 
 
 def _stands(model: str | ModelProfile, job: _Job) -> bool:
-    return job.file.is_file() and wrong(model, job.progress) is None
+    return job.file.is_file() and find_mismatch(model, job.progress) is None
 
 
 def _fetch(job: _Job) -> None:
@@ -324,7 +324,7 @@ def _need_room(job: _Job, folder: Path, needed_bytes: int) -> None:
     free = shutil.disk_usage(there).free
     if free < needed_bytes:
         raise ConfigError(
-            f"pulling {job.name} needs {size_text(needed_bytes)} of room in {there}, there are {size_text(free)}; "
+            f"pulling {job.name} needs {format_size(needed_bytes)} of room in {there}, there are {format_size(free)}; "
             "make room, or set DRAGOMAN_HOME to a folder that has it"
         )
 

@@ -16,7 +16,7 @@ import msgspec
 from msgspec import Struct
 
 from dragoman import formats
-from dragoman.backends.embedded.weights import home
+from dragoman.backends.embedded.weights import cache_dir
 from dragoman.backends.http.config import HttpConfig
 from dragoman.backends.probe.report import Recommendation
 
@@ -51,7 +51,7 @@ def load(config: HttpConfig, model: str) -> CachedProbe | None:
 def cached_models() -> list[str]:
     """Returns the models with cached results, of all servers."""
     found = set()
-    for file in (home() / "probes").glob("*.json"):
+    for file in (cache_dir() / "probes").glob("*.json"):
         with suppress(OSError, msgspec.DecodeError):
             found.add(msgspec.json.decode(file.read_bytes(), type=CachedProbe).model)
     return sorted(found)
@@ -75,4 +75,4 @@ def store(config: HttpConfig, model: str, kind: str, fingerprint: str, choice: R
 def _file(config: HttpConfig, model: str) -> Path:
     """Returns the path of the file; a base URL with and without `/v1` is the same server."""
     key = "\n".join((config.url.rstrip("/").removesuffix("/v1"), config.api, model))
-    return home() / "probes" / f"{hashlib.sha256(key.encode()).hexdigest()[:24]}.json"
+    return cache_dir() / "probes" / f"{hashlib.sha256(key.encode()).hexdigest()[:24]}.json"

@@ -15,7 +15,7 @@ from typing import Final, TypeVar
 from msgspec.structs import replace
 
 from dragoman import dialects
-from dragoman.backends.embedded.engine import Piece
+from dragoman.backends.embedded.engine_output import TokenText
 from dragoman.backends.text_mode import completions
 from dragoman.cli._progress_line import ProgressLine
 from dragoman.cli.ask.plain_view import Totals, View
@@ -167,4 +167,4 @@ def _on_one_line(arguments: str) -> str:
 
 def _text(piece: object) -> str:
     """Returns the text of an engine's output."""
-    return piece.text if isinstance(piece, Piece) else ""
+    return piece.text if isinstance(piece, TokenText) else ""

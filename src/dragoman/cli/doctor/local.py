@@ -114,9 +114,9 @@ def _embedded_finding(config: settings.Config, name: str) -> Finding:
     """Returns the finding for the embedded model."""
     try:
         compose.embedded_model_name(config.embedded)
-        if compose.is_weights_file(name) or weights.have(name):
-            found = weights.find(name)
-            size = weights.size_text(found.stat().st_size)
+        if compose.is_weights_file(name) or weights.is_downloaded(name):
+            found = weights.find_weights(name)
+            size = weights.format_size(found.stat().st_size)
             return Finding("weights", "ok", f"{name}, {size}, in {found.parent}")
     except DragomanError as error:
         return check("weights", "no", error.message, "dragoman pull --list")
@@ -129,14 +129,14 @@ def _verified_weights(used: str, say: Callable[[str], None]) -> Iterator[Finding
     listed = [model.name for model in models.models()]
     used = models.get(used).name if used and not compose.is_weights_file(used) and not used.startswith("hf:") else used
     others = [used] if used.startswith("hf:") else []
-    for name in [name for name in (*others, *listed) if weights.have(name)]:
+    for name in [name for name in (*others, *listed) if weights.is_downloaded(name)]:
 
         def far(done: int, total: int, what: str, name: str = name) -> None:
             say(f"{what} {name}, {done * 100 // max(total, 1)} %")
 
         what = f"weights {name}"
         try:
-            differs = weights.wrong(name, far, thorough=True)
+            differs = weights.find_mismatch(name, far, thorough=True)
         except ConfigError as error:
             yield check(what, "no" if name == used else "note", error.message)
             continue
@@ -149,12 +149,12 @@ def _verified_weights(used: str, say: Callable[[str], None]) -> Iterator[Finding
 
 def _downloaded_models() -> Iterator[str]:
     """Yields the names and sizes of downloaded weights, smallest first."""
-    folder = weights.home() / "weights"
+    folder = weights.cache_dir() / "weights"
     try:
         found = sorted((file.stat().st_size, file.stem) for file in folder.glob("*.gguf"))
     except OSError:
         return
-    yield from (f"{name} {weights.size_text(size)}" for size, name in found)
+    yield from (f"{name} {weights.format_size(size)}" for size, name in found)
 
 
 async def agents_found() -> list[Finding]:

@@ -254,9 +254,9 @@ def _best_installed() -> str:
     Raises: ConfigError: there is none; the message says what to run.
     """
     fit = [each for each in model_catalog.models() if each.agents]
-    if here := [each for each in fit if weights.have(each)]:
+    if here := [each for each in fit if weights.is_downloaded(each)]:
         return max(here, key=lambda each: each.size_bytes).name
-    size = weights.size_text(fit[0].size_bytes)
+    size = weights.format_size(fit[0].size_bytes)
     raise ConfigError(
         "no model to run on: no server of one answers on this machine, and there are no weights of one that is fit for "
         f"agents. Start a server (docs/backends.md), name one with --upstream URL, or fetch a model ({size}):\n"
@@ -383,7 +383,7 @@ def _embedded_context(config: settings.Config, wanted: RunOptions) -> tuple[int,
     from dragoman.backends.embedded.backend import CONTEXT_TOKENS
 
     try:
-        facts = gguf.metadata(weights.find(config.embedded.model or model_catalog.default().name))
+        facts = gguf.metadata(weights.find_weights(config.embedded.model or model_catalog.default().name))
     except ConfigError:
         return config.embedded.context_tokens or CONTEXT_TOKENS, True
     return config.embedded.context_tokens or min(CONTEXT_TOKENS, facts.context_tokens), _mentions_reasoning(

@@ -18,7 +18,7 @@ import msgspec
 from dragoman import agents, compose, dialects
 from dragoman import config as settings
 from dragoman.agents import Agent, LaunchContext, LaunchPlan
-from dragoman.backends.embedded.weights import home
+from dragoman.backends.embedded.weights import cache_dir
 from dragoman.cli._common import check_claude_login, get_weights, print_status
 from dragoman.cli.run import output, preface
 from dragoman.cli.run.child_process import ForegroundProcess, interruptible
@@ -147,7 +147,7 @@ class Session:
 
     def _kept(self) -> Path:
         """Returns the permanent folder for files that printed variables refer to."""
-        return home() / "run" / (self._args.agent or agents.ANY)
+        return cache_dir() / "run" / (self._args.agent or agents.ANY)
 
     def _launch(
         self, behind: SelectedModel, url: str, key: str, folder: Path, progress: Path | None = None

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import msgspec
 
-from dragoman.backends.embedded.engine import Done, Output, Piece, Progress
+from dragoman.backends.embedded.engine_output import Done, Output, Progress, TokenText
 from dragoman.core import errors, events, messages
 from dragoman.core.errors import ConfigError, DragomanError
 from dragoman.core.events import AnyEvent, Failure
@@ -209,9 +209,9 @@ def output_from_json(line: Mapping[str, Any]) -> bytes | Output:
     return chunk_from_json(line)
 
 
-def engine_piece(line: Mapping[str, Any]) -> Piece:
+def engine_piece(line: Mapping[str, Any]) -> TokenText:
     """Returns a piece of the embedded engine's output."""
-    return Piece(line["text"])
+    return TokenText(line["text"])
 
 
 def error_from_json(said: Mapping[str, Any]) -> DragomanError:

@@ -162,12 +162,12 @@ def _embedded(
 
     class Played(embedded_backend.EmbeddedBackend):
         def learn(self, request: Request) -> None:
-            self.own_words.remember(request)
+            self.verbatim_history.remember(request)
 
-        def reader(self, request: Request, turn: ExchangeContext, prepared: Any) -> ReplyReader:
+        def new_reader(self, request: Request, turn: ExchangeContext, prepared: Any) -> ReplyReader:
             tools = request.tools if prepared.has_tools else ()
-            reads.append(ReadSettings(self.format, tools, prepared.tail, lenient=prepared.has_tools))
-            return super().reader(request, turn, prepared)
+            reads.append(ReadSettings(self.format, tools, prepared.suffix, lenient=prepared.has_tools))
+            return super().new_reader(request, turn, prepared)
 
     config = msgspec.convert(facts["settings"], EmbeddedConfig)
     profile = model_catalog.get(facts["profile"]) if facts["profile"] else None

@@ -107,27 +107,27 @@ def guarded(
     events: list[ev.AnyEvent], answered: tuple[v.ToolCall, ...] = ()
 ) -> tuple[list[ev.AnyEvent], RepeatStopper]:
     guard = RepeatStopper(answered)
-    return [out for event in events for out in guard.pass_on(event)], guard
+    return [out for event in events for out in guard.feed(event)], guard
 
 
 def test_different_calls_pass() -> None:
     events = [ev.TextDelta("a"), *call(0), *call(1, "g"), *call(2, "f", '{"a"', ": 1}"), *call(3, "f", '{"a": 2}')]
     passed, guard = guarded(events)
     assert passed == events
-    assert (guard.found, guard.passed) == (False, 4)
+    assert (guard.found, guard.passed_calls) == (False, 4)
 
 
 def test_the_first_call_passes_as_it_comes() -> None:
     guard = RepeatStopper()
     for event in call(0, "f", "{", "}"):
-        assert guard.pass_on(event) == [event]
+        assert guard.feed(event) == [event]
 
 
 def test_a_repeated_call_is_dropped() -> None:
     passed, guard = guarded([*call(0, "f", '{"a": 1, "b": 2}'), *call(1, "f", '{"b":2,', '"a":1}')])
     assert passed[:3] == call(0, "f", '{"a": 1, "b": 2}')
     assert [type(e) for e in passed[3:]] == [ev.Notice]
-    assert (guard.found, guard.passed) == (True, 1)
+    assert (guard.found, guard.passed_calls) == (True, 1)
 
 
 ANSWERED = (v.ToolCall("x", "f", '{ "a": 1 }'),)
@@ -136,20 +136,20 @@ ANSWERED = (v.ToolCall("x", "f", '{ "a": 1 }'),)
 def test_a_call_that_has_been_answered_is_held_back() -> None:
     passed, guard = guarded(call(0, "f", '{"a":1}'), ANSWERED)
     assert passed == []
-    assert (guard.found, guard.passed, guard.held_back) == (True, 0, call(0, "f", '{"a":1}'))
+    assert (guard.found, guard.passed_calls, guard.held_back) == (True, 0, call(0, "f", '{"a":1}'))
 
 
 def test_a_call_that_has_been_answered_is_dropped_behind_another() -> None:
     passed, guard = guarded([*call(0, "g"), *call(1, "f", '{"a":1}')], ANSWERED)
     assert passed[:3] == call(0, "g")
     assert [type(e) for e in passed[3:]] == [ev.Notice]
-    assert (guard.call, guard.passed) == (None, 1)
+    assert (guard.call, guard.passed_calls) == (None, 1)
 
 
 def test_a_call_that_has_been_answered_is_passed_on_the_last_time() -> None:
     guard = RepeatStopper(ANSWERED, last=True)
     events = [*call(0, "f", '{"a":1}'), *call(1, "f", '{"a":1}')]
-    passed = [out for event in events for out in guard.pass_on(event)]
+    passed = [out for event in events for out in guard.feed(event)]
     assert passed[:3] == call(0, "f", '{"a":1}')
     assert [e.code for e in passed[3:] if isinstance(e, ev.Notice)] == ["reask_failed", "duplicate_call_dropped"]
 
@@ -177,7 +177,7 @@ def test_a_repeat_that_broke_without_a_limit_is_passed_on() -> None:
 def test_a_call_with_arguments_without_end_takes_no_longer_than_it_has_letters() -> None:
     def made(pieces: int) -> Callable[[], object]:
         events = list(call(0, "f", "{", *['"aaaa": 1,'] * pieces))
-        return lambda: [guard.pass_on(event) for guard in [RepeatStopper()] for event in events]
+        return lambda: [guard.feed(event) for guard in [RepeatStopper()] for event in events]
 
     assert cpu_cost.growth(made, 3_000, 30_000, most=3) < 3
 

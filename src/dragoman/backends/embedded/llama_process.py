@@ -10,75 +10,47 @@ import json
 import tempfile
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Mapping
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final
 
-from dragoman.backends.embedded import process as child_process
-from dragoman.backends.embedded.process import EngineSettings
+from dragoman.backends.concurrency_limit import ConcurrencyLimiter
+from dragoman.backends.embedded import worker_process
+from dragoman.backends.embedded.engine_output import Done, Output, Progress, TokenText, read_error, read_outputs
+from dragoman.backends.embedded.worker_process import EngineSettings
 from dragoman.core.errors import (
     BackendUnavailableError,
-    ContextOverflowError,
     DragomanError,
-    QueueFullError,
-    RequestError,
-    UpstreamError,
     UpstreamTimeoutError,
 )
 
 LINE_LIMIT_BYTES: Final = 16 * 1024 * 1024
 STDERR_LINES: Final = 20
-RESTART_AFTER_S: Final = (0.1, 1.0, 5.0, 30.0)
+RESTART_DELAYS_S: Final = (0.1, 1.0, 5.0, 30.0)
 """Delays before a restart; a child that ran for a minute resets them."""
-LONG_LIFE_S: Final = 60.0
-LAST_BREATH_S: Final = 1.0
-_MEASURED: Final = "\n".join(f"{n}: {n * n}" for n in range(1, 13))
+STABLE_AFTER_S: Final = 60.0
+EXIT_GRACE_S: Final = 1.0
+_SPEED_PROMPT: Final = "\n".join(f"{n}: {n * n}" for n in range(1, 13))
 """The prompt for measuring the reading speed: some 100 tokens."""
 
 
-class Progress(NamedTuple):
-    """Prompt tokens read so far; the first report precedes any work."""
-
-    total: int
-    done: int
-
-
-class Piece(NamedTuple):
-    """More of the reply's text, about one token."""
-
-    text: str
-
-
-class Done(NamedTuple):
-    """The end of the reply."""
-
-    finish: str
-    """`stop` or `length`."""
-    output_tokens: int
-    cached_tokens: int
-
-
-Output: TypeAlias = Progress | Piece | Done
-
-
-class Engine:
+class LlamaProcess:
     """Starts, supervises and ends the child process."""
 
-    def __init__(self, settings: EngineSettings, say: Callable[[str], None]) -> None:
+    def __init__(self, settings: EngineSettings, report: Callable[[str], None]) -> None:
         self._settings = settings
-        self._say = say
+        self._report = report
         self._process: asyncio.subprocess.Process | None = None
         self._ready = asyncio.Event()
-        self._first: asyncio.Future[None] | None = None
-        self._keeper: asyncio.Task[None] | None = None
-        self._held: dict[int, asyncio.Queue[dict[str, Any] | DragomanError]] = {}
+        self._started: asyncio.Future[None] | None = None
+        self._supervisor: asyncio.Task[None] | None = None
+        self._inboxes: dict[int, asyncio.Queue[dict[str, Any] | DragomanError]] = {}
         self._counts: dict[int, asyncio.Future[int]] = {}
         self._metrics: asyncio.Future[str] | None = None
-        self._gone = "the embedded engine is not running"
+        self._down_reason = "the embedded engine is not running"
         """Why there is no child process, while there is none."""
         self._closed = False
         self._stopping: set[asyncio.Task[None]] = set()
-        self._places = asyncio.Semaphore(settings.parallel)
-        self._waiting = 0
-        self._count = 0
+        self._limiter = ConcurrencyLimiter("the embedded engine", settings.parallel, settings.queue)
+        self._last_id = 0
         self._stderr: deque[str] = deque(maxlen=STDERR_LINES)
         self.restarts = 0
 
@@ -94,32 +66,32 @@ class Engine:
 
     @property
     def active(self) -> int:
-        """Requests running in the child process."""
-        return len(self._held)
+        """Requests that hold a slot."""
+        return self._limiter.active
 
     @property
     def waiting(self) -> int:
         """Requests that wait for a slot."""
-        return self._waiting
+        return self._limiter.waiting
 
     async def start(self) -> None:
         """Starts the child process and waits until it is ready.
 
         Raises: BackendUnavailableError: it did not start; the message ends with its last output.
         """
-        self._first = asyncio.get_running_loop().create_future()
-        self._keeper = asyncio.create_task(self._keep())
-        await self._first
+        self._started = asyncio.get_running_loop().create_future()
+        self._supervisor = asyncio.create_task(self._supervise())
+        await self._started
 
     async def close(self) -> None:
         """Ends the child process; running and waiting requests fail."""
         self._closed = True
-        if self._keeper is not None:
-            self._keeper.cancel()
-            await asyncio.wait({self._keeper})
-        if self._first is not None:
-            self._first.cancel()
-        self._lose("the embedded engine has been stopped")
+        if self._supervisor is not None:
+            self._supervisor.cancel()
+            await asyncio.wait({self._supervisor})
+        if self._started is not None:
+            self._started.cancel()
+        self._fail_pending("the embedded engine has been stopped")
         self._ready.set()  # wakes up the requests that wait for it
 
     async def metrics(self) -> str:
@@ -138,9 +110,9 @@ class Engine:
         Raises: BackendUnavailableError: the engine is not running, or cannot count.
         """
         if not self.is_ready:
-            raise BackendUnavailableError(self._gone, retry_after_s=2)
-        self._count += 1
-        id, answer = self._count, asyncio.Future[int]()
+            raise BackendUnavailableError(self._down_reason, retry_after_s=2)
+        self._last_id += 1
+        id, answer = self._last_id, asyncio.Future[int]()
         self._counts[id] = answer
         try:
             await self._send({"id": id, "count": text})
@@ -155,61 +127,57 @@ class Engine:
         """
         loop = asyncio.get_running_loop()
         began_s, total, ended_s = loop.time(), 0, 0.0
-        async for output in self.complete({"prompt": _MEASURED, "n_predict": 1, "cache_prompt": False}):
+        async for output in self.complete({"prompt": _SPEED_PROMPT, "n_predict": 1, "cache_prompt": False}):
             match output:
                 case Progress(tokens, 0):
                     began_s = loop.time()
                     total = tokens
-                case Piece() | Done():
+                case TokenText() | Done():
                     ended_s = ended_s or loop.time()
         return total / (ended_s - began_s) if ended_s > began_s else 0.0
 
-    async def complete(self, body: Mapping[str, Any], *, again: bool = False) -> AsyncGenerator[Output, None]:
+    async def complete(self, body: Mapping[str, Any], *, admitted: bool = False) -> AsyncGenerator[Output, None]:
         """Yields the output of one completion; closing the generator stops it within a token.
 
-        With `again` it belongs to a response that has begun, and is not rejected by a full queue.
+        Args:
+            body: the request, as llama.cpp's `/completion` accepts it.
+            admitted: whether it belongs to a response that has begun, which a full queue must not reject.
 
-        Raises: DragomanError: it could not begin, was rejected, or broke off.
+        Yields:
+            The prompt's progress, then text, then one `Done`.
+
+        Raises:
+            QueueFullError: all slots and the queue are taken.
+            DragomanError: it could not begin, was rejected, or broke off.
         """
-        await self._enter(again)
-        self._count += 1
-        id, inbox = self._count, asyncio.Queue[dict[str, Any] | DragomanError]()
-        self._held[id] = inbox
+        async with contextlib.AsyncExitStack() as slot:
+            await slot.enter_async_context(self._limiter.acquire(may_exceed_queue=admitted))
+            await self._await_ready()
+            async with contextlib.aclosing(self._complete(body, slot)) as outputs:
+                async for output in outputs:
+                    yield output
+
+    async def _complete(self, body: Mapping[str, Any], slot: contextlib.AsyncExitStack) -> AsyncGenerator[Output, None]:
+        """Runs one completion in the child. If it is cancelled, `slot` is kept until the child has stopped."""
+        self._last_id += 1
+        id, inbox = self._last_id, asyncio.Queue[dict[str, Any] | DragomanError]()
+        self._inboxes[id] = inbox
         ended = False
         try:
             await self._send({"id": id, "body": body})
             while not ended:
-                message = await self._next(inbox)
+                message = await self._next_message(inbox)
                 ended = "finish" in message or "error" in message
-                for output in _outputs(message, self._settings.context_tokens):
+                for output in read_outputs(message, self._settings.context_tokens):
                     yield output
         except DragomanError:
             ended = True  # the child process is gone, or has reported the error itself
             raise
         finally:
             if ended:
-                self._leave(id)
+                del self._inboxes[id]
             else:
-                await self._stop(id, inbox)
-
-    async def _enter(self, again: bool) -> None:
-        """Waits for a slot and for the child process to be ready."""
-        if not again and self._places.locked() and self._waiting >= self._settings.queue:
-            raise QueueFullError(f"all {self._settings.parallel} places and the queue are taken", retry_after_s=2)
-        self._waiting += 1
-        try:
-            await self._places.acquire()
-        finally:
-            self._waiting -= 1
-        try:
-            await self._await_ready()
-        except BaseException:
-            self._places.release()
-            raise
-
-    def _leave(self, id: int) -> None:
-        del self._held[id]
-        self._places.release()
+                await self._stop(id, inbox, slot.pop_all())
 
     async def _await_ready(self) -> None:
         try:
@@ -220,7 +188,7 @@ class Engine:
                 "the embedded engine is not up; see the server's log", retry_after_s=10
             ) from None
 
-    async def _next(self, inbox: "asyncio.Queue[dict[str, Any] | DragomanError]") -> dict[str, Any]:
+    async def _next_message(self, inbox: "asyncio.Queue[dict[str, Any] | DragomanError]") -> dict[str, Any]:
         try:
             async with asyncio.timeout(self._settings.silence_s):
                 message = await inbox.get()
@@ -233,61 +201,68 @@ class Engine:
             raise message
         return message
 
-    async def _stop(self, id: int, inbox: "asyncio.Queue[dict[str, Any] | DragomanError]") -> None:
+    async def _stop(
+        self, id: int, inbox: "asyncio.Queue[dict[str, Any] | DragomanError]", slot: contextlib.AsyncExitStack
+    ) -> None:
         """Cancels the request in the child; its slot is free only when it has stopped, after a token or a prompt batch.
 
         The caller may itself be cancelled again meanwhile: the slot is released all the same.
         """
-        stopping = asyncio.create_task(self._drain(id, inbox))
+        stopping = asyncio.create_task(self._drain(id, inbox, slot))
         self._stopping.add(stopping)
         stopping.add_done_callback(self._stopping.discard)
         await asyncio.shield(stopping)
 
-    async def _drain(self, id: int, inbox: "asyncio.Queue[dict[str, Any] | DragomanError]") -> None:
+    async def _drain(
+        self, id: int, inbox: "asyncio.Queue[dict[str, Any] | DragomanError]", slot: contextlib.AsyncExitStack
+    ) -> None:
         try:
             await self._send({"cancel": id})
             while True:
-                message = await self._next(inbox)
+                message = await self._next_message(inbox)
                 if "finish" in message or "error" in message:
                     return
         except DragomanError:
             return  # the child process is gone, and the request with it
         finally:
-            self._leave(id)
+            del self._inboxes[id]
+            await slot.aclose()
 
     async def _send(self, message: dict[str, Any]) -> None:
         process = self._process
         if process is None or process.stdin is None:
-            raise BackendUnavailableError(self._gone, retry_after_s=2)
+            raise BackendUnavailableError(self._down_reason, retry_after_s=2)
         with contextlib.suppress(ConnectionError):  # the supervisor reports a dead child
             process.stdin.write(json.dumps(message).encode() + b"\n")
             await process.stdin.drain()
 
-    async def _keep(self) -> None:
+    async def _supervise(self) -> None:
         """Runs one child process after the other until cancelled."""
-        young = 0
+        early_exits = 0
         loop = asyncio.get_running_loop()
         while True:
-            born = loop.time()
+            started_s = loop.time()
             try:
-                with tempfile.TemporaryDirectory(None, "dragoman-", child_process.folder(), True) as private:
-                    error = await self._live(private)
+                with tempfile.TemporaryDirectory(
+                    None, "dragoman-", worker_process.private_dir_parent(), True
+                ) as private:
+                    error = await self._run_worker(private)
             except OSError as e:
                 error = BackendUnavailableError(f"the embedded engine could not be started: {e}")
-            if self._first is not None and not self._first.done():
-                self._first.set_exception(error)
+            if self._started is not None and not self._started.done():
+                self._started.set_exception(error)
                 return
-            self._lose(str(error))
-            young = 0 if loop.time() - born > LONG_LIFE_S else young + 1
-            pause = RESTART_AFTER_S[min(young, len(RESTART_AFTER_S) - 1)]
-            self._say(f"{error}; starting it again in {pause:g} s")
+            self._fail_pending(str(error))
+            early_exits = 0 if loop.time() - started_s > STABLE_AFTER_S else early_exits + 1
+            pause = RESTART_DELAYS_S[min(early_exits, len(RESTART_DELAYS_S) - 1)]
+            self._report(f"{error}; starting it again in {pause:g} s")
             await asyncio.sleep(pause)
             self.restarts += 1
 
-    def _lose(self, why: str) -> None:
+    def _fail_pending(self, why: str) -> None:
         """Fails all pending requests."""
-        self._gone = why
-        for inbox in self._held.values():
+        self._down_reason = why
+        for inbox in self._inboxes.values():
             inbox.put_nowait(BackendUnavailableError(why, retry_after_s=2))
         for answer in self._counts.values():
             if not answer.done():
@@ -296,18 +271,18 @@ class Engine:
             self._metrics.set_exception(BackendUnavailableError(why))
             self._metrics.exception()  # marks the exception as retrieved, as there may be no waiter
 
-    async def _live(self, private: str) -> BackendUnavailableError:
+    async def _run_worker(self, private: str) -> BackendUnavailableError:
         """Runs one child process and returns why it ended."""
         self._stderr.clear()
-        process = self._process = await child_process.start(LINE_LIMIT_BYTES)
-        words = asyncio.create_task(self._listen(process))
+        process = self._process = await worker_process.start(LINE_LIMIT_BYTES)
+        stderr_reader = asyncio.create_task(self._collect_stderr(process))
         try:
-            await self._send(child_process.first_line(self._settings, private))
+            await self._send(worker_process.settings_message(self._settings, private))
             await self._read(process)
             self._ready.clear()
             # It is ending by itself; killing it first would lose its exit status.
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(LAST_BREATH_S):
+                async with asyncio.timeout(EXIT_GRACE_S):
                     await process.wait()
         finally:
             self._ready.clear()
@@ -315,54 +290,54 @@ class Engine:
             if process.returncode is None:
                 self._kill(process)
             await process.wait()
-            await asyncio.wait({words}, timeout=1)
-        why = child_process.ending(process.returncode, self._stderr, self._settings.memory_mb)
+            await asyncio.wait({stderr_reader}, timeout=1)
+        why = worker_process.describe_exit(process.returncode, self._stderr, self._settings.memory_mb)
         return BackendUnavailableError(f"the embedded engine ended: {why}", retry_after_s=2)
 
     async def _read(self, process: asyncio.subprocess.Process) -> None:
         """Dispatches the child's output until it ends."""
         assert process.stdout is not None
         lines = process.stdout
-        loading = asyncio.create_task(self._loading(process))
+        loading = asyncio.create_task(self._watch_loading(process))
         try:
             while (line := await lines.readline()).endswith(b"\n"):  # the child may die in the middle of a line
                 message = json.loads(line)
                 if "ready" in message:
                     loading.cancel()
-                self._hand_on(message)
+                self._dispatch(message)
         finally:
             loading.cancel()
 
-    def _hand_on(self, message: dict[str, Any]) -> None:
+    def _dispatch(self, message: dict[str, Any]) -> None:
         """Dispatches one message to the request it belongs to."""
         if "ready" in message:
             self._ready.set()
-            if self._first is not None and not self._first.done():
-                self._first.set_result(None)
+            if self._started is not None and not self._started.done():
+                self._started.set_result(None)
         elif "metrics" in message:
             if self._metrics is not None and not self._metrics.done():
                 self._metrics.set_result(message["metrics"])
-        elif inbox := self._held.get(message["id"]):
+        elif inbox := self._inboxes.get(message["id"]):
             inbox.put_nowait(message)
         elif (answer := self._counts.get(message["id"])) and not answer.done():
             if "tokens" in message:
                 answer.set_result(message["tokens"])
             else:
-                answer.set_exception(_error(message["error"], self._settings.context_tokens))
+                answer.set_exception(read_error(message["error"], self._settings.context_tokens))
 
-    async def _loading(self, process: asyncio.subprocess.Process) -> None:
+    async def _watch_loading(self, process: asyncio.subprocess.Process) -> None:
         """Reports loading progress, and kills a child process that takes too long."""
         loop = asyncio.get_running_loop()
         began = loop.time()
         size_mb = self._settings.path.stat().st_size / 1e6
-        self._say(f"loading {self._settings.path.name} ({size_mb:.0f} MB)")
+        self._report(f"loading {self._settings.path.name} ({size_mb:.0f} MB)")
         while (waited := loop.time() - began) < self._settings.load_timeout_s:
             await asyncio.sleep(3)
-            self._say(f"still loading after {waited + 3:.0f} s")
+            self._report(f"still loading after {waited + 3:.0f} s")
         self._stderr.append(f"loading took longer than {self._settings.load_timeout_s:g} s")
         self._kill(process)
 
-    async def _listen(self, process: asyncio.subprocess.Process) -> None:
+    async def _collect_stderr(self, process: asyncio.subprocess.Process) -> None:
         assert process.stderr is not None
         while line := await process.stderr.readline():
             self._stderr.append(line.decode("utf-8", "replace").strip()[:500])
@@ -372,28 +347,3 @@ class Engine:
         if process is not None and process.returncode is None:
             with contextlib.suppress(ProcessLookupError):
                 process.kill()
-
-
-def _outputs(message: dict[str, Any], context_tokens: int) -> list[Output]:
-    """Returns the outputs for one line of the child.
-
-    Raises: DragomanError: the engine rejected the request, or it broke off.
-    """
-    if "error" in message:
-        raise _error(message["error"], context_tokens)
-    if "total" in message:
-        return [Progress(message["total"], message["done"])]
-    outputs: list[Output] = [Piece(message["text"])] if message.get("text") else []
-    if "finish" in message:
-        usage = message["usage"]
-        cached = usage.get("prompt_tokens_details", {}).get("cached_tokens", 0)
-        outputs.append(Done(message["finish"], usage.get("completion_tokens", 0), cached))
-    return outputs
-
-
-def _error(error: dict[str, Any], context_tokens: int) -> DragomanError:
-    if error.get("type") == "exceed_context_size_error":
-        return ContextOverflowError(error.get("n_prompt_tokens", 0), error.get("n_ctx", context_tokens))
-    if error.get("code") == 400:
-        return RequestError(f"the embedded engine refused the request: {error.get('message')}")
-    return UpstreamError(f"the embedded engine failed: {error.get('message')}", status=error.get("code"))

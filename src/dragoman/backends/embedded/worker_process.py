@@ -48,7 +48,7 @@ async def start(line_limit_bytes: int) -> asyncio.subprocess.Process:
     )
 
 
-def first_line(settings: EngineSettings, private: str) -> dict[str, Any]:
+def settings_message(settings: EngineSettings, private: str) -> dict[str, Any]:
     """Returns the first message to the child; `private` is a folder for it, which it removes."""
     return {
         "path": str(settings.path),
@@ -63,22 +63,22 @@ def first_line(settings: EngineSettings, private: str) -> dict[str, Any]:
     }
 
 
-def folder() -> str | None:
+def private_dir_parent() -> str | None:
     """Returns the parent of the private folder: the path of a socket in it is limited to 103 bytes."""
     return "/tmp" if len(os.fsencode(tempfile.gettempdir())) > 80 and os.path.isdir("/tmp") else None
 
 
-def ending(returncode: int | None, words: Iterable[str], memory_mb: int) -> str:
-    """Returns how the process ended, and why: `signal SIGABRT: GGML_ASSERT(…) failed`.
+def describe_exit(returncode: int | None, stderr: Iterable[str], memory_mb: int) -> str:
+    """Returns how the process ended, and reason: `signal SIGABRT: GGML_ASSERT(…) failed`.
 
     llama.cpp marks errors with an E after the time; the first of them is the most useful.
     """
     how = f"exit status {returncode}"
     if returncode is not None and returncode < 0:
         how = f"signal {signal.Signals(-returncode).name}"
-    lines = list(words)
+    lines = list(stderr)
     marked = [line.partition(" E ")[2].strip() for line in lines if " E " in line]
-    why = [*marked[:1], *lines[-1:]][:1]
+    reason = [*marked[:1], *lines[-1:]][:1]
     if memory_mb and returncode != -signal.SIGKILL:
-        why.append(f"embedded.memory_mb = {memory_mb} may be too small")
-    return "; ".join([f"{how}: {why[0]}", *why[1:]]) if why else how
+        reason.append(f"embedded.memory_mb = {memory_mb} may be too small")
+    return "; ".join([f"{how}: {reason[0]}", *reason[1:]]) if reason else how

@@ -1,0 +1,66 @@
+"""The messages of the worker process about one completion, decoded to outputs and errors."""
+
+from typing import Any, NamedTuple, TypeAlias
+
+from dragoman.core.errors import ContextOverflowError, DragomanError, RequestError, UpstreamError
+
+
+class Progress(NamedTuple):
+    """Prompt tokens read so far; the first report precedes any work."""
+
+    total: int
+    done: int
+
+
+class TokenText(NamedTuple):
+    """More of the reply's text, about one token."""
+
+    text: str
+
+
+class Done(NamedTuple):
+    """The end of the reply."""
+
+    finish: str
+    """`stop` or `length`."""
+    output_tokens: int
+    cached_tokens: int
+
+
+Output: TypeAlias = Progress | TokenText | Done
+
+
+def read_outputs(message: dict[str, Any], context_tokens: int) -> list[Output]:
+    """Returns the outputs of one message.
+
+    Args:
+        message: a line of the worker process, see `worker`.
+        context_tokens: the context of the engine, for the error that a prompt exceeds it.
+
+    Raises:
+        DragomanError: the engine rejected the request, or it broke off.
+    """
+    if "error" in message:
+        raise read_error(message["error"], context_tokens)
+    if "total" in message:
+        return [Progress(message["total"], message["done"])]
+    outputs: list[Output] = [TokenText(message["text"])] if message.get("text") else []
+    if "finish" in message:
+        usage = message["usage"]
+        cached = usage.get("prompt_tokens_details", {}).get("cached_tokens", 0)
+        outputs.append(Done(message["finish"], usage.get("completion_tokens", 0), cached))
+    return outputs
+
+
+def read_error(error: dict[str, Any], context_tokens: int) -> DragomanError:
+    """Returns the error that the child reported.
+
+    Args:
+        error: the error object of the message.
+        context_tokens: the context of the engine, if the child does not report it.
+    """
+    if error.get("type") == "exceed_context_size_error":
+        return ContextOverflowError(error.get("n_prompt_tokens", 0), error.get("n_ctx", context_tokens))
+    if error.get("code") == 400:
+        return RequestError(f"the embedded engine refused the request: {error.get('message')}")
+    return UpstreamError(f"the embedded engine failed: {error.get('message')}", status=error.get("code"))

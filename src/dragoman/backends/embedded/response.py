@@ -1,0 +1,211 @@
+"""One response of the embedded model: a completion, and a second one if the first is of no use."""
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
+from typing import Any, Protocol
+
+import msgspec
+
+from dragoman.backends.embedded.engine_output import Done, Progress, TokenText
+from dragoman.backends.embedded.llama_process import LlamaProcess
+from dragoman.backends.embedded.small_models import RepeatStopper, reask_notices, repeated_call_notice
+from dragoman.backends.text_mode.verbatim_history import ReplyRecorder, VerbatimHistory
+from dragoman.core import events as ev
+from dragoman.core import repeated_call
+from dragoman.core.backend import ExchangeContext, PromptProgress
+from dragoman.core.call_identity import answered_calls
+from dragoman.core.errors import DragomanError, RequestError, loggable_message
+from dragoman.core.events import AnyEvent, Finish, Notice, Start, TextDelta, ToolCallEnd, ToolCallStart
+from dragoman.core.messages import FinishReason, Request, Usage
+from dragoman.parsing.format import Format
+from dragoman.parsing.reply_reader import ReplyReader
+from dragoman.text.stop_strings import StopStrings
+
+log = logging.getLogger("dragoman.embedded")
+
+
+class PreparedPrompt(msgspec.Struct, frozen=True):
+    """What the engine is sent for a request, and what the response needs of it."""
+
+    body: dict[str, Any]
+    """The request to the engine."""
+    suffix: str
+    """The end of the prompt that the reply continues, such as `<think>`."""
+    warnings: list[Notice]
+    has_tools: bool
+    offered: int
+    """Number of tools in the prompt."""
+
+
+class RunsModel(Protocol):
+    """What a response needs of the backend."""
+
+    engine: LlamaProcess
+    format: Format
+    after_result: str
+    verbatim_history: VerbatimHistory
+
+    def prepare(self, request: Request) -> PreparedPrompt:
+        """Returns the prompt, the grammar and the warnings."""
+
+    def new_reader(self, request: Request, turn: ExchangeContext, prepared: PreparedPrompt) -> ReplyReader:
+        """Returns a reader for one reply."""
+
+
+class EmbeddedResponse:
+    """One response, made of up to two completions."""
+
+    def __init__(self, backend: RunsModel, request: Request, turn: ExchangeContext) -> None:
+        self.started = False
+        self._backend = backend
+        self._turn = turn
+        self._stops = StopStrings(request.stop)
+        self._usage = Usage()
+        self.listener = ReplyRecorder(backend.verbatim_history)
+        self._request = backend.verbatim_history.restore(request)
+        guards = backend.after_result == "no_repeats" and not turn.reasked
+        self._answered = answered_calls(request) if guards else []
+        self._grammar_refused = False
+
+    async def _set_up(self, request: Request, *, last: bool = False) -> None:
+        self._request = request
+        self._prepared = await asyncio.to_thread(self._backend.prepare, request)
+        self._reader = self._backend.new_reader(request, self._turn, self._prepared)
+        self._repeats = RepeatStopper(self._answered, self._backend.format.write_call, last=last)
+        self.listener = ReplyRecorder(self._backend.verbatim_history)
+        self._ended = False
+        self._calls_done = False  # the useful calls have been emitted
+        self._has_output = False  # text or a call has been emitted
+
+    async def events(self) -> AsyncGenerator[AnyEvent, None]:
+        """Yields the whole response; re-asks the model if the first completion is of no use."""
+        await self._set_up(self._request)
+        async with aclosing(self._complete()) as events:
+            async for event in events:
+                yield event
+        if self._needs_retry():
+            async with aclosing(self._reask()) as events:
+                async for event in events:
+                    yield event
+        for event in self._finish():
+            yield event
+
+    async def _complete(self, *, admitted: bool = False) -> AsyncGenerator[AnyEvent, None]:
+        """Yields one completion; retries without the grammar if the engine refuses it."""
+        free = {k: v for k, v in self._prepared.body.items() if k != "grammar"}
+        body = free if self._grammar_refused else self._prepared.body
+        try:
+            async with aclosing(self._run(body, admitted=admitted)) as events:
+                async for event in events:
+                    yield event
+        except RequestError as error:
+            if self.started or "grammar" not in body:
+                raise
+            log.warning("retrying without a grammar: %s", error)
+            self._prepared.warnings.append(Notice("constraint_not_applied", "the engine refused the grammar"))
+            self._grammar_refused = True
+            async with aclosing(self._run(free, admitted=True)) as events:
+                async for event in events:
+                    yield event
+
+    def _needs_retry(self) -> bool:
+        """Whether the model only repeated a call that has a result, or wrote nothing after a tool's result."""
+        silent = self._answered and not (self._has_output or self._stops.found or self._reason == "length")
+        return bool(silent) or self._repeats.call is not None
+
+    async def _reask(self) -> AsyncGenerator[AnyEvent, None]:
+        """Yields a second completion, with the result shown again; if it is empty, the call that was held back."""
+        call, held_back, had_text, has_more = self._repeats.call, self._repeats.held_back, self._has_output, False
+        for warning in reask_notices(call):
+            yield warning
+        try:
+            await self._set_up(repeated_call.reask_request(self._request, call), last=True)
+            async with aclosing(self._complete(admitted=True)) as events:
+                async for event in events:
+                    if had_text and not has_more and isinstance(event, TextDelta):
+                        yield TextDelta("\n\n")
+                    has_more = has_more or isinstance(event, TextDelta | ToolCallStart)
+                    yield event
+        except DragomanError as error:
+            if has_more or call is None:
+                raise
+            log.warning("the model could not be re-asked: %s", loggable_message(error))
+        if call and not (has_more or self._stops.found):
+            self.listener.discard()
+            for event in (*held_back, repeated_call_notice(call.name)):
+                yield event
+
+    async def _run(self, body: Mapping[str, Any], *, admitted: bool = False) -> AsyncGenerator[AnyEvent, None]:
+        """Yields the events of one completion; `admitted` if it is not the first of the response."""
+        self._reason: FinishReason = "stop"
+        spent, cached, counted = self._usage.output_tokens, self._usage.cached_input_tokens, not self.started
+        outputs = self._backend.engine.complete(body, admitted=admitted)
+        async with aclosing(self._turn.heard("completion", body, outputs)) as heard:
+            async for output in heard:
+                match output:
+                    case Progress(total, done):
+                        self._report(total, done)
+                        read, counted = self._usage.input_tokens + (0 if counted else total), True
+                        self._usage = msgspec.structs.replace(self._usage, input_tokens=read)
+                        for event in self._start(total):
+                            yield event
+                    case TokenText(text):
+                        self.listener.add_text(text)
+                        self._usage = msgspec.structs.replace(self._usage, output_tokens=self._usage.output_tokens + 1)
+                        for event in self._filter(self._reader.feed(text)):
+                            yield event
+                        if self._calls_done or self._reader.finished or self._stops.found:
+                            break
+                    case Done(finish, output_tokens, cached_tokens):
+                        self._reason = "length" if finish == "length" else "stop"
+                        self._ended = True
+                        self._usage = msgspec.structs.replace(
+                            self._usage, output_tokens=spent + output_tokens, cached_input_tokens=cached + cached_tokens
+                        )
+        for event in self._flush():
+            yield event
+
+    def _report(self, total: int, done: int) -> None:
+        if self._turn.progress is not None:
+            sent = len(self._request.tools)
+            cut = f"{self._prepared.offered} of {sent} tools offered" if self._prepared.offered < sent else ""
+            self._turn.progress(PromptProgress(done, total, cut))
+
+    def _filter(self, events: list[AnyEvent], *, cut_off: bool = False) -> list[AnyEvent]:
+        """Returns the events that may be emitted, and records whether more calls can be of use."""
+        out: list[AnyEvent] = []
+        for event in events:
+            if not self._calls_done:
+                out += (passed := self._repeats.feed(event, cut_off=cut_off))
+                self._has_output = self._has_output or any(
+                    isinstance(each, TextDelta | ToolCallStart) for each in passed
+                )
+                is_last = isinstance(event, ToolCallEnd) and not self._request.tool_choice.parallel
+                self._calls_done = is_last or self._repeats.found
+        return self._stops.feed_events(out)
+
+    def _start(self, total: int) -> list[AnyEvent]:
+        if self.started:
+            return []
+        self.started = True
+        self._usage = Usage(input_tokens=total)
+        start = Start(self._turn.id, self._request.model, self._turn.created, total)
+        return [start, *self._prepared.warnings]
+
+    def _flush(self) -> list[AnyEvent]:
+        """Returns the events that depend on the end of the text."""
+        if self._calls_done or self._stops.found:
+            return []
+        cut_off = self._reason == "length"
+        rest = self._filter(self._reader.close("length" if cut_off else "stop"), cut_off=cut_off)
+        if self._repeats.found:
+            self._reason = "stop"
+        return [*rest, *self._stops.close_events()]
+
+    def _finish(self) -> list[AnyEvent]:
+        if not self._ended:
+            self.listener.discard()
+        reason = "stop_sequence" if self._stops.found else self._reason
+        return [ev.UsageUpdate(self._usage), Finish(reason, self._stops.found)]
