@@ -7,9 +7,9 @@ import pytest
 from dragoman import formats
 from dragoman.core import events as ev
 from dragoman.parsing.reply_reader import ReplyReader
-from support.format_cases import Case, all_cases, shown
-
-CASES = all_cases()
+from support.check_each import check_each
+from support.format_cases import Case, cases_by_format, shown, title
+from support.sampling import exhaustive
 
 
 def read(case: Case, size: int) -> list[ev.AnyEvent]:
@@ -18,11 +18,17 @@ def read(case: Case, size: int) -> list[ev.AnyEvent]:
     return [*(e for piece in pieces for e in reader.feed(piece)), *reader.close(case.reason)]
 
 
-@pytest.mark.parametrize("size", [1, 7, 10_000])
-@pytest.mark.parametrize("case", CASES, ids=lambda c: f"{c.format}: {c.title}")
-def test_whole_calls_only(case: Case, size: int) -> None:
-    events = read(case, size)
-    streamed = shown(case.read([case.text]), ids=True, late=True)
+@pytest.mark.parametrize("name", cases_by_format())
+def test_whole_calls_only(name: str, subtests: pytest.Subtests) -> None:
+    def check(case: Case) -> None:
+        streamed = shown(case.read([case.text]), ids=True, late=True)
+        for size in (1, 7, 10_000) if exhaustive() else (7,):
+            check_delivery(case, read(case, size), streamed)
+
+    check_each(subtests, cases_by_format()[name], check, title)
+
+
+def check_delivery(case: Case, events: list[ev.AnyEvent], streamed: list[str]) -> None:
     dropped = [e for e in events if isinstance(e, ev.Notice) and e.code == "incomplete_call"]
     of_lists = sum("the list" in e.message for e in dropped)
     whole = [line for line in joined(streamed) if line.startswith("call ")]

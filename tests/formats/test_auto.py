@@ -7,7 +7,8 @@ import pytest
 from dragoman import formats
 from dragoman.text.control_tokens import CONTROL_TOKEN_START
 from dragoman.text.escape import escape_markers
-from support.format_cases import Case, all_cases, shown
+from support.check_each import check_each
+from support.format_cases import Case, cases_by_format, shown, title
 from support.injection_attacks import marks
 
 NOT_SEEN = ("beam", "inkling", "llama3_json", "xlam")
@@ -47,13 +48,15 @@ OTHERWISE = {
     "muse_glimmer: no header": "with no header before it, it is plain text",
     "muse_glimmer: a call in a message without a recipient": "the same",
 }
-CASES = [case for case in all_cases() if case.format not in ("auto", *NOT_SEEN)]
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda c: f"{c.format}: {c.title}")
-def test_is_read_like_the_format_itself(case: Case) -> None:
-    own, auto = (known(it.read([it.text])) for it in (case, replace(case, format="auto")))
-    assert (own == auto) == (f"{case.format}: {case.title}" not in OTHERWISE), auto
+@pytest.mark.parametrize("name", [name for name in cases_by_format() if name not in ("auto", *NOT_SEEN)])
+def test_is_read_like_the_format_itself(name: str, subtests: pytest.Subtests) -> None:
+    def check(case: Case) -> None:
+        own, auto = (known(it.read([it.text])) for it in (case, replace(case, format="auto")))
+        assert (own == auto) == (f"{case.format}: {case.title}" not in OTHERWISE), auto
+
+    check_each(subtests, cases_by_format()[name], check, title)
 
 
 def known(events: list[object]) -> list[str]:

@@ -6,6 +6,7 @@ pattern approximates the tokens.
 """
 
 from collections.abc import Iterable
+from operator import attrgetter
 from typing import Any
 
 import pytest
@@ -17,6 +18,8 @@ from canitoolcall.results import Observation, Status
 from dragoman.core import events as ev
 from dragoman.parsing.reply_reader import Delivery
 from support.canitoolcall_suite import events, families, pieces, result
+from support.check_each import check_each
+from support.sampling import exhaustive, positions
 
 OTHERWISE_STREAMED = {
     "llama/l4-truncated-missing-close-bracket": "the first call of a list has gone out long before the list is cut off",
@@ -26,10 +29,12 @@ SPACED = {"gemma4/vllm-text-before-call": "keeps a blank before a call, as two o
 """Fixtures whose content is the same but for white space at its ends."""
 STRATEGIES = ("one", "special", "token", *(f"rand:{seed}:8" for seed in range(1, 6)), "char:0")
 EVERY_CUT_CHARS = 400
-"""Up to this length a text is cut at every place; a longer one at every seventh."""
-
-
-each = pytest.mark.parametrize("fixture", [pytest.param(fixture, id=fixture.id) for fixture in load_fixtures()])
+"""Up to this length a text is cut at every place in `make test-all`; a longer one at every seventh."""
+FIXTURES = {
+    family: [fixture for fixture in load_fixtures() if fixture.family == family]
+    for family in sorted({fixture.family for fixture in load_fixtures()})
+}
+each_family = pytest.mark.parametrize("family", FIXTURES)
 
 
 def joined(out: Iterable[ev.AnyEvent]) -> list[tuple[Any, ...]]:
@@ -46,22 +51,29 @@ def joined(out: Iterable[ev.AnyEvent]) -> list[tuple[Any, ...]]:
     return lines
 
 
-@each
+@each_family
 @pytest.mark.parametrize("delivery", ["stream", "atomic"])
-def test_is_read_as_expected(fixture: Fixture, delivery: Delivery) -> None:
-    cut = {name: pieces(fixture, ChunkStrategy.parse(name)) for name in STRATEGIES}
-    streams = {name: result(events(fixture, parts, delivery)) for name, parts in cut.items()}
-    observation = Observation(result(events(fixture, [fixture.raw_output], delivery)), streams)
-    rows = run_checks(fixture, families()[fixture.family], observation)
-    good = (Status.PASS, Status.SOFT_PASS) if fixture.id in SPACED else (Status.PASS,)
-    failed = [row for row in rows if row.status not in good]
-    assert rows
-    assert bool(failed) == (delivery == "stream" and fixture.id in OTHERWISE_STREAMED), failed
+def test_is_read_as_expected(family: str, delivery: Delivery, subtests: pytest.Subtests) -> None:
+    def check(fixture: Fixture) -> None:
+        cut = {name: pieces(fixture, ChunkStrategy.parse(name)) for name in STRATEGIES}
+        streams = {name: result(events(fixture, parts, delivery)) for name, parts in cut.items()}
+        observation = Observation(result(events(fixture, [fixture.raw_output], delivery)), streams)
+        rows = run_checks(fixture, families()[fixture.family], observation)
+        good = (Status.PASS, Status.SOFT_PASS) if fixture.id in SPACED else (Status.PASS,)
+        failed = [row for row in rows if row.status not in good]
+        assert rows
+        assert bool(failed) == (delivery == "stream" and fixture.id in OTHERWISE_STREAMED), failed
+
+    check_each(subtests, FIXTURES[family], check, attrgetter("id"))
 
 
-@each
-def test_no_cut_matters(fixture: Fixture) -> None:
-    text = fixture.raw_output
-    whole = joined(events(fixture, [text]))
-    for at in range(0, len(text), 1 if len(text) <= EVERY_CUT_CHARS else 7):
-        assert joined(events(fixture, [text[:at], text[at:]])) == whole, f"cut at {at}"
+@each_family
+def test_no_cut_matters(family: str, subtests: pytest.Subtests) -> None:
+    def check(fixture: Fixture) -> None:
+        text = fixture.raw_output
+        whole = joined(events(fixture, [text]))
+        for at in positions(text, len(text)):
+            if at % (1 if len(text) <= EVERY_CUT_CHARS else 7) == 0 or not exhaustive():
+                assert joined(events(fixture, [text[:at], text[at:]])) == whole, f"cut at {at}"
+
+    check_each(subtests, FIXTURES[family], check, attrgetter("id"))

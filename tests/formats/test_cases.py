@@ -15,10 +15,12 @@ from dragoman.core import events as ev
 from dragoman.core.messages import ToolCall
 from dragoman.formats import auto
 from dragoman.parsing.format import Format
-from support.format_cases import DATA, Case, all_cases, shown
+from support.check_each import check_each
+from support.format_cases import DATA, Case, all_cases, cases_by_format, shown, title
+from support.sampling import exhaustive, positions, sample
 
-CASES = all_cases()
-each = pytest.mark.parametrize("case", CASES, ids=lambda c: f"{c.format}: {c.title}")
+each_format = pytest.mark.parametrize("name", cases_by_format())
+SEEDS = 20
 
 
 def expected_with_ids(case: Case) -> bool:
@@ -55,45 +57,63 @@ def test_auto_knows_whose_an_opener_is() -> None:
     assert all(opener in formats.get(name).calls for opener, by in auto.SHARED.items() for name in by.values())
 
 
-@each
-def test_whole(case: Case) -> None:
-    events = case.read([case.text])
-    check_stream(events)
-    assert shown(events, ids=expected_with_ids(case)) == case.expected
-
-
-@each
-def test_per_character(case: Case) -> None:
-    events = case.read(case.text)
-    check_stream(events)
-    assert shown(events, ids=expected_with_ids(case)) == case.expected
-
-
-@each
-def test_cut_at_every_position(case: Case) -> None:
-    whole = shown(case.read([case.text]), ids=True)
-    for i in range(len(case.text) + 1):
-        assert shown(case.read([case.text[:i], case.text[i:]]), ids=True) == whole, f"cut at {i}"
-
-
-@each
-def test_in_random_pieces(case: Case) -> None:
-    whole = shown(case.read([case.text]), ids=True)
-    for seed in range(20):
-        events = case.read(random_pieces(case.text, seed))
+@each_format
+def test_whole(name: str, subtests: pytest.Subtests) -> None:
+    def check(case: Case) -> None:
+        events = case.read([case.text])
         check_stream(events)
-        assert shown(events, ids=True) == whole, f"seed {seed}"
+        assert shown(events, ids=expected_with_ids(case)) == case.expected
+
+    check_each(subtests, cases_by_format()[name], check, title)
 
 
-@each
-def test_truncated_everywhere(case: Case) -> None:
+@each_format
+def test_per_character(name: str, subtests: pytest.Subtests) -> None:
+    def check(case: Case) -> None:
+        events = case.read(case.text)
+        check_stream(events)
+        assert shown(events, ids=expected_with_ids(case)) == case.expected
+
+    check_each(subtests, cases_by_format()[name], check, title)
+
+
+@each_format
+def test_cut_at_every_position(name: str, subtests: pytest.Subtests) -> None:
+    """Of short cases, and of the others at some; `make test-all` cuts all of them everywhere."""
+
+    def check(case: Case) -> None:
+        whole = shown(case.read([case.text]), ids=True)
+        for i in positions(case.text, len(case.text) + 1):
+            assert shown(case.read([case.text[:i], case.text[i:]]), ids=True) == whole, f"cut at {i}"
+
+    check_each(subtests, cases_by_format()[name], check, title)
+
+
+@each_format
+def test_in_random_pieces(name: str, subtests: pytest.Subtests) -> None:
+    def check(case: Case) -> None:
+        whole = shown(case.read([case.text]), ids=True)
+        for seed in range(SEEDS if exhaustive() else 2):
+            events = case.read(random_pieces(case.text, seed))
+            check_stream(events)
+            assert shown(events, ids=True) == whole, f"seed {seed}"
+
+    check_each(subtests, cases_by_format()[name], check, title)
+
+
+@each_format
+def test_truncated_everywhere(name: str, subtests: pytest.Subtests) -> None:
     """A cut reply never raises and never completes a call that the whole one does not have."""
-    whole = [line for line in shown(case.read([case.text], "stop")) if line.startswith("call")]
-    for i in range(len(case.text)):
-        events = case.read([case.text[:i]], "length")
-        check_stream(events)
-        calls = [line for line in shown(events) if line.startswith("call")]
-        assert calls == whole[: len(calls)], f"truncated at {i}"
+
+    def check(case: Case) -> None:
+        whole = [line for line in shown(case.read([case.text], "stop")) if line.startswith("call")]
+        for i in positions(case.text, len(case.text)):
+            events = case.read([case.text[:i]], "length")
+            check_stream(events)
+            calls = [line for line in shown(events) if line.startswith("call")]
+            assert calls == whole[: len(calls)], f"truncated at {i}"
+
+    check_each(subtests, cases_by_format()[name], check, title)
 
 
 INVENTING = [name for name in formats.names() if (markup := formats.get(name).markup) and markup.result_markers]
@@ -162,7 +182,7 @@ SOUP = ["<tool_call>", "</tool_call>", "```", '{"name": "', 'ping"', ", ", '"arg
 
 
 @given(
-    case=st.sampled_from(CASES),
+    case=st.sampled_from(all_cases()),
     at=st.floats(0, 1),
     size=st.integers(0, 8),
     junk=st.text('<>/{}[]",:\\ \n`tool_cal', max_size=6),
@@ -216,7 +236,7 @@ def test_a_string_that_is_broken_off_before_the_end_of_its_call(name: str) -> No
         text = written.replace('word"}', f"word{broken}{gap}")
         case = Case(name, "", text, [])
         whole = shown(case.read([text]))
-        for at in range(written.index("word"), len(text)):
+        for at in sample(range(written.index("word"), len(text)), 4, text):
             assert shown(case.read([text[:at], text[at:]])) == whole, (text, at)
 
 
@@ -225,7 +245,7 @@ def test_white_space_before_a_limit_decides_nothing(name: str) -> None:
     """A call that a limit cuts off is whole or incomplete, whatever white space the model wrote last."""
     written = formats.get(name).write_calls([ToolCall("call00001", "ping", '{"a": "word", "b": {"c": [1, 2]}}')])
     assert calls_before_limit(name, written)
-    for at, gap in itertools.product(range(len(written) + 1), (" ", "\n")):
+    for at, gap in itertools.product(sample(range(len(written) + 1), 30, name), (" ", "\n")):
         text = written[:at]
         assert calls_before_limit(name, text + gap) == calls_before_limit(name, text), text + gap
 

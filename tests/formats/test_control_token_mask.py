@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 import dragoman
 from dragoman import formats
 from dragoman.core.errors import UsageError
+from support.check_each import check_each
 from support.chunking import cuttings, places
-from support.format_cases import TOOLS, Case, all_cases, shown
+from support.format_cases import TOOLS, Case, cases_by_format, shown, title
 
 CALL = '<tool_call>\n{"name": "ping", "arguments": {"a": "</tool_call>"}}\n</tool_call>'
 QWEN = ("<tool_call>", "</tool_call>", "<think>", "</think>", "  ", "\n\n")
-CASES = [case for case in all_cases() if case.format != "auto"]
 
 
 def control_of(name: str) -> list[str]:
@@ -75,24 +75,28 @@ def test_what_is_held_back_comes_at_the_end() -> None:
     assert read([("a <think>", True)], control=("<think>", "<think>\n")) == ['text "a <think>"']
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda c: f"{c.format}: {c.title}")
-def test_control_tokens_that_are_meant_read_as_ever(case: Case) -> None:
+@pytest.mark.parametrize("name", [name for name in cases_by_format() if name != "auto"])
+def test_control_tokens_that_are_meant_read_as_ever(name: str, subtests: pytest.Subtests) -> None:
     """Told apart or not, a reply whose control tokens are such says the same."""
-    control = control_of(case.format)
-    reader = case.reader()
-    hinted = dragoman.parsing.reply_reader.ReplyReader(
-        formats.get(case.format),
-        None if case.options.get("tools") == "any" else TOOLS,
-        new_id=lambda: "1",
-        prompt_tail=case.options.get("tail", "").replace("\\n", "\n"),
-        lenient="lenient" in case.options,
-        used_ids=case.options.get("taken", "").split(),
-        control=[*control, "<|none|>"],
-    )
-    events = [*reader.feed(case.text), *reader.close(case.reason)]
-    pieces = tokens(case.text, [*control, "<|none|>"])
-    told = [event for text, plain in pieces for event in hinted.feed(text, plain=plain)]
-    assert shown([*told, *hinted.close(case.reason)]) == shown(events)
+
+    def check(case: Case) -> None:
+        control = control_of(case.format)
+        reader = case.reader()
+        hinted = dragoman.parsing.reply_reader.ReplyReader(
+            formats.get(case.format),
+            None if case.options.get("tools") == "any" else TOOLS,
+            new_id=lambda: "1",
+            prompt_tail=case.options.get("tail", "").replace("\\n", "\n"),
+            lenient="lenient" in case.options,
+            used_ids=case.options.get("taken", "").split(),
+            control=[*control, "<|none|>"],
+        )
+        events = [*reader.feed(case.text), *reader.close(case.reason)]
+        pieces = tokens(case.text, [*control, "<|none|>"])
+        told = [event for text, plain in pieces for event in hinted.feed(text, plain=plain)]
+        assert shown([*told, *hinted.close(case.reason)]) == shown(events)
+
+    check_each(subtests, cases_by_format()[name], check, title)
 
 
 PIECES = st.lists(

@@ -14,10 +14,10 @@ from dragoman import formats
 from dragoman.cli import main
 from dragoman.core import events as ev
 from dragoman.parsing.trace import Kind, ReadTracer
-from support.format_cases import TOOLS, Case, all_cases
+from support.check_each import check_each
+from support.format_cases import TOOLS, Case, all_cases, cases_by_format, title
 from support.paths import ROOT
 
-CASES = all_cases()
 OFFERED = [dragoman.Tool("get_weather"), dragoman.Tool("ping")]
 CALL = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Paris"}}\n</tool_call>'
 
@@ -47,22 +47,25 @@ def remarks(found: tuple[dragoman.types.Span, ...]) -> list[str]:
     return [f"{remark.code} at {remark.at}: {remark.message}" for span in found for remark in span.remarks]
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda c: f"{c.format}: {c.title}")
-def test_spans_tile_the_text_and_agree_with_the_events(case: Case) -> None:
-    found, events = spans(case), case.read([case.text])
-    check_tiles(found, case.text)
-    said = "".join(e.text for e in events if isinstance(e, ev.TextDelta))
-    assert "".join(span.raw for span in found if span.kind == "text" or span.also_text) == said
-    thought = "".join(e.text for e in events if isinstance(e, ev.ReasoningDelta))
-    assert "".join(span.raw for span in found if span.kind == "thoughts") == thought
-    for kind, event in (("end", ev.ToolCallEnd), ("incomplete", ev.ToolCallIncomplete)):
-        assert [s.index for s in found if s.kind == kind] == [e.index for e in events if isinstance(e, event)]
-    codes = [r.code for span in found for r in span.remarks if r.code not in ("no_call", "other_reading")]
-    assert sorted(codes) == sorted(e.code for e in events if isinstance(e, ev.Notice))
+@pytest.mark.parametrize("name", cases_by_format())
+def test_spans_tile_the_text_and_agree_with_the_events(name: str, subtests: pytest.Subtests) -> None:
+    def check(case: Case) -> None:
+        found, events = spans(case), case.read([case.text])
+        check_tiles(found, case.text)
+        said = "".join(e.text for e in events if isinstance(e, ev.TextDelta))
+        assert "".join(span.raw for span in found if span.kind == "text" or span.also_text) == said
+        thought = "".join(e.text for e in events if isinstance(e, ev.ReasoningDelta))
+        assert "".join(span.raw for span in found if span.kind == "thoughts") == thought
+        for kind, event in (("end", ev.ToolCallEnd), ("incomplete", ev.ToolCallIncomplete)):
+            assert [s.index for s in found if s.kind == kind] == [e.index for e in events if isinstance(e, event)]
+        codes = [r.code for span in found for r in span.remarks if r.code not in ("no_call", "other_reading")]
+        assert sorted(codes) == sorted(e.code for e in events if isinstance(e, ev.Notice))
+
+    check_each(subtests, cases_by_format()[name], check, title)
 
 
 @given(
-    case=st.sampled_from(CASES),
+    case=st.sampled_from(all_cases()),
     at=st.floats(0, 1),
     size=st.integers(0, 8),
     junk=st.text('<>/{}[]",:\\ \n`tool_cal', max_size=6),

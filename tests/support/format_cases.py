@@ -15,6 +15,7 @@ import json
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Literal
 
@@ -86,8 +87,17 @@ def load(path: Path) -> list[Case]:
     return cases
 
 
+@cache
+def cases_by_format() -> dict[str, list[Case]]:
+    return {path.stem: load(path) for path in sorted((DATA / "formats").glob("*.txt"))}
+
+
 def all_cases() -> list[Case]:
-    return [case for path in sorted((DATA / "formats").glob("*.txt")) for case in load(path)]
+    return [case for cases in cases_by_format().values() for case in cases]
+
+
+def title(case: Case) -> str:
+    return case.title
 
 
 def shown(events: Iterable[ev.AnyEvent], ids: bool = False, late: bool = False) -> list[str]:

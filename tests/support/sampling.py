@@ -1,0 +1,35 @@
+"""How much of an exhaustive check a run makes: all of it in `make test-all`, and else a part that is always the same.
+
+The Hypothesis profile decides: "ci" and those with more examples check everything.
+"""
+
+import random
+from collections.abc import Sequence
+from typing import TypeVar
+
+from hypothesis import settings
+
+T = TypeVar("T")
+SHORT_CHARS = 40
+"""Up to this length, every position of a text is checked in every run."""
+POSITIONS = 8
+"""Of a longer text."""
+
+
+def exhaustive() -> bool:
+    """Whether this run checks everything."""
+    return settings.default.max_examples >= 100
+
+
+def positions(text: str, end: int) -> Sequence[int]:
+    """Returns the positions below `end` at which a text is cut in this run, in order."""
+    if exhaustive() or end <= SHORT_CHARS:
+        return range(end)
+    return sorted({0, end - 1, *random.Random(text).sample(range(end), POSITIONS)})
+
+
+def sample(items: Sequence[T], count: int, seed: str) -> Sequence[T]:
+    """Returns all items, or `count` of them that the seed chooses, in order."""
+    if exhaustive() or len(items) <= count:
+        return items
+    return [items[i] for i in sorted(random.Random(seed).sample(range(len(items)), count))]
