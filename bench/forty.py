@@ -231,7 +231,7 @@ async def run(model: str, record: bool) -> Count:
         for number, prompt in enumerate(prompts(), 1):
             asked = request(prompt, model)
             turn = ExchangeContext(str(number), int(time.time()), lambda: f"{time.monotonic_ns():024}")
-            calls = whole_calls([event async for event in backend.ask(asked, turn)])
+            calls = whole_calls([event async for event in backend.generate(asked, turn)])
             answers.append(Answer(prompt, tap.runs[-1].text, calls))
             digest = hashlib.sha256(tap.runs[-1].prompt.encode()).hexdigest()
             lines.append({"asked": prompt.ask, "prompt_sha256": digest, "text": tap.runs[-1].text})

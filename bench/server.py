@@ -95,7 +95,7 @@ class Synthetic:
         """One a script."""
         return [ServedModel(m) for m in MODELS]
 
-    async def refresh(self) -> None:
+    async def refresh_models(self) -> None:
         """It has no others."""
 
     async def start(self) -> None:
@@ -104,14 +104,14 @@ class Synthetic:
     async def close(self) -> None:
         """Nothing to end."""
 
-    def state(self) -> Mapping[str, object]:
+    def health(self) -> Mapping[str, object]:
         """Always ready."""
         return {"ready": True}
 
     async def count_tokens(self, request: Request) -> None:
         """It has no tokenizer."""
 
-    async def ask(self, request: Request, turn: ExchangeContext) -> AsyncGenerator[AnyEvent, None]:
+    async def generate(self, request: Request, turn: ExchangeContext) -> AsyncGenerator[AnyEvent, None]:
         """The events of the script that the model's name stands for."""
         start, count = Start(turn.id, request.model, turn.created, 20), request.max_tokens or 1
         if request.model in ("paced", "hold"):

@@ -124,7 +124,7 @@ async def _ask(
     free = earlier.get(HELD.get(rung, ""))
     if free and _lets_through(backend, request, free):
         return msgspec.structs.replace(free, rung=rung, unchanged=free.rung)
-    events = backend.ask(request, turn())
+    events = backend.generate(request, turn())
     if rung in AFTER:
         if AFTER[rung] not in earlier:
             return None

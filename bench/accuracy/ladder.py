@@ -67,7 +67,7 @@ async def _climb(rung: Rung, case: Case, texts: Mapping[str, Written]) -> Answer
     said = [first, *([texts[rung.again]] if rung.again in texts else ())]
     backend, request = Said(said, lenient=rung.lenient), case.request(first.model)
     events: AsyncGenerator[AnyEvent, None] = (
-        guard_stream(backend, request, turn(), rung.policy) if rung.policy else backend.ask(request, turn())
+        guard_stream(backend, request, turn(), rung.policy) if rung.policy else backend.generate(request, turn())
     )
     async with aclosing(events):
         came = [event async for event in events]

@@ -106,10 +106,10 @@ class Said:
         """Texts that nobody has asked for."""
         return len(self._texts)
 
-    async def ask(self, request: Request, turn: ExchangeContext) -> AsyncGenerator[AnyEvent, None]:
+    async def generate(self, request: Request, turn: ExchangeContext) -> AsyncGenerator[AnyEvent, None]:
         """The next text's events; where there is none, and nobody to ask, none but the ends."""
         if not self._texts and self._live:
-            async with aclosing(self._live.ask(request, turn)) as events:
+            async with aclosing(self._live.generate(request, turn)) as events:
                 async for event in events:
                     yield event
             return
@@ -133,7 +133,7 @@ class Said:
         """None: it is not asked for by name."""
         return ()
 
-    async def refresh(self) -> None:
+    async def refresh_models(self) -> None:
         """It has no others."""
 
     async def count_tokens(self, request: Request) -> int | None:
@@ -145,6 +145,6 @@ class Said:
     async def close(self) -> None:
         """There is nothing to end."""
 
-    def state(self) -> dict[str, object]:
+    def health(self) -> dict[str, object]:
         """It is ready."""
         return {"ready": True}

@@ -54,7 +54,7 @@ def passed(dialect: Dialect, parts: Sequence[bytes], asked: v.Request, name: str
     async def run() -> Passed:
         assert dialect.passthrough is not None
         relay = HttpPassthrough(dialect, dialect.passthrough, asked, b'{"model":"m"}', name, TURN, post)
-        return Passed([piece async for piece in relay.pieces()], list(relay.take()))
+        return Passed([piece async for piece in relay.stream()], list(relay.drain_events()))
 
     return asyncio.run(run())
 

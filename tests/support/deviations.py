@@ -86,7 +86,7 @@ class Far:
     def models(self) -> list[ServedModel]:
         return [ServedModel("m")]
 
-    async def ask(self, request: Request, turn: ExchangeContext) -> AsyncIterator[AnyEvent]:
+    async def generate(self, request: Request, turn: ExchangeContext) -> AsyncIterator[AnyEvent]:
         reader = dialects.get(self._api).reader(request, turn)
         for event in [*reader.feed(self._said), *reader.close()]:
             yield event
@@ -94,7 +94,7 @@ class Far:
     async def count_tokens(self, request: Request) -> int | None:
         return None
 
-    async def refresh(self) -> None:
+    async def refresh_models(self) -> None:
         pass
 
     async def start(self) -> None:
@@ -103,7 +103,7 @@ class Far:
     async def close(self) -> None:
         pass
 
-    def state(self) -> dict[str, object]:
+    def health(self) -> dict[str, object]:
         return {"backend": "far", "ready": True}
 
 

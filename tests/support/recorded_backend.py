@@ -74,7 +74,7 @@ class RecordedBackend:
         """The recorded one."""
         return (self._model,)
 
-    async def refresh(self) -> None:
+    async def refresh_models(self) -> None:
         """It has no others."""
 
     async def start(self) -> None:
@@ -83,14 +83,14 @@ class RecordedBackend:
     async def close(self) -> None:
         """Nothing to do."""
 
-    def state(self) -> Mapping[str, object]:
+    def health(self) -> Mapping[str, object]:
         """For /health."""
         return {"backend": "replay", "model": self._model.id, "ready": True}
 
     async def count_tokens(self, request: Request) -> None:
         """It has no tokenizer."""
 
-    async def ask(self, request: Request, turn: ExchangeContext) -> AsyncGenerator[AnyEvent, None]:
+    async def generate(self, request: Request, turn: ExchangeContext) -> AsyncGenerator[AnyEvent, None]:
         """The recorded answer, in pieces.
 
         Raises: BackendUnavailableError: the recording has none.
@@ -105,7 +105,7 @@ class RecordedBackend:
             new_id=turn.new_id,
             lenient=has_tools,
             used_ids=past,
-            enabled_repairs=READER_REPAIRS.difference(turn.leave),
+            enabled_repairs=READER_REPAIRS.difference(turn.disabled_repairs),
         )
         stops = StopStrings(request.stop)
         yield Start(turn.id, request.model, turn.created)

@@ -46,13 +46,13 @@ class Scripted:
     def models(self) -> Sequence[ServedModel]:
         return (ServedModel("m", 100, aliases=("n",)), *(ServedModel(name) for name in self._names))
 
-    async def refresh(self) -> None:
+    async def refresh_models(self) -> None:
         self.life.append("refresh")
 
     async def count_tokens(self, request: Request) -> int | None:
         return self.tokens
 
-    async def ask(self, request: Request, turn: ExchangeContext) -> AsyncGenerator[AnyEvent, None]:
+    async def generate(self, request: Request, turn: ExchangeContext) -> AsyncGenerator[AnyEvent, None]:
         self.running += 1
         self.begun.set()
         try:
@@ -83,7 +83,7 @@ class Scripted:
     async def close(self) -> None:
         self.life.append("close")
 
-    def state(self) -> Mapping[str, object]:
+    def health(self) -> Mapping[str, object]:
         return {"backend": "scripted", "ready": True, "active": self.running}
 
 

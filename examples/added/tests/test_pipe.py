@@ -26,7 +26,7 @@ def pipe(program: str) -> Pipe:
 
 
 def events(backend: Pipe) -> AsyncIterator[AnyEvent]:
-    return backend.ask(ASKED, ExchangeContext("1", 0, iter("abc").__next__))
+    return backend.generate(ASKED, ExchangeContext("1", 0, iter("abc").__next__))
 
 
 @pytest.mark.parametrize("front", ["openai_chat", "openai_responses", "anthropic_messages"])
@@ -42,8 +42,8 @@ async def test_closing_the_answer_ends_the_program() -> None:
     async with contextlib.aclosing(events(backend)) as answer:  # type: ignore[type-var]
         for _ in range(3):
             await anext(answer)
-        assert backend.state()["active"] == 1
-    assert backend.state()["active"] == 0
+        assert backend.health()["active"] == 1
+    assert backend.health()["active"] == 0
 
 
 async def test_a_program_that_fails() -> None:

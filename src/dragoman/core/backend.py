@@ -40,13 +40,13 @@ class ServedModel:
 class ExchangeObserver(Protocol):
     """Observes the traffic between one exchange and its models; everything passes through unchanged."""
 
-    def asks(self, backend: "Backend", request: Request) -> None:
+    def on_backend_call(self, backend: "Backend", request: Request) -> None:
         """Called before each request to a backend, re-asks included."""
 
-    def gave(self, events: AsyncGenerator[AnyEvent, None]) -> AsyncGenerator[AnyEvent, None]:
+    def wrap_events(self, events: AsyncGenerator[AnyEvent, None]) -> AsyncGenerator[AnyEvent, None]:
         """Returns the backend's events unchanged; sees them before the guard does."""
 
-    def heard(self, to: str, sent: object, pieces: AsyncGenerator[T, None]) -> AsyncGenerator[T, None]:
+    def wrap_model_output(self, to: str, sent: object, pieces: AsyncGenerator[T, None]) -> AsyncGenerator[T, None]:
         """Returns the model's output unchanged.
 
         Args:
@@ -64,28 +64,28 @@ class ExchangeContext:
     created: int
     """Seconds since 1970."""
     new_id: NewId
-    leave: Collection[str] = ()
+    disabled_repairs: Collection[str] = ()
     """Names of the repairs (docs/guard.md) that must not be applied to calls."""
-    tap: ExchangeObserver | None = None
+    observer: ExchangeObserver | None = None
     is_partial: bool = False
     """Only the start and the end of the response are parsed, so an unnamed call is not evidence against the server."""
     progress: Callable[[PromptProgress], None] | None = None
     """Receives the progress of prompt evaluation, from backends that report it."""
-    large: bool = False
+    is_large: bool = False
     """The request is so large that work on it is done in a thread where possible."""
     reasked: bool = False
     """This is the second generation of the exchange: the backend must not re-ask by itself."""
 
-    def ask(self, backend: "Backend", request: Request) -> AsyncGenerator[AnyEvent, None]:
-        """Returns the events of `Backend.ask`, observed."""
-        if self.tap is None:
-            return backend.ask(request, self)
-        self.tap.asks(backend, request)
-        return self.tap.gave(backend.ask(request, self))
+    def generate(self, backend: "Backend", request: Request) -> AsyncGenerator[AnyEvent, None]:
+        """Returns the events of `Backend.generate`, observed."""
+        if self.observer is None:
+            return backend.generate(request, self)
+        self.observer.on_backend_call(backend, request)
+        return self.observer.wrap_events(backend.generate(request, self))
 
-    def heard(self, to: str, sent: object, pieces: AsyncGenerator[T, None]) -> AsyncGenerator[T, None]:
+    def wrap_model_output(self, to: str, sent: object, pieces: AsyncGenerator[T, None]) -> AsyncGenerator[T, None]:
         """Returns the model's output unchanged, observed; backends must pass all of it through here."""
-        return pieces if self.tap is None else self.tap.heard(to, sent, pieces)
+        return pieces if self.observer is None else self.observer.wrap_model_output(to, sent, pieces)
 
 
 class Backend(Protocol):
@@ -94,10 +94,10 @@ class Backend(Protocol):
     def models(self) -> Sequence[ServedModel]:
         """Returns the models that are offered now."""
 
-    async def refresh(self) -> None:
+    async def refresh_models(self) -> None:
         """Updates the list of models, after a request for an unknown model; does nothing if it was updated just now."""
 
-    def ask(self, request: Request, turn: ExchangeContext) -> AsyncGenerator[AnyEvent, None]:
+    def generate(self, request: Request, turn: ExchangeContext) -> AsyncGenerator[AnyEvent, None]:
         """Generates the events of one response, from Start to Finish; closing the generator stops the model.
 
         Raises:
@@ -117,24 +117,24 @@ class Backend(Protocol):
     async def close(self) -> None:
         """Stops everything that the backend started."""
 
-    def state(self) -> Mapping[str, object]:
+    def health(self) -> Mapping[str, object]:
         """Returns status fields for /health: at least `ready` (bool)."""
 
 
 class PassthroughResponse(Protocol):
     """A response whose bytes are forwarded to the client as the server sent them."""
 
-    def pieces(self) -> AsyncGenerator[bytes, None]:
+    def stream(self) -> AsyncGenerator[bytes, None]:
         """Yields whole SSE events, or the whole body; closing the generator cancels the upstream request.
 
         Raises:
             DragomanError: Before the first bytes only; a later error ends the stream with the API's own error event.
         """
 
-    def take(self) -> Sequence[AnyEvent]:
+    def drain_events(self) -> Sequence[AnyEvent]:
         """Returns the events known since the last call: Start, and at the end usage and Finish or Failure."""
 
-    def failed(self, error: DragomanError) -> bytes:
+    def error_event(self, error: DragomanError) -> bytes:
         """Returns the bytes that end the stream after an error."""
 
 
@@ -142,12 +142,16 @@ class PassthroughResponse(Protocol):
 class SupportsPassthrough(Protocol):
     """A backend that can forward responses without parsing them."""
 
-    def relay(self, request: Request, body: bytes, name: str, turn: ExchangeContext) -> PassthroughResponse | None:
-        """Returns the response to this request body; None: it must be generated with `ask`.
+    def passthrough(
+        self, request: Request, body: bytes, name: str, turn: ExchangeContext
+    ) -> PassthroughResponse | None:
+        """Returns the response to this request body; None: it must be generated with `generate`.
 
         Args:
+            request: The parsed body.
             body: The client's body, byte for byte.
             name: The model's name as the client wrote it.
+            turn: The exchange that the response is part of.
         """
 
 
@@ -155,11 +159,11 @@ class SupportsPassthrough(Protocol):
 class SupportsReplay(Protocol):
     """A backend whose responses can be replayed without its server or model."""
 
-    def facts(self, model: str) -> Mapping[str, object]:
+    def describe(self, model: str) -> Mapping[str, object]:
         """Returns everything that a replay needs to know about the backend, as JSON values; no secrets."""
 
-    def shown(self, request: Request) -> Request:
+    def request_as_shown(self, request: Request) -> Request:
         """Returns the request with the remembered text of the model in `Message.written`."""
 
-    def secrets(self) -> Sequence[str]:
+    def secret_values(self) -> Sequence[str]:
         """Returns values, such as API keys, that must be redacted from captures."""

@@ -70,7 +70,7 @@ def guarded_events(
 ) -> AsyncGenerator[AnyEvent, None]:
     """Returns the events of a backend, its calls validated by the guard; None as `policy`: not validated."""
     if policy is None:
-        return turn.ask(backend, request)
+        return turn.generate(backend, request)
     # Both modules need an extra that not all users of the gateway have.
     from dragoman.gateway.guarded_stream import guard_stream
 

@@ -143,7 +143,7 @@ class Gateway:
 
     def health(self) -> list[Mapping[str, object]]:
         """Returns the facts about each backend for /health."""
-        return [backend.state() for backend in self._backends]
+        return [backend.health() for backend in self._backends]
 
     def route(self, request: Request) -> "list[tuple[Backend, Request]]":
         """Returns the backends that serve the model, in order of preference, each with the request under its own model
@@ -176,7 +176,7 @@ class Gateway:
         try:
             return self.route(request)
         except (UnknownModelError, BackendUnavailableError):
-            await asyncio.gather(*(backend.refresh() for backend in self._backends))
+            await asyncio.gather(*(backend.refresh_models() for backend in self._backends))
             return self.route(request)
 
     def _listed_by(self, wanted: str) -> "list[tuple[Backend, str]]":
@@ -211,13 +211,13 @@ class Gateway:
             or compaction.uses_compaction(request)
         ):
             return None
-        relay = self._passthrough_backends[id(backend)].relay(planned, body, request.model, turn)
+        relay = self._passthrough_backends[id(backend)].passthrough(planned, body, request.model, turn)
         if relay is None or repair_history(planned.messages)[1]:
             return None
         if any(isinstance(part, PreviousResponseRef) for message in planned.messages for part in message.parts):
             return None
-        if turn.tap is not None:
-            turn.tap.asks(backend, planned)
+        if turn.observer is not None:
+            turn.observer.on_backend_call(backend, planned)
         return relay
 
     def generate(
@@ -233,7 +233,7 @@ class Gateway:
         Raises:
             DragomanError: Before Start; later the stream ends with Failure.
         """
-        if turn.large:
+        if turn.is_large:
             return self._generate_off_loop(request, turn, delivery)
         return self._generate(request, turn, delivery)
 
@@ -250,7 +250,7 @@ class Gateway:
         require_single_choice(request)
         recalled = self.response_store.resolve(limit_to_one_call(request))
         recalled = recalled._replace(request=self._with_function_tools(recalled.request))
-        turn = dataclasses.replace(turn, leave=self._policy.disabled_repairs)
+        turn = dataclasses.replace(turn, disabled_repairs=self._policy.disabled_repairs)
         if compaction.uses_compaction(recalled.request):
             opened, is_asked = compaction.prepare_request(recalled.request, self.route, self._seal)
             recalled = recalled._replace(request=opened)
@@ -288,7 +288,7 @@ class Gateway:
     def secret_values(self) -> list[str]:
         """Returns the values of all backends that must not appear in logs or captures."""
         backends = (backend for backend in self._backends if isinstance(backend, SupportsReplay))
-        return [secret for backend in backends for secret in backend.secrets()]
+        return [secret for backend in backends for secret in backend.secret_values()]
 
     def _policy_for(self, request: Request, delivery: Delivery | None) -> GuardPolicy | None:
         """The guard's settings for this response; None: it cannot contain calls."""
@@ -312,7 +312,7 @@ class Gateway:
                 if request.keep and isinstance(event, Finish):  # before the client can continue it
                     reply = collect(passed.events, request.dialect)
                     body = dialects.get(request.dialect).write_reply(reply, request)
-                    await off_loop(turn.large, self.response_store.add, recalled, reply, body)
+                    await off_loop(turn.is_large, self.response_store.add, recalled, reply, body)
                 yield event
                 if isinstance(event, Start):
                     for warning in recalled.warnings:
@@ -353,13 +353,13 @@ class Gateway:
     ) -> AsyncGenerator[AnyEvent, None]:
         """Yields the events of the first backend that begins a response."""
         (backend, planned), *others = await self.route_or_refresh(request)
-        messages, warnings = await off_loop(turn.large, repair_history, request.messages)
+        messages, warnings = await off_loop(turn.is_large, repair_history, request.messages)
         while True:
             ordered = msgspec.structs.replace(planned, messages=messages) if warnings else planned
-            edit = await off_loop(turn.large, apply_edits_for, backend, ordered, tokenizers.find(planned.model))
+            edit = await off_loop(turn.is_large, apply_edits_for, backend, ordered, tokenizers.find(planned.model))
             answer = guarded_events(backend, edit.request, turn, policy)
             try:
-                async with aclosing(events_for_client(answer, edit, request, tuple(warnings), turn.large)) as events:
+                async with aclosing(events_for_client(answer, edit, request, tuple(warnings), turn.is_large)) as events:
                     async for event in events:
                         yield event
                 return
@@ -380,7 +380,7 @@ def _is_request_error(error: RemoteError) -> bool:
 
 
 def _backend_name(backend: Backend) -> str:
-    return str(backend.state().get("backend", ""))
+    return str(backend.health().get("backend", ""))
 
 
 def _as_alias(model: ServedModel, alias: str) -> ServedModel:

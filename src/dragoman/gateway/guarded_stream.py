@@ -32,7 +32,7 @@ async def guard_stream(
         DragomanError: Before Start only; later, the stream ends with Failure.
     """
     guard = ToolCallGuard(request, policy)
-    async with aclosing(turn.ask(backend, request)) as events:
+    async with aclosing(turn.generate(backend, request)) as events:
         async for event in events:
             if isinstance(event, TextDelta) and not guard.rejected:  # most events are text
                 if len(guard.received) < MAX_KEPT_EVENTS:
@@ -59,7 +59,7 @@ async def _reask(
     second_turn = dataclasses.replace(turn, reasked=True)
     given: list[AnyEvent] = []
     try:
-        async with asyncio.timeout(policy.again_s), aclosing(second_turn.ask(backend, asked.request)) as events:
+        async with asyncio.timeout(policy.again_s), aclosing(second_turn.generate(backend, asked.request)) as events:
             async for event in events:
                 if isinstance(event, Failure):
                     raise event.error

@@ -120,7 +120,7 @@ async def _reask(
     said: list[str] = []
     usage: Usage | None = None
     try:
-        async with asyncio.timeout(policy.again_s), aclosing(second_turn.ask(backend, asked)) as events:
+        async with asyncio.timeout(policy.again_s), aclosing(second_turn.generate(backend, asked)) as events:
             async for event in events:
                 match event:
                     case TextDelta(more):

@@ -156,7 +156,9 @@ class Exchange(HttpExchange):
     async def _answer(self, request: Request, body: bytes) -> None:
         new_id = partial(secrets.token_hex, 12)
         large = len(body) >= LARGE_BYTES
-        turn = ExchangeContext(self._record.turn_id, int(time.time()), new_id, progress=self._reading.saw, large=large)
+        turn = ExchangeContext(
+            self._record.turn_id, int(time.time()), new_id, progress=self._reading.saw, is_large=large
+        )
         if self._observer:
             turn = self._observer.wrap_turn(turn)
         relay = await off_loop(large, self._gateway.passthrough, request, body, turn)
@@ -190,13 +192,13 @@ class Exchange(HttpExchange):
             self._record.saw(told)
             self._headers |= warning_headers([told])
         try:
-            async with aclosing(relay.pieces()) as pieces:
+            async with aclosing(relay.stream()) as pieces:
                 if not request.stream:
                     body = b"".join([piece async for piece in pieces])
-                    await self._reply(200, self._observe(relay.take(), body), {})
+                    await self._reply(200, self._observe(relay.drain_events(), body), {})
                     return True
-                self._ending = relay.failed
-                await self._stream(pieces, lambda batch: self._observe(relay.take(), b"".join(batch)))
+                self._ending = relay.error_event
+                await self._stream(pieces, lambda batch: self._observe(relay.drain_events(), b"".join(batch)))
         except UpstreamError as error:
             if error.status not in _RETRY_READ or request.choices > 1:
                 raise

@@ -105,7 +105,7 @@ class Passthrough(HttpExchange):
             found = await self._gateway.route_or_refresh(request)
             able = [(backend, planned.model) for backend, planned in found if isinstance(backend, SupportsForwarding)]
             if not able:
-                names = " and ".join(str(backend.state().get("backend", "")) for backend, _ in found)
+                names = " and ".join(str(backend.health().get("backend", "")) for backend, _ in found)
                 told = f"model {quote(request.model)} is served by {names}, which has no {self._path}"
                 raise UnsupportedError(f"{told}; ask for a model of an upstream server", "model")
             await self._first_of(able, asked, carried)
@@ -134,13 +134,13 @@ class Passthrough(HttpExchange):
                 is_about_the_request = isinstance(error, UpstreamError) and error.status in (400, 413, 415, 422)
                 if self._sent or not left or is_about_the_request:
                     raise self._for_client(backend, error) from None
-                name = backend.state().get("backend", "")
+                name = backend.health().get("backend", "")
                 log.warning("%s could not answer (%s); the next is asked", name, loggable_message(error))
 
     def _for_client(self, backend: Backend, error: RemoteError) -> DragomanError:
         """Returns the error for the client; for a server without this API one that names the server."""
         if isinstance(error, UpstreamError) and error.status in (404, 405, 501):
-            name = backend.state().get("backend", "")
+            name = backend.health().get("backend", "")
             told = f"{name} answered {error.status} at {self._path}: it has not this API, or not this model in it"
             return NotFoundError(told)  # the server's own message may repeat the request, and this one is logged
         return error

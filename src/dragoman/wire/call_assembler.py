@@ -156,7 +156,7 @@ class ToolCallAssembler:
         self._used = set(used)
         self._lost: set[str] = set()
         self._back = back
-        self._mends = ALL_REPAIRS.difference(turn.leave)
+        self._mends = ALL_REPAIRS.difference(turn.disabled_repairs)
         self.halves = SurrogateJoiner()
         """Joins characters that the server split between two chunks."""
         self._facts: dict[str, str] = {}

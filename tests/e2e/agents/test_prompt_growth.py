@@ -238,7 +238,7 @@ async def test_a_real_server_has_all_of_the_last_prompt_in_its_cache() -> None:
         try:
             for n, request in enumerate(requests()[:8]):
                 asked = short(replace(ordered(request), model=behind.model))
-                events = backend.ask(asked, ExchangeContext("1", 0, (f"{n}{i:023}" for i in range(99)).__next__))
+                events = backend.generate(asked, ExchangeContext("1", 0, (f"{n}{i:023}" for i in range(99)).__next__))
                 told += [event.usage async for event in events if isinstance(event, UsageUpdate)]
         finally:
             await backend.close()

@@ -91,7 +91,7 @@ async def claude(
 async def answer(backend: ClaudeCliBackend, *messages: v.Message, tools: Sequence[v.Tool] = ()) -> list[AnyEvent]:
     ids = (f"id_{n}" for n in itertools.count())
     request = v.Request("m", messages, tuple(tools))
-    return [event async for event in backend.ask(request, ExchangeContext("turn", 0, lambda: next(ids)))]
+    return [event async for event in backend.generate(request, ExchangeContext("turn", 0, lambda: next(ids)))]
 
 
 def said(role: v.Role, text: str) -> v.Message:
@@ -140,7 +140,7 @@ async def test_nor_by_the_oldest(host: Hostile) -> None:
     mention = f'@{file} @"{file}" @~/../file.txt @agent-a @{host.root}/'
     asked = [f"/c {mention}", f"!cat {file}", f"{mention}\n/c", "/cost"]
     async with served(plain) as s, claude(host, s, KEY, "auto", offline.old_claude_code()) as backend:
-        assert backend.state()["mode"] == "text"
+        assert backend.health()["mode"] == "text"
         for text in asked:
             assert isinstance((await answer(backend, said("user", text)))[-1], Finish)
         talk = [said("user", asked[0]), said("assistant", mention), said("user", asked[0])]
@@ -319,11 +319,11 @@ async def test_its_home_does_not_grow(host: Hostile) -> None:
     async with served(plain) as s, claude(host, s, LOGIN) as backend:
         for _ in range(2):
             await answer(backend, said("user", "Hi"))
-        await eventually(lambda: not backend.state()["processes"])
+        await eventually(lambda: not backend.health()["processes"])
         before = there()
         for _ in range(10):
             await answer(backend, said("user", "Hi"))
-        await eventually(lambda: not backend.state()["processes"])
+        await eventually(lambda: not backend.health()["processes"])
         assert there() == before
     assert list(host.temp.glob("dragoman-*")) == []
     assert working_directory().stat().st_mode & 0o077 == 0

@@ -87,7 +87,7 @@ async def test_how_to_think_and_how_long(tmp_path: Path) -> None:
             for body in c.heard()
         ]
         assert heard == [expected for _, _, expected in cases]
-        assert c.backend.state()["cold_starts"] == 2
+        assert c.backend.health()["cold_starts"] == 2
 
 
 async def test_thoughts_are_shown_and_kept(tmp_path: Path) -> None:
@@ -349,7 +349,7 @@ async def test_stop_strings(tmp_path: Path) -> None:
         assert (chat(found), chat(held)) == (("one ", [], "stop"), ("an EN", [], "stop"))
         assert chat(in_call) == (None, ["w"], "tool_calls")
         assert (await c.ask(MESSAGES, model="sonnet", stop_sequences=["EN"])).json()["stop_sequence"] is None
-        assert not c.backend.state()["active"]
+        assert not c.backend.health()["active"]
     assert warned(found) == ["estimated_usage"]  # it was ended before its service told
     assert warned(held) == warned(in_call) == []
 

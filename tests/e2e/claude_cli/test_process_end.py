@@ -132,7 +132,7 @@ async def test_whenever_the_client_leaves(tmp_path: Path, monkeypatch: pytest.Mo
     request = v.Request("opus", (v.Message("user", (v.Text("Hi"),)),))
 
     async def answer() -> None:
-        async for _ in backend.ask(request, ExchangeContext("turn", 0, lambda: "id")):
+        async for _ in backend.generate(request, ExchangeContext("turn", 0, lambda: "id")):
             pass
 
     for steps in range(24):
@@ -142,8 +142,8 @@ async def test_whenever_the_client_leaves(tmp_path: Path, monkeypatch: pytest.Mo
         asking.cancel()
         with pytest.raises(asyncio.CancelledError):
             await asking
-        await eventually(lambda: not backend.state()["processes"])
-        assert backend.state()["active"] == 0
+        await eventually(lambda: not backend.health()["processes"])
+        assert backend.health()["active"] == 0
     await backend.close()
     assert psutil.Process().children() == before
     assert list(tmp_path.glob("dragoman-*")) == []

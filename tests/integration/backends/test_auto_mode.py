@@ -62,7 +62,7 @@ async def started(url: str, **settings: Any) -> AsyncIterator[HttpBackend]:
 
 
 async def answered(backend: HttpBackend) -> list[AnyEvent]:
-    return [event async for event in backend.ask(ASKED, ExchangeContext("1", 0, random_id))]
+    return [event async for event in backend.generate(ASKED, ExchangeContext("1", 0, random_id))]
 
 
 def questions(far: Server) -> list[dict[str, Any]]:
@@ -109,7 +109,7 @@ async def test_what_was_found_is_used_where_nothing_may_be_measured() -> None:
         store(config, "qwen2.5-7b", "", "", Recommendation("parse", "as a test has it", "mistral"))
         backend = HttpBackend("far", config, {}, may_recall=True)
         await backend.start()
-        assert backend.facts("qwen2.5-7b")["way"]["mode"] == "parse"
+        assert backend.describe("qwen2.5-7b")["way"]["mode"] == "parse"
         await answered(backend)
         assert backend.modes.get("qwen2.5-7b").mode == "parse"
         assert questions(far) == []
@@ -141,11 +141,11 @@ async def test_what_was_found_counts_for_a_trusted_server_too() -> None:
     turn = ExchangeContext("1", 0, random_id)
     async with odd(says(leaks_mistral)) as far:
         async with started(far.url, trusted=True) as backend:
-            assert backend.relay(asked, b"{}", asked.model, turn) is not None
+            assert backend.passthrough(asked, b"{}", asked.model, turn) is not None
             await answered(backend)
             await eventually(lambda: backend.modes.get("qwen2.5-7b").mode == "parse")
         async with started(far.url, trusted=True) as backend:
-            assert backend.relay(asked, b"{}", asked.model, turn) is None
+            assert backend.passthrough(asked, b"{}", asked.model, turn) is None
 
 
 async def test_what_was_found_by_other_rules_is_forgotten(folder: Path) -> None:
@@ -217,7 +217,7 @@ async def test_what_is_known_of_a_kind_that_is_recognised_counts() -> None:
         asked = dialects.get("openai_chat").read_request(json.dumps({"model": "qwen2.5-7b", "messages": talk}))
         for field in ("reasoning_content", "reasoning"):
             far.asked.clear()
-            assert [event async for event in backend.ask(asked, ExchangeContext("1", 0, random_id))]
+            assert [event async for event in backend.generate(asked, ExchangeContext("1", 0, random_id))]
             sent = next(json.loads(body) for line, _, body in far.asked if line.startswith("POST"))
             assert field in sent["messages"][1]
             await eventually(lambda: backend.modes.get("qwen2.5-7b").why.startswith("its own tool calls come"))
@@ -313,7 +313,7 @@ async def test_a_real_leak_has_the_next_answers_read_whatever_was_measured(folde
     async with odd(says(model)) as far, started(far.url) as backend:
         for mode in ("native", "parse"):
             assert backend.modes.get("qwen2.5-7b").mode == mode
-            events = [event async for event in backend.ask(asked, ExchangeContext("1", 0, random_id))]
+            events = [event async for event in backend.generate(asked, ExchangeContext("1", 0, random_id))]
             assert [event.name for event in events if isinstance(event, ToolCallStart)] == ["get_weather"]
             await eventually(lambda: list(folder.glob("*.json")))
         assert backend.modes.get("qwen2.5-7b").why == "it left a call in the text"

@@ -275,7 +275,7 @@ async def test_a_trial_is_asked_once_and_says_nothing_of_the_server(
         for _ in range(3):
             with pytest.raises(UpstreamError):
                 await anext(far.stream_post(CHAT, b"{}", {}, is_trial=True))
-        assert far.state()["breaker"] == "closed"
+        assert far.health()["breaker"] == "closed"
     assert (len(behind.asked), pauses) == (3, [])
 
 

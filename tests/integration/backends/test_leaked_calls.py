@@ -532,7 +532,7 @@ async def test_it_is_counted_and_logged(caplog: pytest.LogCaptureFixture) -> Non
         async with server(writes(*cut(text))) as behind, gateway(behind.url) as (url, backend):
             for _ in range(2):
                 await ask(url, "openai_chat")
-            assert backend.state()["rescued"] == 4
+            assert backend.health()["rescued"] == 4
     lines = [r.getMessage() for r in caplog.records if r.name == "dragoman.backends.http.backend"]
     assert len(lines) == 1
     assert "leaves calls of m in the text" in lines[0]

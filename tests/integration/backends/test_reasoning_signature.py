@@ -50,7 +50,7 @@ async def test_a_server_that_refuses_a_proof_is_asked_without_thoughts(api: str,
         backend = HttpBackend("far", HttpConfig(url=f"{far.url}/v1", api=api), {})
         await backend.start()
         try:
-            reply = collect([event async for event in backend.ask(request, ExchangeContext("1", 0, lambda: "x"))])
+            reply = collect([event async for event in backend.generate(request, ExchangeContext("1", 0, lambda: "x"))])
         finally:
             await backend.close()
     assert seen == [1, 0]

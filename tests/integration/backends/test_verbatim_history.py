@@ -184,12 +184,14 @@ async def test_the_embedded_model_is_shown_its_own_text() -> None:
     embedded: Any = EmbeddedBackend(weights.find_weights(profile.name), profile, EmbeddedConfig(), lambda _: None)
     embedded.engine = tap = forty.Tap(ScriptedLlama(FENCED, "It is sunny."))
     asked = v.Request(profile.name, (QUESTION,), (WEATHER,))
-    reply = collect([event async for event in embedded.ask(asked, ExchangeContext("id", 0, iter("abcdefgh").__next__))])
+    reply = collect(
+        [event async for event in embedded.generate(asked, ExchangeContext("id", 0, iter("abcdefgh").__next__))]
+    )
     (call,) = (part for part in reply.parts if isinstance(part, v.ToolCall))
     back = tuple(replace(p, arguments=SENT_BACK) if p is call else p for p in reply.parts)
     result = v.Message("tool", (v.ToolResult(call.id, (v.Text("sunny"),)),))
     again = replace(asked, messages=(QUESTION, v.Message("assistant", back), result))
-    collect([event async for event in embedded.ask(again, ExchangeContext("id", 0, iter("abcdefgh").__next__))])
+    collect([event async for event in embedded.generate(again, ExchangeContext("id", 0, iter("abcdefgh").__next__))])
     first, second = tap.runs
     assert second.prompt.startswith(first.prompt + FENCED)
 

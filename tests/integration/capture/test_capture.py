@@ -241,9 +241,9 @@ def test_without_it_nothing_stands_between() -> None:
         yield b""
 
     turn, said = ExchangeContext("", 0, str), pieces()
-    assert turn.heard("", b"", said) is said
-    events = turn.ask(Scripted(lambda backend, request: nothing()), Request("m", ()))
-    assert events.ag_code.co_qualname == "Scripted.ask"
+    assert turn.wrap_model_output("", b"", said) is said
+    events = turn.generate(Scripted(lambda backend, request: nothing()), Request("m", ()))
+    assert events.ag_code.co_qualname == "Scripted.generate"
 
 
 async def nothing() -> AsyncGenerator[AnyEvent, None]:

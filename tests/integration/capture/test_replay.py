@@ -201,8 +201,8 @@ async def test_a_backend_of_which_nothing_is_known(tmp_path: Path, capsys: pytes
     class Added(Scripted):
         """One that has its model heard, and tells no facts."""
 
-        async def ask(self, request: Request, turn: ExchangeContext) -> AsyncGenerator[AnyEvent, None]:
-            async for event in turn.heard("pipe", b"what is sent", super().ask(request, turn)):
+        async def generate(self, request: Request, turn: ExchangeContext) -> AsyncGenerator[AnyEvent, None]:
+            async for event in turn.wrap_model_output("pipe", b"what is sent", super().generate(request, turn)):
                 yield event
 
     async with serving(Gateway([Added(plain)]), capture=str(tmp_path)) as (_, url):

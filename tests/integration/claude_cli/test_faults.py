@@ -64,7 +64,7 @@ class Place:
         body = {"model": "opus", "stream": stream, "tools": TOOLS[path], **said, **more}
         async with httpx2.AsyncClient(base_url=self.url, timeout=DEADLINE_S, trust_env=False, verify=False) as client:
             answer = await client.post(path, json=body)
-        await eventually(lambda: not self.backend.state()["active"])
+        await eventually(lambda: not self.backend.health()["active"])
         return answer
 
     def pids(self) -> set[int]:
@@ -451,7 +451,9 @@ async def test_one_that_takes_nothing_in_is_not_waited_for(tmp_path: Path, strea
 async def test_one_that_died_while_it_waited_is_not_asked(tmp_path: Path) -> None:
     async with place(tmp_path, warm=1) as here:
         first = await here.ask("plain")
-        await eventually(lambda: here.backend.state()["warm"] and not here.backend.state()["active"] and here.running())
+        await eventually(
+            lambda: here.backend.health()["warm"] and not here.backend.health()["active"] and here.running()
+        )
         (waiting,) = here.running()
         os.kill(waiting, signal.SIGKILL)
         await eventually(lambda: not psutil.pid_exists(waiting))
@@ -467,7 +469,7 @@ async def test_who_leaves_ends_it(tmp_path: Path) -> None:
         writer.write(http_request(MESSAGES, json.dumps(ask(MESSAGES, model="opus", stream=True)).encode()))
         await reader.readuntil(b"content_block_delta")
         writer.close()
-        await eventually(lambda: not here.backend.state()["processes"])
+        await eventually(lambda: not here.backend.health()["processes"])
         assert here.pids()
         assert not here.running()
 
@@ -491,19 +493,19 @@ async def test_one_that_died_while_it_waited_is_replaced(tmp_path: Path, monkeyp
     """Also where nobody has noticed yet."""
     async with place(tmp_path, warm=1) as here:
         await here.ask("plain")
-        await eventually(lambda: here.backend.state()["warm"] and len(here.running()) == 1)
+        await eventually(lambda: here.backend.health()["warm"] and len(here.running()) == 1)
         (waiting,) = here.running()
         monkeypatch.setattr(Process, "runs", True)
         os.kill(waiting, signal.SIGKILL)
-        cold_before = here.backend.state()["cold_starts"]
+        cold_before = here.backend.health()["cold_starts"]
         answer = await here.once_more(CHAT)
         assert text_of(CHAT, answer) == SAID
-        assert here.backend.state()["cold_starts"] == cold_before + 1  # type: ignore[operator]
+        assert here.backend.health()["cold_starts"] == cold_before + 1  # type: ignore[operator]
 
 
 def only_waits(here: Place) -> bool:
     """The process that waits is the only one; that of the answer before has ended."""
-    state = here.backend.state()
+    state = here.backend.health()
     return state["warm"] == state["processes"] == len(here.running()) == 1
 
 
@@ -513,8 +515,8 @@ async def test_one_that_dies_while_it_waits_is_tidied_up(tmp_path: Path) -> None
         await eventually(lambda: only_waits(here))
         (waiting,) = here.running()
         os.kill(waiting, signal.SIGKILL)
-        await eventually(lambda: not here.backend.state()["processes"])
-        assert here.backend.state()["warm"] == 0
+        await eventually(lambda: not here.backend.health()["processes"])
+        assert here.backend.health()["warm"] == 0
 
 
 async def test_two_models_in_turn_do_not_end_each_other_s(tmp_path: Path) -> None:
@@ -522,6 +524,6 @@ async def test_two_models_in_turn_do_not_end_each_other_s(tmp_path: Path) -> Non
         fake.plan(here.command, TRACES / "plain.jsonl")
         for model in ("opus", "haiku") * 3:
             await here.once_more(model=model)
-            await eventually(lambda: here.backend.state()["warm"])
-        assert here.backend.state()["cold_starts"] == 4  # each of opus, of haiku the first alone
+            await eventually(lambda: here.backend.health()["warm"])
+        assert here.backend.health()["cold_starts"] == 4  # each of opus, of haiku the first alone
         assert len(here.pids()) <= 8

@@ -51,7 +51,7 @@ def request(text: str = "Write a list of 500 animals, one a line.", **more: Any)
 
 
 def ask(embedded: EmbeddedBackend, asked: v.Request) -> AsyncGenerator[ev.AnyEvent, None]:
-    return embedded.ask(asked, ExchangeContext("id", 0, iter("abcdefgh").__next__))
+    return embedded.generate(asked, ExchangeContext("id", 0, iter("abcdefgh").__next__))
 
 
 async def events_of(embedded: EmbeddedBackend, asked: v.Request) -> list[ev.AnyEvent]:

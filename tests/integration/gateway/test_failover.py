@@ -47,7 +47,7 @@ class Named(Scripted):
     def models(self) -> tuple[ServedModel, ...]:
         return (ServedModel("m", aliases=(f"{self.name}/m",)), ServedModel(f"only-{self.name}"))
 
-    def state(self) -> Mapping[str, object]:
+    def health(self) -> Mapping[str, object]:
         return {"backend": self.name, "ready": True}
 
 
@@ -187,7 +187,7 @@ async def test_a_server_that_fails_is_made_up_for_by_the_next(
 @pytest.mark.parametrize(("there", "status"), [((True, False), 200), ((False, False), 503)])
 async def test_a_gateway_is_ready_where_one_of_its_servers_is(there: tuple[bool, ...], status: int) -> None:
     class There(Named):
-        def state(self) -> Mapping[str, object]:
+        def health(self) -> Mapping[str, object]:
             return {"backend": self.name, "ready": there[int(self.name)]}
 
     gateway = Gateway([There(str(n), answers("I")) for n in range(2)])

@@ -72,7 +72,7 @@ async def gate(url: str, api: str, policy: GuardPolicy = ANY_NUMBER, **settings:
         running = asyncio.all_tasks()
         yield made
         await eventually(lambda: not made.held)
-        assert (backend.state()["active"], backend.state()["waiting"]) == (0, 0)
+        assert (backend.health()["active"], backend.health()["waiting"]) == (0, 0)
         await eventually(lambda: len(asyncio.all_tasks() - before) <= len(running - before))
     await eventually(lambda: not asyncio.all_tasks() - before)
 
@@ -328,11 +328,11 @@ async def until_words(made: Gate, behind: Server, reader: asyncio.StreamReader) 
 
 
 async def until_waiting(made: Gate, behind: Server, reader: asyncio.StreamReader) -> None:
-    await eventually(lambda: made.backend.state()["waiting"])
+    await eventually(lambda: made.backend.health()["waiting"])
 
 
 async def until_active(made: Gate, behind: Server, reader: asyncio.StreamReader) -> None:
-    await eventually(lambda: made.backend.state()["active"])
+    await eventually(lambda: made.backend.health()["active"])
 
 
 class Stage(NamedTuple):
@@ -396,8 +396,8 @@ async def test_a_client_that_leaves_lets_go_of_the_server(
             if name == "connecting":
                 await eventually(lambda: made.held)
             writer.close()
-            await eventually(lambda: made.backend.state()["waiting"] == 0)
-            await eventually(lambda: made.backend.state()["active"] == (1 if first else 0))
+            await eventually(lambda: made.backend.health()["waiting"] == 0)
+            await eventually(lambda: made.backend.health()["active"] == (1 if first else 0))
             assert name != "connecting" or not behind.asked
             if behind.asked and not first:
                 await soon(behind.left)

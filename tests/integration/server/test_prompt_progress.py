@@ -53,7 +53,7 @@ def test_at_the_end_there_is_nothing_to_show() -> None:
 class Slow(Scripted):
     """Reads its prompt in steps, each as long as a ping takes."""
 
-    async def ask(self, request: Request, turn: ExchangeContext) -> AsyncGenerator[AnyEvent, None]:
+    async def generate(self, request: Request, turn: ExchangeContext) -> AsyncGenerator[AnyEvent, None]:
         assert turn.progress is not None
         for done in (0, 256, 512):
             turn.progress(PromptProgress(done, 600))

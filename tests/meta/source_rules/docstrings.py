@@ -13,7 +13,6 @@ NULL_OBJECT = {"Prints nothing.", "Records nothing."}
 # These describe a part of their parameters. Only ever remove a line.
 INCOMPLETE = {
     "src/dragoman/config.py:_describe",
-    "src/dragoman/core/backend.py:relay",
     "src/dragoman/dialects/openai_chat/request_reader.py:_message",
     "src/dragoman/parsing/code_fence.py:read_fenced_block",
     "src/dragoman/parsing/shapes/json_block.py:json_calls_format",

@@ -475,9 +475,9 @@ async def test_what_is_not_to_be_mended_is_left_by_whoever_reads() -> None:
     left: list[frozenset[str]] = []
 
     class Reads(Asked):
-        async def ask(self, request: Request, turn: ExchangeContext) -> AsyncGenerator[ev.AnyEvent, None]:
-            left.append(frozenset(turn.leave))
-            async for event in super().ask(request, turn):
+        async def generate(self, request: Request, turn: ExchangeContext) -> AsyncGenerator[ev.AnyEvent, None]:
+            left.append(frozenset(turn.disabled_repairs))
+            async for event in super().generate(request, turn):
                 yield event
 
     await answered(Reads(told(("ping", "{}"))), GuardPolicy(leave=("quotes", "numbers")))

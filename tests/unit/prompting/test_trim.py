@@ -286,7 +286,7 @@ async def test_the_embedded_model_is_asked_in_short() -> None:
     )
     embedded.engine = tap = forty.Tap(ScriptedLlama("Hello."))
     asked = replace(request(said("system", LONG), said("user", LONG)), model=profile.name)
-    events = [event async for event in embedded.ask(asked, ExchangeContext("1", 0, iter("ab").__next__))]
+    events = [event async for event in embedded.generate(asked, ExchangeContext("1", 0, iter("ab").__next__))]
     (run,) = tap.runs
     assert run.prompt.count("It goes on and on") == 5  # what the user said
     assert "Runs a command." in run.prompt

@@ -483,7 +483,7 @@ async def test_a_server_gets_what_its_kind_takes() -> None:
     async with served(script) as far:
         backend = HttpBackend("far", HttpConfig(url=far.url, schemas="llama_cpp"), {})
         await backend.start()
-        events = [event async for event in backend.ask(request, ExchangeContext("1", 0, lambda: "1"))]
+        events = [event async for event in backend.generate(request, ExchangeContext("1", 0, lambda: "1"))]
         await backend.close()
     assert [tool.parameters for tool in asked[0].tools] == [adapt(schema, targets.LLAMA_CPP).json]
     assert request.tools[0].parameters == schema

@@ -44,17 +44,17 @@ class ClaudeCliBackend:
         """Returns the CLI's aliases, and the models of the settings."""
         return self._models
 
-    def facts(self, model: str) -> Mapping[str, object]:
+    def describe(self, model: str) -> Mapping[str, object]:
         """Returns the version and the mode; see `SupportsReplay`."""
         assert self._installed is not None
         _, version, mode = self._installed
         return {"kind": "claude_cli", "version": version, "mode": mode, "budget": self._has_budget}
 
-    def shown(self, request: Request) -> Request:
+    def request_as_shown(self, request: Request) -> Request:
         """Returns the request unchanged: no past turns are rewritten."""
         return request
 
-    def secrets(self) -> Sequence[str]:
+    def secret_values(self) -> Sequence[str]:
         """Returns the API keys of its environment."""
         return secret_variables(self._environ)
 
@@ -62,7 +62,7 @@ class ClaudeCliBackend:
         """Returns the CLI's name of a model that is not listed, or None if it is not a Claude model."""
         return models.resolve_model(name)
 
-    async def refresh(self) -> None:
+    async def refresh_models(self) -> None:
         """Does nothing: the CLI does not list its models."""
 
     async def start(self) -> None:
@@ -78,7 +78,7 @@ class ClaudeCliBackend:
         await self._pool.close()
         await self._reaper.close()
 
-    def state(self) -> Mapping[str, object]:
+    def health(self) -> Mapping[str, object]:
         """Returns the version, and the number of processes and requests."""
         found = self._installed
         return {
@@ -97,7 +97,7 @@ class ClaudeCliBackend:
         """Returns None: the CLI does not count tokens."""
         return None
 
-    async def ask(self, request: Request, turn: ExchangeContext) -> AsyncGenerator[AnyEvent, None]:
+    async def generate(self, request: Request, turn: ExchangeContext) -> AsyncGenerator[AnyEvent, None]:
         """Yields the events of the response.
 
         Raises: DragomanError: before Start; see `Backend`.
@@ -105,9 +105,11 @@ class ClaudeCliBackend:
         assert self._installed is not None
         spec, installed = models.model_spec(request), self._installed
         if installed.mode == "native":
-            conversation = await off_loop(turn.large, to_conversation, request, spec)
+            conversation = await off_loop(turn.is_large, to_conversation, request, spec)
         else:
-            conversation = await off_loop(turn.large, single_prompt.to_conversation, request, spec, installed.version)
+            conversation = await off_loop(
+                turn.is_large, single_prompt.to_conversation, request, spec, installed.version
+            )
         if not self._has_budget or installed.version < versions.BUDGET_SINCE:
             conversation = conversation._replace(spec=conversation.spec._replace(again=True))
         kind = conversation.spec if conversation.told_at_start else conversation.spec.warm

@@ -99,7 +99,7 @@ class ClaudeResponse:
         free = replace(self._request, tool_choice=ToolChoice()) if named else self._request
         text = single_prompt.parse_text_reply(free, self._turn) if self._conversation.in_words else None
         made = list if text is None else text.feed
-        async with aclosing(self._turn.heard("claude", self._conversation, session.answer())) as answer:
+        async with aclosing(self._turn.wrap_model_output("claude", self._conversation, session.answer())) as answer:
             async for event in answer:
                 for each in made(reader.feed(sse.encode(event))):
                     yield each

@@ -216,7 +216,11 @@ def parse_text_reply(request: Request, turn: ExchangeContext) -> TextModeReader:
 
     def reader(begins: bool) -> ReplyReader:  # not lenient: code blocks are examples
         return ReplyReader(
-            FORMAT, tools, new_id=turn.new_id, used_ids=past, enabled_repairs=READER_REPAIRS.difference(turn.leave)
+            FORMAT,
+            tools,
+            new_id=turn.new_id,
+            used_ids=past,
+            enabled_repairs=READER_REPAIRS.difference(turn.disabled_repairs),
         )
 
     return TextModeReader(reader, leaks, turn.new_id, {}, lambda: None, parallel=request.tool_choice.parallel)

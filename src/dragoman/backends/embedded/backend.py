@@ -129,22 +129,22 @@ class EmbeddedBackend:
         """Returns the one embedded model."""
         return (self._model,)
 
-    def facts(self, model: str) -> Mapping[str, object]:
+    def describe(self, model: str) -> Mapping[str, object]:
         """Returns the model and its settings; see `SupportsReplay`."""
         profile, config, metadata = self._description
         named = profile.name if profile else ""
         settings = msgspec.to_builtins(config) | {"model": named or self._model.id}
         return {"kind": "embedded", "profile": named, "settings": settings, "metadata": msgspec.to_builtins(metadata)}
 
-    def shown(self, request: Request) -> Request:
+    def request_as_shown(self, request: Request) -> Request:
         """Returns the request with the model's earlier output verbatim; see `SupportsReplay`."""
         return self.verbatim_history.restore(request)
 
-    def secrets(self) -> Sequence[str]:
+    def secret_values(self) -> Sequence[str]:
         """Returns nothing, as the embedded model has no key."""
         return ()
 
-    async def refresh(self) -> None:
+    async def refresh_models(self) -> None:
         """Does nothing, as there is only one model."""
 
     async def start(self) -> None:
@@ -163,7 +163,7 @@ class EmbeddedBackend:
         """Ends the engine; running requests fail."""
         await self.engine.close()
 
-    def state(self) -> Mapping[str, object]:
+    def health(self) -> Mapping[str, object]:
         """Returns the state of the engine, for /health."""
         engine = self.engine
         return {
@@ -176,7 +176,7 @@ class EmbeddedBackend:
             **({"read_tokens_per_s": round(self.tokens_per_s, 1)} if self.tokens_per_s else {}),
         }
 
-    async def ask(self, request: Request, turn: ExchangeContext) -> AsyncGenerator[AnyEvent, None]:
+    async def generate(self, request: Request, turn: ExchangeContext) -> AsyncGenerator[AnyEvent, None]:
         """Yields the events of the model's response.
 
         Raises:
@@ -251,5 +251,5 @@ class EmbeddedBackend:
             prompt_tail=prepared.suffix,
             lenient=prepared.has_tools,
             used_ids=past,
-            enabled_repairs=READER_REPAIRS.difference(turn.leave),
+            enabled_repairs=READER_REPAIRS.difference(turn.disabled_repairs),
         )

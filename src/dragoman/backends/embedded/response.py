@@ -142,7 +142,7 @@ class EmbeddedResponse:
         self._reason: FinishReason = "stop"
         spent, cached, counted = self._usage.output_tokens, self._usage.cached_input_tokens, not self.started
         outputs = self._backend.engine.complete(body, admitted=admitted)
-        async with aclosing(self._turn.heard("completion", body, outputs)) as heard:
+        async with aclosing(self._turn.wrap_model_output("completion", body, outputs)) as heard:
             async for output in heard:
                 match output:
                     case Progress(total, done):

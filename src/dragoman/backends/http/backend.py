@@ -120,17 +120,17 @@ class HttpBackend:
         aliases = (f"{self._name}/{id}",)
         return ServedModel(id, self._config.context_tokens or None, self._name, aliases, name, created)
 
-    def state(self) -> Mapping[str, object]:
+    def health(self) -> Mapping[str, object]:
         """Returns the URL, whether models are known, and the state of the connection, for /health."""
         return {
             "backend": self._name,
             "url": self._connection.display_url,
             "ready": bool(self.models()),
-            **self._connection.state(),
+            **self._connection.health(),
             "rescued": self._planner.recovered_calls.total(),
         }
 
-    def facts(self, model: str) -> Mapping[str, object]:
+    def describe(self, model: str) -> Mapping[str, object]:
         """Returns how this model is requested; see `SupportsReplay`."""
         return {
             "kind": "http",
@@ -138,11 +138,11 @@ class HttpBackend:
             **self._planner.describe(model, self._mode_of(model)),
         }
 
-    def shown(self, request: Request) -> Request:
+    def request_as_shown(self, request: Request) -> Request:
         """Returns the request with the models' own earlier text; see `SupportsReplay`."""
         return self._planner.verbatim_history.restore(request)
 
-    def secrets(self) -> Sequence[str]:
+    def secret_values(self) -> Sequence[str]:
         """Returns the API key, if there is one."""
         return (self._connection.key,) if self._connection.key else ()
 
@@ -160,7 +160,7 @@ class HttpBackend:
             await self._auto.close()
         await self._connection.close()
 
-    async def refresh(self) -> None:
+    async def refresh_models(self) -> None:
         """Lists the server's models again, unless the settings name them."""
         if self._model_list:
             await self._model_list.refresh()
@@ -191,7 +191,7 @@ class HttpBackend:
         written = msgspec.json.decode(asked, type=dict[str, msgspec.Raw])
         return msgspec.json.encode({name: raw for name, raw in written.items() if name in counting.forwarded_fields})
 
-    def relay(self, request: Request, body: bytes, name: str, turn: ExchangeContext) -> HttpPassthrough | None:
+    def passthrough(self, request: Request, body: bytes, name: str, turn: ExchangeContext) -> HttpPassthrough | None:
         """Returns the response as bytes for a client of the server's own API, if the server's streams are trusted.
 
         Responses with several choices are always passed through, as events have only one.
@@ -201,7 +201,7 @@ class HttpBackend:
             return None
         if not self._planner.is_passthrough(request, self._mode_of(request.model)):
             return None
-        head, clean = dict[str, str](), self._connection.secrets.clean_error
+        head, clean = dict[str, str](), self._connection.secret_values.clean_error
         post = partial(
             self._connection.stream_post,
             self._dialect.path,
@@ -235,7 +235,7 @@ class HttpBackend:
         """
         return self._connection.stream_post(path, body, headers, on_headers=began)
 
-    async def ask(self, request: Request, turn: ExchangeContext) -> AsyncGenerator[AnyEvent, None]:
+    async def generate(self, request: Request, turn: ExchangeContext) -> AsyncGenerator[AnyEvent, None]:
         """Yields the events of the response; closing the generator closes the connection, which stops the server.
 
         Raises:
@@ -246,10 +246,10 @@ class HttpBackend:
         await self._planner.prepare(request.model, mode, self._connection)
         with conversion_time.measure():
             # A chat template is rendered in another process, which has to be waited for.
-            in_thread = turn.large or mode.endpoint == "completions"
+            in_thread = turn.is_large or mode.endpoint == "completions"
             outgoing = await off_loop(in_thread, self._planner.build, request, mode)
         if request.dialect != self._dialect.name:
-            outgoing = await off_loop(turn.large, self._unsupported_params.apply_known, request.model, outgoing)
+            outgoing = await off_loop(turn.is_large, self._unsupported_params.apply_known, request.model, outgoing)
         omitted = ""
         for left in reversed(range(_MAX_ATTEMPTS)):
             try:
@@ -304,14 +304,14 @@ class HttpBackend:
     async def _response_events(
         self, outgoing: UpstreamRequest, request: Request, turn: ExchangeContext, mode: ModelMode
     ) -> AsyncGenerator[AnyEvent, None]:
-        pipeline = await off_loop(turn.large, self._planner.open_response, request, turn, mode, outgoing)
+        pipeline = await off_loop(turn.is_large, self._planner.open_response, request, turn, mode, outgoing)
         broken: BackendUnavailableError | None = None
         spent = conversion_time.measure()
         path, head = self._planner.path(mode), dict[str, str]()
         upstream = self._connection.stream_post(
             path, outgoing.body, self._client_headers(request), on_headers=head.update
         )
-        async with aclosing(turn.heard(path, outgoing.body, upstream)) as pieces:
+        async with aclosing(turn.wrap_model_output(path, outgoing.body, upstream)) as pieces:
             try:
                 async for piece in pieces:
                     with spent:
@@ -339,7 +339,7 @@ class HttpBackend:
             case Start():
                 return msgspec.structs.replace(event, headers=client_headers(head))
             case Failure(error):
-                return Failure(self._connection.secrets.clean_error(error))
+                return Failure(self._connection.secret_values.clean_error(error))
             case _:
                 return event
 

@@ -76,7 +76,7 @@ class UpstreamConnection:
         self.display_url = f"{at.scheme}://{at.netloc.rpartition('@')[2]}"
         """Scheme and host, for people: without the password in the URL, and without the path."""
         self._name, self._config, self.key = name, config, key
-        self.secrets = SecretRedactor(key, config.url)
+        self.secret_values = SecretRedactor(key, config.url)
         """Removes what clients must not read from the server's errors, as some servers repeat it."""
         self._headers = {"content-type": "application/json", **headers}
         self._versioned = versioned
@@ -101,7 +101,7 @@ class UpstreamConnection:
         if self._session is not None:
             await self._session.close()
 
-    def state(self) -> Mapping[str, object]:
+    def health(self) -> Mapping[str, object]:
         """Returns the number of active and waiting requests, and the state of the breaker, for /health."""
         return {"active": self._limiter.active, "waiting": self._limiter.waiting, "breaker": self._breaker.state}
 
@@ -176,7 +176,7 @@ class UpstreamConnection:
                 is_error = response.status >= 300
                 data = await _read_body(response, ERROR_BODY_LIMIT_BYTES if is_error else RESPONSE_LIMIT_BYTES)
                 fields = {name.lower(): value for name, value in response.headers.items()}
-                return HttpResponse(response.status, fields, self.secrets.hide_bytes(data) if is_error else data)
+                return HttpResponse(response.status, fields, self.secret_values.hide_bytes(data) if is_error else data)
         except aiohttp.ClientConnectorError as e:
             raise BackendUnavailableError(_os_error_reason(e.os_error)) from e.os_error
         except TimeoutError:
@@ -236,8 +236,8 @@ class UpstreamConnection:
     def _attempt_failed(self, response: aiohttp.ClientResponse, head: bytes) -> AttemptFailed:
         fields = {name.lower(): value for name, value in response.headers.items()}
         delay_s = retry.retry_after_s(fields, datetime.now(UTC))
-        head, setting = self.secrets.hide_bytes(head), f"servers.{self._name}.url"
-        error = self.secrets.clean_error(error_from_response(response.status, head, delay_s, fields, setting))
+        head, setting = self.secret_values.hide_bytes(head), f"servers.{self._name}.url"
+        error = self.secret_values.clean_error(error_from_response(response.status, head, delay_s, fields, setting))
         return AttemptFailed(error, permanent=fields.get("x-should-retry") == "false")
 
     def _set_stall_timeout(self, response: aiohttp.ClientResponse) -> None:

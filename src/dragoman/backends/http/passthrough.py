@@ -83,23 +83,25 @@ class HttpPassthrough:
             said[member] = {**(had or {}), **values}
         return msgspec.json.encode(said)
 
-    def take(self) -> Sequence[AnyEvent]:
+    def drain_events(self) -> Sequence[AnyEvent]:
         """Returns the events that have become known since the last call; see `PassthroughResponse`."""
         told, self._pending_events = self._pending_events, []
         return told
 
-    async def pieces(self) -> AsyncGenerator[bytes, None]:
+    async def stream(self) -> AsyncGenerator[bytes, None]:
         """Yields the bytes for the client; see `PassthroughResponse`."""
-        async with aclosing(self._turn.heard(self._dialect.path, self.body, self._post(self.body))) as pieces:
+        async with aclosing(
+            self._turn.wrap_model_output(self._dialect.path, self.body, self._post(self.body))
+        ) as pieces:
             begun = await _first_data(pieces)
             if self._request.stream and begun[:1] not in _NOT_SSE:
-                async with aclosing(self._stream(begun, pieces)) as stream:
+                async with aclosing(self._rewrite_stream(begun, pieces)) as stream:
                     async for data in stream:
                         yield data
             else:
                 yield await self._buffered(begun, pieces)
 
-    async def _stream(self, begun: bytes, pieces: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
+    async def _rewrite_stream(self, begun: bytes, pieces: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
         splice = self._rewriter
         error: DragomanError | None = None
         try:
@@ -141,7 +143,7 @@ class HttpPassthrough:
         )
         self._pending_events += self._start_events
 
-    def failed(self, error: DragomanError) -> bytes:
+    def error_event(self, error: DragomanError) -> bytes:
         """Returns the bytes that end the stream with this error; see `PassthroughResponse`."""
         writer, error = self._dialect.writer(self._request), self._clean(error)
         for event in self._start_events:  # the client has these already, from the server
@@ -170,7 +172,7 @@ class HttpPassthrough:
         self._pending_events.append(last)
         if splice.over:
             return b""
-        return self.failed(last.error) if isinstance(last, Failure) else self._passing.end_event
+        return self.error_event(last.error) if isinstance(last, Failure) else self._passing.end_event
 
     async def _buffered(self, begun: bytes, pieces: AsyncGenerator[bytes, None]) -> bytes:
         """Returns the client's bytes for a response that is parsed whole.

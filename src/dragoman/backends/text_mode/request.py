@@ -127,7 +127,7 @@ def text_reader(
         prompt_tail=prompt_tail,
         lenient=bool(tools),
         used_ids=past,
-        enabled_repairs=READER_REPAIRS.difference(turn.leave),
+        enabled_repairs=READER_REPAIRS.difference(turn.disabled_repairs),
     )
 
 

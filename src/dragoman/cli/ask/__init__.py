@@ -202,8 +202,8 @@ def _model(named: str, config: settings.Config, gateway: Gateway) -> str:
 
 def _where(backend: Backend, model: str) -> str:
     """Returns the backend and its tool mode, as a phrase."""
-    state = backend.state()
-    facts = backend.facts(model) if isinstance(backend, SupportsReplay) else {}
+    state = backend.health()
+    facts = backend.describe(model) if isinstance(backend, SupportsReplay) else {}
     way = facts.get("way")
     mode = way.get("mode") if isinstance(way, Mapping) else facts.get("mode")
     at = f" at {state['url']}" if "url" in state else ""

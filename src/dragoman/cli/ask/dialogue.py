@@ -92,7 +92,7 @@ class Dialogue:
         self._asked = 0
         self._line.say("waiting for the first word")
         collector = Collector()
-        turn = ExchangeContext(secrets.token_hex(12), int(time.time()), lambda: secrets.token_hex(12), tap=self)
+        turn = ExchangeContext(secrets.token_hex(12), int(time.time()), lambda: secrets.token_hex(12), observer=self)
         try:
             async with aclosing(self._gateway.generate(request, turn)) as events:
                 async for event in events:
@@ -107,15 +107,17 @@ class Dialogue:
             self._page.close()
         return collector.reply()
 
-    def asks(self, backend: Backend, request: Request) -> None:
+    def on_backend_call(self, backend: Backend, request: Request) -> None:
         """A backend is called: see `ExchangeObserver`."""
         self._request = request
 
-    def gave(self, events: AsyncGenerator[AnyEvent, None]) -> AsyncGenerator[AnyEvent, None]:
+    def wrap_events(self, events: AsyncGenerator[AnyEvent, None]) -> AsyncGenerator[AnyEvent, None]:
         """Events are shown as they leave the guard."""
         return events
 
-    async def heard(self, to: str, sent: object, pieces: AsyncGenerator[T, None]) -> AsyncGenerator[T, None]:
+    async def wrap_model_output(
+        self, to: str, sent: object, pieces: AsyncGenerator[T, None]
+    ) -> AsyncGenerator[T, None]:
         """Shows the model's output, and passes it on unchanged."""
         self._asked += 1
         if self._asked > 1:

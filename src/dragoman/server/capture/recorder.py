@@ -61,7 +61,7 @@ class BackendCall:
     @property
     def name(self) -> str:
         """The backend's name."""
-        return str(self.backend.state().get("backend", ""))
+        return str(self.backend.health().get("backend", ""))
 
 
 class CaptureRecorder(ServerObserver):
@@ -107,7 +107,7 @@ class CaptureRecorder(ServerObserver):
     def wrap_turn(self, turn: ExchangeContext) -> ExchangeContext:
         """Returns the turn with this observer, and records the ids that it generates."""
         self.turn = turn
-        return ExchangeContext(turn.id, turn.created, self._noted(turn.new_id), turn.leave, self)
+        return ExchangeContext(turn.id, turn.created, self._noted(turn.new_id), turn.disabled_repairs, self)
 
     def _noted(self, new_id: NewId) -> NewId:
         def noted() -> str:
@@ -116,12 +116,12 @@ class CaptureRecorder(ServerObserver):
 
         return noted
 
-    def asks(self, backend: Backend, request: Request) -> None:
+    def on_backend_call(self, backend: Backend, request: Request) -> None:
         """See `ExchangeObserver`."""
-        shown = backend.shown(request) if isinstance(backend, SupportsReplay) else request
+        shown = backend.request_as_shown(request) if isinstance(backend, SupportsReplay) else request
         self.asked.append(BackendCall(backend, shown, self.ms, _facts(backend, request)))
 
-    async def gave(self, events: AsyncGenerator[AnyEvent, None]) -> AsyncGenerator[AnyEvent, None]:
+    async def wrap_events(self, events: AsyncGenerator[AnyEvent, None]) -> AsyncGenerator[AnyEvent, None]:
         """See `ExchangeObserver`."""
         asked = self.asked[-1]
         asked.is_read = True
@@ -134,7 +134,9 @@ class CaptureRecorder(ServerObserver):
             asked.error = error
             raise
 
-    async def heard(self, to: str, sent: object, pieces: AsyncGenerator[T, None]) -> AsyncGenerator[T, None]:
+    async def wrap_model_output(
+        self, to: str, sent: object, pieces: AsyncGenerator[T, None]
+    ) -> AsyncGenerator[T, None]:
         """See `ExchangeObserver`."""
         heard = self._heard(to, sent)
         try:
@@ -181,6 +183,6 @@ class CaptureRecorder(ServerObserver):
 def _facts(backend: Backend, request: Request) -> Mapping[str, object]:
     """Returns the facts of the backend; if it cannot report them, as when a template file is gone, the error."""
     try:
-        return backend.facts(request.model) if isinstance(backend, SupportsReplay) else {}
+        return backend.describe(request.model) if isinstance(backend, SupportsReplay) else {}
     except DragomanError as error:
         return {"untold": error.message}

@@ -70,10 +70,12 @@ class Replay(CaptureRecorder):
         told = self._turn
         more = iter([*told.get("ids", ()), *(f"{n:024}" for n in range(1, 10_000))])
         return super().wrap_turn(
-            ExchangeContext(told.get("id", turn.id), told.get("created", 0), more.__next__, turn.leave)
+            ExchangeContext(told.get("id", turn.id), told.get("created", 0), more.__next__, turn.disabled_repairs)
         )
 
-    async def heard(self, to: str, sent: object, pieces: AsyncGenerator[T, None]) -> AsyncGenerator[T, None]:
+    async def wrap_model_output(
+        self, to: str, sent: object, pieces: AsyncGenerator[T, None]
+    ) -> AsyncGenerator[T, None]:
         """Yields the captured output; no model is called."""
         number, asked = len(self.asked), self.asked[-1]
         if not to:

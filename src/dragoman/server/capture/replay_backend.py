@@ -1,6 +1,6 @@
 """Backends as they were when an exchange was captured, without servers or processes.
 
-    backend = replay_backend(facts, model, reads, cut)      `facts`: what `SupportsReplay.facts` returned then
+    backend = replay_backend(facts, model, reads, cut)      `facts`: what `SupportsReplay.describe` returned then
 
 They are the real backend classes, so they build requests and read responses as those do. The model's output comes from
 the
@@ -142,10 +142,10 @@ class _HttpReplayBackend(HttpBackend):
     def expect(self, facts: Mapping[str, Any]) -> None:
         self._captured_ways.append(_mode_of(facts))
 
-    def ask(self, request: Request, turn: ExchangeContext) -> AsyncGenerator[AnyEvent, None]:
+    def generate(self, request: Request, turn: ExchangeContext) -> AsyncGenerator[AnyEvent, None]:
         if self._captured_ways:
             self.modes.set_measured(self._asked_model, self._captured_ways.pop(0))
-        return super().ask(request, turn)
+        return super().generate(request, turn)
 
 
 def _mode_of(facts: Mapping[str, Any]) -> ModelMode:
@@ -194,9 +194,9 @@ def _claude(facts: Mapping[str, Any], model: str, reads: list[ReadSettings], rec
             return cast("float | None", facts.get("cost_usd"))
 
     class Played(backend.ClaudeCliBackend):
-        def ask(self, request: Request, turn: ExchangeContext) -> AsyncGenerator[AnyEvent, None]:
+        def generate(self, request: Request, turn: ExchangeContext) -> AsyncGenerator[AnyEvent, None]:
             self._tools = text_mode_request.callable_tools(request)
-            return super().ask(request, turn)
+            return super().generate(request, turn)
 
         @asynccontextmanager
         async def _begun(self, kind: ModelSpec, conversation: Conversation) -> AsyncIterator[Session]:
@@ -218,11 +218,11 @@ class _EventReplayBackend:
     def models(self) -> Sequence[ServedModel]:
         return (self._model,)
 
-    async def refresh(self) -> None:
+    async def refresh_models(self) -> None:
         """Its models do not change."""
 
-    async def ask(self, request: Request, turn: ExchangeContext) -> AsyncGenerator[AnyEvent, None]:
-        async for event in turn.heard("", b"", _no_events()):
+    async def generate(self, request: Request, turn: ExchangeContext) -> AsyncGenerator[AnyEvent, None]:
+        async for event in turn.wrap_model_output("", b"", _no_events()):
             yield event
 
     async def count_tokens(self, request: Request) -> int | None:
@@ -234,12 +234,12 @@ class _EventReplayBackend:
     async def close(self) -> None:
         """Has nothing to close."""
 
-    def state(self) -> Mapping[str, object]:
+    def health(self) -> Mapping[str, object]:
         return {"backend": self._name, "ready": True}
 
 
 async def _no_events() -> AsyncGenerator[AnyEvent, None]:
-    """Yields nothing: the tap replaces it with the captured events."""
+    """Yields nothing: the observer replaces it with the captured events."""
     for event in tuple[AnyEvent, ...]():
         yield event
 

@@ -65,11 +65,11 @@ class DebugLog(ServerObserver):
         what = f"{count} message{'s' * (count != 1)}, {tools}, {how}"
         self._say(f"is {request.dialect} for {request.model[:NAME_CHARS]!r}: {what}")
 
-    def asks(self, backend: Backend, request: Request) -> None:
+    def on_backend_call(self, backend: Backend, request: Request) -> None:
         """Logs the backend and the model."""
-        self._say(f"asks {backend.state().get('backend', '')} for {request.model[:NAME_CHARS]!r}")
+        self._say(f"asks {backend.health().get('backend', '')} for {request.model[:NAME_CHARS]!r}")
 
-    async def gave(self, events: AsyncGenerator[AnyEvent, None]) -> AsyncGenerator[AnyEvent, None]:
+    async def wrap_events(self, events: AsyncGenerator[AnyEvent, None]) -> AsyncGenerator[AnyEvent, None]:
         """Logs what is read from the backend."""
         async with aclosing(self._told("read", events)) as told:
             async for event in told:
@@ -92,7 +92,9 @@ class DebugLog(ServerObserver):
             self._say(f"{what} nothing: {type(error).__name__}: {loggable_message(error)}")
             raise
 
-    async def heard(self, to: str, sent: object, pieces: AsyncGenerator[T, None]) -> AsyncGenerator[T, None]:
+    async def wrap_model_output(
+        self, to: str, sent: object, pieces: AsyncGenerator[T, None]
+    ) -> AsyncGenerator[T, None]:
         """Logs the size and duration of the exchange with the model."""
         size = f"{len(sent)} bytes: " if isinstance(sent, bytes) else ""
         self._say(f"sends {size}{to}")

@@ -1,6 +1,7 @@
 """Observers of one exchange. The exchange does not depend on them.
 
-    on_body → on_request → wrap_turn → (asks, gave, heard) for each backend call → wrap_client_events
+    on_body → on_request → wrap_turn → wrap_client_events
+    on_backend_call → wrap_events, wrap_model_output      for each backend call
 
 `wrap_send` wraps the function that sends the response. A `CompositeObserver` combines several observers.
 """
@@ -28,16 +29,16 @@ class ServerObserver:
 
     def wrap_turn(self, turn: ExchangeContext) -> ExchangeContext:
         """Returns the turn for the backends, observed from here on."""
-        return replace(turn, tap=self)
+        return replace(turn, observer=self)
 
-    def asks(self, backend: Backend, request: Request) -> None:
+    def on_backend_call(self, backend: Backend, request: Request) -> None:
         """See `ExchangeObserver`."""
 
-    def gave(self, events: AsyncGenerator[AnyEvent, None]) -> AsyncGenerator[AnyEvent, None]:
+    def wrap_events(self, events: AsyncGenerator[AnyEvent, None]) -> AsyncGenerator[AnyEvent, None]:
         """See `ExchangeObserver`."""
         return events
 
-    def heard(self, to: str, sent: object, pieces: AsyncGenerator[T, None]) -> AsyncGenerator[T, None]:
+    def wrap_model_output(self, to: str, sent: object, pieces: AsyncGenerator[T, None]) -> AsyncGenerator[T, None]:
         """See `ExchangeObserver`."""
         return pieces
 
@@ -70,23 +71,23 @@ class CompositeObserver(ServerObserver):
         """Lets each wrap the turn."""
         for one in self._each:
             turn = one.wrap_turn(turn)
-        return replace(turn, tap=self)
+        return replace(turn, observer=self)
 
-    def asks(self, backend: Backend, request: Request) -> None:
+    def on_backend_call(self, backend: Backend, request: Request) -> None:
         """Forwards to each."""
         for one in self._each:
-            one.asks(backend, request)
+            one.on_backend_call(backend, request)
 
-    def gave(self, events: AsyncGenerator[AnyEvent, None]) -> AsyncGenerator[AnyEvent, None]:
+    def wrap_events(self, events: AsyncGenerator[AnyEvent, None]) -> AsyncGenerator[AnyEvent, None]:
         """Lets each wrap the events."""
         for one in self._each:
-            events = one.gave(events)
+            events = one.wrap_events(events)
         return events
 
-    def heard(self, to: str, sent: object, pieces: AsyncGenerator[T, None]) -> AsyncGenerator[T, None]:
+    def wrap_model_output(self, to: str, sent: object, pieces: AsyncGenerator[T, None]) -> AsyncGenerator[T, None]:
         """Lets each wrap the output."""
         for one in self._each:
-            pieces = one.heard(to, sent, pieces)
+            pieces = one.wrap_model_output(to, sent, pieces)
         return pieces
 
     def wrap_client_events(self, events: AsyncGenerator[AnyEvent, None]) -> AsyncGenerator[AnyEvent, None]:

@@ -80,7 +80,7 @@ def test_what_waits_goes_out_at_the_end() -> None:
 
 def test_a_recording_is_read_before_its_stop_strings_are_sought() -> None:
     text = 'Wait.\n<tool_call>\n{"name": "f", "arguments": {"a": "}"}}\n</tool_call>'
-    answer = RecordedBackend("m", [RecordedReply("", text)]).ask(
+    answer = RecordedBackend("m", [RecordedReply("", text)]).generate(
         v.Request("m", (v.Message("user", (v.Text("x"),)),), (v.Tool("f"),), stop=("\n", "}")),
         ExchangeContext("i", 0, lambda: "x"),
     )

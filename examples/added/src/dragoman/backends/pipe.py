@@ -42,7 +42,7 @@ class Pipe:
         """The one."""
         return (self._model,)
 
-    async def refresh(self) -> None:
+    async def refresh_models(self) -> None:
         """It has no others."""
 
     async def start(self) -> None:
@@ -51,14 +51,14 @@ class Pipe:
     async def close(self) -> None:
         """Each ends with its answer."""
 
-    def state(self) -> Mapping[str, object]:
+    def health(self) -> Mapping[str, object]:
         """For /health."""
         return {"backend": "pipe", "model": self._model.id, "ready": True, "active": self._active}
 
     async def count_tokens(self, request: Request) -> None:
         """It has no tokenizer."""
 
-    async def ask(self, request: Request, turn: ExchangeContext) -> AsyncGenerator[AnyEvent, None]:
+    async def generate(self, request: Request, turn: ExchangeContext) -> AsyncGenerator[AnyEvent, None]:
         """The answer; closing this ends the program.
 
         Raises: BackendUnavailableError: it could not be started.
@@ -87,7 +87,7 @@ class Pipe:
     def _reader(self, request: Request, turn: ExchangeContext) -> ReplyReader:
         tools = () if request.tool_choice.mode == "none" else request.tools
         past = (part.id for message in request.messages for part in message.parts if isinstance(part, ToolCall))
-        mends = READER_REPAIRS.difference(turn.leave)
+        mends = READER_REPAIRS.difference(turn.disabled_repairs)
         return ReplyReader(
             self._format, tools, new_id=turn.new_id, lenient=bool(tools), used_ids=past, enabled_repairs=mends
         )
