@@ -52,7 +52,7 @@ MODELS: Final = ("alone", "burst", "call-alone", "call-burst", "paced", "hold")
 AT_ONCE: Final = 8
 PACE_S: Final = 0.02
 SLOW: Final = "claude-slow"
-ALIKE: Final = GuardPolicy(delivery="stream")
+ALIKE: Final = GuardPolicy(buffering="off")
 """Calls are judged, and flow as they come, so that the floor can send the same pieces."""
 _HERMES = formats.get("hermes")
 _STREAM = {"content-type": "text/event-stream; charset=utf-8", "cache-control": "no-cache"}

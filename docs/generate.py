@@ -92,7 +92,7 @@ machines. All are read and written; `auto` recognises those with an opener of th
   the embedded engine).
 - *cases*: texts in `tests/data/formats` that are read as they should be, in every cut.
 - *neutral suite*: fixtures of canitoolcall {suite} for this format that are read as they expect, calls passed on as
-  they come. `tests/formats/test_canitoolcall.py` says which is not, and why; with `atomic` delivery all are.
+  they come. `tests/formats/test_canitoolcall.py` says which is not, and why; with `buffering="all"` all are.
 
 """
 

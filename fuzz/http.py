@@ -47,7 +47,7 @@ ENDS: Final = {
 HEADERS: Final = (
     *("content-type: text/plain", "content-type:", "accept: text/event-stream", "accept-encoding: gzip, br"),
     *("anthropic-version: 2023-06-01", "anthropic-beta: a,b", "x-api-key: sk-x", "authorization: Bearer x"),
-    *("authorization: Basic \xff", "x-dragoman-buffering: atomic", "x-dragoman-buffering: no", "origin: null"),
+    *("authorization: Basic \xff", "x-dragoman-buffering: all", "x-dragoman-buffering: no", "origin: null"),
     *("origin: http://localhost", "expect: 100-continue", "cookie: a=b", "x-request-id: \x80", "te: trailers"),
     *(
         "content-encoding: gzip",

@@ -2,7 +2,7 @@
 
 In full: nothing raises; the events of the whole text are those of its pieces; their order is legal; arguments are
 at every moment the beginning of one JSON object; where no call began, the text comes back as it was; a text that was
-cut off has no whole call but those that it has in full; atomic delivery has the same text, and no other calls.
+cut off has no whole call but those that it has in full; buffering has the same text, and no other calls.
 
     python -m fuzz.reader --seconds 60 [--seed N]
 
@@ -91,7 +91,7 @@ def wrong(case: Case, seed: int) -> str:
         problem = broken_stream(whole) or broken_stream(cut)
         if not problem and shown(whole, ids=True) != shown(cut, ids=True):
             problem = "a cut changes the events to\n" + "\n".join(shown(cut, ids=True))
-        problem = problem or truncated(case, whole, chance) or atomic(case, whole)
+        problem = problem or truncated(case, whole, chance) or buffered(case, whole)
     except Exception as error:  # noqa: BLE001 what may not raise is what this looks for
         return f"raised {error!r}"
     return problem or lost(case, whole)
@@ -126,18 +126,18 @@ def truncated(case: Case, whole: list[ev.AnyEvent], chance: random.Random) -> st
     return "" if fewer == all_[: len(fewer)] else f"cut off at {at}, it has the calls {fewer}, in full {all_}"
 
 
-def atomic(case: Case, streamed: list[ev.AnyEvent]) -> str:
-    """What atomic delivery gives that streamed delivery does not."""
-    reader = case.reader(delivery="atomic")
+def buffered(case: Case, streamed: list[ev.AnyEvent]) -> str:
+    """How buffered calls differ from streamed calls."""
+    reader = case.reader(buffering="all")
     events = [*reader.feed(case.text), *reader.close(case.reason)]
     calls, all_ = whole_calls(events), whole_calls(streamed)
     held = case.reason == "length"  # a list that a limit cuts off is none
     if calls != all_ and not (held and calls == all_[: len(calls)]):
-        return f"atomic delivery has the calls {calls}, streamed {all_}"
+        return f"buffering has the calls {calls}, streamed {all_}"
     for kind in (ev.TextDelta, ev.ReasoningDelta):
         one, other = ("".join(e.text for e in events if isinstance(e, kind)) for events in (events, streamed))
         if one != other:
-            return f"atomic delivery has {one!r}, streamed {other!r}"
+            return f"buffering has {one!r}, streamed {other!r}"
     return ""
 
 

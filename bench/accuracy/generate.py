@@ -35,7 +35,7 @@ HELD = {"constrained": "raw", "told_constrained": "told"}
 """Those with one, and which they are without it."""
 AFTER = {"again": "constrained", "again_free": "raw", "told_again": "told_constrained"}
 """Those that ask once more, and after which."""
-PATIENT = GuardPolicy(again_s=3600)
+PATIENT = GuardPolicy(reask_timeout_s=3600)
 """Of a machine that is busy with other things."""
 
 

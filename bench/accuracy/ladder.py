@@ -30,7 +30,7 @@ class Rung:
     """False: only calls in the format's own tags count."""
 
 
-MENDS, ASKS = GuardPolicy(ask_again=False), GuardPolicy()
+MENDS, ASKS = GuardPolicy(reask=False), GuardPolicy()
 LADDER = (
     Rung("tags only", lenient=False),
     Rung("raw"),
@@ -39,7 +39,7 @@ LADDER = (
     Rung("+ constrained", "constrained"),
     Rung("+ constrained, mended", "constrained", policy=MENDS),
     Rung("+ constrained, mended, asked again", "constrained", "again", ASKS),
-    Rung("the same, atomic", "constrained", "again", GuardPolicy(delivery="atomic")),
+    Rung("the same, buffered", "constrained", "again", GuardPolicy(buffering="all")),
 )
 BESIDE = (
     Rung("told when to call", "told"),

@@ -1,4 +1,4 @@
-"""The neutral fixtures of canitoolcall, by that project's own checks, in every delivery of its own and in every cut.
+"""The neutral fixtures of canitoolcall, by that project's own checks, in every buffering of its own and in every cut.
 
 Each fixture is one completion and the result that an engine should parse from it. An incomplete call does not count, as
 for a client that honours `ToolCallIncomplete`. The fixtures contain token ids but no tokenizer, so a
@@ -16,7 +16,7 @@ from canitoolcall.fixtures import Fixture, load_fixtures
 from canitoolcall.results import Observation, Status
 
 from dragoman.core import events as ev
-from dragoman.parsing.reply_reader import Delivery
+from dragoman.parsing.reply_reader import ReaderBuffering
 from support.canitoolcall_suite import events, families, pieces, result
 from support.check_each import check_each
 from support.sampling import exhaustive, positions
@@ -24,7 +24,7 @@ from support.sampling import exhaustive, positions
 OTHERWISE_STREAMED = {
     "llama/l4-truncated-missing-close-bracket": "the first call of a list has gone out long before the list is cut off",
 }
-"""Fixtures that come out otherwise with `stream` delivery, and why; with `atomic` there are none."""
+"""Fixtures that come out otherwise with `buffering="off"`, and why; with "all" there are none."""
 SPACED = {"gemma4/vllm-text-before-call": "keeps a blank before a call, as two others of the family want it"}
 """Fixtures whose content is the same but for white space at its ends."""
 STRATEGIES = ("one", "special", "token", *(f"rand:{seed}:8" for seed in range(1, 6)), "char:0")
@@ -52,17 +52,17 @@ def joined(out: Iterable[ev.AnyEvent]) -> list[tuple[Any, ...]]:
 
 
 @each_family
-@pytest.mark.parametrize("delivery", ["stream", "atomic"])
-def test_is_read_as_expected(family: str, delivery: Delivery, subtests: pytest.Subtests) -> None:
+@pytest.mark.parametrize("buffering", ["off", "all"])
+def test_is_read_as_expected(family: str, buffering: ReaderBuffering, subtests: pytest.Subtests) -> None:
     def check(fixture: Fixture) -> None:
         cut = {name: pieces(fixture, ChunkStrategy.parse(name)) for name in STRATEGIES}
-        streams = {name: result(events(fixture, parts, delivery)) for name, parts in cut.items()}
-        observation = Observation(result(events(fixture, [fixture.raw_output], delivery)), streams)
+        streams = {name: result(events(fixture, parts, buffering)) for name, parts in cut.items()}
+        observation = Observation(result(events(fixture, [fixture.raw_output], buffering)), streams)
         rows = run_checks(fixture, families()[fixture.family], observation)
         good = (Status.PASS, Status.SOFT_PASS) if fixture.id in SPACED else (Status.PASS,)
         failed = [row for row in rows if row.status not in good]
         assert rows
-        assert bool(failed) == (delivery == "stream" and fixture.id in OTHERWISE_STREAMED), failed
+        assert bool(failed) == (buffering == "off" and fixture.id in OTHERWISE_STREAMED), failed
 
     check_each(subtests, FIXTURES[family], check, attrgetter("id"))
 

@@ -88,8 +88,8 @@ def test_every_api_behind_is_read_so(dialect: str) -> None:
     sent += [ev.ToolCallDelta(0, piece) for piece in (SLIPPED[:9], SLIPPED[9:20], SLIPPED[20:])]
     sent += [ev.ToolCallEnd(0), ev.Finish("tool_calls")]
     wire = b"".join(map(writer.send, sent))
-    for leave, whole in ((), True), (NAMES[:1], False):
-        reader = api.reader(request, ExchangeContext("1", 7, lambda: "1", leave))
+    for disabled, whole in ((), True), (NAMES[:1], False):
+        reader = api.reader(request, ExchangeContext("1", 7, lambda: "1", disabled))
         arguments, after = told([*reader.feed(wire), *reader.close()])
         assert (arguments == MEANT) is whole
         assert isinstance(after[0], ev.ToolCallEnd) is whole

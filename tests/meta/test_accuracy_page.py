@@ -15,7 +15,7 @@ from dragoman.core.messages import Tool, ToolCall
 from support.paths import ROOT
 
 DOC = ROOT / "docs" / "accuracy.md"
-TAGS, RAW, MENDED, AGAIN, HELD, HELD_MENDED, HELD_AGAIN, ATOMIC = LADDER
+TAGS, RAW, MENDED, AGAIN, HELD, HELD_MENDED, HELD_AGAIN, BUFFERED = LADDER
 
 OWN = {case.id: case for case in own()}
 
@@ -198,8 +198,8 @@ def test_an_invalid_call_is_told(model: str, rung: Rung) -> None:
 
 
 @pytest.mark.parametrize("model", MODELS)
-def test_atomic_no_invalid_call_leaves(model: str) -> None:
-    for case, (answer,) in answers(model, ATOMIC):
+def test_buffered_no_invalid_call_leaves(model: str) -> None:
+    for case, (answer,) in answers(model, BUFFERED):
         assert verdict(case, answer).invalid == 0, case.id
 
 

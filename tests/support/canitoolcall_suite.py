@@ -11,7 +11,7 @@ from canitoolcall.results import ParsedToolCall, ParseResult
 
 from dragoman import ToolCallReader, formats
 from dragoman.core import events as ev
-from dragoman.parsing.reply_reader import Delivery
+from dragoman.parsing.reply_reader import ReaderBuffering
 
 FORMATS = (
     ("deepseek", "x-deepseek-v3", "deepseek_v3"),
@@ -60,13 +60,13 @@ def prompt_tail(fixture: Fixture) -> str:
     return prompt if "<|open|>" in prompt else ""
 
 
-def events(fixture: Fixture, pieces: Iterable[str], delivery: Delivery = "stream") -> list[ev.AnyEvent]:
+def events(fixture: Fixture, pieces: Iterable[str], buffering: ReaderBuffering = "off") -> list[ev.AnyEvent]:
     ids = iter(range(1000))
     reader = ToolCallReader(
         format_of(fixture),
         fixture.tools,
         prompt_tail=prompt_tail(fixture),
-        delivery=delivery,
+        buffering=buffering,
         new_id=lambda: str(next(ids)),
     )
     out = [event for piece in pieces for event in reader.feed(piece)]

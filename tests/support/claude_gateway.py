@@ -35,7 +35,7 @@ from dragoman.guard.policy import GuardPolicy
 from support.agents import NOWHERE
 from support.scripted_backend import Script, Scripted, Sent, served, serving
 
-FLOWING = GuardPolicy(delivery="stream")
+FLOWING = GuardPolicy(buffering="off")
 """Calls are seen as the model writes them."""
 
 PREFIX: Final = "mcp__t__"
@@ -200,7 +200,7 @@ async def behind_claude(
     """A gateway before claude before the script; the model is asked for as `model`; `login` is a variable."""
     home = home / "home-of-the-host"
     home.mkdir()
-    async with served(script, alias=model, policy=GuardPolicy(enabled=False, delivery="stream")) as far:
+    async with served(script, alias=model, policy=GuardPolicy(enabled=False, buffering="off")) as far:
         shut = {"HTTPS_PROXY": NOWHERE, "HTTP_PROXY": NOWHERE, "NO_PROXY": "127.0.0.1"}
         secrets = {login if name == "ANTHROPIC_API_KEY" else name: value for name, value in SECRETS.items()}
         environ = offline.environment(home, ANTHROPIC_BASE_URL=far.url, **shut, **secrets)

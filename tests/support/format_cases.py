@@ -22,7 +22,7 @@ from typing import Literal
 from dragoman import formats
 from dragoman.core import events as ev
 from dragoman.core.messages import Tool
-from dragoman.parsing.reply_reader import Delivery, ReplyReader
+from dragoman.parsing.reply_reader import ReaderBuffering, ReplyReader
 from support.paths import DATA
 
 ALARM = {
@@ -56,7 +56,7 @@ class Case:
     def reason(self) -> Literal["stop", "length"]:
         return "length" if self.options.get("reason") == "length" else "stop"
 
-    def reader(self, delivery: Delivery = "stream") -> ReplyReader:
+    def reader(self, buffering: ReaderBuffering = "off") -> ReplyReader:
         ids = itertools.count()
         return ReplyReader(
             formats.get(self.format),
@@ -65,7 +65,7 @@ class Case:
             prompt_tail=self.options.get("tail", "").replace("\\n", "\n"),
             lenient="lenient" in self.options,
             used_ids=self.options.get("taken", "").split(),
-            delivery=delivery,
+            buffering=buffering,
         )
 
     def read(self, pieces: Iterable[str], reason: Literal["stop", "length"] | None = None) -> list[ev.AnyEvent]:

@@ -9,7 +9,7 @@ from dragoman.core.backend import ExchangeContext
 from dragoman.core.collect import collect
 from dragoman.core.messages import Message, Request, Text, Tool, ToolCall, Usage
 from dragoman.gateway.gateway import Gateway
-from dragoman.guard.policy import Delivery, GuardPolicy
+from dragoman.guard.policy import Buffering, GuardPolicy
 from support.scripted_backend import Scripted
 
 SCHEMA = {
@@ -61,12 +61,12 @@ def asking(**changes: Any) -> Request:
 
 
 async def answered(
-    backend: Asked, policy: GuardPolicy | None = None, delivery: Delivery | None = None, **changes: Any
+    backend: Asked, policy: GuardPolicy | None = None, buffering: Buffering | None = None, **changes: Any
 ) -> list[ev.AnyEvent]:
     """What leaves, in an order that a writer takes."""
     gateway = Gateway([backend], policy=policy or GuardPolicy())
     turn = ExchangeContext("t", 0, lambda: "new")
-    events = [event async for event in gateway.generate(asking(**changes), turn, delivery)]
+    events = [event async for event in gateway.generate(asking(**changes), turn, buffering)]
     collect(events)
     assert not backend.answers, "asked less often than was expected"
     return events

@@ -21,7 +21,7 @@ from dragoman.core.identifiers import NewId, random_id
 from dragoman.core.messages import Reply, Request, Tool, ToolCall
 from dragoman.dialects import Api
 from dragoman.parsing.format import Format
-from dragoman.parsing.reply_reader import Delivery, ReplyReader, feed_error
+from dragoman.parsing.reply_reader import ReaderBuffering, ReplyReader, feed_error
 from dragoman.parsing.trace import ReadTracer, Span, with_names, with_other_readings
 from dragoman.prompting.chat_renderer import render_chat
 
@@ -47,7 +47,7 @@ class ToolCallReader(ReplyReader):
         *,
         prompt_tail: str = "",
         lenient: bool = False,
-        delivery: Delivery = "stream",
+        buffering: ReaderBuffering = "off",
         new_id: NewId | None = None,
         control: Iterable[str] = (),
     ) -> None:
@@ -59,7 +59,7 @@ class ToolCallReader(ReplyReader):
                 warning. None: any name is accepted.
             prompt_tail: The markup that the prompt has already opened, such as `<think>`: see `open_reasoning_prefix`.
             lenient: Also accepts calls without the format's tags, where they name an offered tool.
-            delivery: "atomic" emits a call only when it is complete, and an incomplete call not at all.
+            buffering: "all" emits a call only when it is complete, and an incomplete call not at all.
             new_id: Generates the ids of calls, `[A-Za-z0-9]{24}`. None: random ids.
             control: The texts of the model's control tokens, for engines that pass `plain=` to `feed`.
 
@@ -76,7 +76,7 @@ class ToolCallReader(ReplyReader):
             new_id=new_id or random_id,
             prompt_tail=prompt_tail,
             lenient=lenient,
-            delivery=delivery,
+            buffering=buffering,
             control=control,
         )
 
@@ -141,7 +141,7 @@ def parse_calls(text: str, format: str | Format, tools: Iterable[AnyTool] | None
     return [part for part in parse(text, format, tools).parts if isinstance(part, ToolCall)]
 
 
-def validate_call(call: ToolCall, tools: Iterable[AnyTool], *, leave: Collection[str] = ()) -> "CheckedCall":
+def validate_call(call: ToolCall, tools: Iterable[AnyTool], *, disabled_repairs: Collection[str] = ()) -> "CheckedCall":
     """Validates a call against its tool's JSON Schema, and repairs it where only one meaning is possible.
 
     Requires `pip install 'dragoman[guard]'`.
@@ -151,7 +151,7 @@ def validate_call(call: ToolCall, tools: Iterable[AnyTool], *, leave: Collection
     Args:
         call: The call as the model made it.
         tools: The offered tools, as `Tool` values or in any API's shape.
-        leave: Repairs to omit, by the names of docs/guard.md.
+        disabled_repairs: Repairs to omit, by the names of docs/guard.md.
 
     Returns:
         The calls that may be run, the repairs, and for an invalid call the message for the model.
@@ -162,7 +162,7 @@ def validate_call(call: ToolCall, tools: Iterable[AnyTool], *, leave: Collection
     """
     from dragoman.guard.check_call import check_call
 
-    return check_call(call, parse_tools(tools), leave)
+    return check_call(call, parse_tools(tools), disabled_repairs)
 
 
 def explain(

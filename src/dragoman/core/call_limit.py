@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from dragoman.core.events import AnyEvent, Notice, ToolCallDelta, ToolCallEnd, ToolCallIncomplete, ToolCallStart
 from dragoman.core.messages import Request
 
-CALLS_LIMIT: Final = 32
+MAX_CALLS: Final = 32
 """Maximum calls of one response, unless the settings contain another number."""
 
 

@@ -23,16 +23,16 @@ from dragoman.core.events import (
     ToolCallStart,
 )
 
-MAX_BUFFERED_CHARS: Final = 4096
+BUFFER_LIMIT_CHARS: Final = 4096
 """Exceeds the arguments of nearly all calls, except those that write files."""
 
 
 class CompleteCallFilter:
     """Filters the events of one response so that its calls are complete."""
 
-    def __init__(self, hold_chars: int = MAX_BUFFERED_CHARS) -> None:
-        """Creates a filter; a call streams before it is complete if its arguments exceed `hold_chars` characters."""
-        self._most = hold_chars
+    def __init__(self, buffer_limit_chars: int = BUFFER_LIMIT_CHARS) -> None:
+        """Creates a filter; a call with longer arguments than `buffer_limit_chars` streams before it is complete."""
+        self._buffer_limit_chars = buffer_limit_chars
         self._start: ToolCallStart | None = None
         self._pieces: list[str] = []
         self._chars = self._calls = 0
@@ -74,7 +74,7 @@ class CompleteCallFilter:
             return [replace(event, index=self._calls - 1)]
         self._pieces.append(text)
         self._chars += len(text)
-        return self._begun() if self._chars > self._most else []
+        return self._begun() if self._chars > self._buffer_limit_chars else []
 
     def _begun(self) -> list[AnyEvent]:
         """Returns the buffered start and arguments of the call, if they have not been emitted."""
@@ -116,10 +116,10 @@ def is_text_of_call(raw: str, text: str) -> bool:
 
 
 async def with_complete_calls(
-    events: AsyncGenerator[AnyEvent, None], hold_chars: int = MAX_BUFFERED_CHARS
+    events: AsyncGenerator[AnyEvent, None], buffer_limit_chars: int = BUFFER_LIMIT_CHARS
 ) -> AsyncGenerator[AnyEvent, None]:
     """Yields the events of a response; incomplete calls become text or an error."""
-    calls = CompleteCallFilter(hold_chars)
+    calls = CompleteCallFilter(buffer_limit_chars)
     async with aclosing(events):
         async for event in events:
             if isinstance(event, TextDelta) and not calls.waits:  # the most frequent case

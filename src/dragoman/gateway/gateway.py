@@ -48,7 +48,7 @@ from dragoman.gateway import compaction
 from dragoman.gateway.backend_events import events_for_client, guarded_events, has_functions
 from dragoman.gateway.compaction import Seal
 from dragoman.gateway.response_store import EventLog, ResolvedRequest, ResponseStore
-from dragoman.guard.policy import Delivery, GuardPolicy
+from dragoman.guard.policy import ALL_REPAIRS, Buffering, GuardPolicy
 from dragoman.off_loop import off_loop
 from dragoman.wire.context_edits import EditsContext, apply_edits_for
 from dragoman.wire.history import repair_history
@@ -221,36 +221,36 @@ class Gateway:
         return relay
 
     def generate(
-        self, request: Request, turn: ExchangeContext, delivery: Delivery | None = None
+        self, request: Request, turn: ExchangeContext, buffering: Buffering | None = None
     ) -> AsyncGenerator[AnyEvent, None]:
         """Yields the events of one response. Closing the generator stops the model.
 
         Args:
             request: The request of the client.
             turn: The id, clock and observers of this exchange.
-            delivery: How tool calls are delivered; None: as in the settings.
+            buffering: How tool calls are buffered; None: as in the settings.
 
         Raises:
             DragomanError: Before Start; later the stream ends with Failure.
         """
         if turn.is_large:
-            return self._generate_off_loop(request, turn, delivery)
-        return self._generate(request, turn, delivery)
+            return self._generate_off_loop(request, turn, buffering)
+        return self._generate(request, turn, buffering)
 
     async def _generate_off_loop(
-        self, request: Request, turn: ExchangeContext, delivery: Delivery | None
+        self, request: Request, turn: ExchangeContext, buffering: Buffering | None
     ) -> AsyncGenerator[AnyEvent, None]:
-        async with aclosing(await asyncio.to_thread(self._generate, request, turn, delivery)) as events:
+        async with aclosing(await asyncio.to_thread(self._generate, request, turn, buffering)) as events:
             async for event in events:
                 yield event
 
     def _generate(
-        self, request: Request, turn: ExchangeContext, delivery: Delivery | None
+        self, request: Request, turn: ExchangeContext, buffering: Buffering | None
     ) -> AsyncGenerator[AnyEvent, None]:
         require_single_choice(request)
         recalled = self.response_store.resolve(limit_to_one_call(request))
         recalled = recalled._replace(request=self._with_function_tools(recalled.request))
-        turn = dataclasses.replace(turn, disabled_repairs=self._policy.disabled_repairs)
+        turn = dataclasses.replace(turn, disabled_repairs=set(ALL_REPAIRS) - self._policy.enabled_repairs)
         if compaction.uses_compaction(recalled.request):
             opened, is_asked = compaction.prepare_request(recalled.request, self.route, self._seal)
             recalled = recalled._replace(request=opened)
@@ -258,11 +258,11 @@ class Gateway:
                 asked = compaction.summary_request(opened)
                 events = compaction.sealed_summary(self._events_with_failover(asked, turn, None), self._seal, turn)
                 return self._store_response(request, recalled._replace(previous_id="", input_messages=()), events, turn)
-        policy = self._policy_for(recalled.request, delivery)
-        hold_chars = (
-            0 if policy and request.stream else self._policy.buffered_chars(delivery, stream=request.stream)
+        policy = self._policy_for(recalled.request, buffering)
+        buffer_limit_chars = (
+            0 if policy and request.stream else self._policy.buffer_limit(buffering, stream=request.stream)
         )  # the guard buffers them itself
-        events = with_complete_calls(self._events_with_failover(recalled.request, turn, policy), hold_chars)
+        events = with_complete_calls(self._events_with_failover(recalled.request, turn, policy), buffer_limit_chars)
         if request.tools and not recalled.request.tool_choice.parallel:
             events = first_call_only(events)
         return self._store_response(request, recalled, events, turn) if request.keep or recalled.warnings else events
@@ -290,14 +290,14 @@ class Gateway:
         backends = (backend for backend in self._backends if isinstance(backend, SupportsReplay))
         return [secret for backend in backends for secret in backend.secret_values()]
 
-    def _policy_for(self, request: Request, delivery: Delivery | None) -> GuardPolicy | None:
+    def _policy_for(self, request: Request, buffering: Buffering | None) -> GuardPolicy | None:
         """The guard's settings for this response; None: it cannot contain calls."""
         if not (self._policy.enabled and has_functions(request)):
             return None
-        policy = msgspec.structs.replace(self._policy, delivery=delivery) if delivery else self._policy
-        if request.stream or policy.delivery != "short":
+        policy = msgspec.structs.replace(self._policy, buffering=buffering) if buffering else self._policy
+        if request.stream or policy.buffering != "short":
             return policy
-        return msgspec.structs.replace(policy, hold_chars=sys.maxsize)  # this client does not get a stream
+        return msgspec.structs.replace(policy, buffer_limit_chars=sys.maxsize)  # this client does not get a stream
 
     async def _store_response(
         self, request: Request, recalled: ResolvedRequest, events: AsyncGenerator[AnyEvent, None], turn: ExchangeContext

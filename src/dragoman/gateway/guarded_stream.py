@@ -55,11 +55,14 @@ async def guard_stream(
 async def _reask(
     backend: Backend, asked: ReaskRequest, turn: ExchangeContext, guard: ToolCallGuard, policy: GuardPolicy
 ) -> None:
-    second = ToolCallGuard(asked.request, replace(policy, delivery="atomic", ask_again=False))
+    second = ToolCallGuard(asked.request, replace(policy, buffering="all", reask=False))
     second_turn = dataclasses.replace(turn, reasked=True)
     given: list[AnyEvent] = []
     try:
-        async with asyncio.timeout(policy.again_s), aclosing(second_turn.generate(backend, asked.request)) as events:
+        async with (
+            asyncio.timeout(policy.reask_timeout_s),
+            aclosing(second_turn.generate(backend, asked.request)) as events,
+        ):
             async for event in events:
                 if isinstance(event, Failure):
                     raise event.error
@@ -67,7 +70,11 @@ async def _reask(
     except UsageError:  # a bug in Dragoman itself
         raise
     except (TimeoutError, DragomanError) as error:
-        why = loggable_message(error) if isinstance(error, DragomanError) else f"it took more than {policy.again_s:g} s"
+        why = (
+            loggable_message(error)
+            if isinstance(error, DragomanError)
+            else f"it took more than {policy.reask_timeout_s:g} s"
+        )
         log.warning("the model could not be re-asked: %s", why)
         given.clear()
     guard.merge_reask(second, given)

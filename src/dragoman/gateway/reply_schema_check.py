@@ -47,7 +47,7 @@ async def check_reply_schema(
         async for event in events:
             match event:
                 case Notice("reasked" | "reask_failed"):  # a third response would be too many
-                    policy = replace(policy, ask_again=False)
+                    policy = replace(policy, reask=False)
                 case Notice("constraint_not_applied", detail=detail) if detail == RESPONSE_FORMAT:
                     waiting = []
                 case TextDelta() if waiting is not None:
@@ -78,7 +78,7 @@ async def _check_text(
     """Yields the text if it matches, or a second response that does, or the first with a warning."""
     schema = CompiledSchema(request.response_schema)
     fitting, why = _matching_json(text, schema)
-    if not fitting and policy.ask_again:
+    if not fitting and policy.reask:
         yield Notice(
             "reasked", f"the reply is not of its schema: {why}; the model was re-asked", detail=RESPONSE_FORMAT
         )
@@ -114,13 +114,13 @@ async def _reask(
     """The text of the second response; empty if there is none, or if it contains a call."""
     shown = f"Your answer is not JSON of the JSON Schema: {why}. Answer with that JSON alone, without other text."
     turns = (Message("assistant", (Text(text),)), Message("user", (Text(shown),)))
-    tokens = min(request.max_tokens or policy.again_tokens, policy.again_tokens)
+    tokens = min(request.max_tokens or policy.reask_max_tokens, policy.reask_max_tokens)
     asked = replace(request, messages=(*request.messages, *turns), max_tokens=tokens)
     second_turn = dataclasses.replace(turn, reasked=True)
     said: list[str] = []
     usage: Usage | None = None
     try:
-        async with asyncio.timeout(policy.again_s), aclosing(second_turn.generate(backend, asked)) as events:
+        async with asyncio.timeout(policy.reask_timeout_s), aclosing(second_turn.generate(backend, asked)) as events:
             async for event in events:
                 match event:
                     case TextDelta(more):
@@ -135,7 +135,9 @@ async def _reask(
         raise
     except (TimeoutError, DragomanError) as error:
         told = (
-            loggable_message(error) if isinstance(error, DragomanError) else f"it took more than {policy.again_s:g} s"
+            loggable_message(error)
+            if isinstance(error, DragomanError)
+            else f"it took more than {policy.reask_timeout_s:g} s"
         )
         log.warning("the model could not be re-asked for a reply of its schema: %s", told)
         return _Reask()

@@ -26,15 +26,15 @@ class CheckedCall(NamedTuple):
     """For an invalid call: the message for the model, to be sent as the call's result."""
 
 
-def check_call(call: ToolCall, tools: Iterable[Tool], leave: Collection[str] = ()) -> CheckedCall:
+def check_call(call: ToolCall, tools: Iterable[Tool], disabled_repairs: Collection[str] = ()) -> CheckedCall:
     """Checks a call against the tools that were offered, and repairs it if that is safe.
 
     Args:
         call: The call as the model wrote it.
         tools: The tools that were offered; only those of kind `function` count.
-        leave: Names of repairs that are not made.
+        disabled_repairs: Names of repairs that are not made.
     """
-    steps = frozenset(ALL_REPAIRS).difference(leave)
+    steps = frozenset(ALL_REPAIRS).difference(disabled_repairs)
     offered = {tool.name: tool for tool in tools if tool.kind == "function"}
     found = tool_name_match.ToolNames(offered, [step for step in tool_name_match.STEPS if step in steps]).resolve(
         call.name

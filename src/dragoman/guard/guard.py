@@ -154,10 +154,9 @@ class ToolCallGuard:
     def _buffers_text(self) -> bool:
         """Whether text that calls a tool that was not offered is buffered, because the model can be re-asked."""
         return (
-            self._policy.ask_again
-            and not (self._valid or self._reasked)
-            and self._policy.delivery != "stream"
-            and not self._request.response_schema
+            self._policy.reask
+            and self._policy.buffering != "off"
+            and not (self._valid or self._reasked or self._request.response_schema)
         )
 
     def _release_text(self) -> list[AnyEvent]:
@@ -197,7 +196,7 @@ class ToolCallGuard:
             return [Notice("extra_call_dropped", "a second call was dropped, as one was asked for", event.name)]
         found = self._names.resolve(event.name)
         start = replace(event, name=found.name) if found and found.step else event
-        held = self._policy.delivery != "stream" or bool(self._policy.repeats) or self._limit_reached()
+        held = self._policy.buffering != "off" or bool(self._policy.max_identical_calls) or self._limit_reached()
         self._pending = PendingCall(start, found.step if found else "", held)
         return [] if held else [start]
 
@@ -206,8 +205,8 @@ class ToolCallGuard:
         call.chars += len(text)
         if not call.buffered:
             return [event]
-        waits = self._policy.delivery == "atomic" or self._rejection_kind(call.start.name) or self._limit_reached()
-        if waits or call.chars <= self._policy.hold_chars:
+        waits = self._policy.buffering == "all" or self._rejection_kind(call.start.name) or self._limit_reached()
+        if waits or call.chars <= self._policy.buffer_limit_chars:
             return []
         call.buffered = False
         return [call.start, ToolCallDelta(event.index, call.arguments)]
@@ -219,7 +218,7 @@ class ToolCallGuard:
             return []
         if self._limit_reached():
             self.finished = True
-            told = f"more than {self._policy.calls} calls in one answer; it was ended there"
+            told = f"more than {self._policy.max_calls} calls in one answer; it was ended there"
             return [Notice("call_limit_reached", told, f"{name} {arguments}")]
         self._complete_calls += 1
         if fault := self._rejection_kind(name):
@@ -230,7 +229,7 @@ class ToolCallGuard:
         if verdict.valid is False:
             return self._reject("invalid", verdict.reason, call, event)
         times = self._count_repeats(name, verdict.arguments)
-        if self._policy.repeats and times >= self._policy.repeats:
+        if self._policy.max_identical_calls and times >= self._policy.max_identical_calls:
             return self._reject("looping", feedback.repeated_call(name, times, self._choice), call, event)
         self._valid.append(ToolCall(call.start.id, name, verdict.arguments))
         steps = (*call.repairs(event), *verdict.repairs)
@@ -241,13 +240,13 @@ class ToolCallGuard:
         return [*before, last, *self._extra_calls(call, verdict), *warnings]
 
     def _limit_reached(self) -> bool:
-        return 0 < self._policy.calls <= self._complete_calls
+        return 0 < self._policy.max_calls <= self._complete_calls
 
     def _extra_calls(self, call: PendingCall, verdict: Verdict) -> Iterator[AnyEvent]:
         """Events of the further calls that one call was written for."""
         for number, each in enumerate(verdict.extra_calls, 2):
             if self._limit_reached():
-                told = f"more than {self._policy.calls} calls in one answer"
+                told = f"more than {self._policy.max_calls} calls in one answer"
                 yield Notice("call_limit_reached", told, f"{call.start.name} {each.arguments}")
                 continue
             self._complete_calls += 1
@@ -290,10 +289,9 @@ class ToolCallGuard:
         if verdict.valid is None and verdict.reason:
             yield Notice("call_not_validated", f"{name}: {verdict.reason}")
         if times >= WARN_AT_REPEATS:
-            yield Notice(
-                "identical_call_repeated", f"{name} has been called {times} times with these arguments", call.arguments
-            )
-        if self._complete_calls == WARN_AT_CALLS != self._policy.calls:
+            told = f"{name} has been called {times} times with these arguments"
+            yield Notice("identical_call_repeated", told, call.arguments)
+        if self._complete_calls == WARN_AT_CALLS != self._policy.max_calls:
             yield Notice("high_call_count", f"{WARN_AT_CALLS} calls and more in one answer")
 
     def _reject(
@@ -318,11 +316,12 @@ class ToolCallGuard:
     def reask_request(self) -> ReaskRequest | None:
         """Returns the request that re-asks the model; None if the response is valid or re-asking cannot help."""
         unoffered_tool.release(self.rejected, self._waiting, self._copies, ended=True)
-        whole = self.finish is not None and self.finish.reason in _COMPLETE_FINISHES
-        may = self._policy.ask_again and not self._reasked and whole and len(self.received) < MAX_KEPT_EVENTS
+        complete = self.finish is not None and self.finish.reason in _COMPLETE_FINISHES
+        may = self._policy.reask and not self._reasked and complete and len(self.received) < MAX_KEPT_EVENTS
         if not may or not (self.rejected or self._call_missing()) or self._is_acceptable():
             return None
-        return reask.build_reask(self._request, self.received, self.rejected, self._valid, self._policy.again_tokens)
+        most = self._policy.reask_max_tokens
+        return reask.build_reask(self._request, self.received, self.rejected, self._valid, most)
 
     def _call_missing(self) -> bool:
         must = self._choice.mode == "required" or (self._choice.mode == "named" and self._choice.name in self._tools)
@@ -348,7 +347,7 @@ class ToolCallGuard:
             and any(e.text.strip() for e in said)
         )
         if calls:
-            most = self._policy.calls - len(self._valid) if self._policy.calls else None
+            most = self._policy.max_calls - len(self._valid) if self._policy.max_calls else None
             self._waiting, left = reask.merge_calls(self._waiting, calls, most)
             self.rejected = [each for each in self._waiting if isinstance(each, RejectedCall)]
             self._waiting += left
@@ -387,10 +386,10 @@ class ToolCallGuard:
         open, self._pending = self._pending, None
         late, self._waiting = self._waiting, []
         self.rejected = []
-        given = reask.SentState(bool(self._valid), self._reported, self._policy.delivery == "atomic")
+        sent = reask.SentState(bool(self._valid), self._reported, self._policy.buffering == "all")
         out: list[AnyEvent] = []
         for each in late:
-            out += reask.rejected_call_events(each, self._choice, given) if isinstance(each, RejectedCall) else [each]
+            out += reask.rejected_call_events(each, self._choice, sent) if isinstance(each, RejectedCall) else [each]
         if open and open.buffered:  # the response ended within this call
             out += reask.incomplete_call_as_text(open.start.name, call_as_text(open.start.name, open.arguments, ""), ())
         return [self._renumber(event) for event in out]

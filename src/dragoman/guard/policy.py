@@ -6,13 +6,13 @@ from typing import Annotated, Any, Final, Literal, TypeAlias, get_args
 import msgspec
 
 from dragoman.core import tool_name_match
-from dragoman.core.call_limit import CALLS_LIMIT
-from dragoman.core.complete_calls import MAX_BUFFERED_CHARS
+from dragoman.core.call_limit import MAX_CALLS
+from dragoman.core.complete_calls import BUFFER_LIMIT_CHARS
 from dragoman.core.errors import ConfigError, one_of, quote
 from dragoman.text import json_repairs
 
-Delivery: TypeAlias = Literal["stream", "short", "atomic"]
-DELIVERIES: Final[tuple[Delivery, ...]] = get_args(Delivery)
+Buffering: TypeAlias = Literal["off", "short", "all"]
+BUFFERING_MODES: Final[tuple[Buffering, ...]] = get_args(Buffering)
 ARGUMENT_REPAIRS: Final = (
     "nested",
     "parse",
@@ -40,56 +40,56 @@ def _doc(text: str, **limits: Any) -> msgspec.Meta:
 class GuardPolicy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The settings of the guard; they apply to the calls of every response."""
 
-    enabled: Annotated[bool, _doc("Whether calls are held against the schemas of their tools at all.")] = True
-    delivery: Annotated[
+    enabled: Annotated[bool, _doc("Whether tool calls are validated against the schemas of their tools.")] = True
+    buffering: Annotated[
         str,
         _doc(
-            "`stream`: arguments flow as they come, and are only looked at. `short`: a call is held until it is whole, "
-            "and flows from `hold_chars` on. `atomic`: each is held, and one that does not become right becomes words. "
-            "A request may ask for another by the header x-dragoman-buffering."
+            "How long calls are buffered. `off`: arguments are streamed as they arrive, and only validated. `short`: a "
+            "call is buffered until it is complete, or longer than `buffer_limit_chars`. `all`: each call is buffered, "
+            "and one that stays invalid becomes text. The request header x-dragoman-buffering overrides this."
         ),
     ] = "short"
-    hold_chars: Annotated[int, _doc("Characters of arguments from which on a call flows, by `short`.", ge=0)] = (
-        MAX_BUFFERED_CHARS
-    )
-    leave: Annotated[tuple[str, ...], _doc("Repair steps that are left out (docs/guard.md); `all`: no repair.")] = ()
-    ask_again: Annotated[
-        bool, _doc("Whether a model is re-asked where its call is invalid, or where it made none and had to.")
+    buffer_limit_chars: Annotated[
+        int, _doc("With `short`, calls whose arguments have more characters than this are streamed.", ge=0)
+    ] = BUFFER_LIMIT_CHARS
+    disabled_repairs: Annotated[
+        tuple[str, ...], _doc("Repairs that are not made, by their names (docs/guard.md); `all`: none is made.")
+    ] = ()
+    reask: Annotated[
+        bool, _doc("Whether the model is re-asked if its call is invalid, or if it made none and had to.")
     ] = True
-    again_tokens: Annotated[int, _doc("Most tokens of the second answer.", ge=1)] = 2048
-    again_s: Annotated[float, _doc("Time for the second answer, in seconds.", gt=0)] = 60.0
-    repeats: Annotated[
+    reask_max_tokens: Annotated[int, _doc("Maximum tokens of the second response.", ge=1)] = 2048
+    reask_timeout_s: Annotated[float, _doc("Timeout for the second response, in seconds.", gt=0)] = 60.0
+    max_identical_calls: Annotated[
         int,
         _doc(
-            "How often the same call may be made since the user's last words; the next is not passed on. 0: any.", ge=0
+            "How often the same call may be made since the last user message; the next is not passed on. 0: no limit.",
+            ge=0,
         ),
     ] = 0
-    calls: Annotated[int, _doc("Most calls in one answer, which ends after them; 0: any number.", ge=0)] = CALLS_LIMIT
+    max_calls: Annotated[int, _doc("Maximum calls of one response, which ends after them; 0: no limit.", ge=0)] = (
+        MAX_CALLS
+    )
 
-    def buffered_chars(self, delivery: str | None, *, stream: bool) -> int:
+    def buffer_limit(self, buffering: str | None, *, stream: bool) -> int:
         """Returns up to how many characters of arguments a call is buffered.
 
         Args:
-            delivery: The delivery that the request asks for; None: the one in the settings.
+            buffering: The buffering that the request asks for; None: as in the settings.
             stream: Whether the response is streamed to the client.
         """
-        match delivery or self.delivery:
+        match buffering or self.buffering:
             case "short" if stream:
-                return self.hold_chars
-            case "stream" if stream:
+                return self.buffer_limit_chars
+            case "off" if stream:
                 return 0
             case _:
                 return sys.maxsize
 
     @property
-    def disabled_repairs(self) -> frozenset[str]:
-        """Names of the repairs that are not made."""
-        return frozenset(ALL_REPAIRS if ALL in self.leave else self.leave)
-
-    @property
     def enabled_repairs(self) -> frozenset[str]:
         """Names of the repairs that are made."""
-        return frozenset(ALL_REPAIRS) - self.disabled_repairs
+        return frozenset(() if ALL in self.disabled_repairs else ALL_REPAIRS).difference(self.disabled_repairs)
 
 
 ALL: Final = "all"
@@ -99,13 +99,13 @@ def validate_policy(policy: GuardPolicy) -> GuardPolicy:
     """Returns the policy unchanged.
 
     Raises:
-        ConfigError: The delivery or the name of a repair is unknown.
+        ConfigError: The buffering or the name of a repair is unknown.
     """
-    if policy.delivery not in DELIVERIES:
-        hint = one_of(policy.delivery, DELIVERIES, "expected ")
-        raise ConfigError(f"unknown delivery {quote(policy.delivery)}{hint} - at guard.delivery")
-    for step in policy.leave:
+    if policy.buffering not in BUFFERING_MODES:
+        hint = one_of(policy.buffering, BUFFERING_MODES, "expected ")
+        raise ConfigError(f"unknown buffering {quote(policy.buffering)}{hint} - at guard.buffering")
+    for step in policy.disabled_repairs:
         if step not in (*ALL_REPAIRS, ALL):
             hint = one_of(step, (*ALL_REPAIRS, ALL), "expected ")
-            raise ConfigError(f"unknown step {quote(step)}{hint} - at guard.leave")
+            raise ConfigError(f"unknown repair {quote(step)}{hint} - at guard.disabled_repairs")
     return policy

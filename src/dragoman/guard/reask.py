@@ -225,8 +225,8 @@ class SentState(NamedTuple):
     """Whether a call was sent."""
     mismatch_reported: bool
     """Whether the warning `reask_failed` was sent."""
-    atomic: bool
-    """Whether the client accepts valid calls only (delivery `atomic`)."""
+    valid_calls_only: bool
+    """Whether the client accepts valid calls only (`buffering = "all"`)."""
 
 
 def rejected_call_events(failed: RejectedCall, choice: ToolChoice, given: SentState) -> list[AnyEvent]:
@@ -236,14 +236,14 @@ def rejected_call_events(failed: RejectedCall, choice: ToolChoice, given: SentSt
         return [Notice("extra_call_dropped", "a call was dropped, as none may be made now", raw)]
     if given.has_call and not choice.parallel:
         return [Notice("extra_call_dropped", "a second call was dropped, as one at most was asked for", raw)]
-    if failed.kind == "other" and not given.atomic:
+    if failed.kind == "other" and not given.valid_calls_only:
         return [*failed.events, *([] if given.mismatch_reported else [Notice("reask_failed", failed.reason, raw)])]
     if failed.kind == "unoffered":
         return [*failed.events, *failed.leftover]
     if failed.kind == "unread":
         return incomplete_call_as_text(name, failed.raw, failed.leftover)
     told = Notice("invalid_call", f"{name}: {failed.reason}", raw)
-    if failed.kind == "looping" or given.atomic:
+    if failed.kind == "looping" or given.valid_calls_only:
         return [TextDelta(feedback.replacement_text(name, failed.reason)), told]
     return [*failed.events, told]
 

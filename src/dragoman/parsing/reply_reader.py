@@ -27,7 +27,7 @@ from dragoman.core.identifiers import CALL_ID, NewId
 from dragoman.core.messages import Tool
 from dragoman.core.tool_name_match import STEPS as NAMES
 from dragoman.core.tool_name_match import ToolNames
-from dragoman.parsing.atomic_delivery import AtomicDelivery
+from dragoman.parsing.buffered_calls import BufferedCalls
 from dragoman.parsing.control_token_mask import ControlTokenMask, UnmaskingSink
 from dragoman.parsing.format import Format
 from dragoman.parsing.reasoning_draft import ReasoningDraft
@@ -42,7 +42,7 @@ MAX_SKIPPED_CHUNKS: Final = 1024
 """Pieces that may bypass the scanner before they are reported to it, so that they do not accumulate."""
 READER_REPAIRS: Final = frozenset((*NAMES, *REPAIRS))
 """Names of all repairs that are made while a call is read."""
-Delivery: TypeAlias = Literal["stream", "atomic"]
+ReaderBuffering: TypeAlias = Literal["off", "all"]
 MakeEvent: TypeAlias = Callable[[str], AnyEvent]
 
 
@@ -57,7 +57,7 @@ class ReplyReader:
             except those of a call that it leaves open.
         lenient: also accepts calls without the format's tags, if they name an offered tool.
         used_ids: call ids already used in the conversation; a repeated id is replaced.
-        delivery: "stream" emits arguments as they arrive; "atomic" emits only complete calls, and the warning
+        buffering: "off" emits arguments as they arrive; "all" emits only complete calls, and the warning
             `incomplete_call` with the text of any other.
         control: the texts of the model's control tokens, for an engine that passes `plain` to `feed`.
         enabled_repairs: repairs of names (core/tool_name_match.py) and of JSON (text/json_repairs.py). A call's end
@@ -76,12 +76,12 @@ class ReplyReader:
         prompt_tail: str = "",
         lenient: bool = False,
         used_ids: Iterable[str] = (),
-        delivery: Delivery = "stream",
+        buffering: ReaderBuffering = "off",
         control: Iterable[str] = (),
         enabled_repairs: Collection[str] = READER_REPAIRS,
     ) -> None:
         self._scanner = Scanner(enabled_repairs)
-        _check(format, prompt_tail, delivery)
+        _check(format, prompt_tail, buffering)
         known = _callable_tools(tools)
         names = None if known is None else ToolNames(known, [step for step in NAMES if step in enabled_repairs])
         self._sink = _EventSink(known, names, new_id, lenient, set(used_ids), self._scanner, len(prompt_tail))
@@ -99,7 +99,7 @@ class ReplyReader:
         self._waiting = ""  # text that is undecided until more arrives
         self._scanner.feed(prompt_tail)
         self._resume()
-        self._sink.begin(self._sink.drain(), AtomicDelivery() if delivery == "atomic" else None)
+        self._sink.begin(self._sink.drain(), BufferedCalls() if buffering == "all" else None)
 
     @property
     def finished(self) -> bool:
@@ -217,7 +217,7 @@ class _EventSink:
         self._used_ids = used_ids
         self._scanner = scanner
         self._prompt_chars = prompt_chars  # 0 once all of them have been read
-        self._atomic: AtomicDelivery | None = None
+        self._buffered_calls: BufferedCalls | None = None
         self._in_list = False  # as the prompt leaves it
         self._out: list[AnyEvent] = []
         self._pieces: list[str] = []
@@ -229,14 +229,14 @@ class _EventSink:
         self.finished = False
         self.current_draft: ReasoningDraft | None = None
 
-    def begin(self, prompt: list[AnyEvent], atomic: AtomicDelivery | None) -> None:
+    def begin(self, prompt: list[AnyEvent], buffered_calls: BufferedCalls | None) -> None:
         """Marks the start of the reply. Of the prompt's events, only those of a call that it leaves open are kept."""
         if self.current_draft:
             self.settle_draft(meant=True)
             prompt += self.drain()
         last = max((i for i, e in enumerate(prompt) if isinstance(e, ToolCallStart)), default=len(prompt))
         end_unclosed_call = not any(isinstance(e, ToolCallEnd | ev.ToolCallIncomplete) for e in prompt[last:])
-        self._atomic, self._index = atomic, -1
+        self._buffered_calls, self._index = buffered_calls, -1
         self.set_in_list(self._in_list)
         for event in prompt[last:] if end_unclosed_call else ():
             if isinstance(event, ToolCallStart | ToolCallDelta):
@@ -310,7 +310,7 @@ class _EventSink:
 
     def set_in_list(self, open: bool) -> None:
         self._in_list = open
-        if self._atomic:
+        if self._buffered_calls:
             self._flush()
             if self.current_draft:
                 self.current_draft.buffered.append(partial(self._list, open))
@@ -344,7 +344,7 @@ class _EventSink:
     def event_of(self, emit: object) -> tuple[MakeEvent | None, bool]:
         """Returns a constructor of the one event for a piece given to this method, and whether it is within a JSON
         string."""
-        if self._atomic or self._prompt_chars or self.current_draft:
+        if self._buffered_calls or self._prompt_chars or self.current_draft:
             return None, False
         quotes = isinstance(emit, partial) and emit.func is emit_escaped and emit.args == (self.arguments,)
         if quotes or emit == self.arguments:
@@ -359,7 +359,7 @@ class _EventSink:
 
     def close(self) -> list[AnyEvent]:
         """Returns the events that only the end of the reply determines."""
-        return self._atomic.close() if self._atomic else []
+        return self._buffered_calls.close() if self._buffered_calls else []
 
     def _without_prompt(self, text: str) -> str:
         """Returns the text without the part that the prompt contains; the text ends at the scanner's position."""
@@ -380,8 +380,8 @@ class _EventSink:
         self._put(event)
 
     def _list(self, open: bool) -> None:
-        if self._atomic:
-            self._out += self._atomic.set_in_list(open)
+        if self._buffered_calls:
+            self._out += self._buffered_calls.set_in_list(open)
 
     def _put(self, event: AnyEvent) -> None:
         if self.current_draft:
@@ -390,8 +390,8 @@ class _EventSink:
             self._emit(event)
 
     def _emit(self, event: AnyEvent) -> None:
-        if self._atomic:
-            self._out += self._atomic.feed(event)
+        if self._buffered_calls:
+            self._out += self._buffered_calls.feed(event)
         else:
             self._out.append(event)
 
@@ -409,14 +409,14 @@ class _EventSink:
                 self._put(ReasoningDelta(text))
 
 
-def _check(format: object, prompt_tail: object, delivery: object) -> None:
+def _check(format: object, prompt_tail: object, buffering: object) -> None:
     if not isinstance(format, Format):
         hint = f"; take dragoman.formats.get({quote(format)})" if isinstance(format, str) else ""
         raise UsageError(f"expected a Format, got {type(format).__name__}{hint} - at format")
     if not isinstance(prompt_tail, str):
         raise UsageError(f"expected str, got {type(prompt_tail).__name__} - at prompt_tail")
-    if delivery not in ("stream", "atomic"):
-        raise UsageError(f"expected 'stream' or 'atomic', got {delivery!r} - at delivery")
+    if buffering not in ("off", "all"):
+        raise UsageError(f"expected 'off' or 'all', got {buffering!r} - at buffering")
 
 
 def feed_error(text: object) -> UsageError:

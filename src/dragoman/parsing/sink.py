@@ -61,7 +61,7 @@ class ToolCallSink(DraftSink, Protocol):
     def set_in_list(self, open: bool) -> None:
         """Reports that a list of calls begins or ends.
 
-        With atomic delivery, no call of a truncated list is emitted.
+        With `buffering="all"`, no call of a truncated list is emitted.
         """
 
     def end_reply(self, code: str, message: str, raw: str = "") -> None:

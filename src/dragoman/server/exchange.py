@@ -30,7 +30,7 @@ from dragoman.core.messages import Request, Usage
 from dragoman.gateway import compaction
 from dragoman.gateway.delta_size import resize_deltas
 from dragoman.gateway.gateway import Gateway
-from dragoman.guard.policy import DELIVERIES, Delivery
+from dragoman.guard.policy import BUFFERING_MODES, Buffering
 from dragoman.off_loop import off_loop
 from dragoman.server import stored
 from dragoman.server.client_watch import ClientWatch, Receive
@@ -92,15 +92,15 @@ def cost_headers(usage: Usage) -> dict[str, str]:
     return {} if usage.cost_usd is None else {"x-dragoman-cost-usd": f"{usage.cost_usd:.6f}"}
 
 
-def _delivery(headers: Mapping[str, str]) -> Delivery | None:
-    """Returns the delivery mode that the request header asks for, or None.
+def _buffering(headers: Mapping[str, str]) -> Buffering | None:
+    """Returns the buffering mode that the request header asks for, or None.
 
     Raises: RequestError: the mode does not exist.
     """
     asked = headers.get(BUFFERING_HEADER)
-    found = next((each for each in DELIVERIES if each == asked), None)
+    found = next((each for each in BUFFERING_MODES if each == asked), None)
     if asked is not None and found is None:
-        raise RequestError(f"expected one of {', '.join(DELIVERIES)}, got {quote(asked)} - at {BUFFERING_HEADER}")
+        raise RequestError(f"expected one of {', '.join(BUFFERING_MODES)}, got {quote(asked)} - at {BUFFERING_HEADER}")
     return found
 
 
@@ -122,8 +122,8 @@ class Exchange(HttpExchange):
         self._gateway = gateway
         self._observer = observer
         self._reading = PromptProgressReport(gateway.progress)
-        self._delivery: Delivery | None = None
-        """Delivery mode of tool calls that the request asks for; None: the one of the settings."""
+        self._buffering: Buffering | None = None
+        """Buffering mode of tool calls that the request asks for; None: the one of the settings."""
 
     async def _serve(self, headers: Mapping[str, str]) -> None:
         body = await self._body(headers)
@@ -139,7 +139,7 @@ class Exchange(HttpExchange):
             request = msgspec.structs.replace(request, headers=carried)
         if self._compacts:
             request = msgspec.structs.replace(compaction.with_trigger(request), stream=False)
-        self._delivery = _delivery(headers)
+        self._buffering = _buffering(headers)
         if self._observer:
             self._observer.on_request(request)
         self._record.asked(self._dialect.name, request)
@@ -164,7 +164,7 @@ class Exchange(HttpExchange):
         relay = await off_loop(large, self._gateway.passthrough, request, body, turn)
         if relay is not None and await self._relayed(request, relay):
             return
-        answer = self._gateway.generate(request, turn, self._delivery)
+        answer = self._gateway.generate(request, turn, self._buffering)
         if request.stream and (self._config.delta_min_chars or self._config.delta_max_chars):
             answer = resize_deltas(answer, self._config.delta_min_chars, self._config.delta_max_chars)
         async with aclosing(self._observer.wrap_client_events(answer) if self._observer else answer) as events:

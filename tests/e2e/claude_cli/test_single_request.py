@@ -80,7 +80,7 @@ async def test_a_request_is_one(events: Sequence[AnyEvent], reason: FinishReason
         asked: dict[str, Any] = {"model": "m", "tools": [{"type": "function", "function": WEATHER}]}
         asked["messages"] = [{"role": "user", "content": "hi"}]
         async with (
-            serving(Gateway([ClaudeCliBackend(config, environ)], policy=GuardPolicy(ask_again=False))) as (_, url),
+            serving(Gateway([ClaudeCliBackend(config, environ)], policy=GuardPolicy(reask=False))) as (_, url),
             httpx2.AsyncClient(base_url=url, timeout=DEADLINE_S, trust_env=False) as client,
         ):
             answer = await client.post(CHAT, json=asked)

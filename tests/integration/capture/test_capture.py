@@ -62,7 +62,7 @@ async def test_each_stage_is_a_file(tmp_path: Path) -> None:
     summary = json.loads((folder / "summary.json").read_text())
     assert summary["log"]["finish"] == "tool_calls"
     assert summary["log"]["id"] == answer.headers["x-request-id"]
-    assert summary["guard"]["delivery"] == "short"
+    assert summary["guard"]["buffering"] == "short"
 
 
 async def test_only_its_owner_can_read_it(tmp_path: Path) -> None:

@@ -730,7 +730,7 @@ NONE_OF_OURS = {
     "a summary that is a list": {"summary.json": b"[]"},
     "a summary with a turn that is none": {"summary.json": b'{"turn": []}'},
     "a summary with warnings that are none": {"summary.json": b'{"warnings": ["it is"]}'},
-    "a summary with a guard of another kind": {"summary.json": b'{"guard": {"hold_chars": "many"}}'},
+    "a summary with a guard of another kind": {"summary.json": b'{"guard": {"buffer_limit_chars": "many"}}'},
     "a request that is a list": {"request.json": b"[]"},
     "headers that are a list": {"request.json": b'{"headers": []}'},
     "JSON that is too deep": {"request.json": DEEP},

@@ -251,7 +251,10 @@ async def test_a_limit_of_repeats_shows_the_model_its_result() -> None:
     texts = [REPEAT, PLAIN]
     async with server(lambda far, writer: writes(texts[len(far.asked) - 1])(far, writer)) as far:
         config = HttpConfig(url=f"{far.url}/v1", models=("m",), mode="inject", format="hermes")
-        async with serving(Gateway([HttpBackend("far", config, {})], policy=GuardPolicy(repeats=1))) as (_, url):
+        async with serving(Gateway([HttpBackend("far", config, {})], policy=GuardPolicy(max_identical_calls=1))) as (
+            _,
+            url,
+        ):
             answer = await ask(url, "openai_chat", asked())
     assert (answer.calls, answer.text, len(far.asked)) == ([], PLAIN, 2)
     assert far.asked[1][2].count(b"18 degrees") == 2

@@ -10,7 +10,7 @@ from dragoman import dialects
 from dragoman.api.engine_session import EngineSession
 from dragoman.core import messages as v
 from dragoman.core.backend import ExchangeContext
-from dragoman.core.call_limit import CALLS_LIMIT, limit_to_one_call
+from dragoman.core.call_limit import MAX_CALLS, limit_to_one_call
 from dragoman.core.events import AnyEvent, Finish, Start, ToolCallDelta, ToolCallEnd, ToolCallStart
 from dragoman.gateway.gateway import Gateway
 from dragoman.guard.policy import GuardPolicy
@@ -60,7 +60,7 @@ async def test_one_call_where_one_is_required(api: str, mode: str, several: bool
     backend = Scripted(flood)
     gateway = Gateway([backend], policy=GuardPolicy(enabled=enabled))
     events = [event async for event in gateway.generate(request, ExchangeContext("1", 7, lambda: "new"))]
-    most = CALLS_LIMIT if enabled else 40
+    most = MAX_CALLS if enabled else 40
     one = several is False or (mode != "auto" and several is None)
     assert sum(isinstance(event, ToolCallEnd) for event in events) == (1 if one else most)
     if one and enabled and mode != "auto":
@@ -89,7 +89,7 @@ def test_the_choice_is_for_one_call_as_long_as_nothing_else_is_stated() -> None:
 
 def test_an_engine_of_ones_own_is_ended_too() -> None:
     call = '<tool_call>{{"name": "get_weather", "arguments": {{"city": "{}"}}}}</tool_call>'
-    for mode, made in (("required", 1), ("auto", CALLS_LIMIT)):
+    for mode, made in (("required", 1), ("auto", MAX_CALLS)):
         answer = EngineSession(body("openai_chat", mode, None), "hermes", created=7)
         for number in range(40):
             answer.feed(call.format(number))

@@ -53,7 +53,7 @@ async def test_what_does_not_become_better_goes_out_and_is_reported(leak: str) -
     events = await answered(Asked(read(LEAKS[leak]), read(GREET)))
     assert "greet" in words(events)
     assert {"unknown_tool", "reasked", "reask_failed"} <= set(codes(events))
-    events = await answered(Asked(read(LEAKS[leak])), GuardPolicy(ask_again=False))
+    events = await answered(Asked(read(LEAKS[leak])), GuardPolicy(reask=False))
     assert "unknown_tool" in codes(events)
 
 

@@ -1,4 +1,4 @@
-"""No client gets a call whose arguments are not JSON: by each API, with each delivery, streamed or whole."""
+"""No client gets a call whose arguments are not JSON: by each API, with each buffering, streamed or whole."""
 
 import json
 from collections.abc import AsyncGenerator
@@ -22,7 +22,7 @@ from dragoman.core.events import (
     ToolCallStart,
 )
 from dragoman.gateway.gateway import Gateway
-from dragoman.guard.policy import DELIVERIES, Delivery, GuardPolicy
+from dragoman.guard.policy import BUFFERING_MODES, Buffering, GuardPolicy
 from support.scripted_backend import Scripted
 
 BROKEN = '{"city": "Paris", "days": tru'
@@ -53,16 +53,16 @@ async def answered(arguments: str, policy: GuardPolicy, *, stream: bool, reason:
 
 @pytest.mark.parametrize("api", APIS)
 @pytest.mark.parametrize("stream", [True, False])
-@pytest.mark.parametrize("delivery", DELIVERIES)
+@pytest.mark.parametrize("buffering", BUFFERING_MODES)
 @pytest.mark.parametrize("enabled", [True, False])
 @pytest.mark.parametrize("reason", ["stop", "length"])
 async def test_a_broken_call_is_text_or_an_error(
-    api: str, stream: bool, delivery: Delivery, enabled: bool, reason: v.FinishReason
+    api: str, stream: bool, buffering: Buffering, enabled: bool, reason: v.FinishReason
 ) -> None:
     for arguments in (BROKEN, LONG):
-        policy = GuardPolicy(delivery=delivery, enabled=enabled, ask_again=False)
+        policy = GuardPolicy(buffering=buffering, enabled=enabled, reask=False)
         events = await answered(arguments, policy, stream=stream, reason=reason)
-        flows = stream and (delivery == "stream" or (len(arguments) > 4096 and delivery != "atomic"))
+        flows = stream and (buffering == "off" or (len(arguments) > 4096 and buffering != "all"))
         began = any(isinstance(event, ToolCallStart) for event in events)
         last = events[-1]
         if began:

@@ -57,7 +57,7 @@ class Gate(NamedTuple):
         return len(session.connector._acquired)
 
 
-ANY_NUMBER = GuardPolicy(calls=0)
+ANY_NUMBER = GuardPolicy(max_calls=0)
 """Of calls in an answer."""
 
 

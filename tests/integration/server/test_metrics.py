@@ -155,7 +155,7 @@ async def test_an_alias_of_several_models_is_one_of_its_own() -> None:
 
 
 async def test_what_fails_is_told_by_the_name_of_the_error() -> None:
-    async with served(broken, policy=GuardPolicy(delivery="stream")) as s, s.client() as client:
+    async with served(broken, policy=GuardPolicy(buffering="off")) as s, s.client() as client:
         assert (await client.post(CHAT, json=offering(CHAT))).status_code == 200
         found = await scraped(s.url)
     assert by(found, "dragoman_failures_total", "dialect", "model", "error") == {
@@ -372,15 +372,15 @@ async def wrong(backend: Scripted, request: Request) -> AsyncGenerator[AnyEvent,
     yield Finish("stop")
 
 
-@pytest.mark.parametrize("delivery", ["stream", "short", "atomic"])
+@pytest.mark.parametrize("buffering", ["off", "short", "all"])
 @pytest.mark.parametrize("stream", [True, False])
-async def test_a_call_that_stays_wrong_is_one_that_failed(stream: bool, delivery: str) -> None:
+async def test_a_call_that_stays_wrong_is_one_that_failed(stream: bool, buffering: str) -> None:
     """Also where it goes out as words, and is no call of the answer."""
     async with served(wrong, policy=GuardPolicy()) as s, s.client() as client:
-        headers = {"x-dragoman-buffering": delivery}
+        headers = {"x-dragoman-buffering": buffering}
         assert (await client.post(CHAT, json=offering(CHAT, stream), headers=headers)).status_code == 200
         found = await scraped(s.url)
-    tool = "" if delivery == "atomic" else "search"
+    tool = "" if buffering == "all" else "search"
     assert by(found, CALLS, "tool", "outcome") == {(tool, "invalid"): 1}
 
 

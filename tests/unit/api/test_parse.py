@@ -54,7 +54,7 @@ IDS = [
 def test_the_model_s_own_id_is_kept(call: str, id: str, frame: str) -> None:
     text = frame.replace("{}", call)
     reply = dragoman.parse(text, "hermes", [OPENAI], lenient=True, new_id=lambda: "1")
-    reader = dragoman.ToolCallReader("hermes", [OPENAI], lenient=True, delivery="atomic", new_id=lambda: "1")
+    reader = dragoman.ToolCallReader("hermes", [OPENAI], lenient=True, buffering="all", new_id=lambda: "1")
     started = [e.id for e in [*reader.feed(text), *reader.close()] if isinstance(e, ToolCallStart)]
     assert ([p.id for p in reply.parts if isinstance(p, dragoman.ToolCall)], started) == ([id], [id])
 

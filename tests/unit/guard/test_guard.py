@@ -48,11 +48,13 @@ async def test_a_call_is_mended() -> None:
 
 
 async def test_a_step_that_is_left_out_is_not_taken() -> None:
-    policy = GuardPolicy(leave=("numbers",), ask_again=False)
+    policy = GuardPolicy(disabled_repairs=("numbers",), reask=False)
     events = await answered(Asked(told(("get_weather", MENDABLE))), policy)
     assert calls(events) == [("get_weather", MENDABLE)]
     assert codes(events) == ["invalid_call"]
-    assert calls(await answered(Asked(told(("ping", RIGHT))), GuardPolicy(leave=("all",)))) == [("ping", RIGHT)]
+    assert calls(await answered(Asked(told(("ping", RIGHT))), GuardPolicy(disabled_repairs=("all",)))) == [
+        ("ping", RIGHT)
+    ]
 
 
 async def test_the_model_is_asked_once_more() -> None:
@@ -165,7 +167,7 @@ async def test_what_does_not_become_right_goes_out_with_a_warning(second: list[e
 
 
 async def test_or_as_words_where_no_call_may_be_wrong() -> None:
-    events = await answered(Asked(told(("get_weather", WRONG)), told(("get_weather", WRONG))), delivery="atomic")
+    events = await answered(Asked(told(("get_weather", WRONG)), told(("get_weather", WRONG))), buffering="all")
     assert calls(events) == []
     assert "get_weather" in words(events)
     assert '"city" is missing' in words(events)
@@ -180,7 +182,7 @@ async def test_a_second_answer_takes_no_longer_than_it_may() -> None:
                 yield event
 
     backend = Slow(told(("get_weather", WRONG)))
-    events = await answered(backend, GuardPolicy(again_s=0.01))
+    events = await answered(backend, GuardPolicy(reask_timeout_s=0.01))
     assert calls(events) == [("get_weather", WRONG)]
     assert codes(events) == ["reasked", "invalid_call", "reask_failed"]
     assert backend.running == 0
@@ -188,7 +190,7 @@ async def test_a_second_answer_takes_no_longer_than_it_may() -> None:
 
 async def test_a_stream_is_only_looked_at() -> None:
     backend = Asked(told(("get_weather", MENDABLE), ("ping", "{}")))
-    events = await answered(backend, delivery="stream")
+    events = await answered(backend, buffering="off")
     assert calls(events) == [("get_weather", MENDABLE), ("ping", "{}")]
     assert sum(isinstance(event, ev.ToolCallDelta) for event in events) == 4
     assert [end.valid for end in ends(events)] == [False, True]
@@ -197,10 +199,10 @@ async def test_a_stream_is_only_looked_at() -> None:
 
 async def test_long_arguments_flow() -> None:
     long = json.dumps({"city": "x" * 100})
-    events = await answered(Asked(told(("get_weather", long))), GuardPolicy(hold_chars=50))
+    events = await answered(Asked(told(("get_weather", long))), GuardPolicy(buffer_limit_chars=50))
     assert [e.text for e in events if isinstance(e, ev.ToolCallDelta)] == [long[:56], long[56:]]
     assert [end.valid for end in ends(events)] == [True]
-    whole = await answered(Asked(told(("get_weather", long))), GuardPolicy(hold_chars=50), stream=False)
+    whole = await answered(Asked(told(("get_weather", long))), GuardPolicy(buffer_limit_chars=50), stream=False)
     assert [e.text for e in whole if isinstance(e, ev.ToolCallDelta)] == [long]
 
 
@@ -227,8 +229,8 @@ async def test_what_is_left_of_such_a_call_goes_with_it() -> None:
     first = [*call, *left, usage, finish]
     events = await answered(Asked(first, told(("get_weather", RIGHT))))
     assert (calls(events), words(events)) == ([("get_weather", RIGHT)], "")
-    for delivery in ("short", "atomic"):
-        events = await answered(Asked(first, told()), delivery=delivery)
+    for buffering in ("short", "all"):
+        events = await answered(Asked(first, told()), buffering=buffering)
         assert words(events) == "Paris}"
 
 
@@ -240,7 +242,7 @@ async def test_words_behind_a_broken_call_stay() -> None:
 
 async def test_another_tool_than_the_named_one_is_no_call_where_all_must_be_right() -> None:
     first = told(("get_weather", WRONG))
-    events = await answered(Asked(first, first), delivery="atomic", tool_choice=ToolChoice("named", "ping"))
+    events = await answered(Asked(first, first), buffering="all", tool_choice=ToolChoice("named", "ping"))
     assert calls(events) == []
 
 
@@ -304,7 +306,7 @@ def again(times: int) -> tuple[Message, ...]:
 async def test_a_call_that_is_made_again_and_again() -> None:
     assert codes(await answered(Asked(told(("ping", "{}"))), messages=again(2))) == []
     assert codes(await answered(Asked(told(("ping", "{}"))), messages=again(3))) == ["identical_call_repeated"]
-    policy = GuardPolicy(repeats=3)
+    policy = GuardPolicy(max_identical_calls=3)
     backend = Asked(told(("ping", "{}")), told(text="It works."))
     events = await answered(backend, policy, messages=again(3))
     assert (calls(events), words(events)) == ([], "It works.")
@@ -317,7 +319,10 @@ async def test_a_call_that_is_made_again_and_again() -> None:
         Message("assistant", (ToolCall("c", "ping", '{"a":1}'),)),
         Message("tool", (ToolResult("c", (Text("ok"),)),)),
     )
-    assert calls(await answered(with_slip, GuardPolicy(repeats=1), messages=(*ASKED, *before), tools=(one,))) == []
+    assert (
+        calls(await answered(with_slip, GuardPolicy(max_identical_calls=1), messages=(*ASKED, *before), tools=(one,)))
+        == []
+    )
     fresh = (*again(3), Message("assistant", (Text("ok"),)), Message("user", (Text("Once more."),)))
     assert calls(await answered(Asked(told(("ping", "{}"))), policy, messages=fresh)) == [("ping", "{}")]
 
@@ -326,14 +331,14 @@ async def test_a_flood_of_calls() -> None:
     flood = told(*[("get_weather", json.dumps({"city": str(i)})) for i in range(40)])
     events = await answered(Asked(flood))
     assert (len(calls(events)), codes(events)) == (32, ["call_limit_reached", "estimated_usage"])
-    events = await answered(Asked(flood), GuardPolicy(calls=0))
+    events = await answered(Asked(flood), GuardPolicy(max_calls=0))
     assert (len(calls(events)), codes(events)) == (40, ["high_call_count"])
-    events = await answered(Asked(flood), GuardPolicy(calls=3))
+    events = await answered(Asked(flood), GuardPolicy(max_calls=3))
     assert (len(calls(events)), codes(events)) == (3, ["call_limit_reached", "estimated_usage"])
     long = ("get_weather", json.dumps({"city": "x" * 100}))
-    events = await answered(Asked(told(long, long)), GuardPolicy(calls=1, hold_chars=50))
+    events = await answered(Asked(told(long, long)), GuardPolicy(max_calls=1, buffer_limit_chars=50))
     assert (calls(events), codes(events)) == ([long], ["call_limit_reached", "estimated_usage"])
-    spread = await answered(Asked(told(("get_weather", '{"city": ["Oslo", "Rome"]}'))), GuardPolicy(calls=1))
+    spread = await answered(Asked(told(("get_weather", '{"city": ["Oslo", "Rome"]}'))), GuardPolicy(max_calls=1))
     assert len(calls(spread)) == 1
     assert collect(events).finish_reason == "tool_calls"
 
@@ -392,7 +397,7 @@ def tool_of(path: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("path", [CHAT, MESSAGES])
-async def test_a_request_asks_for_its_own_delivery(path: str, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_request_asks_for_its_own_buffering(path: str, caplog: pytest.LogCaptureFixture) -> None:
     async def script(_: Scripted, request: Request) -> AsyncGenerator[ev.AnyEvent, None]:
         for event in told(("get_weather", MENDABLE)):
             yield event
@@ -400,12 +405,12 @@ async def test_a_request_asks_for_its_own_delivery(path: str, caplog: pytest.Log
     body = {"model": "m", "max_tokens": 99, "messages": [{"role": "user", "content": "?"}], "tools": [tool_of(path)]}
     async with served(script, policy=GuardPolicy()) as s, s.client() as client:
         mended = await client.post(path, json=body)
-        looked_at = await client.post(path, json=body, headers={"x-dragoman-buffering": "stream"})
+        looked_at = await client.post(path, json=body, headers={"x-dragoman-buffering": "off"})
         refused = await client.post(path, json=body, headers={"x-dragoman-buffering": "later"})
     assert mended.headers["x-dragoman-warnings"].split(",")[0] == "call_repaired"
     assert looked_at.headers["x-dragoman-warnings"].split(",")[0] == "invalid_call"
     assert refused.status_code == 400
-    assert "expected one of stream, short, atomic" in refused.text
+    assert "expected one of off, short, all" in refused.text
 
 
 @pytest.mark.parametrize("path", [CHAT, MESSAGES])
@@ -432,19 +437,21 @@ async def test_text_behind_a_wrong_call_waits_for_the_right_one() -> None:
 
 async def test_long_arguments_of_no_tool_wait_too() -> None:
     long = json.dumps({"city": "x" * 100})
-    events = await answered(Asked(told(("get_news", long)), told(("get_weather", RIGHT))), GuardPolicy(hold_chars=50))
+    events = await answered(
+        Asked(told(("get_news", long)), told(("get_weather", RIGHT))), GuardPolicy(buffer_limit_chars=50)
+    )
     assert calls(events) == [("get_weather", RIGHT)]
 
 
 async def test_a_limit_of_repeats_holds_calls_in_a_stream_too() -> None:
-    policy = GuardPolicy(repeats=3, delivery="stream")
+    policy = GuardPolicy(max_identical_calls=3, buffering="off")
     events = await answered(Asked(told(("ping", "{}")), told(text="It works.")), policy, messages=again(3))
     assert (calls(events), words(events)) == ([], "It works.")
 
 
 async def test_a_second_answer_is_bounded() -> None:
     backend = Asked(told(("get_weather", WRONG)), told(("get_weather", RIGHT)))
-    await answered(backend, GuardPolicy(again_tokens=77), max_tokens=99999)
+    await answered(backend, GuardPolicy(reask_max_tokens=77), max_tokens=99999)
     assert backend.requests[1].max_tokens == 77
 
 
@@ -457,7 +464,7 @@ async def test_a_backend_is_ended_where_its_client_leaves_or_there_is_enough() -
                     await asyncio.Event().wait()
 
     flood, turn = Waits(told(("ping", "{}"), ("ping", "{}"))), ExchangeContext("t", 0, lambda: "new")
-    gateway = Gateway([flood], policy=GuardPolicy(calls=1))
+    gateway = Gateway([flood], policy=GuardPolicy(max_calls=1))
     async with asyncio.timeout(DEADLINE_S):
         assert len(calls([event async for event in gateway.generate(asking(), turn)])) == 1
     assert flood.running == 0
@@ -480,8 +487,8 @@ async def test_what_is_not_to_be_mended_is_left_by_whoever_reads() -> None:
             async for event in super().generate(request, turn):
                 yield event
 
-    await answered(Reads(told(("ping", "{}"))), GuardPolicy(leave=("quotes", "numbers")))
-    await answered(Reads(told(("ping", "{}"))), GuardPolicy(leave=("all",)))
+    await answered(Reads(told(("ping", "{}"))), GuardPolicy(disabled_repairs=("quotes", "numbers")))
+    await answered(Reads(told(("ping", "{}"))), GuardPolicy(disabled_repairs=("all",)))
     assert left == [{"quotes", "numbers"}, set(ALL_REPAIRS)]
 
 

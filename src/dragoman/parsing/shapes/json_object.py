@@ -35,7 +35,7 @@ class JsonCallKeys:
     other: tuple[str, ...] = ("type",)
     """Members without information."""
     late_id: bool = True
-    """True if an id after the arguments is kept, when calls are delivered atomically."""
+    """True if an id after the arguments is kept, when calls are buffered until they are complete."""
     name_is_key: bool = False
     """True if the tool's name is the key of its arguments: `{"get_weather": {"city": "Paris"}}`."""
 

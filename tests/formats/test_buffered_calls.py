@@ -1,4 +1,4 @@
-"""Atomic delivery: the same as streamed, but whole calls only."""
+"""`buffering="all"` emits the same events as "off", but complete calls only."""
 
 from typing import Literal
 
@@ -13,7 +13,7 @@ from support.sampling import exhaustive
 
 
 def read(case: Case, size: int) -> list[ev.AnyEvent]:
-    reader = case.reader(delivery="atomic")
+    reader = case.reader(buffering="all")
     pieces = [case.text[at : at + size] for at in range(0, len(case.text), size)]
     return [*(e for piece in pieces for e in reader.feed(piece)), *reader.close(case.reason)]
 
@@ -54,7 +54,7 @@ def joined(lines: list[str]) -> list[str]:
 
 
 def test_a_call_comes_at_once() -> None:
-    reader = ReplyReader(formats.get("hermes"), None, new_id=lambda: "1", delivery="atomic")
+    reader = ReplyReader(formats.get("hermes"), None, new_id=lambda: "1", buffering="all")
     assert reader.feed('<tool_call>{"name": "f", "arguments": {"a": 1') == []
     assert reader.feed("}}") == [
         ev.ToolCallStart(0, "call_1", "f"),
@@ -70,26 +70,26 @@ LISTS = {"mistral_v3": "[TOOL_CALLS] [", "hermes": "<tool_call>[", "nemotron_v2"
 @pytest.mark.parametrize("name", LISTS)
 def test_a_list_that_is_cut_off_is_none(name: str) -> None:
     text = f"{LISTS[name]}{FIRST}, {SECOND}"
-    events = atomic(name, text, "length")
+    events = buffered(name, text, "length")
     assert not [e for e in events if isinstance(e, ev.ToolCallStart)]
     assert {(e.code, e.raw) for e in events if isinstance(e, ev.Notice)} >= {("incomplete_call", "{}")}
-    assert [e.name for e in atomic(name, text + "1}}]", "length") if isinstance(e, ev.ToolCallStart)] == ["f", "g"]
+    assert [e.name for e in buffered(name, text + "1}}]", "length") if isinstance(e, ev.ToolCallStart)] == ["f", "g"]
 
 
 def test_a_list_lets_its_calls_go_at_its_end() -> None:
-    reader = ReplyReader(formats.get("pythonic"), None, new_id=lambda: "1", delivery="atomic")
+    reader = ReplyReader(formats.get("pythonic"), None, new_id=lambda: "1", buffering="all")
     assert reader.feed("[f(a=1), g(") == []
     assert [type(e) for e in reader.feed(")]")] == [ev.ToolCallStart, ev.ToolCallDelta, ev.ToolCallEnd] * 2
 
 
-def atomic(name: str, text: str, reason: Literal["stop", "length"]) -> list[ev.AnyEvent]:
-    reader = ReplyReader(formats.get(name), None, new_id=lambda: "1", delivery="atomic")
+def buffered(name: str, text: str, reason: Literal["stop", "length"]) -> list[ev.AnyEvent]:
+    reader = ReplyReader(formats.get(name), None, new_id=lambda: "1", buffering="all")
     return [*reader.feed(text), *reader.close(reason)]
 
 
 def test_a_list_that_the_prompt_has_opened_is_one() -> None:
     reader = ReplyReader(
-        formats.get("mistral_v3"), None, new_id=lambda: "1", prompt_tail=LISTS["mistral_v3"], delivery="atomic"
+        formats.get("mistral_v3"), None, new_id=lambda: "1", prompt_tail=LISTS["mistral_v3"], buffering="all"
     )
     events = [*reader.feed(f"{FIRST}, {SECOND}"), *reader.close("length")]
     assert not [e for e in events if isinstance(e, ev.ToolCallStart)]

@@ -17,7 +17,7 @@ from dragoman.core.events import (
 )
 
 
-class AtomicDelivery:
+class BufferedCalls:
     """Buffers each call until it ends; an incomplete call becomes a warning with its text."""
 
     def __init__(self) -> None:
