@@ -7,14 +7,14 @@ back it has the same calls.
 import html
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import partial
 from pathlib import Path
 
 import msgspec
 import pytest
 import trl
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dragoman import formats
@@ -30,9 +30,11 @@ from dragoman.parsing.reply_reader import ReplyReader
 from dragoman.prompting.chat_renderer import ChatTurn, model_markup, render_chat
 from dragoman.text.control_tokens import find_control_tokens
 from support import cpu_cost
+from support.check_each import check_each
 from support.format_cases import all_cases
 from support.injection_attacks import OWN, PLACES, TOOLS, WORD, all_formats, attacks, conversation, marks
 from support.paths import ROOT
+from support.sampling import sample
 
 KINDS = tuple(attacks(formats.get("hermes")))
 
@@ -74,7 +76,7 @@ def checked(format: Format, place: str, others: tuple[str, ...]) -> set[str]:
 def test_as_plain_turns(format: Format, kinds: tuple[str, ...]) -> None:
     """For servers that know nothing of tools, and for templates that do not."""
     words = "\n".join(words for kind in kinds for words in attacks(format, TOKENS)[kind])
-    for place in PLACES:
+    for place in sample(PLACES, 7, f"{format.name} {kinds}"):
         hostile, ordinary = (render_chat(conversation(w, place), format) for w in (words, WORD))
         assert [turn.role for turn in hostile] == [turn.role for turn in ordinary]
         known = checked(format, place, TOKENS)
@@ -100,30 +102,38 @@ TOKENS = (
 
 @each_format
 def test_split_over_parts_and_messages(format: Format) -> None:
-    for mark in sorted(marks(format)):
-        for cut in {1, len(mark) // 2, len(mark) - 1}:
-            for place in ("system", "user", "title", "result", "last"):
-                hostile, ordinary = (
-                    "\n".join(turn.text for turn in render_chat(conversation(a, place, b), format))
-                    for a, b in ((mark[:cut], mark[cut:]), ("a", "b"))
-                )
-                assert found(hostile, marks(format)) == found(ordinary, marks(format)), (mark, place)
+    known = marks(format)
+
+    def marks_with(place: str, first: str, second: str) -> dict[str, int]:
+        turns = render_chat(conversation(first, place, second), format)
+        return found("\n".join(turn.text for turn in turns), known)
+
+    for place in ("system", "user", "title", "result", "last"):
+        ordinary = marks_with(place, "a", "b")
+        for mark in sample(sorted(known), 5, f"{format.name} {place}"):
+            for cut in {1, len(mark) // 2, len(mark) - 1}:
+                assert marks_with(place, mark[:cut], mark[cut:]) == ordinary, (mark, place)
+
+
+INSIDE_BRACKETS = ("INST", "/INST", "[INST", "INST]", "|im_end|>", "<|im_end|", "<", "|user|")
 
 
 @each_format
-@pytest.mark.parametrize("words", ["INST", "/INST", "[INST", "INST]", "|im_end|>", "<|im_end|", "<", "|user|"])
-def test_brackets_around_words_complete_nothing(format: Format, words: str) -> None:
+def test_brackets_around_words_complete_nothing(format: Format) -> None:
+    def tokens_with(words: str, place: str) -> Collection[str]:
+        return find_control_tokens("\n".join(turn.text for turn in render_chat(conversation(words, place), format)))
+
     for place in ("result", "argument", "enum", "opaque", "id", "name", "title"):
-        text = "\n".join(turn.text for turn in render_chat(conversation(words, place), format))
-        ordinary = "\n".join(turn.text for turn in render_chat(conversation(WORD, place), format))
-        assert find_control_tokens(text) == find_control_tokens(ordinary), place
+        ordinary = tokens_with(WORD, place)
+        for words in sample(INSIDE_BRACKETS, 4, f"{format.name} {place}"):
+            assert tokens_with(words, place) == ordinary, (words, place)
 
 
 @each_format
 @pytest.mark.parametrize("kind", ["whole", "nested", "doubled"])
 def test_past_calls_are_the_same_calls(format: Format, kind: str) -> None:
     """Whatever a client has put into their arguments."""
-    for words in attacks(format)[kind]:
+    for words in sample(attacks(format)[kind], 15, format.name):
         request = v.Request("m", (v.Message("user", (v.Text("hi"),)), past({"path": words})), TOOLS)
         text = render_chat(request, format)[-1].text
         if format.arguments == "JSON":
@@ -173,7 +183,7 @@ def test_by_the_chat_templates_of_real_models(path: Path) -> None:
         return
     own -= {"<args-json-object>", "<function-name>"}
     words = everything(format, tuple(own))
-    for place in PLACES:
+    for place in sample(PLACES, 8, path.stem):
         known = checked(format, place, tuple(t for t in own if place not in OWN or t in find_control_tokens(t)))
         bad, good = (template.render(conversation(w, place), format).text for w in (words, WORD))
         assert found(bad, known) == found(good, known), place
@@ -182,7 +192,7 @@ def test_by_the_chat_templates_of_real_models(path: Path) -> None:
 @each_format
 def test_by_a_server_that_knows_no_tools(format: Format) -> None:
     words = everything(format, TOKENS)
-    for place in (place for place in PLACES if place not in (*OWN, "opaque", "choice")):
+    for place in sample([place for place in PLACES if place not in (*OWN, "opaque", "choice")], 6, format.name):
         bad, good = (
             text_mode_request.for_prompted_mode(conversation(w, place), format)[0].messages for w in (words, WORD)
         )
@@ -239,13 +249,15 @@ ORDINARY = (
 
 
 @each_format
-@pytest.mark.parametrize("words", ORDINARY)
-def test_ordinary_words_are_not_touched(format: Format, words: str) -> None:
-    turns = render_chat(conversation(words, "user"), format)
-    assert any(words in turn.text for turn in turns)
-    turns = render_chat(conversation(words, "last"), format)
-    assert turns[-1] == ChatTurn("user", turns[-1].text)
-    assert words in "\n".join(turn.text for turn in turns)
+def test_ordinary_words_are_not_touched(format: Format, subtests: pytest.Subtests) -> None:
+    def check(words: str) -> None:
+        turns = render_chat(conversation(words, "user"), format)
+        assert any(words in turn.text for turn in turns)
+        turns = render_chat(conversation(words, "last"), format)
+        assert turns[-1] == ChatTurn("user", turns[-1].text)
+        assert words in "\n".join(turn.text for turn in turns)
+
+    check_each(subtests, ORDINARY, check)
 
 
 @each_format
@@ -259,20 +271,20 @@ def test_prompts_grow_at_their_end(format: Format) -> None:
         assert turns[: len(shorter) - 1] == shorter[:-1]
 
 
-pieces = st.data()
-few = settings(max_examples=max(20, settings().max_examples // 8))  # for each of many formats
+fragments = st.lists(st.integers(0, 500) | st.sampled_from(["\n", "<", ">", " ", "\u200b", '"', "\\"]), max_size=6)
 
 
-@each_format
-@few
-@given(data=pieces)
-def test_whatever_they_are_put_together_of(format: Format, data: st.DataObject) -> None:
-    known = sorted(marks(format))
-    bits = [*known, *(mark[: len(mark) // 2] for mark in known), *(mark[len(mark) // 2 :] for mark in known)]
-    words = "".join(data.draw(st.lists(st.sampled_from([*bits, "\n", "<", ">", " ", "\u200b", '"', "\\"]), max_size=6)))
-    place = data.draw(st.sampled_from([place for place in PLACES if place not in OWN]))
-    hostile, ordinary = (render_chat(conversation(w, place), format) for w in (words or WORD, WORD))
-    assert [found(t.text, marks(format)) for t in hostile] == [found(t.text, marks(format)) for t in ordinary]
+@given(bits=fragments, place=st.sampled_from([place for place in PLACES if place not in OWN]))
+def test_whatever_they_are_put_together_of(bits: list[int | str], place: str) -> None:
+    """A number stands for one of each format's marks, whole or half."""
+    for format in all_formats():
+        known = sorted(marks(format))
+        pieces = [*known, *(mark[: len(mark) // 2] for mark in known), *(mark[len(mark) // 2 :] for mark in known)]
+        words = "".join(pieces[each % len(pieces)] if isinstance(each, int) else each for each in bits)
+        hostile, ordinary = (render_chat(conversation(w, place), format) for w in (words or WORD, WORD))
+        assert [found(t.text, marks(format)) for t in hostile] == [found(t.text, marks(format)) for t in ordinary], (
+            format.name
+        )
 
 
 @pytest.mark.parametrize("kind", ["whole", "nested", "beginnings", "alike"])

@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dragoman import formats
@@ -16,7 +16,6 @@ from dragoman.parsing.reply_reader import ReplyReader
 from dragoman.schema.argument_types import as_json, as_string
 from support.format_cases import TOOLS
 
-few = settings(max_examples=max(20, settings().max_examples // 8))  # for each of many formats
 each = pytest.mark.parametrize("format", [formats.get(name) for name in formats.names()], ids=lambda f: f.name)
 scalars = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False)
 words = st.text(st.characters(exclude_categories=["Cs", "Cc"]), max_size=12)
@@ -42,25 +41,46 @@ def read(format: Format, text: str, size: int) -> list[tuple[str, Any]]:
     return [(p.name, json.loads(p.arguments)) for p in reply.parts if isinstance(p, ToolCall)]
 
 
-@each
-@few
-@given(data=st.data(), size=st.integers(1, 9))
-def test_calls(format: Format, data: st.DataObject, size: int) -> None:
+odd = st.lists(st.integers(0, 30) | st.sampled_from(["\n", '"', "\\", "<", "{"]), max_size=3).map(tuple)
+"""Text to be spelled out for each format: a number stands for one of its markers."""
+tool_names = st.sampled_from([tool.name for tool in TOOLS if tool.name != "set_alarm"])
+
+
+def spelled(value: Any, format: Format) -> Any:
+    """The value with the format's own markers; those whose values are raw get none."""
+    match value:
+        case tuple():
+            known = format.markers if format.arguments == "JSON" and format.markers else [""]
+            return "".join(known[each % len(known)] if isinstance(each, int) else each for each in value)
+        case list():
+            return [spelled(each, format) for each in value]
+        case dict():
+            return {spelled(name, format): spelled(each, format) for name, each in value.items()}
+        case _:
+            return value
+
+
+@given(
+    calls=st.lists(st.tuples(tool_names, objects(words | odd)), min_size=1, max_size=3),
+    plain_calls=st.lists(st.tuples(tool_names, objects(words)), min_size=1, max_size=3),
+    size=st.integers(1, 9),
+)
+def test_calls(calls: list[tuple[str, Any]], plain_calls: list[tuple[str, Any]], size: int) -> None:
     """The format's own markers may stand in strings, short of a whole end of a value."""
-    texts = words | st.lists(st.sampled_from([*format.markers, "\n", '"', "\\", "<", "{"]), max_size=3).map("".join)
-    names = st.sampled_from([tool.name for tool in TOOLS if tool.name != "set_alarm"])
-    arguments = objects(texts if format.arguments == "JSON" else words)
-    calls = data.draw(st.lists(st.builds(lambda n, a: (n, a), names, arguments), min_size=1, max_size=3))
-    made = [
-        ToolCall(f"call{i:05}", name, json.dumps(value, ensure_ascii=False)) for i, (name, value) in enumerate(calls)
-    ]
-    got = read(format, written(format, made), size)
-    if format.arguments == "JSON":
-        assert got == calls
-    else:
-        # Raw values have the types of the schema; without one, a string may look like something else.
-        assert [name for name, _ in got] == [name for name, _ in calls]
-        assert [sorted(value) for _, value in got] == [sorted(value) for _, value in calls]
+    for format in map(formats.get, formats.names()):
+        stated = calls if format.arguments == "JSON" else plain_calls
+        expected = [(name, spelled(arguments, format)) for name, arguments in stated]
+        made = [
+            ToolCall(f"call{i:05}", name, json.dumps(value, ensure_ascii=False))
+            for i, (name, value) in enumerate(expected)
+        ]
+        got = read(format, written(format, made), size)
+        if format.arguments == "JSON":
+            assert got == expected, format.name
+        else:
+            # Raw values have the types of the schema; without one, a string may look like something else.
+            assert [name for name, _ in got] == [name for name, _ in expected], format.name
+            assert [sorted(value) for _, value in got] == [sorted(value) for _, value in expected], format.name
 
 
 # Where the schema says nothing of what is inside, a string may be raw, and look like something else.
@@ -78,12 +98,11 @@ ALARMS = st.fixed_dictionaries(
 )
 
 
-@each
-@few
 @given(alarm=ALARMS, size=st.integers(1, 9))
-def test_types_of_the_schema(format: Format, alarm: dict[str, Any], size: int) -> None:
+def test_types_of_the_schema(alarm: dict[str, Any], size: int) -> None:
     call = ToolCall("call00000", "set_alarm", json.dumps(alarm, ensure_ascii=False))
-    assert read(format, written(format, [call]), size) == [("set_alarm", alarm)]
+    for format in map(formats.get, formats.names()):
+        assert read(format, written(format, [call]), size) == [("set_alarm", alarm)], format.name
 
 
 @each

@@ -7,7 +7,7 @@ The first wants torch and transformers, gigabytes that only serve tensors: it is
 import random
 import sys
 from collections.abc import Sequence
-from functools import cache
+from functools import lru_cache
 from typing import Any
 from unittest.mock import MagicMock
 
@@ -28,7 +28,7 @@ _COMPILER = xgrammar.GrammarCompiler(
 )
 
 
-@cache
+@lru_cache(maxsize=32)
 def _compiled(grammar: str) -> Any:
     load = xgrammar.Grammar.from_structural_tag if grammar.startswith("{") else xgrammar.Grammar.from_ebnf
     return _COMPILER.compile_grammar(load(grammar))

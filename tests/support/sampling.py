@@ -25,11 +25,15 @@ def positions(text: str, end: int) -> Sequence[int]:
     """Returns the positions below `end` at which a text is cut in this run, in order."""
     if exhaustive() or end <= SHORT_CHARS:
         return range(end)
-    return sorted({0, end - 1, *random.Random(text).sample(range(end), POSITIONS)})
+    return sorted({0, end - 1, *_random(text).sample(range(end), POSITIONS)})
 
 
 def sample(items: Sequence[T], count: int, seed: str) -> Sequence[T]:
     """Returns all items, or `count` of them that the seed chooses, in order."""
     if exhaustive() or len(items) <= count:
         return items
-    return [items[i] for i in sorted(random.Random(seed).sample(range(len(items)), count))]
+    return [items[i] for i in sorted(_random(seed).sample(range(len(items)), count))]
+
+
+def _random(seed: str) -> random.Random:
+    return random.Random(seed.encode(errors="surrogatepass"))

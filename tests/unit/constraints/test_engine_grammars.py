@@ -21,6 +21,7 @@ from dragoman.core.collect import collect
 from dragoman.parsing.format import Format
 from dragoman.parsing.reply_reader import ReplyReader
 from support.grammar_engines import accepts, sampled
+from support.sampling import sample
 
 SCHEMAS: dict[str, dict[str, Any]] = {
     "get_weather": {
@@ -75,7 +76,15 @@ WRITERS = {
 }
 FEW = settings.default.max_examples // 20
 """Of examples, for each format and writer."""
-writers = pytest.mark.parametrize("write", WRITERS.values(), ids=WRITERS)
+each_held = pytest.mark.parametrize(
+    ("format", "writer"),
+    [
+        pytest.param(format, name, id=f"{format.name}-{name}")
+        for format in HELD
+        for name in sample(list(WRITERS), 1, format.name)
+    ],
+)
+"""Each format with one of the writers; with all of them in `make test-all`."""
 
 words = st.text(st.characters(exclude_categories=["Cs", "Cc"]), max_size=8)
 
@@ -143,11 +152,11 @@ def read(format: Format, text: str) -> list[tuple[str, dict[str, Any]]]:
     return [(p.name, json.loads(p.arguments)) for p in reply.parts if isinstance(p, v.ToolCall)]
 
 
-@each
-@writers
+@each_held
 @settings(max_examples=FEW)
 @given(data=st.data())
-def test_calls_that_fit_get_through_and_are_read(format: Format, write: Any, data: st.DataObject) -> None:
+def test_calls_that_fit_get_through_and_are_read(format: Format, writer: str, data: st.DataObject) -> None:
+    write = WRITERS[writer]
     made = data.draw(st.lists(calls(strings(format)), min_size=1, max_size=2))
     text = written(format, made)
     for name in free(format, "auto", "required"):
@@ -159,11 +168,11 @@ def test_calls_that_fit_get_through_and_are_read(format: Format, write: Any, dat
     assert read(format, text) == made
 
 
-@each
-@writers
+@each_held
 @settings(max_examples=FEW)
 @given(choice=st.sampled_from(["required", "one", "named"]), seed=st.integers(0, 1 << 32))
-def test_what_gets_through_is_read_as_calls_that_fit(format: Format, write: Any, choice: str, seed: int) -> None:
+def test_what_gets_through_is_read_as_calls_that_fit(format: Format, writer: str, choice: str, seed: int) -> None:
+    write = WRITERS[writer]
     likely = [around + marker for marker in format.markers for around in ("", "\n")]
     text = sampled(write(constraint(format, CHOICES[choice])), random.Random(seed), likely)
     if text is None:
@@ -247,9 +256,9 @@ def test_a_schema_that_nests_deeper_than_python_goes_is_any_object() -> None:
     assert listed["items"]["properties"]["arguments"] == {"type": "object"}
 
 
-@each
-@writers
-def test_nothing_but_calls_where_one_is_required(format: Format, write: Any) -> None:
+@each_held
+def test_nothing_but_calls_where_one_is_required(format: Format, writer: str) -> None:
+    write = WRITERS[writer]
     required, call = write(constraint(format, CHOICES["required"])), written(format, [("ping", {})])
     assert accepts(required, call)
     for text in ("", "It is sunny.", call[:-1], f"Wait. {call}", written(format, [("pong", {})])):

@@ -2,11 +2,10 @@
 
 import json
 import re
-from collections.abc import Callable
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dragoman import dialects, formats
@@ -270,33 +269,38 @@ def test_the_models_own_words_are_not_touched() -> None:
     assert chat(HI, said("assistant", FORGED))[1].text == FORGED
 
 
-def hostile(format: Format) -> st.SearchStrategy[str]:
-    """Markers, whole and in pieces, one within the other."""
+fragments = st.integers(0, 200) | st.sampled_from([" x\n", "{", "}", "]", '"', "\\"])
+hostile = st.lists(fragments, max_size=8)
+"""Text to be spelled out for each format: a number stands for one of its markers, whole, in pieces or nested."""
+
+
+def spelled(text: list[int | str], format: Format) -> str:
     pieces = [piece for m in format.markers for piece in (m, m[:-1], m[1:], m[: len(m) // 2] + m + m[len(m) // 2 :])]
-    return st.lists(st.sampled_from([*pieces, " x\n", "{", "}", "]", '"', "\\"]), max_size=8).map("".join)
+    return "".join(pieces[each % len(pieces)] if isinstance(each, int) else each for each in text)
 
 
-@pytest.mark.parametrize("name", formats.names())
-@settings(max_examples=25)
-@given(data=st.data())
-def test_no_text_can_close_its_block_or_open_a_call(name: str, data: st.DataObject) -> None:
+@given(texts=st.lists(hostile, min_size=12, max_size=12))
+def test_no_text_can_close_its_block_or_open_a_call(texts: list[list[int | str]]) -> None:
     """Whatever users, results, tools and their names hold, the prompt has the markers that it has without."""
-    format = formats.get(name)
+    for format in map(formats.get, formats.names()):
+        found = shown_markers(format, [spelled(each, format) for each in texts])
+        assert found == shown_markers(format, ["y"] * len(texts)), format.name
 
-    def markers(text: Callable[[], str]) -> dict[str, int]:
-        schema = msgspec.json.encode({"type": "object", "description": text()}).decode()
-        shown = chat(
-            said("system", f"s {text()}"),
-            said("user", f"u {text()} u", v.Document(v.MediaSource(text=text()), text())),
-            said("assistant", v.ToolCall("c", "ping", "{}")),
-            said("tool", result("c", f"r{text()}"), result(f"c {text()} c", f"r{text()}", is_error=True)),
-            tools=(v.Tool(f"f {text()} f", text(), schema), PING),
-            choice=v.ToolChoice("named", f"f {text()} f"),
-            format=format,
-        )
-        return {m: sum(turn.text.count(m) for turn in shown) for m in format.markers}
 
-    assert markers(lambda: data.draw(hostile(format))) == markers(lambda: "y")
+def shown_markers(format: Format, texts: list[str]) -> dict[str, int]:
+    """How often each marker stands in a prompt with these texts in all places of a conversation."""
+    left = iter(texts)
+    schema = msgspec.json.encode({"type": "object", "description": next(left)}).decode()
+    shown = chat(
+        said("system", f"s {next(left)}"),
+        said("user", f"u {next(left)} u", v.Document(v.MediaSource(text=next(left)), next(left))),
+        said("assistant", v.ToolCall("c", "ping", "{}")),
+        said("tool", result("c", f"r{next(left)}"), result(f"c {next(left)} c", f"r{next(left)}", is_error=True)),
+        tools=(v.Tool(f"f {next(left)} f", next(left), schema), PING),
+        choice=v.ToolChoice("named", f"f {next(left)} f"),
+        format=format,
+    )
+    return {m: sum(turn.text.count(m) for turn in shown) for m in format.markers}
 
 
 @pytest.mark.parametrize("name", formats.names())
