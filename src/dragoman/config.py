@@ -298,7 +298,10 @@ def _describe(message: str, tables: Mapping[str, Any], origin: Mapping[str, str]
     """Returns msgspec's `message` about a wrong value, with the key as the settings name it.
 
     Args:
-        within: what precedes the table's name in the key.
+        message: The text of msgspec's error.
+        tables: Each table of the settings, by its key without `within`.
+        origin: For each key, the file or variable that set it.
+        within: What precedes the table's name in the key, such as "servers.".
     """
     if not (found := _WRONG.fullmatch(message)):
         return message

@@ -31,8 +31,10 @@ def read_fenced_block(s: Scanner, emit: Emit, size: int = 0, before: str = "") -
     """Emits the rest of a fence after its backticks. Returns True if it was closed.
 
     Args:
-        size: number of backticks read so far; 0 if more may follow.
-        before: a call that may follow the closing backticks on their line, as small models write it.
+        s: The scanner, after the backticks that open the fence.
+        emit: Receives the text.
+        size: Number of backticks read so far; 0 if exactly three were read and more may follow.
+        before: A marker that may follow the closing backticks on their line, as small models write calls.
     """
     size = size or len(FENCE) + (yield from s.run("`", emit))
     stop = yield from s.verbatim_until(markers("\n", "`"), emit)

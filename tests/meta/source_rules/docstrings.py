@@ -10,14 +10,6 @@ PLACEHOLDERS = {"The same.", "Pass on.", "Ask.", "Forwarded.", "As behind.", "Of
 NULL_OBJECT = {"Prints nothing.", "Records nothing."}
 """Short docstrings that state all there is to say."""
 
-# These describe a part of their parameters. Only ever remove a line.
-INCOMPLETE = {
-    "src/dragoman/config.py:_describe",
-    "src/dragoman/dialects/openai_chat/request_reader.py:_message",
-    "src/dragoman/parsing/code_fence.py:read_fenced_block",
-    "src/dragoman/parsing/shapes/json_block.py:json_calls_format",
-}
-
 _FUNCTIONS = ast.FunctionDef | ast.AsyncFunctionDef
 _SECTION = re.compile(r"^Args:\n((?:[ \t]+.*\n?|\n)+)", re.M)
 _NAME = re.compile(r"^    \*{0,2}(\w+)(?: \([^)]*\))?:", re.M)
@@ -38,7 +30,5 @@ def check(path: str, tree: ast.Module) -> Iterator[Finding]:
             yield Finding(path, node.lineno, f"placeholder {text!r}", "say what the name does not, or delete it")
         if isinstance(node, _FUNCTIONS) and (section := _SECTION.search(text)):
             described, wanted = _NAME.findall(section[1]), _parameters(node)
-            if f"{path}:{node.name}" in INCOMPLETE:
-                wanted = [name for name in wanted if name in described]
             if described != wanted:
                 yield Finding(path, node.lineno, f"Args: {', '.join(described)}", f"describe: {', '.join(wanted)}")

@@ -130,8 +130,9 @@ def _message(cursor: Cursor, made_id: str, called: dict[str, str]) -> Message:
     """Reads a message.
 
     Args:
+        cursor: One item of `messages`.
         made_id: Id for a `function_call`, which has none.
-        called: Ids of the last call of each function.
+        called: Ids of the last `function_call` of each function, by name; updated if the message has one.
     """
     fields = cursor.fields()
     named = fields.require("role")

@@ -160,11 +160,26 @@ def json_calls_format(
     """Returns a format of such blocks.
 
     Args:
-        blocks: closing marker of a block by its opening marker; the format's own pair comes first.
-        section: text written around all calls.
-        call: text written around each call.
-        write_id: returns the members of an object before the name and after the arguments.
-        other: readers of other shapes of calls by opener.
+        name: See `Format`, as for `model_families`, `source` and `aliases`.
+        model_families: The models that write this format.
+        source: Where the format is specified, with a date.
+        aliases: Other names of the format.
+        blocks: Closing marker of a block by its opening marker; the format's own pair comes first.
+        may_stay_open: Whether the closing marker is optional.
+        keys: The members of a call.
+        section: Text written around all calls.
+        call: Text written around each call.
+        separator: Text written between two calls.
+        write_id: Returns the members of an object before the name and after the arguments, for a call's id.
+        reasoning_tags: See `Markup`, as for the next five.
+        answer_wrappers: Closing marker of the answer by its opening marker.
+        ignored_wrappers: Markers around an answer without a meaning of their own.
+        result_markers: Markers of tool results in the prompt.
+        keep_whitespace: Whether white space next to a marker is the model's own text.
+        untagged_calls: Readers of calls without an opener, by the first character of a reply.
+        other: Readers of other shapes of calls, by opener.
+        opener: The text that begins the first of several calls; by default the first opening marker of `blocks`.
+        shown: See `PromptMarkup`.
     """
     readers = {start: JsonBlock(keys, end, may_stay_open=may_stay_open).read for start, end in blocks.items()}
     markup = Markup(
