@@ -84,7 +84,7 @@ class ServerKind(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     quirks: tuple[Quirk, ...] = ()
 
 
-class Constraint(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ConstraintMethod(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A method to make a server constrain its model to a grammar."""
 
     name: str
@@ -97,7 +97,7 @@ class Constraint(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 class _File(Struct, frozen=True, forbid_unknown_fields=True):
     server: tuple[ServerKind, ...]
-    constraint: tuple[Constraint, ...] = ()
+    constraint: tuple[ConstraintMethod, ...] = ()
 
 
 def read(data: bytes) -> _File:
@@ -122,7 +122,7 @@ def server_kinds() -> tuple[ServerKind, ...]:
     return _file().server
 
 
-def constraints() -> tuple[Constraint, ...]:
+def constraints() -> tuple[ConstraintMethod, ...]:
     """Returns all methods of constrained decoding."""
     return _file().constraint
 

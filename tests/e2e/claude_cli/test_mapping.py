@@ -17,7 +17,7 @@ from dragoman.backends.claude_cli.attempt import Attempt
 from dragoman.backends.claude_cli.command import ModelSpec
 from dragoman.backends.claude_cli.conversation import to_conversation
 from dragoman.backends.claude_cli.process import OutputLine, Process
-from dragoman.backends.claude_cli.session import Session
+from dragoman.backends.claude_cli.session import ClaudeSession
 from dragoman.backends.claude_cli.tool_choice_prompt import ReplyRequirement, tool_choice_instruction
 from dragoman.core import messages as v
 from dragoman.core.events import (
@@ -491,7 +491,7 @@ def test_a_tool_that_the_cli_does_not_take_is_named() -> None:
     """It passes over one that it finds something wrong with; what is known of that is adapted before."""
     tools = (v.Tool("look.up"), v.Tool("read"))
     told = to_conversation(v.Request("m", (v.Message("user", (v.Text("hi"),)),), tools), ModelSpec("m"))
-    session = Session(cast(Process, None), told, 1.0)
+    session = ClaudeSession(cast(Process, None), told, 1.0)
     mounted = msgspec.Raw(b'["mcp__t__read"]')
     for _ in "ab":  # it says so with each turn
         session.check(OutputLine("system", "init", tools=mounted, mcp_servers=msgspec.Raw(b"[]")))

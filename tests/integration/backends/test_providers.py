@@ -43,7 +43,7 @@ def test_names_are_taken_once() -> None:
 
 
 @pytest.mark.parametrize("way", servers.constraints(), ids=lambda way: way.name)
-def test_a_way_to_constrain_asks_for_an_odd_word(way: servers.Constraint) -> None:
+def test_a_way_to_constrain_asks_for_an_odd_word(way: servers.ConstraintMethod) -> None:
     assert json.loads(way.body)
     assert "quorfle" in way.body
     assert re.compile(way.says)

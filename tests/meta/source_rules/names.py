@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from .finding import Finding
 
 # Names that two modules define. Only ever remove one.
-KNOWN = {"Constraint", "NumberText", "Session"}
+KNOWN: set[str] = set()
 
 
 def check(trees: Mapping[str, ast.Module], known: set[str] = KNOWN) -> Iterator[Finding]:

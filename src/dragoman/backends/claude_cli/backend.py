@@ -13,7 +13,7 @@ from dragoman.backends.claude_cli.process import Process
 from dragoman.backends.claude_cli.process_pool import ProcessPool
 from dragoman.backends.claude_cli.reaper import Reaper
 from dragoman.backends.claude_cli.response import ClaudeResponse
-from dragoman.backends.claude_cli.session import Session
+from dragoman.backends.claude_cli.session import ClaudeSession
 from dragoman.backends.concurrency_limit import ConcurrencyLimiter
 from dragoman.core.backend import ExchangeContext, ServedModel
 from dragoman.core.errors import BackendUnavailableError, DragomanError
@@ -131,7 +131,7 @@ class ClaudeCliBackend:
                 yield Failure(error)
 
     @asynccontextmanager
-    async def _begun(self, kind: ModelSpec, conversation: Conversation) -> AsyncIterator[Session]:
+    async def _begun(self, kind: ModelSpec, conversation: Conversation) -> AsyncIterator[ClaudeSession]:
         """Yields a session whose process has received the conversation; replaces a process that died while it waited.
 
         Raises: RemoteError: no process can be started.
@@ -139,7 +139,7 @@ class ClaudeCliBackend:
         has_waited = True
         while has_waited:
             process, has_waited = await self._pool.take(kind)
-            session = Session(process, conversation, self._config.silence_s)
+            session = ClaudeSession(process, conversation, self._config.silence_s)
             try:
                 if await _begin(session, may_be_dead=has_waited):
                     yield session
@@ -156,7 +156,7 @@ class ClaudeCliBackend:
         return await Process.start(line, environment, self._reaper)
 
 
-async def _begin(session: Session, *, may_be_dead: bool) -> bool:
+async def _begin(session: ClaudeSession, *, may_be_dead: bool) -> bool:
     """Returns whether the process accepted the conversation; False if it had died while it waited.
 
     Raises: RemoteError: it failed for another reason.

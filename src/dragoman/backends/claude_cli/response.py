@@ -10,7 +10,7 @@ from dragoman.backends.claude_cli import single_prompt
 from dragoman.backends.claude_cli.attempt import Attempt
 from dragoman.backends.claude_cli.conversation import STRUCTURED, Conversation
 from dragoman.backends.claude_cli.models import MESSAGES
-from dragoman.backends.claude_cli.session import Session
+from dragoman.backends.claude_cli.session import ClaudeSession
 from dragoman.core.backend import ExchangeContext
 from dragoman.core.errors import BackendUnavailableError
 from dragoman.core.events import AnyEvent, Finish, Notice, Start, UsageUpdate
@@ -28,10 +28,10 @@ class ClaudeResponse:
         self._usage = Usage()
         """Usage of all attempts so far."""
 
-    async def events(self, session: Session) -> AsyncGenerator[AnyEvent, None]:
+    async def events(self, session: ClaudeSession) -> AsyncGenerator[AnyEvent, None]:
         """Yields all events.
 
-        Raises: RemoteError: see `Session.answer`.
+        Raises: RemoteError: see `ClaudeSession.answer`.
         """
         async with aclosing(self._asked(session)) as events:
             async for event in events:
@@ -48,7 +48,7 @@ class ClaudeResponse:
                     for warning in (*self._conversation.warnings, *session.warnings):
                         yield warning
 
-    async def _asked(self, session: Session) -> AsyncGenerator[AnyEvent, None]:
+    async def _asked(self, session: ClaudeSession) -> AsyncGenerator[AnyEvent, None]:
         """Yields the response, or a second one if the first lacks what is required."""
         wanted, names = self._conversation.requirement, self._conversation.names
         attempt, is_over = Attempt(wanted, names), False
@@ -80,7 +80,7 @@ class ClaudeResponse:
             yield UsageUpdate(replace(self._usage, cost_usd=cost_usd))
         yield attempt.finish
 
-    async def _given(self, session: Session, attempt: Attempt) -> AsyncGenerator[AnyEvent, None]:
+    async def _given(self, session: ClaudeSession, attempt: Attempt) -> AsyncGenerator[AnyEvent, None]:
         """Yields the events of an attempt that can be sent; usage is that of all attempts."""
         before = self._usage
         async with aclosing(self._read(session)) as events:
@@ -91,7 +91,7 @@ class ClaudeResponse:
                 for each in attempt.feed(event):
                     yield each
 
-    async def _read(self, session: Session) -> AsyncGenerator[AnyEvent, None]:
+    async def _read(self, session: ClaudeSession) -> AsyncGenerator[AnyEvent, None]:
         """Yields the events of one message; in text mode, with the calls in its text."""
         reader = dialects.get(MESSAGES).reader(self._as_theirs(), self._turn)
         # a call of a tool that is not the named one is parsed too, so that the attempt can drop it

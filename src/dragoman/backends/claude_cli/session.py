@@ -71,7 +71,7 @@ class _Response(msgspec.Struct):
 _decode: Final = msgspec.json.Decoder(_Event).decode
 
 
-class Session:
+class ClaudeSession:
     """A process and its conversation."""
 
     def __init__(self, process: Process, conversation: Conversation, silence_s: float) -> None:

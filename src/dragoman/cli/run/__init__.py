@@ -111,13 +111,13 @@ def run(args: argparse.Namespace) -> int:
         check=bool(args.dry_run or args.print_env),
         ask=output.ask_for_model if sys.stdin.isatty() and sys.stderr.isatty() else None,
     )
-    from dragoman.cli.run.session import Session
+    from dragoman.cli.run.agent_run import AgentRun
     from dragoman.server.run import runner
 
-    session = Session(agent, _program(agent), args, wanted)
+    agent_run = AgentRun(agent, _program(agent), args, wanted)
     try:
         with runner() as loop:
-            return loop.run(session.printed(config, origin) if args.print_env else session.run(config, origin))
+            return loop.run(agent_run.printed(config, origin) if args.print_env else agent_run.run(config, origin))
     except InterruptedBySignal as stopped:
         return stopped.status
 

@@ -38,7 +38,7 @@ _NOT_THERE: Final = (401, 404, 405)
 _LEVELS: Final = (logging.INFO, logging.INFO, logging.DEBUG)
 
 
-class Session:
+class AgentRun:
     """An agent, and the arguments of the command."""
 
     def __init__(self, agent: Agent, program: str, args: argparse.Namespace, wanted: RunOptions) -> None:

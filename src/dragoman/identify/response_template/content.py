@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from dragoman.core.messages import JsonText
 from dragoman.identify.response_template.spec import Field
+from dragoman.parsing.shapes.object_notation import NumberText
 from dragoman.schema.argument_types import as_json, as_string
 
 _NUMBER: Final = frozenset({"number"})
@@ -17,12 +18,6 @@ _REFERENCE: Final = re.compile(r"\{(\w+(?:\.\w+)*)\}")
 _BARE_KEY: Final = re.compile(r"(?<=[{,])(\w+):")
 CONTENT_ERRORS: Final = (ValueError, LookupError, TypeError, AttributeError, RecursionError)
 """Errors raised if the content of a region does not match its template."""
-
-
-class NumberText(str):
-    """A JSON number with the digits as written."""
-
-    __slots__ = ()
 
 
 def field_value(field: Field, body: str, captures: Mapping[str, str | None]) -> Any:

@@ -12,10 +12,11 @@ from typing import Any, Final, Literal, NamedTuple, NoReturn, TypeAlias
 
 from dragoman.core.errors import UnsupportedError
 from dragoman.core.messages import JsonText
-from dragoman.identify.response_template.content import CONTENT_ERRORS, NumberText, field_value, to_json
+from dragoman.identify.response_template.content import CONTENT_ERRORS, field_value, to_json
 from dragoman.identify.response_template.spec import Field, Region, Template
 from dragoman.parsing.define_format import json_format, text_format
 from dragoman.parsing.format import Format
+from dragoman.parsing.shapes.object_notation import NumberText
 from dragoman.parsing.sink import ToolCallSink
 from dragoman.schema.argument_types import ALL, Schema, as_json, whole_json
 from dragoman.text.scanner import Parser, Scanner, markers

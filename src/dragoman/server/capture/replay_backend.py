@@ -182,9 +182,9 @@ def _claude(facts: Mapping[str, Any], model: str, reads: list[ReadSettings], rec
     from dragoman.backends.claude_cli.conversation import Conversation
     from dragoman.backends.claude_cli.discovery import ClaudeInstall
     from dragoman.backends.claude_cli.process import Process
-    from dragoman.backends.claude_cli.session import Session
+    from dragoman.backends.claude_cli.session import ClaudeSession
 
-    class Silent(Session):
+    class Silent(ClaudeSession):
         """Records nothing."""
 
         async def again(self, words: str, *, called: bool) -> None:
@@ -199,7 +199,7 @@ def _claude(facts: Mapping[str, Any], model: str, reads: list[ReadSettings], rec
             return super().generate(request, turn)
 
         @asynccontextmanager
-        async def _begun(self, kind: ModelSpec, conversation: Conversation) -> AsyncIterator[Session]:
+        async def _begun(self, kind: ModelSpec, conversation: Conversation) -> AsyncIterator[ClaudeSession]:
             reads.append(ReadSettings(single_prompt.FORMAT if conversation.in_words else None, self._tools))
             yield Silent(cast(Process, None), conversation, 1.0)
 
