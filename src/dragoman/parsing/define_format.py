@@ -40,12 +40,18 @@ class PromptMarkup(TypedDict, total=False):
     """Default: ids do not count."""
 
 
-class _FormatFields(PromptMarkup):
-    """The fields that every format defines."""
+class FormatFields(PromptMarkup):
+    """What every format states about itself, and how a prompt shows its tools; see `Format`."""
 
     name: str
     model_families: str
     source: str
+    aliases: NotRequired[tuple[str, ...]]
+
+
+class _FormatFields(FormatFields):
+    """The fields that every format defines."""
+
     read: Markup | Channels | ReadReply
     calls: NotRequired[Mapping[str, ReadCall]]
     """Readers by opener, for replies of unknown format. Default: those of the markup."""
@@ -61,7 +67,6 @@ class _FormatFields(PromptMarkup):
     reasoning_wrapper: NotRequired[tuple[str, str]]
     """Default: the markup's first reasoning tags."""
     first_call_marker: NotRequired[str]
-    aliases: NotRequired[tuple[str, ...]]
     reasoning_markers: NotRequired[tuple[str, ...]]
     """Default: those of the markup, or the beginning of `reasoning_wrapper`."""
     arguments: NotRequired[ArgumentNotation]

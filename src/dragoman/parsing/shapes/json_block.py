@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final, Unpack
 
 from dragoman.parsing.code_fence import FENCE
-from dragoman.parsing.define_format import PromptMarkup, json_format
+from dragoman.parsing.define_format import FormatFields, json_format
 from dragoman.parsing.format import Format
 from dragoman.parsing.markup import Markup
 from dragoman.parsing.shapes.json_object import SEPARATORS, JsonCallKeys, Outcome, read_json_call, skip_unknown_call
@@ -134,12 +134,16 @@ def _object_wrapper(
     return call_wrapper
 
 
+def _json_markers(markup: Markup, blocks: Mapping[str, str]) -> tuple[str, ...]:
+    pairs = (*blocks.items(), *markup.reasoning_tags.items(), *markup.answer_wrappers.items())
+    # Without line breaks: another line of the prompt may follow a marker directly.
+    marks = [mark.strip("\n") for pair in pairs for mark in pair]
+    unique = dict.fromkeys((*marks, *markup.ignored_wrappers, *markup.result_markers))
+    return tuple(mark for mark in unique if mark not in ("", FENCE))
+
+
 def json_calls_format(
     *,
-    name: str,
-    model_families: str,
-    source: str,
-    aliases: tuple[str, ...] = (),
     blocks: Mapping[str, str],
     may_stay_open: bool = False,
     keys: JsonCallKeys = KEYS,
@@ -155,15 +159,11 @@ def json_calls_format(
     untagged_calls: Mapping[str, ReadCall] = {},
     other: Mapping[str, ReadCall] = {},
     opener: str = "",
-    **shown: Unpack[PromptMarkup],
+    **fields: Unpack[FormatFields],
 ) -> Format:
     """Returns a format of such blocks.
 
     Args:
-        name: See `Format`, as for `model_families`, `source` and `aliases`.
-        model_families: The models that write this format.
-        source: Where the format is specified, with a date.
-        aliases: Other names of the format.
         blocks: Closing marker of a block by its opening marker; the format's own pair comes first.
         may_stay_open: Whether the closing marker is optional.
         keys: The members of a call.
@@ -171,7 +171,7 @@ def json_calls_format(
         call: Text written around each call.
         separator: Text written between two calls.
         write_id: Returns the members of an object before the name and after the arguments, for a call's id.
-        reasoning_tags: See `Markup`, as for the next five.
+        reasoning_tags: Closing marker of reasoning by its opening marker.
         answer_wrappers: Closing marker of the answer by its opening marker.
         ignored_wrappers: Markers around an answer without a meaning of their own.
         result_markers: Markers of tool results in the prompt.
@@ -179,7 +179,7 @@ def json_calls_format(
         untagged_calls: Readers of calls without an opener, by the first character of a reply.
         other: Readers of other shapes of calls, by opener.
         opener: The text that begins the first of several calls; by default the first opening marker of `blocks`.
-        shown: See `PromptMarkup`.
+        fields: See `FormatFields`.
     """
     readers = {start: JsonBlock(keys, end, may_stay_open=may_stay_open).read for start, end in blocks.items()}
     markup = Markup(
@@ -192,20 +192,12 @@ def json_calls_format(
         ignored_wrappers=ignored_wrappers,
         untagged_calls=untagged_calls,
     )
-
-    pairs = (*blocks.items(), *reasoning_tags.items(), *answer_wrappers.items())
-    # Without the line break of its own, which another line of the prompt may give it.
-    marks = dict.fromkeys((*(mark.strip("\n") for pair in pairs for mark in pair), *ignored_wrappers, *result_markers))
     return json_format(
-        name=name,
-        model_families=model_families,
-        source=source,
-        aliases=aliases,
         read=markup,
         call_wrapper=_object_wrapper(keys, call, write_id),
         opener=opener or next(iter(blocks)),
-        markers=tuple(mark for mark in marks if mark not in ("", FENCE)),
+        markers=_json_markers(markup, blocks),
         section=section,
         separator=separator,
-        **shown,
+        **fields,
     )
