@@ -14,7 +14,8 @@ from typing import Any, Final, TypeAlias
 from dragoman.constraints.constraint import UNREADABLE
 from dragoman.constraints.grammar import Choice, Concat, GrammarExpr, JsonValue, Repeat, RuleRef, optional
 from dragoman.core.messages import Tool
-from dragoman.schema.argument_types import DEPTH_LIMIT, Schema, resolve_ref
+from dragoman.schema.argument_types import DEPTH_LIMIT, Schema
+from dragoman.schema.keywords import resolve_ref
 
 TYPES: Final = ("object", "array", "string", "number", "integer", "boolean", "null")
 NUMBER_KEYWORDS: Final = frozenset({"exclusiveMaximum", "exclusiveMinimum", "maximum", "minimum", "multipleOf"})

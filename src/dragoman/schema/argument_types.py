@@ -16,6 +16,7 @@ from json.encoder import encode_basestring
 from typing import Any, Final
 
 from dragoman.core.messages import JsonText as Json
+from dragoman.schema.keywords import json_type, resolve_ref
 from dragoman.schema.type_names import with_json_types
 from dragoman.text.json_stream import JsonStream
 
@@ -148,32 +149,6 @@ def _constants(schema: Any, root: Mapping[str, Any], depth: int, tried: set[str]
     for word in ("allOf", "anyOf", "oneOf"):
         branches += schema[word] if isinstance(schema.get(word), list) else []
     return found + [value for each in branches for value in _constants(each, root, depth + 1, tried)]
-
-
-def json_type(value: Any) -> str:
-    """Returns the JSON type of a value; integers are numbers."""
-    match value:
-        case bool():
-            return "boolean"
-        case int() | float():
-            return "number"
-        case str():
-            return "string"
-        case None:
-            return "null"
-        case _:
-            return "array" if isinstance(value, list) else "object"
-
-
-def resolve_ref(reference: str, root: Mapping[str, Any]) -> Any:
-    """Returns the target of a `$ref` within the schema; None for any other reference."""
-    if not reference.startswith("#"):
-        return None
-    found: Any = root
-    for part in reference[1:].split("/")[1:]:
-        key = part.replace("~1", "/").replace("~0", "~")
-        found = found.get(key) if isinstance(found, dict) else None
-    return found
 
 
 def self_contained(schema: Mapping[str, Any], root: Mapping[str, Any]) -> dict[str, Any]:

@@ -102,7 +102,7 @@ def types_in(schema: Schema) -> list[str]:
 
 
 def json_type(value: Any) -> str:
-    """Returns the JSON type of a value; integers are numbers."""
+    """Returns the JSON type of a value; integers and `msgspec.Raw` are numbers."""
     match value:
         case None:
             return "null"
@@ -116,7 +116,10 @@ def json_type(value: Any) -> str:
 
 
 def resolve_ref(reference: str, root: Any) -> Any:
-    """Returns the target of a `$ref` within the schema; None if it does not resolve or is in another document."""
+    """Returns the target of a `$ref` that is a JSON Pointer into `root`; None if it does not resolve.
+
+    Anchors (`#name`) and other documents do not resolve.
+    """
     if reference != "#" and not reference.startswith("#/"):
         return None
     found = root

@@ -16,6 +16,8 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final, TypeAlias
 
+from dragoman.schema.keywords import LISTED, NAMED, SINGLE
+
 JSON_TYPES: Final = ("string", "number", "integer", "boolean", "null", "array", "object")
 _NAMES: Final[Mapping[str, tuple[str, ...]]] = {
     "string": (
@@ -47,13 +49,8 @@ _LIMIT_CHARS: Final = 100
 _CLASS: Final = re.compile(r"<class '([\w.]+)'>")
 _GENERIC: Final = re.compile(r"([a-z]+)\s*(?:\[(.*)\]|<(.*)>|\((.*)\))", re.DOTALL)
 _OF: Final = re.compile(r"(?:array|list|set|sequence)\s+of\s+(.+?)(?<=[^s])s?")
-_SCHEMAS: Final = frozenset(
-    {"items", "additionalProperties", "additionalItems", "unevaluatedProperties", "unevaluatedItems", "propertyNames"}
-    | {"contains", "not", "if", "then", "else", "anyOf", "oneOf", "allOf", "prefixItems"}
-)
+_SCHEMAS: Final = LISTED | SINGLE | {"additionalItems"}
 """Keywords that contain one schema or a list of schemas."""
-_NAMED: Final = frozenset({"properties", "patternProperties", "dependentSchemas", "$defs", "definitions"})
-"""Keywords that contain schemas by name."""
 
 _Meant: TypeAlias = dict[str, str]
 """JSON types in order. The value is the name of the item type for an array, else ""."""
@@ -80,7 +77,7 @@ def _with_json_types(schema: Any) -> Any:
     for word, value in schema.items():
         if word in _SCHEMAS:
             made = _with_json_types(value)
-        elif word in _NAMED and isinstance(value, dict):
+        elif word in NAMED and isinstance(value, dict):
             made = _of_members(value)
         else:
             continue

@@ -26,10 +26,9 @@ from dragoman.schema.argument_types import (
     Schema,
     allowed_types,
     as_json,
-    json_type,
-    resolve_ref,
     self_contained,
 )
+from dragoman.schema.keywords import json_type, resolve_ref
 from dragoman.text.scanner import FIELD_LIMIT_CHARS
 
 NAME: Final = re.compile(r"[^\s<>\"'&=|{}\[\](),]+(?: [^\s<>\"'&=|{}\[\](),]+)*")
