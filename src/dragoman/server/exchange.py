@@ -8,11 +8,9 @@ stops the model. A stream that fails ends with an error event of its API.
 
 import asyncio
 import logging
-import secrets
 import time
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
-from functools import partial
 from typing import Final, TypeVar
 
 import msgspec
@@ -26,6 +24,7 @@ from dragoman.core.errors import (
     quote,
 )
 from dragoman.core.events import AnyEvent, Failure, Finish, Notice, Start
+from dragoman.core.identifiers import random_id
 from dragoman.core.messages import Request, Usage
 from dragoman.gateway import compaction
 from dragoman.gateway.delta_size import resize_deltas
@@ -154,10 +153,9 @@ class Exchange(HttpExchange):
         await self._reply(200, counting.write_count(count.tokens, count.cleared), headers)
 
     async def _answer(self, request: Request, body: bytes) -> None:
-        new_id = partial(secrets.token_hex, 12)
         large = len(body) >= LARGE_BYTES
         turn = ExchangeContext(
-            self._record.turn_id, int(time.time()), new_id, progress=self._reading.saw, is_large=large
+            self._record.turn_id, int(time.time()), random_id, progress=self._reading.saw, is_large=large
         )
         if self._observer:
             turn = self._observer.wrap_turn(turn)

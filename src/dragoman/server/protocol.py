@@ -6,7 +6,6 @@ connections is limited. Without these limits, one client without a key could use
 
 import asyncio
 import logging
-import secrets
 import sys
 import time
 from http import HTTPStatus
@@ -16,6 +15,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from dragoman import dialects
 from dragoman.core.errors import QueueFullError, RequestError
+from dragoman.core.identifiers import random_id
 
 log = logging.getLogger("dragoman.server")
 
@@ -156,7 +156,7 @@ class LimitedProtocol(HttpToolsProtocol):
     def _refuse(self, status: HTTPStatus, message: str) -> None:
         error = QueueFullError(message) if status == HTTPStatus.SERVICE_UNAVAILABLE else RequestError(message)
         body = dialects.get("openai_chat").write_error(error)
-        id = f"req_{secrets.token_hex(12)}"
+        id = f"req_{random_id()}"
         head = (
             f"HTTP/1.1 {status.value} {status.phrase}\r\ncontent-type: application/json\r\nx-request-id: {id}\r\n"
             f"content-length: {len(body)}\r\nconnection: close\r\n\r\n"

@@ -5,7 +5,6 @@ Request ─Gateway.answer→ events → view.event
 """
 
 import json
-import secrets
 import time
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable
@@ -23,6 +22,7 @@ from dragoman.cli.ask.raw_text import RawTextReader
 from dragoman.core.backend import Backend, ExchangeContext
 from dragoman.core.collect import Collector
 from dragoman.core.events import AnyEvent, Failure
+from dragoman.core.identifiers import random_id
 from dragoman.core.messages import Message, Reply, Request, Text, ToolCall, ToolChoice, ToolResult
 from dragoman.gateway.gateway import Gateway
 from dragoman.wire import sse
@@ -92,7 +92,7 @@ class Dialogue:
         self._asked = 0
         self._line.say("waiting for the first word")
         collector = Collector()
-        turn = ExchangeContext(secrets.token_hex(12), int(time.time()), lambda: secrets.token_hex(12), observer=self)
+        turn = ExchangeContext(random_id(), int(time.time()), random_id, observer=self)
         try:
             async with aclosing(self._gateway.generate(request, turn)) as events:
                 async for event in events:

@@ -2,7 +2,6 @@
 
 import json
 import logging
-import secrets
 import time
 from datetime import UTC, datetime
 
@@ -26,6 +25,7 @@ from dragoman.core.events import (
     ToolCallStart,
     UsageUpdate,
 )
+from dragoman.core.identifiers import random_id
 from dragoman.core.messages import Request, Usage
 from dragoman.server.observe.call_outcomes import NO_TOOL, CallOutcomes
 
@@ -42,7 +42,7 @@ class AccessRecord:
     """What is recorded of one request, while it runs."""
 
     def __init__(self, method: str, path: str) -> None:
-        self.turn_id = secrets.token_hex(12)
+        self.turn_id = random_id()
         """The id as dialects use it, without a prefix."""
         self.id = f"req_{self.turn_id}"
         """The id in the `x-request-id` header."""
