@@ -14,8 +14,8 @@ Source: vLLM's parser cwm, an open change (2026-01), which reads facebook/cwm; t
 from typing import Final
 
 from dragoman.parsing.define_format import text_format
+from dragoman.parsing.format import THINK
 from dragoman.parsing.markup import Markup
-from dragoman.parsing.shapes.json_block import THINK
 from dragoman.parsing.shapes.plain_text_call import CLOSE, OPEN, constrain_call, read, write_call
 
 FORMAT: Final = text_format(

@@ -16,8 +16,7 @@ models/templates/deepseek-ai-DeepSeek-V3.2.jinja of llama.cpp (2026-10).
 
 from typing import Final
 
-from dragoman.parsing.define_format import text_format
-from dragoman.parsing.shapes.invoke_tags import InvokeTags
+from dragoman.parsing.shapes.invoke_tags import InvokeTags, invoke_format
 from dragoman.parsing.tool_markup import ToolListMarkup, ToolResultMarkup
 
 TAGS: Final = InvokeTags(
@@ -31,16 +30,12 @@ TAGS: Final = InvokeTags(
 OTHER: Final = ("<｜DSML｜tool_calls>", "</｜DSML｜tool_calls>")
 """The section of V4; the model may write its name."""
 
-FORMAT: Final = text_format(
+FORMAT: Final = invoke_format(
+    TAGS,
     name="deepseek_v32",
     model_families="DeepSeek V3.2",
     source="encoding_dsv32.py of deepseek-ai/DeepSeek-V3.2 (2025-12), as vLLM 0.33 and llama.cpp have it",
-    read=TAGS.markup({"<think>": "</think>"}, sections=(OTHER,)),
-    write_call=TAGS.writer.write_call,
-    constrain_call=TAGS.writer.constrain_call,
-    opener=TAGS.section[0],
-    markers=(*TAGS.markers(), "<think>", "</think>"),
-    section=TAGS.written_section,
+    other_sections=(OTHER,),
     tools=ToolListMarkup(("<functions>\n", "\n</functions>"), ("{", "}")),
     result=ToolResultMarkup("<function_results>\n<result>", "</result>\n</function_results>"),
     aliases=("deepseekv32",),

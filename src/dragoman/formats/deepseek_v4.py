@@ -16,8 +16,7 @@ deepseek-ai-DeepSeek-V4.jinja and -V4-Flash-0731.jinja in models/templates of ll
 
 from typing import Final
 
-from dragoman.parsing.define_format import text_format
-from dragoman.parsing.shapes.invoke_tags import InvokeTags
+from dragoman.parsing.shapes.invoke_tags import InvokeTags, invoke_format
 from dragoman.parsing.tool_markup import ToolResultMarkup
 
 TAGS: Final = InvokeTags(
@@ -31,16 +30,12 @@ TAGS: Final = InvokeTags(
 OTHER: Final = ("<｜DSML｜function_calls>", "</｜DSML｜function_calls>")
 """The section of V3.2; the model may write its name."""
 
-FORMAT: Final = text_format(
+FORMAT: Final = invoke_format(
+    TAGS,
     name="deepseek_v4",
     model_families="DeepSeek V4",
     source="reference encoder of DeepSeek-V4 (2026-04), as vLLM 0.33 and llama.cpp have it",
-    read=TAGS.markup({"<think>": "</think>"}, sections=(OTHER,)),
-    write_call=TAGS.writer.write_call,
-    constrain_call=TAGS.writer.constrain_call,
-    opener=TAGS.section[0],
-    markers=(*TAGS.markers(), "<think>", "</think>"),
-    section=TAGS.written_section,
+    other_sections=(OTHER,),
     result=ToolResultMarkup("<tool_result>", "</tool_result>"),
     aliases=("deepseekv4",),
 )

@@ -15,8 +15,7 @@ Source: the reference encoder of DeepSeek-V4.1 (2026-08), as in vLLM 0.33, token
 
 from typing import Final
 
-from dragoman.parsing.define_format import text_format
-from dragoman.parsing.shapes.invoke_tags import InvokeTags
+from dragoman.parsing.shapes.invoke_tags import InvokeTags, invoke_format
 from dragoman.parsing.tool_markup import ToolResultMarkup
 
 TAGS: Final = InvokeTags(
@@ -28,16 +27,11 @@ TAGS: Final = InvokeTags(
     blank=True,
 )
 
-FORMAT: Final = text_format(
+FORMAT: Final = invoke_format(
+    TAGS,
     name="deepseek_v41",
     model_families="DeepSeek V4.1",
     source="reference encoder of DeepSeek-V4.1 (2026-08), as vLLM 0.33 has it",
-    read=TAGS.markup({"<think>": "</think>"}),
-    write_call=TAGS.writer.write_call,
-    constrain_call=TAGS.writer.constrain_call,
-    opener=TAGS.section[0],
-    markers=(*TAGS.markers(), "<think>", "</think>"),
-    section=TAGS.written_section,
     result=ToolResultMarkup("<tool_result>", "</tool_result>"),
     aliases=("deepseekv41",),
 )

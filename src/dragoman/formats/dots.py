@@ -14,8 +14,7 @@ Source: the `dots` parsers of vLLM 0.33 and SGLang 0.5.23 (2026-10); the templat
 
 from typing import Final
 
-from dragoman.parsing.define_format import text_format
-from dragoman.parsing.shapes.invoke_tags import InvokeTags
+from dragoman.parsing.shapes.invoke_tags import InvokeTags, invoke_format
 
 TAGS: Final = InvokeTags(
     call=("<invoke", "</invoke>"),
@@ -23,14 +22,9 @@ TAGS: Final = InvokeTags(
     section=("<dots_function_call>", "</dots_function_call>"),
 )
 
-FORMAT: Final = text_format(
+FORMAT: Final = invoke_format(
+    TAGS,
     name="dots",
     model_families="dots.llm2 and later",
     source="as the parsers of vLLM 0.33 and SGLang 0.5.23 read it (2026-10); the template was not seen",
-    read=TAGS.markup({"<think>": "</think>"}),
-    write_call=TAGS.writer.write_call,
-    constrain_call=TAGS.writer.constrain_call,
-    opener=TAGS.section[0],
-    markers=(*TAGS.markers(), "<think>", "</think>"),
-    section=TAGS.written_section,
 )

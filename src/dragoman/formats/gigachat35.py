@@ -15,8 +15,7 @@ Source: chat template of GigaChat 3.5, GigaChat3.5.jinja of llama.cpp (2026).
 
 from typing import Final
 
-from dragoman.parsing.define_format import text_format
-from dragoman.parsing.shapes.invoke_tags import InvokeTags
+from dragoman.parsing.shapes.invoke_tags import InvokeTags, invoke_format
 
 TAGS: Final = InvokeTags(
     call=("<｜GCML｜invoke", "</｜GCML｜invoke>"),
@@ -26,14 +25,9 @@ TAGS: Final = InvokeTags(
     section_optional=True,
 )
 
-FORMAT: Final = text_format(
+FORMAT: Final = invoke_format(
+    TAGS,
     name="gigachat35",
     model_families="GigaChat 3.5",
     source="GigaChat3.5.jinja of llama.cpp (2026)",
-    read=TAGS.markup({"<think>": "</think>"}),
-    write_call=TAGS.writer.write_call,
-    constrain_call=TAGS.writer.constrain_call,
-    opener=TAGS.section[0],
-    markers=(*TAGS.markers(), "<think>", "</think>"),
-    section=TAGS.written_section,
 )

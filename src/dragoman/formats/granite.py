@@ -15,7 +15,8 @@ token and "a JSON list of tools used" and shows no past calls; the `granite` par
 
 from typing import Final
 
-from dragoman.parsing.shapes.json_block import THINK, json_calls_format
+from dragoman.parsing.format import THINK
+from dragoman.parsing.shapes.json_block import json_calls_format
 from dragoman.parsing.shapes.python_call import BARE_CALLS
 
 OPEN, OPEN_3_0, CLOSE = "<tool_call>", "<|tool_call|>", "</tool_call>"

@@ -13,7 +13,8 @@ Source: the `longcat` parser of vLLM 0.33 (2026-10); the templates of meituan-lo
 
 from typing import Final
 
-from dragoman.parsing.shapes.json_block import THINK, json_calls_format
+from dragoman.parsing.format import THINK
+from dragoman.parsing.shapes.json_block import json_calls_format
 
 OPEN, CLOSE = "<longcat_tool_call>", "</longcat_tool_call>"
 FORMAT: Final = json_calls_format(

@@ -10,8 +10,7 @@ template writes for other values, are written as JSON here.
 
 from typing import Final
 
-from dragoman.parsing.define_format import text_format
-from dragoman.parsing.shapes.invoke_tags import InvokeTags
+from dragoman.parsing.shapes.invoke_tags import InvokeTags, invoke_format
 from dragoman.parsing.tool_markup import TOOL_RESPONSE
 
 TAGS: Final = InvokeTags(
@@ -21,14 +20,10 @@ TAGS: Final = InvokeTags(
     lines=False,
 )
 
-FORMAT: Final = text_format(
+FORMAT: Final = invoke_format(
+    TAGS,
     name="minicpm5",
     model_families="MiniCPM5",
     source="chat template of openbmb/MiniCPM5-1B (2026), as llama.cpp has it (2026-10)",
-    read=TAGS.markup({"<think>": "</think>"}),
-    write_call=TAGS.writer.write_call,
-    constrain_call=TAGS.writer.constrain_call,
-    opener=TAGS.call[0],
-    markers=(*TAGS.markers(), "<think>", "</think>"),
     result=TOOL_RESPONSE,
 )

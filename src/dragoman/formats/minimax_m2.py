@@ -14,8 +14,7 @@ Source: chat template of MiniMaxAI/MiniMax-M2 (2025-10), as in llama.cpp (2026-1
 
 from typing import Final
 
-from dragoman.parsing.define_format import text_format
-from dragoman.parsing.shapes.invoke_tags import InvokeTags
+from dragoman.parsing.shapes.invoke_tags import InvokeTags, invoke_format
 from dragoman.parsing.tool_markup import ToolListMarkup, ToolResultMarkup
 
 TAGS: Final = InvokeTags(
@@ -24,17 +23,12 @@ TAGS: Final = InvokeTags(
     section=("<minimax:tool_call>", "</minimax:tool_call>"),
 )
 
-FORMAT: Final = text_format(
+FORMAT: Final = invoke_format(
+    TAGS,
     name="minimax_m2",
     model_families="MiniMax M2, M2.1, M2.5",
     source="chat template of MiniMaxAI/MiniMax-M2 (2025-10), as llama.cpp has it (2026-10)",
-    read=TAGS.markup({"<think>": "</think>"}),
-    write_call=TAGS.writer.write_call,
-    constrain_call=TAGS.writer.constrain_call,
-    opener=TAGS.section[0],
     reasoning_wrapper=("<think>\n", "\n</think>\n\n"),
-    markers=(*TAGS.markers(), "<think>", "</think>"),
-    section=TAGS.written_section,
     tools=ToolListMarkup(tool_wrapper=("<tool>{", "}</tool>")),
     result=ToolResultMarkup("<response>", "</response>"),
     aliases=("minimax-m2",),

@@ -18,8 +18,9 @@ server's name by the tool's.
 from typing import Final
 
 from dragoman.parsing.define_format import json_format
+from dragoman.parsing.format import THINK
 from dragoman.parsing.markup import Markup
-from dragoman.parsing.shapes.json_block import KEYS, THINK, JsonBlock
+from dragoman.parsing.shapes.json_block import KEYS, JsonBlock
 from dragoman.parsing.shapes.name_then_json import CallHead, NameThenJson
 from dragoman.parsing.shapes.tagged import WrappedCalls
 from dragoman.parsing.tool_markup import TOOL_RESPONSE

@@ -11,8 +11,8 @@ the template was not available.
 from typing import Final
 
 from dragoman.parsing.define_format import json_format
+from dragoman.parsing.format import THINK
 from dragoman.parsing.markup import Markup
-from dragoman.parsing.shapes.json_block import THINK
 from dragoman.parsing.shapes.name_then_json import CallHead, NameThenJson
 from dragoman.text.scanner import Parser, Scanner, markers
 

@@ -47,6 +47,8 @@ class FormatFields(PromptMarkup):
     model_families: str
     source: str
     aliases: NotRequired[tuple[str, ...]]
+    reasoning_wrapper: NotRequired[tuple[str, str]]
+    """Default: the markup's first reasoning tags."""
 
 
 class _FormatFields(FormatFields):
@@ -64,8 +66,6 @@ class _FormatFields(FormatFields):
     markers: tuple[str, ...]
     section: NotRequired[tuple[str, str]]
     separator: NotRequired[str]
-    reasoning_wrapper: NotRequired[tuple[str, str]]
-    """Default: the markup's first reasoning tags."""
     first_call_marker: NotRequired[str]
     reasoning_markers: NotRequired[tuple[str, ...]]
     """Default: those of the markup, or the beginning of `reasoning_wrapper`."""

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 import msgspec
 
@@ -15,6 +15,9 @@ from dragoman.parsing.sink import ReadCall, ReadReply
 ArgumentNotation: TypeAlias = Literal["JSON", "tagged", "notation", "Python"]
 """How a call contains its arguments: as one JSON object, which may contain any string; each between tags; in a notation
 of the format's own; as Python keyword arguments."""
+
+THINK: Final = {"<think>": "</think>"}
+"""The reasoning tags of most formats."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -12,8 +12,10 @@ the tool's schema decides.
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final, Literal, TypeAlias
+from typing import Final, Literal, TypeAlias, Unpack
 
+from dragoman.parsing.define_format import FormatFields, text_format
+from dragoman.parsing.format import THINK, Format
 from dragoman.parsing.markup import Markup
 from dragoman.parsing.shapes.name_then_json import CallHead
 from dragoman.parsing.shapes.tagged import ParameterKey, TaggedParameters, WrappedCalls
@@ -207,3 +209,24 @@ class InvokeTags:
 
     def _read(self, text: str) -> str:
         return unescape_attribute(text) if self.escapes else text
+
+
+def invoke_format(
+    tags: InvokeTags, *, other_sections: tuple[tuple[str, str], ...] = (), **fields: Unpack[FormatFields]
+) -> Format:
+    """Returns the format of a model family that writes such tags, and its reasoning in `<think>`.
+
+    Args:
+        tags: The family's tags.
+        other_sections: Other tags that the model may write around all calls.
+        fields: See `FormatFields`.
+    """
+    return text_format(
+        read=tags.markup(THINK, sections=other_sections),
+        write_call=tags.writer.write_call,
+        constrain_call=tags.writer.constrain_call,
+        opener=tags.section[0] or tags.call[0],
+        markers=(*tags.markers(), *THINK, *THINK.values()),
+        section=tags.written_section,
+        **fields,
+    )
