@@ -17,7 +17,7 @@ import re
 from dataclasses import replace
 from typing import Final
 
-from dragoman.parsing.channels import ANYTHING, ChannelRoute, Channels
+from dragoman.parsing.channels import ANYTHING, ChannelRoute, Channels, read_recipient
 from dragoman.parsing.define_format import text_format
 from dragoman.parsing.shapes.invoke_tags import InvokeTags
 from dragoman.parsing.shapes.name_then_json import CallHead
@@ -49,11 +49,6 @@ def head(_: Scanner, header: str) -> Parser[CallHead | None]:
     yield from ()
     match = _HEADER.fullmatch(header.removesuffix(MESSAGE))
     return CallHead((match[1] or match[3]).removeprefix("functions.")) if match else None
-
-
-def read_recipient(s: Scanner) -> Parser[bool]:
-    """Returns True if a recipient follows `<|start|>assistant`."""
-    return bool((yield from s.literal("to=", after_space=True)))
 
 
 def call_wrapper(name: str) -> tuple[str, str]:

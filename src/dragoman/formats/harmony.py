@@ -17,7 +17,7 @@ writes the recipient in the role and `json` without its token.
 import re
 from typing import Final
 
-from dragoman.parsing.channels import ANYTHING, ChannelRoute, Channels
+from dragoman.parsing.channels import ANYTHING, ChannelRoute, Channels, read_recipient
 from dragoman.parsing.define_format import json_format
 from dragoman.parsing.shapes.name_then_json import CallHead, NameThenJson
 from dragoman.text.scanner import Parser, Scanner
@@ -67,11 +67,6 @@ def head(_: Scanner, header: str) -> Parser[CallHead | None]:
     yield from ()
     found = parts(header.removesuffix(MESSAGE)) or {}
     return CallHead(recipient(found).removeprefix("functions."))
-
-
-def read_recipient(s: Scanner) -> Parser[bool]:
-    """Returns True if a recipient follows `<|start|>assistant`."""
-    return bool((yield from s.literal("to=", after_space=True)))
 
 
 def call_wrapper(name: str, _: str) -> tuple[str, str]:

@@ -18,7 +18,7 @@ import re
 from dataclasses import replace
 from typing import Final
 
-from dragoman.parsing.channels import ANYTHING, ChannelRoute, Channels
+from dragoman.parsing.channels import ANYTHING, ChannelRoute, Channels, read_recipient
 from dragoman.parsing.define_format import text_format
 from dragoman.parsing.shapes.invoke_tags import InvokeTags
 from dragoman.parsing.shapes.name_then_json import CallHead
@@ -43,11 +43,6 @@ def route(header: str, _: str) -> ChannelRoute | None:
     if not match:
         return None
     return ChannelRoute("reasoning" if match[1] == "self" else "text" if match[1] in (None, "user") else "call")
-
-
-def read_recipient(s: Scanner) -> Parser[bool]:
-    """Returns True if a recipient follows `<|start|>assistant`."""
-    return bool((yield from s.literal("to=", after_space=True)))
 
 
 def head(s: Scanner, opener: str) -> Parser[CallHead | None]:

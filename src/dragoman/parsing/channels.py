@@ -187,6 +187,12 @@ class Channels:
         return ahead.startswith(self.blocks)
 
 
+def read_recipient(s: Scanner) -> Parser[bool]:
+    """Reads the start of a header of which the prompt has opened `<|start|>assistant`: ` to=`. Returns whether it is
+    there."""
+    return bool((yield from s.literal("to=", after_space=True)))
+
+
 def name_reader(*bodies: str) -> Callable[[Scanner], Parser[bool]]:
     """Returns a reader of the name in a header that the prompt has opened; one of `bodies` has to follow it."""
 
