@@ -141,7 +141,7 @@ def _passed(events: Sequence[AnyEvent]) -> list[AnyEvent]:
 
 
 def _sent(request: Request, answered: Callable[[], Sequence[AnyEvent]]) -> bytes:
-    return b"".join(map(dialects.get("openai_chat").writer(request).send, answered()))
+    return b"".join(map(dialects.get("openai_chat").writer(request).feed, answered()))
 
 
 def _request(schema: Any) -> Request:

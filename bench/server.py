@@ -152,7 +152,7 @@ def _writes(name: str, model: str, count: int) -> list[bytes]:
     writer = dialect.writer(dialect.read_request(small_body(name)))
     turn = ExchangeContext("x" * 24, 1_800_000_000, lambda: "x" * 24)
     batches = script(model, count, Start(turn.id, model, turn.created, 20), turn)
-    return [b"".join(map(writer.send, batch)) for batch in batches]
+    return [b"".join(map(writer.feed, batch)) for batch in batches]
 
 
 @cache
@@ -168,9 +168,9 @@ def _stamped(name: str) -> tuple[bytes, bytes]:
     """A delta's bytes before and after its text."""
     dialect = dialects.get(name)
     writer = dialect.writer(dialect.read_request(small_body(name)))
-    writer.send(Start("x" * 24, "paced", 1_800_000_000, 20))
-    writer.send(TextDelta("-"))
-    before, _, after = writer.send(TextDelta("STAMP")).partition(b"STAMP")
+    writer.feed(Start("x" * 24, "paced", 1_800_000_000, 20))
+    writer.feed(TextDelta("-"))
+    before, _, after = writer.feed(TextDelta("STAMP")).partition(b"STAMP")
     return before, after
 
 

@@ -84,7 +84,7 @@ def answer(dialect: Dialect, chunks: int) -> list[bytes]:
         Finish("tool_calls"),
     ]
     writer = dialect.writer(Request("m", (), TOOLS, stream=True, stream_usage=True))
-    return [written for event in events if (written := writer.send(event))]
+    return [written for event in events if (written := writer.feed(event))]
 
 
 def answered(pieces: list[bytes], front: str, behind: str) -> list[bytes]:
@@ -93,8 +93,8 @@ def answered(pieces: list[bytes], front: str, behind: str) -> list[bytes]:
     request = Request("m", (), TOOLS, stream=True, stream_usage=True, dialect=front)
     reader = dialects.get(behind).reader(request, ExchangeContext("1", 7, lambda: str(next(numbers))))
     writer = dialects.get(front).writer(request)
-    said = [b"".join(map(writer.send, reader.feed(piece))) for piece in pieces]
-    return [*said, b"".join(map(writer.send, reader.close()))]
+    said = [b"".join(map(writer.feed, reader.feed(piece))) for piece in pieces]
+    return [*said, b"".join(map(writer.feed, reader.close()))]
 
 
 def _again(pieces: list[bytes]) -> None:

@@ -81,10 +81,10 @@ def _counting(dialect: Dialect, events: int, rounds: int) -> Iterator[Figure]:
     def note() -> None:
         record = AccessRecord("POST", dialect.path)
         metrics.begin()
-        record.asked(dialect.name, request)
+        record.on_request(dialect.name, request)
         _see(record, told)
         record.close()
-        metrics.end(route, record)
+        metrics.finish(route, record)
 
     record, texts = AccessRecord("POST", dialect.path), deltas(prose(events * STEP), STEP)
     stream: list[AnyEvent] = [TextDelta(text) for text in texts]
@@ -97,7 +97,7 @@ def _counting(dialect: Dialect, events: int, rounds: int) -> Iterator[Figure]:
 
 def _see(record: AccessRecord, events: list[AnyEvent]) -> None:
     for event in events:
-        record.saw(event)
+        record.observe(event)
 
 
 def _figure(name: str, timing: Timing, count: int, unit: str, reference: str) -> Figure:
@@ -107,7 +107,7 @@ def _figure(name: str, timing: Timing, count: int, unit: str, reference: str) ->
 def _send(dialect: Dialect, stream: list[AnyEvent]) -> None:
     writer = dialect.writer(dialect.read_request(_SMALL[dialect.name]))
     for event in stream:
-        writer.send(event)
+        writer.feed(event)
 
 
 _SMALL = {name: small_body(name) for name in DIALECTS}

@@ -105,7 +105,7 @@ def wrong(dialect: str, body: bytes) -> str:
         single = _read(dialect, [body[i : i + 1] for i in range(len(body))])
         order, texts = EventOrder(), dict[int, _Arguments]()
         for event in whole:
-            order.step(event)
+            order.feed(event)
             if problem := _arguments(event, texts):
                 return problem
         if order.phase != "ended":
@@ -124,7 +124,7 @@ def wrong(dialect: str, body: bytes) -> str:
 def _passed_on(events: list[AnyEvent], to: str) -> list[AnyEvent]:
     """What a client of that API makes of these events."""
     writer = dialects.get(to).writer(ASKED)
-    return _read(to, [b"".join(map(writer.send, events))])
+    return _read(to, [b"".join(map(writer.feed, events))])
 
 
 def essence(events: list[AnyEvent], cut: bool) -> tuple[str, str, list[str], bool]:

@@ -100,10 +100,10 @@ def wrong(case: Case, seed: int) -> str:
 def broken_stream(events: Iterable[ev.AnyEvent]) -> str:
     """Where order or arguments are not what they must be, or ""."""
     order, arguments = ev.EventOrder(), ""
-    order.step(ev.Start("id", "m", 0))
+    order.feed(ev.Start("id", "m", 0))
     for event in events:
         try:
-            order.step(event)
+            order.feed(event)
             match event:
                 case ev.ToolCallStart():
                     arguments = ""

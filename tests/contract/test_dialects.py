@@ -116,7 +116,7 @@ def test_a_stream_has_the_frames_that_clients_need(case: Case) -> None:
 def test_a_writer_refuses_what_the_grammar_forbids() -> None:
     for name in dialects.names():
         with pytest.raises(ev.EventOrderError):
-            dialects.get(name).writer(v.Request("m", ())).send(ev.TextDelta("x"))
+            dialects.get(name).writer(v.Request("m", ())).feed(ev.TextDelta("x"))
 
 
 def test_an_error_of_the_caller_is_never_a_server_error() -> None:
@@ -199,7 +199,7 @@ def test_openai_sdk_reads_raw_chunks(case: Case) -> None:
 def test_openai_sdk_parses_parallel_calls_with_their_usage() -> None:
     case = next(c for c in of("openai_chat") if c.title == "two calls")
     usage = ev.UsageUpdate(v.Usage(10, 5, 4, 2))
-    body = b"".join(map(dialects.get("openai_chat").writer(v.Request("m", (), stream_usage=True)).send, [
+    body = b"".join(map(dialects.get("openai_chat").writer(v.Request("m", (), stream_usage=True)).feed, [
         *case.events()[:-1], usage, case.events()[-1]
     ]))  # fmt: skip
     with openai_client(body) as client, client.chat.completions.stream(model="m", messages=[USER]) as events:

@@ -234,19 +234,19 @@ async def _asked(chain: Chain, request: v.Request) -> tuple[v.Reply, DragomanErr
     collector = Collector()
     reader = dialect.reader(request, ExchangeContext("1", 0, iter("abcdefghij").__next__))
     outgoing = dialect.write_request(request, "m")
-    stop = StopStrings(outgoing.watched)
+    stop = StopStrings(outgoing.stop_locally)
     async with (
         httpx2.AsyncClient(trust_env=False, timeout=DEADLINE_S) as client,
         client.stream("POST", chain.url + dialect.path, content=outgoing.body) as response,
     ):
-        streamed = (request.stream or outgoing.watched) and response.status_code == 200
+        streamed = (request.stream or outgoing.stop_locally) and response.status_code == 200
         kind = "text/event-stream" if streamed else "application/json"
         assert response.headers["content-type"].startswith(kind)
         async for piece in response.aiter_bytes():
             for event in stop.feed_events(reader.feed(piece)):
-                collector.send(event)
+                collector.feed(event)
     for event in stop.feed_events(reader.close()) if not stop.found else [Finish("stop_sequence", stop.found)]:
-        collector.send(event)
+        collector.feed(event)
     return collector.reply(), collector.error
 
 
@@ -254,7 +254,7 @@ def _expected(events: Iterable[AnyEvent], stops: tuple[str, ...]) -> tuple[v.Rep
     collector, stop = Collector(), StopStrings(stops)
     ended = [Finish("stop_sequence", stops[0])] if stops else []
     for event in [Start("1", "m", 0), *stop.feed_events(events), *ended]:
-        collector.send(event)
+        collector.feed(event)
     return collector.reply(), collector.error is not None
 
 
@@ -310,7 +310,7 @@ def _seen(reply: v.Reply, via: list[str], stream: bool) -> v.Reply:
 
 def _stopped(via: list[str], request: v.Request) -> list[str]:
     """A stop string is known wherever it is looked for: only a client whose server looks depends on what that tells."""
-    watched = dialects.get(via[-1]).write_request(request, "m").watched
+    watched = dialects.get(via[-1]).write_request(request, "m").stop_locally
     return via if not request.stop else [] if watched else via[-1:]
 
 

@@ -98,7 +98,7 @@ def test_a_kept_answer_goes_back_to_the_server_with_its_phases() -> None:
     request = dialect.read_request(json.dumps(body).encode())
     reader, collector = dialect.reader(request, ExchangeContext("1", 0, iter("abc").__next__)), Collector(RESPONSES)
     for event in [*reader.feed(response(TWO[0], CALL, TWO[1]).encode()), *reader.close()]:
-        collector.send(event)
+        collector.feed(event)
     said = (*request.messages, Message("assistant", collector.reply().parts))
     sent = json.loads(dialect.write_request(replace(request, messages=said), "m").body)["input"]
     assert [(item.get("type"), item.get("phase")) for item in sent] == [

@@ -80,7 +80,7 @@ def bare(value: Any) -> Any:
 
 def answered(api: str, request: v.Request) -> list[Any]:
     writer = dialects.get(api).writer(request)
-    written = b"".join(map(writer.send, EVENTS)).decode()
+    written = b"".join(map(writer.feed, EVENTS)).decode()
     return [bare(json.loads(line[6:])) for line in written.splitlines() if line.startswith("data: {")]
 
 

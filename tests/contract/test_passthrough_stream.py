@@ -83,7 +83,7 @@ def is_well_formed(case: Case) -> bool:
     splice = StreamRewriter(passing)
     splice.feed(data)
     splice.close()
-    return splice.over
+    return splice.finished
 
 
 WELL_FORMED = [c for c in KNOWN if is_well_formed(c)]
@@ -191,7 +191,7 @@ def test_usage_that_was_not_asked_for_is_not_told() -> None:
         ev.UsageUpdate(v.Usage(3, 1)),
         ev.Finish("stop"),
     ]
-    data, without = (b"".join(map(chat.writer(request(chat, usage=usage)).send, events)) for usage in (True, False))
+    data, without = (b"".join(map(chat.writer(request(chat, usage=usage)).feed, events)) for usage in (True, False))
     fast = passed(chat, [data], request(chat, usage=False))
     assert fast.data.replace(b',"usage":null', b"") == without
     assert last_usage(fast.told) == [v.Usage(3, 1)]
@@ -202,11 +202,11 @@ def test_of_a_long_stream_in_one_piece_the_ends_are_read() -> None:
         assert dialect.passthrough is not None
         events = [ev.Start("1", "m", 7, 5), *[ev.TextDelta("words ")] * 500, ev.UsageUpdate(v.Usage(5, 9))]
         writer = dialect.writer(request(dialect))
-        data = b"".join(map(writer.send, [*events, ev.Finish("stop")]))
+        data = b"".join(map(writer.feed, [*events, ev.Finish("stop")]))
         splice = StreamRewriter(dialect.passthrough)
         assert splice.feed(data) == data
-        assert sum(map(len, splice.ending())) < len(data) / 4
-        assert last_usage(read(dialect, b"".join(splice.ending()), request(dialect))) == [v.Usage(5, 9)]
+        assert sum(map(len, splice.boundary_events())) < len(data) / 4
+        assert last_usage(read(dialect, b"".join(splice.boundary_events()), request(dialect))) == [v.Usage(5, 9)]
 
 
 def test_only_the_name_of_the_model_is_another() -> None:

@@ -40,7 +40,7 @@ def read(dialect: str, parts: list[bytes]) -> list[ev.AnyEvent]:
 def legal(events: list[ev.AnyEvent]) -> None:
     order = ev.EventOrder()
     for one in events:
-        order.step(one)
+        order.feed(one)
     assert order.phase == "ended"
 
 
@@ -71,7 +71,7 @@ def test_no_cut_matters(case: Case) -> None:
 def test_bytes_that_are_no_utf8_are_told_of_once_and_lose_no_word(dialect: str) -> None:
     said = [ev.Start("1", "m", 0), ev.TextDelta("caf@"), ev.TextDelta(" and th@"), ev.Finish("stop")]
     writer = dialects.get(dialect).writer(v.Request("m", (), stream=True))
-    stream = b"".join(map(writer.send, said))
+    stream = b"".join(map(writer.feed, said))
     got = [e for e in read(dialect, [stream.replace(b"@", b"\xe9")]) if isinstance(e, ev.Notice | ev.TextDelta)]
     assert "".join(e.text for e in got if isinstance(e, ev.TextDelta)) == "caf\ufffd and th\ufffd"
     assert [e.code for e in got if isinstance(e, ev.Notice)] == ["invalid_utf8"]
@@ -117,7 +117,7 @@ def test_most_of_a_stream_is_taken_at_once(dialect: str, monkeypatch: pytest.Mon
     ]
     writer = dialects.get(dialect).writer(v.Request("m", (), TOOLS, stream=True))
     took = counted(monkeypatch, dialect, quick=True)
-    read(dialect, [b"".join(map(writer.send, events))])
+    read(dialect, [b"".join(map(writer.feed, events))])
     assert took.count(True) >= 9
 
 
@@ -186,7 +186,7 @@ def gathered(events: list[ev.AnyEvent]) -> v.Reply:
     """The whole reply as the API has it: a call that was cut off stays a call, with what came of its arguments."""
     collector = Collector(keep_broken=True)
     for one in events:
-        collector.send(one)
+        collector.feed(one)
     return collector.reply()
 
 
@@ -200,7 +200,7 @@ def passed(dialect: str, events: list[ev.AnyEvent], some: list[int], *, stream: 
     if not stream:
         return read(dialect, [api.write_reply(gathered(events), request)])
     writer = api.writer(request)
-    written = b"".join(map(writer.send, events)).decode("latin-1")
+    written = b"".join(map(writer.feed, events)).decode("latin-1")
     return read(dialect, [part.encode("latin-1") for part in pieces(written, some)])
 
 

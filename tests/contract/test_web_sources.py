@@ -75,7 +75,7 @@ def spans(client: str, *events: AnyEvent) -> list[tuple[int, int]]:
         if isinstance(event, TextDelta):
             made.text(event)
         else:
-            out += made.pass_on(event)
+            out += made.feed(event)
     told = [each for event in out if isinstance(event, Detail) and event.name == ANNOTATIONS for each in
             json.loads(event.json)]  # fmt: skip
     return [(each["start_index"], each["end_index"]) for each in told]
@@ -95,8 +95,8 @@ def test_a_source_is_not_lost_where_its_block_has_no_end(last: AnyEvent) -> None
 
 @pytest.mark.parametrize("found", [OF_DOCUMENT, {**FOUND, "url": 3}, {"type": "other"}])
 def test_other_citations_stay_as_they_are(found: Any) -> None:
-    assert WebSourceConverter(CHAT).pass_on(cited(found)) == [cited(found)]
+    assert WebSourceConverter(CHAT).feed(cited(found)) == [cited(found)]
 
 
 def test_a_messages_client_gets_its_own() -> None:
-    assert WebSourceConverter(MESSAGES).pass_on(cited(FOUND)) == [cited(FOUND)]
+    assert WebSourceConverter(MESSAGES).feed(cited(FOUND)) == [cited(FOUND)]

@@ -30,10 +30,10 @@ def expected_with_ids(case: Case) -> bool:
 def check_stream(events: Iterable[ev.AnyEvent]) -> None:
     """The order is legal, and arguments are at every moment a prefix of one JSON object."""
     order = ev.EventOrder()
-    order.step(ev.Start("id", "m", 0))
+    order.feed(ev.Start("id", "m", 0))
     text = ""
     for event in events:
-        order.step(event)
+        order.feed(event)
         match event:
             case ev.ToolCallStart():
                 text = ""
@@ -43,7 +43,7 @@ def check_stream(events: Iterable[ev.AnyEvent]) -> None:
                 jiter.from_json(text.encode(), partial_mode="trailing-strings")
             case ev.ToolCallEnd():
                 assert isinstance(jiter.from_json(text.encode()), dict)
-    order.step(ev.Finish("stop"))
+    order.feed(ev.Finish("stop"))
 
 
 def test_each_format_has_cases() -> None:

@@ -87,7 +87,7 @@ def test_every_api_behind_is_read_so(dialect: str) -> None:
     sent: list[ev.AnyEvent] = [ev.Start("1", "m", 7), ev.ToolCallStart(0, "call_1", "get_weather")]
     sent += [ev.ToolCallDelta(0, piece) for piece in (SLIPPED[:9], SLIPPED[9:20], SLIPPED[20:])]
     sent += [ev.ToolCallEnd(0), ev.Finish("tool_calls")]
-    wire = b"".join(map(writer.send, sent))
+    wire = b"".join(map(writer.feed, sent))
     for disabled, whole in ((), True), (NAMES[:1], False):
         reader = api.reader(request, ExchangeContext("1", 7, lambda: "1", disabled))
         arguments, after = told([*reader.feed(wire), *reader.close()])

@@ -125,8 +125,8 @@ async def answered(api: str, front: str, said: bytes, *, stream: bool) -> Got:
     try:
         async with aclosing(gateway.generate(request, ExchangeContext("1", 7, lambda: "id1"))) as events:
             async for event in events:
-                collector.send(event)
-                sent += writer.send(event)
+                collector.feed(event)
+                sent += writer.feed(event)
     except DragomanError as error:
         return Got(collector, sent, error)
     body = b"" if stream or collector.error else dialects.get(front).write_reply(collector.reply(), request)

@@ -177,7 +177,7 @@ def said(extra: v.ExtraFields) -> str:
 
 def stream(case: Case) -> bytes:
     writer = case.api.writer(case.request)
-    return b"".join(map(writer.send, case.events()))
+    return b"".join(map(writer.feed, case.events()))
 
 
 def whole(case: Case) -> bytes:
@@ -188,7 +188,7 @@ def reply_of(case: Case) -> v.Reply:
     """The whole reply, with a call that is not whole as a stream has shown it."""
     collector = Collector(case.dialect, keep_broken=True)
     for event in case.events():
-        collector.send(event)
+        collector.feed(event)
     if collector.error:
         raise collector.error
     return collector.reply()

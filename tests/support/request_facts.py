@@ -84,7 +84,7 @@ class Said(NamedTuple):
 def lost(asked: v.Request, arrived: v.Request, written: Sequence[UpstreamRequest]) -> Iterator[tuple[str, Any, Any]]:
     """What did not come back and no warning names: its name, how it was and how it is."""
     told = " ".join(f"{warning.code}: {warning.message}" for outgoing in written for warning in outgoing.warnings)
-    watched = [text for outgoing in written for text in outgoing.watched]
+    watched = [text for outgoing in written for text in outgoing.stop_locally]
     before, after = essence(asked), essence(arrived, watched)
     for name in before:
         if name == "max_tokens" and before[name] is None:

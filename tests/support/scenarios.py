@@ -129,7 +129,7 @@ def reply_of(scenario: str) -> v.Reply:
     collector = Collector()
     for event in [Start("1", "m", 7), *SCENARIOS[scenario], *_end(scenario)]:
         if event is not PAUSE:
-            collector.send(event)
+            collector.feed(event)
     return collector.reply()
 
 

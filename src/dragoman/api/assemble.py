@@ -229,7 +229,7 @@ class _CallPieces:
                 self._add(id, self._remaining(id, fields))
         except RequestError as e:
             raise RequestError(str(e).removesuffix(f" - at {e.path}"), e.path.replace("$", path, 1)) from None
-        return self._out.take()
+        return self._out.drain()
 
     def _add(self, id: str, text: str) -> None:
         self._deltas.setdefault(id, []).append(text)
@@ -253,7 +253,7 @@ class _CallPieces:
                 known = nearest(id, self._started)
                 raise RequestError(f"unknown id {quote(id)}{known}; no tool_call_start has it", f"{path}.id")
         self._out.finish("stop")
-        return self._out.take()
+        return self._out.drain()
 
 
 def _same(one: str, other: str) -> bool:

@@ -181,7 +181,7 @@ class EngineSession:
         broken = BackendUnavailableError(error) if isinstance(error, str) else error
         hooks.call_hooks(self._on_error, broken, self.id)
         if self._start is None and self.request.stream:
-            return self._writer.send(Failure(broken))
+            return self._writer.feed(Failure(broken))
         return self._dialect.write_error(broken)
 
     def _open_reader(self, opened: str) -> ReplyReader:
@@ -225,11 +225,11 @@ class EngineSession:
         if self._start:
             events, self._start = [self._start, *events], None
         for each in events:
-            for event in self._calls.pass_on(each):
-                self._collector.send(event)
+            for event in self._calls.feed(each):
+                self._collector.feed(event)
                 if isinstance(event, Failure):
                     hooks.call_hooks(self._on_error, event.error, self.id)
-                out += self._writer.send(event) if self.request.stream else b""
+                out += self._writer.feed(event) if self.request.stream else b""
         self.finished |= self._calls.failed
         return out
 

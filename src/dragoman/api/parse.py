@@ -116,7 +116,7 @@ def parse(
     reader = ToolCallReader(format, tools, prompt_tail=prompt_tail, lenient=lenient, new_id=new_id)
     collector = Collector(late_ids=True)
     for event in [Start("", "", 0), *reader.feed(text), *reader.close(finish_reason), Finish(finish_reason)]:
-        collector.send(event)
+        collector.feed(event)
     return collector.reply()
 
 

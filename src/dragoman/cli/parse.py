@@ -82,10 +82,10 @@ def run(args: argparse.Namespace) -> int:
         return _explain(args, found.format, tail, tools)
     reader = ToolCallReader(found.format, tools, prompt_tail=tail, lenient=args.lenient)
     collector = Collector(late_ids=not args.stream)
-    collector.send(Start("parse", "-", 0))
+    collector.feed(Start("parse", "-", 0))
     with _open_source(args.file) as source:
         for event in _events(source, reader, "length" if args.truncated else "stop"):
-            collector.send(event)
+            collector.feed(event)
             if args.stream:
                 print(
                     _line(Finish(collector.reply().finish_reason) if isinstance(event, Finish) else event), flush=True

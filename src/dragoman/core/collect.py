@@ -85,13 +85,13 @@ class Collector:
         self.error: DragomanError | None = None
         """The error that ended the response, if any."""
 
-    def send(self, event: AnyEvent) -> BlockChange:
+    def feed(self, event: AnyEvent) -> BlockChange:
         """Adds an event and returns the blocks that it opens and closes.
 
         Raises:
             EventOrderError: The event is not allowed at this point: a bug in the code that sent it.
         """
-        step = self._order.step(event)
+        step = self._order.feed(event)
         if step is not NO_CHANGE and step.closes:
             self._close(step.closes.kind)
         match event:
@@ -114,10 +114,10 @@ class Collector:
             case ToolCallIncomplete(_, raw):
                 self._close("tool_call" if self._keeps_broken else "broken", raw)
             case _:
-                self._told(event)
+                self._record(event)
         return step
 
-    def _told(self, event: Start | UsageUpdate | Notice | Finish | Failure) -> None:
+    def _record(self, event: Start | UsageUpdate | Notice | Finish | Failure) -> None:
         match event:
             case Start():
                 self._start = event
@@ -233,7 +233,7 @@ def collect(events: Iterable[AnyEvent], api: str = "") -> Reply:
     """
     collector = Collector(api)
     for event in events:
-        collector.send(event)
+        collector.feed(event)
     if collector.error is not None:
         raise collector.error
     if collector.phase != "ended":

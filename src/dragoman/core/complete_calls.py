@@ -46,7 +46,7 @@ class CompleteCallFilter:
         """Whether text of a broken call has not been emitted."""
         return self._broken is not None
 
-    def pass_on(self, event: AnyEvent) -> list[AnyEvent]:
+    def feed(self, event: AnyEvent) -> list[AnyEvent]:
         """Returns the events that can be emitted after this one."""
         if self.failed:
             return []
@@ -55,28 +55,28 @@ class CompleteCallFilter:
                 return [event]
             case ToolCallStart():
                 self._start, self._pieces, self._chars = event, [], 0
-                return self._left()
+                return self._flush()
             case ToolCallDelta(_, text):
                 return self._more(event, text)
             case ToolCallEnd():
                 self._start = self._start and event.named(self._start)
-                return [*self._begun(), replace(event, index=self._calls - 1)]
+                return [*self._release(), replace(event, index=self._calls - 1)]
             case ToolCallIncomplete(_, raw):
-                return self._broke(raw)
+                return self._end_broken(raw)
             case TextDelta(text) if self._broken is not None and is_text_of_call(self._broken, text):
                 self._broken = None
                 return [event]
             case _:
-                return [*self._left(), event]
+                return [*self._flush(), event]
 
     def _more(self, event: ToolCallDelta, text: str) -> list[AnyEvent]:
         if self._start is None:
             return [replace(event, index=self._calls - 1)]
         self._pieces.append(text)
         self._chars += len(text)
-        return self._begun() if self._chars > self._buffer_limit_chars else []
+        return self._release() if self._chars > self._buffer_limit_chars else []
 
-    def _begun(self) -> list[AnyEvent]:
+    def _release(self) -> list[AnyEvent]:
         """Returns the buffered start and arguments of the call, if they have not been emitted."""
         start, self._start = self._start, None
         if start is None:
@@ -86,7 +86,7 @@ class CompleteCallFilter:
         last = [ToolCallDelta(self._calls - 1, arguments)] if arguments else []
         return [replace(start, index=self._calls - 1), *last]
 
-    def _broke(self, raw: str) -> list[AnyEvent]:
+    def _end_broken(self, raw: str) -> list[AnyEvent]:
         start, self._start = self._start, None
         if start is None:
             self.failed = True
@@ -98,7 +98,7 @@ class CompleteCallFilter:
         told = f"a call of {quote(start.name)} was never whole, and became text"
         return [Notice("incomplete_call", told, self._broken)]
 
-    def _left(self) -> list[AnyEvent]:
+    def _flush(self) -> list[AnyEvent]:
         """Returns the text of a broken call, if the reader has not emitted it."""
         broken, self._broken = self._broken, None
         return [TextDelta(broken)] if broken else []
@@ -125,7 +125,7 @@ async def with_complete_calls(
             if isinstance(event, TextDelta) and not calls.waits:  # the most frequent case
                 yield event
                 continue
-            for each in calls.pass_on(event):
+            for each in calls.feed(event):
                 yield each
             if calls.failed:
                 return

@@ -229,7 +229,7 @@ class EventOrder:
         self._signed = False
         """The open block is complete: the next event of its kind opens another block."""
 
-    def step(self, event: AnyEvent) -> BlockChange:
+    def feed(self, event: AnyEvent) -> BlockChange:
         """Validates the event and returns the blocks that it opens and closes.
 
         Raises:

@@ -51,7 +51,7 @@ class ClientEventFilter:
                 self._sources.text(event)
                 yield event
             else:
-                for each in self._sources.pass_on(event):
+                for each in self._sources.feed(event):
                     yield from self._adapt(each)
 
     def _adapt(self, event: AnyEvent) -> Iterator[AnyEvent]:

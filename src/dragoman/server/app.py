@@ -141,7 +141,7 @@ class App:
             else:
                 await self._get(scope, path, headers, told)
         except DragomanError as error:
-            record.failed(error)
+            record.on_error(error)
             dialect = self._dialect_for(path, headers)
             await respond(told, dialect.status(error), dialect.write_error(error), error_headers(error))
         finally:
@@ -156,10 +156,10 @@ class App:
                 record.log()
         with _step("counted", record):
             if self._metrics and posted:
-                self._metrics.end(posted, record)
+                self._metrics.finish(posted, record)
         with _step("kept", record):
             if self._captures and capture:
-                self._captures.end(capture, record)
+                self._captures.finish(capture, record)
         if record.cause is not None:
             hooks.call_hooks(self._on_error, record.cause, record.id)
 

@@ -34,7 +34,7 @@ class ClientWatch:
         self._writing_since_s: float | None = None
         """When the write began that the client has not accepted yet, in the event loop's time."""
         self._left = False
-        self.over = False
+        self.finished = False
         """The response is complete: servers send "disconnect" after the last byte too."""
 
     async def __aenter__(self) -> "ClientWatch":
@@ -57,11 +57,11 @@ class ClientWatch:
         if isinstance(error, DragomanError) or (isinstance(error, asyncio.CancelledError) and asked_by_us_alone):
             raise ClientDisconnectedError from None
 
-    def writes(self) -> None:
+    def write_started(self) -> None:
         """A write begins; it waits while the client accepts no data."""
         self._writing_since_s = self._loop.time()
 
-    def wrote(self) -> None:
+    def write_finished(self) -> None:
         """The client has accepted the write."""
         self._writing_since_s = None
 
@@ -71,7 +71,7 @@ class ClientWatch:
         self._leave()
 
     def _leave(self) -> None:
-        if not (self._left or self.over):
+        if not (self._left or self.finished):
             self._left = True
             self._task.cancel()
 
@@ -82,5 +82,5 @@ class ClientWatch:
         if left_s > 0:
             self._timer = self._loop.call_later(left_s, self._look)
             return
-        self.over = False  # the last write may be the one that is not accepted
+        self.finished = False  # the last write may be the one that is not accepted
         self._leave()

@@ -1,7 +1,7 @@
 """Queue of events, or bytes, from a backend to one client: returns all new ones at once, or reports silence.
 
-    backend task:  queue.put(event), then `await queue.room()` while it is `full`; at last queue.end()
-    client's task: events, ended = await queue.take(silence_s)      no events and not ended: silence
+    backend task:  queue.put(event), then `await queue.wait_for_room()` while it is `full`; at last queue.finish()
+    client's task: events, ended = await queue.drain(silence_s)      no events and not ended: silence
 
 One timer serves the whole stream; it is not set again for each event. That, and no `asyncio.Queue`, make a delta 25 %
 cheaper than `asyncio.timeout` around `asyncio.Queue.get`.
@@ -21,7 +21,7 @@ class EventQueue(Generic[T]):
         self._loop = asyncio.get_running_loop()
         self._limit = limit_events
         self._events: list[T] = []
-        self._ended = False
+        self._finished = False
         self._reader: asyncio.Future[None] | None = None  # waits for an event
         self._writer: asyncio.Future[None] | None = None  # waits for room
         self._due_s = 0.0  # when the silence is too long, in the event loop's time
@@ -37,51 +37,51 @@ class EventQueue(Generic[T]):
         self._events.append(event)
         _wake(self._reader)
 
-    def end(self) -> None:
+    def finish(self) -> None:
         """Marks the end: no more events follow."""
-        self._ended = True
+        self._finished = True
         _wake(self._reader)
 
-    async def room(self) -> None:
+    async def wait_for_room(self) -> None:
         """Waits until the reader has taken all events."""
         while self.full:
             self._writer = self._loop.create_future()
             await self._writer
 
-    async def take(self, silence_s: float) -> tuple[Sequence[T], bool]:
+    async def drain(self, silence_s: float) -> tuple[Sequence[T], bool]:
         """Returns all events that have arrived, and whether they are the last.
 
         Waits for at least one event, but not longer than `silence_s` seconds.
         """
-        if not self._events and not self._ended:
-            self._ring_at(self._loop.time() + silence_s)
+        if not self._events and not self._finished:
+            self._set_timer(self._loop.time() + silence_s)
             self._reader = self._loop.create_future()
             await self._reader
         events, self._events = self._events, []
         _wake(self._writer)
-        return events, self._ended
+        return events, self._finished
 
     def close(self) -> None:
         """Drops all further events: the reader has stopped."""
         if self._timer is not None:
             self._timer.cancel()
 
-    def _ring_at(self, due_s: float) -> None:
+    def _set_timer(self, due_s: float) -> None:
         self._due_s = due_s
         if self._timer is not None and self._timer.when() > due_s:
             self._timer.cancel()
             self._timer = None
         if self._timer is None:
-            self._timer = self._loop.call_at(due_s, self._rung)
+            self._timer = self._loop.call_at(due_s, self._on_timer)
 
-    def _rung(self) -> None:
+    def _on_timer(self) -> None:
         self._timer = None
         if self._reader is None or self._reader.done():
             return
         if self._loop.time() >= self._due_s:
             _wake(self._reader)
         else:
-            self._ring_at(self._due_s)
+            self._set_timer(self._due_s)
 
 
 def _wake(sleeper: "asyncio.Future[None] | None") -> None:

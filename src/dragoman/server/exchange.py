@@ -141,21 +141,21 @@ class Exchange(HttpExchange):
         self._buffering = _buffering(headers)
         if self._observer:
             self._observer.on_request(request)
-        self._record.asked(self._dialect.name, request)
+        self._record.on_request(self._dialect.name, request)
         async with ClientWatch(self._receive, self._config.write_timeout_s) as self._watch:
             await (self._count(request, self._counting, large) if self._counting else self._answer(request, body))
 
     async def _count(self, request: Request, counting: TokenCounting, large: bool) -> None:
         """Responds with the number of tokens of a request."""
         count = await self._gateway.count_tokens(request, large=large)
-        self._record.counted(count.tokens)
+        self._record.on_count(count.tokens)
         headers = {"x-dragoman-token-count": "estimated"} if count.estimated else {}
         await self._reply(200, counting.write_count(count.tokens, count.cleared), headers)
 
     async def _answer(self, request: Request, body: bytes) -> None:
         large = len(body) >= LARGE_BYTES
         turn = ExchangeContext(
-            self._record.turn_id, int(time.time()), random_id, progress=self._reading.saw, is_large=large
+            self._record.turn_id, int(time.time()), random_id, progress=self._reading.observe, is_large=large
         )
         if self._observer:
             turn = self._observer.wrap_turn(turn)
@@ -170,11 +170,11 @@ class Exchange(HttpExchange):
                 await self._whole(request, events)
                 return
             writer = self._dialect.writer(request)
-            self._ending = lambda error: writer.send(Failure(error))
+            self._ending = lambda error: writer.feed(Failure(error))
 
             def written(batch: Sequence[AnyEvent]) -> bytes:
                 with self._record.spent:
-                    data = _with_warning_comment(batch, map(writer.send, batch))
+                    data = _with_warning_comment(batch, map(writer.feed, batch))
                 return self._observe(batch, data)
 
             await self._stream(events, written)
@@ -187,7 +187,7 @@ class Exchange(HttpExchange):
         self._record.relayed = True
         if request.choices > 1:
             told = Notice("unguarded_choices", "several choices are passed on unread: no call is checked", detail="n")
-            self._record.saw(told)
+            self._record.observe(told)
             self._headers |= warning_headers([told])
         try:
             async with aclosing(relay.stream()) as pieces:
@@ -207,7 +207,7 @@ class Exchange(HttpExchange):
         collector = Collector(self._dialect.name)  # numbers the parts as a stream does
         async for event in events:
             self._observe([event], b"")
-            collector.send(event)
+            collector.feed(event)
         if collector.error is not None:
             raise collector.error
         write = stored.write_compacted if self._compacts else self._dialect.write_reply
@@ -222,7 +222,7 @@ class Exchange(HttpExchange):
         try:
             await self._write_stream(queue, written, pump)
         finally:
-            self._reading.over()
+            self._reading.close()
             queue.close()
             pump.cancel()
             await _wait(pump)
@@ -232,7 +232,7 @@ class Exchange(HttpExchange):
     ) -> None:
         silence_s = self._config.hold_s
         while True:
-            batch, ended = await queue.take(silence_s)
+            batch, ended = await queue.drain(silence_s)
             if not batch and not ended:
                 await self._begin()
                 await self._write(self._progress())
@@ -261,7 +261,7 @@ class Exchange(HttpExchange):
     def _observe(self, events: Sequence[AnyEvent], data: bytes) -> bytes:
         """Records the events, and returns the data unchanged."""
         for event in events:
-            self._record.saw(event)
+            self._record.observe(event)
             if isinstance(event, Start):
                 self._headers |= event.headers
         if events and isinstance(events[-1], Finish | Failure):
@@ -299,6 +299,6 @@ async def _pump(events: AsyncGenerator[T, None], queue: EventQueue[T]) -> None:
         async for event in events:
             queue.put(event)
             if queue.full:
-                await queue.room()
+                await queue.wait_for_room()
     finally:
-        queue.end()
+        queue.finish()

@@ -142,14 +142,14 @@ class HttpExchange(ABC):
     def _bug(self, bug: Exception) -> DragomanError:
         """Logs an unexpected exception, and returns the error for the client."""
         log.exception("bug while answering %s", self._record.id)
-        self._record.failed(bug)
+        self._record.on_error(bug)
         return DragomanError("internal error; the server's log has it")
 
     async def _fail(self, error: DragomanError) -> None:
         """Sends the error to the client, as far as that is still possible."""
         if self._ended:
             return
-        self._record.failed(error)
+        self._record.on_error(error)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._config.write_timeout_s):
                 if not self._sent:
@@ -204,15 +204,15 @@ class HttpExchange(ABC):
         """Marks the response as complete: a disconnect no longer cancels anything."""
         self._ended = True
         if self._watch is not None:
-            self._watch.over = True
+            self._watch.finished = True
 
     async def _send_counted(self, message: MutableMapping[str, Any]) -> None:
         if self._watch is None:
             await self._send(message)
             return
-        self._watch.writes()
+        self._watch.write_started()
         await self._send(message)
-        self._watch.wrote()
+        self._watch.write_finished()
 
     async def _reply(self, status: int, body: bytes, headers: Mapping[str, str]) -> None:
         self._sent = True

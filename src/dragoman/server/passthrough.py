@@ -97,7 +97,7 @@ class Passthrough(HttpExchange):
         body = await self._body(headers)
         asked = _read_request(body, headers.get("content-type", "application/json"), self._named)
         request = Request(asked.model or self._only_model(), ())
-        self._record.asked("passthrough", request)
+        self._record.on_request("passthrough", request)
         carried = {"content-type": asked.content_type}
         if "accept" in headers:
             carried["accept"] = headers["accept"]
@@ -160,7 +160,7 @@ class Passthrough(HttpExchange):
 
     async def _fail(self, error: DragomanError) -> None:
         if self._sent and self._ending is None and not self._ended:
-            self._record.failed(error)
+            self._record.on_error(error)
             return  # the connection is closed before the end of the body, so the client knows that it is truncated
         await super()._fail(error)
 
@@ -175,12 +175,12 @@ class Passthrough(HttpExchange):
         elif "content-encoding" not in fields and "content-length" in fields:
             told["content-length"] = fields["content-length"]
         model = self._record.request.model if self._record.request else ""
-        self._record.saw(Start("", model, 0))
+        self._record.observe(Start("", model, 0))
         await self._send_counted({"type": "http.response.start", "status": 200, "headers": encode_headers(told)})
 
     def _count(self) -> None:
         if (usage := self._usage.close()) is not None:
-            self._record.saw(UsageUpdate(usage))
+            self._record.observe(UsageUpdate(usage))
 
 
 def _read_request(body: bytes, content_type: str, named: str) -> _PassthroughRequest:

@@ -15,7 +15,7 @@ class StopStrings:
     def __init__(self, strings: Sequence[str]) -> None:
         wanted = [s for s in strings if s]
         self._markers = Markers(*wanted) if wanted else None
-        self._held = ""
+        self._buffered = ""
         self.found = ""
         """The stop string that ended the text; empty until one has."""
 
@@ -45,17 +45,17 @@ class StopStrings:
         """Returns the text that is not held back."""
         if self._markers is None:
             return text
-        buf = self._held + text
+        buf = self._buffered + text
         start, end = self._markers.find(buf, 0, closed=False)
         if end >= 0:
-            self.found, self._held = buf[start:end], ""
+            self.found, self._buffered = buf[start:end], ""
         else:
-            self._held = buf[start:]
+            self._buffered = buf[start:]
         return buf[:start]
 
     def close(self) -> str:
         """Returns the held-back text, after the last chunk."""
-        buf, self._held = self._held, ""
+        buf, self._buffered = self._buffered, ""
         if self._markers is None or self.found:
             return ""
         start, end = self._markers.find(buf, 0, closed=True)

@@ -29,12 +29,12 @@ def may_have_surrogates(data: bytes) -> bool:
 class SurrogateJoiner:
     """Joins the surrogate halves of one response."""
 
-    __slots__ = ("_held", "found", "lost")
+    __slots__ = ("_held", "has_marks", "has_unpaired")
 
     def __init__(self) -> None:
-        self.found = False
+        self.has_marks = False
         """A half was found: every later text must be passed to `join`."""
-        self.lost = False
+        self.has_unpaired = False
         """A half without its counterpart was replaced by U+FFFD."""
         self._held: dict[Hashable, str] = {}
 
@@ -48,9 +48,9 @@ class SurrogateJoiner:
             data[found.start() - 1 : found.start()] == b'"' and data[found.start() - 2 : found.start() - 1] != b"\\"
         )
         if begins if code >= _LOW else data[found.end() : found.end() + 1] == b'"':
-            self.found = True
+            self.has_marks = True
             return chr(_FIRST_MARK + code).encode()
-        self.lost = True
+        self.has_unpaired = True
         return rb"\ufffd"
 
     def join(self, place: Hashable, text: str) -> str:
@@ -68,12 +68,12 @@ class SurrogateJoiner:
 
     def _joined_char(self, found: re.Match[str]) -> str:
         if not found[1]:
-            self.lost = True
+            self.has_unpaired = True
             return REPLACEMENT_CHAR
         high, low = ord(found[1]) - _FIRST_MARK, ord(found[2]) - _FIRST_MARK - _LOW
         return chr(0x10000 + (high << 10) + low)
 
     def flush(self, place: Hashable) -> str:
         """Returns U+FFFD if a half of this `place` is held back, because nothing follows it; else ""."""
-        self.lost = self.lost or place in self._held
+        self.has_unpaired = self.has_unpaired or place in self._held
         return REPLACEMENT_CHAR if self._held.pop(place, "") else ""

@@ -5,7 +5,7 @@
     out.call(0, "call_1", "weather", '{"city":')
     out.call(0, "", "", '"Bern"}')
     out.finish("tool_calls")
-    out.take()                         # Start, ToolCallStart, two deltas, ToolCallEnd, Finish
+    out.drain()                        # Start, ToolCallStart, two deltas, ToolCallEnd, Finish
 
 Servers send the chunks of calls in many ways: interleaved, without an index or an id, all under one index, the name in
 chunks or repeated in each, arguments before the name, the whole call twice. Events never overlap, so chunks that arrive
@@ -61,7 +61,7 @@ _ONE_LINE: Final = str.maketrans("\r\n", "  ")
 class _Call:
     """One call that is being assembled."""
 
-    __slots__ = ("_buf", "_json", "closed", "id", "index", "name", "named", "raw", "streams")
+    __slots__ = ("_buf", "_json", "closed", "id", "index", "is_object", "name", "named", "raw")
 
     def __init__(self, id: str, mends: Collection[str]) -> None:
         self.id = id
@@ -77,33 +77,33 @@ class _Call:
         """The arguments as received."""
         self._json = TolerantJsonStream(mends)
         self._buf = ""
-        self.streams: bool | None = None
+        self.is_object: bool | None = None
         """The arguments begin with `{`; None before their first character."""
 
     @property
-    def whole(self) -> bool:
+    def complete(self) -> bool:
         """Whether the arguments are one complete JSON object."""
         return self._json.done
 
     @property
     def problem(self) -> str:
         """Why the arguments are not an object; empty: no problem."""
-        return "expected '{'" if self.streams is False else self._json.problem
+        return "expected '{'" if self.is_object is False else self._json.problem
 
     def feed(self, text: str) -> str:
         """Adds a chunk of the arguments and returns the text after their end."""
-        if self.whole or not text:
+        if self.complete or not text:
             return text
         self.raw.append(text)
-        if self.streams is None and text.strip():
-            self.streams = text.lstrip()[0] == "{"
-        if not self.streams or self._json.problem:
+        if self.is_object is None and text.strip():
+            self.is_object = text.lstrip()[0] == "{"
+        if not self.is_object or self._json.problem:
             return ""
         self._buf += text
         self._buf = self._buf[self._json.feed(self._buf, 0) :]
-        return self._buf if self.whole else ""
+        return self._buf if self.complete else ""
 
-    def take(self) -> str:
+    def drain(self) -> str:
         """Returns the arguments that can be emitted now."""
         return self._json.drain()
 
@@ -112,17 +112,29 @@ class _Call:
         return not arguments.strip() or arguments.strip() == "".join(self.raw).strip()
 
     @property
-    def slips(self) -> tuple[str, ...]:
+    def repairs(self) -> tuple[str, ...]:
         """Names of the repairs that were applied to the arguments."""
         return tuple(self._json.repairs)
 
 
 class ToolCallAssembler:
-    """Assembles one response; feed it the server's chunks and `take` the events."""
+    """Assembles one response; feed it the server's chunks and `drain` the events."""
 
     __slots__ = (
-        *("_back", "_by_id", "_by_key", "_facts", "_last", "_lost", "_mends", "_model", "_nameless", "_out", "_queue"),
-        *("_told_broken", "_tools", "_turn", "_used", "calls", "halves", "phase"),
+        *(
+            "_back",
+            "_by_id",
+            "_by_key",
+            "_facts",
+            "_last",
+            "_reported_dropped",
+            "_enabled_repairs",
+            "_model",
+            "_nameless",
+            "_out",
+            "_queue",
+        ),
+        *("_reported_broken", "_tools", "_turn", "_used", "calls", "halves", "phase"),
     )
 
     def __init__(
@@ -154,18 +166,18 @@ class ToolCallAssembler:
         self._by_id: dict[str, _Call] = {}
         self._last: _Call | None = None
         self._used = set(used)
-        self._lost: set[str] = set()
+        self._reported_dropped: set[str] = set()
         self._back = back
-        self._mends = ALL_REPAIRS.difference(turn.disabled_repairs)
+        self._enabled_repairs = ALL_REPAIRS.difference(turn.disabled_repairs)
         self.halves = SurrogateJoiner()
         """Joins characters that the server split between two chunks."""
         self._facts: dict[str, str] = {}
-        self._told_broken = False
+        self._reported_broken = False
         self._nameless = ""
         """The arguments of a call that has no name."""
 
-    def take(self) -> list[AnyEvent]:
-        """Returns the events since the last call of `take`."""
+    def drain(self) -> list[AnyEvent]:
+        """Returns the events since the last call of `drain`."""
         events, self._out = self._out, []
         return events
 
@@ -177,20 +189,20 @@ class ToolCallAssembler:
 
     def text(self, text: str) -> None:
         """Adds response text."""
-        if self.halves.found:
+        if self.halves.has_marks:
             text = self._joined("text", text)
-        self._say(TextDelta(text), text)
+        self._emit(TextDelta(text), text)
 
     def reasoning(self, text: str, signature: str = "", redacted: str = "") -> None:
         """Adds a piece of reasoning."""
-        if self.halves.found:
+        if self.halves.has_marks:
             text = self._joined("reasoning", text)
-        self._say(ReasoningDelta(text, signature, redacted), text or signature or redacted)
+        self._emit(ReasoningDelta(text, signature, redacted), text or signature or redacted)
 
     def vendor(self, dialect: str, type: str, json: str) -> None:
         """Adds a part that only this API has."""
-        json = self.halves.replace_marks(json) if self.halves.found else json
-        self._say(VendorBlock(dialect, type, json), json)
+        json = self.halves.replace_marks(json) if self.halves.has_marks else json
+        self._emit(VendorBlock(dialect, type, json), json)
 
     def detail(self, name: str, json: str, dialect: str = "") -> None:
         """Adds a detail other than text and calls; a repeated value of the same detail is ignored."""
@@ -198,13 +210,15 @@ class ToolCallAssembler:
         if name in SERVICE and self._facts.get(name) == json:
             return
         self._facts[name] = json
-        self._say(Detail(name, self.halves.replace_marks(json) if self.halves.found else json, dialect), json or name)
+        self._emit(
+            Detail(name, self.halves.replace_marks(json) if self.halves.has_marks else json, dialect), json or name
+        )
 
     def refusal(self, text: str) -> None:
         """Adds refusal text."""
-        if self.halves.found:
+        if self.halves.has_marks:
             text = self._joined("refusal", text)
-        self._say(RefusalDelta(text), text)
+        self._emit(RefusalDelta(text), text)
 
     def usage(self, usage: Usage) -> None:
         """Sets the token counts so far."""
@@ -218,14 +232,14 @@ class ToolCallAssembler:
 
     def broken(self, message: str) -> None:
         """Adds a notice about broken characters, once per response."""
-        if not self._told_broken:
-            self._told_broken = True
+        if not self._reported_broken:
+            self._reported_broken = True
             self.warn("invalid_utf8", message)
 
     def _joined(self, place: Hashable, text: str) -> str:
         """Returns the text with split characters joined."""
         text = self.halves.join(place, text)
-        if self.halves.lost:
+        if self.halves.has_unpaired:
             self.broken("half of a surrogate pair in the answer was read as U+FFFD")
         return text
 
@@ -235,10 +249,10 @@ class ToolCallAssembler:
             if left := self.halves.flush(place):
                 say(left)
 
-    def lost(self, what: str) -> None:
+    def report_dropped(self, what: str) -> None:
         """Reports content that has no event type, once per kind."""
-        if what not in self._lost:
-            self._lost.add(what)
+        if what not in self._reported_dropped:
+            self._reported_dropped.add(what)
             self.warn("content_dropped", f"{what} of the server's answer: no place here", detail=what)
 
     def call(
@@ -255,7 +269,7 @@ class ToolCallAssembler:
             named: The name is complete, because this API never splits it.
         """
         self.start()
-        if self.halves.found:
+        if self.halves.has_marks:
             self._end_text()
             id, name = self.halves.replace_marks(id), self.halves.replace_marks(name)
         call = self._find(key, id, name, arguments, apart)
@@ -263,7 +277,7 @@ class ToolCallAssembler:
             self._name(call, name)
             call.named = call.named or (named and bool(name))
         call.id = call.id or id
-        spare = call.feed(self._joined(call, arguments) if self.halves.found else arguments)
+        spare = call.feed(self._joined(call, arguments) if self.halves.has_marks else arguments)
         if spare.strip() and call.same(spare):
             self.warn(
                 "duplicate_call_dropped",
@@ -274,8 +288,8 @@ class ToolCallAssembler:
             told = f"what came behind the whole arguments of {quote(call.name)} was dropped"
             self.warn("extra_arguments", told, spare)
         if call.name and call.raw and not call.named:
-            call.named = call.name in self._tools or not self._begins_longer(call.name)
-        self._drain()
+            call.named = call.name in self._tools or not self._is_longer_name(call.name)
+        self._advance_all()
 
     def end_call(self, key: int) -> None:
         """Ends the call of this index, by report of the server."""
@@ -287,7 +301,7 @@ class ToolCallAssembler:
         if self.phase == "ended":
             return
         self.start()
-        if self.halves.found or self.halves.lost:
+        if self.halves.has_marks or self.halves.has_unpaired:
             self._end_text()
             self._joined("text", "")
         self._close(cut=reason == "length")
@@ -307,21 +321,21 @@ class ToolCallAssembler:
             self._out.append(Failure(error))
             self.phase = "ended"
 
-    def _say(self, event: AnyEvent, said: str) -> None:
+    def _emit(self, event: AnyEvent, said: str) -> None:
         if said:
             self.start()
             if not self._queue:  # the most frequent case
                 self._out.append(event)
                 return
             self._queue.append(event)
-            self._drain()
+            self._advance_all()
 
     def _find(self, key: int | None, id: str, name: str, arguments: str, apart: bool) -> _Call:
         found = self._by_key.get(key) if key is not None else self._by_id.get(id) if id else None
         if found is None and key is None and not (apart and name):
             found = self._last
-        if found is None or (apart and name and found.whole) or self._is_another(found, id, name, arguments):
-            found = _Call(id, self._mends)
+        if found is None or (apart and name and found.complete) or self._is_another(found, id, name, arguments):
+            found = _Call(id, self._enabled_repairs)
             self._queue.append(found)
         if key is not None:
             self._by_key[key] = found
@@ -335,7 +349,7 @@ class ToolCallAssembler:
         other_id = bool(id and call.id and id != call.id)
         if not name or not call.name:
             return bool(name) and other_id
-        if call.whole:
+        if call.complete:
             return id != call.id if id else not (name == call.name and call.same(arguments))
         if call.named:
             return name != call.name
@@ -344,9 +358,9 @@ class ToolCallAssembler:
     def _name(self, call: _Call, piece: str) -> None:
         if piece and piece != call.name:
             call.name = piece if call.name and piece.startswith(call.name) else call.name + piece
-        call.named = call.name in self._tools and not self._begins_longer(call.name)
+        call.named = call.name in self._tools and not self._is_longer_name(call.name)
 
-    def _begins_longer(self, name: str) -> bool:
+    def _is_longer_name(self, name: str) -> bool:
         return any(tool.startswith(name) and tool != name for tool in self._tools)
 
     def _close(self, cut: bool) -> None:
@@ -362,14 +376,14 @@ class ToolCallAssembler:
             else:
                 self._out.append(head)
 
-    def _drain(self) -> None:
+    def _advance_all(self) -> None:
         """Emits everything that need not wait; a call that the server has closed waits for the next item."""
         while self._queue:
             head = self._queue[0]
             if isinstance(head, _Call):
                 self._advance(head)
                 over = head.closed and len(self._queue) > 1
-                if not over and not (head.whole and head.name):
+                if not over and not (head.complete and head.name):
                     return
                 self._end(head, cut=False)
             else:
@@ -382,7 +396,7 @@ class ToolCallAssembler:
             if not call.named:
                 return
             self._announce(call)
-        if (text := call.take()) and call.index is not None:
+        if (text := call.drain()) and call.index is not None:
             self._out.append(ToolCallDelta(call.index, text))
 
     def _announce(self, call: _Call) -> None:
@@ -402,9 +416,9 @@ class ToolCallAssembler:
         call.named = True
         self._advance(call)
         assert call.index is not None
-        slips, whole = call.slips, call.whole
-        if not (whole or cut or call.streams):
-            arguments, slips, _ = unwrap_arguments(raw, self._mends)
+        slips, whole = call.repairs, call.complete
+        if not (whole or cut or call.is_object):
+            arguments, slips, _ = unwrap_arguments(raw, self._enabled_repairs)
             whole = bool(arguments)
             self._out += [ToolCallDelta(call.index, arguments)] if whole else []
         if whole:

@@ -16,7 +16,7 @@ from dragoman.wire.passthrough import StreamPassthrough
 class ResponseWriter(Protocol):
     """Writes events as one API's SSE stream."""
 
-    def send(self, event: AnyEvent) -> bytes:
+    def feed(self, event: AnyEvent) -> bytes:
         """Returns the bytes for this event; b"" if it adds none.
 
         Raises:
@@ -30,11 +30,11 @@ class UpstreamRequest(NamedTuple):
     body: bytes
     warnings: tuple[Notice, ...]
     """Fields that the server's API cannot represent, or represents differently."""
-    watched: tuple[str, ...] = ()
+    stop_locally: tuple[str, ...] = ()
     """Stop strings that the server does not support: the reader of the response ends it at the first of them."""
-    opened: str = ""
+    prompt_suffix: str = ""
     """For a prompt: the beginning of the reply that the prompt already contains, such as `<think>`."""
-    written_as: str = ""
+    reply_format: str = ""
     """The format to which the response is constrained, if it is not the model's own."""
 
 

@@ -1,9 +1,9 @@
 """Passthrough of a stream to a client of the server's own API: events unchanged, only the model name is replaced.
 
     stream = StreamRewriter(dialect.passthrough, model="as-the-client-calls-it")
-    stream.feed(piece)          # bytes for the client
-    stream.over             # an event that ends the response has arrived
-    stream.ending()    # the first and last events, the only ones that must be parsed
+    stream.feed(piece)         # bytes for the client
+    stream.finished            # an event that ends the response has arrived
+    stream.boundary_events()   # the first and last events, the only ones that must be parsed
 
 Only whole events are returned, so a stream that breaks off inside an event can still be ended with an error event, and
 a ping may be inserted between any two chunks.
@@ -57,7 +57,7 @@ _encode: Final = msgspec.json.Encoder().encode
 class StreamRewriter:
     """Rewrites one stream, chunk by chunk."""
 
-    __slots__ = ("_cr", "_last", "_model", "_passing", "_rest", "_unasked", "first", "over")
+    __slots__ = ("_cr", "_last", "_model", "_passing", "_rest", "_usage_only_markers", "finished", "first")
 
     def __init__(self, passing: StreamPassthrough, model: str | None = None, *, hides_usage: bool = False) -> None:
         """Creates a rewriter.
@@ -69,7 +69,7 @@ class StreamRewriter:
         """
         self._passing = passing
         self._model = model
-        self._unasked = passing.usage_only_markers if hides_usage else ()
+        self._usage_only_markers = passing.usage_only_markers if hides_usage else ()
         self._rest = bytearray()
         self._cr = ""
         """If lines end with CR alone: how the last chunk ended, `cr` or `other`."""
@@ -77,7 +77,7 @@ class StreamRewriter:
         """The first event."""
         self._last: deque[bytes] = deque(maxlen=_MAX_END_EVENTS)
         """The most recent chunks after it."""
-        self.over = False
+        self.finished = False
 
     def feed(self, piece: bytes) -> bytes:
         """Returns the bytes for the client.
@@ -87,27 +87,29 @@ class StreamRewriter:
         """
         if self._cr or b"\r" in piece or self._rest.endswith(b"\r"):
             piece = self._lines(piece)
-        whole = self._whole(piece)
+        whole = self._rewrite_complete(piece)
         if not whole:
             return b""
         if self.first:
             self._last.append(whole)
         else:
             self._begin(whole)
-        self.over = self.over or self._ends(whole)
-        for told in self._unasked:
+        self.finished = self.finished or self._is_end(whole)
+        for told in self._usage_only_markers:
             if told in whole:
                 whole = b"".join(event for event in _EVENT.findall(whole) if told not in event)
-        return self._named(whole) if self._model is not None and _MODEL in whole else whole
+        return self._with_model_name(whole) if self._model is not None and _MODEL in whole else whole
 
     def close(self) -> bytes:
         """Returns the last event if the server omitted its final blank line; an incomplete event is discarded."""
         rest = bytes(self._rest).strip()
         data = self.feed(b"\n\n") if rest == self._passing.end_event.strip() or _is_complete(rest) else b""
-        self.over = self.over or any(self._passing.end_pattern.match(event.lstrip()) for event in self.ending())
+        self.finished = self.finished or any(
+            self._passing.end_pattern.match(event.lstrip()) for event in self.boundary_events()
+        )
         return data
 
-    def ending(self) -> list[bytes]:
+    def boundary_events(self) -> list[bytes]:
         """Returns the first event and the last ones, the only ones that must be parsed."""
         pieces = b"".join(self._last)
         at = len(pieces)
@@ -128,7 +130,7 @@ class StreamRewriter:
         self._cr = "cr" if piece.endswith(b"\r") else "other"
         return piece.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
 
-    def _whole(self, piece: bytes) -> bytes:
+    def _rewrite_complete(self, piece: bytes) -> bytes:
         """Returns the bytes up to the end of the last whole event."""
         if not self._rest and piece.endswith(b"\n\n"):  # the most frequent case
             return piece
@@ -150,12 +152,12 @@ class StreamRewriter:
             self.first = first[0]
             self._last.append(whole[first.end() :])
 
-    def _ends(self, whole: bytes) -> bool:
+    def _is_end(self, whole: bytes) -> bool:
         """Whether the last of these events ends the response; if a comment follows it, `close` detects it."""
         last = max(whole.rfind(b"\n\n", 0, -2) + 2, whole.rfind(b"\n\r\n", 0, -3) + 3)
         return self._passing.end_pattern.match(whole, last if last > 2 else 0) is not None
 
-    def _named(self, whole: bytes) -> bytes:
+    def _with_model_name(self, whole: bytes) -> bytes:
         return _DATA.sub(
             lambda found: found[1] + replace_model_name(found[2], self._model or "", self._passing.model_container),
             whole,

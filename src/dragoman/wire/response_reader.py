@@ -93,7 +93,7 @@ class BaseResponseReader:
             self._out.fail(UpstreamError(f"the server sent what its API does not have: {e.message}"))
         except DragomanError as e:
             self._out.fail(e)
-        return self._out.take()
+        return self._out.drain()
 
     def _feed(self, piece: bytes) -> None:
         if self._sse is not None:

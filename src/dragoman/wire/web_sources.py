@@ -33,21 +33,21 @@ _encode: Final = msgspec.json.Encoder().encode
 class WebSourceConverter:
     """Converts the web sources of one response for a client of one API."""
 
-    __slots__ = ("_began", "_chars", "_held", "_is_one_text", "_wanted")
+    __slots__ = ("_began", "_buffered", "_chars", "_is_one_text", "_wanted")
 
     def __init__(self, client: str) -> None:
         self._wanted = is_for("", client)
         self._is_one_text = client in SINGLE_TEXT_APIS
         self._chars = self._began = 0
         """Characters of the text so far, and of the text before the open block."""
-        self._held: list[_Source] = []
+        self._buffered: list[_Source] = []
         """Sources of the open block."""
 
     def text(self, event: TextDelta) -> None:
         """Counts the characters of a text event; the event itself is forwarded unchanged."""
         self._chars += len(event.text)
 
-    def pass_on(self, event: AnyEvent) -> list[AnyEvent]:
+    def feed(self, event: AnyEvent) -> list[AnyEvent]:
         """Returns the events that replace this one; text events go to `text` instead."""
         if not self._wanted:
             return [event]
@@ -55,14 +55,14 @@ class WebSourceConverter:
             case Detail(name, json) if name == CITATIONS:
                 return self._cited(event, json)
             case Detail(name) if name == TEXT_BREAK:
-                return [*self._told(), event]
+                return [*self._flush(), event]
             case ToolCallStart() | ReasoningDelta():
-                told = self._told()
+                told = self._flush()
                 if not self._is_one_text:
                     self._chars = self._began = 0
                 return [*told, event]
             case Finish() | Failure():
-                return [*self._told(), event]
+                return [*self._flush(), event]
             case _:
                 return [event]
 
@@ -71,13 +71,13 @@ class WebSourceConverter:
             found = [_source(each) for each in list_items(Raw(json.encode()))]
         except msgspec.DecodeError:
             return [event]
-        self._held += found
+        self._buffered += found
         return []
 
-    def _told(self) -> list[AnyEvent]:
+    def _flush(self) -> list[AnyEvent]:
         """Returns the sources of the block that ends here."""
-        held, began = self._held, self._began
-        self._held, self._began = [], self._chars
+        held, began = self._buffered, self._began
+        self._buffered, self._began = [], self._chars
         span = {"type": "url_citation", "start_index": began, "end_index": self._chars}
         told = [{**span, "url": each.url, "title": each.title or ""} for each in held]
         return [Detail(ANNOTATIONS, _encode(told).decode())] if told else []

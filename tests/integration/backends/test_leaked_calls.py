@@ -376,7 +376,7 @@ def test_whatever_is_written_no_cut_matters_and_no_word_is_lost(text: str, some:
     assert all(joined(other) == joined(whole) for other in others)
     collector = Collector()
     for event in [Start("1", "m", 0), *whole, Finish("stop")]:
-        collector.send(event)
+        collector.feed(event)
     if not (HARMONY.match(text) or any(isinstance(event, ToolCallStart) for event in whole)):
         parts = [part for part in collector.reply().parts if isinstance(part, Text | Reasoning)]
         told = "".join(part.text for part in parts)
@@ -546,7 +546,7 @@ async def test_whatever_the_servers_api(api: str, front: str) -> None:
     def said(stream: bool) -> bytes:
         writer = dialects.get(api).writer(replace(ASKED, stream=True))
         events = [Start("1", "m", 0), *map(TextDelta, cut(PROSE + CALL)), UsageUpdate(Usage(9, 9)), Finish("stop")]
-        return b"".join(map(writer.send, events))
+        return b"".join(map(writer.feed, events))
 
     play = whole(200, said(True).decode(), "text/event-stream")
     async with server(play) as behind, gateway(behind.url, api=api) as (url, _):

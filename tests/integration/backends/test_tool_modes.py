@@ -146,7 +146,7 @@ async def test_injected_the_server_gets_plain_turns(front: str, name: str) -> No
 async def test_injected_whatever_the_servers_api(api: str, front: str) -> None:
     writer = dialects.get(api).writer(replace(ASKED, stream=True))
     events = [Start("1", "m", 0), *map(TextDelta, cut(CALL)), UsageUpdate(Usage(9, 9)), Finish("stop")]
-    play = whole(200, b"".join(map(writer.send, events)).decode(), "text/event-stream")
+    play = whole(200, b"".join(map(writer.feed, events)).decode(), "text/event-stream")
     asked = replace(ASKED, messages=HISTORY, tool_choice=ToolChoice("required"), stop=("END",))
     async with server(play) as behind, gateway(behind.url, mode="inject", api=api) as (url, _):
         answer = await ask(url, front, asked)
@@ -420,7 +420,7 @@ def test_whatever_comes_the_events_are_in_order(said: list[Any], name: str, para
             events.append(each)
     collector = Collector()
     for event in reread.feed([*events, Finish(reason)]):
-        collector.send(event)
+        collector.feed(event)
     assert collector.phase == "ended"
     made = [part for part in collector.reply().parts if isinstance(part, ToolCall)]
     assert len({part.id for part in made}) == len(made)

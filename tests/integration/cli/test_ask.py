@@ -309,15 +309,15 @@ def play(page: View, *steps: str | AnyEvent) -> None:
     """Texts come from the model, events go to the client."""
     order = EventOrder()
     page.begin(HEAD)
-    page.turn()
+    page.begin_turn()
     for step in steps:
         if isinstance(step, str):
-            page.raw(step)
+            page.feed_raw(step)
         else:
-            page.event(step, order.step(step))
-    page.over("stop")
+            page.feed(step, order.feed(step))
+    page.end_turn("stop")
     page.close()
-    page.end(SUM)
+    page.show_totals(SUM)
 
 
 STEPS: list[str | AnyEvent] = [
@@ -405,12 +405,12 @@ def test_one_after_the_other() -> None:
 def test_the_same_text_is_shown_once_with_what_is_reported_of_it() -> None:
     out = io.StringIO()
     page, order = PlainView(out), EventOrder()
-    page.turn()
-    page.raw("Hi.")
+    page.begin_turn()
+    page.feed_raw("Hi.")
     estimated = Notice("estimated_usage", "no counts")
     for event in (Start("1", "m", 0), TextDelta("Hi."), estimated, Finish("stop")):
-        page.event(event, order.step(event))
-    page.over("stop")
+        page.feed(event, order.feed(event))
+    page.end_turn("stop")
     assert out.getvalue().endswith(
         "Hi.\n\n-- its client gets the same text\n  (estimated_usage: no counts)\n  (finish: stop)\n"
     )

@@ -121,9 +121,9 @@ async def test_replay_and_a_bundle_of_somebody_else(tmp_path: Path, capsys: pyte
 def test_columns() -> None:
     out = io.StringIO()
     page = ColumnsView(Console(file=out, width=200, force_terminal=False))
-    page.event(Notice("odd", f"it says {STEERS}"), BlockChange())
+    page.feed(Notice("odd", f"it says {STEERS}"), BlockChange())
     page.close()
-    page.result(f"f{STEERS}", "{}", "")
+    page.show_result(f"f{STEERS}", "{}", "")
     assert steers_nothing(out.getvalue())
     assert out.getvalue().count(SHOWN) == 2
 

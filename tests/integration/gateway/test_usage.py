@@ -104,7 +104,7 @@ def test_a_failure_has_no_usage() -> None:
 def test_what_is_collected_counts_nothing_twice() -> None:
     collector = Collector()
     for event in passed(start(), TextDelta(SAID), UsageUpdate(USAGE), Finish("stop"), early=True):
-        collector.send(event)
+        collector.feed(event)
     assert collector.reply().usage == USAGE
 
 

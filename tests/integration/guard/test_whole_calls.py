@@ -68,7 +68,7 @@ async def test_a_broken_call_is_text_or_an_error(
         if began:
             assert isinstance(last, Failure)
             assert flows
-            written = b"".join(map(dialects.get(api).writer(v.Request("m", ())).send, events))
+            written = b"".join(map(dialects.get(api).writer(v.Request("m", ())).feed, events))
             assert b"error" in written.split(b"\n\n")[-2] + written.split(b"\n\n")[-3]
         else:
             assert isinstance(last, Finish)

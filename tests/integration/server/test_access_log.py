@@ -47,10 +47,10 @@ def line(
 ) -> dict[str, Any]:
     """What is told of one answer with these events."""
     record, dialect = AccessRecord("POST", CHAT), dialects.get("openai_chat")
-    record.asked(dialect.name, dialect.read_request(json.dumps(body() | {"tools": [*map(offered, tools)]})))
+    record.on_request(dialect.name, dialect.read_request(json.dumps(body() | {"tools": [*map(offered, tools)]})))
     record.relayed = relayed
     for event in (Start("", "m", 0), *events):
-        record.saw(event)
+        record.observe(event)
     record.status = 200
     record.close()
     record.log()

@@ -83,7 +83,7 @@ async def gate(url: str, api: str, policy: GuardPolicy = ANY_NUMBER, **settings:
 def said(api: str, *events: AnyEvent) -> bytes:
     """How a server of this API streams these."""
     writer = dialects.get(api).writer(Request("m", (), stream=True))
-    return b"".join(map(writer.send, (Start("1", "m", 0), *events)))
+    return b"".join(map(writer.feed, (Start("1", "m", 0), *events)))
 
 
 def chunk(data: bytes) -> bytes:

@@ -245,13 +245,13 @@ def told(
     dialect = dialects.get("openai_chat")
     asked = dialect.read_request(json.dumps(body()))
     record = AccessRecord("POST", CHAT)
-    record.asked(dialect.name, replace(asked, tools=tuple(map(Tool, offered))))
+    record.on_request(dialect.name, replace(asked, tools=tuple(map(Tool, offered))))
     for event in (Start("", "m", 0), *events, *(Notice(code, "secret") for code in codes), Finish("stop")):
-        record.saw(event)
+        record.observe(event)
     record.status = 200
     record.close()
     metrics.begin()
-    metrics.end(Route(dialect), record)
+    metrics.finish(Route(dialect), record)
     return text_of(metrics.registry)
 
 
@@ -438,12 +438,12 @@ async def test_models_are_bounded_where_a_backend_takes_any_name() -> None:
     dialect = dialects.get("openai_chat")
     for n in range(400):
         record = AccessRecord("POST", CHAT)
-        record.asked(dialect.name, dialect.read_request(json.dumps(body() | {"model": f"made up {n}"})))
+        record.on_request(dialect.name, dialect.read_request(json.dumps(body() | {"model": f"made up {n}"})))
         for event in (Start("", "", 0), Finish("stop")) if n % 2 else (Failure(QueueFullError("full")),):
-            record.saw(event)
+            record.observe(event)
         record.status = 200 if n % 2 else 429
         metrics.begin()
-        metrics.end(Route(dialect), record)
+        metrics.finish(Route(dialect), record)
     found = text_of(metrics.registry)
     named = {name for (name,) in by(found, "dragoman_answer_duration_seconds_count", "model")}
     assert len(named) == 200

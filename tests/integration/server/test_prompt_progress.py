@@ -23,9 +23,9 @@ def test_the_time_left_is_that_of_what_is_not_in_the_cache() -> None:
     clock = iter([0.0, 10.0, 10.0, 10.0, 20.0, 20.0]).__next__
     shown: list[str] = []
     reading = PromptProgressReport(shown.append, clock=clock)
-    reading.saw(PromptProgress(1000, 3000))
-    reading.saw(PromptProgress(2000, 3000, "4 of 13 tools offered"))
-    reading.saw(PromptProgress(3000, 3000))
+    reading.observe(PromptProgress(1000, 3000))
+    reading.observe(PromptProgress(2000, 3000, "4 of 13 tools offered"))
+    reading.observe(PromptProgress(3000, 3000))
     assert shown == [
         "prompt 1000/3000 tokens",
         "prompt 2000/3000 tokens, about 10 s left; 4 of 13 tools offered",
@@ -36,16 +36,16 @@ def test_the_time_left_is_that_of_what_is_not_in_the_cache() -> None:
 def test_the_log_gets_a_line_now_and_then() -> None:
     times = iter([0.0, 5.0, 11.0, 12.0])
     reading = PromptProgressReport(clock=lambda: next(times))
-    reading.saw(PromptProgress(0, 100))
+    reading.observe(PromptProgress(0, 100))
     assert [reading.is_due() for _ in range(3)] == [False, True, False]
 
 
 def test_at_the_end_there_is_nothing_to_show() -> None:
     shown: list[str] = []
     reading = PromptProgressReport(shown.append)
-    reading.saw(PromptProgress(1, 2))
-    reading.over()
-    reading.over()
+    reading.observe(PromptProgress(1, 2))
+    reading.close()
+    reading.close()
     assert shown[1:] == [""]
     assert reading.line == ""
 

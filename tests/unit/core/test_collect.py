@@ -60,7 +60,7 @@ FINISHES = [
 def test_finish(events: list[ev.AnyEvent], said: v.FinishReason, told: v.FinishReason) -> None:
     order = ev.EventOrder()
     for event in [START, *events]:
-        order.step(event)
+        order.feed(event)
     assert finish_reason(ev.Finish(said), order, broken_are_text=True) == told
     assert collect([START, *events, ev.Finish(said)]).finish_reason == told
 
@@ -78,7 +78,7 @@ def test_usage_is_the_prompt_until_told() -> None:
 def test_warnings_are_kept() -> None:
     collector = Collector()
     for event in (START, ev.Notice("late", "m", "raw"), ev.Finish("stop")):
-        collector.send(event)
+        collector.feed(event)
     assert collector.warnings == [ev.Notice("late", "m", "raw")]
 
 
@@ -105,7 +105,7 @@ def test_a_stream_without_its_ends_is_refused(events: list[ev.AnyEvent], message
 def test_what_came_before_a_failure_is_kept() -> None:
     collector = Collector()
     for event in (START, *CALL[:2], ev.Failure(BackendUnavailableError("died"))):
-        collector.send(event)
+        collector.feed(event)
     assert collector.reply().parts == (v.ToolCall("a", "f", '{"n":'),)
 
 

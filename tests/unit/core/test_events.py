@@ -55,7 +55,7 @@ def accepted(word: str) -> int:
     order = EventOrder()
     for count, event in enumerate(numbered(word)):
         try:
-            order.step(event)
+            order.feed(event)
         except EventOrderError:
             return count
     return len(word)
@@ -74,7 +74,7 @@ def test_exactly_the_grammar(word: str) -> None:
 def test_blocks_open_and_close_in_turn(word: str) -> None:
     order, open_block, opened = EventOrder(), None, 0
     for event in numbered(word):
-        step = order.step(event)
+        step = order.feed(event)
         if step.closes:
             assert step.closes == open_block
             open_block = None
@@ -105,21 +105,21 @@ REFUSED = [
 def test_refused(events: list[ev.AnyEvent]) -> None:
     order = EventOrder()
     for event in [ev.Start("1", "m", 0), *events[:-1]]:
-        order.step(event)
+        order.feed(event)
     with pytest.raises(EventOrderError):
-        order.step(events[-1])
+        order.feed(events[-1])
 
 
 @pytest.mark.parametrize("event", [ev.TextDelta(""), ev.ReasoningDelta(""), ev.RefusalDelta("")])
 def test_an_empty_delta_opens_no_block(event: ev.AnyEvent) -> None:
     order = EventOrder()
-    order.step(ev.Start("1", "m", 0))
-    assert order.step(event) == BlockChange()
-    assert order.step(ev.TextDelta("x")) == BlockChange(opens=Block("text", 0))
-    assert order.step(event) == BlockChange()
+    order.feed(ev.Start("1", "m", 0))
+    assert order.feed(event) == BlockChange()
+    assert order.feed(ev.TextDelta("x")) == BlockChange(opens=Block("text", 0))
+    assert order.feed(event) == BlockChange()
 
 
 def test_a_signature_alone_is_a_block() -> None:
     order = EventOrder()
-    order.step(ev.Start("1", "m", 0))
-    assert order.step(ev.ReasoningDelta("", "sig")) == BlockChange(opens=Block("reasoning", 0))
+    order.feed(ev.Start("1", "m", 0))
+    assert order.feed(ev.ReasoningDelta("", "sig")) == BlockChange(opens=Block("reasoning", 0))

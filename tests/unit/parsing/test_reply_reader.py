@@ -204,7 +204,7 @@ def test_calls_that_the_prompt_has_whole_do_not_count() -> None:
 def in_order(events: list[ev.AnyEvent]) -> None:
     order = ev.EventOrder()
     for event in [ev.Start("i", "m", 0), *events, ev.Finish("stop")]:
-        order.step(event)
+        order.feed(event)
 
 
 # How it ends.

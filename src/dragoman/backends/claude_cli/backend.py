@@ -138,14 +138,14 @@ class ClaudeCliBackend:
         """
         has_waited = True
         while has_waited:
-            process, has_waited = await self._pool.take(kind)
+            process, has_waited = await self._pool.acquire(kind)
             session = ClaudeSession(process, conversation, self._config.silence_s)
             try:
                 if await _begin(session, may_be_dead=has_waited):
                     yield session
                     return
             finally:
-                self._pool.end(process)
+                self._pool.stop(process)
 
     async def _launch(self, spec: ModelSpec) -> Process:
         assert self._installed is not None

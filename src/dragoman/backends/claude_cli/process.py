@@ -101,8 +101,8 @@ class Process:
         self._transport, self._child, self._folder, self._reaper = transport, child, folder, reaper
         self._complaints: deque[str] = deque(maxlen=_STDERR_LINES)
         self._listening = asyncio.ensure_future(self._listen())
-        self._ending: asyncio.Task[None] | None = None
-        self.over = asyncio.ensure_future(child.wait())
+        self._stopping: asyncio.Task[None] | None = None
+        self.exited = asyncio.ensure_future(child.wait())
         """Done when the process has exited."""
 
     @classmethod
@@ -142,9 +142,9 @@ class Process:
         return self._child.pid
 
     @property
-    def runs(self) -> bool:
+    def is_running(self) -> bool:
         """Whether the process is running and is not being terminated."""
-        return self._child.returncode is None and self._ending is None
+        return self._child.returncode is None and self._stopping is None
 
     async def send(self, *lines: object, silence_s: float, large: bool = False) -> None:
         """Sends each object as a line. A process that has exited is noticed by the reader of its output.
@@ -211,17 +211,17 @@ class Process:
                     log.debug("claude complains: %s", text)
                     self._complaints.append(text[:300])
 
-    def end(self, *, at_once: bool = False) -> "asyncio.Task[None]":
+    def stop(self, *, at_once: bool = False) -> "asyncio.Task[None]":
         """Terminates the process and its group; the returned task is done when it has exited.
 
         Args:
             at_once: whether to send SIGKILL, so that it can do nothing more.
         """
-        if self._ending is None:
-            self._ending = asyncio.ensure_future(self._terminate())
+        if self._stopping is None:
+            self._stopping = asyncio.ensure_future(self._terminate())
             if at_once:
                 kill(self._child.pid)
-        return self._ending
+        return self._stopping
 
     async def _terminate(self) -> None:
         for end in (_ask_to_end, kill):

@@ -50,8 +50,8 @@ class ProcessPool:
         """Number of all processes, including those that serve a request or are exiting."""
         return len(self._all)
 
-    async def take(self, spec: ModelSpec) -> tuple[Process, bool]:
-        """Returns a process of this kind, and whether it was already running; pass it to `end` after the request.
+    async def acquire(self, spec: ModelSpec) -> tuple[Process, bool]:
+        """Returns a process of this kind, and whether it was already running; pass it to `stop` after the request.
 
         Raises: BackendUnavailableError: it cannot be started.
         """
@@ -59,9 +59,9 @@ class ProcessPool:
             if kind == spec:
                 del self._waiting[process]
                 timer.cancel()
-                if process.runs:
+                if process.is_running:
                     return process, True
-                self.end(process)
+                self.stop(process)
         self.cold += 1
         return await self._started(spec), False
 
@@ -70,11 +70,11 @@ class ProcessPool:
         self._all.add(process)
         return process
 
-    def end(self, process: Process) -> None:
+    def stop(self, process: Process) -> None:
         """Terminates a process that is no longer needed."""
         if held := self._waiting.pop(process, None):
             held[1].cancel()
-        process.end().add_done_callback(lambda _: self._all.discard(process))
+        process.stop().add_done_callback(lambda _: self._all.discard(process))
 
     def warm(self, spec: ModelSpec) -> None:
         """Starts a process of this kind in the background, for the next request."""
@@ -94,12 +94,12 @@ class ProcessPool:
                     return
                 oldest, (kind, _) = next(iter(self._waiting.items()))
                 self._gave_way_s[kind] = asyncio.get_running_loop().time()
-                self.end(oldest)
+                self.stop(oldest)
             with contextlib.suppress(BackendUnavailableError):
                 process = await self._started(spec)
-                timer = asyncio.get_running_loop().call_later(self._idle_s, self.end, process)
+                timer = asyncio.get_running_loop().call_later(self._idle_s, self.stop, process)
                 self._waiting[process] = spec, timer
-                process.over.add_done_callback(lambda _: self._lost(process))
+                process.exited.add_done_callback(lambda _: self._lost(process))
 
     def _gave_way_lately(self, kind: ModelSpec) -> bool:
         since_s = asyncio.get_running_loop().time() - _REPLACED_S
@@ -109,7 +109,7 @@ class ProcessPool:
     def _lost(self, process: Process) -> None:
         """Removes a waiting process that has exited."""
         if process in self._waiting:
-            self.end(process)
+            self.stop(process)
 
     def _has_room(self) -> bool:
         """Whether one more process of the average size fits into the memory limit."""
@@ -123,8 +123,8 @@ class ProcessPool:
         self._closed = True
         await asyncio.gather(*self._warming, return_exceptions=True)
         for process in list(self._all):
-            self.end(process)
-        await asyncio.gather(*(process.end() for process in list(self._all)))
+            self.stop(process)
+        await asyncio.gather(*(process.stop() for process in list(self._all)))
 
 
 def memory_bytes(processes: set[Process]) -> int:

@@ -196,7 +196,7 @@ class ClaudeSession:
                     self._tools_server.accept()
                     events = message.add(bytes(line.event))
                     if message.continues and self._conversation.spec.again:  # no budget stops the next request
-                        self._process.end(at_once=True)
+                        self._process.stop(at_once=True)
                     for event in events:
                         yield event
                     if message.is_whole:

@@ -293,7 +293,7 @@ class HttpBackend:
         if (
             changed is None
             and error.status in _GRAMMAR_ERROR_STATUSES
-            and (mode.mode == "inject" or outgoing.written_as)
+            and (mode.mode == "inject" or outgoing.reply_format)
         ):
             changed, what = self._planner.build(request, mode, hold=False), _GRAMMAR
         if changed is None or changed.body == outgoing.body:

@@ -43,7 +43,7 @@ class ConstraintFields(NamedTuple):
 
     fields: Fields
     warnings: tuple[Notice, ...] = ()
-    written_as: str = ""
+    reply_format: str = ""
     """Name of the format of the reply; empty: the model's own."""
 
 
@@ -176,7 +176,7 @@ def with_constraint(outgoing: UpstreamRequest, held: ConstraintFields) -> Upstre
         return outgoing._replace(warnings=warnings)
     body = msgspec.json.decode(outgoing.body, type=dict[str, msgspec.Raw])
     merged = msgspec.json.encode({**body, **held.fields})
-    return outgoing._replace(body=merged, warnings=warnings, written_as=held.written_as)
+    return outgoing._replace(body=merged, warnings=warnings, reply_format=held.reply_format)
 
 
 def _response_format(schema: Any) -> Fields:

@@ -112,7 +112,7 @@ class HttpPassthrough:
                 data = splice.feed(await anext(pieces))
             self._start(splice.first)
             yield data
-            while not splice.over:
+            while not splice.finished:
                 yield splice.feed(await anext(pieces))
             await drain(pieces)
         except StopAsyncIteration:
@@ -147,10 +147,10 @@ class HttpPassthrough:
         """Returns the bytes that end the stream with this error; see `PassthroughResponse`."""
         writer, error = self._dialect.writer(self._request), self._clean(error)
         for event in self._start_events:  # the client has these already, from the server
-            writer.send(event)
-        told = writer.send(Failure(error))
+            writer.feed(event)
+        told = writer.feed(Failure(error))
         joined = self._passing.rewrite_error if self._started else None
-        return joined(told, self._rewriter.ending()) if joined else told
+        return joined(told, self._rewriter.boundary_events()) if joined else told
 
     def _finish(self, error: DragomanError | None) -> bytes:
         """Returns the bytes that the client still needs once the upstream stream has ended.
@@ -160,17 +160,17 @@ class HttpPassthrough:
         """
         splice = self._rewriter
         reader = self._dialect.reader(self._request, dataclasses.replace(self._turn, is_partial=True))
-        events = reader.feed(b"".join(splice.ending())) + reader.close()
+        events = reader.feed(b"".join(splice.boundary_events())) + reader.close()
         self._pending_events += [event for event in events if isinstance(event, UsageUpdate | ToolCallStart)]
         last = events[-1]
-        if not splice.over and isinstance(last, Failure) and error is not None:
+        if not splice.finished and isinstance(last, Failure) and error is not None:
             last = Failure(error)
-        elif not splice.over and isinstance(last, Finish) and not self._passing.end_event:
+        elif not splice.finished and isinstance(last, Finish) and not self._passing.end_event:
             last = Failure(UpstreamError("the server's stream broke off before its end"))
         if isinstance(last, Failure) and not self._started:
             raise self._clean(last.error)
         self._pending_events.append(last)
-        if splice.over:
+        if splice.finished:
             return b""
         return self.error_event(last.error) if isinstance(last, Failure) else self._passing.end_event
 
@@ -190,7 +190,7 @@ class HttpPassthrough:
         self._raise_failure(events)
         self._pending_events += [replace(e, headers=self._headers()) if isinstance(e, Start) else e for e in events]
         if self._request.stream:
-            return b"".join(map(self._dialect.writer(self._request).send, events))
+            return b"".join(map(self._dialect.writer(self._request).feed, events))
         if bytes(body.lstrip(_BLANK)[:1]) in _NOT_SSE:
             return bytes(body) if self._name is None else replace_model_name(bytes(body), self._name)
         return self._dialect.write_reply(collect(events, self._dialect.name), self._request)

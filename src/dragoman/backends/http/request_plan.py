@@ -157,7 +157,7 @@ class RequestPlanner:
         by_prompt = mode.endpoint == "completions"
         reader = completions.CompletionReader(request, turn) if by_prompt else self._dialect.reader(request, turn)
         identified = self._identified.get(mode.template)
-        opened = outgoing.opened or (identified.prompt_tail if identified else "")
+        opened = outgoing.prompt_suffix or (identified.prompt_tail if identified else "")
         return ResponsePipeline(
             reader,
             outgoing,
@@ -200,7 +200,7 @@ class RequestPlanner:
         fit, given_up = self._as_accepted(shown)
         outgoing = self._dialect.write_request(fit, request.model)
         outgoing = outgoing._replace(warnings=(*lost, *given_up, *outgoing.warnings))
-        return outgoing if shown is request else outgoing._replace(watched=request.stop)
+        return outgoing if shown is request else outgoing._replace(stop_locally=request.stop)
 
     def _as_accepted(self, request: Request) -> tuple[Request, tuple[Notice, ...]]:
         """Returns the request as this provider accepts it, and warnings; equal to the input if nothing changes."""
@@ -249,7 +249,7 @@ class RequestPlanner:
             to = constrained_decoding.ConstraintFields(
                 {}, () if free else (constrained_decoding.unconstrained_warning("the server refused the grammar"),)
             )
-        if to.written_as:  # overrides a warning about the server's own tool choice
+        if to.reply_format:  # overrides a warning about the server's own tool choice
             kept = tuple(identified for identified in outgoing.warnings if identified.code != "constraint_not_applied")
             outgoing = outgoing._replace(warnings=kept)
         return constrained_decoding.with_constraint(outgoing, to)
@@ -290,12 +290,12 @@ class RequestPlanner:
         """Returns the reader for the response's text; None if the server is known to parse it."""
         tools = text_mode_request.callable_tools(request)
         rescues = self._config.rescue
-        if mode.mode == "native" and not (rescues or outgoing.written_as):
+        if mode.mode == "native" and not (rescues or outgoing.reply_format):
             return None
         tools, names = text_mode_request.rename_tools(tools, self._name_pattern(request, mode))
         new = partial(text_mode_request.text_reader, request=request, tools=tools, turn=turn)
         known = None if mode.mode == "native" else self._format(request, mode)
-        known = formats.get(outgoing.written_as) if outgoing.written_as else known
+        known = formats.get(outgoing.reply_format) if outgoing.reply_format else known
         leaks = (
             text_mode_request.leak_detector(request, new) if rescues and (known is None or known.name != AUTO) else None
         )

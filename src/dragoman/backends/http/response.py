@@ -23,7 +23,7 @@ class ResponsePipeline:
             listener: records the text, if there is a `reread`.
         """
         self.reader, self._outgoing, self._reread, self._listener = reader, outgoing, reread, listener
-        self._stops = StopStrings(outgoing.watched)
+        self._stops = StopStrings(outgoing.stop_locally)
         self.finished = False
         """Whether the last event has been returned."""
 

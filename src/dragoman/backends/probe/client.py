@@ -180,7 +180,7 @@ class ProbeClient:
         events = [*reader.feed(got), *reader.close()]
         collector = Collector()
         for event in events:
-            collector.send(event)
+            collector.feed(event)
         streamed = got.lstrip()[:1] != b"{"
         datas = [event.data for event in _decode_sse(got)] if streamed else [got]
         frames = tuple(frame for data in datas if isinstance(frame := decode_or_none(data), dict))

@@ -61,7 +61,7 @@ class ColumnsView:
             self._console.print(Text(f" {title}  ", style="dim") + Text(printable(text), style="bold"))
         self._console.print()
 
-    def turn(self) -> None:
+    def begin_turn(self) -> None:
         """Shows the titles of the columns, the first time."""
         if self._titled:
             self._rule("┬")
@@ -70,17 +70,17 @@ class ColumnsView:
         self._console.print(self._row(Text("what comes from the model", "dim"), Text("what its client gets", "dim")))
         self._rule("┼")
 
-    def again(self) -> None:
+    def begin_reask(self) -> None:
         """Begins a new row."""
         self._flush(len(self._left))
         self._console.print(self._row(Text("re-asked, the model says", "dim"), Text()))
 
-    def raw(self, text: str) -> None:
+    def feed_raw(self, text: str) -> None:
         """Appends to the left column."""
         self._left += text
         self._draw()
 
-    def event(self, event: AnyEvent, step: BlockChange) -> None:
+    def feed(self, event: AnyEvent, step: BlockChange) -> None:
         """Appends to the right column."""
         if step.opens and self._right:
             self._flush(self._made)
@@ -95,13 +95,13 @@ class ColumnsView:
             self._made = len(self._left)
             self._draw()
 
-    def over(self, reason: FinishReason) -> None:
+    def end_turn(self, reason: FinishReason) -> None:
         """Completes the last row, and shows the finish reason."""
         self._flush(len(self._left))
         self._console.print(self._row(Text(), Text(f"finish: {reason}", "dim")))
         self._rule("┴")
 
-    def result(self, name: str, arguments: str, result: str) -> None:
+    def show_result(self, name: str, arguments: str, result: str) -> None:
         """Shows the result between two turns."""
         line = Text(f" {printable(name)} ", "bold cyan") + Text(printable(arguments), "cyan") + Text("  →  ", "dim")
         self._console.print(line + Text(printable(result), "bold"))
@@ -110,7 +110,7 @@ class ColumnsView:
         """Completes the last row as it is."""
         self._flush(len(self._left))
 
-    def end(self, sum: Totals) -> None:
+    def show_totals(self, sum: Totals) -> None:
         """Shows the totals."""
         self._console.print(Text(f" {sum.words()}", "dim"))
 

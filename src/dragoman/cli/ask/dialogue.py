@@ -80,15 +80,15 @@ class Dialogue:
                 break
             said = [self._says(call) for call in calls]
             for call, words in zip(calls, said, strict=True):
-                self._page.result(call.name, _on_one_line(call.arguments), words)
+                self._page.show_result(call.name, _on_one_line(call.arguments), words)
             results = tuple(ToolResult(call.id, (Text(words),)) for call, words in zip(calls, said, strict=True))
             made = (Message("assistant", replies[-1].parts), Message("tool", results))
             request = replace(request, messages=(*request.messages, *made), tool_choice=ToolChoice())
-        self._page.end(self._sum(replies))
+        self._page.show_totals(self._sum(replies))
         return fault
 
     async def _turn(self, request: Request) -> Reply:
-        self._page.turn()
+        self._page.begin_turn()
         self._asked = 0
         self._line.say("waiting for the first word")
         collector = Collector()
@@ -96,12 +96,12 @@ class Dialogue:
         try:
             async with aclosing(self._gateway.generate(request, turn)) as events:
                 async for event in events:
-                    step = collector.send(event)
+                    step = collector.feed(event)
                     self._line.clear()
-                    self._page.event(event, step)
+                    self._page.feed(event, step)
                     if isinstance(event, Failure):
                         raise event.error
-            self._page.over(collector.reply().finish_reason)
+            self._page.end_turn(collector.reply().finish_reason)
         finally:
             self._line.clear()
             self._page.close()
@@ -121,7 +121,7 @@ class Dialogue:
         """Shows the model's output, and passes it on unchanged."""
         self._asked += 1
         if self._asked > 1:
-            self._page.again()
+            self._page.begin_reask()
         wire = RawTextReader(self._reader(to))
         framed = bytes if to.startswith("/") else sse.encode  # the CLI yields events without SSE framing
         async with aclosing(pieces):
@@ -134,7 +134,7 @@ class Dialogue:
         if self._first_s is None:
             self._first_s = time.monotonic() - self._began_s
         self._line.clear()
-        self._page.raw(text)
+        self._page.feed_raw(text)
 
     def _reader(self, to: str) -> ResponseReader:
         """Returns the reader for responses from this path; the CLI's are those of its vendor's API."""

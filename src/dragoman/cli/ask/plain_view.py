@@ -58,28 +58,28 @@ class View(Protocol):
     def begin(self, head: Head) -> None:
         """Shows the question."""
 
-    def turn(self) -> None:
+    def begin_turn(self) -> None:
         """A request to the model begins."""
 
-    def again(self) -> None:
+    def begin_reask(self) -> None:
         """The model is re-asked, which the client does not see."""
 
-    def raw(self, text: str) -> None:
+    def feed_raw(self, text: str) -> None:
         """The model wrote this text."""
 
-    def event(self, event: AnyEvent, step: BlockChange) -> None:
+    def feed(self, event: AnyEvent, step: BlockChange) -> None:
         """The client receives this event; `step` says which block it opens or closes."""
 
-    def over(self, reason: FinishReason) -> None:
+    def end_turn(self, reason: FinishReason) -> None:
         """The response is complete."""
 
-    def result(self, name: str, arguments: str, result: str) -> None:
+    def show_result(self, name: str, arguments: str, result: str) -> None:
         """A tool was called with this result."""
 
     def close(self) -> None:
         """The turn is over, also after an error."""
 
-    def end(self, sum: Totals) -> None:
+    def show_totals(self, sum: Totals) -> None:
         """Shows the totals."""
 
 
@@ -138,17 +138,17 @@ class PlainView:
         self._print(f"model: {head.model}, of {head.where}\nasked: {head.question}\ntools: {tools}")
         self._print(f"choice: {head.choice}")
 
-    def turn(self) -> None:
+    def begin_turn(self) -> None:
         """Prints a title above the model's text."""
         self._print("\n-- what comes from the model")
 
-    def again(self) -> None:
+    def begin_reask(self) -> None:
         """Prints a title for the second attempt."""
         self._close_line()
         self._raw.clear()
         self._print("-- re-asked, the model says")
 
-    def raw(self, text: str) -> None:
+    def feed_raw(self, text: str) -> None:
         """Prints the text as it arrives."""
         shown = printable(text)
         self._raw.append(text)
@@ -156,7 +156,7 @@ class PlainView:
         self._out.flush()
         self._line_open = not shown.endswith("\n") if shown else self._line_open
 
-    def event(self, event: AnyEvent, step: BlockChange) -> None:
+    def feed(self, event: AnyEvent, step: BlockChange) -> None:
         """Stores the event for printing after the model's text."""
         said, told = event_text(event)[0], notice_text(event)[0]
         if (step.opens or told) and self._said:
@@ -165,7 +165,7 @@ class PlainView:
         self._text += said
         self._told += [f"\n  ({told})"] if told else []
 
-    def over(self, reason: FinishReason) -> None:
+    def end_turn(self, reason: FinishReason) -> None:
         """Prints what the client receives."""
         self.close()
         said, raw = "".join(self._said).strip(), "".join(self._raw).strip()
@@ -178,7 +178,7 @@ class PlainView:
         for kept in (self._said, self._raw, self._told):
             kept.clear()
 
-    def result(self, name: str, arguments: str, result: str) -> None:
+    def show_result(self, name: str, arguments: str, result: str) -> None:
         """Prints the call and its result in one line."""
         self._print(f"\n-- {name} says\n{result}")
 
@@ -186,7 +186,7 @@ class PlainView:
         """Ends the open line."""
         self._close_line()
 
-    def end(self, sum: Totals) -> None:
+    def show_totals(self, sum: Totals) -> None:
         """Prints the totals."""
         self._print(f"\n-- {sum.words()}")
 
@@ -205,7 +205,7 @@ class RawView:
     def __init__(self, out: TextIO) -> None:
         self._out = out
 
-    def raw(self, text: str) -> None:
+    def feed_raw(self, text: str) -> None:
         """Prints the text unchanged."""
         self._out.write(text)
         self._out.flush()
@@ -213,23 +213,23 @@ class RawView:
     def begin(self, head: Head) -> None:
         """Prints nothing."""
 
-    def turn(self) -> None:
+    def begin_turn(self) -> None:
         """Prints nothing."""
 
-    def again(self) -> None:
+    def begin_reask(self) -> None:
         """Prints nothing."""
 
-    def event(self, event: AnyEvent, step: BlockChange) -> None:
+    def feed(self, event: AnyEvent, step: BlockChange) -> None:
         """Prints nothing."""
 
-    def over(self, reason: FinishReason) -> None:
+    def end_turn(self, reason: FinishReason) -> None:
         """Prints nothing."""
 
-    def result(self, name: str, arguments: str, result: str) -> None:
+    def show_result(self, name: str, arguments: str, result: str) -> None:
         """Prints nothing."""
 
     def close(self) -> None:
         """Prints nothing."""
 
-    def end(self, sum: Totals) -> None:
+    def show_totals(self, sum: Totals) -> None:
         """Prints nothing."""

@@ -58,13 +58,13 @@ class MessagesResponseWriter:
         self._delta = b""
         """Bytes before the JSON string of a delta of the open block."""
 
-    def send(self, event: AnyEvent) -> bytes:
+    def feed(self, event: AnyEvent) -> bytes:
         """Returns the bytes for this event.
 
         Raises:
             EventOrderError: A bug in the code that sent it.
         """
-        closes, opens, ends = self._order.step(event)
+        closes, opens, ends = self._order.feed(event)
         before = _stop(closes) if closes else b""
         if opens:
             before += self._open(opens, event)

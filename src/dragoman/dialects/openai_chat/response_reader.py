@@ -247,12 +247,12 @@ class ChatResponseReader(BaseResponseReader):
         text = next(filter(None, texts), "")
         self._out.reasoning(text)
         if not text and any(found.text not in _NOTHING for found in told):
-            self._out.lost("reasoning")
+            self._out.report_dropped("reasoning")
 
     def _lose(self, fields: Fields, name: str) -> None:
         found = fields.get(name)
         if found is not None and found.text not in _NOTHING:
-            self._out.lost(name)
+            self._out.report_dropped(name)
 
     def _content(self, content: Cursor) -> None:
         for item in lenient_values.items(content):

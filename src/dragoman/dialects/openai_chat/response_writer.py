@@ -46,13 +46,13 @@ class ChatResponseWriter:
         self._fields: dict[str, object] = {}
         self._base = self._head = b""
 
-    def send(self, event: AnyEvent) -> bytes:
+    def feed(self, event: AnyEvent) -> bytes:
         """Returns the bytes for this event.
 
         Raises:
             EventOrderError: A bug in the code that sent it.
         """
-        self._order.step(event)
+        self._order.feed(event)
         match event:
             case events.TextDelta(text):
                 return self._delta(b'"content":', text)

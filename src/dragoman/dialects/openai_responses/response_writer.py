@@ -123,13 +123,13 @@ class ResponsesResponseWriter:
         self._input = StringMember(INPUT)
         """Input of the open custom tool call."""
 
-    def send(self, event: AnyEvent) -> bytes:
+    def feed(self, event: AnyEvent) -> bytes:
         """Returns the bytes for this event.
 
         Raises:
             EventOrderError: A bug in the code that sent it.
         """
-        step = self._collector.send(event)
+        step = self._collector.feed(event)
         match event:
             case events.TextDelta() if step is NO_CHANGE:  # the two most frequent events
                 return self._words(event.text) if event.text else b""

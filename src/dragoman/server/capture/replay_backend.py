@@ -48,7 +48,7 @@ class Rechunker:
     """Splits text, or bytes, into other chunks than those in which it arrives."""
 
     def __init__(self, cut: ChunkMode, seed: int) -> None:
-        self._cut, self._random, self._held = cut, random.Random(seed), ""
+        self._cut, self._random, self._buffered = cut, random.Random(seed), ""
         self._next = self._size()
 
     def _size(self) -> int:
@@ -58,16 +58,16 @@ class Rechunker:
         """Returns the chunks that are complete with this piece."""
         if self._cut == "recorded":
             return [text]
-        self._held += text
+        self._buffered += text
         out: list[str] = []
-        while self._cut != "whole" and len(self._held) >= self._next:
-            out.append(self._held[: self._next])
-            self._held, self._next = self._held[self._next :], self._size()
+        while self._cut != "whole" and len(self._buffered) >= self._next:
+            out.append(self._buffered[: self._next])
+            self._buffered, self._next = self._buffered[self._next :], self._size()
         return out
 
     def close(self) -> list[str]:
         """Returns the rest."""
-        held, self._held = self._held, ""
+        held, self._buffered = self._buffered, ""
         return [held] if held else []
 
 
@@ -112,9 +112,9 @@ class _RecordingPlanner(RequestPlanner):
         tools, _ = text_mode_request.rename_tools(
             text_mode_request.callable_tools(request), self._name_pattern(request, mode)
         )
-        known = None if mode.mode == "native" and not outgoing.written_as else self._format(request, mode)
+        known = None if mode.mode == "native" and not outgoing.reply_format else self._format(request, mode)
         told = self._identified.get(mode.template)
-        tail = outgoing.opened or (told.prompt_tail if told else "")
+        tail = outgoing.prompt_suffix or (told.prompt_tail if told else "")
         self._reads.append(ReadSettings(known, tools, tail, lenient=bool(tools)))
         reading.reader = _CutReader(reading.reader, self._recut())
         return reading

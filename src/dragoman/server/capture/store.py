@@ -61,7 +61,7 @@ class CaptureStore:
         wanted = asked == "on" or (asked is None and self._config.capture_requests != "asked")
         return CaptureRecorder(method, path, headers) if wanted else None
 
-    def end(self, capture: CaptureRecorder, record: AccessRecord) -> None:
+    def finish(self, capture: CaptureRecorder, record: AccessRecord) -> None:
         """The exchange is over: stores its capture if the settings ask for it."""
         only_failed = self._config.capture_requests == "failed" and capture.headers.get(HEADER) != "on"
         if only_failed and not (record.error or record.status >= 400 or set(record.warnings) - _IGNORED_WARNINGS):
@@ -83,7 +83,7 @@ class CaptureStore:
             self._waiting -= size
         _log_result(done)
 
-    def settled(self) -> None:
+    def wait_idle(self) -> None:
         """Waits until all captures are written."""
         self._writer.submit(lambda: None).result()
 

@@ -76,7 +76,7 @@ class AccessRecord:
         self._calls = EventOrder()
         """Only counts calls here; the response writers check the order of events."""
 
-    def asked(self, dialect: str, request: Request) -> None:
+    def on_request(self, dialect: str, request: Request) -> None:
         """The request has been parsed."""
         self.request = request
         self._offered = frozenset(tool.name for tool in request.tools)
@@ -89,7 +89,7 @@ class AccessRecord:
             "tool_choice": request.tool_choice.mode,
         }
 
-    def saw(self, event: AnyEvent) -> None:
+    def observe(self, event: AnyEvent) -> None:
         """Records an event of the response."""
         match event:
             case TextDelta() | ToolCallDelta() | ReasoningDelta():  # first, as most events are
@@ -118,15 +118,15 @@ class AccessRecord:
                 unseen = self.relayed and not self._calls.calls
                 self._facts["finish"] = event.reason if unseen else finish_reason(event, self._calls)
             case Failure(error):
-                self.failed(error)
+                self.on_error(error)
             case _:
                 pass
 
-    def counted(self, tokens: int) -> None:
+    def on_count(self, tokens: int) -> None:
         """Records that the request only counted tokens."""
         self._facts["input_tokens"] = tokens
 
-    def failed(self, error: BaseException) -> None:
+    def on_error(self, error: BaseException) -> None:
         """Records why the request failed; the first reason is kept.
 
         Of an invalid field only the path is logged: its value belongs to the client.

@@ -114,7 +114,7 @@ class Metrics:
         """A request begins."""
         self._in_flight.inc()
 
-    def end(self, route: Route, record: AccessRecord) -> None:
+    def finish(self, route: Route, record: AccessRecord) -> None:
         """Counts a finished request from its record."""
         self._in_flight.dec()
         dialect, model = route.label, self._model(record)

@@ -22,7 +22,7 @@ class PromptProgressReport:
         self._now = PromptProgress(0, 0)
         self._told_s = 0.0
 
-    def saw(self, progress: PromptProgress) -> None:
+    def observe(self, progress: PromptProgress) -> None:
         """Records the progress that the backend reports."""
         if self._first is None:
             self._first = (self._clock(), progress.done)
@@ -56,7 +56,7 @@ class PromptProgressReport:
             self._told_s = now_s
         return due
 
-    def over(self) -> None:
+    def close(self) -> None:
         """The response has begun, or the request has ended."""
         if self.is_on and self._listener is not None:
             self._listener("")

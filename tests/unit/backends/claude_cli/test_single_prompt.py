@@ -63,7 +63,7 @@ def answered(text: str, *tools: v.Tool, reason: str = "stop", cut: int = 3) -> t
     made = reread.feed(events)
     collector = Collector()
     for event in made:
-        collector.send(event)
+        collector.feed(event)
     return collector.reply(), [event.code for event in made if isinstance(event, Notice)]
 
 

@@ -24,12 +24,12 @@ class ParleyResponseWriter:
         self._order = EventOrder(NAME)
         self._usage = Usage()
 
-    def send(self, event: AnyEvent) -> bytes:
+    def feed(self, event: AnyEvent) -> bytes:
         """The bytes that this event adds.
 
         Raises: EventOrderError: a bug in whoever sent it.
         """
-        self._order.step(event)
+        self._order.feed(event)
         match event:
             case events.TextDelta(text) | events.RefusalDelta(text):
                 return _said({"say": text}) if text else b""
