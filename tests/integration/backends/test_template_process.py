@@ -1,5 +1,10 @@
 """Chat templates of others cost their own requests an error, and never the process that asks for them."""
 
+import resource
+import signal
+from collections.abc import Iterator
+from types import FrameType
+
 import pytest
 
 from dragoman.backends.text_mode.chat_template import ChatTemplate
@@ -19,6 +24,33 @@ HOSTILE = {
 @pytest.fixture(autouse=True)
 def quickly(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(render_process, "CPU_S", 0.1)
+
+
+OWN_CPU_S = 2
+"""Of this process, for a whole test: rendering here instead of in a process of its own would take more."""
+OWN_MEMORY_BYTES = 4 << 30
+"""That a test may add."""
+
+
+@pytest.fixture(autouse=True)
+def bounded() -> Iterator[None]:
+    """Fails a test, rather than hang or fill the memory, where templates are rendered in this process."""
+
+    def too_long(_: int, __: FrameType | None) -> None:
+        pytest.fail(f"expected templates to be rendered in another process, got {OWN_CPU_S} s of CPU time in this one")
+
+    with open("/proc/self/statm") as statm:
+        bytes_now = int(statm.read().split()[0]) * resource.getpagesize()
+    memory = resource.getrlimit(resource.RLIMIT_AS)
+    handler = signal.signal(signal.SIGPROF, too_long)
+    resource.setrlimit(resource.RLIMIT_AS, (bytes_now + OWN_MEMORY_BYTES, memory[1]))
+    signal.setitimer(signal.ITIMER_PROF, OWN_CPU_S)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        resource.setrlimit(resource.RLIMIT_AS, memory)
+        signal.signal(signal.SIGPROF, handler)
 
 
 @pytest.mark.parametrize("name", HOSTILE)
