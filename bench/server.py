@@ -250,7 +250,9 @@ def main(kind: str, port: str = "", more: str = "") -> int:
             backends = [claude(f"http://127.0.0.1:{port}", int(more), Path(home))]
         else:
             backends = behind(f"http://127.0.0.1:{port}/v1", more) if port else [Synthetic()]
-        config = ServerConfig(port=0, hold_s=60)  # no ping comes before the first event, and is taken for it
+        config = ServerConfig(
+            port=0, max_status_delay_s=60
+        )  # no ping comes before the first event, and is taken for it
         return server.run(Gateway(backends, policy=ALIKE), config, lambda url: print(url, flush=True))
 
 

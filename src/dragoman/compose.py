@@ -95,11 +95,11 @@ def build_gateway(
     Raises:
         ConfigError: an API does not exist, the variable with a key is not set, or weights are missing.
     """
-    kept = config.memory
-    memory = ResponseStore(kept.replies, kept.size_bytes, kept.age_s)
-    seal = Seal(kept.seal_key.encode() if kept.seal_key else _seal_key())
+    stored = config.response_store
+    response_store = ResponseStore(stored.max_responses, stored.max_bytes, stored.ttl_s)
+    seal = Seal(stored.seal_key.encode() if stored.seal_key else _seal_key())
     backends = build_backends(config, embedded=embedded, report=report, get_weights=get_weights)
-    return Gateway(backends, config.aliases, memory, config.guard, seal)
+    return Gateway(backends, config.aliases, response_store, config.guard, seal)
 
 
 def build_backends(

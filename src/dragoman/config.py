@@ -30,15 +30,15 @@ from dragoman.backends.claude_cli.config import ClaudeCliConfig
 from dragoman.backends.embedded.config import EmbeddedConfig
 from dragoman.backends.http.config import HttpConfig
 from dragoman.core.errors import ConfigError, nearest, one_of, quote
-from dragoman.gateway import response_store
+from dragoman.gateway.config import ResponseStoreConfig
 from dragoman.guard.policy import GuardPolicy
 from dragoman.guard.policy import validate_policy as checked_policy
 
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 KEY_CHARS = 6
 """Minimum length in characters of an API key of the gateway; a shorter one could not be redacted from captures."""
-CAPTURED = ("all", "failed", "asked")
-SECRET = ("server.keys", "memory.seal_key")
+CAPTURE_FILTERS = ("all", "failed", "requested")
+SECRET = ("server.api_keys", "response_store.seal_key")
 """Settings whose values are never shown."""
 
 
@@ -49,68 +49,67 @@ def _doc(text: str, **limits: Any) -> msgspec.Meta:
 class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Address and limits of the gateway."""
 
-    host: Annotated[str, _doc("Address to listen on. Off loopback, `keys` must be set.")] = "127.0.0.1"
-    port: Annotated[int, _doc("Port to listen on; 0 takes a free one.", ge=0, le=65535)] = 8484
-    keys: Annotated[
-        tuple[str, ...], _doc("API keys of at least 6 characters; a request must carry one. Empty: none is asked for.")
+    host: Annotated[str, _doc("Address to listen on. Other than loopback requires `api_keys`.")] = "127.0.0.1"
+    port: Annotated[int, _doc("Port to listen on; 0: a free one.", ge=0, le=65535)] = 8484
+    api_keys: Annotated[
+        tuple[str, ...], _doc("API keys, of at least 6 characters; each request must have one. Empty: none is needed.")
     ] = ()
     allowed_hosts: Annotated[
         tuple[str, ...],
-        _doc("Names for the Host header, and of web pages, besides loopback; `*` takes any and needs `keys`."),
+        _doc("Names accepted in the Host and Origin headers, besides loopback; `*`: any, which requires `api_keys`."),
     ] = ()
-    body_bytes: Annotated[int, _doc("Largest request body, in bytes, when it is decoded.", ge=1024)] = 32 * 1024 * 1024
+    max_body_bytes: Annotated[
+        int, _doc("Maximum size of a request body when it is decompressed, in bytes.", ge=1024)
+    ] = 32 * 1024 * 1024
     body_timeout_s: Annotated[
-        float, _doc("Time to receive the head of a request, and then its whole body, in seconds.", gt=0)
+        float, _doc("Timeout to receive the head of a request, and then its body, in seconds.", gt=0)
     ] = 30.0
-    connections: Annotated[
-        int, _doc("Most connections at once; more get 503. 0: half of the process's file descriptors.", ge=0)
+    max_connections: Annotated[
+        int, _doc("Maximum open connections; more get status 503. 0: half of the process's file descriptors.", ge=0)
     ] = 0
-    ping_s: Annotated[float, _doc("Silence after which a stream gets a ping, in seconds.", gt=0, le=15)] = 10.0
-    delta_min_chars: Annotated[
-        int, _doc("Characters that a delta of a stream waits for, where no other event comes; 0: none.", ge=0)
-    ] = 0
-    delta_max_chars: Annotated[int, _doc("Most characters of one delta of a stream; 0: any.", ge=0)] = 0
-    hold_s: Annotated[float, _doc("Time that an answer's status waits for the backend, in seconds.", ge=0)] = 5.0
-    write_timeout_s: Annotated[float, _doc("Time for a client to take what is sent to it, in seconds.", gt=0)] = 60.0
-    shutdown_s: Annotated[float, _doc("Time for running answers after SIGTERM, in seconds.", ge=0)] = 60.0
-    metrics: Annotated[bool, _doc("Whether `/metrics` tells how requests and calls went (docs/metrics.md).")] = True
-    capture: Annotated[
-        str, _doc("Folder in which each exchange is kept, stage by stage (docs/debugging.md); empty: none is.")
-    ] = ""
-    capture_requests: Annotated[
-        str,
-        _doc("Which: `all`, `failed` those with an error or a warning, `asked` those with x-dragoman-capture: on."),
-    ] = "all"
-    capture_count: Annotated[int, _doc("Most exchanges in it; the oldest go.", ge=1)] = 200
-    capture_bytes: Annotated[int, _doc("Most bytes of them together.", ge=1)] = 256 * 1024 * 1024
-
-
-class MemoryConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How long stored responses can be continued."""
-
-    replies: Annotated[int, _doc("Answers kept for `previous_response_id` and `item_reference`; 0: none.", ge=0)] = (
-        response_store.MAX_RESPONSES
+    keepalive_interval_s: Annotated[float, _doc("Time between pings of an idle stream, in seconds.", gt=0, le=15)] = (
+        10.0
     )
-    size_bytes: Annotated[int, _doc("Room for them and what was asked, in bytes.", ge=0)] = response_store.MAX_BYTES
-    seal_key: Annotated[
+    delta_min_chars: Annotated[
+        int, _doc("A delta of a stream waits for this many characters unless another event follows; 0: no wait.", ge=0)
+    ] = 0
+    delta_max_chars: Annotated[int, _doc("Maximum characters of one delta of a stream; 0: no limit.", ge=0)] = 0
+    max_status_delay_s: Annotated[float, _doc("Time that a status waits for the backend, in seconds.", ge=0)] = 5.0
+    write_timeout_s: Annotated[float, _doc("Timeout for a client to receive what is sent, in seconds.", gt=0)] = 60.0
+    graceful_shutdown_s: Annotated[float, _doc("Time for running responses after SIGTERM, in seconds.", ge=0)] = 60.0
+    metrics: Annotated[bool, _doc("Whether `/metrics` is served (docs/metrics.md).")] = True
+
+
+class CaptureConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Which exchanges are written to disk."""
+
+    dir: Annotated[
+        str, _doc("Folder that each exchange is written to, stage by stage (docs/debugging.md); empty: no capture.")
+    ] = ""
+    filter: Annotated[
         str,
         _doc(
-            "What compacted conversations are signed with, the same for all replicas. Empty: a random key that `serve` "
-            "keeps in its folder."
+            "Which exchanges: `all`, `failed` those with an error or a warning, `requested` those with the header "
+            "x-dragoman-capture: on."
         ),
-    ] = ""
-    age_s: Annotated[float, _doc("Time for which an unused one is kept, in seconds.", gt=0)] = response_store.MAX_AGE_S
+    ] = "all"
+    max_exchanges: Annotated[int, _doc("Maximum number of exchanges; the oldest are deleted.", ge=1)] = 200
+    max_bytes: Annotated[int, _doc("Maximum total size of the exchanges, in bytes.", ge=1)] = 256 * 1024 * 1024
+
+
+NO_CAPTURE = CaptureConfig()
 
 
 class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The settings of all parts of Dragoman."""
 
     server: ServerConfig = ServerConfig()
+    capture: CaptureConfig = CaptureConfig()
     embedded: EmbeddedConfig = EmbeddedConfig()
     claude_cli: ClaudeCliConfig = ClaudeCliConfig()
     servers: Annotated[dict[str, HttpConfig], _doc("Upstream servers, each a table of its own.")] = {}
     guard: GuardPolicy = GuardPolicy()
-    memory: MemoryConfig = MemoryConfig()
+    response_store: ResponseStoreConfig = ResponseStoreConfig()
     aliases: Annotated[
         dict[str, str | tuple[str, ...]],
         _doc("Model names that clients ask for, and the model meant, or several, the next where one fails."),
@@ -166,7 +165,7 @@ def unknown_variables(environ: Mapping[str, str]) -> list[str]:
 def readable_secrets(path: Path | None, config: Config) -> str:
     """Returns a message if other users can read or change a settings file that contains keys, else ""."""
     servers = config.servers.values()
-    secret = bool(config.server.keys) or any(s.key or "@" in urlsplit(s.url).netloc for s in servers)
+    secret = bool(config.server.api_keys) or any(s.key or "@" in urlsplit(s.url).netloc for s in servers)
     if sys.platform == "win32" or path is None or not secret:
         return ""
     try:
@@ -368,24 +367,24 @@ def _check(config: Config, origin: Mapping[str, str]) -> Config:
     for entry in server.allowed_hosts:
         if not host_name(entry):
             raise ConfigError(f"expected a host's name, got {quote(entry)} - at server.allowed_hosts")
-    if any(len(key.strip()) < KEY_CHARS or key != key.strip() for key in server.keys):
+    if any(len(key.strip()) < KEY_CHARS or key != key.strip() for key in server.api_keys):
         raise ConfigError(
             f"expected API keys of at least {KEY_CHARS} characters without blanks around them, got another; "
-            "`openssl rand -hex 16` makes a good one - at server.keys"
+            "`openssl rand -hex 16` makes a good one - at server.api_keys"
         )
-    if "*" in server.allowed_hosts and not server.keys:
+    if "*" in server.allowed_hosts and not server.api_keys:
         raise ConfigError(
             "server.allowed_hosts has '*', by which every web page that is open on this machine can ask the gateway: "
-            "set server.keys (or DRAGOMAN_SERVER_KEYS), or name the hosts"
+            "set server.api_keys (or DRAGOMAN_SERVER_API_KEYS), or name the hosts"
         )
-    if server.host not in LOOPBACK and not server.keys:
+    if server.host not in LOOPBACK and not server.api_keys:
         raise ConfigError(
-            f"server.host is {server.host!r}, which other machines can reach: set server.keys "
-            "(or DRAGOMAN_SERVER_KEYS), or listen on 127.0.0.1"
+            f"server.host is {server.host!r}, which other machines can reach: set server.api_keys "
+            "(or DRAGOMAN_SERVER_API_KEYS), or listen on 127.0.0.1"
         )
-    if server.capture_requests not in CAPTURED:
-        hint = one_of(server.capture_requests, CAPTURED, "expected ")
-        raise ConfigError(f"unknown {quote(server.capture_requests)}{hint} - at server.capture_requests")
+    if config.capture.filter not in CAPTURE_FILTERS:
+        hint = one_of(config.capture.filter, CAPTURE_FILTERS, "expected ")
+        raise ConfigError(f"unknown {quote(config.capture.filter)}{hint} - at capture.filter")
     checked_policy(config.guard)
     if config.claude_cli.enabled and not config.claude_cli.shared and _is_reachable(server):
         raise ConfigError(

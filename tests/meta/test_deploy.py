@@ -23,7 +23,7 @@ DEPLOY = ROOT / "deploy"
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 EXTRAS = PROJECT["optional-dependencies"]
 SERVER = settings.ServerConfig()
-KEY = {"DRAGOMAN_SERVER_KEYS": "a-long-key"}
+KEY = {"DRAGOMAN_SERVER_API_KEYS": "a-long-key"}
 
 
 def read(name: str) -> str:
@@ -131,7 +131,7 @@ def test_image_is_run_by_nobody_of_weight() -> None:
 def test_services_of_compose() -> None:
     ours, behind = compose()["dragoman"], compose()["llama"]
     environ = {**image_environment(), **ours["environment"]}
-    assert environ["DRAGOMAN_SERVER_KEYS"].startswith("${DRAGOMAN_SERVER_KEYS:?"), "it does not start without"
+    assert environ["DRAGOMAN_SERVER_API_KEYS"].startswith("${DRAGOMAN_SERVER_API_KEYS:?"), "it does not start without"
     environ = {key: value for key, value in environ.items() if key.startswith("DRAGOMAN_")} | KEY
     assert settings.unknown_variables(environ) == []
     command = cli.parser().parse_args(ours["command"])
@@ -145,13 +145,13 @@ def test_services_of_compose() -> None:
     assert set(ours["build"]["args"]["EXTRAS"].split(",")) <= set(EXTRAS)
     assert ours["depends_on"]["llama"]["condition"] == "service_healthy"
     assert "healthcheck" in behind
-    assert int(ours["stop_grace_period"].removesuffix("s")) > SERVER.shutdown_s
+    assert int(ours["stop_grace_period"].removesuffix("s")) > SERVER.graceful_shutdown_s
 
 
 @pytest.mark.parametrize("name", ["dragoman.service", "dragoman-user.service"])
 def test_units_of_systemd(name: str) -> None:
     told = unit(name)
-    assert int(told["TimeoutStopSec"][0]) > SERVER.shutdown_s
+    assert int(told["TimeoutStopSec"][0]) > SERVER.graceful_shutdown_s
     assert told["KillMode"] == ["mixed"], "the engine is ended by the gateway, behind its answers"
     assert told["RestartPreventExitStatus"] == ["2"], "the status of wrong settings (cli/__init__.py)"
     assert "\\" not in read(name)
@@ -169,7 +169,7 @@ def test_system_service_finds_settings_and_state(monkeypatch: pytest.MonkeyPatch
 def test_agent_of_launchd() -> None:
     told = plistlib.loads(read("dragoman.plist").encode())
     assert told["Label"] == "local.dragoman"
-    assert told["ExitTimeOut"] > SERVER.shutdown_s
+    assert told["ExitTimeOut"] > SERVER.graceful_shutdown_s
     assert told["KeepAlive"] == {"SuccessfulExit": False}
     paths = [told["ProgramArguments"][0], told["StandardOutPath"], told["StandardErrorPath"]]
     assert all(path.startswith("/Users/me/") for path in paths), "what the line with sed writes the home into"

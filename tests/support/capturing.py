@@ -6,8 +6,11 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+from msgspec.structs import replace
+
 from dragoman.backends.http.backend import HttpBackend
 from dragoman.backends.http.config import HttpConfig
+from dragoman.config import NO_CAPTURE, CaptureConfig
 from dragoman.gateway.gateway import Gateway
 from support.fake_upstream import END, HEAD, Play, Server, piece, server
 from support.scripted_backend import eventually, serving
@@ -40,12 +43,14 @@ def says(*pieces: str) -> Play:
 
 
 @contextlib.asynccontextmanager
-async def keeping(place: Path, play: Play, config: dict[str, Any] | None = None, **far: Any) -> AsyncIterator[str]:
+async def keeping(
+    place: Path, play: Play, config: dict[str, Any] | None = None, capture: CaptureConfig = NO_CAPTURE, **far: Any
+) -> AsyncIterator[str]:
     """A gateway that keeps exchanges there, in front of a server that plays that."""
     async with server(play) as behind:
         settings: dict[str, Any] = {"models": ("m",), "retries": 0, "key": SECRET, "probe": False, **far}
         backend = HttpBackend("far", HttpConfig(url=f"{behind.url}/v1", **settings), {}, may_recall=True)
-        async with serving(Gateway([backend]), capture=str(place), **(config or {})) as (_, url):
+        async with serving(Gateway([backend]), capture=replace(capture, dir=str(place)), **(config or {})) as (_, url):
             yield url
 
 

@@ -17,6 +17,7 @@ from bench import offline
 
 from dragoman.backends.claude_cli.backend import ClaudeCliBackend
 from dragoman.backends.claude_cli.config import ClaudeCliConfig
+from dragoman.config import CaptureConfig
 from dragoman.core import messages as v
 from dragoman.core.events import (
     AnyEvent,
@@ -206,7 +207,9 @@ async def behind_claude(
         environ = offline.environment(home, ANTHROPIC_BASE_URL=far.url, **shut, **secrets)
         config = ClaudeCliConfig(True, str(command or offline.claude_code()), mode, (model,), **{"warm": 0, **settings})
         posted: list[Sent] = []
-        async with serving(Gateway([ClaudeCliBackend(config, environ)], policy=FLOWING), posted, capture=capture) as (
+        async with serving(
+            Gateway([ClaudeCliBackend(config, environ)], policy=FLOWING), posted, capture=CaptureConfig(dir=capture)
+        ) as (
             _,
             url,
         ):

@@ -13,7 +13,7 @@ import httpx2
 import uvicorn
 
 from dragoman import dialects
-from dragoman.config import ServerConfig
+from dragoman.config import NO_CAPTURE, CaptureConfig, ServerConfig
 from dragoman.core.backend import ExchangeContext, ServedModel
 from dragoman.core.events import AnyEvent, Finish, Start, TextDelta, UsageUpdate
 from dragoman.core.messages import Request, Usage
@@ -116,7 +116,7 @@ def body(stream: bool = True) -> dict[str, object]:
 AS_PLAYED = GuardPolicy(enabled=False)
 """Calls go as the script has them: what a test scripts is often a model, or its server, behind another gateway."""
 
-IMPATIENT = {"hold_s": 0.01, "ping_s": 0.01}
+IMPATIENT = {"max_status_delay_s": 0.01, "keepalive_interval_s": 0.01}
 """Settings by which a pause of a moment has its ping."""
 
 
@@ -176,10 +176,11 @@ async def serving(
     sent: list[Sent] | None = None,
     ping_sent: Callable[[], None] = lambda: None,
     port: int = 0,
+    capture: CaptureConfig = NO_CAPTURE,
     **settings: Any,
 ) -> AsyncIterator[tuple[uvicorn.Server, str]]:
     """The application around any backends, on a free port if none is named; what is posted to it is noted in `sent`."""
-    app: Any = App(gateway, ServerConfig(**settings))
+    app: Any = App(gateway, ServerConfig(**settings), capture=capture)
     if sent is not None:
         app = overheard(app, sent, ping_sent)
     # Told that it is TCP, asyncio sends each write at once; otherwise every answer waits 40 ms for an acknowledgement.

@@ -88,7 +88,7 @@ def run(args: argparse.Namespace) -> int:
     Raises: ConfigError: the settings are wrong, or an extra is missing; the message has the command that installs it.
     """
     flags = {"server.host": args.host, "server.port": args.port, "embedded.model": args.model}
-    flags |= {**upstream_flags(args), "server.capture": args.capture}
+    flags |= {**upstream_flags(args), "capture.dir": args.capture}
     config, origin = settings.load(compose.settings_path(args.config), os.environ, flags)
     for unknown in settings.unknown_variables(os.environ):
         print_status(unknown)
@@ -118,14 +118,20 @@ def run(args: argparse.Namespace) -> int:
     from dragoman.server.run import run as serve
 
     made = compose.build_gateway(config, bool(name), print_status, get_weights)
-    return serve(made, config.server, lambda url: announce(url, made, bool(config.server.keys)), say=print_status)
+    return serve(
+        made,
+        config.server,
+        lambda url: announce(url, made, bool(config.server.api_keys)),
+        say=print_status,
+        capture=config.capture,
+    )
 
 
 def announce(url: str, made: Gateway, has_keys: bool) -> None:
     """Prints the URL, and what to configure in a client."""
     names = [model.id for model in made.models() if model.id not in model.aliases]
     more = f" and {len(names) - _MAX_LISTED} more" if len(names) > _MAX_LISTED else ""
-    key = "one of server.keys" if has_keys else "any"
+    key = "one of server.api_keys" if has_keys else "any"
     print_status(f"listening on {url}")
     print_status(f"OpenAI clients: base URL {url}/v1, API key: {key}")
     print_status(f"Anthropic clients: base URL {url} (without /v1), API key: {key}")

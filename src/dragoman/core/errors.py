@@ -138,7 +138,7 @@ class UnknownModelError(ClientError):
 
 
 class RequestTooLargeError(ClientError):
-    """The body exceeds the size limit: send less, or raise `server.body_bytes`."""
+    """The body exceeds the size limit: send less, or raise `server.max_body_bytes`."""
 
     status_hint = 413
 

@@ -108,7 +108,9 @@ class Seal:
             return zlib.decompressobj().decompress(data, _MAX_SUMMARY_BYTES).decode()
         except (ValueError, binascii.Error, zlib.error):
             told = "expected a compaction item of this gateway, got one that is damaged or sealed with another key"
-            raise RequestError(f"{told} (setting memory.seal_key); send the conversation without it", path) from None
+            raise RequestError(
+                f"{told} (setting response_store.seal_key); send the conversation without it", path
+            ) from None
 
     def _mac(self, data: bytes) -> bytes:
         return hmac.digest(self._key, data, "sha256")

@@ -37,7 +37,7 @@ MAX_RESPONSES: Final = 1000
 MAX_BYTES: Final = 64 * 1024 * 1024
 OBJECT_BYTES: Final = 500
 """What a message or a part needs as an object, besides its text, in bytes."""
-MAX_AGE_S: Final = 24 * 3600.0
+TTL_S: Final = 24 * 3600.0
 
 
 class ResolvedRequest(NamedTuple):
@@ -87,13 +87,12 @@ class ResponseStore:
 
     def __init__(
         self,
-        replies: int = MAX_RESPONSES,
-        size_bytes: int = MAX_BYTES,
-        age_s: float = MAX_AGE_S,
+        max_responses: int = MAX_RESPONSES,
+        max_bytes: int = MAX_BYTES,
+        ttl_s: float = TTL_S,
         now_s: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._limits = (replies, size_bytes)
-        self._age_s = age_s
+        self._max_responses, self._max_bytes, self._ttl_s = max_responses, max_bytes, ttl_s
         self._now_s = now_s
         self._responses: OrderedDict[str, _StoredResponse] = OrderedDict()
         """The least recently used response comes first."""
@@ -169,7 +168,7 @@ class ResponseStore:
         values = len(reply.parts) + sum(1 + len(message.parts) for message in recalled.input_messages)
         text_bytes = len(msgspec.json.encode((recalled.input_messages, reply.parts))) + len(body)
         size_bytes = text_bytes + values * OBJECT_BYTES
-        if size_bytes > self._limits[1]:
+        if size_bytes > self._max_bytes:
             return
         parts = tuple(_detach(part) if _is_complete(part) else None for part in reply.parts)
         said = tuple(
@@ -186,11 +185,12 @@ class ResponseStore:
 
     def _evict(self) -> None:
         """Removes what is too old or too much."""
-        oldest_s, (replies, size_bytes) = self._now_s() - self._age_s, self._limits
+        oldest_s = self._now_s() - self._ttl_s
         with self._lock:
             while self._responses:
                 id, kept = next(iter(self._responses.items()))
-                if kept.used_s >= oldest_s and len(self._responses) <= replies and self.size_bytes <= size_bytes:
+                fits = len(self._responses) <= self._max_responses and self.size_bytes <= self._max_bytes
+                if kept.used_s >= oldest_s and fits:
                     return
                 self.size_bytes -= kept.size_bytes
                 del self._responses[id]

@@ -22,7 +22,15 @@ from typing import Any, Final
 import msgspec
 
 from dragoman import __version__, dialects
-from dragoman.config import LOOPBACK, ServerConfig, host_name, sent_host, sent_origin
+from dragoman.config import (
+    LOOPBACK,
+    NO_CAPTURE,
+    CaptureConfig,
+    ServerConfig,
+    host_name,
+    sent_host,
+    sent_origin,
+)
 from dragoman.core import hooks
 from dragoman.core.errors import (
     AuthError,
@@ -72,11 +80,18 @@ def _step(name: str, record: AccessRecord) -> Iterator[None]:
 class App:
     """The gateway as an ASGI application."""
 
-    def __init__(self, gateway: Gateway, config: ServerConfig, on_error: Iterable[OnError] = ()) -> None:
+    def __init__(
+        self,
+        gateway: Gateway,
+        config: ServerConfig,
+        on_error: Iterable[OnError] = (),
+        capture: CaptureConfig = NO_CAPTURE,
+    ) -> None:
         """Args:
             gateway: answers the requests.
             config: the settings of the server.
             on_error: called after each exchange that failed, with the exception and the id in `x-request-id`.
+            capture: which exchanges are written to disk.
 
         Raises:
             ConfigError: captures are enabled, but their folder cannot be written.
@@ -92,7 +107,7 @@ class App:
         responses = dialects.get(stored.NAME)
         self._by_path[f"{responses.path}/compact"] = Route(responses, compacts=True)
         self._gets = {"/": self._root, "/health": self._health, "/ready": self._ready}
-        self._captures = CaptureStore(config, gateway) if config.capture else None
+        self._captures = CaptureStore(capture, gateway, config.api_keys) if capture.dir else None
         self._metrics = Metrics(gateway) if config.metrics else None
         if self._metrics:
             self._gets["/metrics"] = self._counted
@@ -243,7 +258,7 @@ class App:
         scheme, _, token = headers.get("authorization", "").partition(" ")
         sent = [headers.get(name, "") for name in ("x-api-key", "api-key")]  # `api-key` is Azure's
         sent.append(token.strip() if scheme.lower() == "bearer" else "")
-        known = [key.encode() for key in self._config.keys]
+        known = [key.encode() for key in self._config.api_keys]
         matches = [hmac.compare_digest(key.encode("latin-1"), one) for key in sent for one in known]
         return not known or any(matches)
 

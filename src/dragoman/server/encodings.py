@@ -128,7 +128,7 @@ def _decode_layer(body: bytes, name: str, limit_bytes: int) -> bytes:
             out += _step(decoder, piece, name)
             if len(out) > limit_bytes:
                 told = f"expected a body of at most {limit_bytes} bytes when it is decoded, got more"
-                raise RequestTooLargeError(f"{told} (setting server.body_bytes)")
+                raise RequestTooLargeError(f"{told} (setting server.max_body_bytes)")
         at -= len(decoder.unused_data)
         if at >= len(body) or name == "deflate":
             return bytes(out)

@@ -1,9 +1,9 @@
 """One exchange over HTTP, the same for every dialect: read the request, generate, write the response, watch the client.
 
 The status line is sent with the backend's first event, so that an early error becomes an HTTP error; if there is no
-event within `hold_s`, status 200 is sent, and then pings until the first event. Events that arrive together are sent in
-one write. If the client disconnects, or accepts no data for `write_timeout_s`, the generator of events is closed, which
-stops the model. A stream that fails ends with an error event of its API.
+event within `max_status_delay_s`, status 200 is sent, and then pings until the first event. Events that arrive together
+are sent in one write. If the client disconnects, or accepts no data for `write_timeout_s`, the generator of events is
+closed, which stops the model. A stream that fails ends with an error event of its API.
 """
 
 import asyncio
@@ -230,14 +230,14 @@ class Exchange(HttpExchange):
     async def _write_stream(
         self, queue: EventQueue[T], written: Callable[[Sequence[T]], bytes], pump: "asyncio.Future[None]"
     ) -> None:
-        silence_s = self._config.hold_s
+        silence_s = self._config.max_status_delay_s
         while True:
             batch, ended = await queue.drain(silence_s)
             if not batch and not ended:
                 await self._begin()
                 await self._write(self._progress())
                 await self._write(self._dialect.ping)
-            silence_s = self._config.ping_s
+            silence_s = self._config.keepalive_interval_s
             if ended:
                 await _wait(pump)
                 if not self._sent:

@@ -159,7 +159,7 @@ class HttpExchange(ABC):
                     await self._end(self._ending(error) if self._ending else b"")
 
     async def _body(self, headers: Mapping[str, str]) -> bytes:
-        limit = self._config.body_bytes
+        limit = self._config.max_body_bytes
         pieces: list[bytes] = []
         size = 0
         self._headers["connection"] = "close"  # the rest of a body that was not read to its end is not awaited
@@ -183,7 +183,7 @@ class HttpExchange(ABC):
         if size > limit:
             announced = headers.get("content-length", str(size))
             raise RequestTooLargeError(
-                f"expected a body of at most {limit} bytes, got {announced} (setting server.body_bytes)"
+                f"expected a body of at most {limit} bytes, got {announced} (setting server.max_body_bytes)"
             )
         body = b"".join(pieces)
         if applied := encodings.parse_content_encoding(headers.get("content-encoding", "")):

@@ -74,7 +74,9 @@ class LimitedProtocol(HttpToolsProtocol):
         """Accepts the connection, unless there are too many."""
         super().connection_made(transport)
         if len(self.connections) > self._limits.connections:
-            told = f"more than {self._limits.connections} connections (setting server.connections); new ones get 503"
+            told = (
+                f"more than {self._limits.connections} connections (setting server.max_connections); new ones get 503"
+            )
             self._limits.warn(told)
             self._refuse(HTTPStatus.SERVICE_UNAVAILABLE, "too many connections; try again later")
             return

@@ -1,7 +1,8 @@
 """Runs the application under uvicorn in one process; on SIGTERM or SIGHUP running responses finish and the status is 0.
 
-A second SIGTERM, or `shutdown_s` seconds, breaks off running responses: streams end with an error event of their API,
-other requests get an error. `serving` runs the gateway within another program, which handles the signals itself.
+A second SIGTERM, or `graceful_shutdown_s` seconds, breaks off running responses: streams end with an error event of
+their API, other requests get an error. `serving` runs the gateway within another program, which handles the signals
+itself.
 """
 
 import asyncio
@@ -15,7 +16,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from typing import Any, Final, TypeAlias, cast
 
 from dragoman import extras
-from dragoman.config import ServerConfig
+from dragoman.config import NO_CAPTURE, CaptureConfig, ServerConfig
 from dragoman.core.errors import ConfigError
 from dragoman.gateway.gateway import Gateway
 from dragoman.server.app import App
@@ -52,6 +53,7 @@ def run(
     announce: Callable[[str], None],
     app: Asgi | None = None,
     say: Callable[[str], None] = lambda text: None,
+    capture: CaptureConfig = NO_CAPTURE,
 ) -> int:
     """Serves until SIGTERM or SIGINT, and returns the exit status.
 
@@ -61,12 +63,13 @@ def run(
         announce: receives the URL once the port is open.
         app: an ASGI application of your own around the gateway's.
         say: receives what the shutdown waits for.
+        capture: which exchanges are written to disk.
 
     Raises:
         ConfigError: the address cannot be listened on.
         DragomanError: a backend did not start.
     """
-    server = _server(app or App(gateway, config), config)
+    server = _server(app or App(gateway, config, capture=capture), config)
     with contextlib.closing(_bind(config)) as listener, runner() as r:
         return r.run(_serve(gateway, server, listener, announce, say))
 
@@ -77,12 +80,12 @@ def runner() -> asyncio.Runner:
 
 
 @contextlib.asynccontextmanager
-async def serving(gateway: Gateway, config: ServerConfig) -> AsyncIterator[str]:
+async def serving(gateway: Gateway, config: ServerConfig, capture: CaptureConfig = NO_CAPTURE) -> AsyncIterator[str]:
     """Serves as long as the block runs; yields the URL. Responses that still run at its end are broken off.
 
     Raises: ConfigError: the address cannot be listened on. DragomanError: a backend did not start.
     """
-    server = _server(App(gateway, config), config)
+    server = _server(App(gateway, config, capture=capture), config)
     with contextlib.closing(_bind(config)) as listener:
         try:
             await gateway.start()
@@ -101,14 +104,14 @@ def _server(app: Asgi, config: ServerConfig) -> "_Server":
     settings = uvicorn.Config(
         app,
         loop=_LOOP,
-        http=cast(Any, protocol.ConnectionLimits(config.body_timeout_s, config.connections).protocol),
+        http=cast(Any, protocol.ConnectionLimits(config.body_timeout_s, config.max_connections).protocol),
         timeout_keep_alive=round(protocol.IDLE_S),
         ws="none",
         lifespan="off",  # backends start and stop here: uvicorn skips the lifespan on a forced exit
         log_config=None,
         access_log=False,
         server_header=False,
-        timeout_graceful_shutdown=round(config.shutdown_s),
+        timeout_graceful_shutdown=round(config.graceful_shutdown_s),
     )
     return _Server(settings)
 

@@ -373,7 +373,7 @@ REFUSED = "the login of claude is for its owner alone"
 
 @pytest.mark.parametrize("check", [["--print-config"], []], ids=["check", "serve"])
 @pytest.mark.parametrize(
-    "reached", [{"SERVER_HOST": "0.0.0.0", "SERVER_KEYS": "one-key"}, {"SERVER_ALLOWED_HOSTS": "ai.example"}]
+    "reached", [{"SERVER_HOST": "0.0.0.0", "SERVER_API_KEYS": "one-key"}, {"SERVER_ALLOWED_HOSTS": "ai.example"}]
 )
 def test_a_login_is_not_served_to_other_machines(tmp_path: Path, reached: dict[str, str], check: list[str]) -> None:
     settings = {f"DRAGOMAN_{name}": value for name, value in reached.items()}

@@ -63,7 +63,7 @@ def serving(home: Path) -> Iterator[Gateway]:
             "claude_cli.command": claude,
             "claude_cli.models": "m",
             "claude_cli.warm": 1,
-            "server.shutdown_s": 0,
+            "server.graceful_shutdown_s": 0,
         }
         with running(home, "--claude-cli", settings=settings) as gateway:
             yield gateway

@@ -228,7 +228,7 @@ async def test_a_failure_after_pings_and_before_any_word() -> None:
         yield Start("", "", 0)
 
     async with (
-        served(script, hold_s=0.01, ping_s=0.01) as s,
+        served(script, max_status_delay_s=0.01, keepalive_interval_s=0.01) as s,
         openai.AsyncOpenAI(api_key="k", base_url=f"{s.url}/v1", max_retries=0) as sdk,
     ):
         events = await sdk.responses.create(model="m", input="hi", stream=True)
@@ -240,7 +240,7 @@ async def test_a_failure_after_pings_and_before_any_word() -> None:
 
 async def test_pings_are_comments() -> None:
     async with (
-        served(silent_then_plain, hold_s=0.01, ping_s=0.01) as s,
+        served(silent_then_plain, max_status_delay_s=0.01, keepalive_interval_s=0.01) as s,
         openai.AsyncOpenAI(api_key="k", base_url=f"{s.url}/v1", max_retries=0) as sdk,
     ):
         events = await sdk.responses.create(model="m", input="hi", stream=True)

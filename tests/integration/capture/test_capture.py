@@ -16,6 +16,7 @@ import pytest
 
 from dragoman.backends.http.backend import HttpBackend
 from dragoman.backends.http.config import HttpConfig
+from dragoman.config import CaptureConfig
 from dragoman.core.backend import ExchangeContext
 from dragoman.core.errors import ConfigError
 from dragoman.core.events import AnyEvent, Finish, Start, TextDelta, UsageUpdate
@@ -76,7 +77,7 @@ async def test_only_its_owner_can_read_it(tmp_path: Path) -> None:
 async def test_no_secret_is_in_it(tmp_path: Path) -> None:
     own, bearer = "the-gateways-own-key", "Bearer abcdefghijklmnopqrstuvwx"
     said = says(f"your key is {SECRET} ", f"and {bearer}, and sk-live-abc", "defghijklmnop")
-    async with keeping(tmp_path, said, {"keys": (own,)}) as url:
+    async with keeping(tmp_path, said, {"api_keys": (own,)}) as url:
         for path in (CHAT, MESSAGES):
             sent = {"authorization": f"Bearer {own}", "cookie": "session=1234567", "x-goog-api-key": "google"}
             tool = {"name": f"{own} {SECRET} {bearer}"}
@@ -101,7 +102,7 @@ async def test_whoever_asks_for_none_has_none_kept(tmp_path: Path) -> None:
 
 
 async def test_those_that_are_asked_for(tmp_path: Path) -> None:
-    async with keeping(tmp_path, says("hi"), {"capture_requests": "asked"}) as url:
+    async with keeping(tmp_path, says("hi"), {}, CaptureConfig(filter="requested")) as url:
         await ask(url, CHAT, True)
         await ask(url, CHAT, True, {"x-dragoman-capture": "on"})
         [folder] = await kept(tmp_path)
@@ -109,14 +110,14 @@ async def test_those_that_are_asked_for(tmp_path: Path) -> None:
 
 
 async def test_those_that_failed(tmp_path: Path) -> None:
-    failed = {"capture_requests": "failed"}
-    async with keeping(tmp_path, says("hi"), failed) as url:
+    failed = CaptureConfig(filter="failed")
+    async with keeping(tmp_path, says("hi"), {}, failed) as url:
         await ask(url, CHAT, True)
         refused = await ask(url, CHAT, True, tools="none")
         wanted = await ask(url, CHAT, True, {"x-dragoman-capture": "on"})
         assert ids(await kept(tmp_path, 2)) == [answer.headers["x-request-id"] for answer in (refused, wanted)]
     broken = says("<tool_call>\n", '{"name": "no_such_tool", "arguments": {}}\n</tool_call>')
-    async with keeping(tmp_path, broken, failed, mode="parse", format="hermes") as url:
+    async with keeping(tmp_path, broken, {}, failed, mode="parse", format="hermes") as url:
         warned = await ask(url, CHAT, True, tools=TOOLS)
         assert ids(await kept(tmp_path, 3))[-1] == warned.headers["x-request-id"]
 
@@ -172,13 +173,13 @@ async def test_a_second_question_that_nobody_sees(tmp_path: Path) -> None:
 
 async def test_the_oldest_go(tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir()
-    async with keeping(tmp_path, says("hi"), {"capture_count": 2}) as url:
+    async with keeping(tmp_path, says("hi"), {}, CaptureConfig(max_exchanges=2)) as url:
         made = [(await ask(url, CHAT, True)).headers["x-request-id"] for _ in range(4)]
         await eventually(lambda: any(path.name.endswith(made[3]) for path in folders(tmp_path)))
         await eventually(lambda: len(folders(tmp_path)) == 3)
     assert ids(folders(tmp_path)) == [*made[2:], ""]
     newest = folders(tmp_path)[1]
-    store.prune(tmp_path, count=5, size_bytes=1)
+    store.prune(tmp_path, max_exchanges=5, max_bytes=1)
     assert folders(tmp_path) == [newest, tmp_path / "mine"]  # the last one stays, however large
 
 
@@ -214,7 +215,7 @@ async def test_a_template_that_is_gone_breaks_no_answer(tmp_path: Path) -> None:
 
 def test_a_folder_that_there_cannot_be(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(ConfigError, match=r"cannot make .*: not a directory - at server.capture"):
+    with pytest.raises(ConfigError, match=r"cannot make .*: not a directory - at capture.dir"):
         store.folder(str(tmp_path / "file" / "kept"))
 
 
@@ -226,7 +227,7 @@ async def test_a_client_that_leaves(tmp_path: Path) -> None:
         yield Finish("stop")
 
     backend = Scripted(endless)
-    async with serving(Gateway([backend]), capture=str(tmp_path)) as (_, url):
+    async with serving(Gateway([backend]), capture=CaptureConfig(dir=str(tmp_path))) as (_, url):
         async with httpx2.AsyncClient(base_url=url, timeout=DEADLINE_S, trust_env=False) as client:
             asked = {"model": "m", "stream": True, "messages": [{"role": "user", "content": "hi"}]}
             async with client.stream("POST", CHAT, json=asked) as answer:
@@ -365,7 +366,7 @@ async def test_an_exchange_is_kept_whatever_becomes_of_its_counts(
         yield UsageUpdate(Usage(-5, 1))
         yield Finish("stop")
 
-    async with serving(Gateway([Scripted(miscounts)]), capture=str(tmp_path)) as (_, url):
+    async with serving(Gateway([Scripted(miscounts)]), capture=CaptureConfig(dir=str(tmp_path))) as (_, url):
         answer = await ask(url, CHAT, False)
     assert answer.status_code == 200
     assert len(await kept(tmp_path)) == 1

@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 from dragoman import cli
 from dragoman.backends.http.backend import HttpBackend
 from dragoman.backends.http.config import HttpConfig
+from dragoman.config import CaptureConfig
 from dragoman.core.backend import ExchangeContext
 from dragoman.core.errors import ContextOverflowError, UnknownModelError, UpstreamError
 from dragoman.core.events import AnyEvent, Failure, Finish, Notice, Start, ToolCallEnd, UsageUpdate
@@ -205,7 +206,7 @@ async def test_a_backend_of_which_nothing_is_known(tmp_path: Path, capsys: pytes
             async for event in turn.wrap_model_output("pipe", b"what is sent", super().generate(request, turn)):
                 yield event
 
-    async with serving(Gateway([Added(plain)]), capture=str(tmp_path)) as (_, url):
+    async with serving(Gateway([Added(plain)]), capture=CaptureConfig(dir=str(tmp_path))) as (_, url):
         await ask(url, MESSAGES, True)
         await kept(tmp_path)
     status, said = await replayed(capsys, tmp_path)
@@ -219,7 +220,7 @@ async def test_the_next_backend_was_asked(tmp_path: Path, capsys: pytest.Capture
         backends = [
             HttpBackend(n, HttpConfig(url=f"{b.url}/v1", **far), {}) for n, b in (("one", one), ("other", other))
         ]
-        async with serving(Gateway(backends), capture=str(tmp_path)) as (_, url):
+        async with serving(Gateway(backends), capture=CaptureConfig(dir=str(tmp_path))) as (_, url):
             assert "get_weather" in (await ask(url, CHAT, True, tools=TOOLS)).text
             await kept(tmp_path)
     status, said = await replayed(capsys, tmp_path)

@@ -35,16 +35,24 @@ def test_defaults_need_no_file() -> None:
 
 def test_flags_go_over_the_environment_and_that_over_the_file(tmp_path: Path) -> None:
     file = tmp_path / "config.toml"
-    file.write_text('[server]\nport = 1\nping_s = 2\nhold_s = 1\n[embedded]\nparallel = 3\n[aliases]\ngpt = "m"\n')
-    environ = {"DRAGOMAN_SERVER_PORT": "2", "DRAGOMAN_SERVER_PING_S": "3", "DRAGOMAN_HOME": "/x", "PATH": "/bin"}
+    file.write_text(
+        "[server]\nport = 1\nkeepalive_interval_s = 2\nmax_status_delay_s = 1\n"
+        '[embedded]\nparallel = 3\n[aliases]\ngpt = "m"\n'
+    )
+    environ = {
+        "DRAGOMAN_SERVER_PORT": "2",
+        "DRAGOMAN_SERVER_KEEPALIVE_INTERVAL_S": "3",
+        "DRAGOMAN_HOME": "/x",
+        "PATH": "/bin",
+    }
     found, origin = config.load(file, environ, {"server.port": 3, "server.host": None})
-    assert (found.server.port, found.server.ping_s, found.server.hold_s) == (3, 3.0, 1.0)
+    assert (found.server.port, found.server.keepalive_interval_s, found.server.max_status_delay_s) == (3, 3.0, 1.0)
     assert found.embedded.parallel == 3
     assert found.aliases == {"gpt": "m"}
     assert origin == {
         "server.port": "flag",
-        "server.ping_s": "DRAGOMAN_SERVER_PING_S",
-        "server.hold_s": str(file),
+        "server.keepalive_interval_s": "DRAGOMAN_SERVER_KEEPALIVE_INTERVAL_S",
+        "server.max_status_delay_s": str(file),
         "embedded.parallel": str(file),
         "aliases.gpt": str(file),
     }
@@ -52,13 +60,13 @@ def test_flags_go_over_the_environment_and_that_over_the_file(tmp_path: Path) ->
 
 def test_every_setting_can_be_a_variable() -> None:
     environ = {
-        "DRAGOMAN_SERVER_KEYS": "first-key, second-key,",
+        "DRAGOMAN_SERVER_API_KEYS": "first-key, second-key,",
         "DRAGOMAN_EMBEDDED_ENABLED": "false",
         "DRAGOMAN_EMBEDDED_MODEL": "own.gguf",
         "DRAGOMAN_EMBEDDED_LOAD_TIMEOUT_S": "1.5",
     }
     found, _ = config.load(None, environ, {})
-    assert found.server.keys == ("first-key", "second-key")
+    assert found.server.api_keys == ("first-key", "second-key")
     assert found.embedded.enabled is False
     assert found.embedded.model == "own.gguf"
     assert found.embedded.load_timeout_s == 1.5
@@ -75,19 +83,28 @@ def test_every_setting_can_be_a_variable() -> None:
         ('[server]\nport = "http"', 'expected a whole number, got "http" - at server.port, from /config.toml'),
         ("[server]\nport = 65536", "expected a whole number of at most 65535, got 65536 - at server.port, from /con"),
         ("[server]\nport = -1", "expected a whole number of at least 0, got -1 - at server.port, from /config.toml"),
-        ("[server]\nkeys = [5]", "expected text, got what is not shown - at server.keys, from /config.toml"),
-        ('[server]\nkeys = "k"', 'got what is not shown - at server.keys, from /config.toml; write keys = ["…", "…"]'),
+        ("[server]\napi_keys = [5]", "expected text, got what is not shown - at server.api_keys, from /config.toml"),
+        (
+            '[server]\napi_keys = "k"',
+            'got what is not shown - at server.api_keys, from /config.toml; write api_keys = ["…", "…"]',
+        ),
         ('[server]\nallowed_hosts = "a"', 'expected a list, got "a" - at server.allowed_hosts, from /config.toml; wri'),
         ("[server]\nallowed_hosts = [true]", "expected text, got true - at server.allowed_hosts"),
         ('[server]\nallowed_hosts = ["["]', "expected a host's name, got '[' - at server.allowed_hosts"),
-        ("[server]\nshutdown_s = inf", "expected a finite number, got inf - at server.shutdown_s, from /config.toml"),
+        (
+            "[server]\ngraceful_shutdown_s = inf",
+            "expected a finite number, got inf - at server.graceful_shutdown_s, from /config.toml",
+        ),
         ("[embedded]\nenabled = 'ja'", 'expected true or false, got "ja" - at embedded.enabled'),
         *(
-            (f'[server]\nkeys = ["{key}"]', "expected API keys of at least 6 characters without blanks around them")
+            (f'[server]\napi_keys = ["{key}"]', "expected API keys of at least 6 characters without blanks around them")
             for key in ("", " ", "k", "        ", " padded-key", "\\n")
         ),
         ('[server]\nallowed_hosts = ["*"]', "server.allowed_hosts has '*', by which every web page"),
-        ("[server]\nping_s = 16", "expected a number of at most 15, got 16 - at server.ping_s, from /config.toml"),
+        (
+            "[server]\nkeepalive_interval_s = 16",
+            "expected a number of at most 15, got 16 - at server.keepalive_interval_s, from /config.toml",
+        ),
         ("[embedded]\nparallel = 0", "expected a whole number of at least 1, got 0 - at embedded.parallel"),
         (
             "[aliases]\na = 5",
@@ -106,13 +123,15 @@ def test_what_is_wrong_in_the_environment_is_named_too(tmp_path: Path) -> None:
     told = refused("", tmp_path, DRAGOMAN_SERVER_PROT="1")
     assert told == "unknown setting DRAGOMAN_SERVER_PROT; did you mean 'DRAGOMAN_SERVER_PORT'? - in the environment"
     assert "expected a table, [server], got 5" in refused("server = 5", tmp_path, DRAGOMAN_SERVER_PORT="1")
-    assert 'got "nan" - at server.hold_s, from DRAGOMAN' in refused("", tmp_path, DRAGOMAN_SERVER_HOLD_S="nan")
+    assert 'got "nan" - at server.max_status_delay_s, from DRAGOMAN' in refused(
+        "", tmp_path, DRAGOMAN_SERVER_MAX_STATUS_DELAY_S="nan"
+    )
 
 
 @pytest.mark.parametrize("value", ["", " ", ",", " , "])
 def test_an_empty_variable_does_not_switch_keys_off(value: str, tmp_path: Path) -> None:
-    told = refused('[server]\nkeys = ["a-long-key"]', tmp_path, DRAGOMAN_SERVER_KEYS=value)
-    assert told == "DRAGOMAN_SERVER_KEYS is empty; give it a value, or unset it"
+    told = refused('[server]\napi_keys = ["a-long-key"]', tmp_path, DRAGOMAN_SERVER_API_KEYS=value)
+    assert told == "DRAGOMAN_SERVER_API_KEYS is empty; give it a value, or unset it"
 
 
 def test_variables_that_are_none_of_ours_are_told() -> None:
@@ -133,8 +152,8 @@ def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.5", "gateway.example", ""])
 def test_off_loopback_a_key_is_required(host: str, tmp_path: Path) -> None:
     told = refused(f'[server]\nhost = "{host}"', tmp_path)
-    assert told.startswith(f"server.host is {host!r}, which other machines can reach: set server.keys")
-    assert load(f'[server]\nhost = "{host}"\nkeys = ["a-long-key"]', tmp_path).server.host == host
+    assert told.startswith(f"server.host is {host!r}, which other machines can reach: set server.api_keys")
+    assert load(f'[server]\nhost = "{host}"\napi_keys = ["a-long-key"]', tmp_path).server.host == host
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "::1"])
@@ -158,12 +177,12 @@ def check(home: Path, *args: str, **environ: str) -> "subprocess.CompletedProces
 def test_check_says_what_holds_and_why_and_masks_keys(tmp_path: Path) -> None:
     file = tmp_path / ".config" / "dragoman" / "config.toml"
     file.parent.mkdir(parents=True)
-    file.write_text('[server]\nkeys = ["very-secret-1", "very-secret-2"]\n[aliases]\ngpt-4o = "smollm2-135m"\n')
+    file.write_text('[server]\napi_keys = ["very-secret-1", "very-secret-2"]\n[aliases]\ngpt-4o = "smollm2-135m"\n')
     file.chmod(0o600)
     done = check(tmp_path, "--port", "9000", DRAGOMAN_EMBEDDED_QUEUE="3")
     assert done.returncode == 0
     lines = done.stdout.splitlines()
-    assert f"# server.keys: 2 not shown  # {file}" in lines
+    assert f"# server.api_keys: 2 not shown  # {file}" in lines
     assert "server.port = 9000  # flag" in lines
     assert "embedded.queue = 3  # DRAGOMAN_EMBEDDED_QUEUE" in lines
     assert lines[-1] == "# settings are good"
@@ -184,7 +203,7 @@ def test_check_tells_of_variables_that_do_nothing(tmp_path: Path) -> None:
 
 def test_no_key_is_shown_where_it_is_wrong(tmp_path: Path) -> None:
     file = tmp_path / "own.toml"
-    file.write_text('[server]\nkeys = "very-secret"\n')
+    file.write_text('[server]\napi_keys = "very-secret"\n')
     assert "secret" not in check(tmp_path, "--config", str(file)).stderr
 
 
@@ -212,7 +231,7 @@ def test_the_file_may_be_named(tmp_path: Path) -> None:
         (["--port", "70000"], {}, "expected a whole number of at most 65535, got 70000 - at server.port, from flag"),
         (["--model", "smolm2"], {}, "unknown model 'smolm2'; did you mean 'smollm2'?"),
         (["--model", "none.gguf"], {}, "expected the path of a .gguf file, got 'none.gguf', where there is none"),
-        (["--host", "none.invalid"], {"DRAGOMAN_SERVER_KEYS": "a-long-key"}, "cannot listen on 'none.invalid': "),
+        (["--host", "none.invalid"], {"DRAGOMAN_SERVER_API_KEYS": "a-long-key"}, "cannot listen on 'none.invalid': "),
         ([], {"DRAGOMAN_EMBEDDED_ENABLED": "false"}, "nothing to serve: embedded.enabled is false"),
         ([], {"DRAGOMAN_EMBEDDED_PULL": "false", "DRAGOMAN_HOME": "/nowhere"}, "run: dragoman pull smollm2-135m"),
         (["--host", "0.0.0.0"], {}, "server.host is '0.0.0.0', which other machines can reach"),
@@ -248,9 +267,9 @@ def test_nothing_waits_for_an_acknowledgement() -> None:
 @pytest.mark.parametrize(
     ("mode", "text", "may"),
     [
-        (0o600, 'keys = ["a-secret-key"]', ""),
-        (0o644, 'keys = ["a-secret-key"]', "read"),
-        (0o666, 'keys = ["a-secret-key"]', "read and change"),
+        (0o600, 'api_keys = ["a-secret-key"]', ""),
+        (0o644, 'api_keys = ["a-secret-key"]', "read"),
+        (0o666, 'api_keys = ["a-secret-key"]', "read and change"),
         (0o644, "port = 8485", ""),
     ],
 )

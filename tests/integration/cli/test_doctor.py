@@ -274,12 +274,12 @@ async def test_it_tells_what_became_of_calls(tmp_path: Path) -> None:
 
 async def test_a_gateway_with_a_key(tmp_path: Path) -> None:
     """It is asked with the one of the settings, and with that only."""
-    async with served(writes, policy=GuardPolicy(), keys=("secret-key", "other-key")) as s:
+    async with served(writes, policy=GuardPolicy(), api_keys=("secret-key", "other-key")) as s:
         await asked(s, '{"days": 1}', authorization="Bearer secret-key")
-        known = await diagnosed(tmp_path, s, DRAGOMAN_SERVER_KEYS="other-key")
-        wrong = await diagnosed(tmp_path, s, DRAGOMAN_SERVER_KEYS="wrong-key")
+        known = await diagnosed(tmp_path, s, DRAGOMAN_SERVER_API_KEYS="other-key")
+        wrong = await diagnosed(tmp_path, s, DRAGOMAN_SERVER_API_KEYS="wrong-key")
     assert "1 tool call since then" in known.stdout
-    assert "takes other keys than server.keys" in " ".join(wrong.stdout.split())
+    assert "takes other keys than server.api_keys" in " ".join(wrong.stdout.split())
     assert "-key" not in known.stdout + wrong.stdout + known.stderr + wrong.stderr
 
 
@@ -306,7 +306,7 @@ async def test_something_else_on_its_port_is_told_no_key(tmp_path: Path) -> None
 
     async with await asyncio.start_server(answer, "127.0.0.1", 0) as other:
         port = str(other.sockets[0].getsockname()[1])
-        settings = {"DRAGOMAN_SERVER_PORT": port, "DRAGOMAN_SERVER_KEYS": "secret-key"}
+        settings = {"DRAGOMAN_SERVER_PORT": port, "DRAGOMAN_SERVER_API_KEYS": "secret-key"}
         status, told = await asyncio.to_thread(lambda: doctor(tmp_path, **settings))
     assert status == 1
     words = told["gateway"]["words"]
@@ -344,7 +344,7 @@ def test_no_gateway_runs(tmp_path: Path) -> None:
 
 
 def test_any_port_will_do(tmp_path: Path) -> None:
-    status, told = doctor(tmp_path, DRAGOMAN_SERVER_PORT="0", DRAGOMAN_SERVER_KEYS="first-key,second-key")
+    status, told = doctor(tmp_path, DRAGOMAN_SERVER_PORT="0", DRAGOMAN_SERVER_API_KEYS="first-key,second-key")
     assert status == 0
     assert told["gateway"]["words"] == "none is looked for, as it takes any free port of 127.0.0.1; 2 keys let in"
 
@@ -438,10 +438,10 @@ def test_a_server_that_runs_and_is_not_named(tmp_path: Path) -> None:
 
 
 def test_settings_are_told_without_their_secrets(tmp_path: Path) -> None:
-    text = '[server]\nkeys = ["sk-hidden"]\n[servers.far]\nurl = "http://me:hidden@127.0.0.1:9/v1"\n'
+    text = '[server]\napi_keys = ["sk-hidden"]\n[servers.far]\nurl = "http://me:hidden@127.0.0.1:9/v1"\n'
     done = run(tmp_path, "doctor", "--config", settings(tmp_path, text), DRAGOMAN_EMBEDDED_TRIM="lean")
     words = " ".join(done.stdout.split())
-    assert 'set: server.keys = 1 not shown · embedded.trim = "lean" (DRAGOMAN_EMBEDDED_TRIM)' in words
+    assert 'set: server.api_keys = 1 not shown · embedded.trim = "lean" (DRAGOMAN_EMBEDDED_TRIM)' in words
     assert "hidden" not in done.stdout
 
 

@@ -127,11 +127,11 @@ async def gateway(*models: str, **more: Any) -> AsyncIterator[str]:
 
 def at(url: str, *keys: str) -> settings.Config:
     """Settings of a gateway at this port."""
-    return settings.load(None, {}, {"server.port": int(url.rpartition(":")[2]), "server.keys": keys})[0]
+    return settings.load(None, {}, {"server.port": int(url.rpartition(":")[2]), "server.api_keys": keys})[0]
 
 
 async def test_a_gateway_that_runs_is_known_whatever_is_behind_it() -> None:
-    async with gateway("qwen3", keys=("a-key-of-its-own",)) as url:
+    async with gateway("qwen3", api_keys=("a-key-of-its-own",)) as url:
         assert [offer.model for offer in await find_running_gateway(at(url, "a-key-of-its-own"))] == ["qwen3"]
 
 

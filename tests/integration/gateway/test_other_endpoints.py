@@ -194,7 +194,7 @@ async def test_what_goes_wrong_is_told_in_openais_shape(play: Play, sent: Any, s
 
 
 async def test_a_model_without_a_server_and_the_limits_of_all_requests() -> None:
-    async with serving(Gateway([Scripted(plain)]), keys=("k",), body_bytes=1024) as (_, url):
+    async with serving(Gateway([Scripted(plain)]), api_keys=("k",), max_body_bytes=1024) as (_, url):
         async with httpx2.AsyncClient(base_url=url, headers={"authorization": "Bearer k"}) as client:
             answer = await client.post("/v1/embeddings", json={"model": "m"})
             assert answer.status_code == 400

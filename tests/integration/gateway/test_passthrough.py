@@ -428,7 +428,7 @@ async def test_silence_has_its_pings_and_its_limit() -> None:
     config = HttpConfig(url="", models=("m",), trusted=True, silence_s=0.3)
     async with server(pauses) as behind:
         backend = HttpBackend("far", msgspec.structs.replace(config, url=behind.url), {})
-        async with serving(Gateway([backend]), ping_s=0.05) as (_, url):
+        async with serving(Gateway([backend]), keepalive_interval_s=0.05) as (_, url):
             answer = await post(url, CHAT, body_of(CHAT, b', "stream": true'))
     assert answer.text.count(": ping\n\n") >= 2
     assert ends_as_failed(CHAT, answer.text)

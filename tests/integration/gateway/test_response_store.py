@@ -125,14 +125,14 @@ def test_a_call_that_was_cut_off_was_never_made() -> None:
 
 
 def test_what_is_named_is_kept_in_full_with_the_answer_that_names_it() -> None:
-    memory = ResponseStore(replies=1)
+    memory = ResponseStore(max_responses=1)
     answered(memory, "1", asked("one"))
     answered(memory, "2", msgspec.structs.replace(naming(v.PreviousResponseRef("1", 0)), keep=True))
     assert memory.resolve(asked("three", "2")).request.messages[1] == model("answer 1")
 
 
 def test_what_was_used_longest_ago_goes_first() -> None:
-    memory = ResponseStore(replies=2)
+    memory = ResponseStore(max_responses=2)
     for id in "12":
         answered(memory, id, asked(id))
     answered(memory, "3", asked("more", "1"))
@@ -143,7 +143,7 @@ def test_what_was_used_longest_ago_goes_first() -> None:
 
 def test_an_old_answer_goes_unless_it_is_in_use() -> None:
     clock = Clock()
-    memory = ResponseStore(age_s=10, now_s=clock)
+    memory = ResponseStore(ttl_s=10, now_s=clock)
     answered(memory, "1", asked("one"))
     answered(memory, "2", asked("two", "1"))
     answered(memory, "other", asked("other"))
@@ -155,7 +155,7 @@ def test_an_old_answer_goes_unless_it_is_in_use() -> None:
 
 
 def test_one_answer_over_the_limit_drives_out_no_other() -> None:
-    memory = ResponseStore(size_bytes=3000)
+    memory = ResponseStore(max_bytes=3000)
     answered(memory, "1", asked("one"))
     answered(memory, "2", asked("x" * 4000))
     assert memory.resolve(asked("more", "1"))
@@ -164,7 +164,7 @@ def test_one_answer_over_the_limit_drives_out_no_other() -> None:
 
 
 def test_nothing_is_kept_where_nothing_may_be() -> None:
-    memory = ResponseStore(replies=0)
+    memory = ResponseStore(max_responses=0)
     answered(memory, "1", asked("one"))
     assert (len(memory), memory.size_bytes) == (0, 0)
 
@@ -173,7 +173,7 @@ def test_nothing_is_kept_where_nothing_may_be() -> None:
 def test_limits_hold_and_no_answer_outlives_the_one_before_it(turns: list[tuple[int, int, int]]) -> None:
     """Whatever goes on from whatever: all that is kept can be gone on from."""
     clock = Clock()
-    memory = ResponseStore(replies=6, size_bytes=10_000, age_s=20, now_s=clock)
+    memory = ResponseStore(max_responses=6, max_bytes=10_000, ttl_s=20, now_s=clock)
     known: list[str] = []
     for number, (before, size, wait_s) in enumerate(turns):
         clock.now_s += wait_s
@@ -435,7 +435,7 @@ def test_what_is_kept_does_not_hold_the_request_that_it_came_with() -> None:
 
 
 def test_many_small_messages_count_as_what_they_take() -> None:
-    memory = ResponseStore(size_bytes=10 * OBJECT_BYTES)
+    memory = ResponseStore(max_bytes=10 * OBJECT_BYTES)
     said = tuple(v.Message("user", (v.Text("a"),)) for _ in range(6))
     memory.add(
         ResolvedRequest(v.Request("m", said), input_messages=said), v.Reply("one", "m", 0, (v.Text("b"),), "stop")

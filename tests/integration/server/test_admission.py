@@ -30,7 +30,7 @@ KEYS = ("first-secret-key", "second-secret-key")
 @pytest.fixture(scope="module")
 def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
     """A gateway with keys, which also answers to a name of its own."""
-    settings = {"server.keys": ", ".join(KEYS), "server.allowed_hosts": "gateway.example"}
+    settings = {"server.api_keys": ", ".join(KEYS), "server.allowed_hosts": "gateway.example"}
     with running(tmp_path_factory.mktemp("home"), settings=settings) as gateway:
         yield gateway
 
@@ -192,7 +192,7 @@ async def test_a_page_that_is_allowed_may_read_the_answer() -> None:
     origin = "https://app.example:8443"
     for key, status in (("k", 200), ("wrong", 401)):
         headers = {"origin": origin, "x-api-key": key}
-        answer = await get(headers=headers, keys=("k",), allowed_hosts=("app.example",))
+        answer = await get(headers=headers, api_keys=("k",), allowed_hosts=("app.example",))
         assert answer.status_code == status
         assert answer.headers["access-control-allow-origin"] == origin
         assert answer.headers["vary"] == "origin"
@@ -201,7 +201,7 @@ async def test_a_page_that_is_allowed_may_read_the_answer() -> None:
 
 async def test_a_page_asks_first_without_a_key() -> None:
     headers = {"origin": "http://localhost:3000", "access-control-request-headers": "authorization,content-type"}
-    async with served(plain, keys=("k",)) as s, s.client() as client:
+    async with served(plain, api_keys=("k",)) as s, s.client() as client:
         answer = await client.options(CHAT, headers={**headers, "access-control-request-method": "POST"})
     assert answer.status_code == 204
     assert answer.content == b""
@@ -212,7 +212,7 @@ async def test_a_page_asks_first_without_a_key() -> None:
 @pytest.mark.parametrize("headers", [{"x-api-key": "none", "authorization": "Bearer clé"}, {"x-api-key": "clé"}])
 async def test_a_right_key_counts_beside_a_wrong_one(headers: dict[str, str]) -> None:
     sent = [(name.encode(), value.encode()) for name, value in headers.items()]
-    async with served(plain, keys=("clé",)) as s, s.client() as client:
+    async with served(plain, api_keys=("clé",)) as s, s.client() as client:
         assert (await client.get("/v1/models", headers=sent)).status_code == 200
 
 

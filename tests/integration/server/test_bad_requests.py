@@ -118,7 +118,9 @@ def test_a_body_over_the_limit_is_answered_and_not_cut_off(path: str, gateway: G
     head, body = read_answer(connection)
     assert head.startswith("HTTP/1.1 413 ")
     error = shape_of(path, body)
-    assert error["message"] == ("expected a body of at most 33554432 bytes, got 40000009 (setting server.body_bytes)")
+    assert error["message"] == (
+        "expected a body of at most 33554432 bytes, got 40000009 (setting server.max_body_bytes)"
+    )
     connection.sendall(http_request(path, b"{}"))  # and the connection is as good as new
     assert read_answer(connection)[0].startswith("HTTP/1.1 400 ")
     connection.close()

@@ -90,7 +90,7 @@ async def test_every_api_takes_them(path: str, name: str) -> None:
     asked = {"model": "m", "max_tokens": 9, "messages": [{"role": "user", "content": "hi"}]}
     if path.endswith("responses"):
         asked = {"model": "m", "input": "hi"}
-    app = App(Gateway([Scripted(plain)]), ServerConfig(body_bytes=1024))
+    app = App(Gateway([Scripted(plain)]), ServerConfig(max_body_bytes=1024))
     transport = httpx2.ASGITransport(app)
     async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1") as http:
         head = {"content-encoding": name}

@@ -49,7 +49,7 @@ def said(path: str, stream: bytes) -> str:
 
 @PATHS
 async def test_silence_is_filled_with_pings(path: str) -> None:
-    async with served(silent_then_plain, hold_s=0.05, ping_s=0.05) as s, s.client() as client:
+    async with served(silent_then_plain, max_status_delay_s=0.05, keepalive_interval_s=0.05) as s, s.client() as client:
         seen = b""
         async with client.stream("POST", path, json=body()) as answer:
             assert answer.status_code == 200
@@ -71,7 +71,7 @@ async def test_silence_after_the_first_words_too(path: str) -> None:
         yield TextDelta(" again")
         yield Finish("stop")
 
-    async with served(pausing, ping_s=0.05) as s, s.client() as client:
+    async with served(pausing, keepalive_interval_s=0.05) as s, s.client() as client:
         seen = b""
         async with client.stream("POST", path, json=body()) as answer:
             async for piece in answer.aiter_raw():
@@ -83,7 +83,7 @@ async def test_silence_after_the_first_words_too(path: str) -> None:
 
 
 async def test_a_whole_answer_waits_without_pings() -> None:
-    async with served(silent_then_plain, hold_s=0.01, ping_s=0.01) as s, s.client() as client:
+    async with served(silent_then_plain, max_status_delay_s=0.01, keepalive_interval_s=0.01) as s, s.client() as client:
         asking = asyncio.ensure_future(client.post(CHAT, json=body(stream=False)))
         await s.backend.begun.wait()
         asyncio.get_running_loop().call_later(0.1, s.backend.go.set)
@@ -169,7 +169,7 @@ BREAKS: list[tuple[Script, str]] = [
 @PATHS
 @pytest.mark.parametrize(("script", "message"), BREAKS)
 async def test_an_error_after_the_first_byte_is_the_streams_last_event(script: Script, message: str, path: str) -> None:
-    async with served(script, hold_s=0.01, ping_s=0.02) as s, s.client() as client:
+    async with served(script, max_status_delay_s=0.01, keepalive_interval_s=0.02) as s, s.client() as client:
         seen = b""
         async with client.stream("POST", path, json=body()) as answer:
             assert answer.status_code == 200
@@ -267,7 +267,7 @@ async def test_a_client_that_reads_nothing_and_stays_frees_the_backend_too(
 @PATHS
 @pytest.mark.parametrize("stream", [True, False])
 async def test_a_client_that_leaves_in_silence_ends_the_asking(stream: bool, path: str) -> None:
-    async with served(silent_then_plain, hold_s=0.01) as s:
+    async with served(silent_then_plain, max_status_delay_s=0.01) as s:
         _, writer = await s.raw(path, stream)
         await s.backend.begun.wait()
         writer.close()
@@ -297,7 +297,7 @@ async def test_a_backend_that_ends_slowly_has_not_lost_its_client(
 
 
 async def test_an_end_in_a_hurry_is_the_streams_last_event(caplog: pytest.LogCaptureFixture) -> None:
-    async with served(silent_then_plain, hold_s=0.01) as s:
+    async with served(silent_then_plain, max_status_delay_s=0.01) as s:
         reader, writer = await s.raw(CHAT)
         await reader.readuntil(PINGS[CHAT])
         for task in s.server.server_state.tasks:
@@ -397,7 +397,7 @@ async def test_what_is_refused_leaves_a_line_too(caplog: pytest.LogCaptureFixtur
         (200, "GET", "/health", {}),
         (200, "GET", "/ready", {}),
     ]
-    async with served(plain, keys=("k",), body_bytes=1024) as s, s.client() as client:
+    async with served(plain, api_keys=("k",), max_body_bytes=1024) as s, s.client() as client:
         told = []
         for status, method, path, headers in asked:
             answer = await client.request(method, path, headers=headers, content=b"x" * 1025 if status == 413 else b"")
@@ -469,7 +469,7 @@ async def test_what_is_known_first_is_told_in_the_header_of_a_stream(
     path: str, script: Script, told: str | None, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "dragoman.access")
-    async with served(script, hold_s=0.05) as s, s.client() as client:
+    async with served(script, max_status_delay_s=0.05) as s, s.client() as client:
         async with client.stream("POST", path, json=body()) as answer:
             s.backend.go.set()
             assert answer.headers.get("x-dragoman-warnings") == told

@@ -454,7 +454,7 @@ async def test_models_are_bounded_where_a_backend_takes_any_name() -> None:
 
 
 async def test_it_takes_the_keys_of_the_rest() -> None:
-    async with served(plain, keys=("secret-key",)) as s, s.client() as client:
+    async with served(plain, api_keys=("secret-key",)) as s, s.client() as client:
         assert (await client.get("/metrics")).status_code == 401
         assert (await client.get("/metrics", headers={"x-api-key": "wrong"})).status_code == 401
         assert (await client.post(CHAT, json=body())).status_code == 401

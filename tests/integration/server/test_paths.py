@@ -61,7 +61,7 @@ async def test_the_vendors_packages_with_the_other_ones_base_url() -> None:
 
 async def test_azures_package() -> None:
     async with (
-        client(keys=("secret",)) as http,
+        client(api_keys=("secret",)) as http,
         openai.AsyncAzureOpenAI(
             api_key="secret", api_version="2026-01-01", azure_endpoint="http://127.0.0.1", http_client=http
         ) as sdk,

@@ -87,7 +87,7 @@ async def test_a_head_that_is_too_large_is_refused(head: bytes) -> None:
 async def test_trailers_are_no_headers_and_have_an_end() -> None:
     head = f"POST {CHAT} HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\nconnection: close\r\n\r\n"
     chunk = f"{len(SMALL):x}\r\n".encode() + SMALL + b"\r\n0\r\n"
-    async with opened(keys=("secret",)) as client:
+    async with opened(api_keys=("secret",)) as client:
         trailed = await client.sent(head.encode() + chunk + b"x-api-key: secret\r\nhost: evil.com\r\n\r\n")
         endless = await client.sent(head.encode() + chunk[:-3] + b"0\r\nx: " + 8 * LONG)
     assert status(trailed) == 401
@@ -107,7 +107,7 @@ async def test_a_head_has_its_time() -> None:
 
 
 async def test_there_are_so_many_connections(caplog: pytest.LogCaptureFixture) -> None:
-    async with opened(connections=2) as client:
+    async with opened(max_connections=2) as client:
         held = [await client.connect() for _ in range(2)]
         for _, writer in held:  # both have been taken once they are answered
             writer.write(b"HEAD / HTTP/1.1\r\nhost: localhost\r\n\r\n")
@@ -117,7 +117,7 @@ async def test_there_are_so_many_connections(caplog: pytest.LogCaptureFixture) -
         for _, writer in held:
             writer.close()
     assert [status(answer) for answer in answers] == [503, 503, 503]
-    assert sum("server.connections" in record.message for record in caplog.records) == 1
+    assert sum("server.max_connections" in record.message for record in caplog.records) == 1
 
 
 async def test_requests_in_one_piece_are_answered_one_by_one() -> None:

@@ -36,7 +36,7 @@ async def test_a_look_at_the_head(path: str, status: int) -> None:
 
 @pytest.mark.parametrize("path", [CHAT, MESSAGES, RESPONSES, "/v1/models", "/v1/models/m", "/health"])
 async def test_what_may_be_asked_where(path: str) -> None:
-    answer = await ask("OPTIONS", path, keys=("k",))
+    answer = await ask("OPTIONS", path, api_keys=("k",))
     assert (answer.status_code, answer.content) == (204, b"")
     assert "OPTIONS" in answer.headers["allow"]
 
@@ -52,7 +52,7 @@ async def test_what_may_be_asked_where(path: str) -> None:
 )
 @pytest.mark.parametrize("path", [CHAT, MESSAGES])
 async def test_a_key_in_either_header_or_both(path: str, headers: dict[str, str]) -> None:
-    assert (await ask("POST", path, headers, keys=("k",))).status_code == 200
+    assert (await ask("POST", path, headers, api_keys=("k",))).status_code == 200
 
 
 @pytest.mark.parametrize("path", [CHAT, MESSAGES])

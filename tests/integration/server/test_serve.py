@@ -152,7 +152,7 @@ def hangups() -> Iterator[None]:
 @pytest.mark.usefixtures("hangups")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_what_the_end_waits_for_is_said(number: int, tmp_path: Path) -> None:
-    with running(tmp_path, settings={"server.shutdown_s": 45}) as own:
+    with running(tmp_path, settings={"server.graceful_shutdown_s": 45}) as own:
         connection = stream_of(own, CHAT)
         own.process.send_signal(number)
         said = own.line("waiting ")
@@ -162,7 +162,7 @@ def test_what_the_end_waits_for_is_said(number: int, tmp_path: Path) -> None:
 
 
 def test_answers_that_outlast_the_grace_are_ended(tmp_path: Path) -> None:
-    with running(tmp_path, settings={"server.shutdown_s": 1}) as own:
+    with running(tmp_path, settings={"server.graceful_shutdown_s": 1}) as own:
         connection = stream_of(own, CHAT)
         own.process.send_signal(signal.SIGTERM)
         tail = rest_of(connection)

@@ -65,7 +65,7 @@ async def test_an_estimate_says_that_it_is_one(path: str) -> None:
 
 @EACH
 async def test_errors_are_in_the_callers_own_shape(path: str) -> None:
-    async with served(plain, keys=("k",), body_bytes=500) as s, s.client() as client:
+    async with served(plain, api_keys=("k",), max_body_bytes=500) as s, s.client() as client:
         known = {"x-api-key": "k"}
         answers = [
             (401, await client.post(path, json=BODIES[path])),

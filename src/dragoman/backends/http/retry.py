@@ -25,7 +25,7 @@ from typing import Final
 from dragoman.core.errors import BackendUnavailableError, DragomanError, UpstreamError
 
 MAX_SERVER_DELAY_S: Final = 3.0
-"""Below `server.hold_s`: after that time the client already has status 200, while it knows how to handle a 429."""
+"""Below `server.max_status_delay_s`: after that time the client has status 200, while it knows how to handle a 429."""
 _FIRST_DELAY_S: Final = 0.5
 _MAX_DELAY_S: Final = 8.0
 _JITTER: Final = 0.25

@@ -140,7 +140,7 @@ def _set_up(args: argparse.Namespace) -> tuple[settings.Config, bool]:
     flags = {**upstream_flags(args), "servers.behind.key_env": args.key_env}
     config, origin = settings.load(compose.settings_path(args.config), os.environ, flags)
     if args.gateway:
-        key = config.server.keys[0] if config.server.keys else ""
+        key = config.server.api_keys[0] if config.server.api_keys else ""
         running = HttpConfig(url=args.gateway, key=key, mode="native", rescue=False, retries=0)
         return _only(config, {"gateway": running}), False
     if args.upstream:

@@ -81,8 +81,8 @@ def port_finding(host: str, port: int) -> OSError | None:
 
 def _access_text(config: ServerConfig) -> str:
     """Returns who may use the gateway, as a phrase."""
-    if config.keys:
-        return f"{_number(len(config.keys), 'key')} let in"
+    if config.api_keys:
+        return f"{_number(len(config.api_keys), 'key')} let in"
     return "loopback only, no key needed" if config.host in LOOPBACK else "no key needed"
 
 

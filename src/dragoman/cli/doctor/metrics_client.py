@@ -87,7 +87,7 @@ async def fetch_metrics(config: ServerConfig) -> MetricsSnapshot:
                 root = _read(await answer.content.read(_ROOT_LIMIT_BYTES))
             if root is None:  # before a key is sent
                 raise ForeignError(f"what answers at {where} is not a gateway; server.port chooses another port")
-            key = {"authorization": f"Bearer {config.keys[0]}"} if config.keys else {}
+            key = {"authorization": f"Bearer {config.api_keys[0]}"} if config.api_keys else {}
             async with session.get("/metrics", headers=key, allow_redirects=False) as answer:
                 status, body = answer.status, await answer.text()
     except (aiohttp.ClientError, OSError) as error:
@@ -108,7 +108,7 @@ def _read(body: bytes) -> _Root | None:
 def _refusal(status: int) -> str:
     match status:
         case 401:
-            return "takes other keys than server.keys; was it started with these settings?"
+            return "takes other keys than server.api_keys; was it started with these settings?"
         case 404:
             return "has no /metrics: server.metrics is off there, or it is older than this"
         case _:

@@ -138,7 +138,7 @@ def _program(agent: Agent) -> str:
 
 
 def _settings(args: argparse.Namespace) -> tuple[settings.Config, dict[str, str]]:
-    flags = {**upstream_flags(args), "server.capture": str(args.capture) if args.capture else None}
+    flags = {**upstream_flags(args), "capture.dir": str(args.capture) if args.capture else None}
     if args.upstream:  # those of the embedded model are set once it is selected: a setting for it would have it served
         flags |= {"servers.behind.context_tokens": args.context_window or None, "servers.behind.trim": args.prompt_trim}
     for unknown in settings.unknown_variables(os.environ):

@@ -84,7 +84,7 @@ class AgentRun:
     async def _on_a_new_one(self, behind: SelectedModel, folder: Path, log: "_Log") -> int:
         """Runs the agent on a new gateway at a free loopback port, with a random key."""
         key = secrets.token_urlsafe(24)
-        own = msgspec.structs.replace(behind.config.server, host="127.0.0.1", port=0, keys=(key,))
+        own = msgspec.structs.replace(behind.config.server, host="127.0.0.1", port=0, api_keys=(key,))
         config = msgspec.structs.replace(behind.config, server=own)
         with interruptible():  # weights may have to be downloaded first
             gateway = compose.build_gateway(
@@ -92,7 +92,7 @@ class AgentRun:
             )
         with self._attended.signals():
             await check_claude_login(config, log.say)
-            async with serving(gateway, own) as url:
+            async with serving(gateway, own, config.capture) as url:
                 log.silent = True
                 self._preface(behind, gateway)
                 with self._status(gateway, folder) as progress:
@@ -247,7 +247,7 @@ def _write(files: Mapping[str, str], folder: Path) -> None:
 
 
 def _key(config: settings.Config) -> str:
-    return next(iter(config.server.keys), _NO_KEY)
+    return next(iter(config.server.api_keys), _NO_KEY)
 
 
 def _read(path: Path) -> str | None:

@@ -143,7 +143,7 @@ async def find_running_gateway(config: settings.Config) -> list[ModelOption]:
 
 
 def _gateway(config: settings.Config, where: str) -> HttpConfig:
-    key = config.server.keys[0] if config.server.keys else ""
+    key = config.server.api_keys[0] if config.server.api_keys else ""
     return HttpConfig(url=f"{where}/v1", key=key, connect_timeout_s=_UNKNOWN_S)
 
 

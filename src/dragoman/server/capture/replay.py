@@ -215,7 +215,7 @@ async def run_replay(capture: CaptureRecorder, gateway: Gateway, was: LoadedCapt
         if message["type"] == "http.response.start":
             record.status = message["status"]
 
-    config = ServerConfig(body_bytes=2**40)
+    config = ServerConfig(max_body_bytes=2**40)
     await Exchange(routes[capture.path], gateway, config, record, receive, send, capture).run(capture.headers)
     record.close()
     return capture_files(capture, record.facts(), gateway.policy, Redactor(gateway.secret_values()))

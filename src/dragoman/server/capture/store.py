@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from dragoman.config import ServerConfig
+from dragoman.config import CaptureConfig
 from dragoman.core.errors import ConfigError, RequestError, one_of, quote
 from dragoman.gateway.gateway import Gateway
 from dragoman.redaction.redact import Redactor, secret_variables
@@ -39,11 +39,17 @@ _FOLDER: Final = re.compile(r"\d{8}T\d{6}\.\d{3}Z-req_\w+")
 class CaptureStore:
     """The captures of one server."""
 
-    def __init__(self, config: ServerConfig, gateway: Gateway, environ: Mapping[str, str] = os.environ) -> None:
+    def __init__(
+        self,
+        config: CaptureConfig,
+        gateway: Gateway,
+        api_keys: Iterable[str] = (),
+        environ: Mapping[str, str] = os.environ,
+    ) -> None:
         """Raises: ConfigError: the folder cannot be written to."""
         self._config, self._gateway = config, gateway
-        self._folder = folder(config.capture)
-        self._redactor = Redactor([*config.keys, *gateway.secret_values(), *secret_variables(environ)])
+        self._folder = folder(config.dir)
+        self._redactor = Redactor([*api_keys, *gateway.secret_values(), *secret_variables(environ)])
         self._writer = ThreadPoolExecutor(1, "dragoman-capture")
         self._failing = self._dropping = False
         self._lock = threading.Lock()
@@ -58,12 +64,12 @@ class CaptureStore:
         asked = headers.get(HEADER)
         if asked is not None and asked not in _ON_DEMAND:
             raise RequestError(f"unknown {quote(asked)}{one_of(asked, _ON_DEMAND, 'expected ')} - at {HEADER}")
-        wanted = asked == "on" or (asked is None and self._config.capture_requests != "asked")
+        wanted = asked == "on" or (asked is None and self._config.filter != "requested")
         return CaptureRecorder(method, path, headers) if wanted else None
 
     def finish(self, capture: CaptureRecorder, record: AccessRecord) -> None:
         """The exchange is over: stores its capture if the settings ask for it."""
-        only_failed = self._config.capture_requests == "failed" and capture.headers.get(HEADER) != "on"
+        only_failed = self._config.filter == "failed" and capture.headers.get(HEADER) != "on"
         if only_failed and not (record.error or record.status >= 400 or set(record.warnings) - _IGNORED_WARNINGS):
             return
         size = capture.size_bytes
@@ -97,7 +103,7 @@ class CaptureStore:
             if not self._failing:
                 log.warning("exchanges cannot be kept in %s: %s", self._folder, (error.strerror or str(error)).lower())
             self._failing = True
-        prune(self._folder, self._config.capture_count, self._config.capture_bytes)
+        prune(self._folder, self._config.max_exchanges, self._config.max_bytes)
 
 
 def folder(named: str) -> Path:
@@ -109,9 +115,9 @@ def folder(named: str) -> Path:
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
-        raise ConfigError(f"cannot make {path}: {(error.strerror or str(error)).lower()} - at server.capture") from None
+        raise ConfigError(f"cannot make {path}: {(error.strerror or str(error)).lower()} - at capture.dir") from None
     if not os.access(path, os.W_OK | os.X_OK):
-        raise ConfigError(f"cannot write to {path}; its owner must be who runs this - at server.capture")
+        raise ConfigError(f"cannot write to {path}; its owner must be who runs this - at capture.dir")
     return path
 
 
@@ -135,14 +141,14 @@ def write(place: Path, made: Files) -> None:
         raise
 
 
-def prune(place: Path, count: int, size_bytes: int) -> None:
-    """Deletes the oldest captures until at most `count` with `size_bytes` in total are left."""
+def prune(place: Path, max_exchanges: int, max_bytes: int) -> None:
+    """Deletes the oldest captures until at most `max_exchanges` with `max_bytes` in total are left."""
     kept, size = 0, 0
     with suppress(OSError):
         for each in sorted(_folders(place), reverse=True):
             kept += 1
             size += sum(file.stat().st_size for file in each.rglob("*") if file.is_file())
-            if kept > max(count, 1) or (size > size_bytes and kept > 1):
+            if kept > max(max_exchanges, 1) or (size > max_bytes and kept > 1):
                 shutil.rmtree(each, ignore_errors=True)
 
 
