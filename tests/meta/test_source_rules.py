@@ -82,6 +82,18 @@ def test_docstrings_leaves_alone() -> None:
     assert not list(docstrings.check("a.py", ast.parse(source)))
 
 
+@pytest.mark.parametrize("source", ["def f(a, b, *, c, d): ...", "class A:\n    async def f(self, a, b, *c, **d): ..."])
+def test_docstrings_requires_args_of_public_functions_with_many_parameters(source: str) -> None:
+    (finding,) = docstrings.check("a.py", ast.parse(source))
+    assert finding.found == "f without Args:"
+    assert not list(docstrings.check("a.py", ast.parse(source.replace("f(", "_f("))))
+
+
+def test_docstrings_requires_no_args_of_private_classes() -> None:
+    source = "class _A:\n    def f(self, a, b, c, d): ..."
+    assert not list(docstrings.check("a.py", ast.parse(source)))
+
+
 def test_names_finds() -> None:
     trees = {
         "a.py": ast.parse("class A: ...\nclass _B: ...\n"),

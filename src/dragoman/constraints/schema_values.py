@@ -293,7 +293,14 @@ def _gathered(
 
 
 def repeat_bounds(schema: Mapping[str, Any], least: str, most: str, relaxed: set[str]) -> tuple[int, int | None]:
-    """Returns the bounds of two keywords; (0, None) if they are invalid or too large, which is added to `relaxed`."""
+    """Returns the bounds of two keywords, None for no upper bound; (0, None) if they are invalid or too large.
+
+    Args:
+        schema: The schema.
+        least: The keyword of the lower bound, such as `minItems`.
+        most: The keyword of the upper bound.
+        relaxed: Gets the keywords that are not enforced.
+    """
     low, high = schema.get(least, 0), schema.get(most, REPEAT_LIMIT + 1)
     if not isinstance(low, int) or not isinstance(high, int) or not 0 <= low <= min(high, REPEAT_LIMIT):
         relaxed |= {least, most} & schema.keys()

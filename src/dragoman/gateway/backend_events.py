@@ -68,7 +68,14 @@ def has_functions(request: Request) -> bool:
 def guarded_events(
     backend: Backend, request: Request, turn: ExchangeContext, policy: GuardPolicy | None
 ) -> AsyncGenerator[AnyEvent, None]:
-    """Returns the events of a backend, its calls validated by the guard; None as `policy`: not validated."""
+    """Returns the events of a backend, its calls validated by the guard.
+
+    Args:
+        backend: The backend.
+        request: The request to send to it.
+        turn: The exchange that the response is part of.
+        policy: The settings of the guard; None: calls are not validated.
+    """
     if policy is None:
         return turn.generate(backend, request)
     # Both modules need an extra that not all users of the gateway have.

@@ -28,6 +28,12 @@ async def guard_stream(
 ) -> AsyncGenerator[AnyEvent, None]:
     """Yields the backend's events, with calls validated and repaired.
 
+    Args:
+        backend: The backend, which may be asked a second time.
+        request: The request to send to it.
+        turn: The exchange that the response is part of.
+        policy: The settings of the guard.
+
     Raises:
         DragomanError: Before Start only; later, the stream ends with Failure.
     """

@@ -38,6 +38,13 @@ async def check_reply_schema(
 ) -> AsyncGenerator[AnyEvent, None]:
     """Yields the response's events; checks the text if the backend reports that it was not constrained.
 
+    Args:
+        answer: The events of the first response.
+        backend: The backend, which may be asked a second time.
+        request: The request, with `response_schema`.
+        turn: The exchange that the response is part of.
+        policy: The settings of the guard.
+
     Raises:
         DragomanError: Before Start only; later, the stream ends with Failure.
     """

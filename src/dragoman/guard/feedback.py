@@ -59,7 +59,13 @@ def wrong_choice(choice: ToolChoice) -> str:
 
 
 def repeated_call(name: str, times: int, choice: ToolChoice) -> str:
-    """Returns the message about a call that was made `times` times with the same arguments."""
+    """Returns the message about a call that was made `times` times with the same arguments.
+
+    Args:
+        name: The tool.
+        times: How often it was called so.
+        choice: What the model may call now.
+    """
     begun = f"{_shorten_name(name)} has been called {times} times with these arguments, and was not run again."
     match choice.mode:
         case "named":

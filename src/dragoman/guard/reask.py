@@ -230,7 +230,13 @@ class SentState(NamedTuple):
 
 
 def rejected_call_events(failed: RejectedCall, choice: ToolChoice, given: SentState) -> list[AnyEvent]:
-    """Returns the events for a call that stayed invalid: text, or the call with a warning."""
+    """Returns the events for a call that stayed invalid: text, or the call with a warning.
+
+    Args:
+        failed: The call.
+        choice: The request's tool choice.
+        given: What the client has received so far.
+    """
     name, raw = failed.call.name, f"{failed.call.name} {failed.call.arguments}"
     if failed.kind == "other" and choice.mode == "none":
         return [Notice("extra_call_dropped", "a call was dropped, as none may be made now", raw)]
@@ -249,7 +255,13 @@ def rejected_call_events(failed: RejectedCall, choice: ToolChoice, given: SentSt
 
 
 def incomplete_call_as_text(name: str, raw: str, left: Iterable[AnyEvent]) -> list[AnyEvent]:
-    """Returns an incomplete call as the text that the model wrote; `left`: the text that the reader emitted for it."""
+    """Returns an incomplete call as the text that the model wrote.
+
+    Args:
+        name: The tool.
+        raw: The call as the model wrote it.
+        left: The text that the reader emitted for it; if there is any, `raw` is not repeated.
+    """
     told = Notice("incomplete_call", f"a call of {name} was never whole, and became text", raw)
     is_left = any(isinstance(event, TextDelta) for event in left)
     return [told, *([] if is_left or not raw.strip() else [TextDelta(raw)]), *left]

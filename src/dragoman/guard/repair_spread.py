@@ -33,7 +33,13 @@ _PATH_FRAGMENT: Final = re.compile(r"\s*(?:[./\\~*?%]*|[/\\~].*|.*[/\\]|[A-Za-z]
 
 
 def split_into_calls(arguments: JsonText, schema: CompiledSchema, steps: Collection[str]) -> list[RepairedArguments]:
-    """Returns the arguments of each call; empty if it is not clear that several calls were meant."""
+    """Returns the arguments of each call; empty if it is not clear that several calls were meant.
+
+    Args:
+        arguments: The arguments of the one call that the model wrote.
+        schema: The schema that the arguments of each call must match.
+        steps: The enabled repairs.
+    """
     if SPREAD not in steps or not schema.can_check:
         return []
     try:

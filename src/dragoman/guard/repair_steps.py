@@ -121,7 +121,13 @@ def _to_raw(value: Any) -> Any:
 
 
 def repair_attempts(violation: Violation, root: Any, schema: CompiledSchema) -> Iterator[RepairAttempt]:
-    """Yields possible repairs of a violation, the most likely first."""
+    """Yields possible repairs of a violation, the most likely first.
+
+    Args:
+        violation: The violation.
+        root: The arguments, as `decode_exact` returns them.
+        schema: The schema of the arguments.
+    """
     value = get_at(root, violation.path)
     absent = bool(violation.path) and _may_be_absent(violation.path, schema)
     if absent and _is_blank(value, violation, schema):

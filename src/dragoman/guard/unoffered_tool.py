@@ -66,7 +66,14 @@ def _arguments(text: str) -> str:
 def release(
     failed: list[RejectedCall], late: list[AnyEvent | RejectedCall], taint: CopiedCallDetector, *, ended: bool
 ) -> None:
-    """Removes what turned out not to be a call from `failed`, and puts its text back in its place in `late`."""
+    """Removes what turned out not to be a call from `failed`, and puts its text back in its place in `late`.
+
+    Args:
+        failed: The rejected calls of the response.
+        late: The events that wait for them, in order; each rejected call holds its place.
+        taint: Decides whether a call was copied from a document.
+        ended: Whether the response has ended.
+    """
     for each in [each for each in failed if each.kind == "unoffered"]:
         if is_not_call(each, taint, ended=ended):
             failed.remove(each)

@@ -43,7 +43,15 @@ def read_fenced_block(s: Scanner, emit: Emit, size: int = 0, before: str = "") -
 
 
 def read_fence_lines(s: Scanner, emit: Emit, size: int, before: str = "", begun: bool = False) -> Parser[bool]:
-    """Emits the lines of a fence up to the closing one. Returns True if that came. `begun`: starts within a line."""
+    """Emits the lines of a fence up to the closing one. Returns True if that came.
+
+    Args:
+        s: The scanner, after the fence's first line, or in it.
+        emit: Receives the text.
+        size: Number of backticks that opened the fence; as many or more close it.
+        before: A marker that may follow the closing backticks on their line, as small models write calls.
+        begun: Whether the scanner is within a line.
+    """
     while True:
         if not begun:
             yield from s.run(" \t", emit)

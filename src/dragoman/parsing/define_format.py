@@ -156,7 +156,14 @@ def text_format(
 def tools_writer(
     example: str, markers: Sequence[str], shown: ToolListMarkup, result: ToolResultMarkup
 ) -> Callable[[Sequence[Tool], ToolChoice], str]:
-    """Returns the function that writes the tools, how to call them, and the tool-choice policy; `example` is a call."""
+    """Returns the function that writes the tools, how to call them, and the tool-choice policy.
+
+    Args:
+        example: A call as the format writes it, shown in the instructions.
+        markers: Strings to neutralise in the tools.
+        shown: How the prompt lists the tools.
+        result: How the prompt shows results.
+    """
     head = _HEAD.format(unit="line" if shown.separator == "\n" else "object")
     how = _HOW.format(example=example, result=result.opener)
 

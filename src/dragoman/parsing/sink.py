@@ -66,7 +66,13 @@ class ToolCallSink(DraftSink, Protocol):
 
     def end_reply(self, code: str, message: str, raw: str = "") -> None:
         """Reports that everything the model writes from here on is fabricated, such as its own tool result; generation
-        should end."""
+        should end.
+
+        Args:
+            code: The code of the warning.
+            message: The text of the warning.
+            raw: The fabricated text as far as it was read.
+        """
 
     def warn(self, code: str, message: str, raw: str = "") -> None:
         """Reports input that deviates from the format."""

@@ -73,7 +73,13 @@ class ToolResultMarkup:
         return tag if tag.endswith((">", "]")) else f"{tag}>"
 
     def write(self, result: ToolResult, name: str, markers: Collection[str]) -> str:
-        """Returns the result, with markers in it neutralised."""
+        """Returns the result, with markers in it neutralised.
+
+        Args:
+            result: The result; its images and files are replaced by text.
+            name: The name of the tool.
+            markers: Strings to neutralise.
+        """
         text = "\n".join(map(part_text, result.parts))
         if result.is_error and not self.error[1]:
             text = f"Error: {text}"

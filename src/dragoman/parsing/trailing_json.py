@@ -75,10 +75,16 @@ class _GapSink(ForwardingSink):
 def read_trailing_calls(
     s: Scanner, sink: ToolCallSink, gap: str, ends: Collection[str], tag: Tag = NO_TAG
 ) -> Parser[bool | None]:
-    """Reads the calls that end the reply; the scanner is before the first.
+    """Reads the calls that end the reply.
 
-    Returns True if text came last, None if there is no call. `gap` is the white space before the first call; `ends` may
-    follow the last.
+    Returns True if text came last, None if there is no call.
+
+    Args:
+        s: The scanner, before the first call.
+        sink: Receives the calls.
+        gap: White space that was read before the first call.
+        ends: Markers that may follow the last call.
+        tag: The tags around a call.
     """
     first = s.buf[s.pos]
     ahead = _Lookahead(False) if s.shows_examples else (yield from _look(s, sink, ends))
@@ -104,7 +110,14 @@ def call_taken_warning(first: str, raw: str) -> Notice:
 
 
 def call_left_warning(first: str, why: str, name: str = "", raw: str = "") -> Notice:
-    """Returns the warning that a call of this tool, which begins with the character `first`, stays text."""
+    """Returns the warning that a call stays text.
+
+    Args:
+        first: The character with which the call begins: a brace, a bracket or a backtick.
+        why: The reason, as a clause after "as".
+        name: The tool, if it is known.
+        raw: The text of the call.
+    """
     call = f"a call of {quote(name)}" if name else "a call"
     if first == FENCE[0]:
         return Notice("call_in_unclosed_code", f"{call} in a code fence stays text, as {why}; {CHANGES}", raw)

@@ -87,7 +87,15 @@ def _next_in_list(s: Scanner, sink: ToolCallSink) -> Parser[bool]:
 def read_fenced_calls(
     s: Scanner, sink: ToolCallSink, fence: int, tag: Tag = NO_TAG, tagged: bool = False
 ) -> Parser[bool]:
-    """Reads calls in a fence whose backticks have been captured. Returns True if it contains nothing else."""
+    """Reads calls in a code fence. Returns True if it contains nothing else.
+
+    Args:
+        s: The scanner, after the backticks, which have been captured.
+        sink: Receives the calls.
+        fence: Number of the backticks.
+        tag: The tags around a call.
+        tagged: Whether the fence is inside such tags.
+    """
     yield from s.literal("json", "tool_call", "xml")
     first = True
     while (yield from read_one_call(s, sink) if tagged else _calls(s, sink, tag)):
@@ -141,7 +149,14 @@ def drop_stray_brace(s: Scanner, sink: ToolCallSink) -> Parser[None]:
 
 
 def warn_about_quoted_calls(s: Scanner, sink: ToolCallSink, closed: bool, tag: Tag) -> None:
-    """Warns about a call in code that is never closed: it may have been meant as a call."""
+    """Warns about a call in code that is never closed: it may have been meant as a call.
+
+    Args:
+        s: The scanner, which has captured the code.
+        sink: Receives the warning.
+        closed: Whether the code was closed; then nothing is reported.
+        tag: The tags around a call.
+    """
     for call in () if closed or not tag[0] else _named(tag[0]).finditer(s.captured()):
         if sink.resolve(call[1]):
             sink.warn(

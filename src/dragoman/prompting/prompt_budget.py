@@ -35,7 +35,13 @@ class Budget(NamedTuple):
 
 
 def budget_for(seconds: float, tokens_per_s: float, tools: tuple[str, ...]) -> Budget:
-    """Returns the budget for a prompt that is read in `seconds`; without a limit if the speed is not known (0)."""
+    """Returns the budget for a prompt that is read in `seconds`; without a limit if the speed is not known (0).
+
+    Args:
+        seconds: Time for the whole prompt.
+        tokens_per_s: Speed at which the model reads a prompt; 0: not known.
+        tools: Names of the agent's ordinary tools, the most important first.
+    """
     return Budget(max(1, round(seconds * tokens_per_s * INSTRUCTION_SHARE)) if tokens_per_s else 0, tools)
 
 
@@ -49,7 +55,14 @@ class FittedRequest(NamedTuple):
 
 
 def fit_request(request: Request, tier: str, budget: Budget, vocabulary: TokenEstimator) -> FittedRequest:
-    """Trims the request by the first step, from `tier` on, whose tools and system messages fit the budget."""
+    """Trims the request by the first step, from `tier` on, whose tools and system messages fit the budget.
+
+    Args:
+        request: An agent's request.
+        tier: The mildest step: a tier of `trim`.
+        budget: The limit.
+        vocabulary: Estimates the tokens of a text.
+    """
     step = FittedRequest(TrimmedRequest(request, 0), tier, 0)
     before = head_tokens(request, vocabulary)
     for name, tools in _steps(tier, budget, request):

@@ -70,6 +70,11 @@ def sub_schema(schema: Any, key: str | None, root: Mapping[str, Any]) -> Any:
     """Returns the schema of a property, or of an item (key None), also from references and combined schemas.
 
     Branches of `anyOf` and `oneOf` are combined by `anyOf`, without those that do not describe it. None if none does.
+
+    Args:
+        schema: The schema of an object or array.
+        key: The name of the property; None stands for the items.
+        root: The schema that its references point into.
     """
     return _inside(schema, key, root, 0, set())
 
@@ -159,7 +164,14 @@ def self_contained(schema: Mapping[str, Any], root: Mapping[str, Any]) -> dict[s
 
 
 def move_refs_to_defs(schema: Any, root: Mapping[str, Any], definitions: dict[str, Any], prefix: str) -> Any:
-    """Returns the schema, with the targets of its references moved to `definitions`, under names with this prefix."""
+    """Returns the schema, with the targets of its references moved to `definitions`.
+
+    Args:
+        schema: A schema.
+        root: The schema that its references point into.
+        definitions: Gets each target by its new name, as for `$defs`.
+        prefix: The start of the new names, so that several schemas can share `definitions`.
+    """
     names: dict[str, str] = {}
     left: list[tuple[str, Any]] = []
 

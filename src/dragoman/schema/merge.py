@@ -23,7 +23,13 @@ _TOGETHER: Final = {word: group for group in _GROUPS for word in group}
 
 
 def all_of(first: Schema, second: Schema, on_lost: OnLost) -> Schema:
-    """Returns a schema of the values that match both; if a keyword has two values, the first is kept."""
+    """Returns a schema of the values that match both; if a keyword has two values, the first is kept.
+
+    Args:
+        first: A schema.
+        second: Another one.
+        on_lost: Called with each keyword of `second` that could not be kept.
+    """
     made = dict(first)
     for word, value in second.items():
         if word in ("unevaluatedProperties", "unevaluatedItems"):

@@ -42,7 +42,14 @@ DRAIN_FACTOR = 4
 
 
 async def respond(send: Send, status: int, body: bytes, headers: Mapping[str, str] | None = None) -> None:
-    """Sends a complete JSON response."""
+    """Sends a complete JSON response.
+
+    Args:
+        send: The `send` of ASGI.
+        status: The HTTP status.
+        body: The JSON.
+        headers: Headers to add.
+    """
     fields = {"content-type": "application/json", "content-length": str(len(body)), **(headers or {})}
     await send({"type": "http.response.start", "status": status, "headers": encode_headers(fields)})
     await send({"type": "http.response.body", "body": body})

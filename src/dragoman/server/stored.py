@@ -50,6 +50,12 @@ def methods(path: str) -> Sequence[str]:
 def answer_stored(memory: ResponseStore, method: str, path: str, query: str) -> bytes:
     """Returns the response body.
 
+    Args:
+        memory: The stored responses.
+        method: The HTTP method.
+        path: The path, which must be one of a stored response.
+        query: The query string.
+
     Raises:
         NotFoundError: the response is not stored.
         RequestError: a query parameter is wrong.

@@ -59,6 +59,11 @@ class Markers:
         """Returns the start and end of the next marker.
 
         (start, -1) if `buf` ends in a partial marker that starts there, (len(buf), -1) if it has neither.
+
+        Args:
+            buf: The text.
+            pos: The index at which the search starts.
+            closed: Whether nothing follows `buf`, so that a partial marker is text.
         """
         if self._has_first(buf, pos) is None:
             return len(buf), -1

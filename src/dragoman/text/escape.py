@@ -69,7 +69,10 @@ def escape_markers_json(text: JsonText, markers: MarkerSet) -> JsonText:
 def escape_markers_in_strings(text: JsonText, markers: MarkerSet, suffix: str = "") -> JsonText:
     """Returns the JSON with every marker in its decoded strings escaped, for templates that show them decoded.
 
-    `suffix`: text that the template may write after each string. It must not complete a marker.
+    Args:
+        text: The JSON.
+        markers: The strings to escape.
+        suffix: Text that the template may write after each string. It must not complete a marker.
     """
     if not markers or not ("\\" in text or _pattern(markers, text).search(text.replace('"', suffix or '"'))):
         return text

@@ -78,6 +78,11 @@ class Scanner(TextBuffer):
 
         White space before the marker is not emitted but stored in `skipped_space`. At the text's end, white space is
         emitted only after other text, from this call or (`has_text`) before it.
+
+        Args:
+            wanted: The markers.
+            emit: Receives the text.
+            has_text: Whether text precedes, from an earlier call.
         """
         gap: list[str] = []
         while True:

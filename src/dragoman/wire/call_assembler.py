@@ -226,7 +226,14 @@ class ToolCallAssembler:
         self._out.append(UsageUpdate(usage))
 
     def warn(self, code: str, message: str, raw: str = "", detail: str = "") -> None:
-        """Adds a notice about a deviation from the API."""
+        """Adds a notice about a deviation from the API.
+
+        Args:
+            code: The code of the notice.
+            message: Its text.
+            raw: The text or JSON that it is about.
+            detail: Name of the subject, as for `Notice`.
+        """
         self.start()
         self._out.append(Notice(code, message, raw, detail))
 

@@ -301,8 +301,14 @@ class TranslationReport:
     def adapted_schema(self, schema: JsonText, target: Target, of: str, *, always: bool = False) -> msgspec.Raw:
         """Returns the schema of a tool or of the response, adapted to the server.
 
-        A schema from a client of this same API is not changed, because other servers than the vendor's use the API too;
-        `always` adapts it nevertheless, for APIs whose servers all have the same limits.
+        A schema from a client of this same API is not changed, because other servers than the vendor's use the API too
+
+        Args:
+            schema: The schema.
+            target: What the server accepts.
+            of: What has the schema, for the report.
+            always: Whether it is adapted for a client of this same API too, for APIs whose servers all have the same
+                limits.
         """
         if self.is_same_api and not always:
             return msgspec.Raw(schema.encode())

@@ -1,4 +1,4 @@
-"""Docstrings: `Args:` that agree with the signature, and no placeholders."""
+"""Docstrings: `Args:` of functions with many parameters, which agree with the signature, and no placeholders."""
 
 import ast
 import re
@@ -9,6 +9,9 @@ from .finding import Finding
 PLACEHOLDERS = {"The same.", "Pass on.", "Ask.", "Forwarded.", "As behind.", "Of one API."}
 NULL_OBJECT = {"Prints nothing.", "Records nothing."}
 """Short docstrings that state all there is to say."""
+
+UNDESCRIBED_LIMIT = 3
+"""Maximum number of parameters of a public function without `Args:`."""
 
 _FUNCTIONS = ast.FunctionDef | ast.AsyncFunctionDef
 _SECTION = re.compile(r"^Args:\n((?:[ \t]+.*\n?|\n)+)", re.M)
@@ -21,8 +24,20 @@ def _parameters(function: ast.FunctionDef | ast.AsyncFunctionDef) -> list[str]:
     return [arg.arg for arg in every if arg and arg.arg not in ("self", "cls")]
 
 
+def _public_functions(scope: ast.Module | ast.ClassDef) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+    for node in scope.body:
+        if isinstance(node, _FUNCTIONS) and not node.name.startswith("_"):
+            yield node
+        elif isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+            yield from _public_functions(node)
+
+
 def check(path: str, tree: ast.Module) -> Iterator[Finding]:
-    """Yields placeholders, and every `Args:` that differs from the parameters of its function."""
+    """Yields placeholders, every `Args:` that differs from the parameters of its function, and public functions without
+    it that have more than `UNDESCRIBED_LIMIT` parameters."""
+    for function in _public_functions(tree):
+        if len(_parameters(function)) > UNDESCRIBED_LIMIT and not _SECTION.search(ast.get_docstring(function) or ""):
+            yield Finding(path, function.lineno, f"{function.name} without Args:", "describe its parameters")
     for node in ast.walk(tree):
         if not isinstance(node, _FUNCTIONS | ast.ClassDef) or not (text := ast.get_docstring(node)):
             continue

@@ -195,6 +195,12 @@ class HttpBackend:
         """Returns the response as bytes for a client of the server's own API, if the server's streams are trusted.
 
         Responses with several choices are always passed through, as events have only one.
+
+        Args:
+            request: The parsed body.
+            body: The client's body, byte for byte.
+            name: The model's name as the client wrote it.
+            turn: The exchange that the response is part of.
         """
         passing = self._dialect.passthrough
         if not (self._trusted or request.choices > 1) or passing is None or request.dialect != self._dialect.name:
@@ -228,7 +234,13 @@ class HttpBackend:
     def forward(
         self, path: str, body: bytes, headers: Mapping[str, str], began: Callable[[Mapping[str, str]], None]
     ) -> AsyncGenerator[bytes, None]:
-        """Sends this exact body and yields the bytes of the response; `began` gets the response headers first.
+        """Sends this exact body and yields the bytes of the response.
+
+        Args:
+            path: The path of the API, such as /v1/messages.
+            body: The body, byte for byte.
+            headers: Headers to send.
+            began: Called with the response headers, before the first bytes are yielded.
 
         Raises:
             RemoteError: the server cannot be reached, or returns an error.

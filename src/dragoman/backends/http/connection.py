@@ -159,6 +159,12 @@ class UpstreamConnection:
     ) -> HttpResponse:
         """Sends a GET, or a POST if there is a body, and returns the whole response, whatever its status.
 
+        Args:
+            path: The path of the API, such as /v1/models.
+            body: The body; None: a GET.
+            headers: Headers to add to those of the settings.
+            timeout_s: Time limit for the whole response.
+
         Raises:
             BackendUnavailableError: there is no response in time, or the circuit breaker is open (checked for POST
                 only). Its cause is the OSError if the connection failed.

@@ -153,7 +153,14 @@ class RequestPlanner:
     def open_response(
         self, request: Request, turn: ExchangeContext, mode: ModelMode, outgoing: UpstreamRequest
     ) -> ResponsePipeline:
-        """Returns the pipeline that reads the response to `outgoing`."""
+        """Returns the pipeline that reads the response to `outgoing`.
+
+        Args:
+            request: The client's request.
+            turn: The exchange that the response is part of.
+            mode: How the model is asked for calls.
+            outgoing: The request that was sent.
+        """
         by_prompt = mode.endpoint == "completions"
         reader = completions.CompletionReader(request, turn) if by_prompt else self._dialect.reader(request, turn)
         identified = self._identified.get(mode.template)

@@ -85,7 +85,14 @@ class UnsupportedParams:
         """By model and error text, the oldest first."""
 
     def remember(self, model: str, error_text: str, sent: UpstreamRequest, changed: UpstreamRequest | None) -> None:
-        """Remembers that the model rejected `sent` with this error; does nothing if there is no `changed` request."""
+        """Remembers that the model rejected a request with this error.
+
+        Args:
+            model: The model.
+            error_text: The server's message.
+            sent: The rejected request.
+            changed: The request without the rejected parameters; None: nothing is remembered.
+        """
         if changed is not None:
             items = _items(sent) - _items(changed) if _VALUE_REJECTION.search(error_text) else frozenset()
             self._known.pop((model, error_text), None)

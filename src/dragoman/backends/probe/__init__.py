@@ -79,7 +79,14 @@ async def probe(
 async def open_context(
     telling: ServerInfo, connection: UpstreamConnection, config: HttpConfig, model: str
 ) -> ProbeContext:
-    """Returns the probe context of a model on a connected server; a provider in the settings takes precedence."""
+    """Returns the probe context of a model on a connected server; a provider in the settings takes precedence.
+
+    Args:
+        telling: The facts that the server reports.
+        connection: The connection to it.
+        config: The settings of the server.
+        model: The model to be probed.
+    """
     kind = servers.get(config.kind) if config.kind else await telling.find_provider()
     return ProbeContext(ProbeClient(connection, dialects.get(config.api), model), telling, kind)
 
@@ -88,6 +95,12 @@ async def run_checks(
     subject: ProbeContext, config: HttpConfig, only: Iterable[str], tell: Callable[[str], None] = _no_progress
 ) -> ProbeReport:
     """Runs the checks and returns the report.
+
+    Args:
+        subject: The server and its model.
+        config: The settings of the server.
+        only: Names of the checks, in order.
+        tell: Called with the name of each check before it runs.
 
     Raises:
         ConfigError: the server rejects the key.

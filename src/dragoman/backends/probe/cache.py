@@ -58,7 +58,15 @@ def cached_models() -> list[str]:
 
 
 def store(config: HttpConfig, model: str, kind: str, fingerprint: str, choice: Recommendation) -> CachedProbe:
-    """Stores a result; if it cannot be written, a warning is logged and the model will be probed again."""
+    """Stores a result; if it cannot be written, a warning is logged and the model will be probed again.
+
+    Args:
+        config: The settings of the server.
+        model: The model that was probed.
+        kind: The provider's name; "": not known.
+        fingerprint: See `ServerInfo.fingerprint`; a result with another one is invalid.
+        choice: The modes to use.
+    """
     at, file = urlsplit(config.url), _file(config, model)
     where = f"{at.scheme}://{at.netloc.rpartition('@')[2]}"
     found = CachedProbe(where, config.api, model, kind, fingerprint, choice)

@@ -123,7 +123,19 @@ class ProbeClient:
         extra: Mapping[str, msgspec.Raw] | None = None,
         before: tuple[Message, ...] = (),
     ) -> Request:
-        """Returns a request with this prompt after the messages `before`, in the terms of the server's own API."""
+        """Returns a request with this prompt, in the terms of the server's own API.
+
+        Args:
+            words: The text of the user's message.
+            parts: Other parts of the message, before the text.
+            tools: The offered tools.
+            choice: The tool choice.
+            stream: Whether the response is streamed.
+            stop: Stop strings.
+            tokens: The limit of the response, if it is less than `max_tokens`; 0: `max_tokens`.
+            extra: Fields of the server's own API to add.
+            before: Messages before this one.
+        """
         return Request(
             model=self.model,
             messages=(*before, Message("user", (*parts, Text(words)))),

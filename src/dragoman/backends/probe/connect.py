@@ -59,6 +59,12 @@ async def list_models(
 ) -> tuple[str, ...]:
     """Returns the models that the server lists; empty if it has no list.
 
+    Args:
+        connection: The connection to the server.
+        telling: The facts that the server reports.
+        config: The settings of the server.
+        environ: The environment, for the key.
+
     Raises:
         ConfigError: there is no API at the URL, or the key is missing or wrong.
         BackendUnavailableError: the server cannot be reached.

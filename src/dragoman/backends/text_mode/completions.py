@@ -71,7 +71,14 @@ class ChatTemplates:
         return {"template": known.source, "eos": known.eos} if known else {}
 
     def set(self, model: str, file: str, source: str, eos: str) -> None:
-        """Sets the template of this model."""
+        """Sets the template of this model.
+
+        Args:
+            model: The model's name.
+            file: The path of a template file in the settings; "": the server's own template.
+            source: The text of the template.
+            eos: The token that ends a text; "": not known.
+        """
         from dragoman.backends.text_mode.chat_template import ChatTemplate
 
         control = find_control_tokens(source) | set(_BRACKETED_TOKEN.findall(source)) | ({eos} if eos else set())

@@ -118,7 +118,15 @@ def rename_tools(tools: tuple[Tool, ...], form: re.Pattern[str]) -> tuple[tuple[
 def text_reader(
     format: Format, request: Request, tools: tuple[Tool, ...], turn: ExchangeContext, prompt_tail: str = ""
 ) -> ReplyReader:
-    """Returns a reader for one run of the response's text, in which these tools may be called."""
+    """Returns a reader for one run of the response's text.
+
+    Args:
+        format: The format that the model writes.
+        request: The client's request; ids of its calls are not used again.
+        tools: The tools that may be called.
+        turn: The exchange that the response is part of.
+        prompt_tail: What the prompt has opened, such as `<think>`.
+    """
     past = (part.id for message in request.messages for part in message.parts if isinstance(part, ToolCall))
     return ReplyReader(
         format,

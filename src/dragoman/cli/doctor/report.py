@@ -26,7 +26,14 @@ def format_report(groups: Iterable[Sequence[Finding]], width: int = 100, *, colo
 
 
 def rows(found: Finding, what_chars: int, width: int = 100, colour: bool = False) -> list[str]:
-    """Returns the lines of one finding."""
+    """Returns the lines of one finding.
+
+    Args:
+        found: The finding.
+        what_chars: Width of the first column.
+        width: Width of a line, in characters.
+        colour: Whether to write ANSI colours.
+    """
     head, margin = f"{found.what.ljust(what_chars)}  {found.verdict.ljust(4)}  ", " " * (what_chars + 8)
     first, *more = _wrap(found.words, width, head, margin).split("\n")
     if colour:

@@ -101,7 +101,14 @@ def as_functions(request: Request) -> Request:
 
 
 def item_of(kind: str, name: str, call: ToolCall, state: str) -> dict[str, object]:
-    """Returns the item of a call; `name` is the end of its id."""
+    """Returns the item of a call.
+
+    Args:
+        kind: The kind of the tool, such as `shell`.
+        name: The end of the item's id.
+        call: The call.
+        state: The item's `status`.
+    """
     if kind == "apply_patch" and state == "incomplete":
         state = "in_progress"  # the only status for an incomplete call
     done = {_PLACES[kind]: _done(kind, call.arguments)}

@@ -44,6 +44,13 @@ def candidate_windows(text: str, name: str, words: Sequence[str], reach: int, wo
     for which that was not enough. The text is only read by `str.find`: from a name to the words, and from a distant
     word to the next name.
 
+    Args:
+        text: The text of a document or tool result.
+        name: The tool's name.
+        words: All of them must occur.
+        reach: The greatest distance from the name to a word, in characters.
+        work: The budget that the search is charged to.
+
     Raises:
         BudgetExceeded: The budget is spent.
     """

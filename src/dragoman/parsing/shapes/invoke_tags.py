@@ -142,7 +142,13 @@ class InvokeTags:
         sections: tuple[tuple[str, str], ...] = (),
         keep_whitespace: bool = False,
     ) -> Markup:
-        """Returns the markup of a reply; `sections` are other section tags with the same meaning."""
+        """Returns the markup of a reply.
+
+        Args:
+            reasoning_tags: Closing marker of reasoning by its opening marker.
+            sections: Other section tags with the same meaning.
+            keep_whitespace: Whether white space next to a marker is the model's own text.
+        """
         call = self.tagged()
         openers = self.openers
         around = [s for s in (self.section, *sections) if s[0]]

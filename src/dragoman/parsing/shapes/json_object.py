@@ -53,10 +53,15 @@ class Outcome(Enum):
 def read_json_call(
     s: Scanner, sink: ToolCallSink, keys: JsonCallKeys, tagged: bool = True, whole: bool = False
 ) -> Parser[Outcome]:
-    """Reads one call object. The scanner must be before its `{` and must be capturing the raw text.
+    """Reads one call object.
 
-    `whole`: an object that calls a tool that is not offered is read to its end; without tags, only if it has nothing
-    but the members of a call.
+    Args:
+        s: The scanner, before the `{`; it must be capturing the raw text.
+        sink: Receives the call.
+        keys: The names of the members of a call.
+        tagged: Whether a marker announced the call.
+        whole: Whether an object that calls a tool that is not offered is read to its end; without tags, only if it has
+            nothing but the members of a call.
     """
     call = _Call(s, sink, keys, tagged, whole)
     if not (yield from s.literal("{", after_space=True)):

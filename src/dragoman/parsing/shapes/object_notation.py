@@ -53,7 +53,12 @@ class ObjectNotation:
         """Reads a call whose arguments are the members of `first`, which has been opened. Returns True if it is
         complete.
 
-        The scanner must be capturing the call's text, which is emitted as text if the call is broken.
+        Args:
+            s: The scanner, after the opening of `first`. It must be capturing the call's text, which is emitted as text
+                if the call is broken.
+            sink: Receives the call.
+            name: The name of an offered tool.
+            first: The container of the arguments.
         """
         sink.start(name)
         problem = yield from self.members(s, sink, first)

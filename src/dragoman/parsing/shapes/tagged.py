@@ -245,6 +245,13 @@ def end_unclosed_call(s: Scanner, sink: ToolCallSink, any_value: bool, close: st
 
     They are complete if the model ended the reply after a closed value, or within the closing marker. Without a value
     (`NOTHING_YET`), they are complete if the tool needs none.
+
+    Args:
+        s: The scanner, after the last value.
+        sink: Receives the end of the arguments.
+        any_value: Whether a value was read.
+        close: The marker that closes the arguments.
+        value: What else was expected, for the message.
     """
     rest = yield from s.peek(len(close))
     if not close.startswith(rest):
@@ -268,7 +275,16 @@ def read_call(
     after: tuple[str, ...] = (),
 ) -> Parser[bool]:
     """Reads a call: head, body and optional text after it. Returns True if it is complete. Text that is not a call is
-    passed through."""
+    passed through.
+
+    Args:
+        s: The scanner, after the opener.
+        sink: Receives the call.
+        opener: The marker that was read.
+        read_head: Reads the name, and the id if there is one.
+        read_body: Reads the arguments. Returns "", or why they are incomplete.
+        after: Optional strings after the call that belong to it.
+    """
     s.start_capture(s.skipped_space + opener)
     head = yield from read_head(s, opener)
     if head and not is_name(head.name):

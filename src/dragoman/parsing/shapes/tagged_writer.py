@@ -169,7 +169,13 @@ def tag_piece(tag: str) -> GrammarExpr:
 
 
 def readable_kinds(kinds: Kinds, types: frozenset[str], relaxed: set[str]) -> Kinds:
-    """Returns the kinds that the reader can recognise a value as."""
+    """Returns the kinds that the reader can recognise a value as.
+
+    Args:
+        kinds: The values that the schema allows.
+        types: The JSON types that the reader may recognise the value as.
+        relaxed: Gets "type" if a kind had to be left out.
+    """
     taken = types | ({"number"} if "integer" in types else set())
     fits = [each for each in kinds if each[0] in taken]
     relaxed |= {"type"} if len(fits) < len(kinds) else set()
@@ -184,7 +190,13 @@ def may_be_misread(kinds: Kinds, types: frozenset[str]) -> bool:
 
 
 def kinds_of(schema: Any, root: Mapping[str, Any], relaxed: set[str]) -> Kinds:
-    """Returns the possible values of this schema."""
+    """Returns the possible values of this schema.
+
+    Args:
+        schema: The schema of a value.
+        root: The schema that its references point into.
+        relaxed: Gets the keywords that the result does not enforce.
+    """
     if kinds := _kinds(schema, root, relaxed, 0, set()):
         return kinds
     relaxed.add("$ref")

@@ -195,6 +195,12 @@ class LiveReplay(CaptureRecorder):
 async def run_replay(capture: CaptureRecorder, gateway: Gateway, was: LoadedCapture, id: str = "") -> Files:
     """Sends the captured body to the gateway, and returns the files of all stages.
 
+    Args:
+        capture: Records the new exchange; has the method, path and headers of the old one.
+        gateway: The gateway of the replay.
+        was: The old exchange.
+        id: The id of the old exchange, which the new one gets too; "": a random one.
+
     Raises: ConfigError: the capture is not of a request that can be replayed.
     """
     routes = {(dialect := dialects.get(name)).path: Route(dialect) for name in dialects.names()}

@@ -270,7 +270,14 @@ class FollowsCapturedModes(Protocol):
 def replay_backend(
     facts: Mapping[str, Any], model: str, reads: list[ReadSettings], cut: ChunkMode, seed: int
 ) -> Backend:
-    """Returns the backend that reported these facts, for this model.
+    """Returns the backend that reported these facts.
+
+    Args:
+        facts: What the backend reported of itself, from the capture.
+        model: The model.
+        reads: How the captured text was read, one entry for each request.
+        cut: How the captured text is split into chunks.
+        seed: Makes random chunks repeatable.
 
     Raises: ConfigError: the facts are not those of a known backend.
     """

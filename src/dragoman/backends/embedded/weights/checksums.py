@@ -63,6 +63,13 @@ def mismatch(
     """Returns how a file differs from this sha256 and size, or from its note if none is given; None: it does not
     differ, or nothing is known of it.
 
+    Args:
+        file: The file.
+        sha256: The expected digest; "": that of the note.
+        size_bytes: The expected size; 0: not checked.
+        step: Called with the number of bytes read so far.
+        thorough: Whether the file is read even if it has not changed since its note was written.
+
     Raises:
         OSError: the file cannot be read.
     """

@@ -51,7 +51,13 @@ class NestedWriter:
     """True if the text before a value states its type; otherwise the tool's schema does."""
 
     def constrain_call(self, tool: Tool, before: str, behind: str) -> ConstrainedCall:
-        """Returns the constraint for calls of this tool, with this text around their arguments."""
+        """Returns the constraint for calls of this tool.
+
+        Args:
+            tool: The tool to be called.
+            before: Text before the arguments.
+            behind: Text after them.
+        """
         schema = Schema(tool.parameters)
         relaxed: set[str] = set() if schema.readable else {UNREADABLE}
         try:
