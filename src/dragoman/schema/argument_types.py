@@ -60,9 +60,10 @@ class Schema:
             schema = sub_schema(schema, key, self.root)
         return schema
 
-    def names(self) -> frozenset[str]:
-        """Returns the names of the parameters in `properties`."""
-        properties = self.root.get("properties")
+    def names(self, *path: str | None) -> frozenset[str]:
+        """Returns the names in `properties` of the parameter, or of the tool without a path; `path` as for `of`."""
+        schema = self._at(path)
+        properties = schema.get("properties") if isinstance(schema, Mapping) else None
         return frozenset(properties) if isinstance(properties, dict) else frozenset()
 
 

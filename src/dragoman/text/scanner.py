@@ -124,15 +124,18 @@ class Scanner(TextBuffer):
     def raw_until(self, closers: Mapping[str, Follows], emit: Callable[[str], None]) -> Parser[str]:
         """Emit a raw value up to a closer that is followed by one of its `Follows`. Returns that closer.
 
-        A closer that is followed by something else is part of the value. Returns "" if the value is never closed.
+        A closer that is followed by something else is part of the value. Returns "" if the value is never closed. The
+        caller may go back to the start of the closer: it is still in the buffer.
         """
         wanted = markers(*closers)
         while True:
             closer = yield from self.verbatim_until(wanted, emit)
             if not closer:
                 return ""
-            while (is_end := self.follows(closers[closer])) is None:
+            self.pos -= len(closer)
+            while (is_end := self.follows(closers[closer], len(closer))) is None:
                 yield None
+            self.pos += len(closer)
             if is_end:
                 return closer
             emit(closer)

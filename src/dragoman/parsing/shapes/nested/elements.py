@@ -21,7 +21,7 @@ from dragoman.parsing.shapes.tagged import end_unclosed_call, read_call
 from dragoman.parsing.shapes.tagged_writer import NAME
 from dragoman.parsing.sink import ToolCallSink
 from dragoman.schema.argument_types import Schema, as_json, as_string, string_writer
-from dragoman.text.scanner import CUT_OFF, FIELD_LIMIT_CHARS, Parser, Scanner, discard, markers
+from dragoman.text.scanner import CUT_OFF, FIELD_LIMIT_CHARS, Follows, Parser, Scanner, discard, markers
 
 DEPTH_LIMIT: Final = 64
 """Maximum nesting depth of elements; it limits the use of Python's stack."""
@@ -81,7 +81,11 @@ class NestedElements:
 
 
 class _Body:
-    """State of the arguments of one call while they are read."""
+    """State of the arguments of one call while they are read.
+
+    Each method that reads an element or its content takes `ends`: tags of the levels around it which, where the element
+    lacks its closing tag, show that it has ended.
+    """
 
     def __init__(self, s: Scanner, sink: ToolCallSink, schema: Schema, mark: str) -> None:
         self._s = s
@@ -90,13 +94,18 @@ class _Body:
         self._open = f"{mark}<"
         self._mark = mark
 
-    def members(self, close: str, path: Path, emit: Emit) -> Parser[str]:
+    def members(self, close: str, path: Path, emit: Emit, ends: tuple[str, ...] = ()) -> Parser[str]:
         """Reads the elements of an object or array and its end. Returns "" or the reason why it is incomplete."""
         types = self._schema.of(*path) if path else frozenset({"object"})
         array: bool | None = None if {"object", "array"} <= types else "array" in types
+        unread = {self._opening(name) for name in self._schema.names(*path)}
         seen: set[str] = set()
         count = 0
         while not (yield from self._s.literal(close, after_space=True)):
+            items = (self._opening(ITEM),) if array is not False else ()
+            if count and (yield from self._is_next([each for each in ends if each not in (*unread, *items)])):
+                self._warn_unclosed(close)
+                break
             name = yield from self._name()
             if not name and not path:
                 yield from self._s.skip_space()
@@ -105,17 +114,31 @@ class _Body:
                 return expected_error(self._s, f"an element or {close}")
             array = name == ITEM if array is None else array
             again = name in seen and not array
+            unread.discard(self._opening(name))
             if not again:
                 emit(", " if count else "[" if array else "{")
             else:
                 self._sink.warn("duplicate_parameter", f"expected each parameter once, dropped another {name!r}")
-            problem = yield from self._element(name, (*path, None if array else name), discard if again else emit)
+            inner = (close, *sorted(unread), *((self._opening(ITEM),) if array else ()), *ends)
+            target = (*path, None if array else name)
+            problem = yield from self._element(name, target, discard if again else emit, inner)
             if problem:
                 return problem
             seen.add(name)
             count += 1
         emit(("" if count else "[" if array else "{") + ("]" if array else "}"))
         return ""
+
+    def _opening(self, name: str) -> str:
+        return f"{self._open}{name}>"
+
+    def _is_next(self, tags: list[str]) -> Parser[bool]:
+        found = (yield from self._s.literal(*tags, after_space=True)) if tags else ""
+        self._s.pos -= len(found)
+        return bool(found)
+
+    def _warn_unclosed(self, close: str) -> None:
+        self._sink.warn("missing_closing_tag", f"expected {close.removeprefix(self._mark)} after the value")
 
     def _name(self) -> Parser[str]:
         """Returns the name in an opening tag; "" if none comes next."""
@@ -124,28 +147,29 @@ class _Body:
         found = yield from self._s.field(markers(">"))
         return found[0].strip() if found and not found[0].startswith("/") else ""
 
-    def _element(self, name: str, path: Path, emit: Emit) -> Parser[str]:
+    def _element(self, name: str, path: Path, emit: Emit, ends: tuple[str, ...]) -> Parser[str]:
         """Reads the content of an element and its end. Returns "" or the reason why it is incomplete."""
         if path[-1] is not None:
             emit(f"{as_string(name)}: ")
             if self._schema.of(*path) == {"array"}:
-                return (yield from self._array(name, path, emit))
-        return (yield from self._inside(name, path, emit))
+                return (yield from self._array(name, path, emit, ends))
+        return (yield from self._inside(name, path, emit, ends))
 
-    def _array(self, name: str, path: Path, emit: Emit) -> Parser[str]:
+    def _array(self, name: str, path: Path, emit: Emit, ends: tuple[str, ...]) -> Parser[str]:
         """Reads an array: nested elements, JSON, or a first item that others with the same name follow."""
         item = (*path, None)
-        first = f"{self._open}{ITEM}>"
+        first = self._opening(ITEM)
         ahead = yield from self._s.peek(len(first), after_space=True)
         listed = ahead == first or self._schema.of(*item) != {"object"}
         if ahead.startswith(self._open) and (listed or ahead.startswith(f"{self._open}/")):
-            return (yield from self._inside(name, path, emit))
+            return (yield from self._inside(name, path, emit, ends))
+        ends = (self._opening(name), *ends)
         if ahead.startswith(self._open):
             emit("[")
-            problem = yield from self._inside(name, item, emit)
+            problem = yield from self._inside(name, item, emit, ends)
         else:
             pieces: list[str] = []
-            if not (yield from self._text(name, pieces.append)):
+            if not (yield from self._text(name, pieces.append, ends)):
                 return CUT_OFF
             value = _value("".join(pieces), frozenset({"array"}), ())
             if value.startswith("["):
@@ -153,19 +177,40 @@ class _Body:
                 return ""
             emit("[" + _value("".join(pieces), self._schema.of(*item), self._schema.constants(*item)))
             problem = ""
-        while not problem and (yield from self._s.literal(f"{self._open}{name}>", after_space=True)):
+        while not problem and (yield from self._s.literal(self._opening(name), after_space=True)):
             emit(", ")
-            problem = yield from self._inside(name, item, emit)
+            problem = yield from self._inside(name, item, emit, ends)
         emit("" if problem else "]")
         return problem
 
-    def _text(self, name: str, emit: Emit) -> Parser[str]:
-        """Reads raw text up to the end of its element. Returns the closing tag, "" if it is missing."""
-        return (yield from self._s.raw_until({f"{self._mark}</{name}>": ((self._mark,),)}, emit))
+    def _text(self, name: str, emit: Emit, ends: tuple[str, ...]) -> Parser[bool]:
+        """Reads raw text up to the end of its element. Returns False if nothing ends it.
 
-    def _inside(self, name: str, path: Path, emit: Emit) -> Parser[str]:
-        """Reads the value in an element and its end. Returns "" or the reason why it is incomplete."""
+        Text with the element's own closing tag in it ends with another such tag only.
+        """
         close = f"{self._mark}</{name}>"
+        closing: Follows = ((self._mark,), ("",))
+        begins: Follows = ((),)
+        closers = {each: closing if each.startswith(f"{self._open}/") else begins for each in (*ends, close)}
+        own_close_in_text = False
+
+        def emit_text(text: str) -> None:
+            nonlocal own_close_in_text
+            own_close_in_text |= text == close
+            emit(text)
+
+        while True:
+            found = yield from self._s.raw_until(closers, emit_text)
+            if found in ("", close):
+                return bool(found)
+            if not own_close_in_text:
+                self._s.pos -= len(found)
+                self._warn_unclosed(close)
+                return True
+            emit(found)
+
+    def _inside(self, name: str, path: Path, emit: Emit, ends: tuple[str, ...]) -> Parser[str]:
+        """Reads the value in an element and its end. Returns "" or the reason why it is incomplete."""
         types = self._schema.of(*path)
         if types & {"object", "array"}:
             ahead = yield from self._s.peek(len(self._open) + 1, after_space=True)
@@ -174,12 +219,12 @@ class _Body:
                 return (
                     f"expected no more than {DEPTH_LIMIT} levels"
                     if deep
-                    else (yield from self.members(close, path, emit))
+                    else (yield from self.members(f"{self._mark}</{name}>", path, emit, ends))
                 )
         pieces: list[str] = []
         string = types == {"string"}
         emit('"' if string else "")
-        if not (yield from self._text(name, string_writer(emit) if string else pieces.append)):
+        if not (yield from self._text(name, string_writer(emit) if string else pieces.append, ends)):
             return CUT_OFF
         emit('"' if string else _value("".join(pieces), types, self._schema.constants(*path)))
         return ""

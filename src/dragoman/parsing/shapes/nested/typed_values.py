@@ -20,7 +20,7 @@ from dragoman.parsing.shapes.object_notation import NumberText, expected_error, 
 from dragoman.parsing.shapes.tagged import TaggedParameters, end_unclosed_call, read_call
 from dragoman.parsing.sink import ToolCallSink
 from dragoman.schema.argument_types import Schema, as_string, string_writer
-from dragoman.text.scanner import CUT_OFF, FIELD_LIMIT_CHARS, Parser, Scanner, discard
+from dragoman.text.scanner import CUT_OFF, FIELD_LIMIT_CHARS, Follows, Parser, Scanner, discard
 
 DEPTH_LIMIT: Final = 64
 """Maximum nesting depth of values; it limits the use of Python's stack."""
@@ -50,7 +50,8 @@ class TypedValues:
         """Reads the arguments, in the notation of the first one. Returns "" or the reason why they are incomplete."""
         if (yield from s.peek(len(self.value[0]), after_space=True)) != self.value[0]:
             return (yield from self.flat.body(s, sink, schema))
-        return (yield from self._members(s, sink, sink.arguments, self.flat.call_close[0], "{}", 0))
+        unread = {name: f'{self.value[0]} name="{escape_attribute(name)}"' for name in schema.names()}
+        return (yield from self._members(s, sink, sink.arguments, self.flat.call_close[0], "{}", 0, unread))
 
     def write(self, call: ToolCall) -> str:
         """Returns the arguments of a call."""
@@ -70,11 +71,29 @@ class TypedValues:
         named = "" if name is None else f' name="{_attribute(name)}"'
         return f'{self.value[0]}{named} type="{type}">'
 
-    def _members(self, s: Scanner, sink: ToolCallSink, emit: Emit, close: str, around: str, depth: int) -> Parser[str]:
-        """Reads the values up to `close`. Returns "" or the reason why they are incomplete."""
+    def _members(
+        self,
+        s: Scanner,
+        sink: ToolCallSink,
+        emit: Emit,
+        close: str,
+        around: str,
+        depth: int,
+        unread: dict[str, str],
+    ) -> Parser[str]:
+        """Reads the values up to `close`. Returns "" or the reason why they are incomplete.
+
+        `unread`: how the tag of each parameter not read yet begins, by name. Such a tag, or the end of the
+        call, shows that the value before it lacks its closing tag.
+        """
         seen: set[str] = set()
         before = around[0]
+        ends = (f"{self.value[0]} name=",) * (around == "[]") + (self.flat.call_close[0],)
         while not (yield from s.literal(close, after_space=True)):
+            if depth and seen and (ended := (yield from s.literal(*ends, after_space=True))):
+                s.pos -= len(ended)
+                self._warn_unclosed(sink)
+                break
             if not (yield from s.literal(self.value[0], after_space=True)):
                 if not depth:
                     yield from s.skip_space()
@@ -92,32 +111,49 @@ class TypedValues:
                 emit(before + (f"{as_string(name)}: " if around == "{}" else ""))
                 before = ", "
             seen.add(name)
+            if not depth:
+                unread.pop(name, None)
             problem = yield from self._value(
-                s, sink, discard if again else emit, found[0].get("type", ""), close, depth
+                s, sink, discard if again else emit, found[0].get("type", ""), close, depth, unread
             )
             if problem:
                 return problem
         emit(around[1] if before == ", " else around)
         return ""
 
-    def _value(self, s: Scanner, sink: ToolCallSink, emit: Emit, type: str, close: str, depth: int) -> Parser[str]:
+    def _value(
+        self, s: Scanner, sink: ToolCallSink, emit: Emit, type: str, close: str, depth: int, unread: dict[str, str]
+    ) -> Parser[str]:
         """Reads the content of a tag and its end. Returns "" or the reason why it is incomplete."""
         if type in HOLDERS:
             if depth == DEPTH_LIMIT:
                 return f"expected no more than {DEPTH_LIMIT} levels"
-            return (yield from self._members(s, sink, emit, self.value[1], HOLDERS[type], depth + 1))
+            return (yield from self._members(s, sink, emit, self.value[1], HOLDERS[type], depth + 1, unread))
         if type == "json":
             yield from s.skip_space()
             problem = yield from s.json_value(emit, self.value[1:])
             if problem or (yield from s.literal(self.value[1], after_space=True)):
                 return problem
+            found = yield from s.literal(self.value[0], close, self.flat.call_close[0], after_space=True)
+        else:
+            emit('"')
+            closing: Follows = ((self.value[0],), (close,), ("",))
+            after_call: Follows = (*((each,) for each in self.flat.openers), (self.flat.section_close, ""), ("",))
+            closers = {self.value[1]: closing, self.flat.call_close[0]: after_call} | dict.fromkeys(
+                unread.values(), ((),)
+            )
+            found = yield from s.raw_until(closers, string_writer(emit))
+            emit('"' if found else "")
+            if found == self.value[1]:
+                return ""
+        s.pos -= len(found)
+        if not found:
             return CUT_OFF if s.closed else f"expected {self.value[1]}"
-        emit('"')
-        ends = {self.value[1]: ((self.value[0],), (close,), ("",))}
-        if not (yield from s.raw_until(ends, string_writer(emit))):
-            return CUT_OFF
-        emit('"')
+        self._warn_unclosed(sink)
         return ""
+
+    def _warn_unclosed(self, sink: ToolCallSink) -> None:
+        sink.warn("missing_closing_tag", f"expected {self.value[1]} after the value")
 
     def _written_members(self, members: Any) -> str:
         return "".join(self._written(value, name) for name, value in members.items())
