@@ -104,14 +104,16 @@ class KeyValueTags:
 
     def _key(self, s: Scanner) -> Parser[ParameterKey | None]:
         """Reads `name</arg_key>` and the opening tag of the value."""
-        found = yield from s.peek_field(markers(*filter(None, (*self.key, *self.value, *self.call))))
+        found = yield from s.peek_field(markers(*filter(None, (*self.key, *self.type, *self.value, *self.call))))
         if found and found[1] == self.value[1] and "=" in found[0]:  # GLM-5.3-Flash: `<arg_key>city=Paris</arg_value>`
             name = found[0].partition("=")[0]
             yield from s.literal(f"{name}=")
             return ParameterKey(name.strip())
-        if found is None or found[1] != self.key[1]:
+        # The value's opening tag, or its type's, shows that the name lacks its closing tag.
+        unclosed = found is not None and found[1] in filter(None, (self.type[0], self.value[0]))
+        if found is None or not (unclosed or found[1] == self.key[1]):
             return None
-        yield from s.literal("".join(found))
+        yield from s.literal(found[0] if unclosed else "".join(found))
         if not self.value[0]:
             return ParameterKey(found[0].strip())
         stated: tuple[str, str] | None = None

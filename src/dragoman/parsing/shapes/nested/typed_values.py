@@ -96,6 +96,10 @@ class TypedValues:
                 break
             if not (yield from s.literal(self.value[0], after_space=True)):
                 if not depth:
+                    if seen and (ended := (yield from s.literal(*self._after_call(), after_space=True))):
+                        s.pos -= len(ended)
+                        sink.warn("missing_closing_tag", f"expected {close} before {ended}")
+                        break
                     yield from s.skip_space()
                     return (yield from end_unclosed_call(s, sink, bool(seen), close, self.value[0]))
                 return expected_error(s, f"{self.value[0]} or {close}")
@@ -114,7 +118,7 @@ class TypedValues:
             if not depth:
                 unread.pop(name, None)
             problem = yield from self._value(
-                s, sink, discard if again else emit, found[0].get("type", ""), close, depth, unread
+                s, sink, discard if again else emit, found[0].get("type", ""), close, around, depth, unread
             )
             if problem:
                 return problem
@@ -122,7 +126,15 @@ class TypedValues:
         return ""
 
     def _value(
-        self, s: Scanner, sink: ToolCallSink, emit: Emit, type: str, close: str, depth: int, unread: dict[str, str]
+        self,
+        s: Scanner,
+        sink: ToolCallSink,
+        emit: Emit,
+        type: str,
+        close: str,
+        around: str,
+        depth: int,
+        unread: dict[str, str],
     ) -> Parser[str]:
         """Reads the content of a tag and its end. Returns "" or the reason why it is incomplete."""
         if type in HOLDERS:
@@ -137,11 +149,10 @@ class TypedValues:
             found = yield from s.literal(self.value[0], close, self.flat.call_close[0], after_space=True)
         else:
             emit('"')
-            closing: Follows = ((self.value[0],), (close,), ("",))
             after_call: Follows = (*((each,) for each in self.flat.openers), (self.flat.section_close, ""), ("",))
-            closers = {self.value[1]: closing, self.flat.call_close[0]: after_call} | dict.fromkeys(
-                unread.values(), ((),)
-            )
+            closing: Follows = ((self.value[0],), (close,), (self.flat.call_close[0],), *after_call)
+            begins = [*unread.values(), *((f'{self.value[0]} type="',) if around == "[]" else ())]
+            closers = {self.value[1]: closing, self.flat.call_close[0]: after_call} | dict.fromkeys(begins, ((),))
             found = yield from s.raw_until(closers, string_writer(emit))
             emit('"' if found else "")
             if found == self.value[1]:
@@ -151,6 +162,10 @@ class TypedValues:
             return CUT_OFF if s.closed else f"expected {self.value[1]}"
         self._warn_unclosed(sink)
         return ""
+
+    def _after_call(self) -> tuple[str, ...]:
+        """Returns the markers that come next if a call lacks its closing tag."""
+        return (*self.flat.openers, self.flat.section_close)
 
     def _warn_unclosed(self, sink: ToolCallSink) -> None:
         sink.warn("missing_closing_tag", f"expected {self.value[1]} after the value")
