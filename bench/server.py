@@ -244,7 +244,9 @@ def main(kind: str, port: str = "", more: str = "") -> int:
     logging.basicConfig(stream=sys.stderr, format="%(message)s", level=logging.INFO)
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
     # The real server with all its settings; only the application in it is changed.
-    vars(server)["App"] = lambda gateway, config: Measured(Floor() if kind == "floor" else App(gateway, config))
+    vars(server)["App"] = lambda gateway, config, **given: Measured(
+        Floor() if kind == "floor" else App(gateway, config, **given)
+    )
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as home:
         if kind == "claude":
             backends = [claude(f"http://127.0.0.1:{port}", int(more), Path(home))]

@@ -105,7 +105,7 @@ def test_image_listens_where_it_says() -> None:
     """It lets nobody in without a key, and nobody but itself knows it by another name."""
     environ = {key: value for key, value in image_environment().items() if key.startswith("DRAGOMAN_")}
     assert settings.unknown_variables(environ) == []
-    with pytest.raises(ConfigError, match=r"set server\.keys"):
+    with pytest.raises(ConfigError, match=r"set server\.api_keys"):
         settings.load(None, environ, {})
     config, _ = settings.load(None, environ | KEY, {})
     assert all_of("EXPOSE") == [str(config.server.port)]

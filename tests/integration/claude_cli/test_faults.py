@@ -495,7 +495,7 @@ async def test_one_that_died_while_it_waited_is_replaced(tmp_path: Path, monkeyp
         await here.ask("plain")
         await eventually(lambda: here.backend.health()["warm"] and len(here.running()) == 1)
         (waiting,) = here.running()
-        monkeypatch.setattr(Process, "runs", True)
+        monkeypatch.setattr(Process, "is_running", True)
         os.kill(waiting, signal.SIGKILL)
         cold_before = here.backend.health()["cold_starts"]
         answer = await here.once_more(CHAT)

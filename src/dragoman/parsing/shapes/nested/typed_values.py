@@ -83,8 +83,8 @@ class TypedValues:
     ) -> Parser[str]:
         """Reads the values up to `close`. Returns "" or the reason why they are incomplete.
 
-        `unread`: how the tag of each parameter not read yet begins, by name. Such a tag, or the end of the
-        call, shows that the value before it lacks its closing tag.
+        `unread`: how the tag of each parameter not read yet begins, by name. Such a tag, or the end of the call, shows
+        that the value before it lacks its closing tag.
         """
         seen: set[str] = set()
         before = around[0]
@@ -95,14 +95,9 @@ class TypedValues:
                 self._warn_unclosed(sink)
                 break
             if not (yield from s.literal(self.value[0], after_space=True)):
-                if not depth:
-                    if seen and (ended := (yield from s.literal(*self._after_call(), after_space=True))):
-                        s.pos -= len(ended)
-                        sink.warn("missing_closing_tag", f"expected {close} before {ended}")
-                        break
-                    yield from s.skip_space()
-                    return (yield from end_unclosed_call(s, sink, bool(seen), close, self.value[0]))
-                return expected_error(s, f"{self.value[0]} or {close}")
+                if depth:
+                    return expected_error(s, f"{self.value[0]} or {close}")
+                return (yield from self._end_unclosed(s, sink, emit, close, bool(seen)))
             found = yield from read_attributes(s, ">")
             if found is None:
                 s.consume_truncated_word()
@@ -163,9 +158,21 @@ class TypedValues:
         self._warn_unclosed(sink)
         return ""
 
-    def _after_call(self) -> tuple[str, ...]:
-        """Returns the markers that come next if a call lacks its closing tag."""
-        return (*self.flat.openers, self.flat.section_close)
+    def _end_unclosed(self, s: Scanner, sink: ToolCallSink, emit: Emit, close: str, any_value: bool) -> Parser[str]:
+        """Ends a call without its closing tag before the next call, or the end of the section or reply.
+
+        Returns "" or the reason why it is incomplete.
+        """
+        found = (
+            (yield from s.literal(*self.flat.openers, self.flat.section_close, after_space=True)) if any_value else ""
+        )
+        if not found:
+            yield from s.skip_space()
+            return (yield from end_unclosed_call(s, sink, any_value, close, self.value[0]))
+        s.pos -= len(found)
+        sink.warn("missing_closing_tag", f"expected {close} before {found}")
+        emit("}")
+        return ""
 
     def _warn_unclosed(self, sink: ToolCallSink) -> None:
         sink.warn("missing_closing_tag", f"expected {self.value[1]} after the value")
