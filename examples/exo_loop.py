@@ -165,7 +165,7 @@ class Engine:
 
     def ask(self, task: str, prompt: str, tools: Sequence[Mapping[str, Any]], max_tokens: int = 4096) -> Chunks:
         """Returns the chunks of the response to a rendered prompt, for any API."""
-        reader = dragoman.ToolCallReader(self.format, tools, prompt_tail=dragoman.open_reasoning_prefix(prompt))
+        reader = dragoman.ToolCallReader(self.format, tools, prompt_suffix=dragoman.open_reasoning_prefix(prompt))
         return with_calls(self.runner.stream(task, prompt, max_tokens), reader)
 
 

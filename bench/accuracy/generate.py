@@ -139,7 +139,7 @@ async def _ask(
 def _request(case: Case, model: str, rung: str) -> Request:
     request = case.request(model, told=rung.startswith("told"))
     if rung == "required":
-        return msgspec.structs.replace(request, tool_choice=ToolChoice("required", parallel=False))
+        return msgspec.structs.replace(request, tool_choice=ToolChoice("required", parallel_tool_calls=False))
     return request
 
 

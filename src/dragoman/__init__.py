@@ -25,7 +25,7 @@ from dragoman.api.parse import (
     render_messages,
     validate_call,
 )
-from dragoman.api.prompt_tail import open_reasoning_prefix
+from dragoman.api.prompt_suffix import open_reasoning_prefix
 from dragoman.constraints.gbnf import to_gbnf
 from dragoman.constraints.structural_tag import to_structural_tag
 from dragoman.core.collect import collect

@@ -36,7 +36,7 @@ from dragoman.core.messages import (
 )
 from dragoman.identify import FormatMatch
 from dragoman.parsing.format import Format
-from dragoman.parsing.trace import Remark, Span
+from dragoman.parsing.trace import Note, Span
 
 __all__ = [
     "AssembledCalls",
@@ -52,10 +52,10 @@ __all__ = [
     "JsonText",
     "MediaSource",
     "Message",
+    "Note",
     "Part",
     "Reasoning",
     "Refusal",
-    "Remark",
     "Reply",
     "Request",
     "ResultPart",

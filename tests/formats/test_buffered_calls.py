@@ -89,7 +89,7 @@ def buffered(name: str, text: str, reason: Literal["stop", "length"]) -> list[ev
 
 def test_a_list_that_the_prompt_has_opened_is_one() -> None:
     reader = ReplyReader(
-        formats.get("mistral_v3"), None, new_id=lambda: "1", prompt_tail=LISTS["mistral_v3"], buffering="all"
+        formats.get("mistral_v3"), None, new_id=lambda: "1", prompt_suffix=LISTS["mistral_v3"], buffering="all"
     )
     events = [*reader.feed(f"{FIRST}, {SECOND}"), *reader.close("length")]
     assert not [e for e in events if isinstance(e, ev.ToolCallStart)]

@@ -52,7 +52,7 @@ def test_every_format_that_has_json_reads_them(name: str) -> None:
         arguments, (end, warning) = read(name, cut)
         assert arguments == MEANT
         assert isinstance(end, ev.ToolCallEnd)
-        assert (end.index, end.mended) == (0, NAMES)
+        assert (end.index, end.repairs) == (0, NAMES)
         assert isinstance(warning, ev.Notice)
         assert (warning.code, warning.message) == (
             "json_repaired",
@@ -77,7 +77,7 @@ def test_a_call_without_slips_is_not_told_of(name: str) -> None:
         arguments, (end,) = read(name, cut)
         assert arguments == MEANT
         assert isinstance(end, ev.ToolCallEnd)
-        assert (end.index, end.mended) == (0, ())
+        assert (end.index, end.repairs) == (0, ())
 
 
 @pytest.mark.parametrize("dialect", dialects.names())

@@ -35,7 +35,7 @@ def read(name: str, text: str, reason: str = "stop", tail: str = "", cuts: bool 
 
 def _events(name: str, pieces: list[str], reason: str, tail: str) -> Iterator[ev.AnyEvent]:
     ids = itertools.count()
-    one = ReplyReader(formats.get(name), TOOLS, new_id=lambda: str(next(ids)), prompt_tail=tail)
+    one = ReplyReader(formats.get(name), TOOLS, new_id=lambda: str(next(ids)), prompt_suffix=tail)
     for piece in pieces:
         yield from one.feed(piece)
     yield from one.close("length" if reason == "length" else "stop")

@@ -28,7 +28,7 @@ def spans(case: Case) -> tuple[dragoman.types.Span, ...]:
         case.format,
         None if case.options.get("tools") == "any" else TOOLS,
         finish_reason=case.reason,
-        prompt_tail=case.options.get("tail", "").replace("\\n", "\n"),
+        prompt_suffix=case.options.get("tail", "").replace("\\n", "\n"),
         lenient="lenient" in case.options,
     )
 
@@ -44,7 +44,7 @@ def told(found: tuple[dragoman.types.Span, ...]) -> list[tuple[str, str]]:
 
 
 def remarks(found: tuple[dragoman.types.Span, ...]) -> list[str]:
-    return [f"{remark.code} at {remark.at}: {remark.message}" for span in found for remark in span.remarks]
+    return [f"{remark.code} at {remark.at}: {remark.message}" for span in found for remark in span.notes]
 
 
 @pytest.mark.parametrize("name", cases_by_format())
@@ -55,10 +55,10 @@ def test_spans_tile_the_text_and_agree_with_the_events(name: str, subtests: pyte
         said = "".join(e.text for e in events if isinstance(e, ev.TextDelta))
         assert "".join(span.raw for span in found if span.kind == "text" or span.also_text) == said
         thought = "".join(e.text for e in events if isinstance(e, ev.ReasoningDelta))
-        assert "".join(span.raw for span in found if span.kind == "thoughts") == thought
+        assert "".join(span.raw for span in found if span.kind == "reasoning") == thought
         for kind, event in (("end", ev.ToolCallEnd), ("incomplete", ev.ToolCallIncomplete)):
             assert [s.index for s in found if s.kind == kind] == [e.index for e in events if isinstance(e, event)]
-        codes = [r.code for span in found for r in span.remarks if r.code not in ("no_call", "other_reading")]
+        codes = [r.code for span in found for r in span.notes if r.code not in ("no_call", "other_reading")]
         assert sorted(codes) == sorted(e.code for e in events if isinstance(e, ev.Notice))
 
     check_each(subtests, cases_by_format()[name], check, title)
@@ -86,7 +86,7 @@ def test_a_call() -> None:
     found = dragoman.explain(f"<think>Hm.</think>\nSo.\n{CALL}\nDone.", "auto", OFFERED, new_id=lambda: "1")
     assert told(found) == [
         ("framing", "<think>"),
-        ("thoughts", "Hm."),
+        ("reasoning", "Hm."),
         ("framing", "</think>\n"),
         ("text", "So."),
         ("call", '\n<tool_call>\n{"name": "get_weather", "arguments": '),
@@ -181,26 +181,26 @@ def test_what_comes_after_the_end_is_not_read() -> None:
 
 def test_places_are_those_of_the_reply() -> None:
     """Not of what the prompt has opened, though a call may begin there."""
-    found = dragoman.explain("Hm.</think>Yes.", "deepseek_v3", prompt_tail="<think>")
+    found = dragoman.explain("Hm.</think>Yes.", "deepseek_v3", prompt_suffix="<think>")
     assert [(s.start, s.kind, s.raw) for s in found] == [
-        (0, "thoughts", "Hm."),
+        (0, "reasoning", "Hm."),
         (3, "framing", "</think>"),
         (11, "text", "Yes."),
     ]
     opened, text = '<tool_call>{"name": "ping", "arguments": ', '{"n": x}}'
-    first, broken, last = dragoman.explain(text, "hermes", OFFERED, prompt_tail=opened)
+    first, broken, last = dragoman.explain(text, "hermes", OFFERED, prompt_suffix=opened)
     assert (first.kind, first.raw, first.index, first.name) == ("arguments", '{"n": ', 0, "ping")
     assert remarks((broken,)) == ["malformed_arguments at 6: expected a value at 6, got 'x}}'"]
     assert last.raw == "x}}"
-    (text_span,) = dragoman.explain("{}}</tool_call>", "deepseek_v3", OFFERED, prompt_tail=opened)
-    assert text_span.remarks == (), "what other readers find begins in the prompt"
+    (text_span,) = dragoman.explain("{}}</tool_call>", "deepseek_v3", OFFERED, prompt_suffix=opened)
+    assert text_span.notes == (), "what other readers find begins in the prompt"
 
 
 def test_many_failed_calls_stay_linear() -> None:
     """This is done in a moment, or not within the suite's patience."""
     tracer = ReadTracer(text := '<tool_call>{"x": 1}</tool_call>\n' * 20_000, formats.get("hermes"))
     reader = dragoman.ToolCallReader(tracer.format)
-    assert len(tracer.spans([*reader.feed(text), *reader.close()])[0].remarks) == 20_000
+    assert len(tracer.spans([*reader.feed(text), *reader.close()])[0].notes) == 20_000
 
 
 def test_the_command_shows_nothing_that_steers_a_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -230,4 +230,4 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeyp
     assert main([*command, "--stream"]) == 0
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert "".join(line["raw"] for line in lines) == (tmp_path / "reply.txt").read_text()
-    assert [remark["code"] for line in lines for remark in line["remarks"]] == ["unknown_tool", "stray_closing_tag"]
+    assert [remark["code"] for line in lines for remark in line["notes"]] == ["unknown_tool", "stray_closing_tag"]

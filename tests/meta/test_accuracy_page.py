@@ -192,7 +192,7 @@ def test_an_invalid_call_is_told(model: str, rung: Rung) -> None:
     for case, (answer,) in answers(model, rung):
         ends = [event for event in answer.events if isinstance(event, ToolCallEnd)]
         valid = [not judge.judged(case, [call]).invalid for call in answer.calls]
-        assert [end.valid for end in ends] == valid, case.id
+        assert [end.schema_valid for end in ends] == valid, case.id
         told = [event for event in answer.events if isinstance(event, Notice) and event.code == "invalid_call"]
         assert len(told) == valid.count(False), case.id
 

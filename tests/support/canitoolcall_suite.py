@@ -44,7 +44,7 @@ def families() -> dict[str, Any]:
     return dict(loaded) if isinstance(loaded, dict) else {family.slug: family for family in loaded}
 
 
-def prompt_tail(fixture: Fixture) -> str:
+def prompt_suffix(fixture: Fixture) -> str:
     """What the prompt has opened of the reply."""
     thoughts = formats.get(format_of(fixture)).reasoning_tags or {"<think>": "</think>"}
     prompt, text = fixture.generation_prompt, fixture.raw_output
@@ -65,7 +65,7 @@ def events(fixture: Fixture, pieces: Iterable[str], buffering: ReaderBuffering =
     reader = ToolCallReader(
         format_of(fixture),
         fixture.tools,
-        prompt_tail=prompt_tail(fixture),
+        prompt_suffix=prompt_suffix(fixture),
         buffering=buffering,
         new_id=lambda: str(next(ids)),
     )

@@ -131,7 +131,15 @@ def shown(request: v.Request) -> list[str]:
     for tool in request.tools:
         name = tool.name if tool.kind == "function" else f"{tool.name} of kind {tool.kind}"
         lines.append(f"tool {name} {json.dumps(tool.description)} {tool.parameters}{said(tool.extra)}")
-    for field in ("tool_choice", "max_tokens", "stop", "response_schema", "stream", "stream_usage", "previous"):
+    for field in (
+        "tool_choice",
+        "max_tokens",
+        "stop",
+        "response_schema",
+        "stream",
+        "stream_usage",
+        "previous_response",
+    ):
         if (value := getattr(request, field)) != getattr(v.Request("", ()), field):
             lines.append(f"{field} {plain(value)}")
     lines += [f"{k} {plain(x)}" for k, x in msgspec.structs.asdict(request.sampling).items() if x is not None]

@@ -62,7 +62,7 @@ class Case:
             formats.get(self.format),
             None if self.options.get("tools") == "any" else TOOLS,
             new_id=lambda: str(next(ids)),
-            prompt_tail=self.options.get("tail", "").replace("\\n", "\n"),
+            prompt_suffix=self.options.get("tail", "").replace("\\n", "\n"),
             lenient="lenient" in self.options,
             used_ids=self.options.get("taken", "").split(),
             buffering=buffering,

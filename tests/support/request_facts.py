@@ -106,11 +106,11 @@ def essence(request: v.Request, watched: Sequence[str] = ()) -> dict[str, Any]:
         "conversation": list(_joined(item for item in said if item.kind not in APART)),
         **{kind: [item.value for item in said if item.kind == kind] for kind in APART},
         "tools": tools,
-        "tool_choice": (choice.mode, choice.name, choice.parallel or choice.mode == "none"),
+        "tool_choice": (choice.mode, choice.name, choice.parallel_tool_calls or choice.mode == "none"),
         "max_tokens": request.max_tokens,
         "stop": {*request.stop, *watched},
         "response_schema": _schema(request.response_schema) if request.response_schema else None,
-        "effort": request.effort,
+        "effort": request.reasoning_effort,
         **msgspec.structs.asdict(request.sampling),
     }
 

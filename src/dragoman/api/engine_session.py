@@ -22,7 +22,7 @@ from typing import Any, Literal
 from dragoman import dialects
 from dragoman.api.inputs import parse_request, resolve_format
 from dragoman.api.parse import render_messages
-from dragoman.api.prompt_tail import open_reasoning_prefix
+from dragoman.api.prompt_suffix import open_reasoning_prefix
 from dragoman.core import hooks
 from dragoman.core.call_limit import MAX_CALLS, limit_to_one_call
 from dragoman.core.collect import Collector
@@ -188,7 +188,7 @@ class EngineSession:
         past = (p.id for m in self.request.messages for p in m.parts if isinstance(p, ToolCall))
         lenient = bool(self._tools)
         return ReplyReader(
-            self.format, self._tools, prompt_tail=opened, lenient=lenient, used_ids=past, **self._settings
+            self.format, self._tools, prompt_suffix=opened, lenient=lenient, used_ids=past, **self._settings
         )
 
     def _opening(self, tail: str) -> str:
@@ -213,7 +213,7 @@ class EngineSession:
                 told = f"more than {MAX_CALLS} calls in one answer; it was ended there"
                 events, self.finished = [*events[: n - 1], Notice("call_limit_reached", told)], True
                 break
-            if isinstance(event, ToolCallEnd) and not self.request.tool_choice.parallel:
+            if isinstance(event, ToolCallEnd) and not self.request.tool_choice.parallel_tool_calls:
                 events, self.finished = events[:n], True
                 break
         out = self._pass(self._stops.feed_events(events))

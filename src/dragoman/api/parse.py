@@ -45,7 +45,7 @@ class ToolCallReader(ReplyReader):
         format: str | Format,
         tools: Iterable[AnyTool] | None = None,
         *,
-        prompt_tail: str = "",
+        prompt_suffix: str = "",
         lenient: bool = False,
         buffering: ReaderBuffering = "off",
         new_id: NewId | None = None,
@@ -57,7 +57,7 @@ class ToolCallReader(ReplyReader):
             format: The model's format: a name that `dragoman formats` lists, or a `Format`.
             tools: The offered tools, as `Tool` values or in any API's shape. A call of another name stays text, with a
                 warning. None: any name is accepted.
-            prompt_tail: The markup that the prompt has already opened, such as `<think>`: see `open_reasoning_prefix`.
+            prompt_suffix: Markup that the prompt has already opened, such as `<think>`: see `open_reasoning_prefix`.
             lenient: Also accepts calls without the format's tags, where they name an offered tool.
             buffering: "all" emits a call only when it is complete, and an incomplete call not at all.
             new_id: Generates the ids of calls, `[A-Za-z0-9]{24}`. None: random ids.
@@ -74,7 +74,7 @@ class ToolCallReader(ReplyReader):
             found,
             offered,
             new_id=new_id or random_id,
-            prompt_tail=prompt_tail,
+            prompt_suffix=prompt_suffix,
             lenient=lenient,
             buffering=buffering,
             control=control,
@@ -87,7 +87,7 @@ def parse(
     tools: Iterable[AnyTool] | None = None,
     *,
     finish_reason: Literal["stop", "length"] = "stop",
-    prompt_tail: str = "",
+    prompt_suffix: str = "",
     lenient: bool = False,
     new_id: NewId | None = None,
 ) -> Reply:
@@ -101,7 +101,7 @@ def parse(
         format: The model's format: a name that `dragoman formats` lists, or a `Format`.
         tools: The offered tools; None: any name is accepted. See `ToolCallReader`.
         finish_reason: "length" where a token limit ended the text; the reply then finishes with "length" too.
-        prompt_tail: The markup that the prompt has already opened, such as `<think>`.
+        prompt_suffix: The markup that the prompt has already opened, such as `<think>`.
         lenient: Also accepts calls without the format's tags, where they name an offered tool.
         new_id: Generates the ids of calls. None: random ids.
 
@@ -113,7 +113,7 @@ def parse(
         RequestError: A tool is invalid; the message says which, why and where.
         UsageError: An argument has the wrong type.
     """
-    reader = ToolCallReader(format, tools, prompt_tail=prompt_tail, lenient=lenient, new_id=new_id)
+    reader = ToolCallReader(format, tools, prompt_suffix=prompt_suffix, lenient=lenient, new_id=new_id)
     collector = Collector(late_ids=True)
     for event in [Start("", "", 0), *reader.feed(text), *reader.close(finish_reason), Finish(finish_reason)]:
         collector.feed(event)
@@ -171,27 +171,27 @@ def explain(
     tools: Iterable[AnyTool] | None = None,
     *,
     finish_reason: Literal["stop", "length"] = "stop",
-    prompt_tail: str = "",
+    prompt_suffix: str = "",
     lenient: bool = False,
     new_id: NewId | None = None,
 ) -> tuple[Span, ...]:
     """Explains what `parse` made of each piece of a model's text, and why.
 
         for span in explain(text, "hermes", tools):
-            print(span.start, span.kind, span.raw, *(remark.message for remark in span.remarks))
+            print(span.start, span.kind, span.raw, *(note.message for note in span.notes))
 
     Args:
         text: All that the model wrote, with its special tokens.
         format: The model's format: a name that `dragoman formats` lists, or a `Format`.
         tools: The offered tools; None: any name is accepted.
         finish_reason: "length" where a token limit ended the text.
-        prompt_tail: The markup that the prompt has already opened, such as `<think>`.
+        prompt_suffix: The markup that the prompt has already opened, such as `<think>`.
         lenient: Also accepts calls without the format's tags, where they name an offered tool.
         new_id: Generates the ids of calls. None: random ids.
 
     Returns:
         Spans that cover the whole text without gaps. Where the text has no call but another format, or lenient
-        reading, finds one, a remark says which and where.
+        reading, finds one, a note says which and where.
 
     Raises:
         ConfigError: The format is unknown.
@@ -201,7 +201,7 @@ def explain(
     if not isinstance(text, str):
         raise feed_error(text)
     offered = None if tools is None else parse_tools(tools)
-    read = partial(_trace, text, offered, finish_reason=finish_reason, prompt_tail=prompt_tail, new_id=new_id)
+    read = partial(_trace, text, offered, finish_reason=finish_reason, prompt_suffix=prompt_suffix, new_id=new_id)
     spans = read(format, lenient=lenient)
     if any(span.index is not None for span in spans):
         return spans
@@ -209,7 +209,7 @@ def explain(
     if offered and not lenient:
         others = {"lenient reading": read(format, lenient=True)} | others
     spans = with_other_readings(spans, others)
-    return spans if any(span.remarks for span in spans) else with_names(spans, [tool.name for tool in offered or ()])
+    return spans if any(span.notes for span in spans) else with_names(spans, [tool.name for tool in offered or ()])
 
 
 def _trace(
@@ -218,13 +218,13 @@ def _trace(
     format: str | Format,
     *,
     finish_reason: Literal["stop", "length"],
-    prompt_tail: str,
+    prompt_suffix: str,
     lenient: bool,
     new_id: NewId | None,
 ) -> tuple[Span, ...]:
     found = resolve_format(format)
-    tracer = ReadTracer(text, found, prompt_tail, [tool.name for tool in tools or ()])
-    reader = ToolCallReader(tracer.format, tools, prompt_tail=prompt_tail, lenient=lenient, new_id=new_id)
+    tracer = ReadTracer(text, found, prompt_suffix, [tool.name for tool in tools or ()])
+    reader = ToolCallReader(tracer.format, tools, prompt_suffix=prompt_suffix, lenient=lenient, new_id=new_id)
     return tracer.spans([*reader.feed(text), *reader.close(finish_reason)])
 
 

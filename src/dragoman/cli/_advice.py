@@ -29,27 +29,27 @@ class ReadContext(NamedTuple):
     """There were tools."""
     cut: bool = False
     """The text was cut by a limit."""
-    tail: str = ""
+    prompt_suffix: str = ""
     """What the prompt had already opened."""
 
 
 def advice(spans: Sequence[Span], how: ReadContext) -> str:
     """Returns one line: which setting, flag or format to change, or that there is nothing to change."""
-    remarks = {remark.code: remark.message for span in spans for remark in span.remarks}
+    notes = {note.code: note.message for span in spans for note in span.notes}
     kinds: set[str] = {span.kind for span in spans}
     if not "".join(span.raw for span in spans).strip():
         return CHANGE + _empty(how)
-    if "incomplete" in kinds or "truncated_call" in remarks:
-        return CHANGE + _broken(remarks, how)
-    if "unknown_tool" in remarks:
+    if "incomplete" in kinds or "truncated_call" in notes:
+        return CHANGE + _broken(notes, how)
+    if "unknown_tool" in notes:
         return CHANGE + _unknown(how)
     if "end" in kinds:
         return f"{NOTHING}: the calls are whole"
-    if "other_reading" in remarks:
-        return CHANGE + _other_format(remarks["other_reading"], how)
-    if {"call_in_unclosed_code", "call_in_text"} & remarks.keys():
+    if "other_reading" in notes:
+        return CHANGE + _other_format(notes["other_reading"], how)
+    if {"call_in_unclosed_code", "call_in_text"} & notes.keys():
         return f"{CHANGE}{_HOLD}; a call in plain JSON counts at the end of the text only"
-    return _no_call(kinds, remarks, how)
+    return _no_call(kinds, notes, how)
 
 
 def _empty(how: ReadContext) -> str:
@@ -58,8 +58,8 @@ def _empty(how: ReadContext) -> str:
     return "check max_tokens and the stop sequences of the request: the model wrote nothing"
 
 
-def _broken(remarks: dict[str, str], how: ReadContext) -> str:
-    if "malformed_arguments" in remarks:
+def _broken(notes: dict[str, str], how: ReadContext) -> str:
+    if "malformed_arguments" in notes:
         return f"{_HOLD}: the call's arguments are malformed"
     if how.cut:
         return _LIMIT
@@ -83,12 +83,14 @@ def _other_format(message: str, how: ReadContext) -> str:
     return f'set format = "{found[1]}" of the server'
 
 
-def _no_call(kinds: set[str], remarks: dict[str, str], how: ReadContext) -> str:
+def _no_call(kinds: set[str], notes: dict[str, str], how: ReadContext) -> str:
     """Returns the advice if no format finds a call."""
-    named = remarks.get("no_call", "")
-    if named.endswith("reasoning is not searched for calls") or kinds <= {"thoughts", "framing"}:
+    named = notes.get("no_call", "")
+    if named.endswith("reasoning is not searched for calls") or kinds <= {"reasoning", "framing"}:
         tail = (
-            "--prompt-suffix '' where the prompt opens no reasoning, or " if how.where == "parse" and how.tail else ""
+            "--prompt-suffix '' where the prompt opens no reasoning, or "
+            if how.where == "parse" and how.prompt_suffix
+            else ""
         )
         if not named:
             return f"{CHANGE}{tail}raise max_tokens of the request: all of the text is reasoning"

@@ -77,10 +77,10 @@ def run(args: argparse.Namespace) -> int:
     if args.lenient and tools is None:
         raise ConfigError("--lenient needs --tools FILE: without tags only an offered name makes a call")
     found = _identify_format(args.format, args.model, args.template)
-    tail = found.prompt_tail if args.prompt_suffix is None else args.prompt_suffix
+    tail = found.prompt_suffix if args.prompt_suffix is None else args.prompt_suffix
     if args.explain:
         return _explain(args, found.format, tail, tools)
-    reader = ToolCallReader(found.format, tools, prompt_tail=tail, lenient=args.lenient)
+    reader = ToolCallReader(found.format, tools, prompt_suffix=tail, lenient=args.lenient)
     collector = Collector(late_ids=not args.stream)
     collector.feed(Start("parse", "-", 0))
     with _open_source(args.file) as source:
@@ -103,7 +103,7 @@ def _identify_format(named: str | None, model: str, template: Path | None) -> Fo
         return FormatMatch(formats.get(named or "auto"), "nothing", "")
     stated = _tokenizer(template) if template else _Tokenizer()
     found = detect_format(model, chat_template=stated.templates(), response_template=stated.response_template)
-    tail = f", the prompt ends in {found.prompt_tail!r}" if found.prompt_tail else ""
+    tail = f", the prompt ends in {found.prompt_suffix!r}" if found.prompt_suffix else ""
     print(f"dragoman: format {found.format.name}{tail}: {found.why}", file=sys.stderr)
     return found
 
@@ -179,14 +179,14 @@ def _explain(args: argparse.Namespace, format: Format, tail: str, tools: tuple[T
         format,
         tools,
         finish_reason="length" if args.truncated else "stop",
-        prompt_tail=tail,
+        prompt_suffix=tail,
         lenient=args.lenient,
     )
     if args.stream:
         for span in spans:
             print(json.dumps(msgspec.to_builtins(span), ensure_ascii=False))
         return 0
-    how = ReadContext("parse", offered=tools is not None, cut=args.truncated, tail=tail)
+    how = ReadContext("parse", offered=tools is not None, cut=args.truncated, prompt_suffix=tail)
     print("\n".join([*format_spans(spans), wrap_advice(advice(spans, how))]))
     return 0
 
@@ -205,9 +205,7 @@ def format_spans(spans: Iterable[Span]) -> list[str]:
         lines.append(_row(span, max(20, (columns or 120) - ROW_CHARS)))
         if span.kind == "call":
             lines.append(_note(f"= {one_line(span.name)} as {one_line(span.id)}, read by {span.format}", columns))
-        lines += [
-            _note(f"! {remark.code} at {remark.at}: {one_line(remark.message)}", columns) for remark in span.remarks
-        ]
+        lines += [_note(f"! {note.code} at {note.at}: {one_line(note.message)}", columns) for note in span.notes]
     whole, broken = (sum(span.kind == kind for span in kept) for kind in ("end", "incomplete"))
     found = f"{whole or 'no'} whole call{'s' * (whole > 1)}{f', {broken} broken' * (broken > 0)}"
     return [*lines, "", found]
@@ -223,7 +221,7 @@ def _row(span: Span, width: int) -> str:
 
 
 def _note(text: str, columns: int) -> str:
-    """Returns a remark about the line above, wrapped at the width of the terminal."""
+    """Returns a note about the line above, wrapped at the width of the terminal."""
     if columns:
         text = "\n".join(wrap(text, max(20, columns - ROW_CHARS), subsequent_indent="  ", break_on_hyphens=False))
     return indent(text, " " * ROW_CHARS)

@@ -165,12 +165,12 @@ def _explain_texts(now: "LoadedCapture", reads: "Mapping[tuple[int, int], ReadSe
                 read.format if read and read.format else "auto",
                 read.tools if read else None,
                 finish_reason="length" if cut else "stop",
-                prompt_tail=read.tail if read else "",
+                prompt_suffix=read.prompt_suffix if read else "",
                 lenient=bool(read and read.format and read.lenient),
                 new_id=map(str, itertools.count(1)).__next__,
             )
             where: AdviceTarget = "gateway" if read and read.format else "native"
-            how = ReadContext(where, bool(read and read.tools), cut, read.tail if read else "")
+            how = ReadContext(where, bool(read and read.tools), cut, read.prompt_suffix if read else "")
             lines = parse.format_spans(spans) if text else ["(none)"]
             yield _Explained(title, [f"\n{title}: {one_line(_reader(read))}", *lines], advice(spans, how))
 
@@ -200,5 +200,5 @@ def _reader(read: "ReadSettings | None") -> str:
     if read is None or read.format is None:
         return "calls are read by the server; this is what it left as text, as format auto has it"
     offered = ", ".join(tool.name for tool in read.tools[:8]) + " …" * (len(read.tools) > 8)
-    tail = f", behind {read.tail!r} of the prompt" if read.tail else ""
+    tail = f", behind {read.prompt_suffix!r} of the prompt" if read.prompt_suffix else ""
     return f"read as format {read.format.name}{', leniently' * read.lenient}{tail}; tools: {offered or 'none'}"

@@ -31,7 +31,7 @@ def json_schema(tools: Sequence[Tool], choice: ToolChoice) -> JsonText | None:
     definitions: dict[str, Any] = {}
     calls = [_call(tool, definitions, f"t{i}_") for i, tool in enumerate(offered)]
     listed = {"type": "array", "items": calls[0] if len(calls) == 1 else {"anyOf": calls}, "minItems": 1}
-    if not choice.parallel or choice.mode == "named":
+    if not choice.parallel_tool_calls or choice.mode == "named":
         listed["maxItems"] = 1
     whole = _object(tool_calls=listed)
     return json.dumps({**whole, "$defs": definitions} if definitions else whole, ensure_ascii=False)

@@ -163,7 +163,7 @@ class SupportsReplay(Protocol):
         """Returns everything that a replay needs to know about the backend, as JSON values; no secrets."""
 
     def request_as_shown(self, request: Request) -> Request:
-        """Returns the request with the remembered text of the model in `Message.written`."""
+        """Returns the request with the remembered text of the model in `Message.verbatim_text`."""
 
     def secret_values(self) -> Sequence[str]:
         """Returns values, such as API keys, that must be redacted from captures."""

@@ -21,9 +21,9 @@ MAX_CALLS: Final = 32
 def limit_to_one_call(request: Request) -> Request:
     """Returns the request, limited to one call if one is required and the client does not accept several."""
     choice = request.tool_choice
-    if choice.mode not in ("required", "named") or request.several or not choice.parallel:
+    if choice.mode not in ("required", "named") or request.accepts_parallel_calls or not choice.parallel_tool_calls:
         return request
-    return replace(request, tool_choice=replace(choice, parallel=False))
+    return replace(request, tool_choice=replace(choice, parallel_tool_calls=False))
 
 
 async def first_call_only(events: AsyncGenerator[AnyEvent, None]) -> AsyncGenerator[AnyEvent, None]:

@@ -103,9 +103,9 @@ class ToolCallEnd(Event, frozen=True, repr_omit_defaults=True):
     """The call is complete: its arguments are one whole JSON object."""
 
     index: int
-    mended: tuple[str, ...] = ()
+    repairs: tuple[str, ...] = ()
     """Names of the repairs that were applied to the call (docs/guard.md), in order."""
-    valid: bool | None = None
+    schema_valid: bool | None = None
     """Whether the arguments match the tool's schema; None: they were not, or could not be, checked."""
     reasked: bool = False
     """The model was re-asked for this call because its first attempt was unreadable or did not match the schema."""

@@ -143,7 +143,7 @@ class Message(FrozenStruct, frozen=True):
     role: Role
     parts: tuple[Part, ...]
     extra: ExtraFields = {}
-    written: str = ""
+    verbatim_text: str = ""
     """The model's own text of this message, verbatim. It is shown to the model in place of the parts. Empty: not
     known."""
 
@@ -168,7 +168,7 @@ class ToolChoice(FrozenStruct, frozen=True):
     mode: Literal["auto", "none", "required", "named"] = "auto"
     name: str = ""
     """Name of the tool if `mode` is "named"."""
-    parallel: bool = True
+    parallel_tool_calls: bool = True
     """False: at most one call per response."""
 
 
@@ -200,17 +200,17 @@ class Request(FrozenStruct, frozen=True):
     stream_usage: bool = False
     """OpenAI's `stream_options.include_usage`; Anthropic always reports usage."""
     extra: ExtraFields = {}
-    effort: str = ""
+    reasoning_effort: str = ""
     """Reasoning effort: `none`, `minimal`, `low`, `medium`, `high`, `xhigh` or `max`; empty: the model's default."""
     dialect: str = ""
     """The API that defines the fields in `extra`, here and in all parts; empty: the API that the request is sent to."""
     headers: Mapping[str, str] = {}
     """Client headers for a server of the same API, such as `anthropic-beta`."""
-    previous: PreviousResponseRef | None = None
+    previous_response: PreviousResponseRef | None = None
     """The response that this request continues; its conversation comes before the messages here."""
-    instructions: int = 0
+    instruction_count: int = 0
     """Number of leading messages that apply to this response only: a continuation does not inherit them."""
-    thoughts_as: str = ""
+    reasoning_field: str = ""
     """Field in which the upstream server accepts past reasoning, where its API has several; empty: any."""
     response_name: str = ""
     """Name of the response schema."""
@@ -220,9 +220,9 @@ class Request(FrozenStruct, frozen=True):
     """The response must match the schema, in APIs that also have weaker guarantees."""
     choices: int = 1
     """Number of responses to generate at once, `n` of Chat Completions."""
-    keep: bool = False
+    store: bool = False
     """The response may be continued, or parts of it referenced, later: the gateway stores it for a while."""
-    several: bool = False
+    accepts_parallel_calls: bool = False
     """The client states that it accepts several calls in one response, also where a call is required."""
 
 

@@ -199,7 +199,7 @@ def summary_request(request: Request) -> Request:
         RequestError: There is nothing to summarize.
     """
     *said, _ = request.messages
-    if not said[request.instructions :]:
+    if not said[request.instruction_count :]:
         raise RequestError(f"expected a conversation before {TRIGGER}, got none", "$.input")
     shapes = ("text", "tool_choice", "context_management")  # these describe a response that is not requested now
     extra = {name: raw for name, raw in request.extra.items() if name not in shapes}
@@ -210,7 +210,7 @@ def summary_request(request: Request) -> Request:
         response_schema="",
         stop=(),
         extra=extra,
-        keep=False,
+        store=False,
     )
 
 

@@ -1,6 +1,6 @@
 """Routes a request to a backend and yields the events of its response.
 
-    body ─dialect.read_request→ Request ─Gateway.generate→ events ─dialect.ResponseWriter.send→ SSE or JSON
+    body ─dialect.read_request→ Request ─Gateway.generate→ events ─dialect.ResponseWriter.feed→ SSE or JSON
 
 For any backend, the events begin with Start, end with Finish or Failure, name only tools that were offered, and report
 token usage. If several backends serve the model, failover uses the next one when a backend fails before its response
@@ -199,7 +199,8 @@ class Gateway:
 
         None is also returned if several backends serve the model, because failover needs the events.
         """
-        if request.keep or request.previous or (request.tools and not request.tool_choice.parallel):
+        one_call = request.tools and not request.tool_choice.parallel_tool_calls
+        if request.store or request.previous_response or one_call:
             return None
         try:
             [(backend, planned), *others] = self.route(request)
@@ -263,9 +264,9 @@ class Gateway:
             0 if policy and request.stream else self._policy.buffer_limit(buffering, stream=request.stream)
         )  # the guard buffers them itself
         events = with_complete_calls(self._events_with_failover(recalled.request, turn, policy), buffer_limit_chars)
-        if request.tools and not recalled.request.tool_choice.parallel:
+        if request.tools and not recalled.request.tool_choice.parallel_tool_calls:
             events = first_call_only(events)
-        return self._store_response(request, recalled, events, turn) if request.keep or recalled.warnings else events
+        return self._store_response(request, recalled, events, turn) if request.store or recalled.warnings else events
 
     def _with_function_tools(self, request: Request) -> Request:
         """The request with its API's own tools as functions, unless it goes to a server of the same API.
@@ -309,7 +310,7 @@ class Gateway:
         async with aclosing(events):
             async for event in events:
                 passed.observe(event)
-                if request.keep and isinstance(event, Finish):  # before the client can continue it
+                if request.store and isinstance(event, Finish):  # before the client can continue it
                     reply = collect(passed.events, request.dialect)
                     body = dialects.get(request.dialect).write_reply(reply, request)
                     await off_loop(turn.is_large, self.response_store.add, recalled, reply, body)

@@ -110,23 +110,23 @@ class ResponseStore:
         Raises:
             UnknownReplyError: The response before it is not stored, or nothing of what it references is.
         """
-        if request.previous is None and not any(
+        if request.previous_response is None and not any(
             isinstance(p, PreviousResponseRef) for m in request.messages for p in m.parts
         ):
             return ResolvedRequest(
-                request, input_messages=request.messages[request.instructions :] if request.keep else ()
+                request, input_messages=request.messages[request.instruction_count :] if request.store else ()
             )
         self._evict()
-        before = tuple(self._conversation(request.previous)) if request.previous else ()
+        before = tuple(self._conversation(request.previous_response)) if request.previous_response else ()
         warnings: list[Notice] = []
         whole = tuple(self._fill_references(request.messages, warnings))
-        said = whole[request.instructions :]
-        messages = (*whole[: request.instructions], *before, *said)
+        said = whole[request.instruction_count :]
+        messages = (*whole[: request.instruction_count], *before, *said)
         if not (before or said):
             raise UnknownResponseError("none of the answers that are named here is kept; send what they said")
-        id = request.previous.reply_id if request.previous else ""
+        id = request.previous_response.reply_id if request.previous_response else ""
         return ResolvedRequest(
-            msgspec.structs.replace(request, messages=messages, previous=None), id, said, tuple(warnings)
+            msgspec.structs.replace(request, messages=messages, previous_response=None), id, said, tuple(warnings)
         )
 
     def response_body(self, id: str) -> bytes | None:

@@ -6,8 +6,7 @@
     guard.close()               # all events that waited
 
 A call is buffered until it is complete, then checked and repaired. Text is passed through. After a rejected call every
-event waits for the end of the response, because only then it is known whether the model can be re-asked (a response
-that a token limit has cut would be cut again).
+event waits for the end of the response, which shows whether the model can be re-asked (not after a token limit).
 """
 
 from collections import Counter
@@ -189,7 +188,7 @@ class ToolCallGuard:
         if (
             self._valid
             and not self.rejected
-            and not self._choice.parallel
+            and not self._choice.parallel_tool_calls
             and self._choice.mode in ("required", "named")
         ):
             self.finished = True  # a model that must call a tool can go on calling forever
@@ -233,7 +232,7 @@ class ToolCallGuard:
             return self._reject("looping", feedback.repeated_call(name, times, self._choice), call, event)
         self._valid.append(ToolCall(call.start.id, name, verdict.arguments))
         steps = (*call.repairs(event), *verdict.repairs)
-        last = replace(event, mended=steps, valid=verdict.valid)
+        last = replace(event, repairs=steps, schema_valid=verdict.valid)
         before: list[AnyEvent] = [call.start, *_delta(event.index, verdict.arguments)] if call.buffered else []
         renamed = [step for step in steps if step in tool_name_match.STEPS]
         warnings = self._warnings(call, verdict, (*renamed, *verdict.repairs), times)
@@ -254,7 +253,7 @@ class ToolCallGuard:
             self._valid.append(ToolCall(id, call.start.name, each.arguments))
             yield replace(call.start, id=id)
             yield ToolCallDelta(0, each.arguments)
-            yield ToolCallEnd(0, each.repairs, valid=True)
+            yield ToolCallEnd(0, each.repairs, schema_valid=True)
 
     def _rejection_kind(self, name: str) -> RejectionKind | None:
         """Why calls of this tool are rejected, whatever the arguments; None: they are not."""
@@ -272,7 +271,7 @@ class ToolCallGuard:
         if tool is None:
             return Verdict(arguments, valid=None, reason="it is of no tool whose schema is known")
         steps = self._enabled_repairs if call.buffered else frozenset()
-        return judge_call(tool, arguments, steps if self._choice.parallel else steps - {SPREAD})
+        return judge_call(tool, arguments, steps if self._choice.parallel_tool_calls else steps - {SPREAD})
 
     def _count_repeats(self, name: str, arguments: str) -> int:
         """How often the same call was made since the last user message."""
@@ -289,8 +288,8 @@ class ToolCallGuard:
         if verdict.valid is None and verdict.reason:
             yield Notice("call_not_validated", f"{name}: {verdict.reason}")
         if times >= WARN_AT_REPEATS:
-            told = f"{name} has been called {times} times with these arguments"
-            yield Notice("identical_call_repeated", told, call.arguments)
+            count = f"{name} has been called {times} times with these arguments"
+            yield Notice("identical_call_repeated", count, call.arguments)
         if self._complete_calls == WARN_AT_CALLS != self._policy.max_calls:
             yield Notice("high_call_count", f"{WARN_AT_CALLS} calls and more in one answer")
 
@@ -298,7 +297,9 @@ class ToolCallGuard:
         self, fault: RejectionKind, why: str, call: PendingCall, event: ToolCallEnd | ToolCallIncomplete
     ) -> list[AnyEvent]:
         """Makes a call wait that is not valid; if its start was sent already, ends it with a warning."""
-        last = replace(event, mended=call.repairs(event), valid=False) if isinstance(event, ToolCallEnd) else event
+        last = event
+        if isinstance(event, ToolCallEnd):
+            last = replace(event, repairs=call.repairs(event), schema_valid=False)
         if not call.buffered:
             return [last, Notice("invalid_call", f"{call.start.name}: {why}", call.arguments)]
         whole = (call.start, *_delta(event.index, call.arguments), last)
@@ -331,7 +332,7 @@ class ToolCallGuard:
         """Whether the response is good enough without the rejected calls."""
         if self._choice.mode == "none":
             return any(isinstance(event, TextDelta) and event.text.strip() for event in self.received)
-        return not self._choice.parallel and bool(self._valid)
+        return not self._choice.parallel_tool_calls and bool(self._valid)
 
     def merge_reask(self, second: "ToolCallGuard", events: Iterable[AnyEvent]) -> None:
         """Replaces rejected calls by the model's second response.

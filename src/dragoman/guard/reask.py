@@ -136,7 +136,7 @@ def _error_result(request: Request, failed: RejectedCall) -> ToolResult:
 
 
 def _has_reasoning(request: Request) -> bool:
-    return "thinking" in request.extra or request.effort not in ("", "none")
+    return "thinking" in request.extra or request.reasoning_effort not in ("", "none")
 
 
 def _call_text(failed: RejectedCall) -> str:
@@ -240,7 +240,7 @@ def rejected_call_events(failed: RejectedCall, choice: ToolChoice, given: SentSt
     name, raw = failed.call.name, f"{failed.call.name} {failed.call.arguments}"
     if failed.kind == "other" and choice.mode == "none":
         return [Notice("extra_call_dropped", "a call was dropped, as none may be made now", raw)]
-    if given.has_call and not choice.parallel:
+    if given.has_call and not choice.parallel_tool_calls:
         return [Notice("extra_call_dropped", "a second call was dropped, as one at most was asked for", raw)]
     if failed.kind == "other" and not given.valid_calls_only:
         return [*failed.events, *([] if given.mismatch_reported else [Notice("reask_failed", failed.reason, raw)])]

@@ -31,7 +31,7 @@ class PendingCall:
 
     def repairs(self, end: ToolCallEnd) -> tuple[str, ...]:
         """Returns the names of the repairs that the reader made, and of the repair of the tool's name."""
-        return (*end.mended, *([self.name_repair] if self.name_repair else ()))
+        return (*end.repairs, *([self.name_repair] if self.name_repair else ()))
 
 
 class Verdict(NamedTuple):

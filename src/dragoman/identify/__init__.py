@@ -1,7 +1,7 @@
 """Detects the format in which an unknown model writes tool calls, by its tokenizer, its chat template or its name.
 
 found = detect_format("my-tune-of-qwen", chat_template=tokenizer.chat_template)
-reader = ToolCallReader(found.format, tools, prompt_tail=found.prompt_tail)
+reader = ToolCallReader(found.format, tools, prompt_suffix=found.prompt_suffix)
 """
 
 from collections.abc import Mapping
@@ -30,7 +30,7 @@ class FormatMatch:
     """The kind of evidence."""
     why: str
     """The evidence in a sentence."""
-    prompt_tail: str = ""
+    prompt_suffix: str = ""
     """What the generation prompt of the chat template leaves open, such as `<think>`; pass it to the reader. Empty if
     the extra `templates`, which renders the template, is not installed; `why` reports that."""
     reasoning_tags: tuple[str, str] | None = None
@@ -49,7 +49,7 @@ def detect_format(
     renders, a format made of the response template, the model's name, markers in the text of the chat template.
 
         found = detect_format("my-tune", chat_template=tokenizer.chat_template)
-        reader = ToolCallReader(found.format, tools, prompt_tail=found.prompt_tail)
+        reader = ToolCallReader(found.format, tools, prompt_suffix=found.prompt_suffix)
 
     Args:
         model: The model's name on a hub or in an engine, or its path: `Qwen/Qwen3-8B`, `qwen3:8b`.
@@ -72,7 +72,7 @@ def detect_format(
 
     def identified(format: str | Format, by: By, why: str) -> FormatMatch:
         found = formats.get(format) if isinstance(format, str) else format
-        return FormatMatch(found, by, why, template.prompt_tail, template.thoughts)
+        return FormatMatch(found, by, why, template.prompt_suffix, template.reasoning_tags)
 
     stated = None if response_template is None else templates.read_template(response_template)
     if stated and (format := match_known_format(stated)):

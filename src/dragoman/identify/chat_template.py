@@ -22,7 +22,7 @@ import msgspec
 
 from dragoman import formats
 from dragoman.api.parse import parse
-from dragoman.api.prompt_tail import known_formats, left_open
+from dragoman.api.prompt_suffix import known_formats, left_open
 from dragoman.core.errors import ConfigError
 from dragoman.core.messages import Text, ToolCall
 from dragoman.parsing.format import Format
@@ -63,9 +63,9 @@ class TemplateMatch(NamedTuple):
     format: str
     """The name of the format; "" if the template does not show it."""
     why: str
-    prompt_tail: str
+    prompt_suffix: str
     """What the generation prompt leaves open."""
-    thoughts: tuple[str, str] | None
+    reasoning_tags: tuple[str, str] | None
     """The markers before and after reasoning."""
     rendered: bool
     """Whether a rendered call was read back; otherwise only literals of the template are evidence."""
@@ -76,9 +76,9 @@ class _Rendered(NamedTuple):
     """The call that was rendered."""
     reply: str
     """What the model would have written."""
-    opened: str
+    prompt_opening: str
     """The part of the reply that the prompt had opened."""
-    tail: str
+    prompt_suffix: str
     """What the prompt leaves open at the beginning of the reply."""
     prompt: str
 
@@ -90,7 +90,7 @@ def match_template(source: str) -> TemplateMatch:
     tail, problem = "", "it writes no calls"
     try:
         for rendered in _renderings(source):
-            tail = rendered.tail
+            tail = rendered.prompt_suffix
             fitting = _matching_formats(rendered, source) if NAME in rendered.reply else []
             if fitting and not _shows_other_format(rendered, fitting):
                 return _match(fitting, tail, source)
@@ -192,7 +192,7 @@ def _matching_formats(rendered: _Rendered, source: str) -> list[Format]:
 
 def _unread_chars(reply: str, format: Format, rendered: _Rendered) -> int | None:
     """How much text the format's reader leaves next to the call; None if it reads anything else than the call."""
-    parts = parse(reply, format, [TOOL], prompt_tail=rendered.opened).parts
+    parts = parse(reply, format, [TOOL], prompt_suffix=rendered.prompt_opening).parts
     calls = [(part.name, _decode_or_none(part.arguments)) for part in parts if isinstance(part, ToolCall)]
     if calls != [(NAME, json.loads(rendered.call.arguments))]:
         return None

@@ -7,7 +7,7 @@ from typing import Final, TypeAlias
 import msgspec
 
 from dragoman.api.parse import parse
-from dragoman.api.prompt_tail import known_formats
+from dragoman.api.prompt_suffix import known_formats
 from dragoman.core.messages import Reasoning, Text, ToolCall
 from dragoman.identify.chat_template import CALLS, TOOL, native_rank
 from dragoman.identify.response_template.reader import build_format

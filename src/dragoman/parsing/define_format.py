@@ -124,7 +124,7 @@ def text_format(
         free, opener = choice.mode == "auto", fields["opener"]
         if not constrain_call or not offered or choice.mode == "none" or (free and not opener):
             return None
-        many = choice.parallel and choice.mode != "named"
+        many = choice.parallel_tool_calls and choice.mode != "named"
         return Constraint(opener, section, tuple(map(constrain_call, offered)), separator, many, free)
 
     return Format(
@@ -188,8 +188,12 @@ def _policy(choice: ToolChoice) -> str:
         case "named":
             return f"Now you must request the tool {' '.join(choice.name.splitlines())}, once."
         case "required":
-            return "Now you must request at least one tool." if choice.parallel else "Now you must request one tool."
-        case _ if choice.parallel:
+            return (
+                "Now you must request at least one tool."
+                if choice.parallel_tool_calls
+                else "Now you must request one tool."
+            )
+        case _ if choice.parallel_tool_calls:
             return "For several tools at once, write several such requests, one after the other."
         case _:
             return "Request one tool at a time."

@@ -53,7 +53,7 @@ class ReplyReader:
         format: the model's format.
         tools: the offered tools; a call of any other name stays text, with a warning. None: any name is accepted.
         new_id: generates the ids of calls.
-        prompt_tail: the part of the reply that the prompt already contains, such as `<think>`. It gives no events,
+        prompt_suffix: the part of the reply that the prompt already contains, such as `<think>`. It gives no events,
             except those of a call that it leaves open.
         lenient: also accepts calls without the format's tags, if they name an offered tool.
         used_ids: call ids already used in the conversation; a repeated id is replaced.
@@ -73,7 +73,7 @@ class ReplyReader:
         tools: Iterable[Tool] | None,
         *,
         new_id: NewId,
-        prompt_tail: str = "",
+        prompt_suffix: str = "",
         lenient: bool = False,
         used_ids: Iterable[str] = (),
         buffering: ReaderBuffering = "off",
@@ -81,10 +81,10 @@ class ReplyReader:
         enabled_repairs: Collection[str] = READER_REPAIRS,
     ) -> None:
         self._scanner = Scanner(enabled_repairs)
-        _check(format, prompt_tail, buffering)
+        _check(format, prompt_suffix, buffering)
         known = _callable_tools(tools)
         names = None if known is None else ToolNames(known, [step for step in NAMES if step in enabled_repairs])
-        self._sink = _EventSink(known, names, new_id, lenient, set(used_ids), self._scanner, len(prompt_tail))
+        self._sink = _EventSink(known, names, new_id, lenient, set(used_ids), self._scanner, len(prompt_suffix))
         self._mask = ControlTokenMask(control) if control else None
         sink: ToolCallSink = self._sink
         if self._mask:
@@ -97,7 +97,7 @@ class ReplyReader:
         self._quotes = False  # the event contains the inside of a JSON string
         self._skipped: list[str] = []
         self._waiting = ""  # text that is undecided until more arrives
-        self._scanner.feed(prompt_tail)
+        self._scanner.feed(prompt_suffix)
         self._resume()
         self._sink.begin(self._sink.drain(), BufferedCalls() if buffering == "all" else None)
 
@@ -409,12 +409,12 @@ class _EventSink:
                 self._put(ReasoningDelta(text))
 
 
-def _check(format: object, prompt_tail: object, buffering: object) -> None:
+def _check(format: object, prompt_suffix: object, buffering: object) -> None:
     if not isinstance(format, Format):
         hint = f"; take dragoman.formats.get({quote(format)})" if isinstance(format, str) else ""
         raise UsageError(f"expected a Format, got {type(format).__name__}{hint} - at format")
-    if not isinstance(prompt_tail, str):
-        raise UsageError(f"expected str, got {type(prompt_tail).__name__} - at prompt_tail")
+    if not isinstance(prompt_suffix, str):
+        raise UsageError(f"expected str, got {type(prompt_suffix).__name__} - at prompt_suffix")
     if buffering not in ("off", "all"):
         raise UsageError(f"expected 'off' or 'all', got {buffering!r} - at buffering")
 

@@ -26,7 +26,7 @@ from dragoman.parsing.sink import ForwardingSink, ToolCallSink
 from dragoman.text.json_repairs import repair_warning
 from dragoman.text.scanner import Parser, Scanner
 
-Kind: TypeAlias = Literal["text", "thoughts", "call", "arguments", "end", "incomplete", "framing", "dropped", "unread"]
+Kind: TypeAlias = Literal["text", "reasoning", "call", "arguments", "end", "incomplete", "framing", "dropped", "unread"]
 """docs/library.md describes each."""
 _SPACE: Final = re.compile(r"\s*")
 _GOT_CHARS: Final = 24
@@ -37,7 +37,7 @@ _OFFERED: Final = 8
 """Maximum number of tools that are listed after a call of an unknown one."""
 
 
-class Remark(msgspec.Struct, frozen=True):
+class Note(msgspec.Struct, frozen=True):
     """Something about a span: a warning, or why text is not a call."""
 
     code: str
@@ -64,7 +64,7 @@ class Span(msgspec.Struct, frozen=True):
     """The format whose reader read the call."""
     also_text: bool = False
     """True if the call is broken and this is repeated as answer text."""
-    remarks: tuple[Remark, ...] = ()
+    notes: tuple[Note, ...] = ()
 
 
 @dataclass(slots=True)
@@ -81,7 +81,7 @@ class _Row:
     kind: Kind
     call: _Call | None = None
     also_text: bool = False
-    remarks: list[Remark] = field(default_factory=list)
+    notes: list[Note] = field(default_factory=list)
 
 
 class ReadTracer(ForwardingSink):
@@ -90,20 +90,20 @@ class ReadTracer(ForwardingSink):
     Args:
         text: the whole reply.
         format: the format to read it in.
-        prompt_tail: the part of the reply that the prompt contains.
+        prompt_suffix: the part of the reply that the prompt contains.
         offered: names of the tools, to suggest which one was meant.
     """
 
-    def __init__(self, text: str, format: Format, prompt_tail: str = "", offered: Iterable[str] = ()) -> None:
+    def __init__(self, text: str, format: Format, prompt_suffix: str = "", offered: Iterable[str] = ()) -> None:
         self.format = replace(format, read=self._read)
         """The format, with its reader traced."""
-        self._text = prompt_tail + text
-        self._prompt_chars = len(prompt_tail)
+        self._text = prompt_suffix + text
+        self._prompt_chars = len(prompt_suffix)
         self._format = format
         self._offered = tuple(offered)
         self._reader = format.name
         self._rows: list[_Row] = []
-        self._pending: list[Remark] = []
+        self._pending: list[Note] = []
         self._end = 0
         self._open: _Call | None = None
         self._behind: _Call | None = None  # the call that has just ended
@@ -117,12 +117,12 @@ class ReadTracer(ForwardingSink):
 
     def text(self, text: str) -> None:
         """Records answer text; text that repeats a broken call is marked."""
-        self._said("text", text)
+        self._add_text("text", text)
         self.sink.text(text)
 
     def reasoning(self, text: str) -> None:
         """Records a piece of reasoning."""
-        self._said("thoughts", text)
+        self._add_text("reasoning", text)
         self.sink.reasoning(text)
 
     def resolve(self, name: str) -> str | None:
@@ -152,7 +152,7 @@ class ReadTracer(ForwardingSink):
         self._open, self._behind = None, self._open
         if slips := self._s.repairs:  # `self.sink` reports them
             warning = repair_warning(slips, "")
-            self._remark(warning.code, warning.message, "")
+            self._add_note(warning.code, warning.message, "")
         self.sink.end(id)
 
     def incomplete(self, raw: str) -> None:
@@ -164,7 +164,7 @@ class ReadTracer(ForwardingSink):
     def begin_draft(self, closer: str) -> None:
         """Saves the state: the spans that follow may turn out to be reasoning."""
         last = self._rows[-1] if self._rows else None
-        kept = replace(last, remarks=[*last.remarks]) if last else None
+        kept = replace(last, notes=[*last.notes]) if last else None
         self._before_draft = (len(self._rows), kept, self._end, len(self._pending), self._behind, self._calls)
         self.sink.begin_draft(closer)
 
@@ -179,39 +179,39 @@ class ReadTracer(ForwardingSink):
 
     def end_reply(self, code: str, message: str, raw: str = "") -> None:
         """Records that the rest is not read."""
-        self._remark(code, message, raw)
+        self._add_note(code, message, raw)
         self.sink.end_reply(code, message, raw)
 
     def warn(self, code: str, message: str, raw: str = "") -> None:
-        """Adds a remark to the last span; outside calls, the text that it quotes was dropped."""
+        """Adds a note to the last span; outside calls, the text that it quotes was dropped."""
         self.sink.warn(code, message, raw)
         if code == "unknown_tool":
             message += self._meant()
         elif code == "malformed_arguments":
             message = self._got(message)
-        self._remark(code, message, raw)
+        self._add_note(code, message, raw)
 
     def note(self, about: Literal["format", "problem"], text: str) -> None:
         """Records the format that reads on, or why this is not a call, unless an unknown name was already reported."""
         if about == "format":
             self._reader = text
-        elif not any(r.code == "unknown_tool" for r in self._remarks_here()):
-            self._pending.append(Remark("no_call", self._got(text), self._s.offset))
+        elif not any(r.code == "unknown_tool" for r in self._notes_here()):
+            self._pending.append(Note("no_call", self._got(text), self._s.offset))
         self.sink.note(about, text)
 
-    def _remarks_here(self) -> Iterator[Remark]:
-        """Returns the remarks at the scanner's position that belong to no span yet."""
-        return takewhile(lambda remark: remark.at == self._s.offset, reversed(self._pending))
+    def _notes_here(self) -> Iterator[Note]:
+        """Returns the notes at the scanner's position that belong to no span yet."""
+        return takewhile(lambda note: note.at == self._s.offset, reversed(self._pending))
 
     def spans(self, events: Iterable[AnyEvent]) -> tuple[Span, ...]:
         """Returns the spans of the reply once it is closed; `events` are all that it gave."""
         self._gap(self._s.offset)
         if self._end < len(self._text):
             self._claim(len(self._text), "unread")
-        for remark in self._pending:
-            at = bisect_left(self._rows, remark.at, key=lambda row: row.end)
+        for note in self._pending:
+            at = bisect_left(self._rows, note.at, key=lambda row: row.end)
             if at < len(self._rows):
-                self._rows[at].remarks.append(remark)
+                self._rows[at].notes.append(note)
         starts = [e for e in events if isinstance(e, ToolCallStart)]
         replied = [
             row for row in self._rows if row.end > self._prompt_chars or row.end == row.start >= self._prompt_chars
@@ -234,10 +234,10 @@ class ReadTracer(ForwardingSink):
             given.name if given else "",
             row.call.format if row.call and given else "",
             row.also_text,
-            tuple(Remark(r.code, r.message, max(0, r.at - before)) for r in row.remarks),
+            tuple(Note(r.code, r.message, max(0, r.at - before)) for r in row.notes),
         )
 
-    def _said(self, kind: Literal["text", "thoughts"], text: str) -> None:
+    def _add_text(self, kind: Literal["text", "reasoning"], text: str) -> None:
         if not text:
             return
         here = self._s.offset
@@ -268,17 +268,17 @@ class ReadTracer(ForwardingSink):
         self._behind = call if kind == "end" else None
         self._end = upto
 
-    def _remark(self, code: str, message: str, raw: str) -> None:
+    def _add_note(self, code: str, message: str, raw: str) -> None:
         here = self._s.offset
         start = self._text.rfind(raw, self._end, here) if raw and not self._open else -1
         if start >= 0:
             self._gap(start)
             self._claim(start + len(raw), "dropped")
-        remark = Remark(code, message, start if start >= 0 else here)
+        note = Note(code, message, start if start >= 0 else here)
         if start >= 0 or (self._rows and self._end == here):
-            self._rows[-1].remarks.append(remark)
+            self._rows[-1].notes.append(note)
         else:
-            self._pending.append(remark)
+            self._pending.append(note)
 
     def _meant(self) -> str:
         """Suggests the tool that was meant; lists all if there are few."""
@@ -297,7 +297,7 @@ class ReadTracer(ForwardingSink):
 
 
 def with_other_readings(spans: Sequence[Span], others: Mapping[str, Sequence[Span]]) -> tuple[Span, ...]:
-    """Returns the spans with a remark at the first complete call that other readings find; `others` are spans by
+    """Returns the spans with a note at the first complete call that other readings find; `others` are spans by
     reading."""
     begins = {how: call for how, other in others.items() if (call := _first_whole_call(other))}
     if not begins:
@@ -309,7 +309,7 @@ def with_other_readings(spans: Sequence[Span], others: Mapping[str, Sequence[Spa
     name = begins[who[0]].name
     more = f" and {len(who) - _READINGS} more" if len(who) > _READINGS else ""
     message = f"{', '.join(who[:_READINGS])}{more} would find a call of {quote(name)} here"
-    return _remarked(spans, Remark("other_reading", message, first))
+    return _with_note(spans, Note("other_reading", message, first))
 
 
 def _first_whole_call(spans: Sequence[Span]) -> Span | None:
@@ -319,19 +319,19 @@ def _first_whole_call(spans: Sequence[Span]) -> Span | None:
 
 
 def with_names(spans: Sequence[Span], names: Iterable[str]) -> tuple[Span, ...]:
-    """Returns the spans with a remark at the first mention of one of these tools, if no call was found there."""
+    """Returns the spans with a note at the first mention of one of these tools, if no call was found there."""
     text = "".join(span.raw for span in spans)
     found = re.search(rf"(?<!\w)(?:{'|'.join(map(re.escape, names)) or '(?!)'})(?!\w)", text)
     if not found:
         return tuple(spans)
     inside = next(span.kind for span in spans if span.end > found.start())
-    why = {"thoughts": "reasoning is not searched for calls", "unread": "the reply was over"}
+    why = {"reasoning": "reasoning is not searched for calls", "unread": "the reply was over"}
     told = why.get(inside, "nothing that is known to open a call stands before it")
-    return _remarked(spans, Remark("no_call", f"{quote(found[0])} is named here, but {told}", found.start()))
+    return _with_note(spans, Note("no_call", f"{quote(found[0])} is named here, but {told}", found.start()))
 
 
-def _remarked(spans: Sequence[Span], remark: Remark) -> tuple[Span, ...]:
-    """Returns the spans with the remark at the span that it is about."""
-    here = max(i for i, span in enumerate(spans) if span.start <= remark.at)
-    noted = msgspec.structs.replace(spans[here], remarks=(*spans[here].remarks, remark))
+def _with_note(spans: Sequence[Span], note: Note) -> tuple[Span, ...]:
+    """Returns the spans with the note at the span that it is about."""
+    here = max(i for i, span in enumerate(spans) if span.start <= note.at)
+    noted = msgspec.structs.replace(spans[here], notes=(*spans[here].notes, note))
     return (*spans[:here], noted, *spans[here + 1 :])

@@ -53,7 +53,7 @@ def render_chat(request: Request, format: Format) -> list[ChatTurn]:
     for i, message in enumerate(request.messages):
         names |= {p.id: p.name for p in message.parts if isinstance(p, ToolCall)}
         role, text = _to_turn(message, names, format, first=all(role == "system" for role, _ in spoken))
-        if text and i > last and role == "assistant" and not message.written:
+        if text and i > last and role == "assistant" and not message.verbatim_text:
             text = _wrapped_reasoning(message, format) + text
         if not text:
             continue
@@ -83,7 +83,7 @@ def _to_turn(message: Message, names: dict[str, str], format: Format, *, first: 
             reminder = f"<system-reminder>\n{text}\n</system-reminder>" if text else ""
             return ChatTurn("system", text) if first else ChatTurn("user", reminder)
         case "assistant":
-            return ChatTurn("assistant", message.written or text)
+            return ChatTurn("assistant", message.verbatim_text or text)
         case _:
             return ChatTurn("user", text)
 

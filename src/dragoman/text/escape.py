@@ -117,10 +117,12 @@ def _tool(tool: Tool, markers: MarkerSet) -> Tool:
 def _message(
     message: Message, markers: MarkerSet, shown: Callable[[Part, MarkerSet], Part], keep_verbatim: tuple[str, ...]
 ) -> Message:
-    written = message.written
+    written = message.verbatim_text
     if written and shown is _part:
         written = _pattern(markers, written).sub(partial(_unless, keep_verbatim), written)
-    return msgspec.structs.replace(message, parts=tuple(shown(p, markers) for p in message.parts), written=written)
+    return msgspec.structs.replace(
+        message, parts=tuple(shown(p, markers) for p in message.parts), verbatim_text=written
+    )
 
 
 def _labels(part: Part, markers: MarkerSet) -> Part:

@@ -429,7 +429,7 @@ class ToolCallAssembler:
             whole = bool(arguments)
             self._out += [ToolCallDelta(call.index, arguments)] if whole else []
         if whole:
-            self._out.append(ToolCallEnd(call.index, mended=slips))
+            self._out.append(ToolCallEnd(call.index, repairs=slips))
             self._out += [repair_warning(slips, raw)] if slips else []
             return
         self._out.append(ToolCallIncomplete(call.index, raw))

@@ -122,7 +122,7 @@ def _without_reasoning(messages: Sequence[Message], gone: set[int]) -> list[Mess
         if len(parts) == len(message.parts):
             left.append(message)
         elif parts:
-            left.append(replace(message, parts=parts, written=""))
+            left.append(replace(message, parts=parts, verbatim_text=""))
     return left
 
 
@@ -242,7 +242,7 @@ class _ToolUsesEdit:
 
     def _left(self, message: Message, ids: set[str]) -> Message:
         parts = tuple(self._part(part, ids) for part in message.parts)
-        return message if parts == message.parts else replace(message, parts=parts, written="")
+        return message if parts == message.parts else replace(message, parts=parts, verbatim_text="")
 
     def _part(self, part: Part, ids: set[str]) -> Part:
         if isinstance(part, ToolResult) and part.call_id in ids:

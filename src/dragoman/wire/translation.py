@@ -165,7 +165,7 @@ class TranslationReport:
 
     __slots__ = (
         *("_adapted_schemas", "_reworded", "_dialect", "_dropped", "_source", "_stop_locally"),
-        *("is_native", "is_openai", "is_same_api", "thoughts_as"),
+        *("is_native", "is_openai", "is_same_api", "reasoning_field"),
     )
 
     def __init__(self, request: Request, dialect: str) -> None:
@@ -176,15 +176,15 @@ class TranslationReport:
         """The request arrived through this same API, so that it can be forwarded unchanged."""
         self.is_openai = {request.dialect, dialect} == OPENAI_APIS
         """The request arrived through the other one of OpenAI's two APIs."""
-        self.thoughts_as = request.thoughts_as
+        self.reasoning_field = request.reasoning_field
         self._dialect = dialect
         self._dropped: dict[str, str] = {}
         self._reworded: dict[str, str] = {}
         self._stop_locally: tuple[str, ...] = ()
         self._adapted_schemas: dict[str, tuple[SchemaChange, ...]] = {}
         self._source = request.dialect
-        if request.previous is not None and not self.is_same_api:
-            raise self.unsendable("a response that is continued", request.previous.path)
+        if request.previous_response is not None and not self.is_same_api:
+            raise self.unsendable("a response that is continued", request.previous_response.path)
 
     def rename(self, request: Request, names: re.Pattern[str], ids: re.Pattern[str]) -> Request:
         """Returns the request with names and ids that this API accepts, and without parts that only another API has.

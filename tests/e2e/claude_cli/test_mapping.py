@@ -422,8 +422,8 @@ def test_what_was_cut_or_refused_is_not_asked_for_again(wanted: ReplyRequirement
     {"auto": "Call one tool at most", "required": "Call one tool at most", "none": "Call no tool"}.items(),
 )
 def test_one_call_at_most_is_told_in_words(mode: Literal["auto", "none", "required"], told: str) -> None:
-    assert told in tool_choice_instruction(v.ToolChoice(mode, parallel=False))
-    assert ("at most" in tool_choice_instruction(v.ToolChoice(mode, parallel=False))) == (mode != "none")
+    assert told in tool_choice_instruction(v.ToolChoice(mode, parallel_tool_calls=False))
+    assert ("at most" in tool_choice_instruction(v.ToolChoice(mode, parallel_tool_calls=False))) == (mode != "none")
 
 
 async def test_what_the_cli_has_no_place_for_is_named(tmp_path: Path) -> None:

@@ -101,7 +101,7 @@ async def test_of_a_kind_that_is_not_known_the_refusal_is_told() -> None:
 @pytest.mark.parametrize("several", [True, False], ids=["several", "one"])
 async def test_where_a_call_is_required_ollama_is_held_by_a_schema(front: str, stream: bool, several: bool) -> None:
     choice = ToolChoice("required")
-    request = replace(ASKED, tool_choice=choice, several=several, stream=stream, dialect=front)
+    request = replace(ASKED, tool_choice=choice, accepts_parallel_calls=several, stream=stream, dialect=front)
     body, answer = await sent(fakes.ollama, front, request, "ollama")
     assert body["tools"]
     listed = body["response_format"]["json_schema"]["schema"]["properties"]["tool_calls"]

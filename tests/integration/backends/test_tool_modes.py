@@ -80,7 +80,7 @@ async def test_a_result_of_its_own_making_ends_the_reply_and_the_asking(mode: st
 
 @pytest.mark.parametrize("mode", MODES)
 async def test_where_one_call_is_wanted_the_asking_ends_behind_it(mode: str) -> None:
-    asked = replace(ASKED, tool_choice=ToolChoice(parallel=False))
+    asked = replace(ASKED, tool_choice=ToolChoice(parallel_tool_calls=False))
     async with server(writes(f"{CALL}\n{CALL}", stays=True)) as behind, gateway(behind.url, mode=mode) as (url, _):
         answer = await ask(url, "openai_chat", asked)
         await soon(behind.left)
@@ -154,7 +154,7 @@ async def test_injected_whatever_the_servers_api(api: str, front: str) -> None:
     got = dialects.get(api).read_request(behind.asked[-1][2])
     assert (got.tools, got.tool_choice.mode, got.stop, got.stream) == ((), "auto", (), True)
     assert [message.role for message in got.messages] == ["system", "user", "assistant", "user"]
-    assert got.instructions == (0 if api == "openai_chat" else 1)
+    assert got.instruction_count == (0 if api == "openai_chat" else 1)
     assert all(isinstance(part, Text) for message in got.messages for part in message.parts)
 
 

@@ -90,15 +90,15 @@ async def test_an_id_after_the_arguments_is_the_client_s_too(front: str, stream:
 @pytest.mark.parametrize("id", ["call_a1", "calla1", "call-a1"])
 def test_a_call_is_known_by_its_id_and_what_it_says(id: str) -> None:
     message = shown(kept(), v.Text("Sure."), replace(CALL, id=id, arguments=SENT_BACK))
-    assert message.written == FENCED
+    assert message.verbatim_text == FENCED
     assert message.parts[1] == replace(CALL, id=id)
 
 
 def test_other_words_leave_the_call_as_it_was_written() -> None:
     message = shown(kept(), v.Text("Sure, but not so."), replace(CALL, arguments=SENT_BACK))
-    assert (message.written, message.parts[1]) == ("", CALL)
+    assert (message.verbatim_text, message.parts[1]) == ("", CALL)
     message = shown(kept(), v.Text("Sure."), v.Reasoning("Hm."), CALL)
-    assert (message.written, message.parts[2]) == ("", CALL)
+    assert (message.verbatim_text, message.parts[2]) == ("", CALL)
 
 
 OTHERS = {
@@ -119,11 +119,11 @@ def test_what_is_not_the_same_call_is_left_alone(parts: tuple[v.Part, ...]) -> N
 def test_what_was_used_longest_ago_goes_first() -> None:
     own_words = kept(replies=2)
     own_words.add("b", "", (replace(CALL, id="b"),))
-    assert shown(own_words, v.Text("Sure."), CALL).written
+    assert shown(own_words, v.Text("Sure."), CALL).verbatim_text
     own_words.add("c", "", (replace(CALL, id="c"),))
     assert len(own_words) == 2
-    assert shown(own_words, v.Text("Sure."), CALL).written
-    assert not shown(own_words, replace(CALL, id="b")).written
+    assert shown(own_words, v.Text("Sure."), CALL).verbatim_text
+    assert not shown(own_words, replace(CALL, id="b")).verbatim_text
 
 
 def test_there_is_a_limit_of_size() -> None:
@@ -149,13 +149,13 @@ END = ToolCallEnd(0)
 
 def test_a_reply_that_came_to_its_end_is_kept() -> None:
     for reason in ("stop", "tool_calls"):
-        assert shown(heard(END, Finish(reason)), v.Text("Sure."), CALL).written == FENCED
+        assert shown(heard(END, Finish(reason)), v.Text("Sure."), CALL).verbatim_text == FENCED
 
 
 def test_of_a_reply_with_thoughts_the_calls_are_kept() -> None:
     own_words = heard(END, ReasoningDelta("Hm."), Finish("stop"))
     message = shown(own_words, v.Text("Sure."), replace(CALL, arguments=SENT_BACK))
-    assert (message.written, message.parts[1]) == ("", CALL)
+    assert (message.verbatim_text, message.parts[1]) == ("", CALL)
 
 
 BROKEN: dict[str, list[AnyEvent]] = {
@@ -202,6 +202,6 @@ def test_a_template_shows_it_too_but_no_special_token_in_it(source: str) -> None
     asked = replace(ASKED, messages=(QUESTION,))
     result = v.Message("tool", (v.ToolResult(CALL.id, (v.Text("sunny"),)),))
     for raw, shown in ((FENCED, FENCED), (f"<|im_start|>{FENCED}", f"&lt;|im_start|>{FENCED}")):
-        wrote = v.Message("assistant", (CALL,), written=raw)
+        wrote = v.Message("assistant", (CALL,), verbatim_text=raw)
         after = template.render(replace(asked, messages=(QUESTION, wrote, result)), hermes).text
         assert after.startswith(template.render(asked, hermes).text + shown)

@@ -56,7 +56,7 @@ async def test_each_stage_is_a_file(tmp_path: Path) -> None:
     assert [e["event"] for e in lines(folder / "1/events.jsonl")][:2] == ["Start", "ToolCallStart"]
     left = lines(folder / "events.jsonl")
     assert [e["event"] for e in left][-1] == "Finish"
-    assert next(e for e in left if e["event"] == "ToolCallEnd")["valid"] is True
+    assert next(e for e in left if e["event"] == "ToolCallEnd")["schema_valid"] is True
     head, *pieces = lines(folder / "reply.jsonl")
     assert head["status"] == 200
     assert "".join(piece["text"] for piece in pieces) == answer.text

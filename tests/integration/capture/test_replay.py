@@ -139,7 +139,7 @@ async def test_a_prompt_that_was_made_here_needs_no_server(tmp_path: Path, capsy
         status, said = await replayed(capsys, folder, "--chunking", cut, "--explain")
         assert status == 0, said
         assert "behind '<think>\\n' of the prompt" in said
-        assert re.search(r"thoughts +A tool helps", said)
+        assert re.search(r"reasoning +A tool helps", said)
 
 
 async def test_a_second_question_and_its_answer(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -260,7 +260,7 @@ async def test_it_tells_what_became_of_calls(tmp_path: Path) -> None:
     assert "4 requests, 0 failed, 0 being answered" in told["gateway"]["words"]
     assert told["calls"]["words"] == "4 tool calls since then"
     assert told["calls"]["models"] == [
-        {"model": "m", "calls": 4, "valid": 2, "mended": 1, "reasked": 0, "failed": 1, "unchecked": 0}
+        {"model": "m", "calls": 4, "valid": 2, "repaired": 1, "reasked": 0, "failed": 1, "unchecked": 0}
     ]
     assert "models" not in told["gateway"]
     *_, heads, row, _, end = people.stdout.rstrip("\n").splitlines()

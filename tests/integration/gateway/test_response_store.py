@@ -49,7 +49,7 @@ def model(text: str) -> v.Message:
 def asked(text: str, before: str = "", instructions: str = "") -> v.Request:
     own = (v.Message("system", (v.Text(instructions),)),) if instructions else ()
     previous = v.PreviousResponseRef(before, path="$.previous") if before else None
-    return v.Request("m", (*own, user(text)), previous=previous, instructions=len(own), keep=True)
+    return v.Request("m", (*own, user(text)), previous_response=previous, instruction_count=len(own), store=True)
 
 
 def naming(*parts: v.Part) -> v.Request:
@@ -76,7 +76,7 @@ def test_a_conversation_goes_on_without_the_instructions_before() -> None:
     answered(memory, "1", asked("one", instructions="Be brief."))
     answered(memory, "2", asked("two", "1"))
     whole = memory.resolve(asked("three", "2", instructions="Be long.")).request
-    assert whole.previous is None
+    assert whole.previous_response is None
     system = v.Message("system", (v.Text("Be long."),))
     assert whole.messages == (system, user("one"), model("answer 1"), user("two"), model("answer 2"), user("three"))
     fork = memory.resolve(asked("other", "1")).request
@@ -127,7 +127,7 @@ def test_a_call_that_was_cut_off_was_never_made() -> None:
 def test_what_is_named_is_kept_in_full_with_the_answer_that_names_it() -> None:
     memory = ResponseStore(max_responses=1)
     answered(memory, "1", asked("one"))
-    answered(memory, "2", msgspec.structs.replace(naming(v.PreviousResponseRef("1", 0)), keep=True))
+    answered(memory, "2", msgspec.structs.replace(naming(v.PreviousResponseRef("1", 0)), store=True))
     assert memory.resolve(asked("three", "2")).request.messages[1] == model("answer 1")
 
 
@@ -429,7 +429,7 @@ def test_what_is_kept_does_not_hold_the_request_that_it_came_with() -> None:
         v.Reply("1", "m", 0, (v.Text("Hello"),), "stop"),
     )
     assert sys.getrefcount(body) == before
-    goes_on = v.Request("m", (), previous=v.PreviousResponseRef("1", 0))
+    goes_on = v.Request("m", (), previous_response=v.PreviousResponseRef("1", 0))
     kept = memory.resolve(goes_on).request.messages[0]
     assert {name: bytes(raw) for name, raw in kept.extra.items()} == {"status": b'"completed"'}
 

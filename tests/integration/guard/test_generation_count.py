@@ -50,7 +50,7 @@ SLIPS = {
 }
 CHOICES = {
     "auto": ToolChoice(),
-    "one": ToolChoice(parallel=False),
+    "one": ToolChoice(parallel_tool_calls=False),
     "required": ToolChoice("required"),
     "named": ToolChoice("named", "get_weather"),
     "none": ToolChoice("none"),

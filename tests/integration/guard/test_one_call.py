@@ -83,8 +83,8 @@ def test_a_server_of_the_same_api_gets_what_the_client_states(api: str, mode: st
 
 def test_the_choice_is_for_one_call_as_long_as_nothing_else_is_stated() -> None:
     asked = v.Request("m", (), tool_choice=v.ToolChoice("required"))
-    assert not limit_to_one_call(asked).tool_choice.parallel
-    assert limit_to_one_call(v.Request("m", ())).tool_choice.parallel
+    assert not limit_to_one_call(asked).tool_choice.parallel_tool_calls
+    assert limit_to_one_call(v.Request("m", ())).tool_choice.parallel_tool_calls
 
 
 def test_an_engine_of_ones_own_is_ended_too() -> None:

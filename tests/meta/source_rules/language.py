@@ -44,12 +44,10 @@ _THERE = re.compile(r"\b(there|here)\s+$", re.I)
 
 # Data, not prose: keys, metric labels, column heads, prompts. File -> exact literals, or exact fragments of several
 # words.
-_TRACE = {"thoughts"}  # a kind of span
 DATA: dict[str, set[str]] = {
     "src/dragoman/backends/probe/checks/__init__.py": {"thoughts"},
     "src/dragoman/backends/probe/checks/content.py": {"thoughts"},
     "src/dragoman/backends/probe/checks/tools.py": {"thoughts"},
-    "src/dragoman/cli/_advice.py": _TRACE,
     "src/dragoman/cli/doctor/metrics_client.py": {"mended"},
     "src/dragoman/cli/doctor/report.py": {"mended", "asked again"},
     "src/dragoman/cli/formats.py": {"THOUGHTS", "thoughts"},
@@ -57,7 +55,6 @@ DATA: dict[str, set[str]] = {
     "src/dragoman/guard/careful_words.py": {"reasoning summary thought thoughts why"},
     "src/dragoman/guard/validation/validation_cost.py": {"beside"},
     "src/dragoman/parsing/define_format.py": {"somebody else runs the tool"},
-    "src/dragoman/parsing/trace.py": _TRACE,
     "src/dragoman/server/observe/call_outcomes.py": {"mended", "mended        matches the schema"},
 }
 

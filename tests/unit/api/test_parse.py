@@ -78,7 +78,7 @@ def test_a_text_that_a_limit_ended() -> None:
 
 
 def test_what_the_prompt_has_opened() -> None:
-    reply = dragoman.parse("Hm.</think>Yes.", "hermes", prompt_tail="<think>")
+    reply = dragoman.parse("Hm.</think>Yes.", "hermes", prompt_suffix="<think>")
     assert reply.parts == (dragoman.types.Reasoning("Hm."), dragoman.types.Text("Yes."))
 
 

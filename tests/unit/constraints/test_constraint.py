@@ -107,7 +107,7 @@ def calls_in(text: str, tools: list[v.Tool], bare: bool = False) -> list[v.ToolC
     return [p for p in reply.parts if isinstance(p, v.ToolCall)]
 
 
-required = [v.ToolChoice("required"), v.ToolChoice("required", parallel=False)]
+required = [v.ToolChoice("required"), v.ToolChoice("required", parallel_tool_calls=False)]
 choices = st.sampled_from([*required, *(v.ToolChoice("named", name) for name in SCHEMAS)])
 
 
@@ -119,7 +119,7 @@ def test_what_the_grammar_lets_through_is_read_as_calls_that_fit(choice: v.ToolC
     calls = calls_in(text, TOOLS)
     assert text == "\n".join(HERMES.write_call(c) for c in calls)
     assert len(calls) >= 1
-    assert len(calls) == 1 or (choice.parallel and choice.mode == "required")
+    assert len(calls) == 1 or (choice.parallel_tool_calls and choice.mode == "required")
     for call in calls:
         assert choice.mode != "named" or call.name == choice.name
         jsonschema.validate(json.loads(call.arguments), SCHEMAS[call.name])
@@ -132,7 +132,7 @@ def test_calls_that_fit_are_let_through(choice: v.ToolChoice, data: st.DataObjec
     call = v.ToolCall("", "get_weather", json.dumps({"city": city, "days": 3}, ensure_ascii=False))
     text = HERMES.write_call(call)
     assert accepts(text, grammar(TOOLS, choice))
-    assert accepts(f"{text}\n{text}", grammar(TOOLS, choice)) == choice.parallel
+    assert accepts(f"{text}\n{text}", grammar(TOOLS, choice)) == choice.parallel_tool_calls
 
 
 FREE = [
@@ -236,11 +236,11 @@ def test_what_is_set_right_is_let_through_in_a_bare_call(arguments: str, through
 
 def test_a_list_for_one_value_is_let_through_only_where_several_calls_may_be_made() -> None:
     call = '{"name": "get_weather", "arguments": {"city": ["Paris", "Rome"]}}'
-    assert not accepts(call, grammar(TOOLS, v.ToolChoice(parallel=False)))
+    assert not accepts(call, grammar(TOOLS, v.ToolChoice(parallel_tool_calls=False)))
 
 
 def test_where_one_call_may_be_made_a_second_bare_one_is_not_let_through() -> None:
-    one = grammar(TOOLS, v.ToolChoice(parallel=False))
+    one = grammar(TOOLS, v.ToolChoice(parallel_tool_calls=False))
     assert accepts(f"```json\n{PRETTY}\n```", one)
     assert not accepts(f"{CALL}\n{CALL}", one)
 

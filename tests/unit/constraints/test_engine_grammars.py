@@ -60,9 +60,9 @@ SCHEMAS: dict[str, dict[str, Any]] = {
 TOOLS = [v.Tool(name, "", json.dumps(schema)) for name, schema in SCHEMAS.items()]
 CHOICES = {
     "auto": v.ToolChoice(),
-    "one at most": v.ToolChoice(parallel=False),
+    "one at most": v.ToolChoice(parallel_tool_calls=False),
     "required": v.ToolChoice("required"),
-    "one": v.ToolChoice("required", parallel=False),
+    "one": v.ToolChoice("required", parallel_tool_calls=False),
     "named": v.ToolChoice("named", "get_weather"),
 }
 HELD = [f for f in map(formats.get, formats.names()) if f.constrain(TOOLS, v.ToolChoice("required"))]
@@ -210,7 +210,7 @@ def test_a_reply_that_fits_the_schema_is_read_as_those_calls(
         text = json.dumps(reply, ensure_ascii=False, indent=spaces)
         jsonschema.validate(reply, json.loads(schema))
         assert accepts(grammar, text)
-        assert read(JSON_FORMAT, text) == (made if choice.parallel else made[:1])
+        assert read(JSON_FORMAT, text) == (made if choice.parallel_tool_calls else made[:1])
     assert accepts(whole(CHOICES["one"])[1], json.dumps({"tool_calls": objects})) == (len(objects) == 1)
     assert not accepts(whole(CHOICES["required"])[1], '{"tool_calls": []}')
 

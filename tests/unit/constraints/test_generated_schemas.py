@@ -23,7 +23,7 @@ from support.grammar_engines import accepts, sampled
 Drawn = tuple[Any, Any]
 """A schema, and what is meant to fit it."""
 HERMES: Final = formats.get("hermes")
-REQUIRED: Final = v.ToolChoice("required", parallel=False)
+REQUIRED: Final = v.ToolChoice("required", parallel_tool_calls=False)
 WORDS: Final = st.text(st.characters(exclude_categories=["Cs", "Cc"]), max_size=6)
 WHOLE: Final = st.integers(-(10**18), 10**18)
 """Within 64 bits, as a grammar holds them."""

@@ -14,7 +14,7 @@ from dragoman.constraints.structural_tag import to_structural_tag
 from dragoman.core import messages as v
 from support.grammar_engines import accepts
 
-ONE = v.ToolChoice("required", parallel=False)
+ONE = v.ToolChoice("required", parallel_tool_calls=False)
 STRING, INTEGER, NULL = {"type": "string"}, {"type": "integer"}, {"type": "null"}
 POINT = {"type": "object", "properties": {"x": INTEGER, "s": STRING}, "required": ["x"]}
 both = pytest.mark.parametrize("format", ["minimax_m3", "cohere_cofl"])

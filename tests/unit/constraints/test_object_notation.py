@@ -14,7 +14,7 @@ from dragoman.constraints.structural_tag import to_structural_tag
 from dragoman.core import messages as v
 from support.grammar_engines import accepts
 
-ONE = v.ToolChoice("required", parallel=False)
+ONE = v.ToolChoice("required", parallel_tool_calls=False)
 INTEGER, STRING = {"type": "integer"}, {"type": "string"}
 LIST = {"type": "array", "items": {"type": "object", "properties": {"n": INTEGER, "t": {"type": ["string", "null"]}}}}
 FITS: list[tuple[str, Any, list[dict[str, Any]], list[dict[str, Any]]]] = [

@@ -14,7 +14,7 @@ from dragoman.constraints.structural_tag import to_structural_tag
 from dragoman.core import messages as v
 from support.grammar_engines import accepts
 
-ONE = v.ToolChoice("required", parallel=False)
+ONE = v.ToolChoice("required", parallel_tool_calls=False)
 STRING, INTEGER = {"type": "string"}, {"type": "integer"}
 VALUES: list[tuple[str, str, Any, list[tuple[str, Any]], list[str]]] = [
     ("a string", "qwen3_xml", STRING, [("", ""), ("1", "1"), ("<p\n\n", "<p\n\n")], ["a</parameter>b", "</function>"]),

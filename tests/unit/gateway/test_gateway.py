@@ -101,7 +101,7 @@ async def calling_twice(backend: Scripted, request: Request) -> AsyncGenerator[A
 
 @pytest.mark.parametrize("parallel", [False, True])
 async def test_a_second_call_is_dropped_where_one_was_asked_for(parallel: bool) -> None:
-    request = Request("m", (), (Tool("f"),), ToolChoice(parallel=parallel))
+    request = Request("m", (), (Tool("f"),), ToolChoice(parallel_tool_calls=parallel))
     async with contextlib.aclosing(
         Gateway([Scripted(calling_twice)]).generate(request, ExchangeContext("1", 1, str))
     ) as events:

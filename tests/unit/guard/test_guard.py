@@ -34,7 +34,7 @@ def ends(events: Sequence[ev.AnyEvent]) -> list[ev.ToolCallEnd]:
 async def test_a_valid_call_goes_as_it_came() -> None:
     events = await answered(Asked(told(("get_weather", RIGHT), ("ping", "{}"), text="Let me see.")))
     assert calls(events) == [("get_weather", RIGHT), ("ping", "{}")]
-    assert [(end.index, end.valid, end.mended) for end in ends(events)] == [(0, True, ()), (1, True, ())]
+    assert [(end.index, end.schema_valid, end.repairs) for end in ends(events)] == [(0, True, ()), (1, True, ())]
     assert words(events) == "Let me see."
     assert codes(events) == []
 
@@ -42,7 +42,7 @@ async def test_a_valid_call_goes_as_it_came() -> None:
 async def test_a_call_is_mended() -> None:
     events = await answered(Asked(told(("Get-Weather", MENDABLE))))
     assert calls(events) == [("get_weather", '{"city":"Paris","days":3}')]
-    assert ends(events) == [ev.ToolCallEnd(0, ("name_case", "numbers"), valid=True)]
+    assert ends(events) == [ev.ToolCallEnd(0, ("name_case", "numbers"), schema_valid=True)]
     [warning] = [event for event in events if isinstance(event, ev.Notice)]
     assert (warning.code, warning.raw) == ("call_repaired", MENDABLE)
 
@@ -62,7 +62,7 @@ async def test_the_model_is_asked_once_more() -> None:
     events = await answered(backend, max_tokens=99)
     assert calls(events) == [("get_weather", RIGHT)]
     assert words(events) == "Well."
-    assert ends(events) == [ev.ToolCallEnd(0, valid=True, reasked=True)]
+    assert ends(events) == [ev.ToolCallEnd(0, schema_valid=True, reasked=True)]
     assert codes(events) == ["reasked"]
     assert collect(events).usage == Usage(20, 10)
     *first, said, result = backend.requests[1].messages
@@ -107,7 +107,7 @@ async def test_each_failed_call_is_replaced_or_told_of() -> None:
 async def test_what_is_told_of_a_second_call_goes_with_it() -> None:
     events = await answered(Asked(told(("get_weather", WRONG)), told(("get_weather", MENDABLE))))
     assert codes(events) == ["reasked", "call_repaired"]
-    assert ends(events) == [ev.ToolCallEnd(0, ("numbers",), valid=True, reasked=True)]
+    assert ends(events) == [ev.ToolCallEnd(0, ("numbers",), schema_valid=True, reasked=True)]
 
 
 async def test_a_name_that_was_mended_is_told() -> None:
@@ -162,7 +162,7 @@ async def test_a_model_may_think_better_of_it() -> None:
 async def test_what_does_not_become_right_goes_out_with_a_warning(second: list[ev.AnyEvent]) -> None:
     events = await answered(Asked(told(("get_weather", WRONG)), second))
     assert calls(events) == [("get_weather", WRONG)]
-    assert [end.valid for end in ends(events)] == [False]
+    assert [end.schema_valid for end in ends(events)] == [False]
     assert codes(events) == ["reasked", "invalid_call", "reask_failed"]
 
 
@@ -193,7 +193,7 @@ async def test_a_stream_is_only_looked_at() -> None:
     events = await answered(backend, buffering="off")
     assert calls(events) == [("get_weather", MENDABLE), ("ping", "{}")]
     assert sum(isinstance(event, ev.ToolCallDelta) for event in events) == 4
-    assert [end.valid for end in ends(events)] == [False, True]
+    assert [end.schema_valid for end in ends(events)] == [False, True]
     assert codes(events) == ["invalid_call"]
 
 
@@ -201,7 +201,7 @@ async def test_long_arguments_flow() -> None:
     long = json.dumps({"city": "x" * 100})
     events = await answered(Asked(told(("get_weather", long))), GuardPolicy(buffer_limit_chars=50))
     assert [e.text for e in events if isinstance(e, ev.ToolCallDelta)] == [long[:56], long[56:]]
-    assert [end.valid for end in ends(events)] == [True]
+    assert [end.schema_valid for end in ends(events)] == [True]
     whole = await answered(Asked(told(("get_weather", long))), GuardPolicy(buffer_limit_chars=50), stream=False)
     assert [e.text for e in whole if isinstance(e, ev.ToolCallDelta)] == [long]
 
@@ -247,7 +247,7 @@ async def test_another_tool_than_the_named_one_is_no_call_where_all_must_be_righ
 
 
 async def test_one_call_at_most_is_not_asked_for_twice() -> None:
-    one = ToolChoice(parallel=False)
+    one = ToolChoice(parallel_tool_calls=False)
     events = await answered(Asked(told(("ping", "{}"), ("get_weather", WRONG))), tool_choice=one)
     assert (calls(events), codes(events)) == ([("ping", "{}")], ["extra_call_dropped"])
 
@@ -354,7 +354,7 @@ async def test_one_call_for_several() -> None:
     ids = [event.id for event in events if isinstance(event, ev.ToolCallStart)]
     assert ids == ["call_0", "call_0_2", "call_1"]
     backend = Asked(told(("get_weather", several)), told(("get_weather", RIGHT)))
-    one = await answered(backend, tool_choice=ToolChoice(parallel=False))
+    one = await answered(backend, tool_choice=ToolChoice(parallel_tool_calls=False))
     assert calls(one) == [("get_weather", RIGHT)]
 
 
@@ -373,7 +373,7 @@ async def test_a_schema_that_nothing_can_be_held_against() -> None:
     tools = (Tool("ping", "", '{"type": "strng"}'),)
     events = await answered(Asked(told(("ping", '{"a": 1}'))), tools=tools)
     assert calls(events) == [("ping", '{"a": 1}')]
-    assert ends(events)[0].valid is None
+    assert ends(events)[0].schema_valid is None
     assert codes(events) == ["call_not_validated"]
 
 

@@ -119,7 +119,7 @@ TEMPLATES = {
 def test_template_tells_the_format(title: str) -> None:
     source, format, tail, thoughts = TEMPLATES[title]
     found = detect_format("gpt-oss", chat_template=source)
-    assert (found.format.name, found.by, found.prompt_tail, found.reasoning_tags) == (
+    assert (found.format.name, found.by, found.prompt_suffix, found.reasoning_tags) == (
         format,
         "chat_template",
         tail,
@@ -171,7 +171,7 @@ def test_literals_tell_where_rendering_cannot(source: str, why: str) -> None:
 
 def test_nothing_tells() -> None:
     found = detect_format("my-model", chat_template=chatml("", "<think>\n"))
-    assert (found.format.name, found.by, found.prompt_tail) == ("auto", "nothing", "<think>\n")
+    assert (found.format.name, found.by, found.prompt_suffix) == ("auto", "nothing", "<think>\n")
     assert "'my-model'" in found.why
     assert "names no tool-call markers" in found.why
     assert detect_format().format.name == "auto"
@@ -180,7 +180,7 @@ def test_nothing_tells() -> None:
 
 def test_name_tells_and_the_template_says_what_is_open() -> None:
     found = detect_format("Qwen/Qwen3-4B-Thinking-2507", chat_template=chatml("", "<think>\n"))
-    assert (found.format.name, found.by, found.prompt_tail) == ("hermes", "model", "<think>\n")
+    assert (found.format.name, found.by, found.prompt_suffix) == ("hermes", "model", "<think>\n")
     assert "Qwen3" in found.why
     assert found.why.endswith("; the chat template names no tool-call markers (it writes no calls)")
 
@@ -195,7 +195,7 @@ def test_template_for_tools_is_taken_of_several() -> None:
 def test_result_goes_into_a_reader() -> None:
     found = dragoman.detect_format(chat_template=chatml(XML, "<think>\n"))
     text = "Hm.\n</think>\n\n<tool_call>\n<function=f>\n<parameter=x>\n1\n</parameter>\n</function>\n</tool_call>"
-    reply = dragoman.parse(text, found.format, prompt_tail=found.prompt_tail)
+    reply = dragoman.parse(text, found.format, prompt_suffix=found.prompt_suffix)
     assert [type(part).__name__ for part in reply.parts] == ["Reasoning", "ToolCall"]
 
 

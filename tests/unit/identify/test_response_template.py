@@ -239,10 +239,10 @@ def test_text_and_thoughts_stream() -> None:
 
 def test_prompt_has_opened_thoughts() -> None:
     format = made("plain")
-    reply = dragoman.parse('Hm.</think><act>{"name": "f"}</act>', format, prompt_tail="<think>")
+    reply = dragoman.parse('Hm.</think><act>{"name": "f"}</act>', format, prompt_suffix="<think>")
     assert [type(part).__name__ for part in reply.parts] == ["Reasoning", "ToolCall"]
     format = made("thoughts that nothing opens")
-    reply = dragoman.parse('Hm.</think>Sure.<act>{"name": "f"}</act>', format, prompt_tail="Well. ")
+    reply = dragoman.parse('Hm.</think>Sure.<act>{"name": "f"}</act>', format, prompt_suffix="Well. ")
     assert reply.parts[:2] == (Reasoning("Hm."), Text("Sure."))
 
 

@@ -132,7 +132,7 @@ MISUSES: list[tuple[str, dict[str, Any], str]] = [
     ),
     ("one tool", {"tools": "ping"}, r"expected a Tool, got str"),
     ("no list", {"tools": 5}, r"expected a Tool, got int"),
-    ("a tail in bytes", {"prompt_tail": b"<think>"}, "expected str, got bytes - at prompt_tail"),
+    ("a tail in bytes", {"prompt_suffix": b"<think>"}, "expected str, got bytes - at prompt_suffix"),
 ]
 
 
@@ -164,11 +164,11 @@ def test_after_the_end() -> None:
 
 
 def test_thoughts_that_the_prompt_opened() -> None:
-    assert read("hm</think>\nyes", prompt_tail="<think>\n") == [ev.ReasoningDelta("hm"), ev.TextDelta("yes")]
+    assert read("hm</think>\nyes", prompt_suffix="<think>\n") == [ev.ReasoningDelta("hm"), ev.TextDelta("yes")]
 
 
 def test_words_that_the_prompt_began_are_not_repeated() -> None:
-    assert read(" two", prompt_tail="one") == [ev.TextDelta(" two")]
+    assert read(" two", prompt_suffix="one") == [ev.TextDelta(" two")]
 
 
 @pytest.mark.parametrize("lenient", [False, True])
@@ -179,7 +179,7 @@ def test_words_that_the_prompt_began_are_not_repeated() -> None:
 def test_what_is_held_back_of_the_prompt_never_comes_out(tail: str, reply: str, lenient: bool) -> None:
     """And not a character of the reply is missing."""
     for cut in cuttings(reply, [1]):
-        one = reader(prompt_tail=tail, lenient=lenient)
+        one = reader(prompt_suffix=tail, lenient=lenient)
         events = [e for piece in cut for e in one.feed(piece)] + one.close()
         assert shown(events) == [f"text {json.dumps(reply)}"]
 
@@ -188,7 +188,7 @@ def test_what_is_held_back_of_the_prompt_never_comes_out(tail: str, reply: str, 
 def test_a_call_that_the_prompt_began_is_whole(begun: int) -> None:
     """Also where it is cut inside the arguments: the client gets all of them."""
     text = call("get_weather", '{"city": "Paris"}')
-    events = read(text[begun:], prompt_tail=text[:begun])
+    events = read(text[begun:], prompt_suffix=text[:begun])
     in_order(events)
     whole_in_the_prompt = begun > text.index("}}") + 1
     assert shown(events) == ([] if whole_in_the_prompt else ['call get_weather {"city": "Paris"}'])
@@ -196,7 +196,7 @@ def test_a_call_that_the_prompt_began_is_whole(begun: int) -> None:
 
 def test_calls_that_the_prompt_has_whole_do_not_count() -> None:
     past = call("ping", id="a")
-    events = read(call("ping", id="a"), prompt_tail=f"Let me see. {past}\n")
+    events = read(call("ping", id="a"), prompt_suffix=f"Let me see. {past}\n")
     in_order(events)
     assert starts(events) == [ev.ToolCallStart(0, "call_0", "ping")]
 
@@ -270,10 +270,10 @@ def test_nothing_raises_and_no_cut_matters(
     pieces: list[str], lenient: bool, tools: list[str] | None, tail: str, some: list[int]
 ) -> None:
     text = "".join(pieces)
-    whole = read(text, tools, lenient=lenient, prompt_tail=tail)
+    whole = read(text, tools, lenient=lenient, prompt_suffix=tail)
     in_order(whole)
     for cut in cuttings(text, some):
-        one = reader(tools, lenient=lenient, prompt_tail=tail)
+        one = reader(tools, lenient=lenient, prompt_suffix=tail)
         events = [e for piece in cut for e in one.feed(piece)] + one.close()
         assert shown(events, ids=True) == shown(whole, ids=True)
 

@@ -70,9 +70,9 @@ def test_tools_that_the_vendor_runs_are_not_offered() -> None:
 
 POLICIES = [
     ("auto", v.ToolChoice("auto"), "write several such requests"),
-    ("auto, one at a time", v.ToolChoice("auto", parallel=False), "one tool at a time"),
+    ("auto, one at a time", v.ToolChoice("auto", parallel_tool_calls=False), "one tool at a time"),
     ("required", v.ToolChoice("required"), "must request at least one tool"),
-    ("required, one at a time", v.ToolChoice("required", parallel=False), "must request one tool"),
+    ("required, one at a time", v.ToolChoice("required", parallel_tool_calls=False), "must request one tool"),
     ("a named tool", v.ToolChoice("named", "ping"), "must request the tool ping"),
 ]
 

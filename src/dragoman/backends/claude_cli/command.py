@@ -64,7 +64,7 @@ class ModelSpec(NamedTuple):
     """What a process is told about the model: `model` at its start, the rest then or once it runs."""
 
     model: str
-    effort: str = ""
+    reasoning_effort: str = ""
     thinking_tokens: int | None = None
     """Budget for reasoning: 0 for none, None for the model's default."""
     max_tokens: int = 0
@@ -86,8 +86,8 @@ def control_requests(spec: ModelSpec) -> list[Mapping[str, object]]:
     settings: dict[str, object] = {}
     if variables := _variables(spec):
         settings["env"] = variables
-    if spec.effort:
-        settings["effortLevel"] = spec.effort
+    if spec.reasoning_effort:
+        settings["effortLevel"] = spec.reasoning_effort
     told: list[Mapping[str, object]] = []
     if settings:
         told.append({"subtype": "apply_flag_settings", "settings": settings})
@@ -118,8 +118,8 @@ def arguments(spec: ModelSpec, *, tools: bool) -> list[str]:
     if tools:  # allowed, because the CLI would refuse calls by itself and ask the model again
         config = f'{{"mcpServers":{{"{SERVER}":{{"type":"sdk","name":"{SERVER}"}}}}}}'
         said += ["--mcp-config", config, "--allowedTools", f"mcp__{SERVER}"]
-    if spec.effort:
-        said += ["--effort", spec.effort]
+    if spec.reasoning_effort:
+        said += ["--effort", spec.reasoning_effort]
     return said if spec.again else [*said, *_NO_FURTHER_REQUESTS]
 
 

@@ -151,7 +151,7 @@ def _without_cli_fields(request: Request) -> Request:
         tools=tuple(replace(tool, extra=_without_cache_mark(tool.extra)) for tool in request.tools),
         stop=(),
         response_schema="",
-        effort="",
+        reasoning_effort="",
         max_tokens=request.max_tokens or 1,
         sampling=type(request.sampling)(),
         extra={},

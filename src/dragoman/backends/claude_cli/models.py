@@ -59,7 +59,7 @@ def resolve_model(name: str) -> str | None:
 
 def model_spec(request: Request) -> ModelSpec:
     """Returns the settings of a process for this request."""
-    effort = _EFFORT_ALIASES.get(request.effort, request.effort)
+    effort = _EFFORT_ALIASES.get(request.reasoning_effort, request.reasoning_effort)
     limit = request.max_tokens or 0
     return ModelSpec(_cli_name(request.model), effort if effort in EFFORTS else "", _thinking_tokens(request), limit)
 
@@ -77,7 +77,7 @@ def _cli_name(name: str) -> str:
 
 def _thinking_tokens(request: Request) -> int | None:
     """Returns the budget for reasoning in tokens: 0 for none, None for the model's default."""
-    if request.effort == "none":
+    if request.reasoning_effort == "none":
         return 0
     if request.dialect == MESSAGES:
         return _thinking_field_tokens(request.extra.get("thinking"))

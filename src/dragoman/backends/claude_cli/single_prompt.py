@@ -114,7 +114,7 @@ def to_single_prompt(request: Request) -> SinglePrompt:
     if not _is_plain(request, said):
         system, said = _flatten(replace(request, messages=messages))
     hosted = tuple(tool for tool in request.tools if tool.kind != "function")
-    plain = replace(request, tools=hosted, tool_choice=ToolChoice(), instructions=len(system))
+    plain = replace(request, tools=hosted, tool_choice=ToolChoice(), instruction_count=len(system))
     if request.response_schema and text_mode_request.callable_tools(request):  # it would prevent calls
         schema = escape_markers_json(escape_markers_json(request.response_schema, FORMAT.markers), _MARKERS)
         system = (*system, Message("system", (Text(_SCHEMA + schema),)))
@@ -223,4 +223,6 @@ def parse_text_reply(request: Request, turn: ExchangeContext) -> TextModeReader:
             enabled_repairs=READER_REPAIRS.difference(turn.disabled_repairs),
         )
 
-    return TextModeReader(reader, leaks, turn.new_id, {}, lambda: None, parallel=request.tool_choice.parallel)
+    return TextModeReader(
+        reader, leaks, turn.new_id, {}, lambda: None, parallel=request.tool_choice.parallel_tool_calls
+    )

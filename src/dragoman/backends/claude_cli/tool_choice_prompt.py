@@ -65,6 +65,6 @@ def tool_choice_instruction(choice: ToolChoice) -> str:
             told.append(f"Answer this turn by calling the tool {choice.name}, and write no words before it.")
         case "auto":
             pass
-    if not choice.parallel and choice.mode != "none":
+    if not choice.parallel_tool_calls and choice.mode != "none":
         told.append("Call one tool at most in a turn.")
     return " ".join(told)

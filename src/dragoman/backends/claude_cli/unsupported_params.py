@@ -64,13 +64,13 @@ def unsupported_warnings(request: Request, hosted: Sequence[str]) -> tuple[Notic
     named += dict.fromkeys(
         name for tool in request.tools for name, _ in _members(tool.extra, "tools.") if name in _TOOL_MEMBERS
     )
-    if request.effort not in EFFORTS | {"", "none", "minimal"}:
+    if request.reasoning_effort not in EFFORTS | {"", "none", "minimal"}:
         named.append("effort")
     named += dict.fromkeys(hosted)
     told = [
         *notices_by_name("content_dropped", "claude has no equivalent of: {}", dict(zip(named, named, strict=True)))
     ]
-    if request.effort == "minimal":
+    if request.reasoning_effort == "minimal":
         told.append(Notice("request_adapted", "for claude: effort low, the least there", detail="effort"))
     return tuple(told)
 

@@ -248,7 +248,7 @@ class EmbeddedBackend:
             self.format,
             request.tools if prepared.has_tools else (),
             new_id=turn.new_id,
-            prompt_tail=prepared.suffix,
+            prompt_suffix=prepared.suffix,
             lenient=prepared.has_tools,
             used_ids=past,
             enabled_repairs=READER_REPAIRS.difference(turn.disabled_repairs),

@@ -182,7 +182,7 @@ class EmbeddedResponse:
                 self._has_output = self._has_output or any(
                     isinstance(each, TextDelta | ToolCallStart) for each in passed
                 )
-                is_last = isinstance(event, ToolCallEnd) and not self._request.tool_choice.parallel
+                is_last = isinstance(event, ToolCallEnd) and not self._request.tool_choice.parallel_tool_calls
                 self._calls_done = is_last or self._repeats.found
         return self._stops.feed_events(out)
 

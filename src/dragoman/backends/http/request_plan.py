@@ -164,7 +164,7 @@ class RequestPlanner:
         by_prompt = mode.endpoint == "completions"
         reader = completions.CompletionReader(request, turn) if by_prompt else self._dialect.reader(request, turn)
         identified = self._identified.get(mode.template)
-        opened = outgoing.prompt_suffix or (identified.prompt_tail if identified else "")
+        opened = outgoing.prompt_suffix or (identified.prompt_suffix if identified else "")
         return ResponsePipeline(
             reader,
             outgoing,
@@ -214,7 +214,7 @@ class RequestPlanner:
         fit, given_up = downgrade_tool_choice(request, self.kind.tool_choice if self.kind else ())
         fit, adapted = adapt_request_schemas(fit, self._target) if self._target else (fit, ())
         if self.kind and self.kind.thoughts and _has_reasoning(fit):
-            fit = msgspec.structs.replace(fit, thoughts_as=self.kind.thoughts)
+            fit = msgspec.structs.replace(fit, reasoning_field=self.kind.thoughts)
         return fit, (*given_up, *adapted)
 
     def _as_shown(self, request: Request, mode: ModelMode) -> tuple[Request, tuple[Notice, ...]]:
@@ -306,10 +306,10 @@ class RequestPlanner:
         leaks = (
             text_mode_request.leak_detector(request, new) if rescues and (known is None or known.name != AUTO) else None
         )
-        reader = (lambda begins: new(known, prompt_tail=opened if begins else "")) if known else None
+        reader = (lambda begins: new(known, prompt_suffix=opened if begins else "")) if known else None
         saved = partial(self._count_recovered, request.model)
         repeats = mode.mode != "inject"  # models without native tools write the same call again and again
-        parallel = request.tool_choice.parallel
+        parallel = request.tool_choice.parallel_tool_calls
         return TextModeReader(reader, leaks, turn.new_id, names, saved, parallel=parallel, repeats=repeats)
 
     def _count_recovered(self, model: str) -> None:

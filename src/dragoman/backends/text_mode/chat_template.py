@@ -107,8 +107,8 @@ class ChatTemplate:
 
 def _messages(message: Message, thought: str, markup: tuple[str, ...]) -> list[dict[str, Any]]:
     """Returns the message in the template's interface, in which a tool result is a message of its own."""
-    if message.written:
-        return [{"role": "assistant", "content": message.written}]
+    if message.verbatim_text:
+        return [{"role": "assistant", "content": message.verbatim_text}]
     results = [p for p in message.parts if isinstance(p, ToolResult)]
     out = [{"role": "tool", "content": _result_text(r), "tool_call_id": r.call_id} for r in results]
     calls = [p for p in message.parts if isinstance(p, ToolCall)]

@@ -66,7 +66,9 @@ def for_prompted_mode(request: Request, format: Format) -> tuple[Request, tuple[
     first = sum(
         message.role == "system" for message in messages[:1]
     )  # the system message contains the tools, for this response only
-    plain = replace(for_parse_mode(request), messages=messages, instructions=first, tools=(), tool_choice=ToolChoice())
+    plain = replace(
+        for_parse_mode(request), messages=messages, instruction_count=first, tools=(), tool_choice=ToolChoice()
+    )
     if schema:  # the server's own constraint would not allow calls
         extra = {name: raw for name, raw in request.extra.items() if name not in _SCHEMA_FIELDS}
         plain = replace(plain, response_schema="", extra=extra)
@@ -116,7 +118,7 @@ def rename_tools(tools: tuple[Tool, ...], form: re.Pattern[str]) -> tuple[tuple[
 
 
 def text_reader(
-    format: Format, request: Request, tools: tuple[Tool, ...], turn: ExchangeContext, prompt_tail: str = ""
+    format: Format, request: Request, tools: tuple[Tool, ...], turn: ExchangeContext, prompt_suffix: str = ""
 ) -> ReplyReader:
     """Returns a reader for one run of the response's text.
 
@@ -132,7 +134,7 @@ def text_reader(
         format,
         tools,
         new_id=turn.new_id,
-        prompt_tail=prompt_tail,
+        prompt_suffix=prompt_suffix,
         lenient=bool(tools),
         used_ids=past,
         enabled_repairs=READER_REPAIRS.difference(turn.disabled_repairs),

@@ -88,7 +88,7 @@ class VerbatimHistory:
             calls = tuple(part for part in message.parts if isinstance(part, ToolCall))
             if message.role == "assistant" and calls:
                 text = "".join(part.text for part in message.parts if isinstance(part, Text))
-                self.add(message.written, text, calls)
+                self.add(message.verbatim_text, text, calls)
 
     def _message(self, message: Message) -> Message:
         calls = [part for part in message.parts if isinstance(part, ToolCall)]
@@ -100,7 +100,9 @@ class VerbatimHistory:
             self._replies.move_to_end(key)
         written = iter(kept.calls)
         parts = (replace(p, arguments=next(written).arguments) if isinstance(p, ToolCall) else p for p in message.parts)
-        return replace(message, parts=tuple(parts), written=kept.raw if _same_text(message.parts, kept.text) else "")
+        return replace(
+            message, parts=tuple(parts), verbatim_text=kept.raw if _same_text(message.parts, kept.text) else ""
+        )
 
 
 class ReplyRecorder:

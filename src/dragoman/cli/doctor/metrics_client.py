@@ -30,7 +30,7 @@ class Calls(msgspec.Struct, frozen=True):
     calls: int
     valid: int
     """Valid as the model wrote them, at the first attempt."""
-    mended: int
+    repaired: int
     reasked: int
     failed: int
     unchecked: int
@@ -144,7 +144,7 @@ def _by_model(samples: Iterable[Sample]) -> list[Calls]:
             model=model,
             calls=outcomes.total(),
             valid=outcomes["valid"],
-            mended=outcomes["mended"],
+            repaired=outcomes["mended"],
             reasked=outcomes["reasked"],
             failed=sum(outcomes[one] for one in FAILED),
             unchecked=outcomes["unchecked"],

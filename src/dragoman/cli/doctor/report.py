@@ -85,4 +85,4 @@ def _cells(of: "Calls") -> tuple[str, ...]:
     name = of.model if of.model.isprintable() else repr(of.model)
     name = name if len(name) <= _NAME_CHARS else f"{name[: _NAME_CHARS - 1]}…"
     share = "-" if of.share is None else f"{of.share:.1%}".replace("%", " %")
-    return (name, str(of.calls), share, str(of.mended), str(of.reasked), str(of.failed), str(of.unchecked))
+    return (name, str(of.calls), share, str(of.repaired), str(of.reasked), str(of.failed), str(of.unchecked))

@@ -72,7 +72,7 @@ def _request(fields: Fields, max_tokens: int | None) -> Request:
         messages=((Message("system", system),) if system else ()) + messages,
         tools=tools,
         tool_choice=_tool_choice(chosen := fields.pop("tool_choice"), tools),
-        several=_takes_several(chosen),
+        accepts_parallel_calls=_takes_several(chosen),
         sampling=m.Sampling(
             temperature=fields.number("temperature", 0, 1),
             top_p=fields.number("top_p", 0, 1),
@@ -84,8 +84,8 @@ def _request(fields: Fields, max_tokens: int | None) -> Request:
         response_strict=bool(schema),
         stream=fields.flag("stream"),
         stream_usage=True,
-        instructions=1 if system else 0,
-        effort=_effort(fields.get("thinking"), kept),
+        instruction_count=1 if system else 0,
+        reasoning_effort=_effort(fields.get("thinking"), kept),
         extra={**billing, **kept, **fields.remaining()},
         dialect="anthropic_messages",
     )
@@ -288,4 +288,4 @@ def _tool_choice(found: Cursor | None, tools: tuple[Tool, ...]) -> ToolChoice:
             raise RequestError("expected tools to choose from, got none", found.path)
         return ToolChoice()
     name = fields.require("name").one_of([tool.name for tool in tools], "tool") if mode == "named" else ""
-    return ToolChoice(mode, name, parallel=not fields.flag("disable_parallel_tool_use"))
+    return ToolChoice(mode, name, parallel_tool_calls=not fields.flag("disable_parallel_tool_use"))

@@ -10,7 +10,7 @@ Content of other APIs is converted as follows:
                           partial response
     no limit              `max_tokens` of `MAX_TOKENS`, because the API requires a limit
     temperature over 1    1
-    effort                `thinking` of type `adaptive` with `output_config.effort`, `minimal` as `low`; `none` disables
+    reasoning_effort      `thinking` of type `adaptive` with `output_config.effort`, `minimal` as `low`; `none` disables
                           it; omitted with a forced tool call, which the API does not allow with thinking. With
                           thinking the temperature and `top_k` are dropped
     a tool's schema       as the vendor takes it (schema/targets.py), also from its own clients
@@ -90,7 +90,7 @@ def write_request(request: Request, model: str) -> UpstreamRequest:
     """
     report = TranslationReport(request, NAME)
     request = report.rename(request, LONG_NAME_FORM, CALL_ID)
-    first = request.instructions if report.is_same_api else _first(request.messages, report)
+    first = request.instruction_count if report.is_same_api else _first(request.messages, report)
     system = _system(request.messages[:first], request.extra.get(BILLING) if report.is_same_api else None, report)
     body: dict[str, object] = {"model": model, "max_tokens": request.max_tokens or MAX_TOKENS}
     if system:
@@ -98,7 +98,7 @@ def write_request(request: Request, model: str) -> UpstreamRequest:
     body["messages"] = _messages(request.messages[first:], report)
     body |= _tools(request, report)
     body |= _thinking(request, report)
-    body |= _sampling(request, report, thinks="thinking" in body and request.effort != "none")
+    body |= _sampling(request, report, thinks="thinking" in body and request.reasoning_effort != "none")
     stop = [text for text in request.stop if text.strip() or report.is_same_api]
     watched = report.stop_locally([text for text in request.stop if not (text.strip() or report.is_same_api)])
     body |= {"stop_sequences": stop} if stop else {}
@@ -153,14 +153,14 @@ def _thinking(request: Request, report: TranslationReport) -> dict[str, object]:
     thinking = ""
     if report.is_same_api:
         return {"output_config": config} if config else {}
-    if request.effort == "none":
+    if request.reasoning_effort == "none":
         thinking = "disabled"
-    elif request.effort and request.tool_choice.mode in ("required", "named"):
+    elif request.reasoning_effort and request.tool_choice.mode in ("required", "named"):
         report.dropped("effort", "effort, with a forced tool call")
-    elif request.effort:
+    elif request.reasoning_effort:
         thinking = "adaptive"
-        config["effort"] = "low" if request.effort == "minimal" else request.effort
-        if request.effort == "minimal":
+        config["effort"] = "low" if request.reasoning_effort == "minimal" else request.reasoning_effort
+        if request.reasoning_effort == "minimal":
             report.adapted("effort", "effort low, the least there")
     said: dict[str, object] = {"thinking": {"type": thinking}} if thinking else {}
     return said | ({"output_config": config} if config else {})
@@ -196,8 +196,8 @@ def _tools(request: Request, report: TranslationReport) -> dict[str, object]:
     said: dict[str, object] = {"tools": [_tool(tool, report, tool.name in binding) for tool in tools]}
     told: dict[str, object] = {"type": _MODES[choice.mode]}
     told |= {"name": choice.name} if choice.mode == "named" else {}
-    one = not choice.parallel
-    if choice.mode != "none" and (one or (request.several and report.is_same_api)):
+    one = not choice.parallel_tool_calls
+    if choice.mode != "none" and (one or (request.accepts_parallel_calls and report.is_same_api)):
         told["disable_parallel_tool_use"] = one
     return said if told == {"type": "auto"} else {**said, "tool_choice": told}
 

@@ -67,11 +67,11 @@ def read_request(body: bytes | str) -> Request:
         response_strict=reply.strict,
         stream=fields.flag("stream"),
         stream_usage=options.fields().flag("include_usage") if options else False,
-        effort=_effort(fields.get("reasoning_effort")),
+        reasoning_effort=_effort(fields.get("reasoning_effort")),
         choices=choices or 1,
         extra={**kept, **fields.remaining()},
         dialect="openai_chat",
-        several=several is not None and several.boolean(),
+        accepts_parallel_calls=several is not None and several.boolean(),
     )
 
 
@@ -311,9 +311,9 @@ def _functions(fields: Fields) -> tuple[tuple[Tool, ...], ToolChoice]:
     tools = tuple(_function(item.fields()) for item in listed.items(json_cursor.MAX_TOOLS)) if listed else ()
     found = fields.pop("function_call")
     if found is None or found.kind != "object":
-        return tools, ToolChoice(found.one_of(_FREE, "function call") if found else "auto", parallel=False)
+        return tools, ToolChoice(found.one_of(_FREE, "function call") if found else "auto", parallel_tool_calls=False)
     named = found.fields().require("name").one_of([tool.name for tool in tools], "function")
-    return tools, ToolChoice("named", named, parallel=False)
+    return tools, ToolChoice("named", named, parallel_tool_calls=False)
 
 
 def _tools(fields: Fields) -> tuple[tuple[Tool, ...], ToolChoice]:
@@ -328,7 +328,7 @@ def _tools(fields: Fields) -> tuple[tuple[Tool, ...], ToolChoice]:
     if not tools:
         return tools, ToolChoice()
     if found is None or found.kind != "object":
-        return tools, ToolChoice(word, parallel=parallel)
+        return tools, ToolChoice(word, parallel_tool_calls=parallel)
     inner = found.fields()
     kind = inner.require("type").one_of(("function", "custom", "allowed_tools"), "tool choice")
     named = inner.require(kind).fields()
@@ -339,7 +339,7 @@ def _tools(fields: Fields) -> tuple[tuple[Tool, ...], ToolChoice]:
     allowed = {_allowed(item.fields()).one_of(offered, "tool") for item in listed.items()}
     if mode == "required" and not allowed:
         raise RequestError("expected tools to choose from, got none", listed.path)
-    return tuple(tool for tool in tools if tool.name in allowed), ToolChoice(mode, parallel=parallel)
+    return tuple(tool for tool in tools if tool.name in allowed), ToolChoice(mode, parallel_tool_calls=parallel)
 
 
 def _allowed(fields: Fields) -> Cursor:

@@ -96,8 +96,8 @@ def write_request(request: Request, model: str) -> UpstreamRequest:
         body["stop"] = request.stop
     if request.response_schema:
         body["response_format"] = _response_format(request, report)
-    if request.effort:
-        body["reasoning_effort"] = request.effort
+    if request.reasoning_effort:
+        body["reasoning_effort"] = request.reasoning_effort
     if request.choices > 1:
         body["n"] = request.choices
     if request.stream or watched:
@@ -136,9 +136,9 @@ def _tools(request: Request, report: TranslationReport) -> dict[str, object]:
         said["tool_choice"] = {"type": kind, kind: {"name": choice.name}}
     elif choice.mode != "auto":
         said["tool_choice"] = choice.mode
-    if not choice.parallel:
+    if not choice.parallel_tool_calls:
         said["parallel_tool_calls"] = False
-    elif request.several and tools and report.is_same_api:
+    elif request.accepts_parallel_calls and tools and report.is_same_api:
         # defaults differ: llama.cpp's was false, and depends on the template since 2026-04 (its pull 22217)
         said["parallel_tool_calls"] = True
     return said
@@ -219,12 +219,12 @@ def _is_text(part: Part) -> bool:
 
 def _assistant(parts: Iterable[Part], report: TranslationReport) -> dict[str, object]:
     thoughts, content, refusal, calls = "", list[Part](), "", list[object]()
-    field = report.thoughts_as or "reasoning_content"
+    field = report.reasoning_field or "reasoning_content"
     for part in parts:
         match part:
             case Reasoning(text, signature, redacted, extra):
                 thoughts += text
-                if report.is_same_api and IN_FIELD in extra and not report.thoughts_as:
+                if report.is_same_api and IN_FIELD in extra and not report.reasoning_field:
                     field = "reasoning"
                 if signature or redacted:
                     report.dropped(*SIGNATURE if signature else REDACTED)

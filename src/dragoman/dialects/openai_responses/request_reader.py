@@ -101,15 +101,15 @@ def _request(fields: Fields, partly: bool = False) -> Request:
         response_strict=form.flag("strict") if form else False,
         stream=fields.flag("stream"),
         stream_usage=True,
-        effort=_effort(fields.get("reasoning")),
-        previous=PreviousResponseRef(previous.nonempty_string().removeprefix("resp_"), path=previous.path)
+        reasoning_effort=_effort(fields.get("reasoning")),
+        previous_response=PreviousResponseRef(previous.nonempty_string().removeprefix("resp_"), path=previous.path)
         if previous
         else None,
-        instructions=len(system),
-        keep=fields.flag("store", default=True),
+        instruction_count=len(system),
+        store=fields.flag("store", default=True),
         extra={**kept, **chosen, **fields.remaining()},
         dialect=NAME,
-        several=several is not None and several.boolean(),
+        accepts_parallel_calls=several is not None and several.boolean(),
     )
 
 
@@ -386,9 +386,9 @@ def _tool_choice(fields: Fields, tools: tuple[Tool, ...]) -> tuple[tuple[Tool, .
     if found and not tools and (found.kind == "object" or word == "required"):
         raise RequestError("expected tools to choose from, got none", found.path)
     if not tools:
-        return tools, ToolChoice(parallel=parallel), {}
+        return tools, ToolChoice(parallel_tool_calls=parallel), {}
     if found is None or found.kind != "object":
-        return tools, ToolChoice(word, parallel=parallel), {}
+        return tools, ToolChoice(word, parallel_tool_calls=parallel), {}
     inner = found.fields()
     offered = dict.fromkeys(tool.name for tool in tools if tool.kind == "function")
     match inner.require("type").string():
@@ -402,7 +402,7 @@ def _tool_choice(fields: Fields, tools: tuple[Tool, ...]) -> tuple[tuple[Tool, .
     left = tuple(tool for tool in tools if (tool.kind, tool.name) in allowed)
     if mode == "required" and not left:
         raise RequestError("expected tools to choose from, got none", listed.path)
-    return left, ToolChoice(mode, parallel=parallel), {}
+    return left, ToolChoice(mode, parallel_tool_calls=parallel), {}
 
 
 def _named(fields: Fields, offered: Mapping[str, None]) -> str:

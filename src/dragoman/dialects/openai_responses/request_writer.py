@@ -15,7 +15,7 @@ other APIs is converted as follows:
     a document of plain text      a text, its title on the first line
     a limit under 16              16, the vendor's minimum
     a response schema             `text.format`
-    effort                        `reasoning.effort`
+    reasoning_effort              `reasoning.effort`
     schemas                       as OpenAI accepts them (schema/targets.py)
     a tool's schema               `strict` if the client requested it, which makes all parameters required
     custom tools                  the same, from Chat Completions
@@ -112,14 +112,14 @@ def write_request(request: Request, model: str) -> UpstreamRequest:
     body |= _limits(request, report)
     if request.response_schema and not report.is_same_api:
         body["text"] = {"format": _format(request, report)}
-    if request.effort and not report.is_same_api:
-        body["reasoning"] = {"effort": request.effort}
+    if request.reasoning_effort and not report.is_same_api:
+        body["reasoning"] = {"effort": request.reasoning_effort}
     if not report.is_same_api:
         body |= {"store": False, "include": ["reasoning.encrypted_content"]}
-    elif not request.keep:
+    elif not request.store:
         body["store"] = False
-    if request.previous is not None:
-        body["previous_response_id"] = f"resp_{request.previous.reply_id}"
+    if request.previous_response is not None:
+        body["previous_response_id"] = f"resp_{request.previous_response.reply_id}"
     watched = report.stop_locally(request.stop)
     body |= {"stream": True} if request.stream or watched else {}
     shared, left = to_responses_fields(request.extra) if request.dialect == "openai_chat" else ({}, request.extra)
@@ -130,7 +130,7 @@ def _instructions(request: Request, report: TranslationReport) -> tuple[str, Seq
     """Returns the system text, if the first of several messages contains nothing else, and the other messages."""
     match request.messages:
         case [Message("system", [Text(text, extra)], more), *rest] if rest and not (extra or more):
-            if request.instructions or not report.is_same_api:
+            if request.instruction_count or not report.is_same_api:
                 return text, rest
     return "", request.messages
 
@@ -171,9 +171,9 @@ def _tools(request: Request, report: TranslationReport) -> Json:
     listed = _listed([tool for tool in tools if IN_ITEM not in tool.extra], report)
     said: Json = {"tools": listed} if listed else {}
     said |= {"tool_choice": _choice(choice, chosen)} if tools and choice.mode != "auto" else {}
-    if not choice.parallel:
+    if not choice.parallel_tool_calls:
         said["parallel_tool_calls"] = False
-    elif request.several and tools and report.is_same_api:
+    elif request.accepts_parallel_calls and tools and report.is_same_api:
         # defaults differ: llama.cpp's was false, and depends on the template since 2026-04 (its pull 22217)
         said["parallel_tool_calls"] = True
     return said

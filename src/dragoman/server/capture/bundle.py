@@ -47,8 +47,8 @@ _IDS: Final = (
     *("system_fingerprint", "is"),
 )
 _WORDY: Final = (
-    *("role", "type", "object", "finish_reason", "stop_reason", "effort", "mode", "tool_choice", "service_tier"),
-    *("encoding", "kind", "dialect"),
+    *("role", "type", "object", "finish_reason", "stop_reason", "effort", "reasoning_effort", "mode", "tool_choice"),
+    *("encoding", "kind", "dialect", "service_tier"),
 )
 _ONE_OF: Final = {
     "status": "queued|in_progress|completed|incomplete|failed|cancelled|searching|interpreting|generating|calling",

@@ -236,7 +236,9 @@ class _Memory(ResponseStore):
 
     def resolve(self, request: Request) -> ResolvedRequest:
         """See `ResponseStore`; returns the complete request as it was then."""
-        names = request.previous or any(isinstance(p, PreviousResponseRef) for m in request.messages for p in m.parts)
+        names = request.previous_response or any(
+            isinstance(p, PreviousResponseRef) for m in request.messages for p in m.parts
+        )
         if "1/values.json" not in self._was.files or not names:
             return super().resolve(request)
         whole = request_from_json(self._was.json("1/values.json"))

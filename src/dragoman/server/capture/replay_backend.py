@@ -40,7 +40,7 @@ class ReadSettings(NamedTuple):
     format: Format | None
     """None: the upstream server parses the calls."""
     tools: tuple[Tool, ...]
-    tail: str = ""
+    prompt_suffix: str = ""
     lenient: bool = False
 
 
@@ -114,7 +114,7 @@ class _RecordingPlanner(RequestPlanner):
         )
         known = None if mode.mode == "native" and not outgoing.reply_format else self._format(request, mode)
         told = self._identified.get(mode.template)
-        tail = outgoing.prompt_suffix or (told.prompt_tail if told else "")
+        tail = outgoing.prompt_suffix or (told.prompt_suffix if told else "")
         self._reads.append(ReadSettings(known, tools, tail, lenient=bool(tools)))
         reading.reader = _CutReader(reading.reader, self._recut())
         return reading

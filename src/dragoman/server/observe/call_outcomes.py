@@ -55,8 +55,8 @@ class CallOutcomes:
         """The open call is complete."""
         if self._open is not None:
             self.outcomes[self._open, _outcome(self._open, event)] += 1
-            self._invalid += event.valid is False
-            for step in event.mended:
+            self._invalid += event.schema_valid is False
+            for step in event.repairs:
                 self.steps[self._open, step] += 1
         self._open = None
 
@@ -92,10 +92,10 @@ class CallOutcomes:
 
 
 def _outcome(tool: str, end: ToolCallEnd) -> Outcome:
-    if end.valid is False:
+    if end.schema_valid is False:
         return "unknown" if tool == NO_TOOL else "invalid"
     if end.reasked:
         return "reasked"
-    if end.mended:
+    if end.repairs:
         return "mended"
-    return "unchecked" if end.valid is None else "valid"
+    return "unchecked" if end.schema_valid is None else "valid"

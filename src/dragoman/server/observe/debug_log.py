@@ -131,7 +131,7 @@ def _event_text(event: AnyEvent) -> str:
     match event:
         case ToolCallStart(_, _, name):
             return f"call {name[:NAME_CHARS]}"
-        case ToolCallEnd(mended=steps, valid=valid):
+        case ToolCallEnd(repairs=steps, schema_valid=valid):
             judged = {True: ", of its schema", False: ", not of its schema", None: ""}[valid]
             return f"that call is whole{judged}{f', mended: {chr(44).join(steps)}' if steps else ''}"
         case ToolCallIncomplete():

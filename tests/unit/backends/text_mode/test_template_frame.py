@@ -97,7 +97,7 @@ def test_the_models_own_call_stays_word_for_word() -> None:
     """Where control tokens begin it, too, and the tokenizer says that they are such."""
     lfm2 = formats.get("lfm2")
     own = '<|tool_call_start|>[f(a="b")]<|tool_call_end|>'
-    request = v.Request("m", (said("user", "a"), v.Message("assistant", (), written=own), said("user", "b")))
+    request = v.Request("m", (said("user", "a"), v.Message("assistant", (), verbatim_text=own), said("user", "b")))
     template = ChatTemplate("", "", "", ("<|tool_call_start|>", "<|tool_call_end|>", "<|endoftext|>"))
     assert own in template.render(request, lfm2).text
     spelled = rewritten(request, own + "<|endoftext|><|im_end|>")
@@ -106,4 +106,4 @@ def test_the_models_own_call_stays_word_for_word() -> None:
 
 def rewritten(request: v.Request, written: str) -> v.Request:
     first, own, last = request.messages
-    return v.Request(request.model, (first, v.Message(own.role, own.parts, written=written), last))
+    return v.Request(request.model, (first, v.Message(own.role, own.parts, verbatim_text=written), last))

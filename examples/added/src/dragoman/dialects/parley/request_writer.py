@@ -42,7 +42,7 @@ def write_request(request: Request, model: str) -> UpstreamRequest:
     choice = request.tool_choice
     if choice.mode != "auto":
         body["must"] = choice.name or _MUST[choice.mode]
-    if not choice.parallel:
+    if not choice.parallel_tool_calls:
         report.dropped("one call at most")
     if request.response_schema:
         report.dropped("the reply's schema")

@@ -11,8 +11,8 @@ from dragoman.parsing.format import Format
 def open_reasoning_prefix(prompt: str) -> str:
     r"""Returns the marker of reasoning that a rendered prompt leaves open, such as `<think>\n`.
 
-    The reply then begins inside the reasoning; pass the result to `ToolCallReader(…, prompt_tail=…)`. It holds for this
-    prompt; `FormatMatch.prompt_tail` holds for the chat template without the settings of a request.
+    The reply then begins inside the reasoning; pass the result to `ToolCallReader(…, prompt_suffix=…)`. It holds for
+    this prompt; `FormatMatch.prompt_suffix` holds for the chat template without the settings of a request.
 
         open_reasoning_prefix("<|im_start|>assistant\n<think>\n")  # "<think>\n"
 
