@@ -127,7 +127,7 @@ def text_reader(
         request: The client's request; ids of its calls are not used again.
         tools: The tools that may be called.
         turn: The exchange that the response is part of.
-        prompt_tail: What the prompt has opened, such as `<think>`.
+        prompt_suffix: What the prompt has opened, such as `<think>`.
     """
     past = (part.id for message in request.messages for part in message.parts if isinstance(part, ToolCall))
     return ReplyReader(
