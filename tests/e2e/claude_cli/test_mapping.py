@@ -151,9 +151,9 @@ async def test_an_unknown_model_is_refused_in_each_api(tmp_path: Path) -> None:
     ("asked", "told"),
     [
         ({}, ModelSpec("m")),
-        ({"effort": "xhigh"}, ModelSpec("m", "xhigh")),
-        ({"effort": "none"}, ModelSpec("m", "", 0)),
-        ({"effort": "immense"}, ModelSpec("m")),
+        ({"reasoning_effort": "xhigh"}, ModelSpec("m", "xhigh")),
+        ({"reasoning_effort": "none"}, ModelSpec("m", "", 0)),
+        ({"reasoning_effort": "immense"}, ModelSpec("m")),
         ({"max_tokens": 1024}, ModelSpec("m", "", 0, 1024)),
         ({"max_tokens": 1025}, ModelSpec("m", "", None, 1025)),
         ({"dialect": "anthropic_messages"}, ModelSpec("m", "", 0)),
