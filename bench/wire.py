@@ -75,7 +75,7 @@ def _counting(dialect: Dialect, events: int, rounds: int) -> Iterator[Figure]:
     """What the server does beside answering: of a request with a call, and of each delta in it."""
     request = replace(dialect.read_request(small_body(dialect.name)), model=MODELS[0])
     metrics, route = Metrics(Gateway([Synthetic()])), Route(dialect)
-    call: list[AnyEvent] = [ToolCallStart(0, "a", "write_file"), ToolCallEnd(0, ("numbers",), True)]
+    call: list[AnyEvent] = [ToolCallStart(0, "a", "write_file"), ToolCallEnd(0, ("to_number",), True)]
     told: list[AnyEvent] = [Start("a", "m", 0), *call, UsageUpdate(Usage(30, 12)), Finish("stop")]
 
     def note() -> None:

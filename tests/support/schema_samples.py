@@ -74,8 +74,8 @@ class Made:
         self.root = self._object(3)
         self.schema = {**self.root.schema, **({"$defs": self._defs} if self._defs else {})}
         self.value: dict[str, Any] = self.root.value
-        self.root.slips.append(("nested", lambda value: {"arguments": value}))
-        self.root.slips.append(("parse", json.dumps))
+        self.root.slips.append(("unnest", lambda value: {"arguments": value}))
+        self.root.slips.append(("parse_string", json.dumps))
 
     def slipped(self, number: int) -> tuple[list[str], Any]:
         """The arguments with slips at up to so many places, none inside another; and the steps that undo them."""
@@ -108,9 +108,9 @@ class Made:
         if self._random.random() < 0.7:
             whole = self._random.choice([0, 1, -3, 42, 10**18, 12345678901234567890123])
             bounds = self._random.choice([{}, {"minimum": -5}, {"maximum": 10**30}])
-            return Place({"type": "integer", **bounds}, whole, slips=[("numbers", str), ("unwrap", _in_list)])
+            return Place({"type": "integer", **bounds}, whole, slips=[("to_number", str), ("unwrap", _in_list)])
         broken = self._random.choice([0.5, -2.25, 1e300, 7.0])
-        return Place({"type": "number"}, broken, slips=[("numbers", json.dumps), ("unwrap", _in_list)])
+        return Place({"type": "number"}, broken, slips=[("to_number", json.dumps), ("unwrap", _in_list)])
 
     def _text(self, depth: int) -> Place:
         if self._random.random() < 0.2:
@@ -118,7 +118,7 @@ class Made:
         word = self._random.choice(WORDS)
         slips: list[Slip] = [("unwrap", _in_list)]
         if word in ("12", "1.5", "true"):
-            slips.append(("strings", json.loads))
+            slips.append(("to_string", json.loads))
         return Place(
             {"type": "string", **self._random.choice([{}, {"minLength": 1}, {"pattern": "."}])}, word, slips=slips
         )
@@ -127,8 +127,8 @@ class Made:
         options = self._random.sample(OPTIONS, self._random.randint(1, 4))
         meant = self._random.choice(options)
         slips: list[Slip] = [
-            ("enum", str.upper),
-            ("enum", lambda text: text.title().replace("_", " ")),
+            ("match_enum", str.upper),
+            ("match_enum", lambda text: text.title().replace("_", " ")),
             ("unwrap", _in_list),
         ]
         if len(options) == 1 and self._random.random() < 0.5:
@@ -137,7 +137,7 @@ class Made:
         return Place({"enum": [*options, *mixed]}, meant, slips=slips)
 
     def _flag(self, depth: int) -> Place:
-        slips: list[Slip] = [("booleans", str), ("booleans", json.dumps)]
+        slips: list[Slip] = [("to_boolean", str), ("to_boolean", json.dumps)]
         return Place({"type": "boolean"}, self._random.random() < 0.5, slips=slips)
 
     def _list(self, depth: int) -> Place:
@@ -145,7 +145,7 @@ class Made:
         one = self._place(depth)
         number = self._random.choice([0, 1, 1, 2, 3])
         parts: dict[str | int, Place] = dict.fromkeys(range(number), one)
-        slips: list[Slip] = [("parse", json.dumps)]
+        slips: list[Slip] = [("parse_string", json.dumps)]
         if number == 1 and not isinstance(one.value, list) and one.value not in ({}, "[1]"):
             slips.append(("wrap", lambda value: value[0]))
         return Place({"type": "array", "items": one.schema}, [one.value] * number, parts, slips)
@@ -153,7 +153,7 @@ class Made:
     def _tuple(self, depth: int) -> Place:
         made = [self._place(depth) for _ in range(2)]
         schema = {"type": "array", "prefixItems": [each.schema for each in made], "minItems": 2}
-        return Place(schema, [each.value for each in made], dict(enumerate(made)), [("parse", json.dumps)])
+        return Place(schema, [each.value for each in made], dict(enumerate(made)), [("parse_string", json.dumps)])
 
     def _object(self, depth: int) -> Place:
         names = self._random.sample(NAMES, self._random.randint(1, MOST_MEMBERS))
@@ -172,12 +172,12 @@ class Made:
         slips: list[Slip] = []
         for name in seen:
             if "_" in name:
-                slips += [("keys", partial(_renamed, old=name, new=new)) for new in (_camel(name), name.upper())]
+                slips += [("rename_key", partial(_renamed, old=name, new=new)) for new in (_camel(name), name.upper())]
         for name in set(known) - set(there):
             if known[name].schema.get("type") in ("string", "integer", "number", "boolean", "array"):
-                slips.append(("optional", partial(_with, added={name: None})))
+                slips.append(("drop_null_optional", partial(_with, added={name: None})))
         if closed and there:
-            slips.append(("unknown", partial(_with, added={"explanation": "as was asked"})))
+            slips.append(("drop_unknown", partial(_with, added={"explanation": "as was asked"})))
         for name in seen:
             if self._random.random() < 0.2 and "$ref" not in known[name].schema:
                 known[name].schema["default"] = known[name].value
@@ -194,7 +194,7 @@ class Made:
             place.schema["properties"] = {"shape": {"const": mark}} | place.schema["properties"]
             place.schema["required"] = ["shape", *place.schema.get("required", [])]
         value = {"shape": "circle"} | one.value
-        parts = {"shape": Place({"const": "circle"}, "circle", slips=[("enum", str.title)]), **one.parts}
+        parts = {"shape": Place({"const": "circle"}, "circle", slips=[("match_enum", str.title)]), **one.parts}
         return Place({"oneOf": [one.schema, other.schema]}, value, parts, one.slips)
 
     def _referred(self, depth: int) -> Place:
@@ -206,7 +206,7 @@ class Made:
     def _both(self, depth: int) -> Place:
         one = self._object(depth)
         one.schema.pop("additionalProperties", None)
-        slips = [(step, slip) for step, slip in one.slips if step == "optional"]
+        slips = [(step, slip) for step, slip in one.slips if step == "drop_null_optional"]
         return Place({"allOf": [one.schema], "unevaluatedProperties": False}, one.value, one.parts, slips)
 
 

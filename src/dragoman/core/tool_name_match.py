@@ -1,6 +1,6 @@
 """Matches a tool name that a model wrote to an offered tool.
 
-    ToolNames(["get_weather", "mcp__files__read"]).resolve("functions.Get_Weather")     ("get_weather", "name_case")
+    ToolNames(["get_weather", "mcp__files__read"]).resolve("functions.Get_Weather")     ("get_weather", "match_case")
 
 Steps, in this order: the exact name; without a prefix that models add, or with the MCP server prefix that they omit;
 ignoring case and separators between words; with two letters of a long word swapped, or one doubled or not doubled. A
@@ -22,7 +22,7 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
 from functools import lru_cache
 from typing import Final, NamedTuple
 
-STEPS: Final = ("name_prefix", "name_case", "name_close")
+STEPS: Final = ("match_prefix", "match_case", "match_typo")
 """Ways in which a name may differ from the tool's name, in the order in which they are tried."""
 _PREFIXES: Final = re.compile(r"(?:functions?|tools?|default_api|mcp__.+?__)[.:/]?")
 _OF_SERVER: Final = re.compile(r"mcp__.+?__(.+)")

@@ -1,4 +1,4 @@
-"""English words in member names and values that decide whether a repair is safe (`repair_steps`, `repair_spread`).
+"""English words in member names and values that decide whether a repair is safe (`repair_steps`, `split_calls`).
 
 A word too many costs one more turn of the model; a missing word can cost more.
 """

@@ -39,7 +39,7 @@ from dragoman.guard import feedback, reask, unoffered_tool
 from dragoman.guard.injection.copied_call import CopiedCallDetector
 from dragoman.guard.policy import GuardPolicy
 from dragoman.guard.reask import ReaskRequest, RejectedCall, RejectionKind
-from dragoman.guard.repair_spread import SPREAD
+from dragoman.guard.split_calls import SPLIT_INTO_CALLS
 from dragoman.guard.trailing_calls import TrailingCallCheck
 from dragoman.guard.verdict import PendingCall, Verdict, judge_call
 
@@ -271,7 +271,7 @@ class ToolCallGuard:
         if tool is None:
             return Verdict(arguments, valid=None, reason="it is of no tool whose schema is known")
         steps = self._enabled_repairs if call.buffered else frozenset()
-        return judge_call(tool, arguments, steps if self._choice.parallel_tool_calls else steps - {SPREAD})
+        return judge_call(tool, arguments, steps if self._choice.parallel_tool_calls else steps - {SPLIT_INTO_CALLS})
 
     def _count_repeats(self, name: str, arguments: str) -> int:
         """How often the same call was made since the last user message."""

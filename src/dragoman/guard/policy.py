@@ -14,20 +14,20 @@ from dragoman.text import json_repairs
 Buffering: TypeAlias = Literal["off", "short", "all"]
 BUFFERING_MODES: Final[tuple[Buffering, ...]] = get_args(Buffering)
 ARGUMENT_REPAIRS: Final = (
-    "nested",
-    "parse",
-    "numbers",
-    "booleans",
-    "nulls",
-    "strings",
+    "unnest",
+    "parse_string",
+    "to_number",
+    "to_boolean",
+    "to_null",
+    "to_string",
     "wrap",
     "unwrap",
-    "enum",
-    "optional",
-    "keys",
-    "defaults",
-    "unknown",
-    "spread",
+    "match_enum",
+    "drop_null_optional",
+    "rename_key",
+    "fill_default",
+    "drop_unknown",
+    "split_into_calls",
 )
 """Repairs of arguments that are valid JSON (guard/repair_steps.py)."""
 ALL_REPAIRS: Final = (*tool_name_match.STEPS, *json_repairs.REPAIRS, *ARGUMENT_REPAIRS)

@@ -1,7 +1,7 @@
 """Repairs a call's arguments to match the schema, if their meaning is clear.
 
     repair('{"days": "3", "unit": "C"}', compile_schema(schema))
-        RepairedArguments('{"days":3,"unit":"celsius"}', ("numbers", "enum"))
+        RepairedArguments('{"days":3,"unit":"celsius"}', ("to_number", "match_enum"))
 
 The validator decides: only a value that it reports is changed (`repair_steps`), and a repair is kept only if it removes
 the violation. The result matches the schema, or nothing is returned. So valid arguments are never changed, and repaired
@@ -93,13 +93,13 @@ class _Repairer:
         Raises:
             ValueError: The budget is spent.
         """
-        inner = unwrap_nested(value, self._schema) if "nested" in self._steps else None
+        inner = unwrap_nested(value, self._schema) if "unnest" in self._steps else None
         if (
             inner is not None
             and self._violations(value)
             and (found := self._repair_all(self._violations, inner, MAX_CHOICE_DEPTH))
         ):
-            return found[0], ["nested", *found[1]]
+            return found[0], ["unnest", *found[1]]
         return self._repair_all(self._violations, value, MAX_CHOICE_DEPTH)
 
     def _violations(self, value: Any) -> Sequence[Violation]:
@@ -129,7 +129,7 @@ class _Repairer:
     def _repair_one(self, violation: Violation, look: _Check, value: Any, depth: int) -> _Result | None:
         """Removes this violation."""
         for tried in repair_attempts(violation, value, self._schema):
-            is_free = tried.repair in self._steps and (depth == MAX_CHOICE_DEPTH or tried.repair != "defaults")
+            is_free = tried.repair in self._steps and (depth == MAX_CHOICE_DEPTH or tried.repair != "fill_default")
             if is_free and _is_gone(violation, look(tried.value)):
                 return tried.value, [tried.repair]
         return self._repair_branch(violation, look, value, depth - 1) if violation.branches and depth else None

@@ -131,7 +131,7 @@ def repair_attempts(violation: Violation, root: Any, schema: CompiledSchema) -> 
     value = get_at(root, violation.path)
     absent = bool(violation.path) and _may_be_absent(violation.path, schema)
     if absent and _is_blank(value, violation, schema):
-        yield RepairAttempt("optional", _drop_at(root, violation.path))
+        yield RepairAttempt("drop_null_optional", _drop_at(root, violation.path))
     for step, mended in _REPAIRS_BY_KIND.get(violation.kind, _no_repair)(violation, value, schema):
         yield RepairAttempt(step, set_at(root, violation.path, mended))
 
@@ -185,7 +185,7 @@ def _repair_type(violation: Violation, value: Any, schema: CompiledSchema) -> It
     if isinstance(value, list) and len(value) == 1 and "array" not in wanted:
         yield "unwrap", value[0]
     if "string" in wanted and _may_be_text(value, violation.path):
-        yield "strings", encode_exact(value)
+        yield "to_string", encode_exact(value)
     if "array" in wanted and _may_be_item(value):
         yield "wrap", [value]
 
@@ -211,16 +211,16 @@ def name_words(name: str) -> frozenset[str]:
 def _from_text(text: str, wanted: tuple[str, ...]) -> Iterator[tuple[str, Any]]:
     """Values that a string can stand for."""
     if ("integer" in wanted or "number" in wanted) and len(text) <= _MAX_DIGITS and _NUMBER.fullmatch(text):
-        yield "numbers", decode_exact(text)
+        yield "to_number", decode_exact(text)
     if "boolean" in wanted and text.lower() in _BOOLEANS:
-        yield "booleans", _BOOLEANS[text.lower()]
+        yield "to_boolean", _BOOLEANS[text.lower()]
     if "null" in wanted and text.lower() in _NULLS:
-        yield "nulls", None
+        yield "to_null", None
     for kind, opener, type_ in (("object", "{", dict), ("array", "[", list)):
         if kind in wanted and text.startswith(opener):
             inner = _decode_or_none(text)
             if isinstance(inner, type_):
-                yield "parse", inner
+                yield "parse_string", inner
 
 
 def _decode_or_none(text: str) -> Any:
@@ -235,12 +235,12 @@ def _repair_enum(violation: Violation, value: Any, schema: CompiledSchema) -> It
     if isinstance(value, str):
         words = [option for option in options if isinstance(option, str)]
         if (meant := _match_option(value.strip(), words, violation.kind == "enum")) is not None:
-            yield "enum", meant
+            yield "match_enum", meant
         yield from _from_text(value.strip(), ("integer", "number", "boolean", "null"))
     elif isinstance(value, list) and len(value) == 1:
         yield "unwrap", value[0]
     elif value is not None and (text := encode_exact(value)) in options:
-        yield "strings", text
+        yield "to_string", text
 
 
 def _match_option(asked: str, options: list[str], is_choice: bool) -> str | None:
@@ -272,13 +272,13 @@ def _repair_missing(violation: Violation, value: Any, schema: CompiledSchema) ->
     known = schema.declared_names(violation.path, violation.schema)
     spare = [each for each in value if each not in known and normalize_name(each) == normalize_name(name)]
     if len(spare) == 1 and not any(normalize_name(each) == normalize_name(name) for each in known - {name}):
-        yield "keys", _rename_keys(value, {spare[0]: name})
+        yield "rename_key", _rename_keys(value, {spare[0]: name})
     default = schema.member_schema(violation.schema, name) or schema.member_schema(
         schema.schema_at(violation.path), name
     )
     is_given = default.get("default") is True and bool(RESTRICTING_WORDS & name_words(name))
     if "default" in default and not spare and not is_given:
-        yield "defaults", value | {name: default["default"]}
+        yield "fill_default", value | {name: default["default"]}
 
 
 def _repair_unknown(violation: Violation, value: Any, schema: CompiledSchema) -> Iterator[tuple[str, Any]]:
@@ -301,11 +301,11 @@ def _repair_unknown(violation: Violation, value: Any, schema: CompiledSchema) ->
         elif fits and value[fits[0]] != value[name]:
             return
     if meant:
-        yield "keys", _rename_keys(value, meant)
+        yield "rename_key", _rename_keys(value, meant)
     elif spare and all(normalize_name(name) in by_words or _has_no_effect(name, value[name]) for name in spare):
         left = {name: each for name, each in value.items() if name not in spare}
         if left or not known or all(value[name] in (None, "") for name in spare):
-            yield "unknown", left
+            yield "drop_unknown", left
 
 
 def _has_no_effect(name: str, value: Any) -> bool:

@@ -7,7 +7,7 @@ from dragoman.core.events import ToolCallEnd, ToolCallStart
 from dragoman.core.messages import JsonText, Tool
 from dragoman.guard import feedback
 from dragoman.guard.repair import RepairedArguments, repair
-from dragoman.guard.repair_spread import split_into_calls
+from dragoman.guard.split_calls import split_into_calls
 from dragoman.guard.validation.compiled_schema import compile_schema, decode_arguments
 
 

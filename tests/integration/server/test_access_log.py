@@ -62,16 +62,16 @@ def test_each_call_is_told_by_its_tool(caplog: pytest.LogCaptureFixture) -> None
     facts = line(
         caplog,
         *(ToolCallStart(0, "id", "search"), ToolCallEnd(0, (), True)),
-        *(ToolCallStart(1, "id", "search"), ToolCallEnd(1, ("name_case", "numbers"), True)),
-        *(ToolCallStart(2, "id", "look"), ToolCallEnd(2, ("numbers",), False, True)),
+        *(ToolCallStart(1, "id", "search"), ToolCallEnd(1, ("match_case", "to_number"), True)),
+        *(ToolCallStart(2, "id", "look"), ToolCallEnd(2, ("to_number",), False, True)),
         *(ToolCallStart(3, "id", "look"), ToolCallIncomplete(3, "secret words")),
         Notice("unknown_tool", "secret words"),
         Finish("stop"),
     )
     assert facts["calls"] == 4
     assert facts["by_tool"] == {
-        "search": {"valid": 1, "mended": 1, "steps": {"name_case": 1, "numbers": 1}},
-        "look": {"invalid": 1, "incomplete": 1, "steps": {"numbers": 1}},
+        "search": {"valid": 1, "mended": 1, "steps": {"match_case": 1, "to_number": 1}},
+        "look": {"invalid": 1, "incomplete": 1, "steps": {"to_number": 1}},
         "": {"unknown": 1},
     }
     assert "secret" not in caplog.text
@@ -100,7 +100,7 @@ def test_the_line_stays_short(caplog: pytest.LogCaptureFixture) -> None:
 def test_the_page_tells_of_each_field(caplog: pytest.LogCaptureFixture) -> None:
     full = line(
         caplog,
-        *(ToolCallStart(0, "id", "search"), ToolCallEnd(0, ("numbers",), True)),
+        *(ToolCallStart(0, "id", "search"), ToolCallEnd(0, ("to_number",), True)),
         UsageUpdate(Usage(3, 1, cost_usd=0.1)),
         Notice("leaked_call_recovered", ""),
         Finish("stop"),

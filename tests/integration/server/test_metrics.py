@@ -265,13 +265,13 @@ def text_of(registry: CollectorRegistry) -> dict[str, list[Sample]]:
     ("end", "outcome"),
     [
         (ToolCallEnd(0, (), True), "valid"),
-        (ToolCallEnd(0, ("numbers",), True), "mended"),
-        (ToolCallEnd(0, ("numbers",), None), "mended"),
+        (ToolCallEnd(0, ("to_number",), True), "mended"),
+        (ToolCallEnd(0, ("to_number",), None), "mended"),
         (ToolCallEnd(0, (), True, True), "reasked"),
-        (ToolCallEnd(0, ("numbers",), True, True), "reasked"),
+        (ToolCallEnd(0, ("to_number",), True, True), "reasked"),
         (ToolCallEnd(0), "unchecked"),
         (ToolCallEnd(0, (), False), "invalid"),
-        (ToolCallEnd(0, ("numbers",), False, True), "invalid"),
+        (ToolCallEnd(0, ("to_number",), False, True), "invalid"),
     ],
 )
 def test_each_call_has_one_outcome(end: ToolCallEnd, outcome: str) -> None:
@@ -291,11 +291,13 @@ def test_names_that_models_make_up_are_no_tools() -> None:
 
 def test_each_step_of_mending_counts() -> None:
     found = ended(
-        ToolCallEnd(0, ("name_case", "numbers"), True), ToolCallEnd(1, ("numbers",), True), ToolCallEnd(2, (), True)
+        ToolCallEnd(0, ("match_case", "to_number"), True),
+        ToolCallEnd(1, ("to_number",), True),
+        ToolCallEnd(2, (), True),
     )
     assert by(found, "dragoman_tool_call_mends_total", "model", "tool", "step") == {
-        ("m", "search", "name_case"): 1,
-        ("m", "search", "numbers"): 2,
+        ("m", "search", "match_case"): 1,
+        ("m", "search", "to_number"): 2,
     }
 
 
@@ -360,7 +362,7 @@ async def test_what_the_guard_made_of_a_call(path: str, answers: list[str], outc
         found = await scraped(s.url)
     assert by(found, CALLS, "model", "tool", "outcome") == {("m", "search", outcome): 1}
     assert {code for (code,) in by(found, "dragoman_warnings_total", "code")} == codes
-    assert value(found, "dragoman_tool_call_mends_total", step="numbers") == (last == TEXT)
+    assert value(found, "dragoman_tool_call_mends_total", step="to_number") == (last == TEXT)
     assert value(found, "dragoman_output_tokens_total") == 12 * asked
 
 
@@ -418,7 +420,7 @@ def test_tools_are_bounded() -> None:
     """Whoever offers new tools with each request gets no series of their own any more."""
     metrics = Metrics(Gateway([Scripted(plain)]))
     for batch in range(12):
-        calls = [(ToolCallStart(n, "id", f"t{batch}_{n}"), ToolCallEnd(n, ("numbers",), True)) for n in range(50)]
+        calls = [(ToolCallStart(n, "id", f"t{batch}_{n}"), ToolCallEnd(n, ("to_number",), True)) for n in range(50)]
         found = told(*(event for pair in calls for event in pair), metrics=metrics)
     assert value(found, CALLS) == 600
     assert len(by(found, CALLS, "tool")) == 501

@@ -16,20 +16,20 @@ TOOLS = ["get_weather", "set_alarm", "get_alarm", "mcp__files__read_file", "uplo
     ("written", "name", "step"),
     [
         ("get_weather", "get_weather", ""),
-        ("functions.get_weather", "get_weather", "name_prefix"),
-        ("functions/Bash", "Bash", "name_prefix"),
-        ("default_api:get_weather", "get_weather", "name_prefix"),
-        ("mcp__weather__get_weather", "get_weather", "name_prefix"),
-        ("read_file", "mcp__files__read_file", "name_prefix"),
-        ("functions.read_file", "mcp__files__read_file", "name_prefix"),
-        ("mcp__Files__readFile", "mcp__files__read_file", "name_case"),
-        ("bash", "Bash", "name_case"),
-        ("GetWeather", "get_weather", "name_case"),
-        ("get-weather", "get_weather", "name_case"),
-        ("functions.GET_WEATHER", "get_weather", "name_case"),
-        ("get_weahter", "get_weather", "name_close"),
-        ("getWeahter", "get_weather", "name_close"),
-        ("functions.get_weahter", "get_weather", "name_close"),
+        ("functions.get_weather", "get_weather", "match_prefix"),
+        ("functions/Bash", "Bash", "match_prefix"),
+        ("default_api:get_weather", "get_weather", "match_prefix"),
+        ("mcp__weather__get_weather", "get_weather", "match_prefix"),
+        ("read_file", "mcp__files__read_file", "match_prefix"),
+        ("functions.read_file", "mcp__files__read_file", "match_prefix"),
+        ("mcp__Files__readFile", "mcp__files__read_file", "match_case"),
+        ("bash", "Bash", "match_case"),
+        ("GetWeather", "get_weather", "match_case"),
+        ("get-weather", "get_weather", "match_case"),
+        ("functions.GET_WEATHER", "get_weather", "match_case"),
+        ("get_weahter", "get_weather", "match_typo"),
+        ("getWeahter", "get_weather", "match_typo"),
+        ("functions.get_weahter", "get_weather", "match_typo"),
     ],
 )
 def test_a_name_that_means_one_tool(written: str, name: str, step: str) -> None:
@@ -49,7 +49,7 @@ def test_a_name_that_could_mean_two_tools_means_none() -> None:
     assert ToolNames(["mcp__a__read", "mcp__b__read"]).resolve("read") is None
     assert ToolNames(["get_weather", "getWeather"]).resolve("get_weahter") is None
     assert ToolNames(["committed_one", "comitted_one"]).resolve("commited_one") == NameMatch(
-        "committed_one", "name_close"
+        "committed_one", "match_typo"
     )
     assert ToolNames(["committed_one", "commtied_one"]).resolve("commited_one") is None
 
@@ -98,7 +98,7 @@ def test_a_name_of_something_else(written: str, offered: str) -> None:
 )
 def test_a_letter_that_is_doubled_or_is_not(written: str, offered: str | None) -> None:
     found = ToolNames(["get_address", "is_committed", "delete_it"]).resolve(written)
-    assert found == (NameMatch(offered, "name_close") if offered else None)
+    assert found == (NameMatch(offered, "match_typo") if offered else None)
 
 
 def test_many_tools_are_sorted_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -127,13 +127,13 @@ def test_what_came_of_a_name_is_kept_but_not_of_any_number() -> None:
     offered = ToolNames(TOOLS)
     for number in range(1000):
         assert offered.resolve(f"nothing_{number}") is None
-    assert offered.resolve("GetWeather") == NameMatch("get_weather", "name_case")
+    assert offered.resolve("GetWeather") == NameMatch("get_weather", "match_case")
     assert len(offered._resolved) == tool_name_match._MAX_CACHED
 
 
 def test_a_step_that_is_left_out_is_not_taken() -> None:
-    written = {"name_prefix": "functions.get_weather", "name_case": "GetWeather", "name_close": "get_weahter"}
+    written = {"match_prefix": "functions.get_weather", "match_case": "GetWeather", "match_typo": "get_weahter"}
     for step in STEPS:
         steps = [each for each in STEPS if each != step]
-        assert (ToolNames(TOOLS, steps).resolve(written[step]) is None) == (step != "name_prefix")
+        assert (ToolNames(TOOLS, steps).resolve(written[step]) is None) == (step != "match_prefix")
     assert ToolNames(TOOLS, ()).resolve("functions.get_weather") is None

@@ -42,13 +42,13 @@ async def test_a_valid_call_goes_as_it_came() -> None:
 async def test_a_call_is_mended() -> None:
     events = await answered(Asked(told(("Get-Weather", MENDABLE))))
     assert calls(events) == [("get_weather", '{"city":"Paris","days":3}')]
-    assert ends(events) == [ev.ToolCallEnd(0, ("name_case", "numbers"), schema_valid=True)]
+    assert ends(events) == [ev.ToolCallEnd(0, ("match_case", "to_number"), schema_valid=True)]
     [warning] = [event for event in events if isinstance(event, ev.Notice)]
     assert (warning.code, warning.raw) == ("call_repaired", MENDABLE)
 
 
 async def test_a_step_that_is_left_out_is_not_taken() -> None:
-    policy = GuardPolicy(disabled_repairs=("numbers",), reask=False)
+    policy = GuardPolicy(disabled_repairs=("to_number",), reask=False)
     events = await answered(Asked(told(("get_weather", MENDABLE))), policy)
     assert calls(events) == [("get_weather", MENDABLE)]
     assert codes(events) == ["invalid_call"]
@@ -107,7 +107,7 @@ async def test_each_failed_call_is_replaced_or_told_of() -> None:
 async def test_what_is_told_of_a_second_call_goes_with_it() -> None:
     events = await answered(Asked(told(("get_weather", WRONG)), told(("get_weather", MENDABLE))))
     assert codes(events) == ["reasked", "call_repaired"]
-    assert ends(events) == [ev.ToolCallEnd(0, ("numbers",), schema_valid=True, reasked=True)]
+    assert ends(events) == [ev.ToolCallEnd(0, ("to_number",), schema_valid=True, reasked=True)]
 
 
 async def test_a_name_that_was_mended_is_told() -> None:
@@ -487,9 +487,9 @@ async def test_what_is_not_to_be_mended_is_left_by_whoever_reads() -> None:
             async for event in super().generate(request, turn):
                 yield event
 
-    await answered(Reads(told(("ping", "{}"))), GuardPolicy(disabled_repairs=("quotes", "numbers")))
+    await answered(Reads(told(("ping", "{}"))), GuardPolicy(disabled_repairs=("quotes", "to_number")))
     await answered(Reads(told(("ping", "{}"))), GuardPolicy(disabled_repairs=("all",)))
-    assert left == [{"quotes", "numbers"}, set(ALL_REPAIRS)]
+    assert left == [{"quotes", "to_number"}, set(ALL_REPAIRS)]
 
 
 async def test_a_call_that_is_cut_by_a_failure_is_not_lost() -> None:

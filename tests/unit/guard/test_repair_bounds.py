@@ -9,7 +9,7 @@ import pytest
 from dragoman.guard import repair as mending
 from dragoman.guard.policy import ARGUMENT_REPAIRS
 from dragoman.guard.repair import MAX_ARGUMENT_CHARS, MAX_WORK, repair
-from dragoman.guard.repair_spread import split_into_calls
+from dragoman.guard.split_calls import split_into_calls
 from dragoman.guard.validation.compiled_schema import CompiledSchema
 from dragoman.guard.validation.violations import Violation
 
@@ -95,7 +95,7 @@ def test_large_arguments_with_a_slip_are_mended() -> None:
     for content in ("x" * 980_000, "a: b, c;\n" * 8_000):
         found = repair(json.dumps({"content": content, "n": "3"}), schema)
         assert found is not None
-        assert found.repairs == ("numbers",)
+        assert found.repairs == ("to_number",)
     assert repair(json.dumps({"content": "x" * MAX_ARGUMENT_CHARS, "n": "3"}), schema) is None
 
 

@@ -75,7 +75,7 @@ def test_slips_are_undone_and_nothing_else_is_done() -> None:
             if found:
                 assert json.loads(found[0]) == each.value, (each.schema, slipped)
                 undone.update(steps)
-    assert set(tried) == set(ARGUMENT_REPAIRS) - {"spread", "defaults", "nulls"}
+    assert set(tried) == set(ARGUMENT_REPAIRS) - {"split_into_calls", "fill_default", "to_null"}
     assert undone == tried
 
 

@@ -8,7 +8,7 @@ import pytest
 from dragoman.core.messages import Tool
 from dragoman.guard.policy import ARGUMENT_REPAIRS
 from dragoman.guard.repair import RepairedArguments
-from dragoman.guard.repair_spread import MAX_CALLS, SPREAD, split_into_calls
+from dragoman.guard.split_calls import MAX_CALLS, SPLIT_INTO_CALLS, split_into_calls
 from dragoman.guard.validation.compiled_schema import compile_schema
 from dragoman.guard.verdict import judge_call
 
@@ -89,12 +89,14 @@ def test_a_list_that_may_be_one_thing(properties: dict[str, Any], written: Any) 
 
 def test_it_may_be_switched_off() -> None:
     schema = compile_schema(of({"id": N}))
-    assert split_into_calls('{"id":[1,2]}', schema, [SPREAD]) == [
-        RepairedArguments('{"id":1}', (SPREAD,)),
-        RepairedArguments('{"id":2}', (SPREAD,)),
+    assert split_into_calls('{"id":[1,2]}', schema, [SPLIT_INTO_CALLS]) == [
+        RepairedArguments('{"id":1}', (SPLIT_INTO_CALLS,)),
+        RepairedArguments('{"id":2}', (SPLIT_INTO_CALLS,)),
     ]
-    assert split_into_calls('{"id":[1,2]}', schema, [step for step in ARGUMENT_REPAIRS if step != SPREAD]) == []
-    assert split_into_calls('{"id":["1","2"]}', schema, [SPREAD]) == []
+    assert (
+        split_into_calls('{"id":[1,2]}', schema, [step for step in ARGUMENT_REPAIRS if step != SPLIT_INTO_CALLS]) == []
+    )
+    assert split_into_calls('{"id":["1","2"]}', schema, [SPLIT_INTO_CALLS]) == []
 
 
 def test_what_cannot_be_read_or_checked_is_not_spread() -> None:
@@ -108,7 +110,10 @@ def test_a_call_that_can_be_mended_is_one() -> None:
     verdict = judge_call(tool, '{"id": [12, 13]}', ARGUMENT_REPAIRS)
     assert (verdict.arguments, verdict.repairs, verdict.extra_calls) == (
         '{"id":12}',
-        (SPREAD,),
-        (RepairedArguments('{"id":13}', (SPREAD,)),),
+        (SPLIT_INTO_CALLS,),
+        (RepairedArguments('{"id":13}', (SPLIT_INTO_CALLS,)),),
     )
-    assert judge_call(tool, '{"id": [12, 13]}', [step for step in ARGUMENT_REPAIRS if step != SPREAD]).valid is False
+    assert (
+        judge_call(tool, '{"id": [12, 13]}', [step for step in ARGUMENT_REPAIRS if step != SPLIT_INTO_CALLS]).valid
+        is False
+    )

@@ -23,10 +23,10 @@ from dragoman.guard.repair_steps import decode_exact, encode_exact, name_words, 
 from dragoman.guard.validation.compiled_schema import CompiledSchema
 from dragoman.guard.validation.violations import Violation
 
-SPREAD: Final = "spread"
+SPLIT_INTO_CALLS: Final = "split_into_calls"
 MAX_CALLS: Final = 16
 """Calls that one call can be split into."""
-_NOT_FOR_ITEMS: Final = frozenset({SPREAD, "strings", "wrap", "unwrap", "parse"})
+_NOT_FOR_ITEMS: Final = frozenset({SPLIT_INTO_CALLS, "to_string", "wrap", "unwrap", "parse_string"})
 """Repairs that are not made to an item."""
 _PATH_FRAGMENT: Final = re.compile(r"\s*(?:[./\\~*?%]*|[/\\~].*|.*[/\\]|[A-Za-z]:.*)\s*", re.DOTALL)
 """An item that is a root, a part of a path, or a pattern for everything."""
@@ -40,7 +40,7 @@ def split_into_calls(arguments: JsonText, schema: CompiledSchema, steps: Collect
         schema: The schema that the arguments of each call must match.
         steps: The enabled repairs.
     """
-    if SPREAD not in steps or not schema.can_check:
+    if SPLIT_INTO_CALLS not in steps or not schema.can_check:
         return []
     try:
         value = decode_exact(arguments)
@@ -84,4 +84,4 @@ def _call_for_item(
 ) -> RepairedArguments | None:
     part = {name: each[number] if name in names else each for name, each in value.items()}
     found = repair(encode_exact(part), schema, [step for step in steps if step not in _NOT_FOR_ITEMS])
-    return RepairedArguments(found.arguments, (SPREAD, *found.repairs)) if found else None
+    return RepairedArguments(found.arguments, (SPLIT_INTO_CALLS, *found.repairs)) if found else None
