@@ -23,6 +23,7 @@ from dragoman.core.errors import ConfigError
 from dragoman.gateway.compaction import Seal
 from dragoman.gateway.gateway import Gateway
 from dragoman.gateway.response_store import ResponseStore
+from dragoman.host_names import LOOPBACK
 
 Report: TypeAlias = Callable[[str], None]
 """Receives one line of text for the user."""
@@ -207,7 +208,7 @@ async def check_claude_login(config: settings.Config, report: Report, waiting: W
 def _is_this_gateway(url: str, port: int) -> bool:
     try:
         named = urlsplit(url)
-        return named.hostname in settings.LOOPBACK and named.port == port
+        return named.hostname in LOOPBACK and named.port == port
     except ValueError:
         return False
 

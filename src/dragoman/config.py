@@ -33,8 +33,8 @@ from dragoman.core.errors import ConfigError, nearest, one_of, quote
 from dragoman.gateway.config import ResponseStoreConfig
 from dragoman.guard.policy import GuardPolicy
 from dragoman.guard.policy import validate_policy as checked_policy
+from dragoman.host_names import LOOPBACK, host_name
 
-LOOPBACK = ("localhost", "127.0.0.1", "::1")
 KEY_CHARS = 6
 """Minimum length in characters of an API key of the gateway; a shorter one could not be redacted from captures."""
 CAPTURE_FILTERS = ("all", "failed", "requested")
@@ -326,35 +326,6 @@ def _server(name: str, table: dict[str, Any], origin: Mapping[str, str]) -> Http
         where = f"at servers.{name}.url, from {origin[f'servers.{name}.url']}"
         raise ConfigError(f"expected one way to be let in, got a password in the URL and a key - {where}")
     return server
-
-
-_NAME = r"[A-Za-z0-9_](?:[A-Za-z0-9_.-]*[A-Za-z0-9_])?\.?|\[[0-9A-Fa-f:.]+(?:%[A-Za-z0-9._~-]+)?\]"
-_HOST = re.compile(rf"({_NAME})(?::[0-9]{{1,5}})?")
-_ORIGIN = re.compile(rf"https?://({_NAME})(?::[0-9]{{1,5}})?", re.IGNORECASE)
-
-
-def sent_host(value: str) -> str:
-    """Returns the host name of a Host header, as `host_name`; "" if it is not valid by RFC 9110."""
-    return _without_port(_HOST.fullmatch(value))
-
-
-def sent_origin(value: str) -> str:
-    """Returns the host name of an Origin header of a web page; "" for any other value, including `null`."""
-    return _without_port(_ORIGIN.fullmatch(value))
-
-
-def _without_port(found: "re.Match[str] | None") -> str:
-    return found[1].strip("[]").removesuffix(".").lower() if found else ""
-
-
-def host_name(text: str) -> str:
-    """Returns the host name of a URL or an address, with or without port: `https://[::1]:80` → `::1`; "" if none."""
-    if text.count(":") > 1 and "[" not in text and "/" not in text:
-        return text.lower()
-    try:
-        return urlsplit(text if "//" in text else f"//{text}").hostname or ""
-    except ValueError:
-        return ""
 
 
 def _check(config: Config, origin: Mapping[str, str]) -> Config:

@@ -22,15 +22,7 @@ from typing import Any, Final
 import msgspec
 
 from dragoman import __version__, dialects
-from dragoman.config import (
-    LOOPBACK,
-    NO_CAPTURE,
-    CaptureConfig,
-    ServerConfig,
-    host_name,
-    sent_host,
-    sent_origin,
-)
+from dragoman.config import NO_CAPTURE, CaptureConfig, ServerConfig
 from dragoman.core import hooks
 from dragoman.core.errors import (
     AuthError,
@@ -43,6 +35,7 @@ from dragoman.core.errors import (
 )
 from dragoman.core.hooks import OnError
 from dragoman.gateway.gateway import Gateway
+from dragoman.host_names import LOOPBACK, host_name, parse_host_header, parse_origin_header
 from dragoman.server import paths, stored
 from dragoman.server.capture.recorder import CaptureRecorder
 from dragoman.server.capture.store import CaptureStore
@@ -237,7 +230,7 @@ class App:
         Returns: the headers that let an allowed page read the response.
         Raises: ForbiddenError: the host or the origin is not allowed.
         """
-        for what, read in (("host", sent_host), ("origin", sent_origin)):
+        for what, read in (("host", parse_host_header), ("origin", parse_origin_header)):
             got = headers.get(what, "")
             name = read(got)
             if (what in headers or what == "host") and "*" not in self._hosts and name not in self._hosts:

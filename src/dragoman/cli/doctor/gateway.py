@@ -7,8 +7,9 @@ from contextlib import closing
 
 from dragoman.cli._common import missing_extras
 from dragoman.cli.doctor.finding import Finding
-from dragoman.config import LOOPBACK, ServerConfig
+from dragoman.config import ServerConfig
 from dragoman.core.errors import BackendUnavailableError, ConfigError
+from dragoman.host_names import LOOPBACK
 from dragoman.server.port_owner import port_owner
 
 _PORTS_TRIED = 20

@@ -10,8 +10,9 @@ from dragoman.backends.http.config import HttpConfig
 from dragoman.cli._common import missing_extras
 from dragoman.cli.doctor.finding import Finding, check
 from dragoman.cli.doctor.local import hide_credentials
-from dragoman.config import LOOPBACK, ServerConfig
+from dragoman.config import ServerConfig
 from dragoman.core.errors import BackendUnavailableError, ConfigError, DragomanError
+from dragoman.host_names import LOOPBACK
 
 if TYPE_CHECKING:
     from dragoman.backends.http.model_modes import ModelModes

@@ -12,9 +12,9 @@ from dragoman.backends.http import retry
 from dragoman.backends.http.config import HttpConfig
 from dragoman.catalog import tokenizers
 from dragoman.cli._common import print_status
-from dragoman.config import LOOPBACK
 from dragoman.core.errors import BackendUnavailableError
 from dragoman.core.messages import Message, Request, Text
+from dragoman.host_names import LOOPBACK
 
 FIRST_ANSWER_S: Final = 60.0
 """Time in which the first response of a conversation should begin."""
