@@ -65,7 +65,7 @@ def _arguments() -> argparse.ArgumentParser:
 
 
 def _settings(args: argparse.Namespace) -> list[str]:
-    said = {"url": args.url, "mode": args.mode, "trim": args.prompt_trim, "context_tokens": args.context_window}
+    said = {"url": args.url, "mode": args.mode, "trim": args.prompt_trim, "context_window": args.context_window}
     said["parallel"] = 1
     return [f"{name} = {json.dumps(value)}" for name, value in said.items()]
 

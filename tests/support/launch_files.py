@@ -20,6 +20,6 @@ def launch(
         environ=environ or {},
         home=Path("/home/ada"),
         read=there.get,
-        **{"context_tokens": 131072, "output_tokens": 8192, **more},
+        **{"context_window": 131072, "output_tokens": 8192, **more},
     )
     return agents.get(name).launch(wiring)

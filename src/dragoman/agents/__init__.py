@@ -47,7 +47,7 @@ class LaunchContext:
     """Returns the text of one of the user's files, or None if it does not exist."""
     kept: Path | None = None
     """The folder with files of earlier launches, to which the user's variables may still refer; None: no folder."""
-    context_tokens: int = 0
+    context_window: int = 0
     """Size of the model's context window; 0: unknown."""
     output_tokens: int = 0
     """Maximum length of one response in tokens; 0: unknown."""

@@ -124,13 +124,13 @@ def _member(value: Any, *names: str) -> Any:
 
 def _context_variables(context: LaunchContext) -> dict[str, str]:
     """Returns the variables for the context window: Claude Code assumes 200,000 tokens or more for an unknown model."""
-    if not context.context_tokens:
+    if not context.context_window:
         return {}
-    size = str(context.context_tokens)
+    size = str(context.context_window)
     return {
         "CLAUDE_CODE_MAX_CONTEXT_TOKENS": size,
         "CLAUDE_CODE_MAX_OUTPUT_TOKENS": str(context.output_tokens),
-        **({"CLAUDE_CODE_AUTO_COMPACT_WINDOW": size} if context.context_tokens >= _COMPACT_TOKENS else {}),
+        **({"CLAUDE_CODE_AUTO_COMPACT_WINDOW": size} if context.context_window >= _COMPACT_TOKENS else {}),
     }
 
 

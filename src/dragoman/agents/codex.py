@@ -36,9 +36,9 @@ def launch(context: LaunchContext) -> LaunchPlan:
         "web_search": "disabled",  # the vendor's tool, not the model's
         **({} if context.thinks else {"model_reasoning_effort": "none", "model_reasoning_summary": "none"}),
     }
-    if context.context_tokens:
-        settings["model_context_window"] = context.context_tokens
-        settings["model_auto_compact_token_limit"] = round(context.context_tokens * _COMPACT_FRACTION)
+    if context.context_window:
+        settings["model_context_window"] = context.context_window
+        settings["model_auto_compact_token_limit"] = round(context.context_window * _COMPACT_FRACTION)
     # TOML rejects JSON's escapes of characters beyond the BMP.
     written = (f"{name}={json.dumps(value, ensure_ascii=False)}" for name, value in settings.items())
     ours = (word for setting in written for word in ("-c", setting))

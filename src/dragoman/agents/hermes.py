@@ -24,10 +24,10 @@ def launch(context: LaunchContext) -> LaunchPlan:
 
     Raises: ConfigError: an administrator has such a folder, or the model's context is too small for Hermes.
     """
-    if 0 < context.context_tokens < _MIN_TOKENS:
+    if 0 < context.context_window < _MIN_TOKENS:
         raise ConfigError(
             f"Hermes Agent wants a model with {_MIN_TOKENS:,} tokens of context, and {context.model} is run with "
-            f"{context.context_tokens:,}; start its server with more, or take another model"
+            f"{context.context_window:,}; start its server with more, or take another model"
         )
     managed = Path(context.environ.get(_VARIABLE) or _USUAL)
     if managed == context.kept:
@@ -38,7 +38,7 @@ def launch(context: LaunchContext) -> LaunchPlan:
             f"gateway in its own settings instead (docs/run.md)"
         )
     base = f"{context.url}/v1"
-    size = {"context_length": context.context_tokens} if context.context_tokens else {}
+    size = {"context_length": context.context_window} if context.context_window else {}
     provider = {"name": "dragoman", "api": base, "api_key": context.key, "transport": "chat_completions", **size}
     own = {"provider": "custom:dragoman", "base_url": base, "api_key": context.key, "api_mode": "chat_completions"}
     config = {

@@ -18,8 +18,8 @@ def launch(context: LaunchContext) -> LaunchPlan:
     """Returns its command as the user has it, and the configuration, which may include files of the user's folder."""
     name = f"dragoman/{context.model}"
     model: dict[str, object] = {"id": context.model, "name": context.model, "reasoning": context.thinks}
-    if context.context_tokens:
-        model |= {"contextWindow": context.context_tokens, "maxTokens": context.output_tokens}
+    if context.context_window:
+        model |= {"contextWindow": context.context_window, "maxTokens": context.output_tokens}
     provider = {"baseUrl": f"{context.url}/v1", "apiKey": context.key, "api": "openai-completions", "models": [model]}
     config: dict[str, object] = {
         "models": {"providers": {"dragoman": provider}},

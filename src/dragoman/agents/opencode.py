@@ -15,8 +15,8 @@ def launch(context: LaunchContext) -> LaunchPlan:
     """Returns its command as the user has it, and the variable."""
     name = f"dragoman/{context.model}"
     model: dict[str, object] = {"name": context.model, "tool_call": True, "reasoning": context.thinks}
-    if context.context_tokens:  # without it, OpenCode would never compact a conversation
-        model["limit"] = {"context": context.context_tokens, "output": context.output_tokens}
+    if context.context_window:  # without it, OpenCode would never compact a conversation
+        model["limit"] = {"context": context.context_window, "output": context.output_tokens}
     config = {
         "provider": {
             "dragoman": {

@@ -32,20 +32,20 @@ def apply_trim(request: Request, tier: str, budget: Budget = NO_BUDGET) -> tuple
     return made.trimmed.request, made.trimmed.warnings(made.tier)
 
 
-def reject_oversized(request: Request, context_tokens: int) -> None:
+def reject_oversized(request: Request, context_window: int) -> None:
     """Rejects a prompt that the server would truncate silently, dropping the tools first.
 
     Args:
         request: the request to be sent.
-        context_tokens: context of the server; 0: not known, nothing is rejected.
+        context_window: context of the server; 0: not known, nothing is rejected.
 
     Raises:
         ContextOverflowError: the prompt is certainly too long.
     """
-    if context_tokens:
+    if context_window:
         tokens = tokenizers.find(request.model).estimate_request(request)
-        if tokens > ESTIMATE_MARGIN * context_tokens:
-            raise ContextOverflowError(tokens, context_tokens)
+        if tokens > ESTIMATE_MARGIN * context_window:
+            raise ContextOverflowError(tokens, context_window)
 
 
 def prepare_for_server(request: Request, dialect: Dialect, url: str) -> Request:

@@ -59,7 +59,7 @@ class ModelProfile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """One line: what the model is good for."""
     format: str
     """The name of the format in which it writes tool calls."""
-    context_tokens: Count
+    context_window: Count
     licence: str
     """SPDX name of the model's licence."""
     sources: Annotated[tuple[Source, ...], Meta(min_length=1)]

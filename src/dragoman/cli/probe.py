@@ -157,7 +157,7 @@ def settings_table(report: "ProbeReport", config: HttpConfig) -> str:
         "key_env": config.key_env,
         "mode": report.choice.mode,
         "format": report.choice.format,
-        "context_tokens": _truncation_limit(report),
+        "context_window": _truncation_limit(report),
     }
     lines = [f"{name} = {json.dumps(value)}" for name, value in fields.items() if value]
     return "\n".join([f"[servers.{report.kind or 'behind'}]", *lines])

@@ -28,7 +28,7 @@ class ServedModel:
     """A model that a backend offers."""
 
     id: str
-    context_tokens: int | None = None
+    context_window: int | None = None
     owner: str = "dragoman"
     aliases: tuple[str, ...] = ()
     display_name: str = ""

@@ -85,5 +85,5 @@ def _model_object(id: str, model: ServedModel) -> dict[str, object]:
         "type": "model",
         "display_name": model.display_name or model.id,
         "created_at": datetime.fromtimestamp(model.created, UTC).isoformat().replace("+00:00", "Z"),
-        "context_length": model.context_tokens,
+        "context_length": model.context_window,
     }

@@ -129,7 +129,7 @@ def test_what_eases_gives_way_to_the_user_and_what_wires_does_not() -> None:
 
 
 def test_a_small_context_is_no_window_for_claude_code() -> None:
-    made = launch("claude", context_tokens=32768)
+    made = launch("claude", context_window=32768)
     assert made.environ["CLAUDE_CODE_MAX_CONTEXT_TOKENS"] == "32768"
     assert "CLAUDE_CODE_AUTO_COMPACT_WINDOW" not in made.environ
 
@@ -143,9 +143,9 @@ def test_thoughts_are_off_where_the_model_has_none() -> None:
 
 @pytest.mark.parametrize("name", ["claude", "codex", "hermes", "openclaw", "opencode"])
 def test_nothing_is_said_of_a_context_that_is_not_known(name: str) -> None:
-    made = launch(name, context_tokens=0, output_tokens=0)
+    made = launch(name, context_window=0, output_tokens=0)
     said = json.dumps([made.command, made.environ, made.files]).lower()
-    assert "context_tokens" not in said
+    assert "context_window" not in said
     assert "context_window" not in said
     assert "context_length" not in said
     assert "contextwindow" not in said
@@ -182,7 +182,7 @@ def test_rules_of_an_administrator_of_hermes_are_not_hidden(environ: Mapping[str
 
 def test_hermes_wants_a_long_context() -> None:
     with pytest.raises(ConfigError, match=r"64,000 tokens of context, and m is run with 32,768"):
-        launch("hermes", context_tokens=32768)
+        launch("hermes", context_window=32768)
 
 
 @pytest.mark.parametrize(

@@ -72,7 +72,7 @@ async def test_what_a_server_would_cut_in_silence_is_refused_where_it_is_surely_
     words: int, refused: bool
 ) -> None:
     answer = json.dumps({"choices": [{"message": {"content": "hi"}, "finish_reason": "stop"}]})
-    async with server(whole(200, answer)) as behind, gateway(behind.url, context_tokens=4096) as url:
+    async with server(whole(200, answer)) as behind, gateway(behind.url, context_window=4096) as url:
         told = await ask(url, PATH, False, system="one word " * (words // 2))
     assert len(behind.asked) == (not refused)
     assert told.status_code == (400 if refused else 200)
@@ -84,7 +84,7 @@ async def test_what_a_server_would_cut_in_silence_is_refused_where_it_is_surely_
 async def test_that_goes_for_answers_that_are_passed_on_unread_too(words: int) -> None:
     answer = json.dumps({"choices": [{"message": {"content": "hi"}, "finish_reason": "stop"}]})
     tool = {"type": "function", "function": {"name": "f", "description": "one word " * (words // 2)}}
-    async with server(whole(200, answer)) as behind, gateway(behind.url, context_tokens=4096, trusted=True) as url:
+    async with server(whole(200, answer)) as behind, gateway(behind.url, context_window=4096, trusted=True) as url:
         told = await ask(url, CHAT, False, tools=[tool])
     assert (told.status_code, len(behind.asked)) == ((200, 1) if words == 1000 else (400, 0))
 
@@ -92,5 +92,5 @@ async def test_that_goes_for_answers_that_are_passed_on_unread_too(words: int) -
 async def test_with_trimming_it_may_not_be_too_long() -> None:
     answer = json.dumps({"choices": [{"message": {"content": "hi"}, "finish_reason": "stop"}]})
     tools = [{"name": "Bash", "description": f"Runs it. {'And more. ' * 5000}", "input_schema": {"type": "object"}}]
-    async with server(whole(200, answer)) as behind, gateway(behind.url, context_tokens=4096, trim="tools") as url:
+    async with server(whole(200, answer)) as behind, gateway(behind.url, context_window=4096, trim="tools") as url:
         assert (await ask(url, PATH, False, tools=tools)).status_code == 200

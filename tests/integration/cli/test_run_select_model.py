@@ -53,7 +53,7 @@ async def behind(
         "model": "",
         "named": False,
         "new": False,
-        "context_tokens": 0,
+        "context_window": 0,
         "trim": "",
     }
     return await select_model(config, origin, RunOptions(**{**plainly, "ask": None, **more}))
@@ -64,7 +64,7 @@ async def test_the_one_model_of_the_one_server_is_taken(monkeypatch: pytest.Monk
         found = await behind(monkeypatch, one.url)
     assert (found.offer.model, found.offer.server) == ("qwen3", "vllm")
     assert found.config.servers["vllm"].url == f"{one.url}/v1"
-    assert (found.context_tokens, found.output_tokens) == (4096, 1024)
+    assert (found.context_window, found.output_tokens) == (4096, 1024)
 
 
 async def test_the_lines_to_type_name_each_model_of_each_server(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -113,7 +113,7 @@ async def test_at_a_terminal_one_is_chosen_and_a_name_chooses_too(monkeypatch: p
 
 async def test_what_was_said_of_the_context_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     async with server(listing("a")) as one:
-        assert (await behind(monkeypatch, one.url, context_tokens=9000)).context_tokens == 9000
+        assert (await behind(monkeypatch, one.url, context_window=9000)).context_window == 9000
 
 
 @asynccontextmanager
@@ -183,7 +183,7 @@ def of_settings(tmp_path: Path, url: str, *more: str) -> settings.Config:
 
 
 def on(model: str) -> RunOptions:
-    return RunOptions("claude", (), model, named=True, new=True, context_tokens=8192, trim="", ask=None)
+    return RunOptions("claude", (), model, named=True, new=True, context_window=8192, trim="", ask=None)
 
 
 async def test_a_configured_server_that_refuses_connections_ends_the_run(

@@ -39,7 +39,7 @@ CALL = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Paris"}}\n</
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
 async def small() -> AsyncIterator[EmbeddedBackend]:
-    embedded = backend(context_tokens=2048)
+    embedded = backend(context_window=2048)
     await embedded.start()
     yield embedded
     await embedded.close()
@@ -163,7 +163,7 @@ async def test_several_agents_are_counted() -> None:
 
 
 async def test_nothing_is_counted_while_the_engine_is_down() -> None:
-    embedded = backend(context_tokens=512)
+    embedded = backend(context_window=512)
     assert await embedded.count_tokens(request("Hi")) is None
     await embedded.start()
     try:
@@ -222,7 +222,7 @@ async def test_a_token_that_is_preferred(small: EmbeddedBackend) -> None:
 
 
 async def test_a_whole_queue_turns_away_none_that_has_begun() -> None:
-    embedded = backend(parallel=1, queue=0, context_tokens=512)
+    embedded = backend(parallel=1, queue=0, context_window=512)
     await embedded.start()
     try:
         async with aclosing(ask(embedded, request())) as first:
@@ -242,7 +242,7 @@ async def test_a_whole_queue_turns_away_none_that_has_begun() -> None:
 
 async def test_a_tap_sees_what_goes_into_the_model_and_what_comes_out() -> None:
     """As `make bench-small-model` and `make claude` look at it."""
-    embedded = backend(context_tokens=512)
+    embedded = backend(context_window=512)
     embedded.engine = tap = cast(Any, Tap(embedded.engine))
     await embedded.start()
     try:
@@ -255,7 +255,7 @@ async def test_a_tap_sees_what_goes_into_the_model_and_what_comes_out() -> None:
 
 
 async def test_an_engine_killed_in_mid_answer_comes_back() -> None:
-    embedded = backend(context_tokens=512)
+    embedded = backend(context_window=512)
     await embedded.start()
     try:
         events = []
@@ -272,7 +272,7 @@ async def test_an_engine_killed_in_mid_answer_comes_back() -> None:
 
 
 async def test_a_model_that_finds_no_end_is_cut_where_the_client_names_none() -> None:
-    embedded = backend(msgspec.structs.replace(PROFILE, reply_tokens=5), context_tokens=512)
+    embedded = backend(msgspec.structs.replace(PROFILE, reply_tokens=5), context_window=512)
     await embedded.start()
     try:
         reply = collect(await events_of(embedded, request(max_tokens=None)))
@@ -358,13 +358,13 @@ async def test_the_event_loop_is_free_while_a_request_is_made_ready() -> None:
 
 
 async def test_a_limit_beyond_the_engines_numbers_is_the_context() -> None:
-    given = [backend(context_tokens=512).prepare(request(max_tokens=n)).body["n_predict"] for n in (2**32 + 1, 9)]
+    given = [backend(context_window=512).prepare(request(max_tokens=n)).body["n_predict"] for n in (2**32 + 1, 9)]
     assert given == [512, 9]
 
 
 async def test_a_context_beyond_the_models_own_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"expected embedded.context_tokens of at most 8192, .* got 1000000"):
-        backend(context_tokens=1_000_000)
+    with pytest.raises(ConfigError, match=r"expected embedded.context_window of at most 8192, .* got 1000000"):
+        backend(context_window=1_000_000)
 
 
 async def test_settings_that_are_not_known_are_named() -> None:

@@ -725,7 +725,7 @@ async def test_the_table_and_the_settings_to_paste(capsys: pytest.CaptureFixture
     assert re.search(r"^context +yes +4096 tokens$", out, re.M)
     assert "https://github.com/vllm-project/vllm/issues/38488" in out
     assert "Best asked in mode parse: a call was left in the text, in what the format mistral reads." in out
-    assert "context_tokens" not in out
+    assert "context_window" not in out
     file = tmp_path / "config.toml"
     file.write_text(out[out.index("[servers.vllm]") :])
     loaded, _ = config.load(file, {}, {})

@@ -140,7 +140,7 @@ async def test_the_entry_is_of_the_server_that_requests_go_to_and_as_that_report
     other = whole(200, json.dumps({"data": [{"id": "m", "created": 5, "name": "other"}]}))
     async with server(listed) as first, server(other) as second:
         backends = [
-            HttpBackend(name, HttpConfig(url=f"{far.url}/v1", context_tokens=n), {})
+            HttpBackend(name, HttpConfig(url=f"{far.url}/v1", context_window=n), {})
             for name, far, n in (("first", first, 11), ("second", second, 22))
         ]
         async with serving(Gateway(backends, {"mine": "m"})) as (_, url), httpx2.AsyncClient(base_url=url) as http:

@@ -17,7 +17,7 @@ name = "a"
 title = "A"
 description = "One."
 format = "hermes"
-context_tokens = 10
+context_window = 10
 licence = "MIT"
 sources = [{ kind = "huggingface", repo = "o/r", file = "a.gguf" }]
 size_bytes = 1
@@ -47,7 +47,7 @@ def test_row_is_complete(model: ModelProfile) -> None:
 def test_row_is_in_the_documentation(model: ModelProfile) -> None:
     page = (ROOT / "docs" / "models.md").read_text(encoding="utf-8")
     (line,) = (line for line in page.splitlines() if line.startswith(f"| `{model.name}`"))
-    facts = (model.title, format_size(model.size_bytes), f"{model.context_tokens:,}", model.licence)
+    facts = (model.title, format_size(model.size_bytes), f"{model.context_window:,}", model.licence)
     assert all(f"| {fact}" in line for fact in facts)
 
 

@@ -46,7 +46,7 @@ from dragoman.wire.translation import notices_by_name
 
 log = logging.getLogger("dragoman.embedded")
 
-CONTEXT_TOKENS: Final = 8192
+CONTEXT_WINDOW: Final = 8192
 """Context per request unless set: that of the small model. A larger one costs memory for each concurrency slot."""
 
 
@@ -79,13 +79,13 @@ class EmbeddedBackend:
         self._template = ChatTemplate(
             facts.chat_template, facts.bos, facts.eos, facts.control_tokens, facts.user_tokens
         )
-        context_tokens = config.context_tokens or min(facts.context_tokens, CONTEXT_TOKENS)
-        if context_tokens > facts.context_tokens:
+        context_window = config.context_window or min(facts.context_window, CONTEXT_WINDOW)
+        if context_window > facts.context_window:
             raise ConfigError(
-                f"expected embedded.context_tokens of at most {facts.context_tokens}, for which {path.name} was "
-                f"trained, got {context_tokens}; 0 takes what it has"
+                f"expected embedded.context_window of at most {facts.context_window}, for which {path.name} was "
+                f"trained, got {context_window}; 0 takes what it has"
             )
-        self._context_tokens = context_tokens
+        self._context_window = context_window
         self.verbatim_history = VerbatimHistory()
         """What the model wrote recently."""
         self._trim = trim.validate_tier(config.trim, "embedded.trim")
@@ -93,11 +93,11 @@ class EmbeddedBackend:
         self.tokens_per_s = 0.0
         """Measured speed of reading prompts; 0: not measured."""
         self._reply_tokens = profile.reply_tokens if profile else 0
-        self._model = ServedModel(profile.name if profile else path.stem, context_tokens)
+        self._model = ServedModel(profile.name if profile else path.stem, context_window)
         self.engine = LlamaProcess(
             EngineSettings(
                 path=path,
-                context_tokens=context_tokens,
+                context_window=context_window,
                 parallel=config.parallel,
                 queue=config.queue,
                 threads=config.threads or max(1, (os.cpu_count() or 2) - 1),
@@ -222,7 +222,7 @@ class EmbeddedBackend:
         lost = fallback_warnings(request)
         request, prompt, trimming = self._as_shown(request)
         # A number over the engine's 32 bits would come out as another one.
-        limit = min(request.max_tokens or self._reply_tokens or self._context_tokens, self._context_tokens)
+        limit = min(request.max_tokens or self._reply_tokens or self._context_window, self._context_window)
         body: dict[str, Any] = {"prompt": prompt.text, "cache_prompt": True, "n_predict": limit}
         body |= sampling.engine_settings(request)
         warnings = [*lost, *trimming]

@@ -12,7 +12,7 @@ class EmbeddedConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     model: Annotated[
         str, msgspec.Meta(description="A known model (`dragoman pull --list`) or a .gguf file; empty: the default.")
     ] = ""
-    context_tokens: Annotated[
+    context_window: Annotated[
         int, msgspec.Meta(ge=0, description="Tokens of context per request; 0: the model's own, at most 8192.")
     ] = 0
     trim: Annotated[

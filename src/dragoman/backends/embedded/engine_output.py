@@ -30,18 +30,18 @@ class Done(NamedTuple):
 Output: TypeAlias = Progress | TokenText | Done
 
 
-def read_outputs(message: dict[str, Any], context_tokens: int) -> list[Output]:
+def read_outputs(message: dict[str, Any], context_window: int) -> list[Output]:
     """Returns the outputs of one message.
 
     Args:
         message: a line of the worker process, see `worker`.
-        context_tokens: the context of the engine, for the error that a prompt exceeds it.
+        context_window: the context of the engine, for the error that a prompt exceeds it.
 
     Raises:
         DragomanError: the engine rejected the request, or it broke off.
     """
     if "error" in message:
-        raise read_error(message["error"], context_tokens)
+        raise read_error(message["error"], context_window)
     if "total" in message:
         return [Progress(message["total"], message["done"])]
     outputs: list[Output] = [TokenText(message["text"])] if message.get("text") else []
@@ -52,15 +52,15 @@ def read_outputs(message: dict[str, Any], context_tokens: int) -> list[Output]:
     return outputs
 
 
-def read_error(error: dict[str, Any], context_tokens: int) -> DragomanError:
+def read_error(error: dict[str, Any], context_window: int) -> DragomanError:
     """Returns the error that the child reported.
 
     Args:
         error: the error object of the message.
-        context_tokens: the context of the engine, if the child does not report it.
+        context_window: the context of the engine, if the child does not report it.
     """
     if error.get("type") == "exceed_context_size_error":
-        return ContextOverflowError(error.get("n_prompt_tokens", 0), error.get("n_ctx", context_tokens))
+        return ContextOverflowError(error.get("n_prompt_tokens", 0), error.get("n_ctx", context_window))
     if error.get("code") == 400:
         return RequestError(f"the embedded engine refused the request: {error.get('message')}")
     return UpstreamError(f"the embedded engine failed: {error.get('message')}", status=error.get("code"))

@@ -28,7 +28,7 @@ class Metadata:
     name: str
     chat_template: str
     """Jinja; empty if the file has none."""
-    context_tokens: int
+    context_window: int
     bos: str
     eos: str
     control_tokens: tuple[str, ...]
@@ -67,13 +67,13 @@ def _metadata(fields: Mapping[str, Any], default_name: str) -> Metadata:
     tokens, kinds = fact("tokenizer.ggml.tokens", list[str]()), fact("tokenizer.ggml.token_type", list[int]())
     if not all(isinstance(t, str) for t in tokens):
         raise ValueError("expected tokenizer.ggml.tokens to be strings")
-    context_tokens = fact(f"{fact('general.architecture', '')}.context_length", 2048)
-    if context_tokens < 1:
-        raise ValueError(f"expected a context of at least 1 token, got {context_tokens}")
+    context_window = fact(f"{fact('general.architecture', '')}.context_length", 2048)
+    if context_window < 1:
+        raise ValueError(f"expected a context of at least 1 token, got {context_window}")
     return Metadata(
         name=fact("general.name", default_name),
         chat_template=fact("tokenizer.chat_template", ""),
-        context_tokens=context_tokens,
+        context_window=context_window,
         bos=token("bos"),
         eos=token("eos"),
         control_tokens=of_kind(_CONTROL),

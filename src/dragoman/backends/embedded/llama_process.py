@@ -168,7 +168,7 @@ class LlamaProcess:
             while not ended:
                 message = await self._next_message(inbox)
                 ended = "finish" in message or "error" in message
-                for output in read_outputs(message, self._settings.context_tokens):
+                for output in read_outputs(message, self._settings.context_window):
                     yield output
         except DragomanError:
             ended = True  # the child process is gone, or has reported the error itself
@@ -323,7 +323,7 @@ class LlamaProcess:
             if "tokens" in message:
                 answer.set_result(message["tokens"])
             else:
-                answer.set_exception(read_error(message["error"], self._settings.context_tokens))
+                answer.set_exception(read_error(message["error"], self._settings.context_window))
 
     async def _watch_loading(self, process: asyncio.subprocess.Process) -> None:
         """Reports loading progress, and kills a child process that takes too long."""

@@ -76,7 +76,7 @@ def _load(settings: dict[str, Any], listener: tuple[str, int], key: str) -> Any:
     params = xllamacpp.CommonParams()
     params.model.path = settings["path"]
     params.n_parallel = settings["parallel"]
-    params.n_ctx = settings["context_tokens"] * settings["parallel"]
+    params.n_ctx = settings["context_window"] * settings["parallel"]
     params.cpuparams.n_threads = settings["threads"]
     params.cpuparams_batch.n_threads = settings["reading_threads"]
     params.n_batch = params.n_ubatch = settings["batch_tokens"]

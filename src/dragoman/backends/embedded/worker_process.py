@@ -16,7 +16,7 @@ class EngineSettings:
     """Settings of the child process."""
 
     path: Path
-    context_tokens: int
+    context_window: int
     parallel: int
     queue: int
     threads: int
@@ -52,7 +52,7 @@ def settings_message(settings: EngineSettings, private: str) -> dict[str, Any]:
     """Returns the first message to the child; `private` is a folder for it, which it removes."""
     return {
         "path": str(settings.path),
-        "context_tokens": settings.context_tokens,
+        "context_window": settings.context_window,
         "parallel": settings.parallel,
         "threads": settings.threads,
         "reading_threads": settings.reading_threads or settings.threads,

@@ -118,7 +118,7 @@ class HttpBackend:
     def _model(self, id: str) -> ServedModel:
         name, created = self._model_list.details.get(id, ModelDetails()) if self._model_list else ModelDetails()
         aliases = (f"{self._name}/{id}",)
-        return ServedModel(id, self._config.context_tokens or None, self._name, aliases, name, created)
+        return ServedModel(id, self._config.context_window or None, self._name, aliases, name, created)
 
     def health(self) -> Mapping[str, object]:
         """Returns the URL, whether models are known, and the state of the connection, for /health."""

@@ -42,7 +42,7 @@ class HttpConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         str, _doc("Whose JSON Schemas it takes, such as llama_cpp or ollama; empty: those of its kind, or API.")
     ] = ""
     max_tokens: Annotated[int, _doc("Most tokens of a reply; a request for more is lowered. 0: any.", ge=0)] = 0
-    context_tokens: Annotated[
+    context_window: Annotated[
         int,
         _doc(
             "Context that its models are run with, in tokens, where it cuts longer prompts without a word (Ollama); "

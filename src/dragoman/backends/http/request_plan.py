@@ -126,7 +126,7 @@ class RequestPlanner:
             ContextOverflowError: the request is too long for the model.
         """
         asked, _ = self._fit(request)
-        reject_oversized(asked, self._config.context_tokens)
+        reject_oversized(asked, self._config.context_window)
         return mode.mode == "native" and asked is request and self._as_accepted(request)[0] == request
 
     def token_count_body(self, request: Request, mode: ModelMode) -> bytes:
@@ -145,7 +145,7 @@ class RequestPlanner:
             ContextOverflowError: the request is too long for the model.
         """
         asked, warnings = self._fit(request)
-        reject_oversized(asked, self._config.context_tokens)
+        reject_oversized(asked, self._config.context_window)
         outgoing = self._write_completion(asked, mode) if mode.endpoint == "completions" else self._write(asked, mode)
         outgoing = outgoing._replace(warnings=(*warnings, *outgoing.warnings))
         return self._constrain(outgoing, asked, mode, hold)

@@ -126,7 +126,7 @@ class AgentRun:
 
     async def _start(self, launch: LaunchPlan, behind: SelectedModel, folder: Path) -> int:
         _write(launch.files, folder)
-        context = f", {behind.context_tokens:,} tokens of context" if behind.context_tokens else ""
+        context = f", {behind.context_window:,} tokens of context" if behind.context_window else ""
         print_status(f"{self._agent.title} on {behind.offer.model}, {behind.offer.title}{context}")
         for note in (*launch.notes, *self._unknown_context(behind)):
             print_status(note)
@@ -138,7 +138,7 @@ class AgentRun:
 
     def _unknown_context(self, behind: SelectedModel) -> Iterator[str]:
         """Yields a note if the server does not report its context window."""
-        if not behind.context_tokens and self._agent.programs and (behind.offer.server or behind.offer.url):
+        if not behind.context_window and self._agent.programs and (behind.offer.server or behind.offer.url):
             assumed = f"; {self._agent.assumes}" if self._agent.assumes else ""
             yield (
                 f"the server does not report the context window of {behind.offer.model}{assumed}: "
@@ -164,7 +164,7 @@ class AgentRun:
                 folder=folder,
                 read=_read,
                 kept=self._kept(),
-                context_tokens=behind.context_tokens,
+                context_window=behind.context_window,
                 output_tokens=behind.output_tokens,
                 thinks=behind.thinks,
                 progress=progress if sys.platform != "win32" else None,

@@ -49,7 +49,7 @@ class SelectedModel(NamedTuple):
     config: settings.Config
     origin: dict[str, str]
     offer: ModelOption
-    context_tokens: int
+    context_window: int
     thinks: bool
     tokens_per_s: float = 0.0
     """Speed at which a server on this machine reads prompts; 0: not measured."""
@@ -57,7 +57,7 @@ class SelectedModel(NamedTuple):
     @property
     def output_tokens(self) -> int:
         """Maximum length of a response: a quarter of the context."""
-        return min(_OUTPUT_TOKENS, self.context_tokens // 4)
+        return min(_OUTPUT_TOKENS, self.context_window // 4)
 
 
 class RunOptions(NamedTuple):
@@ -72,7 +72,7 @@ class RunOptions(NamedTuple):
     """Whether flags name the backend."""
     new: bool
     """Start a new gateway, even if one is running."""
-    context_tokens: int
+    context_window: int
     trim: str
     ask: Callable[[Sequence[ModelOption]], ModelOption] | None
     """Lets the user choose at a terminal; None: there is no terminal."""
@@ -271,13 +271,13 @@ def _with_embedded(
     profile = (
         model_catalog.get(model) if model and not (compose.is_weights_file(model) or model.startswith("hf:")) else None
     )
-    eased: dict[str, object] = {"context_tokens": profile.context_tokens} if profile else {}
+    eased: dict[str, object] = {"context_window": profile.context_window} if profile else {}
     eased |= {"parallel": 1, "trim": "tools", **({"model": profile.name if profile else model} if model else {})}
     if tools := agents.get(wanted.agent or agents.ANY).tools:
         fixed = wanted.trim or "embedded.trim" in origin
         eased |= {"first_answer_s": ANY_TIME_S if fixed else FIRST_ANSWER_S, "tools": tools}
     eased = {name: value for name, value in eased.items() if name == "model" or f"embedded.{name}" not in origin}
-    eased |= {"context_tokens": wanted.context_tokens} if wanted.context_tokens else {}
+    eased |= {"context_window": wanted.context_window} if wanted.context_window else {}
     eased |= {"trim": wanted.trim} if wanted.trim else {}
     config = msgspec.structs.replace(config, embedded=msgspec.structs.replace(config.embedded, enabled=True, **eased))
     name = compose.embedded_model_name(config.embedded)
@@ -338,7 +338,7 @@ async def _selected(
         found = _embedded_context(config, wanted)
     else:
         found = (0, True)
-    return SelectedModel(config, origin, offer, wanted.context_tokens or found[0], found[1], speed)
+    return SelectedModel(config, origin, offer, wanted.context_window or found[0], found[1], speed)
 
 
 async def _with_prompt_limit(
@@ -373,20 +373,20 @@ async def _reported_context(server: HttpConfig, model: str) -> tuple[int, bool]:
     async with open_connection(server, os.environ) as connection:
         telling = ServerInfo(connection, server.url)
         kind = servers.get(server.kind) if server.kind else await telling.find_provider()
-        context = server.context_tokens or (await telling.get_number(kind.context, model) if kind else 0)
+        context = server.context_window or (await telling.get_number(kind.context, model) if kind else 0)
         template = await telling.get(kind.template, model) if kind and kind.template else None
         return context, template is None or _mentions_reasoning(template)
 
 
 def _embedded_context(config: settings.Config, wanted: RunOptions) -> tuple[int, bool]:
     """Returns the same for the embedded model, from its file if it is downloaded."""
-    from dragoman.backends.embedded.backend import CONTEXT_TOKENS
+    from dragoman.backends.embedded.backend import CONTEXT_WINDOW
 
     try:
         facts = gguf.metadata(weights.find_weights(config.embedded.model or model_catalog.default().name))
     except ConfigError:
-        return config.embedded.context_tokens or CONTEXT_TOKENS, True
-    return config.embedded.context_tokens or min(CONTEXT_TOKENS, facts.context_tokens), _mentions_reasoning(
+        return config.embedded.context_window or CONTEXT_WINDOW, True
+    return config.embedded.context_window or min(CONTEXT_WINDOW, facts.context_window), _mentions_reasoning(
         facts.chat_template
     )
 

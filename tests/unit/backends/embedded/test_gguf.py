@@ -26,7 +26,7 @@ def test_what_is_read(file: Path) -> None:
     assert read(file, gguf(WHOLE)) == Metadata(
         name="Tiny",
         chat_template="{{ messages }}",
-        context_tokens=4096,
+        context_window=4096,
         bos="<s>",
         eos="<|im_end|>",
         control_tokens=("<s>", "</s>"),
@@ -101,7 +101,7 @@ def test_damage_never_raises_anything_else(tmp_path_factory: pytest.TempPathFact
     except ConfigError:
         return
     assert all(isinstance(t, str) for t in (found.name, found.chat_template, found.bos, found.eos))
-    assert found.context_tokens > 0
+    assert found.context_window > 0
 
 
 def test_no_file(tmp_path: Path) -> None:
