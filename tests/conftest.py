@@ -1,5 +1,6 @@
 """Shared by all tests."""
 
+import gc
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -34,6 +35,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         left = [item for item in items if item.get_closest_marker("every")]
         items[:] = [item for item in items if item not in left]
         config.hook.pytest_deselected(items=left)
+
+
+def pytest_collection_finish() -> None:
+    """Takes what collection has made out of the garbage collector's rounds: it stays until the end."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")
