@@ -26,7 +26,7 @@ from dragoman.core.events import (
 )
 from dragoman.core.messages import Usage
 from dragoman.gateway.gateway import Gateway
-from dragoman.server.http_exchange import Route
+from dragoman.server.base_exchange import Route
 from dragoman.server.observe.access_log import AccessRecord
 from dragoman.server.observe.metrics import Metrics
 from dragoman.wire.dialect import Dialect

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from dragoman import extras
-from dragoman.backends.embedded import worker
+from dragoman.backends.embedded import llama_worker
 from support.paths import ROOT
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -99,4 +99,4 @@ def test_what_the_engine_needs_of_the_system(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.delitem(sys.modules, "xllamacpp", raising=False)
     monkeypatch.setattr(sys, "meta_path", [Finder(), *sys.meta_path])
     with pytest.raises(ImportError, match=r"such file or directory; install it: apt-get install libgomp1 \(or: dnf"):
-        worker._load({}, "", "")
+        llama_worker._load({}, "", "")

@@ -23,7 +23,7 @@ from support.paths import ROOT
 from support.sampling import sample
 
 PACKAGE = ROOT / "src/dragoman"
-SKIPPED = ("__main__", "worker", "render_worker", "reaper_process")
+SKIPPED = ("__main__", "llama_worker", "render_worker", "reaper_worker")
 """Modules that are run, not imported."""
 PIECES = (
     *"a \n\t\\\"'{}[]()<>`,.:=_0e-#|%&/;~*A\x00é一",

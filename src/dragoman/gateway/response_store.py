@@ -108,7 +108,7 @@ class ResponseStore:
         """Returns the request with the conversation that it continues and the parts that it references.
 
         Raises:
-            UnknownReplyError: The response before it is not stored, or nothing of what it references is.
+            UnknownResponseError: The response before it is not stored, or nothing of what it references is.
         """
         if request.previous_response is None and not any(
             isinstance(p, PreviousResponseRef) for m in request.messages for p in m.parts

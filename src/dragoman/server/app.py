@@ -37,11 +37,11 @@ from dragoman.core.hooks import OnError
 from dragoman.gateway.gateway import Gateway
 from dragoman.host_names import LOOPBACK, host_name, parse_host_header, parse_origin_header
 from dragoman.server import paths, stored
+from dragoman.server.base_exchange import Route, Scope, Send, encode_headers, error_headers, respond
 from dragoman.server.capture.recorder import CaptureRecorder
 from dragoman.server.capture.store import CaptureStore
 from dragoman.server.client_watch import Receive
 from dragoman.server.exchange import Exchange
-from dragoman.server.http_exchange import Route, Scope, Send, encode_headers, error_headers, respond
 from dragoman.server.model_list import list_response, model_response
 from dragoman.server.observe import debug_log
 from dragoman.server.observe.access_log import AccessRecord

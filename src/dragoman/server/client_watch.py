@@ -2,9 +2,9 @@
 
     async with ClientWatch(receive, write_timeout_s=60) as watch:
         ...                                     # is cancelled; the block then raises ClientDisconnectedError
-        watch.writes()
+        watch.write_started()
         await send(message)
-        watch.wrote()
+        watch.write_finished()
 
 The work stays in its own task, and only the check of the client is a second one: two tasks, and waiting for either,
 would make a request with a short response 10 % slower.

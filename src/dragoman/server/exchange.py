@@ -1,4 +1,4 @@
-"""One exchange over HTTP, the same for every dialect: read the request, generate, write the response, watch the client.
+"""Generates the response to a request of any dialect: whole, or as a stream with keep-alive pings.
 
 The status line is sent with the backend's first event, so that an early error becomes an HTTP error; if there is no
 event within `max_status_delay_s`, status 200 is sent, and then pings until the first event. Events that arrive together
@@ -32,9 +32,9 @@ from dragoman.gateway.gateway import Gateway
 from dragoman.guard.policy import BUFFERING_MODES, Buffering
 from dragoman.off_loop import off_loop
 from dragoman.server import stored
+from dragoman.server.base_exchange import BaseExchange, Route, Send, encode_headers, with_model
 from dragoman.server.client_watch import ClientWatch, Receive
 from dragoman.server.event_queue import EventQueue
-from dragoman.server.http_exchange import HttpExchange, Route, Send, encode_headers, with_model
 from dragoman.server.observe.access_log import AccessRecord
 from dragoman.server.observe.observer import ServerObserver
 from dragoman.server.observe.prompt_progress import PromptProgressReport
@@ -103,7 +103,7 @@ def _buffering(headers: Mapping[str, str]) -> Buffering | None:
     return found
 
 
-class Exchange(HttpExchange):
+class Exchange(BaseExchange):
     """One request of a dialect and its response. The owner of the record logs it."""
 
     def __init__(

@@ -29,12 +29,12 @@ from dragoman.core.events import Start, UsageUpdate
 from dragoman.core.messages import Request, Usage
 from dragoman.gateway.gateway import Gateway
 from dragoman.server import form
+from dragoman.server.base_exchange import BaseExchange, Route, Send, encode_headers, log, with_model
 from dragoman.server.client_watch import ClientWatch, Receive
-from dragoman.server.http_exchange import HttpExchange, Route, Send, encode_headers, log, with_model
 from dragoman.server.observe.access_log import AccessRecord
 from dragoman.text import json_cursor
+from dragoman.wire.response_headers import client_headers
 from dragoman.wire.sse import Decoder, encode
-from dragoman.wire.upstream_headers import client_headers
 
 _MODEL_BYTES: Final = 1024
 _MAX_USAGE_BYTES: Final = 8 * 1024 * 1024
@@ -83,7 +83,7 @@ class _PassthroughRequest(NamedTuple):
         return self.body[:begin] + model.encode() + self.body[end:]
 
 
-class Passthrough(HttpExchange):
+class Passthrough(BaseExchange):
     """One untranslated request and its response."""
 
     def __init__(

@@ -20,8 +20,8 @@ from dragoman.config import NO_CAPTURE, CaptureConfig, ServerConfig
 from dragoman.core.errors import ConfigError
 from dragoman.gateway.gateway import Gateway
 from dragoman.server.app import App
+from dragoman.server.base_exchange import Scope, Send
 from dragoman.server.client_watch import Receive
-from dragoman.server.http_exchange import Scope, Send
 from dragoman.server.port_owner import port_owner
 from dragoman.server.warm_up import warm_up
 

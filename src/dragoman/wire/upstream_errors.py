@@ -25,7 +25,7 @@ import msgspec
 from dragoman.core.errors import ContextOverflowError, DragomanError, RequestError, UpstreamError
 from dragoman.text import json_cursor
 from dragoman.text.json_cursor import Cursor, Fields
-from dragoman.wire.upstream_headers import client_error_headers
+from dragoman.wire.response_headers import client_error_headers
 
 _LIMIT: Final = r"maximum context length is (?P<limit>\d+) tokens"
 _OVERFLOW: Final = tuple(

@@ -88,7 +88,7 @@ def ends(gateway: Gateway, home: Path, pids: list[int]) -> None:
 def test_when_it_is_killed(tmp_path: Path) -> None:
     with serving(tmp_path) as gateway, answering(gateway):
         claudes = until(lambda: len(all := started_by(gateway.process.pid, "stream-json")) == 2 and all)
-        keepers = started_by(gateway.process.pid, "reaper_process")
+        keepers = started_by(gateway.process.pid, "reaper_worker")
         gateway.stop(signal.SIGKILL)
         ends(gateway, tmp_path, [*claudes, *keepers])
 
@@ -96,7 +96,7 @@ def test_when_it_is_killed(tmp_path: Path) -> None:
 def test_when_the_keeper_was_killed_before_it(tmp_path: Path) -> None:
     with serving(tmp_path) as gateway, answering(gateway):
         until(lambda: len(started_by(gateway.process.pid, "stream-json")) == 2)
-        (keeper,) = started_by(gateway.process.pid, "reaper_process")
+        (keeper,) = started_by(gateway.process.pid, "reaper_worker")
         os.kill(keeper, signal.SIGKILL)
         with answering(gateway):
             claudes = until(lambda: len(all := started_by(gateway.process.pid, "stream-json")) == 3 and all)
@@ -107,7 +107,7 @@ def test_when_the_keeper_was_killed_before_it(tmp_path: Path) -> None:
 def test_when_it_is_told_to_stop(tmp_path: Path) -> None:
     with serving(tmp_path) as gateway, answering(gateway):
         claudes = until(lambda: len(all := started_by(gateway.process.pid, "stream-json")) == 2 and all)
-        keepers = started_by(gateway.process.pid, "reaper_process")
+        keepers = started_by(gateway.process.pid, "reaper_worker")
         gateway.stop(signal.SIGTERM)
         ends(gateway, tmp_path, [*claudes, *keepers])
 

@@ -272,7 +272,7 @@ async def test_it_is_asked_for_its_models() -> None:
 )
 async def test_a_list_that_is_none_is_told(play: Play, words: str, caplog: pytest.LogCaptureFixture) -> None:
     async with server(play) as behind:
-        with caplog.at_level(logging.WARNING, "dragoman.backends.http.backend"):
+        with caplog.at_level(logging.WARNING, "dragoman.backends.http"):
             assert await listed(behind.url) == []
     (record,) = caplog.records
     assert words in record.getMessage()

@@ -533,9 +533,8 @@ async def test_it_is_counted_and_logged(caplog: pytest.LogCaptureFixture) -> Non
             for _ in range(2):
                 await ask(url, "openai_chat")
             assert backend.health()["rescued"] == 4
-    lines = [r.getMessage() for r in caplog.records if r.name == "dragoman.backends.http.backend"]
-    assert len(lines) == 1
-    assert "leaves calls of m in the text" in lines[0]
+    lines = [r.getMessage() for r in caplog.records if r.name == "dragoman.backends.http"]
+    assert len([line for line in lines if "leaves calls of m in the text" in line]) == 1
     records = [json.loads(r.getMessage()) for r in caplog.records if r.name == "dragoman.access"]
     assert [record["rescued"] for record in records if record["status"] == 200] == [2, 2]
 

@@ -300,7 +300,7 @@ def test_the_settings_say_how_a_model_is_asked() -> None:
 
 def test_what_was_measured_counts_where_the_settings_leave_it_open(caplog: pytest.LogCaptureFixture) -> None:
     measured = ModelMode("inject", "glm", why="the probe found no tools")
-    with caplog.at_level(logging.INFO, "dragoman.backends.http.model_modes"):
+    with caplog.at_level(logging.INFO, "dragoman.backends.http"):
         open_, stated = ways(), ways(mode="native")
         assert open_.get("m").mode == "native"
         for each in (open_, stated):

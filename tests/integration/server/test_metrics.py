@@ -31,7 +31,7 @@ from dragoman.core.events import (
 from dragoman.core.messages import Request, Tool, Usage
 from dragoman.gateway.gateway import Gateway
 from dragoman.guard.policy import GuardPolicy
-from dragoman.server.http_exchange import Route
+from dragoman.server.base_exchange import Route
 from dragoman.server.observe.access_log import AccessRecord
 from dragoman.server.observe.call_outcomes import FAILED, OUTCOMES
 from dragoman.server.observe.metrics import OTHER, Metrics

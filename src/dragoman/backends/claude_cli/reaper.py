@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 from typing import Final
 
-_CHILD: Final = Path(__file__).with_name("reaper_process.py")
+_CHILD: Final = Path(__file__).with_name("reaper_worker.py")
 _NEEDED: Final = ("SYSTEMROOT",)
 """Variables without which Python does not start on Windows."""
 

@@ -38,7 +38,7 @@ async def start(line_limit_bytes: int) -> asyncio.subprocess.Process:
     environment |= {"OMP_WAIT_POLICY": "passive", "GGML_NO_BACKTRACE": "1", "PYTHONUNBUFFERED": "1"}
     return await asyncio.create_subprocess_exec(
         # -P: the current folder may contain a json.py of its own.
-        *(sys.executable, "-P", "-m", "dragoman.backends.embedded.worker"),
+        *(sys.executable, "-P", "-m", "dragoman.backends.embedded.llama_worker"),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,

@@ -29,7 +29,7 @@ from dragoman.catalog.servers import ServerKind
 from dragoman.core.errors import DragomanError
 from dragoman.core.events import AnyEvent, Finish, Notice
 
-log = logging.getLogger("dragoman.backends.http.auto_mode")
+log = logging.getLogger("dragoman.backends.http")
 
 RECHECK_INTERVAL_S: Final = 600.0
 """Minimum time between two checks whether the server still serves the same model by this name (a few short GETs)."""

@@ -37,9 +37,9 @@ from dragoman.core.events import AnyEvent, Failure, Finish, ReasoningDelta, Star
 from dragoman.core.messages import Reasoning, Request
 from dragoman.off_loop import off_loop
 from dragoman.wire.dialect import Dialect, TokenCounting, UpstreamRequest
-from dragoman.wire.upstream_headers import client_headers
+from dragoman.wire.response_headers import client_headers
 
-log = logging.getLogger("dragoman.backends.http.backend")
+log = logging.getLogger("dragoman.backends.http")
 
 COMPACTION_MODES: Final = ("auto", "server", "dragoman")
 _HOSTS_WITH_COMPACTION: Final = ("api.openai.com", "chatgpt.com", "api.x.ai")
@@ -178,7 +178,7 @@ class HttpBackend:
         # Always in a thread, as the size of the request is not known here.
         body = await off_loop(True, self._token_count_body, request, counting)
         try:
-            response = await self._connection.request(counting.path, body, self._client_headers(request))
+            response = await self._connection.request(counting.path, body, self._request_headers(request))
             if response.status != 200 or response.headers.get("x-dragoman-token-count") == "estimated":
                 return None
             return counting.read_count(response.body)
@@ -211,7 +211,7 @@ class HttpBackend:
         post = partial(
             self._connection.stream_post,
             self._dialect.path,
-            headers=self._client_headers(request),
+            headers=self._request_headers(request),
             on_headers=head.update,
         )
         return HttpPassthrough(
@@ -321,7 +321,7 @@ class HttpBackend:
         spent = conversion_time.measure()
         path, head = self._planner.path(mode), dict[str, str]()
         upstream = self._connection.stream_post(
-            path, outgoing.body, self._client_headers(request), on_headers=head.update
+            path, outgoing.body, self._request_headers(request), on_headers=head.update
         )
         async with aclosing(turn.wrap_model_output(path, outgoing.body, upstream)) as pieces:
             try:
@@ -355,7 +355,7 @@ class HttpBackend:
             case _:
                 return event
 
-    def _client_headers(self, request: Request) -> Mapping[str, str]:
+    def _request_headers(self, request: Request) -> Mapping[str, str]:
         """Returns the client's headers if they are for this API."""
         return request.headers if request.dialect == self._dialect.name else {}
 

@@ -35,7 +35,7 @@ from dragoman.core.errors import BackendUnavailableError, RemoteError, UpstreamT
 from dragoman.redaction.hide_key import SecretRedactor
 from dragoman.wire.upstream_errors import error_from_response
 
-log = logging.getLogger("dragoman.backends.http.connection")
+log = logging.getLogger("dragoman.backends.http")
 
 ERROR_BODY_LIMIT_BYTES: Final = 64 * 1024
 """How much of an error response's body is read."""

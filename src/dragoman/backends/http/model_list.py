@@ -20,7 +20,7 @@ from dragoman.text import json_cursor
 from dragoman.text.json_cursor import Cursor, Fields
 from dragoman.wire.upstream_errors import error_from_response
 
-log = logging.getLogger("dragoman.backends.http.backend")
+log = logging.getLogger("dragoman.backends.http")
 
 RETRY_INTERVAL_S: Final = 3.0
 REFRESH_INTERVAL_S: Final = 60.0

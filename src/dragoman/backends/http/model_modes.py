@@ -24,7 +24,7 @@ from dragoman.catalog import families
 from dragoman.core.errors import ConfigError, one_of
 from dragoman.parsing.format import Format
 
-log = logging.getLogger("dragoman.backends.http.model_modes")
+log = logging.getLogger("dragoman.backends.http")
 
 Endpoint: TypeAlias = Literal["chat", "completions"]
 Mode: TypeAlias = Literal["native", "parse", "inject"]

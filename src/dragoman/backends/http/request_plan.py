@@ -46,7 +46,7 @@ from dragoman.schema.targets import Target, get_target
 from dragoman.wire.dialect import Dialect, UpstreamRequest
 from dragoman.wire.translation import adapt_request_schemas
 
-log = logging.getLogger("dragoman.backends.http.backend")
+log = logging.getLogger("dragoman.backends.http")
 
 REJECTED_LIMIT: Final = 1024
 """How many rejected constraints are remembered."""
@@ -83,12 +83,12 @@ class RequestPlanner:
         """Returns how this model is requested, for a replay without the server and its files; see `SupportsReplay`."""
         hidden = ("url", "key", "key_env", "models", "per_model")
         settings = {k: v for k, v in msgspec.to_builtins(self._config).items() if k not in hidden}
-        identified = self._templates.describe(model, mode.template) if mode.endpoint == "completions" else {}
+        template = self._templates.describe(model, mode.template) if mode.endpoint == "completions" else {}
         if mode.template in self._identified:
-            identified = {"template": completions.read_template_file(mode.template, self._name)}
+            template = {"template": completions.read_template_file(mode.template, self._name)}
         kind = self.kind.name if self.kind else ""
         way_taken = {name: getattr(mode, name) for name in ("mode", "format", "endpoint", "constrain", "why")}
-        return {"name": self._name, "settings": settings, "server": kind, "way": way_taken, **identified}
+        return {"name": self._name, "settings": settings, "server": kind, "way": way_taken, **template}
 
     def set_template(self, model: str, mode: ModelMode, facts: Mapping[str, str]) -> None:
         """Uses the chat template of these facts instead of a file or the server's own."""
@@ -163,8 +163,8 @@ class RequestPlanner:
         """
         by_prompt = mode.endpoint == "completions"
         reader = completions.CompletionReader(request, turn) if by_prompt else self._dialect.reader(request, turn)
-        identified = self._identified.get(mode.template)
-        opened = outgoing.prompt_suffix or (identified.prompt_suffix if identified else "")
+        match = self._identified.get(mode.template)
+        opened = outgoing.prompt_suffix or (match.prompt_suffix if match else "")
         return ResponsePipeline(
             reader,
             outgoing,
@@ -174,12 +174,8 @@ class RequestPlanner:
 
     def _format(self, request: Request, mode: ModelMode) -> Format:
         """Returns the format that the model writes: from the settings, else its template, else its name."""
-        identified = self._identified.get(mode.template)
-        return (
-            identified.format
-            if identified and not mode.format and identified.by != "nothing"
-            else mode.format_of(request.model)
-        )
+        match = self._identified.get(mode.template)
+        return match.format if match and not mode.format and match.by != "nothing" else mode.format_of(request.model)
 
     def _fit(self, request: Request) -> tuple[Request, tuple[Notice, ...]]:
         """Returns the request adapted to this server and trimmed to the configured limits, with warnings."""
@@ -194,12 +190,12 @@ class RequestPlanner:
             return msgspec.structs.replace(request, max_tokens=most), ()
         if not most or asked is None or asked <= most:
             return request, ()
-        identified = Notice(
+        warning = Notice(
             "max_tokens_clamped",
             f"max_tokens is {most}, the most that {self._name} gives; {asked} were asked for",
             detail="max_tokens",
         )
-        return msgspec.structs.replace(request, max_tokens=most), (identified,)
+        return msgspec.structs.replace(request, max_tokens=most), (warning,)
 
     def _write(self, request: Request, mode: ModelMode) -> UpstreamRequest:
         """Returns the request in the server's API."""
@@ -232,15 +228,15 @@ class RequestPlanner:
     def _write_completion(self, request: Request, mode: ModelMode) -> UpstreamRequest:
         """Returns the request as a completion with a rendered prompt."""
         shown = with_text_fallbacks(self.verbatim_history.restore(request))
-        identified = fallback_warnings(request)
+        warnings = fallback_warnings(request)
         if request.response_schema and text_mode_request.callable_tools(request):
-            shown, identified = (
+            shown, warnings = (
                 text_mode_request.with_schema_prompt(shown),
-                (*identified, text_mode_request.unconstrained_reply_warning()),
+                (*warnings, text_mode_request.unconstrained_reply_warning()),
             )
         prompt = self._templates.get(request.model, mode.template).render(shown, self._format(request, mode))
         outgoing = completions.write_request(shown, prompt)
-        return outgoing._replace(warnings=(*identified, *outgoing.warnings))
+        return outgoing._replace(warnings=(*warnings, *outgoing.warnings))
 
     def disable_constraint(self, request: Request, mode: ModelMode) -> None:
         """Remembers that the server rejected this constraint and responded without it, so that it is not sent again."""
@@ -257,7 +253,7 @@ class RequestPlanner:
                 {}, () if free else (constrained_decoding.unconstrained_warning("the server refused the grammar"),)
             )
         if to.reply_format:  # overrides a warning about the server's own tool choice
-            kept = tuple(identified for identified in outgoing.warnings if identified.code != "constraint_not_applied")
+            kept = tuple(w for w in outgoing.warnings if w.code != "constraint_not_applied")
             outgoing = outgoing._replace(warnings=kept)
         return constrained_decoding.with_constraint(outgoing, to)
 

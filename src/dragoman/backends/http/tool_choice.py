@@ -1,8 +1,8 @@
-"""Rewrites a tool choice that a provider does not support.
+"""Rewrites a tool choice of a named tool, or of none, that a provider does not support.
 
 A named tool, which many servers reject or treat as `auto`, becomes a request that shows the model this tool alone; if
 no call is allowed, the model is shown no tools. What each provider supports is a row of `catalog/servers.toml`, with
-its source.
+its source. `required` is enforced in `constrained_decoding`, where the provider has a way to constrain its model.
 """
 
 from collections.abc import Collection

@@ -22,6 +22,7 @@ from dragoman.gateway.gateway import Gateway
 from dragoman.gateway.response_store import ResolvedRequest, ResponseStore
 from dragoman.guard.policy import GuardPolicy
 from dragoman.redaction.redact import Redactor
+from dragoman.server.base_exchange import Route
 from dragoman.server.capture.files import Files, capture_files
 from dragoman.server.capture.load import (
     LoadedCapture,
@@ -42,7 +43,6 @@ from dragoman.server.capture.replay_backend import (
 )
 from dragoman.server.client_watch import ClientDisconnectedError
 from dragoman.server.exchange import Exchange
-from dragoman.server.http_exchange import Route
 from dragoman.server.observe.access_log import AccessRecord
 
 _CLIENT_CLOSED: Final = 499

@@ -19,7 +19,7 @@ from dragoman import __version__
 from dragoman.core.errors import BackendUnavailableError, UnknownModelError
 from dragoman.core.messages import Request
 from dragoman.gateway.gateway import Gateway
-from dragoman.server.http_exchange import Route
+from dragoman.server.base_exchange import Route
 from dragoman.server.observe.access_log import NAME_LIMIT_CHARS, AccessRecord
 from dragoman.server.observe.call_outcomes import OUTCOMES
 

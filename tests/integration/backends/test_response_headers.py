@@ -13,7 +13,7 @@ import pytest
 
 from dragoman.core.errors import UpstreamError
 from dragoman.redaction.hide_key import SecretRedactor
-from dragoman.wire.upstream_headers import client_error_headers, client_headers
+from dragoman.wire.response_headers import client_error_headers, client_headers
 from support.fake_upstream import END, FRONTS, HEAD, Play, ask, gateway, piece, server, told, whole
 from support.gateway import CHAT
 

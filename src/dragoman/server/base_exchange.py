@@ -1,7 +1,8 @@
-"""One HTTP request from its first byte to the last byte of the response.
+"""Base class of all exchanges: one HTTP request from its first byte to the last byte of the response.
 
-Subclasses answer it in `_serve`. This class enforces the limits on the body and on the time for it, sends errors in the
-shape of the API until the response has begun, and handles clients that disconnect or stop reading.
+Subclasses answer the request in `_serve`: `exchange` by generating, `passthrough` by forwarding. This class enforces
+the limits on the body and on the time for it, sends errors in the shape of the API until the response has begun, and
+handles clients that disconnect or stop reading.
 """
 
 import asyncio
@@ -30,7 +31,7 @@ from dragoman.server import encodings
 from dragoman.server.client_watch import ClientDisconnectedError, ClientWatch, Receive
 from dragoman.server.observe.access_log import AccessRecord
 from dragoman.wire.dialect import Dialect, TokenCounting
-from dragoman.wire.upstream_headers import SHOULD_RETRY
+from dragoman.wire.response_headers import SHOULD_RETRY
 
 log = logging.getLogger("dragoman.server")
 
@@ -108,7 +109,7 @@ def with_model(body: bytes, model: str) -> bytes:
     return msgspec.json.encode({**members, "model": model})
 
 
-class HttpExchange(ABC):
+class BaseExchange(ABC):
     """One request and its response. The owner of the record logs it."""
 
     def __init__(
