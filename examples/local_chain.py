@@ -1,7 +1,7 @@
 """Claude Code on a model of your own, with one command: docs/local.md.
 
     python examples/local_chain.py http://127.0.0.1:1234/v1
-    python examples/local_chain.py http://127.0.0.1:8080/v1 --prompt-trim lean --context-window 32768 \\
+    python examples/local_chain.py http://127.0.0.1:8080/v1 --prompt-trim aggressive --context-window 32768 \\
         --serve "mlx_lm.server --model mlx-community/Qwen3-Coder-30B-A3B-Instruct-4bit --port 8080"
     python examples/local_chain.py http://127.0.0.1:8080/v1 -- -p "What is in this folder?"
 
@@ -58,14 +58,14 @@ def _arguments() -> argparse.ArgumentParser:
     parser.add_argument("--serve", metavar="COMMAND", help="what starts that server, where it does not run yet")
     parser.add_argument("--model", help="the model (default: the first that the server lists)")
     parser.add_argument("--mode", default="auto", help="native, parse or inject (docs/servers.md)")
-    parser.add_argument("--prompt-trim", default="tools", help="none, tools or lean (default: tools)")
+    parser.add_argument("--prompt-trim", default="tools", help="off, tools or aggressive (default: tools)")
     parser.add_argument("--context-window", type=int, default=0, help="tokens of context that the model is run with")
     parser.add_argument("--claude", default="claude", help="where Claude Code is")
     return parser
 
 
 def _settings(args: argparse.Namespace) -> list[str]:
-    said = {"url": args.url, "mode": args.mode, "trim": args.prompt_trim, "context_window": args.context_window}
+    said = {"url": args.url, "mode": args.mode, "prompt_trim": args.prompt_trim, "context_window": args.context_window}
     said["parallel"] = 1
     return [f"{name} = {json.dumps(value)}" for name, value in said.items()]
 

@@ -26,7 +26,7 @@ BEHIND: Final[dict[str, dict[str, Any]]] = {
     "trusted": {"trusted": True},
     "parse": {"mode": "parse", "format": "hermes"},
     "inject": {"mode": "inject", "format": "hermes"},
-    "prompt_trimmed": {"mode": "inject", "format": "hermes", "trim": "lean"},
+    "prompt_trimmed": {"mode": "inject", "format": "hermes", "prompt_trim": "aggressive"},
 }
 
 

@@ -26,7 +26,7 @@ def apply_trim(request: Request, tier: str, budget: Budget = NO_BUDGET) -> tuple
     """Returns the request trimmed by this tier of `prompting/trim.py`, or by a further one if the budget needs it, with
     warnings.
     """
-    if tier == "none" and not budget.tokens:
+    if tier == "off" and not budget.tokens:
         return request, ()
     made = fit_request(request, tier, budget, tokenizers.find(request.model))
     return made.trimmed.request, made.trimmed.warnings(made.tier)

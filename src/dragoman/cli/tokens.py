@@ -18,7 +18,7 @@ from dragoman.prompting import trim
 EXAMPLE: Final = """
     examples:
       dragoman tokens request.json --model qwen3
-      dragoman tokens request.json --prompt-trim lean          what is left of tools and system prompt
+      dragoman tokens request.json --prompt-trim aggressive          what is left of tools and system prompt
 
     exit status:
       0  done
@@ -55,9 +55,9 @@ def run(args: argparse.Namespace) -> int:
         print("\n\n".join(_trimmed_text(trim.trim_request(request, args.prompt_trim, vocabulary).request)))
         return 0
     tiers = [_counts(trim.trim_request(request, tier, vocabulary).request, vocabulary) for tier in trim.NAMES]
-    print(f"{'':14}" + "".join(f"{tier:>10}" for tier in trim.NAMES))
+    print(f"{'':14}" + "".join(f"{tier:>12}" for tier in trim.NAMES))
     for part in tiers[0]:
-        print(f"{part:14}" + "".join(f"{counts[part]:>10,}" for counts in tiers))
+        print(f"{part:14}" + "".join(f"{counts[part]:>12,}" for counts in tiers))
     print(f"estimated for {name or 'any model'}")
     return 0
 

@@ -2,8 +2,8 @@
 
     tokens = prompt speed (tokens/s) x time (s)
 
-    steps   the tiers of `trim` from the configured one on; then "lean" with the agent's ordinary tools only; then
-            "least" with those; then "least" with fewer of them, the least important omitted first
+    steps   the tiers of `prompt_trim` from the configured one on; then "aggressive" with the agent's ordinary tools
+            only; then "max" with those; then "max" with fewer of them, the least important omitted first
 
 Only what the agent sends before the conversation counts: tools and system messages before the first response. So the
 step is the same for all requests of a conversation, and the model's prompt cache stays valid.
@@ -59,7 +59,7 @@ def fit_request(request: Request, tier: str, budget: Budget, vocabulary: TokenEs
 
     Args:
         request: An agent's request.
-        tier: The mildest step: a tier of `trim`.
+        tier: The mildest step: a tier of `prompt_trim`.
         budget: The limit.
         vocabulary: Estimates the tokens of a text.
     """
@@ -90,12 +90,12 @@ def _steps(tier: str, budget: Budget, request: Request) -> Iterator[tuple[str, t
     ordinary = _select_tools(request, names)
     yield tier, request.tools
     for name in trim.NAMES[trim.NAMES.index(tier) + 1 :]:
-        if name != "least" or ordinary == request.tools:
+        if name != "max" or ordinary == request.tools:
             yield name, request.tools
         if name != "tools" and ordinary != request.tools:
             yield name, ordinary
     for many in range(len(names) - 1, 0, -1):
-        yield "least", _select_tools(request, names[:many])
+        yield "max", _select_tools(request, names[:many])
 
 
 def _select_tools(request: Request, names: Sequence[str]) -> tuple[Tool, ...]:

@@ -1,12 +1,12 @@
 """Prompt trimming for small models: shortens descriptions of tools and the agent's system prompt, in named tiers.
 
-    none     no change
-    tools    of each tool's description the first sentence, and of each parameter's a short one
-    lean     parameters without descriptions; of the system prompt no examples, of long lines the first sentence, of
-             long sections the beginning
-    least    only required parameters; of the system prompt the first sentence, facts such as the folder or the date,
-             and a project's own instructions, all of it before the conversation, with a sentence added on when to call
-             a tool; in the conversation the lines of `hints`
+    off         no change
+    tools       of each tool's description the first sentence, and of each parameter's a short one
+    aggressive  parameters without descriptions; of the system prompt no examples, of long lines the first sentence, of
+                long sections the beginning
+    max         only required parameters; of the system prompt the first sentence, facts such as the folder or the date,
+                and a project's own instructions, all of it before the conversation, with a sentence added on when to
+                call a tool; in the conversation the lines of `hints`
 
 A tool keeps its name and kind, and a schema keeps all that decides validity: names, types, required members, choices.
 The user's text is never cut, and calls and results stay as they are. Of the system prompt these parts stay: everything
@@ -136,7 +136,7 @@ def trim_request(request: Request, tier: str, vocabulary: TokenEstimator) -> Tri
 
     Args:
         request: The request to trim.
-        tier: The name of a tier; for "none" the request stays as it is.
+        tier: The name of a tier; for "off" the request stays as it is.
         vocabulary: Estimates how many tokens are saved.
     """
     if tier not in TIERS:
@@ -276,7 +276,7 @@ def first_sentence(text: str, most_chars: int) -> str:
     return (begun.rpartition(" ")[0] or begun).rstrip(",;:—- ") + " …"  # not all languages have spaces
 
 
-def _lean_system(text: str) -> str:
+def _aggressive_system(text: str) -> str:
     """Trims the system prompt up to a project's own instructions."""
     lines = text.split("\n")
     own = next((n for n, line in enumerate(lines) if _PROJECT_START.match(line)), len(lines))
@@ -317,7 +317,7 @@ def _shorten_sections(lines: Iterable[str]) -> Iterator[str]:
             yield line
 
 
-def _least_system(text: str) -> str:
+def _max_system(text: str) -> str:
     """Keeps the model's role, facts, and a project's own instructions."""
     lines = text.split("\n")
     own = next((n for n, line in enumerate(lines) if _PROJECT_START.match(line)), len(lines))
@@ -365,8 +365,8 @@ def _parameter_description(text: str) -> str:
 
 TIERS: Final = {
     "tools": Tier(_tool_description, _parameter_description, _unchanged),
-    "lean": Tier(_tool_description, _empty, _lean_system),
-    "least": Tier(_short_tool_description, _empty, _least_system, keep_optional=False, gather_system=True),
+    "aggressive": Tier(_tool_description, _empty, _aggressive_system),
+    "max": Tier(_short_tool_description, _empty, _max_system, keep_optional=False, gather_system=True),
 }
 """The tiers that change something."""
-NAMES: Final = ("none", *TIERS)
+NAMES: Final = ("off", *TIERS)

@@ -112,7 +112,7 @@ async def test_as_claude_code_asks_now(tmp_path: Path, keep: Callable[..., None]
     assert len(script.asked) == TURNS
     client = f"Claude Code {offline.version('@anthropic-ai/claude-code')}"
     keep(NAME, client, s.sent, OURS, [tmp_path], how="as_claude_code_asks_now", growing=True)
-    for name in ("turns hermes", "a template with tools", "openai_chat, lean", "openai_responses"):
+    for name in ("turns hermes", "a template with tools", "openai_chat, aggressive", "openai_responses"):
         grows([SHOWN[name](without_reasoning(request)) for request in script.asked])
 
 
@@ -182,9 +182,9 @@ SHOWN: Final[dict[str, Callable[[v.Request], str]]] = {
     "a template with tools": by_template(HERMES_TEMPLATE),
     "a template without": by_template(CHATML),
     **{f"template {name}": by_template(of_model(name)) for name in ("qwen2_5", "qwen3_instruct_2507")},
-    **{f"turns hermes, {tier}": cut(plain_turns("hermes"), tier) for tier in ("tools", "lean", "least")},
-    "template qwen2_5, least": cut(by_template(of_model("qwen2_5")), "least"),
-    "openai_chat, lean": cut(as_body("openai_chat", "messages"), "lean"),
+    **{f"turns hermes, {tier}": cut(plain_turns("hermes"), tier) for tier in ("tools", "aggressive", "max")},
+    "template qwen2_5, max": cut(by_template(of_model("qwen2_5")), "max"),
+    "openai_chat, aggressive": cut(as_body("openai_chat", "messages"), "aggressive"),
     "openai_chat": as_body("openai_chat", "messages"),
     "openai_responses": as_body("openai_responses", "input"),
 }
@@ -232,7 +232,7 @@ async def test_a_real_server_has_all_of_the_last_prompt_in_its_cache() -> None:
     told: list[v.Usage] = []
     with real.llama("native") as behind:
         backend = HttpBackend(
-            "real", HttpConfig(url=behind.url, models=(behind.model,), mode="native", trim="lean"), {}
+            "real", HttpConfig(url=behind.url, models=(behind.model,), mode="native", prompt_trim="aggressive"), {}
         )
         await backend.start()
         try:

@@ -21,7 +21,15 @@ async def test_claude_code_on_a_model_of_ones_own_with_one_command(tmp_path: Pat
     """A server that plays the model's, the real gateway before it, and the real Claude Code before that."""
     folder = agents.folder_of(tmp_path)
     async with served(script := Calling("Read", {"file_path": str(folder / "notes.txt")}), **IMPATIENT) as s:
-        chain = [sys.executable, EXAMPLES / "local_chain.py", f"{s.url}/v1", "--model", "m", "--prompt-trim", "lean"]
+        chain = [
+            sys.executable,
+            EXAMPLES / "local_chain.py",
+            f"{s.url}/v1",
+            "--model",
+            "m",
+            "--prompt-trim",
+            "aggressive",
+        ]
         claudes = ["--claude", offline.claude_code(), "--", "-p", PROMPT, "--allowedTools", "Read"]
         said = await agents.run(s.url, tmp_path, folder, [*chain, *claudes], PYTHONPATH=SOURCES, **QUIET)
     assert said.strip() == script.result().strip()

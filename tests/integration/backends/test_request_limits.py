@@ -92,5 +92,8 @@ async def test_that_goes_for_answers_that_are_passed_on_unread_too(words: int) -
 async def test_with_trimming_it_may_not_be_too_long() -> None:
     answer = json.dumps({"choices": [{"message": {"content": "hi"}, "finish_reason": "stop"}]})
     tools = [{"name": "Bash", "description": f"Runs it. {'And more. ' * 5000}", "input_schema": {"type": "object"}}]
-    async with server(whole(200, answer)) as behind, gateway(behind.url, context_window=4096, trim="tools") as url:
+    async with (
+        server(whole(200, answer)) as behind,
+        gateway(behind.url, context_window=4096, prompt_trim="tools") as url,
+    ):
         assert (await ask(url, PATH, False, tools=tools)).status_code == 200

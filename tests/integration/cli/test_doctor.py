@@ -439,9 +439,12 @@ def test_a_server_that_runs_and_is_not_named(tmp_path: Path) -> None:
 
 def test_settings_are_told_without_their_secrets(tmp_path: Path) -> None:
     text = '[server]\napi_keys = ["sk-hidden"]\n[servers.far]\nurl = "http://me:hidden@127.0.0.1:9/v1"\n'
-    done = run(tmp_path, "doctor", "--config", settings(tmp_path, text), DRAGOMAN_EMBEDDED_TRIM="lean")
+    done = run(tmp_path, "doctor", "--config", settings(tmp_path, text), DRAGOMAN_EMBEDDED_PROMPT_TRIM="aggressive")
     words = " ".join(done.stdout.split())
-    assert 'set: server.api_keys = 1 not shown · embedded.trim = "lean" (DRAGOMAN_EMBEDDED_TRIM)' in words
+    assert (
+        'set: server.api_keys = 1 not shown · embedded.prompt_trim = "aggressive" (DRAGOMAN_EMBEDDED_PROMPT_TRIM)'
+        in words
+    )
     assert "hidden" not in done.stdout
 
 

@@ -54,7 +54,7 @@ async def behind(
         "named": False,
         "new": False,
         "context_window": 0,
-        "trim": "",
+        "prompt_trim": "",
     }
     return await select_model(config, origin, RunOptions(**{**plainly, "ask": None, **more}))
 
@@ -183,7 +183,7 @@ def of_settings(tmp_path: Path, url: str, *more: str) -> settings.Config:
 
 
 def on(model: str) -> RunOptions:
-    return RunOptions("claude", (), model, named=True, new=True, context_window=8192, trim="", ask=None)
+    return RunOptions("claude", (), model, named=True, new=True, context_window=8192, prompt_trim="", ask=None)
 
 
 async def test_a_configured_server_that_refuses_connections_ends_the_run(

@@ -47,9 +47,9 @@ def request(*said: tuple[str, str], names: str = "read edit search browse", **mo
 @pytest.mark.parametrize("name", SENT)
 def test_a_budget_is_kept_down_to_the_least_that_there_is(name: str) -> None:
     whole = asked(name)
-    least = fit_request(whole, "none", Budget(1, tools(name)), GENERIC)
+    least = fit_request(whole, "off", Budget(1, tools(name)), GENERIC)
     for tokens in (100_000, 4_000, 1_500, 600):
-        made = fit_request(whole, "none", Budget(tokens, tools(name)), GENERIC)
+        made = fit_request(whole, "off", Budget(tokens, tools(name)), GENERIC)
         assert made.head_tokens <= max(tokens, least.head_tokens)
         assert made.head_tokens == head_tokens(made.trimmed.request, GENERIC)
         names = [tool.name for tool in made.trimmed.request.tools]
@@ -71,7 +71,7 @@ def test_all_requests_of_a_conversation_are_cut_alike() -> None:
     later = request(*head, ("assistant", "Hello!"), ("user", "go on " * 900), ("system", "A note. " * 900))
     for tokens in (40, 200, 400, 5_000):
         budget = Budget(tokens, ("read", "edit"))
-        one, other = (fit_request(each, "none", budget, GENERIC).trimmed.request for each in (first, later))
+        one, other = (fit_request(each, "off", budget, GENERIC).trimmed.request for each in (first, later))
         assert one.tools == other.tools
         assert other.messages[: len(one.messages)] == one.messages
 
@@ -82,7 +82,7 @@ def test_ordinary_tools_stay_longest_the_most_important_first() -> None:
     for tokens in range(600, 0, -5):
         names = [
             tool.name
-            for tool in fit_request(asked, "none", Budget(tokens, ("edit", "read")), GENERIC).trimmed.request.tools
+            for tool in fit_request(asked, "off", Budget(tokens, ("edit", "read")), GENERIC).trimmed.request.tools
         ]
         if names not in seen:
             seen.append(names)
@@ -91,22 +91,22 @@ def test_ordinary_tools_stay_longest_the_most_important_first() -> None:
 
 def test_a_tool_that_must_be_called_stays() -> None:
     named = request(("user", "hi"), tool_choice=ToolChoice("named", "browse"))
-    made = fit_request(named, "none", Budget(1, ("read",)), GENERIC).trimmed
+    made = fit_request(named, "off", Budget(1, ("read",)), GENERIC).trimmed
     assert {tool.name for tool in made.request.tools} == {"read", "browse"}
     free = request(("user", "hi"), tool_choice=ToolChoice("required"))
-    assert fit_request(free, "none", Budget(1, ("read",)), GENERIC).trimmed.omitted_tools == ()
+    assert fit_request(free, "off", Budget(1, ("read",)), GENERIC).trimmed.omitted_tools == ()
 
 
 @pytest.mark.parametrize("names", [(), ("unknown",)])
 def test_without_ordinary_tools_all_stay(names: tuple[str, ...]) -> None:
-    made = fit_request(request(("user", "hi")), "none", Budget(1, names), GENERIC)
-    assert (made.tier, len(made.trimmed.request.tools)) == ("least", 4)
+    made = fit_request(request(("user", "hi")), "off", Budget(1, names), GENERIC)
+    assert (made.tier, len(made.trimmed.request.tools)) == ("max", 4)
 
 
 def test_nothing_is_cut_without_a_budget_or_where_it_fits() -> None:
     asked = request(("system", "You are an agent."), ("user", "hi"))
-    assert fit_request(asked, "none", Budget(0, ("read",)), GENERIC).trimmed.request is asked
-    assert fit_request(asked, "none", Budget(9_999, ("read",)), GENERIC).trimmed.request is asked
+    assert fit_request(asked, "off", Budget(0, ("read",)), GENERIC).trimmed.request is asked
+    assert fit_request(asked, "off", Budget(9_999, ("read",)), GENERIC).trimmed.request is asked
     assert budget_for(60, 0.0, ("read",)) == Budget(0, ("read",))
 
 
@@ -116,7 +116,7 @@ def test_the_users_words_come_last_in_the_last_tier() -> None:
         ("user", "hello"),
         ("developer", "# Environment\n - Primary working directory: /w\n" + "More of it. " * 60),
     )
-    first, last = trim.trim_request(request(*said), "least", GENERIC).request.messages
+    first, last = trim.trim_request(request(*said), "max", GENERIC).request.messages
     assert last == Message("user", (Text("hello"),))
     text = "\n".join(part.text for part in first.parts if isinstance(part, Text))
     assert text.splitlines() == [
@@ -139,7 +139,7 @@ def test_the_users_words_come_last_in_the_last_tier() -> None:
 def test_the_last_tier_says_when_to_call_a_tool_of_this_kind(described: tuple[str, ...], hint: str | None) -> None:
     offered = tuple(Tool(f"tool_{n}", words) for n, words in enumerate(described))
     asked = replace(request(("system", "You are an agent. " + "Mind the style. " * 80), ("user", "hi")), tools=offered)
-    first = trim.trim_request(asked, "least", GENERIC).request.messages[0]
+    first = trim.trim_request(asked, "max", GENERIC).request.messages[0]
     assert [part.text for part in first.parts if isinstance(part, Text)][1:] == ([hint] if hint else [])
 
 
@@ -150,7 +150,7 @@ HINTED = "\nCall one of bash, read if this is about files or commands."
 def shown(*said: tuple[str, str], tools: tuple[Tool, ...] = READS, **more: Any) -> list[str]:
     """The texts of the messages after the system's in the last tier."""
     words = ("system", "You are an agent. " + "Mind the style. " * 80)
-    made = trim.trim_request(replace(request(words, *said), tools=tools, **more), "least", GENERIC).request
+    made = trim.trim_request(replace(request(words, *said), tools=tools, **more), "max", GENERIC).request
     return ["".join(part.text for part in m.parts if isinstance(part, Text)) for m in made.messages[1:]]
 
 
@@ -253,7 +253,7 @@ def test_an_agents_reminder_is_no_word_of_the_users_but_a_projects_instructions_
     reminder = "<system-reminder>\nEnd commits so.\nContents of /w/CLAUDE.md:\n\nUse tabs.\n</system-reminder>"
     made = request(("user", reminder), names="read")
     made = replace(made, messages=(Message("user", (Text(reminder), Text("hello"))),))
-    first, last = trim.trim_request(made, "least", GENERIC).request.messages
+    first, last = trim.trim_request(made, "max", GENERIC).request.messages
     assert last == Message("user", (Text("hello"),))
     assert first.parts[0] == Text("Contents of /w/CLAUDE.md:\n\nUse tabs.\n</system-reminder>")
 

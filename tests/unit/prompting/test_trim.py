@@ -59,8 +59,8 @@ def said(role: v.Role, *texts: str) -> v.Message:
 
 
 def cut(text: str) -> str:
-    """The system's words as `lean` has them."""
-    message = trim.trim_request(request(said("system", text)), "lean", GENERIC).request.messages[0]
+    """The system's words as `aggressive` has them."""
+    message = trim.trim_request(request(said("system", text)), "aggressive", GENERIC).request.messages[0]
     return "".join(part.text for part in message.parts if isinstance(part, v.Text))
 
 
@@ -70,12 +70,12 @@ def tool(tier: str) -> v.Tool:
 
 def test_none_leaves_all_as_it_is() -> None:
     asked = request(said("system", LONG))
-    made = trim.trim_request(asked, "none", GENERIC)
-    assert (made.request, made.saved_tokens, made.warnings("none")) == (asked, 0, ())
+    made = trim.trim_request(asked, "off", GENERIC)
+    assert (made.request, made.saved_tokens, made.warnings("off")) == (asked, 0, ())
 
 
 def test_a_tool_keeps_its_name_and_first_sentence() -> None:
-    for tier in ("tools", "lean"):
+    for tier in ("tools", "aggressive"):
         assert (tool(tier).name, tool(tier).description) == ("Bash", "Runs a command.")
 
 
@@ -96,8 +96,8 @@ def test_a_schema_keeps_all_that_says_what_is_valid() -> None:
     del expected["title"], expected["description"], expected["$defs"]["description"]["description"]
     del expected["properties"]["command"]["description"], expected["properties"]["description"]["description"]
     del expected["properties"]["title"]["examples"], expected["properties"]["many"]["items"]["anyOf"][0]["description"]
-    assert json.loads(tool("lean").parameters) == expected
-    assert list(json.loads(tool("lean").parameters)["properties"]) == list(SCHEMA["properties"])
+    assert json.loads(tool("aggressive").parameters) == expected
+    assert list(json.loads(tool("aggressive").parameters)["properties"]) == list(SCHEMA["properties"])
 
 
 def test_parameters_keep_short_descriptions_where_only_tools_are_cut() -> None:
@@ -108,13 +108,13 @@ def test_parameters_keep_short_descriptions_where_only_tools_are_cut() -> None:
 
 @pytest.mark.parametrize("schema", ['{"a', "[" * 100_000, '{"const": 1.50, "x": 9223372036854775808123}', '"text"'])
 def test_what_is_no_schema_and_numbers_stay_as_they_are(schema: str) -> None:
-    made = trim.trim_request(request(tools=(v.Tool("f", "d" * 999, schema),)), "lean", GENERIC)
+    made = trim.trim_request(request(tools=(v.Tool("f", "d" * 999, schema),)), "aggressive", GENERIC)
     assert made.request.tools[0].parameters.replace(" ", "") == schema.replace(" ", "")
 
 
 def test_tools_that_a_vendor_runs_stay_as_they_are() -> None:
     own = v.Tool("search", "Searches. " * 99, kind="web_search_20250305")
-    assert trim.trim_request(request(tools=(TOOL, own)), "lean", GENERIC).request.tools[1] == own
+    assert trim.trim_request(request(tools=(TOOL, own)), "aggressive", GENERIC).request.tools[1] == own
 
 
 def test_the_user_and_results_are_never_touched() -> None:
@@ -122,7 +122,7 @@ def test_the_user_and_results_are_never_touched() -> None:
     asked = request(said("user", LONG), v.Message("assistant", (v.Text(LONG), call)), said("user", LONG))
     results = v.Message("tool", (v.ToolResult("c", (v.Text(LONG),)),))
     asked = replace(asked, messages=(*asked.messages, results))
-    assert trim.trim_request(asked, "lean", GENERIC).request.messages == asked.messages
+    assert trim.trim_request(asked, "aggressive", GENERIC).request.messages == asked.messages
 
 
 SYSTEM = [
@@ -194,7 +194,7 @@ def test_nothing_is_made_up_and_twice_is_once(text: str) -> None:
 AGENTS = {name: sent for name, sent in client_recordings.recorded() if name.endswith(" 1") and "sdks" not in name}
 
 
-@pytest.mark.parametrize("tier", ["tools", "lean"])
+@pytest.mark.parametrize("tier", ["tools", "aggressive"])
 @pytest.mark.parametrize("sent", AGENTS.values(), ids=AGENTS)
 def test_agents_tools_take_the_same_arguments(sent: client_recordings.Sent, tier: str) -> None:
     dialect = next(d for d in map(dialects.get, dialects.names()) if d.path == sent.path)
@@ -213,13 +213,13 @@ def test_the_last_tier_asks_for_no_more_than_the_tool_does(sent: client_recordin
     """What is valid by the cut schema is valid by the agent's: nothing but optional parameters is gone."""
     dialect = next(d for d in map(dialects.get, dialects.names()) if d.path == sent.path)
     asked = dialect.read_request(sent.body)
-    made = trim.trim_request(asked, "least", GENERIC).request
+    made = trim.trim_request(asked, "max", GENERIC).request
     for before, after in zip(asked.tools, made.tools, strict=True):
         whole, cut = json.loads(before.parameters), json.loads(after.parameters)
         assert whole.get("required", []) == cut.get("required", [])
         assert cut.get("properties", {}).keys() >= set(whole.get("required", []))
         assert cut.get("properties", {}).keys() <= whole.get("properties", {}).keys()
-    assert trim.trim_request(made, "least", GENERIC).request.tools == made.tools
+    assert trim.trim_request(made, "max", GENERIC).request.tools == made.tools
 
 
 def valid(schema: Any, path: str = "") -> Iterator[tuple[str, object]]:
@@ -236,14 +236,16 @@ def valid(schema: Any, path: str = "") -> Iterator[tuple[str, object]]:
 
 
 def test_a_tier_that_there_is_not() -> None:
-    with pytest.raises(ConfigError, match=r"unknown tier 'leen'; did you mean 'lean'.*at servers.far.trim"):
-        HttpBackend("far", HttpConfig(url="http://x", trim="leen"), os.environ)
+    with pytest.raises(
+        ConfigError, match=r"unknown tier 'agressive'; did you mean 'aggressive'.*at servers.far.prompt_trim"
+    ):
+        HttpBackend("far", HttpConfig(url="http://x", prompt_trim="agressive"), os.environ)
 
 
 async def test_a_server_is_asked_in_short_and_the_client_is_told() -> None:
     answer = json.dumps({"choices": [{"message": {"content": "hi"}, "finish_reason": "stop"}]})
     tools = [{"name": "Bash", "description": TOOL.description, "input_schema": SCHEMA}]
-    async with server(whole(200, answer)) as behind, gateway(behind.url, trim="lean") as url:
+    async with server(whole(200, answer)) as behind, gateway(behind.url, prompt_trim="aggressive") as url:
         told = await ask(url, MESSAGES, False, system=LONG, tools=tools)
     ((_, _, said),) = behind.asked
     sent = json.loads(said)
@@ -257,14 +259,14 @@ def test_the_command_counts_and_shows(tmp_path: Path, capsys: pytest.CaptureFixt
     file.write_bytes(AGENTS["claude_code-full 1"].body)
     assert main(["tokens", str(file), "--model", "qwen3"]) == 0
     head, *rows, last = capsys.readouterr().out.splitlines()
-    assert head.split() == ["none", "tools", "lean", "least"]
+    assert head.split() == ["off", "tools", "aggressive", "max"]
     counts = {row.split()[0]: [int(n.replace(",", "")) for n in row.split()[1:]] for row in rows}
     assert list(counts) == ["tools", "system", "conversation", "all"]
     assert counts["all"] == [sum(column) for column in zip(*list(counts.values())[:3], strict=True)]
     assert counts["all"] == sorted(counts["all"], reverse=True)
     assert len(set(counts["conversation"][:3])) == 1
     assert last == "estimated for qwen3"
-    assert main(["tokens", str(file), "--prompt-trim", "lean"]) == 0
+    assert main(["tokens", str(file), "--prompt-trim", "aggressive"]) == 0
     shown = capsys.readouterr().out
     assert "Bash: " in shown
     assert '"required":["command"]' in shown
@@ -282,7 +284,7 @@ def test_the_command_says_what_is_no_request(tmp_path: Path, capsys: pytest.Capt
 async def test_the_embedded_model_is_asked_in_short() -> None:
     profile = models.default()
     embedded: Any = EmbeddedBackend(
-        weights.find_weights(profile.name), profile, EmbeddedConfig(trim="lean"), lambda _: None
+        weights.find_weights(profile.name), profile, EmbeddedConfig(prompt_trim="aggressive"), lambda _: None
     )
     embedded.engine = tap = forty.Tap(ScriptedLlama("Hello."))
     asked = replace(request(said("system", LONG), said("user", LONG)), model=profile.name)
@@ -292,10 +294,10 @@ async def test_the_embedded_model_is_asked_in_short() -> None:
     assert "Runs a command." in run.prompt
     assert "Never do this or that." not in run.prompt
     (told,) = (event.message for event in events if isinstance(event, Notice) and event.code == "prompt_trimmed")
-    assert re.fullmatch(r"words about tools and of the system's were cut \(lean\), about \d{3} tokens", told)
+    assert re.fullmatch(r"words about tools and of the system's were cut \(aggressive\), about \d{3} tokens", told)
 
 
 def test_the_embedded_model_knows_no_other_tier() -> None:
     profile = models.default()
     with pytest.raises(ConfigError, match="unknown tier 'all'"):
-        EmbeddedBackend(weights.find_weights(profile.name), profile, EmbeddedConfig(trim="all"), lambda _: None)
+        EmbeddedBackend(weights.find_weights(profile.name), profile, EmbeddedConfig(prompt_trim="all"), lambda _: None)

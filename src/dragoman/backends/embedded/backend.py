@@ -88,7 +88,7 @@ class EmbeddedBackend:
         self._context_window = context_window
         self.verbatim_history = VerbatimHistory()
         """What the model wrote recently."""
-        self._trim = trim.validate_tier(config.trim, "embedded.trim")
+        self._prompt_trim = trim.validate_tier(config.prompt_trim, "embedded.prompt_trim")
         self._budget = Budget(0, config.tools)
         self.tokens_per_s = 0.0
         """Measured speed of reading prompts; 0: not measured."""
@@ -208,7 +208,7 @@ class EmbeddedBackend:
 
     def _as_shown(self, request: Request) -> tuple[Request, Prompt, tuple[Notice, ...]]:
         """Returns the request as the model can be shown it, its prompt, and warnings about what was trimmed."""
-        request, trimming = apply_trim(with_text_fallbacks(request), self._trim, self._budget)
+        request, trimming = apply_trim(with_text_fallbacks(request), self._prompt_trim, self._budget)
         if self.after_result == "prose":
             request = results_as_prose(request)
         return request, self._template.render(request, self.format), trimming

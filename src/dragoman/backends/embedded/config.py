@@ -15,16 +15,19 @@ class EmbeddedConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     context_window: Annotated[
         int, msgspec.Meta(ge=0, description="Tokens of context per request; 0: the model's own, at most 8192.")
     ] = 0
-    trim: Annotated[
+    prompt_trim: Annotated[
         str,
-        msgspec.Meta(description="How far words about tools and of the system's are cut: none, tools, lean or least."),
-    ] = "none"
+        msgspec.Meta(
+            description="How far words about tools and of the system's are cut: none, tools, aggressive or least."
+        ),
+    ] = "off"
     first_answer_s: Annotated[
         float,
         msgspec.Meta(
             ge=0,
             description="Time in which the first answer of a conversation should begin, in seconds: an agent's "
-            "instructions and tools are cut to what the model reads in it, measured at loading. 0: only `trim` counts.",
+            "instructions and tools are cut to what the model reads in it, measured at loading. 0: only `prompt_trim` "
+            "counts.",
         ),
     ] = 0
     tools: Annotated[

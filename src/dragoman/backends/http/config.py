@@ -72,14 +72,16 @@ class HttpConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             "server tells); elsewhere it says what the model writes, and whether the prompt opens reasoning."
         ),
     ] = ""
-    trim: Annotated[
+    prompt_trim: Annotated[
         str,
-        _doc("How far words about tools and of the system's are cut for a local model: none, tools, lean or least."),
-    ] = "none"
+        _doc(
+            "How far words about tools and of the system's are cut for a local model: none, tools, aggressive or least."
+        ),
+    ] = "off"
     prompt_tokens: Annotated[
         int,
         _doc(
-            "Most tokens of an agent's instructions and tools; more are cut further than by `trim`. 0: any.",
+            "Most tokens of an agent's instructions and tools; more are cut further than by `prompt_trim`. 0: any.",
             ge=0,
         ),
     ] = 0

@@ -63,7 +63,7 @@ class RequestPlanner:
         self._name, self._config, self._dialect = name, config, dialect
         self.kind = _provider(name, config)
         self._target = _target(name, config, self.kind)
-        self._trim = trim.validate_tier(config.trim, f"servers.{name}.trim")
+        self._prompt_trim = trim.validate_tier(config.prompt_trim, f"servers.{name}.prompt_trim")
         self._budget = Budget(config.prompt_tokens, config.tools)
         self.verbatim_history = VerbatimHistory()
         """Recent text of models that is parsed here."""
@@ -180,7 +180,7 @@ class RequestPlanner:
     def _fit(self, request: Request) -> tuple[Request, tuple[Notice, ...]]:
         """Returns the request adapted to this server and trimmed to the configured limits, with warnings."""
         request, limited = self._limit_max_tokens(prepare_for_server(request, self._dialect, self._config.url))
-        request, trimmed = apply_trim(request, self._trim, self._budget)
+        request, trimmed = apply_trim(request, self._prompt_trim, self._budget)
         return request, (*limited, *trimmed)
 
     def _limit_max_tokens(self, request: Request) -> tuple[Request, tuple[Notice, ...]]:

@@ -107,7 +107,7 @@ def run(args: argparse.Namespace) -> int:
         named=bool(args.upstream or args.claude_cli),
         new=bool(args.new_gateway or args.capture or args.debug or args.log_file),
         context_window=args.context_window,
-        trim=args.prompt_trim or "",
+        prompt_trim=args.prompt_trim or "",
         check=bool(args.dry_run or args.print_env),
         ask=output.ask_for_model if sys.stdin.isatty() and sys.stderr.isatty() else None,
     )
@@ -140,7 +140,10 @@ def _program(agent: Agent) -> str:
 def _settings(args: argparse.Namespace) -> tuple[settings.Config, dict[str, str]]:
     flags = {**upstream_flags(args), "capture.dir": str(args.capture) if args.capture else None}
     if args.upstream:  # those of the embedded model are set once it is selected: a setting for it would have it served
-        flags |= {"servers.behind.context_window": args.context_window or None, "servers.behind.trim": args.prompt_trim}
+        flags |= {
+            "servers.behind.context_window": args.context_window or None,
+            "servers.behind.prompt_trim": args.prompt_trim,
+        }
     for unknown in settings.unknown_variables(os.environ):
         print_status(unknown)
     return settings.load(compose.settings_path(args.config), os.environ, flags)

@@ -116,10 +116,10 @@ def preface_lines(agent: Agent, model: str, tokens_per_s: float, budget_tokens: 
         stay = f"; of its tools {', '.join(agent.tools)} stay as far as they fit" if agent.tools else ""
         told.append(
             f"for a first answer within {FIRST_ANSWER_S:.0f} s its instructions and tools are cut to {budget_tokens:,} "
-            f"tokens{stay}; --prompt-trim tools keeps all tools, --prompt-trim none everything"
+            f"tokens{stay}; --prompt-trim tools keeps all tools, --prompt-trim off everything"
         )
     elif not budget_tokens and first_s > FIRST_ANSWER_S:
-        told.append("less of it is read with --prompt-trim tools, lean or least, or without --prompt-trim")
+        told.append("less of it is read with --prompt-trim tools, aggressive or max, or without --prompt-trim")
     return told
 
 

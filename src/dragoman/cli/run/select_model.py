@@ -73,7 +73,7 @@ class RunOptions(NamedTuple):
     new: bool
     """Start a new gateway, even if one is running."""
     context_window: int
-    trim: str
+    prompt_trim: str
     ask: Callable[[Sequence[ModelOption]], ModelOption] | None
     """Lets the user choose at a terminal; None: there is no terminal."""
     check: bool = False
@@ -272,13 +272,13 @@ def _with_embedded(
         model_catalog.get(model) if model and not (compose.is_weights_file(model) or model.startswith("hf:")) else None
     )
     eased: dict[str, object] = {"context_window": profile.context_window} if profile else {}
-    eased |= {"parallel": 1, "trim": "tools", **({"model": profile.name if profile else model} if model else {})}
+    eased |= {"parallel": 1, "prompt_trim": "tools", **({"model": profile.name if profile else model} if model else {})}
     if tools := agents.get(wanted.agent or agents.ANY).tools:
-        fixed = wanted.trim or "embedded.trim" in origin
+        fixed = wanted.prompt_trim or "embedded.prompt_trim" in origin
         eased |= {"first_answer_s": ANY_TIME_S if fixed else FIRST_ANSWER_S, "tools": tools}
     eased = {name: value for name, value in eased.items() if name == "model" or f"embedded.{name}" not in origin}
     eased |= {"context_window": wanted.context_window} if wanted.context_window else {}
-    eased |= {"trim": wanted.trim} if wanted.trim else {}
+    eased |= {"prompt_trim": wanted.prompt_trim} if wanted.prompt_trim else {}
     config = msgspec.structs.replace(config, embedded=msgspec.structs.replace(config.embedded, enabled=True, **eased))
     name = compose.embedded_model_name(config.embedded)
     origin = origin | {f"embedded.{key}": "run" for key in eased}
@@ -357,7 +357,9 @@ async def _with_prompt_limit(
     if not (is_local(server) and agent and agent.prompt_tokens):
         return config, 0.0
     speed = await reading_speed(server, model)
-    set_by_user = wanted.trim or any(f"servers.{name}.{each}" in origin for each in ("trim", "prompt_tokens"))
+    set_by_user = wanted.prompt_trim or any(
+        f"servers.{name}.{each}" in origin for each in ("prompt_trim", "prompt_tokens")
+    )
     if not speed or set_by_user or agent.prompt_tokens / speed <= FIRST_ANSWER_S:
         return config, speed
     budget = budget_for(FIRST_ANSWER_S, speed, agent.tools)

@@ -246,7 +246,7 @@ def test_the_line_that_names_tools_is_no_part_of_the_question() -> None:
     result = v.Message("tool", (v.ToolResult("1", (v.Text("sunny"),)),))
     words = v.Message("system", (v.Text("You are an agent. " + "Mind the style. " * 80),))
     made = v.Request("m", (words, asked, v.Message("assistant", (v.ToolCall("1", "read", "{}"),)), result), (tool,))
-    least = trim.trim_request(made, "least", GENERIC).request
+    least = trim.trim_request(made, "max", GENERIC).request
     assert "Call read if" in str(least.messages[1])
     assert words_of(results_as_prose(least)).endswith("facts: Read notes.txt")
 

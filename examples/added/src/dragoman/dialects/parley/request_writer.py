@@ -89,7 +89,7 @@ def _call(call: ToolCall, report: TranslationReport) -> dict[str, object]:
         given = json_cursor.parse(call.arguments).object()
     except RequestError:  # it was cut off, back then
         given = "{}"
-        report.adapted("arguments that are no object are an empty one")
+        report.adapted("arguments", "arguments that are no object are an empty one")
     raw = msgspec.Raw(given.encode())
     return {"id": call.id, "tool": call.name, "with": raw, **report.native_fields(call.extra)}
 
