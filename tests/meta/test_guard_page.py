@@ -51,7 +51,7 @@ def test_names(step: str, cells: list[str]) -> None:
 @pytest.mark.parametrize(("step", "cells"), rows("schema | written | sent"))
 def test_arguments(step: str, cells: list[str]) -> None:
     members, written, sent = cells
-    verdict = judge_call(tool(members, step == "unknown"), written, ARGUMENT_REPAIRS)
+    verdict = judge_call(tool(members, step == "drop_unknown"), written, ARGUMENT_REPAIRS)
     assert verdict.repairs == (step,)
     assert " ".join([verdict.arguments, *(each.arguments for each in verdict.extra_calls)]) == sent
-    assert judge_call(tool(members, step == "unknown"), written, set(ARGUMENT_REPAIRS) - {step}).valid is False
+    assert judge_call(tool(members, step == "drop_unknown"), written, set(ARGUMENT_REPAIRS) - {step}).valid is False
