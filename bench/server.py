@@ -74,10 +74,10 @@ def texts(model: str, count: int) -> list[str]:
     return deltas(text.ljust(4 * count), 4)
 
 
-def script(model: str, count: int, start: Start, turn: ExchangeContext) -> Iterator[list[AnyEvent]]:
+def script(model: str, count: int, start: Start, context: ExchangeContext) -> Iterator[list[AnyEvent]]:
     """The answer's events; those of one list are there at once."""
     at_once = AT_ONCE if model.endswith("burst") else 1
-    reader = ReplyReader(_HERMES, TOOLS, new_id=turn.new_id) if model.startswith("call") else None
+    reader = ReplyReader(_HERMES, TOOLS, new_id=context.new_id) if model.startswith("call") else None
     ready: list[AnyEvent] = [start]
     for i, text in enumerate(texts(model, count), 1):
         ready += reader.feed(text) if reader else [TextDelta(text)]
@@ -111,9 +111,9 @@ class Synthetic:
     async def count_tokens(self, request: Request) -> None:
         """It has no tokenizer."""
 
-    async def generate(self, request: Request, turn: ExchangeContext) -> AsyncGenerator[AnyEvent, None]:
+    async def generate(self, request: Request, context: ExchangeContext) -> AsyncGenerator[AnyEvent, None]:
         """The events of the script that the model's name stands for."""
-        start, count = Start(turn.id, request.model, turn.created, 20), request.max_tokens or 1
+        start, count = Start(context.id, request.model, context.created, 20), request.max_tokens or 1
         if request.model in ("paced", "hold"):
             yield start
             for _ in range(count):
@@ -121,7 +121,7 @@ class Synthetic:
                 await asyncio.sleep(PACE_S if request.model == "paced" else 3600)
             yield Finish("stop")
             return
-        for ready in script(request.model, count, start, turn):
+        for ready in script(request.model, count, start, context):
             for event in ready:
                 yield event
             await asyncio.sleep(0)
@@ -150,16 +150,18 @@ def _writes(name: str, model: str, count: int) -> list[bytes]:
     """The bytes of a stream, write by write."""
     dialect = dialects.get(name)
     writer = dialect.writer(dialect.read_request(small_body(name)))
-    turn = ExchangeContext("x" * 24, 1_800_000_000, lambda: "x" * 24)
-    batches = script(model, count, Start(turn.id, model, turn.created, 20), turn)
+    context = ExchangeContext("x" * 24, 1_800_000_000, lambda: "x" * 24)
+    batches = script(model, count, Start(context.id, model, context.created, 20), context)
     return [b"".join(map(writer.feed, batch)) for batch in batches]
 
 
 @cache
 def _whole(name: str, model: str, count: int) -> bytes:
     dialect = dialects.get(name)
-    turn = ExchangeContext("x" * 24, 1_800_000_000, lambda: "x" * 24)
-    events = [e for batch in script(model, count, Start(turn.id, model, turn.created, 20), turn) for e in batch]
+    context = ExchangeContext("x" * 24, 1_800_000_000, lambda: "x" * 24)
+    events = [
+        e for batch in script(model, count, Start(context.id, model, context.created, 20), context) for e in batch
+    ]
     return dialect.write_reply(collect(events), dialect.read_request(small_body(name)))
 
 

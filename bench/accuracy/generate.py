@@ -17,7 +17,7 @@ import msgspec
 from llguidance import LLMatcher, LLTokenizer
 
 from bench.accuracy.cases import Case
-from bench.accuracy.texts import RUNGS, Said, Written, read, turn
+from bench.accuracy.texts import RUNGS, Said, Written, exchange_context, read
 from dragoman.backends.embedded import weights
 from dragoman.backends.embedded.backend import EmbeddedBackend
 from dragoman.backends.embedded.config import EmbeddedConfig
@@ -124,11 +124,11 @@ async def _ask(
     free = earlier.get(HELD.get(rung, ""))
     if free and _lets_through(backend, request, free):
         return msgspec.structs.replace(free, rung=rung, unchanged=free.rung)
-    events = backend.generate(request, turn())
+    events = backend.generate(request, exchange_context())
     if rung in AFTER:
         if AFTER[rung] not in earlier:
             return None
-        events = guard_stream(Said([earlier[AFTER[rung]]], live=backend), request, turn(), PATIENT)
+        events = guard_stream(Said([earlier[AFTER[rung]]], live=backend), request, exchange_context(), PATIENT)
     async with aclosing(events):
         async for event in events:
             if isinstance(event, Failure):

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from bench.accuracy.cases import Case
-from bench.accuracy.texts import Said, Written, turn
+from bench.accuracy.texts import Said, Written, exchange_context
 from bench.forty import whole_calls
 from dragoman.core.events import AnyEvent
 from dragoman.core.messages import ToolCall
@@ -67,7 +67,9 @@ async def _climb(rung: Rung, case: Case, texts: Mapping[str, Written]) -> Answer
     said = [first, *([texts[rung.again]] if rung.again in texts else ())]
     backend, request = Said(said, lenient=rung.lenient), case.request(first.model)
     events: AsyncGenerator[AnyEvent, None] = (
-        guard_stream(backend, request, turn(), rung.policy) if rung.policy else backend.generate(request, turn())
+        guard_stream(backend, request, exchange_context(), rung.policy)
+        if rung.policy
+        else backend.generate(request, exchange_context())
     )
     async with aclosing(events):
         came = [event async for event in events]

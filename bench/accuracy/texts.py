@@ -87,7 +87,7 @@ def read(path: Path) -> list[Written]:
     return [msgspec.json.decode(line, type=Written) for line in lines if line.startswith(b'{"id"')]
 
 
-def turn() -> ExchangeContext:
+def exchange_context() -> ExchangeContext:
     """With ids that count."""
     ids = itertools.count()
     return ExchangeContext("turn", 0, lambda: f"{next(ids):024}")
@@ -106,23 +106,23 @@ class Said:
         """Texts that nobody has asked for."""
         return len(self._texts)
 
-    async def generate(self, request: Request, turn: ExchangeContext) -> AsyncGenerator[AnyEvent, None]:
+    async def generate(self, request: Request, context: ExchangeContext) -> AsyncGenerator[AnyEvent, None]:
         """The next text's events; where there is none, and nobody to ask, none but the ends."""
         if not self._texts and self._live:
-            async with aclosing(self._live.generate(request, turn)) as events:
+            async with aclosing(self._live.generate(request, context)) as events:
                 async for event in events:
                     yield event
             return
-        yield Start(turn.id, request.model, turn.created)
+        yield Start(context.id, request.model, context.created)
         if self._texts:
-            for event in self._events(self._texts.pop(0), request, turn):
+            for event in self._events(self._texts.pop(0), request, context):
                 yield event
         yield Finish("stop")
 
-    def _events(self, written: Written, request: Request, turn: ExchangeContext) -> list[AnyEvent]:
+    def _events(self, written: Written, request: Request, context: ExchangeContext) -> list[AnyEvent]:
         format = formats.get(model_catalog.get(written.model).format)
         past = (part.id for message in request.messages for part in message.parts if isinstance(part, ToolCall))
-        reader = ReplyReader(format, request.tools, new_id=turn.new_id, lenient=self._lenient, used_ids=past)
+        reader = ReplyReader(format, request.tools, new_id=context.new_id, lenient=self._lenient, used_ids=past)
         repeats = RepeatStopper((), format.write_call)
         cut_off = written.finish == "length"
         read = [*reader.feed(written.text), *reader.close("length" if cut_off else "stop")]

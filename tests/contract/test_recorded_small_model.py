@@ -36,8 +36,8 @@ def test_forty_become_calls(cut) -> None:  # type: ignore[no-untyped-def]
 @pytest.mark.parametrize("prompt", PROMPTS, ids=lambda p: p.ask)
 async def test_replayed_as_a_backend(prompt: forty.Prompt) -> None:
     backend = RecordedBackend.of(forty.FOLDER / "recording.jsonl", piece_chars=3)
-    turn = ExchangeContext("1", 0, lambda: "a" * 24)
-    events = [event async for event in backend.generate(forty.request(prompt), turn)]
+    context = ExchangeContext("1", 0, lambda: "a" * 24)
+    events = [event async for event in backend.generate(forty.request(prompt), context)]
     seen = [(c.name, c.arguments) for c in forty.whole_calls(events)]
     assert seen == [(c.name, c.arguments) for c in forty.calls_in([RAW[prompt.ask]])]
 

@@ -28,8 +28,8 @@ TOOLS = tuple(v.Tool(name) for name in ("weather", "read", "read_file"))
 
 def reader(dialect: str) -> ResponseReader:
     numbers = count(1)
-    turn = ExchangeContext("1", 7, lambda: f"id{next(numbers)}")
-    return dialects.get(dialect).reader(v.Request("m", (), TOOLS), turn)
+    context = ExchangeContext("1", 7, lambda: f"id{next(numbers)}")
+    return dialects.get(dialect).reader(v.Request("m", (), TOOLS), context)
 
 
 def read(dialect: str, parts: list[bytes]) -> list[ev.AnyEvent]:

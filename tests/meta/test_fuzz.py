@@ -82,7 +82,7 @@ def test_sees_what_a_reader_gets_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
             return [ev.Start("1", "m", 0)]
 
     assert answers.wrong("openai_chat", b"data: [DONE]") == ""
-    broken = replace(dialects.get("openai_chat"), reader=lambda request, turn: Unending())
+    broken = replace(dialects.get("openai_chat"), reader=lambda request, context: Unending())
     monkeypatch.setattr(dialects, "get", lambda name: broken)
     assert answers.wrong("openai_chat", b"data: [DONE]") == "no end"
 

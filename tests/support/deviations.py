@@ -86,8 +86,8 @@ class Far:
     def models(self) -> list[ServedModel]:
         return [ServedModel("m")]
 
-    async def generate(self, request: Request, turn: ExchangeContext) -> AsyncIterator[AnyEvent]:
-        reader = dialects.get(self._api).reader(request, turn)
+    async def generate(self, request: Request, context: ExchangeContext) -> AsyncIterator[AnyEvent]:
+        reader = dialects.get(self._api).reader(request, context)
         for event in [*reader.feed(self._said), *reader.close()]:
             yield event
 

@@ -65,8 +65,8 @@ async def answered(
 ) -> list[ev.AnyEvent]:
     """What leaves, in an order that a writer takes."""
     gateway = Gateway([backend], policy=policy or GuardPolicy())
-    turn = ExchangeContext("t", 0, lambda: "new")
-    events = [event async for event in gateway.generate(asking(**changes), turn, buffering)]
+    context = ExchangeContext("t", 0, lambda: "new")
+    events = [event async for event in gateway.generate(asking(**changes), context, buffering)]
     collect(events)
     assert not backend.answers, "asked less often than was expected"
     return events

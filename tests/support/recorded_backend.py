@@ -90,7 +90,7 @@ class RecordedBackend:
     async def count_tokens(self, request: Request) -> None:
         """It has no tokenizer."""
 
-    async def generate(self, request: Request, turn: ExchangeContext) -> AsyncGenerator[AnyEvent, None]:
+    async def generate(self, request: Request, context: ExchangeContext) -> AsyncGenerator[AnyEvent, None]:
         """The recorded answer, in pieces.
 
         Raises: BackendUnavailableError: the recording has none.
@@ -102,13 +102,13 @@ class RecordedBackend:
         reader = ReplyReader(
             self._format,
             tools,
-            new_id=turn.new_id,
+            new_id=context.new_id,
             lenient=has_tools,
             used_ids=past,
-            enabled_repairs=READER_REPAIRS.difference(turn.disabled_repairs),
+            enabled_repairs=READER_REPAIRS.difference(context.disabled_repairs),
         )
         stops = StopStrings(request.stop)
-        yield Start(turn.id, request.model, turn.created)
+        yield Start(context.id, request.model, context.created)
         pieces = 0
         for at in range(0, len(answer.text), self._piece_chars):
             pieces += 1

@@ -52,7 +52,7 @@ class Scripted:
     async def count_tokens(self, request: Request) -> int | None:
         return self.tokens
 
-    async def generate(self, request: Request, turn: ExchangeContext) -> AsyncGenerator[AnyEvent, None]:
+    async def generate(self, request: Request, context: ExchangeContext) -> AsyncGenerator[AnyEvent, None]:
         self.running += 1
         self.begun.set()
         try:
@@ -60,7 +60,7 @@ class Scripted:
                 async for event in events:
                     self.sent += 1
                     if isinstance(event, Start):
-                        event = Start(turn.id, request.model, turn.created, event.input_tokens)
+                        event = Start(context.id, request.model, context.created, event.input_tokens)
                     yield event
         finally:
             self.running -= 1

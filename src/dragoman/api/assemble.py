@@ -134,7 +134,7 @@ class CallAssembler:
             new_id: Generates the ids of calls that have none. None: random ids.
         """
         self._request = Request("", (), tuple(Tool(name) for name in names))
-        self._turn = ExchangeContext("", 0, new_id or random_id)
+        self._context = ExchangeContext("", 0, new_id or random_id)
         self._reader: ResponseReader | _CallPieces | None = None
         self._api = ""
         self._pieces = 0
@@ -174,8 +174,8 @@ class CallAssembler:
 
     def _open_reader(self, api: str) -> "ResponseReader | _CallPieces":
         if not api:
-            return _CallPieces(ToolCallAssembler(self._turn, "", (tool.name for tool in self._request.tools)))
-        return dialects.get(api).reader(replace(self._request, dialect=api), self._turn)
+            return _CallPieces(ToolCallAssembler(self._context, "", (tool.name for tool in self._request.tools)))
+        return dialects.get(api).reader(replace(self._request, dialect=api), self._context)
 
 
 def _recognize(fields: Fields, path: str) -> tuple[str, str]:

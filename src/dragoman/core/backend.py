@@ -97,7 +97,7 @@ class Backend(Protocol):
     async def refresh_models(self) -> None:
         """Updates the list of models, after a request for an unknown model; does nothing if it was updated just now."""
 
-    def generate(self, request: Request, turn: ExchangeContext) -> AsyncGenerator[AnyEvent, None]:
+    def generate(self, request: Request, context: ExchangeContext) -> AsyncGenerator[AnyEvent, None]:
         """Generates the events of one response, from Start to Finish; closing the generator stops the model.
 
         Raises:
@@ -143,7 +143,7 @@ class SupportsPassthrough(Protocol):
     """A backend that can forward responses without parsing them."""
 
     def passthrough(
-        self, request: Request, body: bytes, name: str, turn: ExchangeContext
+        self, request: Request, body: bytes, name: str, context: ExchangeContext
     ) -> PassthroughResponse | None:
         """Returns the response to this request body; None: it must be generated with `generate`.
 
@@ -151,7 +151,7 @@ class SupportsPassthrough(Protocol):
             request: The parsed body.
             body: The client's body, byte for byte.
             name: The model's name as the client wrote it.
-            turn: The exchange that the response is part of.
+            context: The exchange that the response is part of.
         """
 
 

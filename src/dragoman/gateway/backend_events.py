@@ -66,24 +66,24 @@ def has_functions(request: Request) -> bool:
 
 
 def guarded_events(
-    backend: Backend, request: Request, turn: ExchangeContext, policy: GuardPolicy | None
+    backend: Backend, request: Request, context: ExchangeContext, policy: GuardPolicy | None
 ) -> AsyncGenerator[AnyEvent, None]:
     """Returns the events of a backend, its calls validated by the guard.
 
     Args:
         backend: The backend.
         request: The request to send to it.
-        turn: The exchange that the response is part of.
+        context: The exchange that the response is part of.
         policy: The settings of the guard; None: calls are not validated.
     """
     if policy is None:
-        return turn.generate(backend, request)
+        return context.generate(backend, request)
     # Both modules need an extra that not all users of the gateway have.
     from dragoman.gateway.guarded_stream import guard_stream
 
-    answer = guard_stream(backend, request, turn, policy)
+    answer = guard_stream(backend, request, context, policy)
     if not (request.response_schema and has_functions(request)):
         return answer
     from dragoman.gateway.reply_schema_check import check_reply_schema
 
-    return check_reply_schema(answer, backend, request, turn, policy)
+    return check_reply_schema(answer, backend, request, context, policy)

@@ -215,7 +215,7 @@ def summary_request(request: Request) -> Request:
 
 
 async def sealed_summary(
-    events: AsyncGenerator[AnyEvent, None], seal: Seal, turn: ExchangeContext
+    events: AsyncGenerator[AnyEvent, None], seal: Seal, context: ExchangeContext
 ) -> AsyncGenerator[AnyEvent, None]:
     """Yields the events of a response whose only part is the sealed summary, from the events of the summary."""
     texts: list[str] = []
@@ -239,7 +239,7 @@ async def sealed_summary(
     if not summary:
         yield Failure(UpstreamError("the model wrote no summary of the conversation"))
         return
-    item = {"id": f"cmp_{turn.id}", "type": "compaction", "encrypted_content": seal.seal(summary)}
+    item = {"id": f"cmp_{context.id}", "type": "compaction", "encrypted_content": seal.seal(summary)}
     yield VendorBlock(DIALECT, "compaction", json.dumps(item))
     yield Finish("stop")
 

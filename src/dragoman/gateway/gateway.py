@@ -180,9 +180,7 @@ class Gateway:
             return self.route(request)
 
     def _listed_by(self, wanted: str) -> "list[tuple[Backend, str]]":
-        """The backends that list a model of this name, each with its own name of it; a backend's own name precedes an
-        alias.
-        """
+        """The backends that list this name, each with its own name of the model; own names precede aliases."""
         own = [(each, m.id) for each in self._backends for m in each.models() if m.id == wanted]
         return own or [(each, m.id) for each in self._backends for m in each.models() if wanted in m.aliases]
 
@@ -194,7 +192,7 @@ class Gateway:
         takers = [each for each in self._backends if isinstance(each, ResolvesModelNames)]
         return [(each, name) for each in takers if (name := each.resolve_model_name(wanted)) is not None]
 
-    def passthrough(self, request: Request, body: bytes, turn: ExchangeContext) -> PassthroughResponse | None:
+    def passthrough(self, request: Request, body: bytes, context: ExchangeContext) -> PassthroughResponse | None:
         """Returns the upstream response's bytes if neither it nor the body has to be changed; None: use `generate`.
 
         None is also returned if several backends serve the model, because failover needs the events.
@@ -212,61 +210,64 @@ class Gateway:
             or compaction.uses_compaction(request)
         ):
             return None
-        relay = self._passthrough_backends[id(backend)].passthrough(planned, body, request.model, turn)
+        relay = self._passthrough_backends[id(backend)].passthrough(planned, body, request.model, context)
         if relay is None or repair_history(planned.messages)[1]:
             return None
         if any(isinstance(part, PreviousResponseRef) for message in planned.messages for part in message.parts):
             return None
-        if turn.observer is not None:
-            turn.observer.on_backend_call(backend, planned)
+        if context.observer is not None:
+            context.observer.on_backend_call(backend, planned)
         return relay
 
     def generate(
-        self, request: Request, turn: ExchangeContext, buffering: Buffering | None = None
+        self, request: Request, context: ExchangeContext, buffering: Buffering | None = None
     ) -> AsyncGenerator[AnyEvent, None]:
         """Yields the events of one response. Closing the generator stops the model.
 
         Args:
             request: The request of the client.
-            turn: The id, clock and observers of this exchange.
+            context: The id, clock and observers of this exchange.
             buffering: How tool calls are buffered; None: as in the settings.
 
         Raises:
             DragomanError: Before Start; later the stream ends with Failure.
         """
-        if turn.is_large:
-            return self._generate_off_loop(request, turn, buffering)
-        return self._generate(request, turn, buffering)
+        if context.is_large:
+            return self._generate_off_loop(request, context, buffering)
+        return self._generate(request, context, buffering)
 
     async def _generate_off_loop(
-        self, request: Request, turn: ExchangeContext, buffering: Buffering | None
+        self, request: Request, context: ExchangeContext, buffering: Buffering | None
     ) -> AsyncGenerator[AnyEvent, None]:
-        async with aclosing(await asyncio.to_thread(self._generate, request, turn, buffering)) as events:
+        async with aclosing(await asyncio.to_thread(self._generate, request, context, buffering)) as events:
             async for event in events:
                 yield event
 
     def _generate(
-        self, request: Request, turn: ExchangeContext, buffering: Buffering | None
+        self, request: Request, context: ExchangeContext, buffering: Buffering | None
     ) -> AsyncGenerator[AnyEvent, None]:
         require_single_choice(request)
         recalled = self.response_store.resolve(limit_to_one_call(request))
         recalled = recalled._replace(request=self._with_function_tools(recalled.request))
-        turn = dataclasses.replace(turn, disabled_repairs=set(ALL_REPAIRS) - self._policy.enabled_repairs)
+        context = dataclasses.replace(context, disabled_repairs=set(ALL_REPAIRS) - self._policy.enabled_repairs)
         if compaction.uses_compaction(recalled.request):
             opened, is_asked = compaction.prepare_request(recalled.request, self.route, self._seal)
             recalled = recalled._replace(request=opened)
             if is_asked:
-                asked = compaction.summary_request(opened)
-                events = compaction.sealed_summary(self._events_with_failover(asked, turn, None), self._seal, turn)
-                return self._store_response(request, recalled._replace(previous_id="", input_messages=()), events, turn)
+                events = self._events_with_failover(compaction.summary_request(opened), context, None)
+                events = compaction.sealed_summary(events, self._seal, context)
+                recalled = recalled._replace(previous_id="", input_messages=())
+                return self._store_response(request, recalled, events, context.is_large)
         policy = self._policy_for(recalled.request, buffering)
         buffer_limit_chars = (
             0 if policy and request.stream else self._policy.buffer_limit(buffering, stream=request.stream)
         )  # the guard buffers them itself
-        events = with_complete_calls(self._events_with_failover(recalled.request, turn, policy), buffer_limit_chars)
+        events = with_complete_calls(self._events_with_failover(recalled.request, context, policy), buffer_limit_chars)
         if request.tools and not recalled.request.tool_choice.parallel_tool_calls:
             events = first_call_only(events)
-        return self._store_response(request, recalled, events, turn) if request.store or recalled.warnings else events
+        if not request.store and not recalled.warnings:
+            return events
+        return self._store_response(request, recalled, events, context.is_large)
 
     def _with_function_tools(self, request: Request) -> Request:
         """The request with its API's own tools as functions, unless it goes to a server of the same API.
@@ -301,11 +302,9 @@ class Gateway:
         return msgspec.structs.replace(policy, buffer_limit_chars=sys.maxsize)  # this client does not get a stream
 
     async def _store_response(
-        self, request: Request, recalled: ResolvedRequest, events: AsyncGenerator[AnyEvent, None], turn: ExchangeContext
+        self, request: Request, recalled: ResolvedRequest, events: AsyncGenerator[AnyEvent, None], is_large: bool
     ) -> AsyncGenerator[AnyEvent, None]:
-        """Yields the same events, stores the response if it can be continued, and adds the store's warnings after
-        Start.
-        """
+        """Yields the events, with the store's warnings after Start; stores the response if it can be continued."""
         passed = EventLog()
         async with aclosing(events):
             async for event in events:
@@ -313,7 +312,7 @@ class Gateway:
                 if request.store and isinstance(event, Finish):  # before the client can continue it
                     reply = collect(passed.events, request.dialect)
                     body = dialects.get(request.dialect).write_reply(reply, request)
-                    await off_loop(turn.is_large, self.response_store.add, recalled, reply, body)
+                    await off_loop(is_large, self.response_store.add, recalled, reply, body)
                 yield event
                 if isinstance(event, Start):
                     for warning in recalled.warnings:
@@ -350,18 +349,19 @@ class Gateway:
         return request
 
     async def _events_with_failover(
-        self, request: Request, turn: ExchangeContext, policy: GuardPolicy | None
+        self, request: Request, context: ExchangeContext, policy: GuardPolicy | None
     ) -> AsyncGenerator[AnyEvent, None]:
         """Yields the events of the first backend that begins a response."""
         (backend, planned), *others = await self.route_or_refresh(request)
-        messages, warnings = await off_loop(turn.is_large, repair_history, request.messages)
+        messages, warnings = await off_loop(context.is_large, repair_history, request.messages)
         while True:
             ordered = msgspec.structs.replace(planned, messages=messages) if warnings else planned
-            edit = await off_loop(turn.is_large, apply_edits_for, backend, ordered, tokenizers.find(planned.model))
-            answer = guarded_events(backend, edit.request, turn, policy)
+            edit = await off_loop(context.is_large, apply_edits_for, backend, ordered, tokenizers.find(planned.model))
+            answer = guarded_events(backend, edit.request, context, policy)
             try:
-                async with aclosing(events_for_client(answer, edit, request, tuple(warnings), turn.is_large)) as events:
-                    async for event in events:
+                answer = events_for_client(answer, edit, request, tuple(warnings), context.is_large)
+                async with aclosing(answer):
+                    async for event in answer:
                         yield event
                 return
             except RemoteError as error:  # raised before Start, so no event was sent

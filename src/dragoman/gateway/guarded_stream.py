@@ -24,21 +24,21 @@ log = logging.getLogger("dragoman.guard")
 
 
 async def guard_stream(
-    backend: Backend, request: Request, turn: ExchangeContext, policy: GuardPolicy
+    backend: Backend, request: Request, context: ExchangeContext, policy: GuardPolicy
 ) -> AsyncGenerator[AnyEvent, None]:
     """Yields the backend's events, with calls validated and repaired.
 
     Args:
         backend: The backend, which may be asked a second time.
         request: The request to send to it.
-        turn: The exchange that the response is part of.
+        context: The exchange that the response is part of.
         policy: The settings of the guard.
 
     Raises:
         DragomanError: Before Start only; later, the stream ends with Failure.
     """
     guard = ToolCallGuard(request, policy)
-    async with aclosing(turn.generate(backend, request)) as events:
+    async with aclosing(context.generate(backend, request)) as events:
         async for event in events:
             if isinstance(event, TextDelta) and not guard.rejected:  # most events are text
                 if len(guard.received) < MAX_KEPT_EVENTS:
@@ -51,7 +51,7 @@ async def guard_stream(
                 break
     if (asked := guard.reask_request()) is not None:
         yield Notice("reasked", f"{asked.reason}; the model was re-asked")
-        await _reask(backend, asked, turn, guard, policy)
+        await _reask(backend, asked, context, guard, policy)
         if guard.usage:
             yield UsageUpdate(guard.usage)
     for each in guard.close():
@@ -59,10 +59,10 @@ async def guard_stream(
 
 
 async def _reask(
-    backend: Backend, asked: ReaskRequest, turn: ExchangeContext, guard: ToolCallGuard, policy: GuardPolicy
+    backend: Backend, asked: ReaskRequest, context: ExchangeContext, guard: ToolCallGuard, policy: GuardPolicy
 ) -> None:
     second = ToolCallGuard(asked.request, replace(policy, buffering="all", reask=False))
-    second_turn = dataclasses.replace(turn, reasked=True)
+    second_turn = dataclasses.replace(context, reasked=True)
     given: list[AnyEvent] = []
     try:
         async with (

@@ -33,7 +33,7 @@ async def check_reply_schema(
     answer: AsyncGenerator[AnyEvent, None],
     backend: Backend,
     request: Request,
-    turn: ExchangeContext,
+    context: ExchangeContext,
     policy: GuardPolicy,
 ) -> AsyncGenerator[AnyEvent, None]:
     """Yields the response's events; checks the text if the backend reports that it was not constrained.
@@ -42,7 +42,7 @@ async def check_reply_schema(
         answer: The events of the first response.
         backend: The backend, which may be asked a second time.
         request: The request, with `response_schema`.
-        turn: The exchange that the response is part of.
+        context: The exchange that the response is part of.
         policy: The settings of the guard.
 
     Raises:
@@ -68,7 +68,7 @@ async def check_reply_schema(
                     waiting = None
                 case Finish() if waiting is not None:
                     async for each in _check_text(
-                        "".join(d.text for d in waiting), backend, request, turn, policy, usage
+                        "".join(d.text for d in waiting), backend, request, context, policy, usage
                     ):
                         yield each
             yield event
@@ -80,7 +80,7 @@ _MAX_VIOLATIONS: Final = 5
 
 
 async def _check_text(
-    text: str, backend: Backend, request: Request, turn: ExchangeContext, policy: GuardPolicy, usage: Usage | None
+    text: str, backend: Backend, request: Request, context: ExchangeContext, policy: GuardPolicy, usage: Usage | None
 ) -> AsyncGenerator[AnyEvent, None]:
     """Yields the text if it matches, or a second response that does, or the first with a warning."""
     schema = CompiledSchema(request.response_schema)
@@ -89,7 +89,7 @@ async def _check_text(
         yield Notice(
             "reasked", f"the reply is not of its schema: {why}; the model was re-asked", detail=RESPONSE_FORMAT
         )
-        again = await _reask(text, why, backend, request, turn, policy)
+        again = await _reask(text, why, backend, request, context, policy)
         fitting, _ = _matching_json(again.text, schema)
         if usage and again.usage:
             yield UsageUpdate(add_usage(usage, again.usage))
@@ -116,14 +116,14 @@ class _Reask(NamedTuple):
 
 
 async def _reask(
-    text: str, why: str, backend: Backend, request: Request, turn: ExchangeContext, policy: GuardPolicy
+    text: str, why: str, backend: Backend, request: Request, context: ExchangeContext, policy: GuardPolicy
 ) -> _Reask:
     """The text of the second response; empty if there is none, or if it contains a call."""
     shown = f"Your answer is not JSON of the JSON Schema: {why}. Answer with that JSON alone, without other text."
     turns = (Message("assistant", (Text(text),)), Message("user", (Text(shown),)))
     tokens = min(request.max_tokens or policy.reask_max_tokens, policy.reask_max_tokens)
     asked = replace(request, messages=(*request.messages, *turns), max_tokens=tokens)
-    second_turn = dataclasses.replace(turn, reasked=True)
+    second_turn = dataclasses.replace(context, reasked=True)
     said: list[str] = []
     usage: Usage | None = None
     try:

@@ -154,15 +154,15 @@ class Exchange(BaseExchange):
 
     async def _answer(self, request: Request, body: bytes) -> None:
         large = len(body) >= LARGE_BYTES
-        turn = ExchangeContext(
+        context = ExchangeContext(
             self._record.turn_id, int(time.time()), random_id, progress=self._reading.observe, is_large=large
         )
         if self._observer:
-            turn = self._observer.wrap_turn(turn)
-        relay = await off_loop(large, self._gateway.passthrough, request, body, turn)
+            context = self._observer.wrap_context(context)
+        relay = await off_loop(large, self._gateway.passthrough, request, body, context)
         if relay is not None and await self._relayed(request, relay):
             return
-        answer = self._gateway.generate(request, turn, self._buffering)
+        answer = self._gateway.generate(request, context, self._buffering)
         if request.stream and (self._config.delta_min_chars or self._config.delta_max_chars):
             answer = resize_deltas(answer, self._config.delta_min_chars, self._config.delta_max_chars)
         async with aclosing(self._observer.wrap_client_events(answer) if self._observer else answer) as events:

@@ -139,7 +139,7 @@ class ToolCallAssembler:
 
     def __init__(
         self,
-        turn: ExchangeContext,
+        context: ExchangeContext,
         model: str,
         tools: Iterable[str] = (),
         *,
@@ -149,7 +149,7 @@ class ToolCallAssembler:
         """Creates an assembler.
 
         Args:
-            turn: Id, time and id generator of the exchange.
+            context: Id, time and id generator of the exchange.
             model: The client's name of the model.
             tools: Tool names as the server knows them.
             back: Converts a server's tool name to the client's.
@@ -159,7 +159,7 @@ class ToolCallAssembler:
         """`new`, `open` or `ended`; chunks after the end are ignored."""
         self.calls = 0
         """Number of calls announced by ToolCallStart."""
-        self._turn, self._model, self._tools = turn, model, frozenset(tools)
+        self._turn, self._model, self._tools = context, model, frozenset(tools)
         self._out: list[AnyEvent] = []
         self._queue: deque[_Call | AnyEvent] = deque()
         self._by_key: dict[int, _Call] = {}
@@ -168,7 +168,7 @@ class ToolCallAssembler:
         self._used = set(used)
         self._reported_dropped: set[str] = set()
         self._back = back
-        self._enabled_repairs = ALL_REPAIRS.difference(turn.disabled_repairs)
+        self._enabled_repairs = ALL_REPAIRS.difference(context.disabled_repairs)
         self.halves = SurrogateJoiner()
         """Joins characters that the server split between two chunks."""
         self._facts: dict[str, str] = {}

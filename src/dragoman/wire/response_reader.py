@@ -29,19 +29,21 @@ from dragoman.wire.sse import ERROR, EVENT_LIMIT_BYTES, Decoder, ServerSentEvent
 from dragoman.wire.upstream_errors import error_from_body, error_from_event
 
 
-def new_assembler(request: Request, turn: ExchangeContext, dialect: str, legal: re.Pattern[str]) -> ToolCallAssembler:
+def new_assembler(
+    request: Request, context: ExchangeContext, dialect: str, legal: re.Pattern[str]
+) -> ToolCallAssembler:
     """Creates the assembler for the response to this request.
 
     Args:
         request: The request as the client sent it.
-        turn: The context of the exchange.
+        context: The context of the exchange.
         dialect: Name of the server's API.
         legal: Tool names that the API accepts.
     """
     form = ANY_STRING if request.dialect == dialect else legal
     names = ToolNameMap((tool.name for tool in request.tools if tool.name), form)
     used = (part.id for message in request.messages for part in message.parts if isinstance(part, ToolCall))
-    return ToolCallAssembler(turn, request.model, names.offered(), back=names.back, used=used)
+    return ToolCallAssembler(context, request.model, names.offered(), back=names.back, used=used)
 
 
 _DONE: Final = b"[DONE]"

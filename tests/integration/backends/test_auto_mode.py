@@ -138,14 +138,14 @@ async def test_tokens_are_counted_as_the_model_was_found_to_be_asked() -> None:
 
 async def test_what_was_found_counts_for_a_trusted_server_too() -> None:
     asked = msgspec.structs.replace(ASKED, dialect="openai_chat")
-    turn = ExchangeContext("1", 0, random_id)
+    context = ExchangeContext("1", 0, random_id)
     async with odd(says(leaks_mistral)) as far:
         async with started(far.url, trusted=True) as backend:
-            assert backend.passthrough(asked, b"{}", asked.model, turn) is not None
+            assert backend.passthrough(asked, b"{}", asked.model, context) is not None
             await answered(backend)
             await eventually(lambda: backend.modes.get("qwen2.5-7b").mode == "parse")
         async with started(far.url, trusted=True) as backend:
-            assert backend.passthrough(asked, b"{}", asked.model, turn) is None
+            assert backend.passthrough(asked, b"{}", asked.model, context) is None
 
 
 async def test_what_was_found_by_other_rules_is_forgotten(folder: Path) -> None:

@@ -198,10 +198,10 @@ async def test_what_only_looks_like_a_call_arrives_as_it_was_written(n: int, far
 
 def leaks(request: Request = ASKED, **how: bool) -> LeakDetector:
     ids = itertools.count()
-    turn = ExchangeContext("1", 0, lambda: f"{next(ids):024}")
+    context = ExchangeContext("1", 0, lambda: f"{next(ids):024}")
 
     def new(name: str) -> ReplyReader:
-        return text_mode_request.text_reader(formats.get(name), request, request.tools, turn)
+        return text_mode_request.text_reader(formats.get(name), request, request.tools, context)
 
     return LeakDetector(new, QuotedText(request), **{"begins": True, **how})
 

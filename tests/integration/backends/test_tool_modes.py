@@ -404,12 +404,14 @@ EVENTS = st.one_of(
 )
 def test_whatever_comes_the_events_are_in_order(said: list[Any], name: str, parallel: bool, reason: Any) -> None:
     ids = itertools.count()
-    turn = ExchangeContext("1", 0, lambda: f"{next(ids):024}")
-    new = partial(request.text_reader, request=ASKED, tools=ASKED.tools, turn=turn)
+    context = ExchangeContext("1", 0, lambda: f"{next(ids):024}")
+    new = partial(request.text_reader, request=ASKED, tools=ASKED.tools, context=context)
     known = formats.get(name) if name else None
     reader = (lambda begins: new(known)) if known else None
     leaks = None if name == "auto" else request.leak_detector(ASKED, new)
-    reread = TextModeReader(reader, leaks, turn.new_id, {}, lambda: None, parallel=parallel, repeats=name != "hermes")
+    reread = TextModeReader(
+        reader, leaks, context.new_id, {}, lambda: None, parallel=parallel, repeats=name != "hermes"
+    )
     events: list[AnyEvent] = [Start("1", "m", 0)]
     calls = 0
     for each in said:

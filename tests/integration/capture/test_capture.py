@@ -241,9 +241,9 @@ def test_without_it_nothing_stands_between() -> None:
     async def pieces() -> AsyncGenerator[bytes, None]:
         yield b""
 
-    turn, said = ExchangeContext("", 0, str), pieces()
-    assert turn.wrap_model_output("", b"", said) is said
-    events = turn.generate(Scripted(lambda backend, request: nothing()), Request("m", ()))
+    context, said = ExchangeContext("", 0, str), pieces()
+    assert context.wrap_model_output("", b"", said) is said
+    events = context.generate(Scripted(lambda backend, request: nothing()), Request("m", ()))
     assert events.ag_code.co_qualname == "Scripted.generate"
 
 

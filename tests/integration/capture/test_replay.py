@@ -202,8 +202,8 @@ async def test_a_backend_of_which_nothing_is_known(tmp_path: Path, capsys: pytes
     class Added(Scripted):
         """One that has its model heard, and tells no facts."""
 
-        async def generate(self, request: Request, turn: ExchangeContext) -> AsyncGenerator[AnyEvent, None]:
-            async for event in turn.wrap_model_output("pipe", b"what is sent", super().generate(request, turn)):
+        async def generate(self, request: Request, context: ExchangeContext) -> AsyncGenerator[AnyEvent, None]:
+            async for event in context.wrap_model_output("pipe", b"what is sent", super().generate(request, context)):
                 yield event
 
     async with serving(Gateway([Added(plain)]), capture=CaptureConfig(dir=str(tmp_path))) as (_, url):

@@ -53,13 +53,13 @@ def test_at_the_end_there_is_nothing_to_show() -> None:
 class Slow(Scripted):
     """Reads its prompt in steps, each as long as a ping takes."""
 
-    async def generate(self, request: Request, turn: ExchangeContext) -> AsyncGenerator[AnyEvent, None]:
-        assert turn.progress is not None
+    async def generate(self, request: Request, context: ExchangeContext) -> AsyncGenerator[AnyEvent, None]:
+        assert context.progress is not None
         for done in (0, 256, 512):
-            turn.progress(PromptProgress(done, 600))
+            context.progress(PromptProgress(done, 600))
             await self.pause(request)
-        turn.progress(PromptProgress(600, 600))
-        yield Start(turn.id, "m", 0)
+        context.progress(PromptProgress(600, 600))
+        yield Start(context.id, "m", 0)
         yield TextDelta("Hello")
         yield Finish("stop")
 

@@ -33,8 +33,8 @@ from support.scripted_backend import Script, Scripted, body, plain, served
 async def events_of(backend: Scripted, model: str = "m") -> list[AnyEvent]:
     counter = itertools.count()
     request = Request(model=model, messages=())
-    turn = ExchangeContext("1", 1, lambda: str(next(counter)))
-    async with contextlib.aclosing(Gateway([backend]).generate(request, turn)) as events:
+    context = ExchangeContext("1", 1, lambda: str(next(counter)))
+    async with contextlib.aclosing(Gateway([backend]).generate(request, context)) as events:
         return [event async for event in events]
 
 

@@ -463,14 +463,14 @@ async def test_a_backend_is_ended_where_its_client_leaves_or_there_is_enough() -
                 if isinstance(event, ev.ToolCallEnd) and event.index == 1:
                     await asyncio.Event().wait()
 
-    flood, turn = Waits(told(("ping", "{}"), ("ping", "{}"))), ExchangeContext("t", 0, lambda: "new")
+    flood, context = Waits(told(("ping", "{}"), ("ping", "{}"))), ExchangeContext("t", 0, lambda: "new")
     gateway = Gateway([flood], policy=GuardPolicy(max_calls=1))
     async with asyncio.timeout(DEADLINE_S):
-        assert len(calls([event async for event in gateway.generate(asking(), turn)])) == 1
+        assert len(calls([event async for event in gateway.generate(asking(), context)])) == 1
     assert flood.running == 0
 
     leaving = Asked(told(("get_weather", WRONG)), told(("get_weather", RIGHT)))
-    answer = Gateway([leaving]).generate(asking(), turn)
+    answer = Gateway([leaving]).generate(asking(), context)
     async for event in answer:
         if isinstance(event, ev.Notice):  # the model is to be asked once more
             break
@@ -482,9 +482,9 @@ async def test_what_is_not_to_be_mended_is_left_by_whoever_reads() -> None:
     left: list[frozenset[str]] = []
 
     class Reads(Asked):
-        async def generate(self, request: Request, turn: ExchangeContext) -> AsyncGenerator[ev.AnyEvent, None]:
-            left.append(frozenset(turn.disabled_repairs))
-            async for event in super().generate(request, turn):
+        async def generate(self, request: Request, context: ExchangeContext) -> AsyncGenerator[ev.AnyEvent, None]:
+            left.append(frozenset(context.disabled_repairs))
+            async for event in super().generate(request, context):
                 yield event
 
     await answered(Reads(told(("ping", "{}"))), GuardPolicy(disabled_repairs=("quotes", "to_number")))

@@ -97,7 +97,7 @@ class ClaudeCliBackend:
         """Returns None: the CLI does not count tokens."""
         return None
 
-    async def generate(self, request: Request, turn: ExchangeContext) -> AsyncGenerator[AnyEvent, None]:
+    async def generate(self, request: Request, context: ExchangeContext) -> AsyncGenerator[AnyEvent, None]:
         """Yields the events of the response.
 
         Raises: DragomanError: before Start; see `Backend`.
@@ -105,15 +105,15 @@ class ClaudeCliBackend:
         assert self._installed is not None
         spec, installed = models.model_spec(request), self._installed
         if installed.mode == "native":
-            conversation = await off_loop(turn.is_large, to_conversation, request, spec)
+            conversation = await off_loop(context.is_large, to_conversation, request, spec)
         else:
             conversation = await off_loop(
-                turn.is_large, single_prompt.to_conversation, request, spec, installed.version
+                context.is_large, single_prompt.to_conversation, request, spec, installed.version
             )
         if not self._has_budget or installed.version < versions.BUDGET_SINCE:
             conversation = conversation._replace(spec=conversation.spec._replace(again=True))
         kind = conversation.spec if conversation.told_at_start else conversation.spec.warm
-        answer = ClaudeResponse(request, turn, conversation)
+        answer = ClaudeResponse(request, context, conversation)
         async with self._places.acquire(), self._begun(kind, conversation) as session:
             begun = False
             self._pool.warm(kind)  # for the next request, while the model works on this one

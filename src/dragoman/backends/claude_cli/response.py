@@ -22,8 +22,8 @@ from dragoman.wire import sse
 class ClaudeResponse:
     """One response of the Claude Code CLI."""
 
-    def __init__(self, request: Request, turn: ExchangeContext, conversation: Conversation) -> None:
-        self._request, self._turn, self._conversation = request, turn, conversation
+    def __init__(self, request: Request, context: ExchangeContext, conversation: Conversation) -> None:
+        self._request, self._context, self._conversation = request, context, conversation
         self._stops = StopStrings(request.stop)
         self._usage = Usage()
         """Usage of all attempts so far."""
@@ -55,7 +55,7 @@ class ClaudeResponse:
         async with aclosing(self._given(session, attempt)) as events:
             async for event in events:
                 yield event
-        if attempt.needs_reask and not self._turn.reasked:
+        if attempt.needs_reask and not self._context.reasked:
             yield Notice("reasked", f"{wanted.missed}; the model was re-asked")
             called = attempt.called and not self._conversation.in_words
             if called or not wanted.reply:  # if only the structured reply is missing, the CLI itself re-asks
@@ -93,13 +93,13 @@ class ClaudeResponse:
 
     async def _read(self, session: ClaudeSession) -> AsyncGenerator[AnyEvent, None]:
         """Yields the events of one message; in text mode, with the calls in its text."""
-        reader = dialects.get(MESSAGES).reader(self._as_theirs(), self._turn)
+        reader = dialects.get(MESSAGES).reader(self._as_theirs(), self._context)
         # a call of a tool that is not the named one is parsed too, so that the attempt can drop it
         named = self._conversation.requirement.name
         free = replace(self._request, tool_choice=ToolChoice()) if named else self._request
-        text = single_prompt.parse_text_reply(free, self._turn) if self._conversation.in_words else None
+        text = single_prompt.parse_text_reply(free, self._context) if self._conversation.in_words else None
         made = list if text is None else text.feed
-        async with aclosing(self._turn.wrap_model_output("claude", self._conversation, session.answer())) as answer:
+        async with aclosing(self._context.wrap_model_output("claude", self._conversation, session.answer())) as answer:
             async for event in answer:
                 for each in made(reader.feed(sse.encode(event))):
                     yield each

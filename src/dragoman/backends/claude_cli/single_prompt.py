@@ -202,12 +202,12 @@ def _callable_tools(request: Request) -> tuple[Tool, ...]:
     )
 
 
-def parse_text_reply(request: Request, turn: ExchangeContext) -> TextModeReader:
+def parse_text_reply(request: Request, context: ExchangeContext) -> TextModeReader:
     """Returns the reader for the calls in the response text."""
     tools = _callable_tools(request)
     leaks = (
         text_mode_request.leak_detector(
-            request, partial(text_mode_request.text_reader, request=request, tools=tools, turn=turn)
+            request, partial(text_mode_request.text_reader, request=request, tools=tools, context=context)
         )
         if tools
         else None
@@ -218,11 +218,11 @@ def parse_text_reply(request: Request, turn: ExchangeContext) -> TextModeReader:
         return ReplyReader(
             FORMAT,
             tools,
-            new_id=turn.new_id,
+            new_id=context.new_id,
             used_ids=past,
-            enabled_repairs=READER_REPAIRS.difference(turn.disabled_repairs),
+            enabled_repairs=READER_REPAIRS.difference(context.disabled_repairs),
         )
 
     return TextModeReader(
-        reader, leaks, turn.new_id, {}, lambda: None, parallel=request.tool_choice.parallel_tool_calls
+        reader, leaks, context.new_id, {}, lambda: None, parallel=request.tool_choice.parallel_tool_calls
     )

@@ -176,13 +176,13 @@ class EmbeddedBackend:
             **({"read_tokens_per_s": round(self.tokens_per_s, 1)} if self.tokens_per_s else {}),
         }
 
-    async def generate(self, request: Request, turn: ExchangeContext) -> AsyncGenerator[AnyEvent, None]:
+    async def generate(self, request: Request, context: ExchangeContext) -> AsyncGenerator[AnyEvent, None]:
         """Yields the events of the model's response.
 
         Raises:
             DragomanError: before `Start`; later errors are `Failure` events, see `Backend`.
         """
-        answer = EmbeddedResponse(self, request, turn)
+        answer = EmbeddedResponse(self, request, context)
         try:
             async with aclosing(answer.events()) as events:
                 async for event in events:
@@ -241,15 +241,15 @@ class EmbeddedBackend:
             body["grammar"] = grammar
         return PreparedPrompt(body, prompt.suffix, [*warnings, *more], has_tools, len(request.tools))
 
-    def new_reader(self, request: Request, turn: ExchangeContext, prepared: PreparedPrompt) -> ReplyReader:
+    def new_reader(self, request: Request, context: ExchangeContext, prepared: PreparedPrompt) -> ReplyReader:
         """Returns a reader for one reply."""
         past = (p.id for m in request.messages for p in m.parts if isinstance(p, ToolCall))
         return ReplyReader(
             self.format,
             request.tools if prepared.has_tools else (),
-            new_id=turn.new_id,
+            new_id=context.new_id,
             prompt_suffix=prepared.suffix,
             lenient=prepared.has_tools,
             used_ids=past,
-            enabled_repairs=READER_REPAIRS.difference(turn.disabled_repairs),
+            enabled_repairs=READER_REPAIRS.difference(context.disabled_repairs),
         )

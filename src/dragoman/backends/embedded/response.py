@@ -50,29 +50,29 @@ class RunsModel(Protocol):
     def prepare(self, request: Request) -> PreparedPrompt:
         """Returns the prompt, the grammar and the warnings."""
 
-    def new_reader(self, request: Request, turn: ExchangeContext, prepared: PreparedPrompt) -> ReplyReader:
+    def new_reader(self, request: Request, context: ExchangeContext, prepared: PreparedPrompt) -> ReplyReader:
         """Returns a reader for one reply."""
 
 
 class EmbeddedResponse:
     """One response, made of up to two completions."""
 
-    def __init__(self, backend: RunsModel, request: Request, turn: ExchangeContext) -> None:
+    def __init__(self, backend: RunsModel, request: Request, context: ExchangeContext) -> None:
         self.started = False
         self._backend = backend
-        self._turn = turn
+        self._context = context
         self._stops = StopStrings(request.stop)
         self._usage = Usage()
         self.listener = ReplyRecorder(backend.verbatim_history)
         self._request = backend.verbatim_history.restore(request)
-        guards = backend.after_result == "no_repeats" and not turn.reasked
+        guards = backend.after_result == "no_repeats" and not context.reasked
         self._answered = answered_calls(request) if guards else []
         self._grammar_refused = False
 
     async def _set_up(self, request: Request, *, last: bool = False) -> None:
         self._request = request
         self._prepared = await asyncio.to_thread(self._backend.prepare, request)
-        self._reader = self._backend.new_reader(request, self._turn, self._prepared)
+        self._reader = self._backend.new_reader(request, self._context, self._prepared)
         self._repeats = RepeatStopper(self._answered, self._backend.format.write_call, last=last)
         self.listener = ReplyRecorder(self._backend.verbatim_history)
         self._ended = False
@@ -142,7 +142,7 @@ class EmbeddedResponse:
         self._reason: FinishReason = "stop"
         spent, cached, counted = self._usage.output_tokens, self._usage.cached_input_tokens, not self.started
         outputs = self._backend.engine.complete(body, admitted=admitted)
-        async with aclosing(self._turn.wrap_model_output("completion", body, outputs)) as heard:
+        async with aclosing(self._context.wrap_model_output("completion", body, outputs)) as heard:
             async for output in heard:
                 match output:
                     case Progress(total, done):
@@ -168,10 +168,10 @@ class EmbeddedResponse:
             yield event
 
     def _report(self, total: int, done: int) -> None:
-        if self._turn.progress is not None:
+        if self._context.progress is not None:
             sent = len(self._request.tools)
             cut = f"{self._prepared.offered} of {sent} tools offered" if self._prepared.offered < sent else ""
-            self._turn.progress(PromptProgress(done, total, cut))
+            self._context.progress(PromptProgress(done, total, cut))
 
     def _filter(self, events: list[AnyEvent], *, cut_off: bool = False) -> list[AnyEvent]:
         """Returns the events that may be emitted, and records whether more calls can be of use."""
@@ -191,7 +191,7 @@ class EmbeddedResponse:
             return []
         self.started = True
         self._usage = Usage(input_tokens=total)
-        start = Start(self._turn.id, self._request.model, self._turn.created, total)
+        start = Start(self._context.id, self._request.model, self._context.created, total)
         return [start, *self._prepared.warnings]
 
     def _flush(self) -> list[AnyEvent]:

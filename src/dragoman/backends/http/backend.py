@@ -191,7 +191,7 @@ class HttpBackend:
         written = msgspec.json.decode(asked, type=dict[str, msgspec.Raw])
         return msgspec.json.encode({name: raw for name, raw in written.items() if name in counting.forwarded_fields})
 
-    def passthrough(self, request: Request, body: bytes, name: str, turn: ExchangeContext) -> HttpPassthrough | None:
+    def passthrough(self, request: Request, body: bytes, name: str, context: ExchangeContext) -> HttpPassthrough | None:
         """Returns the response as bytes for a client of the server's own API, if the server's streams are trusted.
 
         Responses with several choices are always passed through, as events have only one.
@@ -200,7 +200,7 @@ class HttpBackend:
             request: The parsed body.
             body: The client's body, byte for byte.
             name: The model's name as the client wrote it.
-            turn: The exchange that the response is part of.
+            context: The exchange that the response is part of.
         """
         passing = self._dialect.passthrough
         if not (self._trusted or request.choices > 1) or passing is None or request.dialect != self._dialect.name:
@@ -215,7 +215,7 @@ class HttpBackend:
             on_headers=head.update,
         )
         return HttpPassthrough(
-            self._dialect, passing, request, body, name, turn, post, clean, lambda: client_headers(head)
+            self._dialect, passing, request, body, name, context, post, clean, lambda: client_headers(head)
         )
 
     def compacts(self, request: Request) -> bool:
@@ -247,7 +247,7 @@ class HttpBackend:
         """
         return self._connection.stream_post(path, body, headers, on_headers=began)
 
-    async def generate(self, request: Request, turn: ExchangeContext) -> AsyncGenerator[AnyEvent, None]:
+    async def generate(self, request: Request, context: ExchangeContext) -> AsyncGenerator[AnyEvent, None]:
         """Yields the events of the response; closing the generator closes the connection, which stops the server.
 
         Raises:
@@ -258,14 +258,14 @@ class HttpBackend:
         await self._planner.prepare(request.model, mode, self._connection)
         with conversion_time.measure():
             # A chat template is rendered in another process, which has to be waited for.
-            in_thread = turn.is_large or mode.endpoint == "completions"
+            in_thread = context.is_large or mode.endpoint == "completions"
             outgoing = await off_loop(in_thread, self._planner.build, request, mode)
         if request.dialect != self._dialect.name:
-            outgoing = await off_loop(turn.is_large, self._unsupported_params.apply_known, request.model, outgoing)
+            outgoing = await off_loop(context.is_large, self._unsupported_params.apply_known, request.model, outgoing)
         omitted = ""
         for left in reversed(range(_MAX_ATTEMPTS)):
             try:
-                async with aclosing(self._response_events(outgoing, request, turn, mode)) as events:
+                async with aclosing(self._response_events(outgoing, request, context, mode)) as events:
                     async for event in events:
                         self._observe(request.model, event)
                         yield event
@@ -314,16 +314,16 @@ class HttpBackend:
         return changed, what
 
     async def _response_events(
-        self, outgoing: UpstreamRequest, request: Request, turn: ExchangeContext, mode: ModelMode
+        self, outgoing: UpstreamRequest, request: Request, context: ExchangeContext, mode: ModelMode
     ) -> AsyncGenerator[AnyEvent, None]:
-        pipeline = await off_loop(turn.is_large, self._planner.open_response, request, turn, mode, outgoing)
+        pipeline = await off_loop(context.is_large, self._planner.open_response, request, context, mode, outgoing)
         broken: BackendUnavailableError | None = None
         spent = conversion_time.measure()
         path, head = self._planner.path(mode), dict[str, str]()
         upstream = self._connection.stream_post(
             path, outgoing.body, self._request_headers(request), on_headers=head.update
         )
-        async with aclosing(turn.wrap_model_output(path, outgoing.body, upstream)) as pieces:
+        async with aclosing(context.wrap_model_output(path, outgoing.body, upstream)) as pieces:
             try:
                 async for piece in pieces:
                     with spent:

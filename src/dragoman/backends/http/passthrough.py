@@ -44,7 +44,7 @@ class HttpPassthrough:
         request: Request,
         body: bytes,
         name: str,
-        turn: ExchangeContext,
+        context: ExchangeContext,
         post: Post,
         clean: Callable[[DragomanError], DragomanError] = lambda error: error,
         headers: Callable[[], Mapping[str, str]] = dict,
@@ -56,12 +56,13 @@ class HttpPassthrough:
             request: the client's request, parsed.
             body: the client's body.
             name: the name by which the client knows the model.
-            turn: the exchange that this response is part of.
+            context: the exchange that this response is part of.
             post: sends a body to the server.
             clean: removes secrets from errors.
             headers: returns the response headers for Start.
         """
-        self._dialect, self._passing, self._request, self._turn, self._post = dialect, passing, request, turn, post
+        self._dialect, self._passing, self._request, self._post = dialect, passing, request, post
+        self._context = context
         self._clean, self._headers = clean, headers
         self._name = None if name == request.model else name
         self._hides_usage = request.stream and bool(passing.usage_request) and not request.stream_usage
@@ -91,7 +92,7 @@ class HttpPassthrough:
     async def stream(self) -> AsyncGenerator[bytes, None]:
         """Yields the bytes for the client; see `PassthroughResponse`."""
         async with aclosing(
-            self._turn.wrap_model_output(self._dialect.path, self.body, self._post(self.body))
+            self._context.wrap_model_output(self._dialect.path, self.body, self._post(self.body))
         ) as pieces:
             begun = await _first_data(pieces)
             if self._request.stream and begun[:1] not in _NOT_SSE:
@@ -131,7 +132,7 @@ class HttpPassthrough:
         Raises:
             DragomanError: the server's first event is an error, which the client gets with its status.
         """
-        events = self._dialect.reader(self._request, self._turn).feed(first)
+        events = self._dialect.reader(self._request, self._context).feed(first)
         for event in events:
             if isinstance(event, Failure):
                 raise self._clean(event.error)
@@ -159,7 +160,7 @@ class HttpPassthrough:
             DragomanError: the stream never began.
         """
         splice = self._rewriter
-        reader = self._dialect.reader(self._request, dataclasses.replace(self._turn, is_partial=True))
+        reader = self._dialect.reader(self._request, dataclasses.replace(self._context, is_partial=True))
         events = reader.feed(b"".join(splice.boundary_events())) + reader.close()
         self._pending_events += [event for event in events if isinstance(event, UsageUpdate | ToolCallStart)]
         last = events[-1]
@@ -180,7 +181,7 @@ class HttpPassthrough:
         Raises:
             DragomanError: the response is an error.
         """
-        reader = self._dialect.reader(self._request, self._turn)
+        reader = self._dialect.reader(self._request, self._context)
         body, events = bytearray(begun), reader.feed(begun)
         async for piece in pieces:
             body += piece

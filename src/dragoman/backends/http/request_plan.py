@@ -151,24 +151,24 @@ class RequestPlanner:
         return self._constrain(outgoing, asked, mode, hold)
 
     def open_response(
-        self, request: Request, turn: ExchangeContext, mode: ModelMode, outgoing: UpstreamRequest
+        self, request: Request, context: ExchangeContext, mode: ModelMode, outgoing: UpstreamRequest
     ) -> ResponsePipeline:
         """Returns the pipeline that reads the response to `outgoing`.
 
         Args:
             request: The client's request.
-            turn: The exchange that the response is part of.
+            context: The exchange that the response is part of.
             mode: How the model is asked for calls.
             outgoing: The request that was sent.
         """
         by_prompt = mode.endpoint == "completions"
-        reader = completions.CompletionReader(request, turn) if by_prompt else self._dialect.reader(request, turn)
+        reader = completions.CompletionReader(request, context) if by_prompt else self._dialect.reader(request, context)
         match = self._identified.get(mode.template)
         opened = outgoing.prompt_suffix or (match.prompt_suffix if match else "")
         return ResponsePipeline(
             reader,
             outgoing,
-            self._text_reader(request, turn, mode, opened, outgoing),
+            self._text_reader(request, context, mode, opened, outgoing),
             ReplyRecorder(self.verbatim_history),
         )
 
@@ -288,7 +288,7 @@ class RequestPlanner:
         )
 
     def _text_reader(
-        self, request: Request, turn: ExchangeContext, mode: ModelMode, opened: str, outgoing: UpstreamRequest
+        self, request: Request, context: ExchangeContext, mode: ModelMode, opened: str, outgoing: UpstreamRequest
     ) -> TextModeReader | None:
         """Returns the reader for the response's text; None if the server is known to parse it."""
         tools = text_mode_request.callable_tools(request)
@@ -296,7 +296,7 @@ class RequestPlanner:
         if mode.mode == "native" and not (rescues or outgoing.reply_format):
             return None
         tools, names = text_mode_request.rename_tools(tools, self._name_pattern(request, mode))
-        new = partial(text_mode_request.text_reader, request=request, tools=tools, turn=turn)
+        new = partial(text_mode_request.text_reader, request=request, tools=tools, context=context)
         known = None if mode.mode == "native" else self._format(request, mode)
         known = formats.get(outgoing.reply_format) if outgoing.reply_format else known
         leaks = (
@@ -306,7 +306,7 @@ class RequestPlanner:
         saved = partial(self._count_recovered, request.model)
         repeats = mode.mode != "inject"  # models without native tools write the same call again and again
         parallel = request.tool_choice.parallel_tool_calls
-        return TextModeReader(reader, leaks, turn.new_id, names, saved, parallel=parallel, repeats=repeats)
+        return TextModeReader(reader, leaks, context.new_id, names, saved, parallel=parallel, repeats=repeats)
 
     def _count_recovered(self, model: str) -> None:
         """Counts a tool call recovered from this model's text; the first one is logged."""

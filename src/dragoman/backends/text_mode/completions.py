@@ -144,8 +144,8 @@ class CompletionReader(BaseResponseReader):
 
     _nothing = "no choice"
 
-    def __init__(self, request: Request, turn: ExchangeContext) -> None:
-        super().__init__(ToolCallAssembler(turn, request.model))
+    def __init__(self, request: Request, context: ExchangeContext) -> None:
+        super().__init__(ToolCallAssembler(context, request.model))
         self._reason: FinishReason | None = None
         self._has_choice = False
 

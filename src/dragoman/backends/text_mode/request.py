@@ -118,7 +118,7 @@ def rename_tools(tools: tuple[Tool, ...], form: re.Pattern[str]) -> tuple[tuple[
 
 
 def text_reader(
-    format: Format, request: Request, tools: tuple[Tool, ...], turn: ExchangeContext, prompt_suffix: str = ""
+    format: Format, request: Request, tools: tuple[Tool, ...], context: ExchangeContext, prompt_suffix: str = ""
 ) -> ReplyReader:
     """Returns a reader for one run of the response's text.
 
@@ -126,18 +126,18 @@ def text_reader(
         format: The format that the model writes.
         request: The client's request; ids of its calls are not used again.
         tools: The tools that may be called.
-        turn: The exchange that the response is part of.
+        context: The exchange that the response is part of.
         prompt_suffix: What the prompt has opened, such as `<think>`.
     """
     past = (part.id for message in request.messages for part in message.parts if isinstance(part, ToolCall))
     return ReplyReader(
         format,
         tools,
-        new_id=turn.new_id,
+        new_id=context.new_id,
         prompt_suffix=prompt_suffix,
         lenient=bool(tools),
         used_ids=past,
-        enabled_repairs=READER_REPAIRS.difference(turn.disabled_repairs),
+        enabled_repairs=READER_REPAIRS.difference(context.disabled_repairs),
     )
 
 

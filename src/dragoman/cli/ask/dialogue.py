@@ -92,9 +92,9 @@ class Dialogue:
         self._asked = 0
         self._line.say("waiting for the first word")
         collector = Collector()
-        turn = ExchangeContext(random_id(), int(time.time()), random_id, observer=self)
+        context = ExchangeContext(random_id(), int(time.time()), random_id, observer=self)
         try:
-            async with aclosing(self._gateway.generate(request, turn)) as events:
+            async with aclosing(self._gateway.generate(request, context)) as events:
                 async for event in events:
                     step = collector.feed(event)
                     self._line.clear()
@@ -138,11 +138,11 @@ class Dialogue:
 
     def _reader(self, to: str) -> ResponseReader:
         """Returns the reader for responses from this path; the CLI's are those of its vendor's API."""
-        turn = ExchangeContext("", 0, lambda: "")
+        context = ExchangeContext("", 0, lambda: "")
         if to == completions.PATH:
-            return completions.CompletionReader(self._request, turn)
+            return completions.CompletionReader(self._request, context)
         api = next((name for name in dialects.names() if dialects.get(name).path == to), _MESSAGES)
-        return dialects.get(api).reader(replace(self._request, dialect=api), turn)
+        return dialects.get(api).reader(replace(self._request, dialect=api), context)
 
     def _sum(self, replies: list[Reply]) -> Totals:
         costs = [reply.usage.cost_usd for reply in replies if reply.usage.cost_usd is not None]

@@ -94,8 +94,8 @@ class MessagesResponseReader(BaseResponseReader):
 
     __slots__ = ("_counts", "_extra", "_index", "_is_cited", "_reason", "_stop", "_vendors")
 
-    def __init__(self, request: Request, turn: ExchangeContext) -> None:
-        super().__init__(new_assembler(request, turn, NAME, LONG_NAME_FORM))
+    def __init__(self, request: Request, context: ExchangeContext) -> None:
+        super().__init__(new_assembler(request, context, NAME, LONG_NAME_FORM))
         self._reason: FinishReason | None = None
         self._stop = ""
         self._counts: dict[str, int] = {}

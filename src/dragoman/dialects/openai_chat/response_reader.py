@@ -129,8 +129,8 @@ class ChatResponseReader(BaseResponseReader):
 
     _nothing = "no choice"
 
-    def __init__(self, request: Request, turn: ExchangeContext) -> None:
-        super().__init__(new_assembler(request, turn, NAME, NAME_FORM))
+    def __init__(self, request: Request, context: ExchangeContext) -> None:
+        super().__init__(new_assembler(request, context, NAME, NAME_FORM))
         self._reason: FinishReason | None = None
         self._stop = ""
         self._several = False

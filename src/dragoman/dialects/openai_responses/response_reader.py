@@ -129,8 +129,8 @@ class ResponsesResponseReader(BaseResponseReader):
 
     __slots__ = ("_by_id", "_by_index", "_items", "_latest", "_reason")
 
-    def __init__(self, request: Request, turn: ExchangeContext) -> None:
-        super().__init__(new_assembler(request, turn, NAME, NAME_FORM))
+    def __init__(self, request: Request, context: ExchangeContext) -> None:
+        super().__init__(new_assembler(request, context, NAME, NAME_FORM))
         self._reason: FinishReason | None = None
         self._items: list[_Item] = []
         self._by_id: dict[str, _Item] = {}

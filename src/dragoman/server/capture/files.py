@@ -80,7 +80,7 @@ def _summary(capture: CaptureRecorder, outcome: Mapping[str, object], policy: Gu
         "python": platform.python_version(),
         "system": f"{platform.system()} {platform.machine()}",
         "packages": {name: _version(name) for name in _PACKAGES},
-        "turn": {"id": capture.turn.id, "created": capture.turn.created, "ids": capture.ids},
+        "turn": {"id": capture.context.id, "created": capture.context.created, "ids": capture.ids},
         "backends": [asked.name for asked in capture.asked],
         "guard": msgspec.to_builtins(policy),
         "warnings": [{"code": each.code, "message": each.message, "detail": each.detail} for each in warnings],
@@ -250,11 +250,11 @@ def _text(heard: ModelOutput, request: Request) -> str:
 
 def reader_of(to: str, request: Request) -> ResponseReader | None:
     """Returns the reader for responses from this path, or None."""
-    turn = ExchangeContext("", 0, lambda: "")
+    context = ExchangeContext("", 0, lambda: "")
     if to == completions.PATH:
-        return completions.CompletionReader(request, turn)
+        return completions.CompletionReader(request, context)
     known = {dialects.get(name).path: name for name in dialects.names()} | {"claude": "anthropic_messages"}
-    return dialects.get(known[to]).reader(request, turn) if to in known else None
+    return dialects.get(known[to]).reader(request, context) if to in known else None
 
 
 def _version(package: str) -> str:

@@ -73,8 +73,8 @@ class CaptureRecorder(ServerObserver):
         self.method, self.path, self.headers = method, path, headers
         self.body = b""
         self.request: Request | None = None
-        self.turn = ExchangeContext("", 0, str)
-        """The exchange's own turn, without this observer."""
+        self.context = ExchangeContext("", 0, str)
+        """The context of the exchange, without this observer."""
         self.ids: list[str] = []
         """The ids that were generated for the exchange."""
         self.asked: list[BackendCall] = []
@@ -104,10 +104,10 @@ class CaptureRecorder(ServerObserver):
         """Records the parsed request."""
         self.request = request
 
-    def wrap_turn(self, turn: ExchangeContext) -> ExchangeContext:
-        """Returns the turn with this observer, and records the ids that it generates."""
-        self.turn = turn
-        return ExchangeContext(turn.id, turn.created, self._noted(turn.new_id), turn.disabled_repairs, self)
+    def wrap_context(self, context: ExchangeContext) -> ExchangeContext:
+        """Returns the context with this observer, and records the ids that it generates."""
+        self.context = context
+        return ExchangeContext(context.id, context.created, self._noted(context.new_id), context.disabled_repairs, self)
 
     def _noted(self, new_id: NewId) -> NewId:
         def noted() -> str:

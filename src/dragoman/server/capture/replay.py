@@ -65,12 +65,12 @@ class Replay(CaptureRecorder):
         self.read_of: dict[tuple[int, int], ReadSettings] = {}
         """The same, by the number of the backend call and of the request to the model."""
 
-    def wrap_turn(self, turn: ExchangeContext) -> ExchangeContext:
-        """Returns the turn with the ids and the time of the capture."""
+    def wrap_context(self, context: ExchangeContext) -> ExchangeContext:
+        """Returns the context with the ids and the time of the capture."""
         told = self._turn
         more = iter([*told.get("ids", ()), *(f"{n:024}" for n in range(1, 10_000))])
-        return super().wrap_turn(
-            ExchangeContext(told.get("id", turn.id), told.get("created", 0), more.__next__, turn.disabled_repairs)
+        return super().wrap_context(
+            ExchangeContext(told.get("id", context.id), told.get("created", 0), more.__next__, context.disabled_repairs)
         )
 
     async def wrap_model_output(
@@ -270,6 +270,6 @@ class _Gateway(Gateway):
             raise BackendUnavailableError("no backend was asked in the capture")
         return [(backend, msgspec.structs.replace(request, model=model)) for backend, model in self._order]
 
-    def passthrough(self, request: Request, body: bytes, turn: ExchangeContext) -> PassthroughResponse | None:
+    def passthrough(self, request: Request, body: bytes, context: ExchangeContext) -> PassthroughResponse | None:
         """Returns a relay if the captured response was passed through."""
-        return super().passthrough(request, body, turn) if self._is_relayed else None
+        return super().passthrough(request, body, context) if self._is_relayed else None

@@ -105,10 +105,10 @@ class _RecordingPlanner(RequestPlanner):
         self._reads, self._recut = reads, recut
 
     def open_response(
-        self, request: Request, turn: ExchangeContext, mode: ModelMode, outgoing: UpstreamRequest
+        self, request: Request, context: ExchangeContext, mode: ModelMode, outgoing: UpstreamRequest
     ) -> ResponsePipeline:
         """See `RequestPlanner`."""
-        reading = super().open_response(request, turn, mode, outgoing)
+        reading = super().open_response(request, context, mode, outgoing)
         tools, _ = text_mode_request.rename_tools(
             text_mode_request.callable_tools(request), self._name_pattern(request, mode)
         )
@@ -142,10 +142,10 @@ class _HttpReplayBackend(HttpBackend):
     def expect(self, facts: Mapping[str, Any]) -> None:
         self._captured_ways.append(_mode_of(facts))
 
-    def generate(self, request: Request, turn: ExchangeContext) -> AsyncGenerator[AnyEvent, None]:
+    def generate(self, request: Request, context: ExchangeContext) -> AsyncGenerator[AnyEvent, None]:
         if self._captured_ways:
             self.modes.set_measured(self._asked_model, self._captured_ways.pop(0))
-        return super().generate(request, turn)
+        return super().generate(request, context)
 
 
 def _mode_of(facts: Mapping[str, Any]) -> ModelMode:
@@ -164,10 +164,10 @@ def _embedded(
         def learn(self, request: Request) -> None:
             self.verbatim_history.remember(request)
 
-        def new_reader(self, request: Request, turn: ExchangeContext, prepared: Any) -> ReplyReader:
+        def new_reader(self, request: Request, context: ExchangeContext, prepared: Any) -> ReplyReader:
             tools = request.tools if prepared.has_tools else ()
             reads.append(ReadSettings(self.format, tools, prepared.suffix, lenient=prepared.has_tools))
-            return super().new_reader(request, turn, prepared)
+            return super().new_reader(request, context, prepared)
 
     config = msgspec.convert(facts["settings"], EmbeddedConfig)
     profile = model_catalog.get(facts["profile"]) if facts["profile"] else None
@@ -194,9 +194,9 @@ def _claude(facts: Mapping[str, Any], model: str, reads: list[ReadSettings], rec
             return cast("float | None", facts.get("cost_usd"))
 
     class Played(backend.ClaudeCliBackend):
-        def generate(self, request: Request, turn: ExchangeContext) -> AsyncGenerator[AnyEvent, None]:
+        def generate(self, request: Request, context: ExchangeContext) -> AsyncGenerator[AnyEvent, None]:
             self._tools = text_mode_request.callable_tools(request)
-            return super().generate(request, turn)
+            return super().generate(request, context)
 
         @asynccontextmanager
         async def _begun(self, kind: ModelSpec, conversation: Conversation) -> AsyncIterator[ClaudeSession]:
@@ -221,8 +221,8 @@ class _EventReplayBackend:
     async def refresh_models(self) -> None:
         """Its models do not change."""
 
-    async def generate(self, request: Request, turn: ExchangeContext) -> AsyncGenerator[AnyEvent, None]:
-        async for event in turn.wrap_model_output("", b"", _no_events()):
+    async def generate(self, request: Request, context: ExchangeContext) -> AsyncGenerator[AnyEvent, None]:
+        async for event in context.wrap_model_output("", b"", _no_events()):
             yield event
 
     async def count_tokens(self, request: Request) -> int | None:

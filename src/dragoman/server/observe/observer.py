@@ -1,6 +1,6 @@
 """Observers of one exchange. The exchange does not depend on them.
 
-    on_body → on_request → wrap_turn → wrap_client_events
+    on_body → on_request → wrap_context → wrap_client_events
     on_backend_call → wrap_events, wrap_model_output      for each backend call
 
 `wrap_send` wraps the function that sends the response. A `CompositeObserver` combines several observers.
@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 class ServerObserver:
-    """Base class that observes nothing. It is also the `ExchangeObserver` of the exchange's turn."""
+    """Base class that observes nothing. It is also the `ExchangeObserver` of the exchange."""
 
     def on_body(self, body: bytes) -> None:
         """The body has been received."""
@@ -27,9 +27,9 @@ class ServerObserver:
     def on_request(self, request: Request) -> None:
         """The request has been parsed."""
 
-    def wrap_turn(self, turn: ExchangeContext) -> ExchangeContext:
-        """Returns the turn for the backends, observed from here on."""
-        return replace(turn, observer=self)
+    def wrap_context(self, context: ExchangeContext) -> ExchangeContext:
+        """Returns the context for the backends, observed from here on."""
+        return replace(context, observer=self)
 
     def on_backend_call(self, backend: Backend, request: Request) -> None:
         """See `ExchangeObserver`."""
@@ -67,11 +67,11 @@ class CompositeObserver(ServerObserver):
         for one in self._each:
             one.on_request(request)
 
-    def wrap_turn(self, turn: ExchangeContext) -> ExchangeContext:
-        """Lets each wrap the turn."""
+    def wrap_context(self, context: ExchangeContext) -> ExchangeContext:
+        """Lets each wrap the context."""
         for one in self._each:
-            turn = one.wrap_turn(turn)
-        return replace(turn, observer=self)
+            context = one.wrap_context(context)
+        return replace(context, observer=self)
 
     def on_backend_call(self, backend: Backend, request: Request) -> None:
         """Forwards to each."""

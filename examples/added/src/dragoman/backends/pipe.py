@@ -58,18 +58,18 @@ class Pipe:
     async def count_tokens(self, request: Request) -> None:
         """It has no tokenizer."""
 
-    async def generate(self, request: Request, turn: ExchangeContext) -> AsyncGenerator[AnyEvent, None]:
+    async def generate(self, request: Request, context: ExchangeContext) -> AsyncGenerator[AnyEvent, None]:
         """The answer; closing this ends the program.
 
         Raises: BackendUnavailableError: it could not be started.
         """
-        reader, stops = self._reader(request, turn), StopStrings(request.stop)
+        reader, stops = self._reader(request, context), StopStrings(request.stop)
         async with self._running() as process:
             assert process.stdin is not None
             turns = [{"role": said.role, "content": said.text} for said in render_chat(request, self._format)]
             process.stdin.write(json.dumps(turns).encode() + b"\n")
             process.stdin.close()
-            yield Start(turn.id, request.model, turn.created)
+            yield Start(context.id, request.model, context.created)
             async for text in _pieces(process):
                 for event in stops.feed_events(reader.feed(text)):
                     yield event
@@ -84,12 +84,12 @@ class Pipe:
                 yield event
         yield Finish("stop_sequence" if stops.found else "stop", stops.found)
 
-    def _reader(self, request: Request, turn: ExchangeContext) -> ReplyReader:
+    def _reader(self, request: Request, context: ExchangeContext) -> ReplyReader:
         tools = () if request.tool_choice.mode == "none" else request.tools
         past = (part.id for message in request.messages for part in message.parts if isinstance(part, ToolCall))
-        mends = READER_REPAIRS.difference(turn.disabled_repairs)
+        mends = READER_REPAIRS.difference(context.disabled_repairs)
         return ReplyReader(
-            self._format, tools, new_id=turn.new_id, lenient=bool(tools), used_ids=past, enabled_repairs=mends
+            self._format, tools, new_id=context.new_id, lenient=bool(tools), used_ids=past, enabled_repairs=mends
         )
 
     @contextlib.asynccontextmanager

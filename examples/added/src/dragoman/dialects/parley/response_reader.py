@@ -28,8 +28,8 @@ _DONE: Final[dict[str, FinishReason]] = {"say": "stop", "do": "tool_calls", "cut
 class ParleyResponseReader(BaseResponseReader):
     """One answer."""
 
-    def __init__(self, request: Request, turn: ExchangeContext) -> None:
-        super().__init__(new_assembler(request, turn, NAME, NAME_FORM))
+    def __init__(self, request: Request, context: ExchangeContext) -> None:
+        super().__init__(new_assembler(request, context, NAME, NAME_FORM))
         self._reason: FinishReason | None = None
         self._calls = 0
 
