@@ -1,4 +1,4 @@
-"""Stored responses, by their ids (`memory`).
+"""Stored responses, by their ids (`gateway.response_store`).
 
     GET    /v1/responses/{id}                  the response as it was sent
     DELETE /v1/responses/{id}                  {"id": "resp_1", "object": "response", "deleted": true}
