@@ -36,6 +36,7 @@ from dragoman.core.backend import ExchangeContext
 from dragoman.core.events import AnyEvent, Notice, TextDelta, ToolCallDelta, ToolCallEnd, ToolCallStart
 from dragoman.core.messages import Message, Request, Sampling, Text, Tool, ToolCall, ToolChoice
 from dragoman.gateway.gateway import Gateway
+from dragoman.parsing.reader_options import ReaderOptions
 from dragoman.parsing.reply_reader import ReplyReader
 
 FOLDER = Path(__file__).parent.parent / "tests" / "data" / "backends" / "forty"
@@ -136,7 +137,8 @@ def leaks(events: Sequence[AnyEvent]) -> bool:
 def calls_in(pieces: Iterable[str], lenient: bool = True) -> list[ToolCall]:
     """The whole calls that a reader sees in the model's text."""
     ids = itertools.count()
-    reader = ReplyReader(formats.get("hermes"), tools(), new_id=lambda: str(next(ids)), lenient=lenient)
+    options = ReaderOptions(lenient=lenient)
+    reader = ReplyReader(formats.get("hermes"), tools(), new_id=lambda: str(next(ids)), options=options)
     events = [event for piece in pieces for event in reader.feed(piece)]
     return whole_calls([*events, *reader.close()])
 

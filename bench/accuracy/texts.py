@@ -14,7 +14,9 @@ from dragoman.backends.embedded.small_models import RepeatStopper
 from dragoman.catalog import models as model_catalog
 from dragoman.core.backend import Backend, ExchangeContext, ServedModel
 from dragoman.core.events import AnyEvent, Finish, Start, UsageUpdate
-from dragoman.core.messages import Request, ToolCall, Usage
+from dragoman.core.identifiers import call_ids
+from dragoman.core.messages import Request, Usage
+from dragoman.parsing.reader_options import ReaderOptions
 from dragoman.parsing.reply_reader import ReplyReader
 
 
@@ -121,8 +123,8 @@ class Said:
 
     def _events(self, written: Written, request: Request, context: ExchangeContext) -> list[AnyEvent]:
         format = formats.get(model_catalog.get(written.model).format)
-        past = (part.id for message in request.messages for part in message.parts if isinstance(part, ToolCall))
-        reader = ReplyReader(format, request.tools, new_id=context.new_id, lenient=self._lenient, used_ids=past)
+        options = ReaderOptions(lenient=self._lenient, used_ids=call_ids(request))
+        reader = ReplyReader(format, request.tools, new_id=context.new_id, options=options)
         repeats = RepeatStopper((), format.write_call)
         cut_off = written.finish == "length"
         read = [*reader.feed(written.text), *reader.close("length" if cut_off else "stop")]

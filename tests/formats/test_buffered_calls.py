@@ -6,6 +6,7 @@ import pytest
 
 from dragoman import formats
 from dragoman.core import events as ev
+from dragoman.parsing.reader_options import ReaderOptions
 from dragoman.parsing.reply_reader import ReplyReader
 from support.check_each import check_each
 from support.format_cases import Case, cases_by_format, shown, title
@@ -54,7 +55,7 @@ def joined(lines: list[str]) -> list[str]:
 
 
 def test_a_call_comes_at_once() -> None:
-    reader = ReplyReader(formats.get("hermes"), None, new_id=lambda: "1", buffering="all")
+    reader = ReplyReader(formats.get("hermes"), None, new_id=lambda: "1", options=ReaderOptions(buffering="all"))
     assert reader.feed('<tool_call>{"name": "f", "arguments": {"a": 1') == []
     assert reader.feed("}}") == [
         ev.ToolCallStart(0, "call_1", "f"),
@@ -77,19 +78,22 @@ def test_a_list_that_is_cut_off_is_none(name: str) -> None:
 
 
 def test_a_list_lets_its_calls_go_at_its_end() -> None:
-    reader = ReplyReader(formats.get("pythonic"), None, new_id=lambda: "1", buffering="all")
+    reader = ReplyReader(formats.get("pythonic"), None, new_id=lambda: "1", options=ReaderOptions(buffering="all"))
     assert reader.feed("[f(a=1), g(") == []
     assert [type(e) for e in reader.feed(")]")] == [ev.ToolCallStart, ev.ToolCallDelta, ev.ToolCallEnd] * 2
 
 
 def buffered(name: str, text: str, reason: Literal["stop", "length"]) -> list[ev.AnyEvent]:
-    reader = ReplyReader(formats.get(name), None, new_id=lambda: "1", buffering="all")
+    reader = ReplyReader(formats.get(name), None, new_id=lambda: "1", options=ReaderOptions(buffering="all"))
     return [*reader.feed(text), *reader.close(reason)]
 
 
 def test_a_list_that_the_prompt_has_opened_is_one() -> None:
     reader = ReplyReader(
-        formats.get("mistral_v3"), None, new_id=lambda: "1", prompt_suffix=LISTS["mistral_v3"], buffering="all"
+        formats.get("mistral_v3"),
+        None,
+        new_id=lambda: "1",
+        options=ReaderOptions(prompt_suffix=LISTS["mistral_v3"], buffering="all"),
     )
     events = [*reader.feed(f"{FIRST}, {SECOND}"), *reader.close("length")]
     assert not [e for e in events if isinstance(e, ev.ToolCallStart)]

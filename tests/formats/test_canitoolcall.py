@@ -16,7 +16,7 @@ from canitoolcall.fixtures import Fixture, load_fixtures
 from canitoolcall.results import Observation, Status
 
 from dragoman.core import events as ev
-from dragoman.parsing.reply_reader import ReaderBuffering
+from dragoman.parsing.reader_options import ReaderBuffering
 from support.canitoolcall_suite import events, families, pieces, result
 from support.check_each import check_each
 from support.sampling import exhaustive, positions, sample

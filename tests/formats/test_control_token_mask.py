@@ -86,10 +86,7 @@ def test_control_tokens_that_are_meant_read_as_ever(name: str, subtests: pytest.
             formats.get(case.format),
             None if case.options.get("tools") == "any" else TOOLS,
             new_id=lambda: "1",
-            prompt_suffix=case.options.get("tail", "").replace("\\n", "\n"),
-            lenient="lenient" in case.options,
-            used_ids=case.options.get("taken", "").split(),
-            control=[*control, "<|none|>"],
+            options=case.reader_options(control=[*control, "<|none|>"]),
         )
         events = [*reader.feed(case.text), *reader.close(case.reason)]
         pieces = tokens(case.text, [*control, "<|none|>"])

@@ -9,7 +9,8 @@ from dragoman import dialects, formats
 from dragoman.core import events as ev
 from dragoman.core.backend import ExchangeContext
 from dragoman.core.messages import Request, Tool, ToolCall
-from dragoman.parsing.reply_reader import READER_REPAIRS, ReplyReader
+from dragoman.parsing.reader_options import READER_REPAIRS, ReaderOptions
+from dragoman.parsing.reply_reader import ReplyReader
 from dragoman.text.json_repairs import ALL_REPAIRS, REPAIRS
 from dragoman.text.unwrap_arguments import unwrap_arguments
 from support.chunking import cuttings
@@ -37,7 +38,7 @@ def told(events: Iterable[ev.AnyEvent]) -> tuple[str, list[ev.AnyEvent]]:
 
 
 def read(name: str, cut: list[str], mends: frozenset[str] = READER_REPAIRS) -> tuple[str, list[ev.AnyEvent]]:
-    reader = ReplyReader(formats.get(name), [TOOL], new_id=lambda: "1", enabled_repairs=mends)
+    reader = ReplyReader(formats.get(name), [TOOL], new_id=lambda: "1", options=ReaderOptions(enabled_repairs=mends))
     return told([*(e for piece in cut for e in reader.feed(piece)), *reader.close("stop")])
 
 

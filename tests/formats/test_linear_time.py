@@ -12,6 +12,7 @@ import pytest
 from dragoman import formats
 from dragoman.core.messages import Tool, ToolCall
 from dragoman.parsing.format import Format
+from dragoman.parsing.reader_options import ReaderOptions
 from dragoman.parsing.reply_reader import ReplyReader
 from dragoman.text.scanner import Markers, Scanner
 from support.sampling import sample
@@ -52,7 +53,7 @@ class Work:
     def of(self, format: Format, text: str, size: int) -> int:
         """The work of one reply, in pieces of this size."""
         self.characters = 0
-        reader = ReplyReader(format, TOOLS, new_id=lambda: "x", lenient=True)
+        reader = ReplyReader(format, TOOLS, new_id=lambda: "x", options=ReaderOptions(lenient=True))
         for at in range(0, len(text), size):
             reader.feed(text[at : at + size])
         reader.close()

@@ -15,6 +15,7 @@ from dragoman.core.collect import collect
 from dragoman.core.events import Finish, Start
 from dragoman.core.messages import Reasoning, Text, Tool, ToolCall
 from dragoman.parsing.format import Format
+from dragoman.parsing.reader_options import ReaderOptions
 from dragoman.parsing.reply_reader import ReplyReader
 from support.sampling import sample
 
@@ -38,7 +39,7 @@ NAMES = formats.names()
 def read(format: Format, text: str, size: int) -> tuple[list[tuple[str, object]], str]:
     """The calls, and all text and reasoning."""
     ids = itertools.count()
-    reader = ReplyReader(format, TOOLS, new_id=lambda: str(next(ids)), lenient=True)
+    reader = ReplyReader(format, TOOLS, new_id=lambda: str(next(ids)), options=ReaderOptions(lenient=True))
     events = [event for at in range(0, len(text), size) for event in reader.feed(text[at : at + size])]
     parts = collect([Start("", "", 0), *events, *reader.close(), Finish("stop")]).parts
     calls = [(part.name, json.loads(part.arguments)) for part in parts if isinstance(part, ToolCall)]

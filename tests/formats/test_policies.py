@@ -9,6 +9,7 @@ from dragoman import formats
 from dragoman.core import events as ev
 from dragoman.core.messages import ToolCall
 from dragoman.parsing.format import Format
+from dragoman.parsing.reader_options import ReaderOptions
 from dragoman.parsing.reply_reader import ReplyReader
 from support.format_cases import TOOLS, shown
 
@@ -35,7 +36,9 @@ def read(name: str, text: str, reason: str = "stop", tail: str = "", cuts: bool 
 
 def _events(name: str, pieces: list[str], reason: str, tail: str) -> Iterator[ev.AnyEvent]:
     ids = itertools.count()
-    one = ReplyReader(formats.get(name), TOOLS, new_id=lambda: str(next(ids)), prompt_suffix=tail)
+    one = ReplyReader(
+        formats.get(name), TOOLS, new_id=lambda: str(next(ids)), options=ReaderOptions(prompt_suffix=tail)
+    )
     for piece in pieces:
         yield from one.feed(piece)
     yield from one.close("length" if reason == "length" else "stop")

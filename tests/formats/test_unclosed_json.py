@@ -8,7 +8,8 @@ import pytest
 from dragoman import formats
 from dragoman.core.events import AnyEvent, ToolCallDelta, ToolCallEnd, ToolCallIncomplete
 from dragoman.core.messages import Tool, ToolCall
-from dragoman.parsing.reply_reader import READER_REPAIRS, ReplyReader
+from dragoman.parsing.reader_options import READER_REPAIRS, ReaderOptions
+from dragoman.parsing.reply_reader import ReplyReader
 
 TOOL = Tool("get_weather", "", '{"type": "object"}')
 ARGUMENTS = ('{"city": "Paris"}', '{"at": {"h": [1, 2]}, "city": "Paris"}', '{"city": "Paris", "days": 3}')
@@ -28,7 +29,9 @@ NAMES = [
 
 def read(name: str, text: str, size: int, mends: frozenset[str] = READER_REPAIRS) -> list[AnyEvent]:
     numbers = itertools.count()
-    reader = ReplyReader(formats.get(name), [TOOL], new_id=lambda: str(next(numbers)), enabled_repairs=mends)
+    reader = ReplyReader(
+        formats.get(name), [TOOL], new_id=lambda: str(next(numbers)), options=ReaderOptions(enabled_repairs=mends)
+    )
     pieces = [text[at : at + size] for at in range(0, len(text), size)]
     return [*(event for piece in pieces for event in reader.feed(piece)), *reader.close()]
 

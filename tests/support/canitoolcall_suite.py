@@ -11,7 +11,7 @@ from canitoolcall.results import ParsedToolCall, ParseResult
 
 from dragoman import ToolCallReader, formats
 from dragoman.core import events as ev
-from dragoman.parsing.reply_reader import ReaderBuffering
+from dragoman.parsing.reader_options import ReaderBuffering
 
 FORMATS = (
     ("deepseek", "x-deepseek-v3", "deepseek_v3"),

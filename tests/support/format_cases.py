@@ -22,7 +22,8 @@ from typing import Literal
 from dragoman import formats
 from dragoman.core import events as ev
 from dragoman.core.messages import Tool
-from dragoman.parsing.reply_reader import ReaderBuffering, ReplyReader
+from dragoman.parsing.reader_options import ReaderBuffering, ReaderOptions
+from dragoman.parsing.reply_reader import ReplyReader
 from support.paths import DATA
 
 ALARM = {
@@ -62,10 +63,16 @@ class Case:
             formats.get(self.format),
             None if self.options.get("tools") == "any" else TOOLS,
             new_id=lambda: str(next(ids)),
+            options=self.reader_options(buffering),
+        )
+
+    def reader_options(self, buffering: ReaderBuffering = "off", control: Iterable[str] = ()) -> ReaderOptions:
+        return ReaderOptions(
             prompt_suffix=self.options.get("tail", "").replace("\\n", "\n"),
             lenient="lenient" in self.options,
             used_ids=self.options.get("taken", "").split(),
             buffering=buffering,
+            control=control,
         )
 
     def read(self, pieces: Iterable[str], reason: Literal["stop", "length"] | None = None) -> list[ev.AnyEvent]:

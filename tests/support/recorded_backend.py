@@ -21,8 +21,10 @@ from dragoman import formats
 from dragoman.core.backend import ExchangeContext, ServedModel
 from dragoman.core.errors import BackendUnavailableError, ConfigError, quote
 from dragoman.core.events import AnyEvent, Finish, Start, UsageUpdate
-from dragoman.core.messages import Request, Text, ToolCall, ToolResult, Usage
-from dragoman.parsing.reply_reader import READER_REPAIRS, ReplyReader
+from dragoman.core.identifiers import call_ids
+from dragoman.core.messages import Request, Text, ToolResult, Usage
+from dragoman.parsing.reader_options import READER_REPAIRS, ReaderOptions
+from dragoman.parsing.reply_reader import ReplyReader
 from dragoman.text.stop_strings import StopStrings
 
 
@@ -97,16 +99,13 @@ class RecordedBackend:
         """
         answer = self._answer(request)
         has_tools = any(t.kind == "function" for t in request.tools) and request.tool_choice.mode != "none"
-        past = (p.id for m in request.messages for p in m.parts if isinstance(p, ToolCall))
         tools = request.tools if has_tools else ()
-        reader = ReplyReader(
-            self._format,
-            tools,
-            new_id=context.new_id,
+        options = ReaderOptions(
             lenient=has_tools,
-            used_ids=past,
+            used_ids=call_ids(request),
             enabled_repairs=READER_REPAIRS.difference(context.disabled_repairs),
         )
+        reader = ReplyReader(self._format, tools, new_id=context.new_id, options=options)
         stops = StopStrings(request.stop)
         yield Start(context.id, request.model, context.created)
         pieces = 0

@@ -19,6 +19,8 @@ from collections.abc import Iterable, Mapping
 from functools import cached_property
 from typing import Any, Literal
 
+from msgspec.structs import replace
+
 from dragoman import dialects
 from dragoman.api.inputs import parse_request, resolve_format
 from dragoman.api.parse import render_messages
@@ -30,11 +32,12 @@ from dragoman.core.complete_calls import BUFFER_LIMIT_CHARS, CompleteCallFilter
 from dragoman.core.errors import BackendUnavailableError, DragomanError, UsageError
 from dragoman.core.events import AnyEvent, Failure, Finish, Notice, Start, ToolCallEnd, ToolCallStart, UsageUpdate
 from dragoman.core.hooks import OnError
-from dragoman.core.identifiers import NewId, random_id
-from dragoman.core.messages import Reply, Request, ToolCall, Usage
+from dragoman.core.identifiers import NewId, call_ids, random_id
+from dragoman.core.messages import Reply, Request, Usage
 from dragoman.dialects import Api
 from dragoman.parsing.format import Format
-from dragoman.parsing.reply_reader import ReaderBuffering, ReplyReader
+from dragoman.parsing.reader_options import ReaderBuffering, ReaderOptions
+from dragoman.parsing.reply_reader import ReplyReader
 from dragoman.text.stop_strings import StopStrings
 
 
@@ -90,7 +93,10 @@ class EngineSession:
         """True when later text cannot change the response: stop generating."""
         self._fed = False
         self._tools = self.request.tools if self.request.tool_choice.mode != "none" else ()
-        self._settings: dict[str, Any] = {"new_id": new_id, "buffering": buffering, "control": tuple(control)}
+        self._new_id = new_id
+        self._options = ReaderOptions(
+            lenient=bool(self._tools), used_ids=call_ids(self.request), buffering=buffering, control=tuple(control)
+        )
         self._reader = self._open_reader("")
         self._writer = self._dialect.writer(self.request)
         self._collector = Collector(api)
@@ -184,12 +190,9 @@ class EngineSession:
             return self._writer.feed(Failure(broken))
         return self._dialect.write_error(broken)
 
-    def _open_reader(self, opened: str) -> ReplyReader:
-        past = (p.id for m in self.request.messages for p in m.parts if isinstance(p, ToolCall))
-        lenient = bool(self._tools)
-        return ReplyReader(
-            self.format, self._tools, prompt_suffix=opened, lenient=lenient, used_ids=past, **self._settings
-        )
+    def _open_reader(self, prompt_suffix: str) -> ReplyReader:
+        options = replace(self._options, prompt_suffix=prompt_suffix)
+        return ReplyReader(self.format, self._tools, new_id=self._new_id, options=options)
 
     def _opening(self, tail: str) -> str:
         """The beginning that all required calls share, after the end of the reasoning that the prompt has opened."""

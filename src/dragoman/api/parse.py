@@ -21,7 +21,8 @@ from dragoman.core.identifiers import NewId, random_id
 from dragoman.core.messages import Reply, Request, Tool, ToolCall
 from dragoman.dialects import Api
 from dragoman.parsing.format import Format
-from dragoman.parsing.reply_reader import ReaderBuffering, ReplyReader, feed_error
+from dragoman.parsing.reader_options import ReaderBuffering, ReaderOptions
+from dragoman.parsing.reply_reader import ReplyReader, feed_error
 from dragoman.parsing.trace import ReadTracer, Span, with_names, with_other_readings
 from dragoman.prompting.chat_renderer import render_chat
 
@@ -70,15 +71,8 @@ class ToolCallReader(ReplyReader):
         """
         found = resolve_format(format)
         offered = None if tools is None else parse_tools(tools)
-        super().__init__(
-            found,
-            offered,
-            new_id=new_id or random_id,
-            prompt_suffix=prompt_suffix,
-            lenient=lenient,
-            buffering=buffering,
-            control=control,
-        )
+        options = ReaderOptions(prompt_suffix=prompt_suffix, lenient=lenient, buffering=buffering, control=control)
+        super().__init__(found, offered, new_id=new_id or random_id, options=options)
 
 
 def parse(

@@ -105,6 +105,11 @@ def rename_for_api(request: Request, names: re.Pattern[str], ids: re.Pattern[str
     )
 
 
+def call_ids(request: Request) -> tuple[str, ...]:
+    """Returns the ids of the calls in the conversation."""
+    return tuple(part.id for message in request.messages for part in message.parts if isinstance(part, ToolCall))
+
+
 def _id(part: Part) -> str:
     return part.id if isinstance(part, ToolCall) else part.call_id if isinstance(part, ToolResult) else ""
 

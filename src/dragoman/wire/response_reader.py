@@ -19,8 +19,8 @@ import msgspec
 from dragoman.core.backend import ExchangeContext
 from dragoman.core.errors import DragomanError, RequestError, UpstreamError, quote
 from dragoman.core.events import AnyEvent
-from dragoman.core.identifiers import ANY_STRING, ToolNameMap
-from dragoman.core.messages import FinishReason, Request, ToolCall
+from dragoman.core.identifiers import ANY_STRING, ToolNameMap, call_ids
+from dragoman.core.messages import FinishReason, Request
 from dragoman.text import json_cursor
 from dragoman.text.json_cursor import Cursor, Fields
 from dragoman.text.surrogates import may_have_surrogates
@@ -42,8 +42,7 @@ def new_assembler(
     """
     form = ANY_STRING if request.dialect == dialect else legal
     names = ToolNameMap((tool.name for tool in request.tools if tool.name), form)
-    used = (part.id for message in request.messages for part in message.parts if isinstance(part, ToolCall))
-    return ToolCallAssembler(context, request.model, names.offered(), back=names.back, used=used)
+    return ToolCallAssembler(context, request.model, names.offered(), back=names.back, used=call_ids(request))
 
 
 _DONE: Final = b"[DONE]"

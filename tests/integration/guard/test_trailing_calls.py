@@ -9,6 +9,7 @@ from dragoman import formats
 from dragoman.core.events import AnyEvent, Finish, Notice, Start, TextDelta
 from dragoman.core.messages import Message, Text, ToolCall, ToolResult
 from dragoman.guard.policy import GuardPolicy
+from dragoman.parsing.reader_options import ReaderOptions
 from dragoman.parsing.reply_reader import ReplyReader
 from support.guarded import TOOLS, Asked, answered, calls, codes, words
 
@@ -76,7 +77,7 @@ ENDS = {
 
 def read(text: str, format: str = "hermes", size: int = 4, reason: str = "stop") -> list[AnyEvent]:
     ids = itertools.count()
-    reader = ReplyReader(formats.get(format), TOOLS, new_id=lambda: str(next(ids)), lenient=True)
+    reader = ReplyReader(formats.get(format), TOOLS, new_id=lambda: str(next(ids)), options=ReaderOptions(lenient=True))
     pieces = [text[at : at + size] for at in range(0, len(text), size)]
     events = [event for piece in pieces for event in reader.feed(piece)]
     return [Start("", "", 0), *events, *reader.close("length" if reason == "length" else "stop"), Finish("stop")]

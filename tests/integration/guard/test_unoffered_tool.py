@@ -9,6 +9,7 @@ from dragoman.core import events as ev
 from dragoman.core.events import AnyEvent, Finish, Start, TextDelta
 from dragoman.core.messages import Message, Text, Tool, ToolCall, ToolResult
 from dragoman.guard.policy import GuardPolicy
+from dragoman.parsing.reader_options import ReaderOptions
 from dragoman.parsing.reply_reader import ReplyReader
 from support.guarded import TOOLS, Asked, answered, calls, codes, told, words
 
@@ -23,7 +24,7 @@ LEAKS = {
 
 def read(text: str, tools: Sequence[Tool] = TOOLS, size: int = 4) -> list[AnyEvent]:
     """What a reader gives of this text, as a backend passes it on."""
-    reader = ReplyReader(formats.get("hermes"), tools, new_id=lambda: "1", lenient=True)
+    reader = ReplyReader(formats.get("hermes"), tools, new_id=lambda: "1", options=ReaderOptions(lenient=True))
     pieces = [text[at : at + size] for at in range(0, len(text), size)]
     events = [*(event for piece in pieces for event in reader.feed(piece)), *reader.close()]
     return [Start("", "", 0), *events, Finish("stop")]

@@ -18,6 +18,7 @@ from dragoman.core import messages as v
 from dragoman.core.collect import collect
 from dragoman.guard.policy import ALL_REPAIRS
 from dragoman.guard.verdict import judge_call
+from dragoman.parsing.reader_options import ReaderOptions
 from dragoman.parsing.reply_reader import ReplyReader
 
 HERMES = formats.get("hermes")
@@ -98,7 +99,7 @@ def written(grammar: str, chance: random.Random, limit: int = 300, begun: str = 
 
 def calls_in(text: str, tools: list[v.Tool], bare: bool = False) -> list[v.ToolCall]:
     """The calls, where the text holds nothing else and nothing odd but that they may be `bare`."""
-    reader = ReplyReader(HERMES, tools, new_id=lambda: "x", lenient=bare)
+    reader = ReplyReader(HERMES, tools, new_id=lambda: "x", options=ReaderOptions(lenient=bare))
     events = [*reader.feed(text), *reader.close()]
     assert not [e for e in events if isinstance(e, ev.TextDelta | ev.ToolCallIncomplete)]
     codes = {e.code for e in events if isinstance(e, ev.Notice)}
@@ -249,7 +250,7 @@ def test_where_one_call_may_be_made_a_second_bare_one_is_not_let_through() -> No
 def test_what_begins_bare_is_held_in_every_format_that_takes_it(name: str) -> None:
     format, tools = formats.get(name), [tool("get_weather")]
     found = tools_grammar(format, tools, v.ToolChoice())
-    reader = ReplyReader(format, tools, new_id=lambda: "x", lenient=True)
+    reader = ReplyReader(format, tools, new_id=lambda: "x", options=ReaderOptions(lenient=True))
     taken = [e for e in [*reader.feed(CALL), *reader.close()] if isinstance(e, ev.ToolCallEnd)]
     if found is None or not taken:
         return

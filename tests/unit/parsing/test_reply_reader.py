@@ -14,6 +14,7 @@ from dragoman.core import events as ev
 from dragoman.core.collect import collect
 from dragoman.core.errors import UsageError
 from dragoman.core.messages import Text, Tool, ToolCall
+from dragoman.parsing.reader_options import ReaderOptions
 from dragoman.parsing.reply_reader import ReplyReader
 from support.chunking import cuttings, places
 from support.format_cases import shown
@@ -24,7 +25,7 @@ HERMES = formats.get("hermes")
 def reader(tools: Iterable[str] | None = ("ping", "get_weather"), **options: Any) -> ReplyReader:
     ids = itertools.count()
     offered = None if tools is None else [Tool(n) for n in tools]
-    return ReplyReader(HERMES, offered, new_id=lambda: str(next(ids)), **options)
+    return ReplyReader(HERMES, offered, new_id=lambda: str(next(ids)), options=ReaderOptions(**options))
 
 
 def read(text: str, tools: Iterable[str] | None = ("ping", "get_weather"), **options: Any) -> list[ev.AnyEvent]:
@@ -114,7 +115,7 @@ SCHEMAS = [
 
 @pytest.mark.parametrize(("schema", "is_call"), SCHEMAS, ids=["any", "none", "one", "malformed", "too deep"])
 def test_a_bare_name_is_a_call_only_where_nothing_is_required(schema: str, is_call: bool) -> None:
-    one = ReplyReader(HERMES, [Tool("ping", parameters=schema)], new_id=str, lenient=True)
+    one = ReplyReader(HERMES, [Tool("ping", parameters=schema)], new_id=str, options=ReaderOptions(lenient=True))
     assert bool(starts([*one.feed('{"name": "ping"}'), *one.close()])) is is_call
 
 
@@ -132,7 +133,6 @@ MISUSES: list[tuple[str, dict[str, Any], str]] = [
     ),
     ("one tool", {"tools": "ping"}, r"expected a Tool, got str"),
     ("no list", {"tools": 5}, r"expected a Tool, got int"),
-    ("a tail in bytes", {"prompt_suffix": b"<think>"}, "expected str, got bytes - at prompt_suffix"),
 ]
 
 
@@ -140,6 +140,18 @@ MISUSES: list[tuple[str, dict[str, Any], str]] = [
 def test_a_misuse_is_told_at_once(given: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         ReplyReader(**({"format": HERMES, "tools": None, "new_id": str} | given))
+
+
+BAD_OPTIONS: list[tuple[dict[str, Any], str]] = [
+    ({"prompt_suffix": b"<think>"}, "expected str, got bytes - at prompt_suffix"),
+    ({"buffering": "some"}, "expected 'off' or 'all', got 'some' - at buffering"),
+]
+
+
+@pytest.mark.parametrize(("given", "message"), BAD_OPTIONS, ids=["prompt suffix in bytes", "unknown buffering"])
+def test_invalid_option_is_rejected(given: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        ReaderOptions(**given)
 
 
 def test_what_cannot_be_fed() -> None:

@@ -47,14 +47,13 @@ from dragoman.core.messages import (
     ResultPart,
     Text,
     Tool,
-    ToolCall,
     ToolChoice,
     ToolResult,
     UnknownPart,
 )
 from dragoman.parsing.define_format import EXAMPLE, tools_writer
 from dragoman.parsing.format import Format
-from dragoman.parsing.reply_reader import READER_REPAIRS, ReplyReader
+from dragoman.parsing.reply_reader import ReplyReader
 from dragoman.parsing.tool_markup import RESULT, TOOLS
 from dragoman.prompting.chat_renderer import ChatTurn, render_chat
 from dragoman.text.escape import escape_markers_in_request, escape_markers_json
@@ -212,16 +211,9 @@ def parse_text_reply(request: Request, context: ExchangeContext) -> TextModeRead
         if tools
         else None
     )
-    past = [part.id for message in request.messages for part in message.parts if isinstance(part, ToolCall)]
 
     def reader(begins: bool) -> ReplyReader:  # not lenient: code blocks are examples
-        return ReplyReader(
-            FORMAT,
-            tools,
-            new_id=context.new_id,
-            used_ids=past,
-            enabled_repairs=READER_REPAIRS.difference(context.disabled_repairs),
-        )
+        return text_mode_request.text_reader(FORMAT, request, tools, context, lenient=False)
 
     return TextModeReader(
         reader, leaks, context.new_id, {}, lambda: None, parallel=request.tool_choice.parallel_tool_calls

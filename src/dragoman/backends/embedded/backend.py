@@ -26,6 +26,7 @@ from dragoman.backends.request_limits import apply_trim
 from dragoman.backends.text_mode import sampling
 from dragoman.backends.text_mode.chat_template import ChatTemplate, Prompt
 from dragoman.backends.text_mode.content_fallback import fallback_warnings, with_text_fallbacks
+from dragoman.backends.text_mode.request import text_reader
 from dragoman.backends.text_mode.verbatim_history import VerbatimHistory
 from dragoman.catalog import models as model_catalog
 from dragoman.catalog.models import ModelProfile
@@ -38,8 +39,8 @@ from dragoman.core.errors import (
     UpstreamError,
 )
 from dragoman.core.events import AnyEvent, Notice
-from dragoman.core.messages import Request, ToolCall
-from dragoman.parsing.reply_reader import READER_REPAIRS, ReplyReader
+from dragoman.core.messages import Request
+from dragoman.parsing.reply_reader import ReplyReader
 from dragoman.prompting import trim
 from dragoman.prompting.prompt_budget import Budget, budget_for
 from dragoman.wire.translation import notices_by_name
@@ -243,13 +244,5 @@ class EmbeddedBackend:
 
     def new_reader(self, request: Request, context: ExchangeContext, prepared: PreparedPrompt) -> ReplyReader:
         """Returns a reader for one reply."""
-        past = (p.id for m in request.messages for p in m.parts if isinstance(p, ToolCall))
-        return ReplyReader(
-            self.format,
-            request.tools if prepared.has_tools else (),
-            new_id=context.new_id,
-            prompt_suffix=prepared.suffix,
-            lenient=prepared.has_tools,
-            used_ids=past,
-            enabled_repairs=READER_REPAIRS.difference(context.disabled_repairs),
-        )
+        tools = request.tools if prepared.has_tools else ()
+        return text_reader(self.format, request, tools, context, prompt_suffix=prepared.suffix)

@@ -9,6 +9,7 @@ from dragoman.core.identifiers import random_id
 from dragoman.core.messages import Tool
 from dragoman.identify import detect_format
 from dragoman.parsing.format import Format
+from dragoman.parsing.reader_options import ReaderOptions
 from dragoman.parsing.reply_reader import ReplyReader
 
 _AUTO: Final = "auto"
@@ -52,7 +53,7 @@ def has_call(text: str, format: Format, tools: Sequence[Tool]) -> bool:
 
 def started_calls(text: str, tools: Sequence[Tool], model: str) -> tuple[str, ...]:
     """Returns the names of calls that begin in the text, complete or not, in the format for models of this name."""
-    reader = ReplyReader(detect_format(model).format, tools, new_id=random_id, lenient=True)
+    reader = ReplyReader(detect_format(model).format, tools, new_id=random_id, options=ReaderOptions(lenient=True))
     events = [*reader.feed(text), *reader.close("length")]
     return tuple(event.name for event in events if isinstance(event, ToolCallStart))
 
@@ -61,7 +62,7 @@ def _read_cost(format: Format, text: str, tools: Sequence[Tool], *, lenient: boo
     """Returns the characters that are not part of a call, plus the number of errors; None if there is no
     complete call.
     """
-    reader = ReplyReader(format, tools, new_id=random_id, lenient=lenient)
+    reader = ReplyReader(format, tools, new_id=random_id, options=ReaderOptions(lenient=lenient))
     events = [*reader.feed(text), *reader.close("stop")]
     if not any(isinstance(event, ToolCallEnd) for event in events):
         return None

@@ -20,7 +20,7 @@ from dragoman.backends.text_mode.content_fallback import fallback_warnings, with
 from dragoman.backends.text_mode.leaked_calls import LeakDetector, QuotedText
 from dragoman.core.backend import ExchangeContext
 from dragoman.core.events import Notice
-from dragoman.core.identifiers import ToolNameMap
+from dragoman.core.identifiers import ToolNameMap, call_ids
 from dragoman.core.messages import (
     Audio,
     Document,
@@ -30,12 +30,12 @@ from dragoman.core.messages import (
     Request,
     Text,
     Tool,
-    ToolCall,
     ToolChoice,
     ToolResult,
 )
 from dragoman.parsing.format import Format
-from dragoman.parsing.reply_reader import READER_REPAIRS, ReplyReader
+from dragoman.parsing.reader_options import READER_REPAIRS, ReaderOptions
+from dragoman.parsing.reply_reader import ReplyReader
 from dragoman.prompting.chat_renderer import render_chat
 
 _SCHEMA_PROMPT: Final = (
@@ -118,7 +118,13 @@ def rename_tools(tools: tuple[Tool, ...], form: re.Pattern[str]) -> tuple[tuple[
 
 
 def text_reader(
-    format: Format, request: Request, tools: tuple[Tool, ...], context: ExchangeContext, prompt_suffix: str = ""
+    format: Format,
+    request: Request,
+    tools: tuple[Tool, ...],
+    context: ExchangeContext,
+    *,
+    prompt_suffix: str = "",
+    lenient: bool = True,
 ) -> ReplyReader:
     """Returns a reader for one run of the response's text.
 
@@ -128,17 +134,15 @@ def text_reader(
         tools: The tools that may be called.
         context: The exchange that the response is part of.
         prompt_suffix: What the prompt has opened, such as `<think>`.
+        lenient: Whether calls without the format's tags are accepted too.
     """
-    past = (part.id for message in request.messages for part in message.parts if isinstance(part, ToolCall))
-    return ReplyReader(
-        format,
-        tools,
-        new_id=context.new_id,
+    options = ReaderOptions(
         prompt_suffix=prompt_suffix,
-        lenient=bool(tools),
-        used_ids=past,
+        lenient=lenient and bool(tools),
+        used_ids=call_ids(request),
         enabled_repairs=READER_REPAIRS.difference(context.disabled_repairs),
     )
+    return ReplyReader(format, tools, new_id=context.new_id, options=options)
 
 
 def leak_detector(request: Request, new: Callable[[Format], ReplyReader]) -> Callable[[bool, bool], LeakDetector]:

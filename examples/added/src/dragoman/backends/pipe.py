@@ -20,8 +20,10 @@ from dragoman import formats
 from dragoman.core.backend import ExchangeContext, ServedModel
 from dragoman.core.errors import BackendUnavailableError
 from dragoman.core.events import AnyEvent, Failure, Finish, Start
-from dragoman.core.messages import Request, ToolCall
-from dragoman.parsing.reply_reader import READER_REPAIRS, ReplyReader
+from dragoman.core.identifiers import call_ids
+from dragoman.core.messages import Request
+from dragoman.parsing.reader_options import READER_REPAIRS, ReaderOptions
+from dragoman.parsing.reply_reader import ReplyReader
 from dragoman.prompting.chat_renderer import render_chat
 from dragoman.text.stop_strings import StopStrings
 
@@ -86,11 +88,12 @@ class Pipe:
 
     def _reader(self, request: Request, context: ExchangeContext) -> ReplyReader:
         tools = () if request.tool_choice.mode == "none" else request.tools
-        past = (part.id for message in request.messages for part in message.parts if isinstance(part, ToolCall))
-        mends = READER_REPAIRS.difference(context.disabled_repairs)
-        return ReplyReader(
-            self._format, tools, new_id=context.new_id, lenient=bool(tools), used_ids=past, enabled_repairs=mends
+        options = ReaderOptions(
+            lenient=bool(tools),
+            used_ids=call_ids(request),
+            enabled_repairs=READER_REPAIRS.difference(context.disabled_repairs),
         )
+        return ReplyReader(self._format, tools, new_id=context.new_id, options=options)
 
     @contextlib.asynccontextmanager
     async def _running(self) -> AsyncIterator[asyncio.subprocess.Process]:
