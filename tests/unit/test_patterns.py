@@ -54,7 +54,7 @@ FREE_S = 0.0005
 LIMIT_S = 20
 WHOLE_TEXT = ("search", "finditer", "findall", "sub", "subn", "split")
 BOUNDED = {
-    "parsing.trailing_json._HEAD": "of HEAD_CHARS characters",
+    "parsing.untagged.trailing_json._HEAD": "of HEAD_CHARS characters",
 }
 """Patterns that are given no more than so many characters."""
 

@@ -8,7 +8,7 @@
 Required or named calls are constrained from the first token. If calls are optional, text is free up to the trigger, and
 constrained to a valid call from there on. Small models often omit the trigger. A reply that starts with an untagged
 call of an offered tool, in a code fence or not, is parsed as a call by the lenient reader
-(`parsing/untagged_json.py`), so it is constrained from there on:
+(`parsing/untagged/untagged_json.py`), so it is constrained from there on:
 
     ```json
     {"name": "ping", "arguments":

@@ -18,10 +18,10 @@ past calls over several lines as above, with `Action:` on its own line; Dragoman
 
 from typing import Final
 
-from dragoman.parsing.code_fence import FENCE
 from dragoman.parsing.shapes.json_block import json_calls_format
 from dragoman.parsing.shapes.json_object import JsonCallKeys
 from dragoman.parsing.tool_markup import ToolResultMarkup
+from dragoman.parsing.untagged.code_fence import FENCE
 
 OPENERS: Final = tuple(f"Action:{space}{FENCE}json" for space in (" ", "", "\n"))
 

@@ -9,8 +9,9 @@ Qwen3, QwQ, SmolLM3, Granite 4 and many fine-fine-tunes; Dragoman also prompts m
 to write it.
 
 Also accepted (docs/liberties.md): keys in any order, `parameters` for `arguments`, arguments as a JSON string, several
-objects in one block, a missing closing tag. A block in code is an example, not a call (parsing/quoted_calls.py). In
-lenient reading, untagged objects at the start of a reply, fenced or not, are calls too. All other text is the answer.
+objects in one block, a missing closing tag. A block in code is an example, not a call
+(parsing/untagged/quoted_calls.py). In lenient reading, untagged objects at the start of a reply, fenced or not, are
+calls too. All other text is the answer.
 
 Source: NousResearch/Hermes-Function-Calling README (2024-03); chat templates of Hermes 2 Pro (2024),
 Qwen2.5-7B-Instruct (2024-09), QwQ-32B and Qwen3-0.6B (2025-04), Granite 4.0 and 4.1 (2025-10, 2026), MiMo-VL (2025), as
@@ -20,12 +21,12 @@ in llama.cpp (2026-10). Reka Edge's template writes no separator between calls; 
 import json
 from typing import Final
 
-from dragoman.parsing.code_fence import read_fence_open
 from dragoman.parsing.define_format import json_format
 from dragoman.parsing.markup import Markup
 from dragoman.parsing.sink import ToolCallSink
 from dragoman.parsing.tool_markup import TOOL_RESPONSE
-from dragoman.parsing.untagged_json import drop_stray_brace, read_fenced_calls, read_one_call
+from dragoman.parsing.untagged.code_fence import read_fence_open
+from dragoman.parsing.untagged.untagged_json import drop_stray_brace, read_fenced_calls, read_one_call
 from dragoman.text.scanner import Parser, Scanner
 
 OPEN: Final = "<tool_call>"

@@ -12,9 +12,9 @@ Source: tool_chat_template_xlam_llama.jinja of vLLM (2025-06); Salesforce's own 
 
 from typing import Final
 
-from dragoman.parsing.code_fence import FENCE, read_fence_open
 from dragoman.parsing.shapes.json_block import KEYS, JsonBlock, json_calls_format
 from dragoman.parsing.sink import ToolCallSink
+from dragoman.parsing.untagged.code_fence import FENCE, read_fence_open
 from dragoman.text.scanner import Parser, Scanner, markers
 
 TOKEN: Final = "[TOOL_CALLS]"

@@ -7,7 +7,7 @@ of the tool, or if the conversation contains it word for word.
 from dragoman.core.events import AnyEvent, Notice, TextDelta
 from dragoman.core.messages import Document, Message, Request, Text, ToolResult
 from dragoman.guard.injection.copied_call import CopiedCallDetector
-from dragoman.parsing.trailing_json import CODES, call_left_warning
+from dragoman.parsing.untagged.trailing_json import CODES, call_left_warning
 
 
 class TrailingCallCheck:

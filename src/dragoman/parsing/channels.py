@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from typing import Final, Literal, NamedTuple, TypeAlias
 
 from dragoman.parsing.sink import ReadCall, ToolCallSink, drop_partial_closer
-from dragoman.parsing.trailing_json import OBJECTS, STARTS, read_trailing_calls
-from dragoman.parsing.untagged_json import read_untagged_calls
+from dragoman.parsing.untagged.trailing_json import OBJECTS, STARTS, read_trailing_calls
+from dragoman.parsing.untagged.untagged_json import read_untagged_calls
 from dragoman.text.scanner import FIELD_LIMIT_CHARS, Follows, Parser, Scanner, markers
 
 ANYTHING: Final[Follows] = ((),)

@@ -10,11 +10,11 @@ an opener.
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from dragoman.parsing.code_fence import FENCE
-from dragoman.parsing.quoted_calls import QuotedCallReader, starts_line
 from dragoman.parsing.sink import ReadCall, ReasoningSink, ToolCallSink, drop_partial_closer
-from dragoman.parsing.trailing_json import OBJECTS, STARTS, read_trailing_calls
-from dragoman.parsing.untagged_json import NO_TAG, Tag, read_untagged_calls
+from dragoman.parsing.untagged.code_fence import FENCE
+from dragoman.parsing.untagged.quoted_calls import QuotedCallReader, starts_line
+from dragoman.parsing.untagged.trailing_json import OBJECTS, STARTS, read_trailing_calls
+from dragoman.parsing.untagged.untagged_json import NO_TAG, Tag, read_untagged_calls
 from dragoman.text.scanner import SPACE, Parser, Scanner, markers
 
 

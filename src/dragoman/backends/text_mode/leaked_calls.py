@@ -38,9 +38,9 @@ from dragoman.core.events import (
     ToolCallStart,
 )
 from dragoman.core.messages import Document, Message, Part, Request, Text, ToolResult
-from dragoman.parsing.code_fence import FENCE
 from dragoman.parsing.reply_reader import ReplyReader
-from dragoman.parsing.trailing_json import (
+from dragoman.parsing.untagged.code_fence import FENCE
+from dragoman.parsing.untagged.trailing_json import (
     FIRST,
     OBJECTS,
     call_left_warning,

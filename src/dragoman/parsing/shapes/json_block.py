@@ -12,12 +12,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final, Unpack
 
-from dragoman.parsing.code_fence import FENCE
 from dragoman.parsing.define_format import FormatFields, json_format
 from dragoman.parsing.format import THINK, Format
 from dragoman.parsing.markup import Markup
 from dragoman.parsing.shapes.json_object import SEPARATORS, JsonCallKeys, Outcome, read_json_call, skip_unknown_call
 from dragoman.parsing.sink import ReadCall, ToolCallSink
+from dragoman.parsing.untagged.code_fence import FENCE
 from dragoman.text.scanner import Parser, Scanner
 
 KEYS: Final = JsonCallKeys()

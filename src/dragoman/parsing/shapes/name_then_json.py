@@ -10,8 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
-from dragoman.parsing.code_fence import FENCE
 from dragoman.parsing.sink import ToolCallSink
+from dragoman.parsing.untagged.code_fence import FENCE
 from dragoman.text.scanner import CUT_OFF, Parser, Scanner, discard
 from dragoman.text.unwrap_arguments import FIRST, read_wrapped_arguments
 

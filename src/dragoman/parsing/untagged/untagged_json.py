@@ -13,9 +13,9 @@ from functools import cache
 from typing import Final, TypeAlias
 
 from dragoman.core.errors import quote
-from dragoman.parsing.code_fence import FENCE, read_fence_lines, read_fence_open, read_fenced_block
 from dragoman.parsing.shapes.json_object import JsonCallKeys, Outcome, read_json_call, skip_unknown_call
 from dragoman.parsing.sink import ToolCallSink
+from dragoman.parsing.untagged.code_fence import FENCE, read_fence_lines, read_fence_open, read_fenced_block
 from dragoman.text.scanner import Parser, Scanner
 
 Tag: TypeAlias = tuple[str, str]

@@ -16,9 +16,9 @@ from typing import Final, NamedTuple
 
 from dragoman.core.errors import quote
 from dragoman.core.events import Notice
-from dragoman.parsing.code_fence import FENCE
 from dragoman.parsing.sink import ForwardingSink, ToolCallSink
-from dragoman.parsing.untagged_json import NO_TAG, Tag, read_untagged_calls
+from dragoman.parsing.untagged.code_fence import FENCE
+from dragoman.parsing.untagged.untagged_json import NO_TAG, Tag, read_untagged_calls
 from dragoman.text.scanner import SPACE, Parser, Scanner
 
 OBJECTS: Final = ("\n{", "\n[{", "\n[\n")

@@ -9,9 +9,9 @@ directly follows them.
 import re
 from collections.abc import Iterable
 
-from dragoman.parsing.code_fence import FENCE, read_fenced_block
 from dragoman.parsing.sink import ToolCallSink
-from dragoman.parsing.untagged_json import Tag, warn_about_quoted_calls
+from dragoman.parsing.untagged.code_fence import FENCE, read_fenced_block
+from dragoman.parsing.untagged.untagged_json import Tag, warn_about_quoted_calls
 from dragoman.text.scanner import Parser, Scanner, markers
 
 
