@@ -317,8 +317,8 @@ def _server(name: str, table: dict[str, Any], origin: Mapping[str, str]) -> Http
     try:
         server = msgspec.convert(table, HttpConfig, strict=False)
     except msgspec.ValidationError as e:
-        told = str(e).replace("`$.", f"`$.{name}.").replace("`$`", f"`servers.{name}`")
-        raise ConfigError(_describe(told, {name: table}, origin, "servers.").replace("`$.", "`servers.")) from None
+        message = str(e).replace("`$.", f"`$.{name}.").replace("`$`", f"`servers.{name}`")
+        raise ConfigError(_describe(message, {name: table}, origin, "servers.").replace("`$.", "`servers.")) from None
     if urlsplit(server.url).scheme not in ("http", "https") or not host_name(server.url):
         where = f"at servers.{name}.url, from {origin[f'servers.{name}.url']}"
         raise ConfigError(f"expected a URL like http://127.0.0.1:1234/v1, got {quote(server.url)} - {where}")

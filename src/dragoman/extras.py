@@ -72,11 +72,11 @@ def _made_by(prefix: Path) -> tuple[str, str]:
     if (prefix / "uv-receipt.toml").is_file():
         return "uv", prefix.name
     try:
-        told = json.loads((prefix / "pipx_metadata.json").read_bytes())
+        metadata = json.loads((prefix / "pipx_metadata.json").read_bytes())
     except (OSError, ValueError):
         return "", ""
-    if "environment" in told:
-        return ("pipx", told["environment"]) if told["environment"] else ("", "")
+    if "environment" in metadata:
+        return ("pipx", metadata["environment"]) if metadata["environment"] else ("", "")
     return ("older pipx", prefix.name) if prefix.parent.name == "venvs" else ("", "")
 
 

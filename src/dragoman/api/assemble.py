@@ -82,17 +82,17 @@ def assemble_calls(pieces: Iterable[Piece], names: Iterable[str] = ()) -> Assemb
         raise UsageError(f"expected a list of pieces, got {type(pieces).__name__} - at pieces")
     parts = CallAssembler(names)
     begun: list[ToolCallStart] = []
-    said: list[list[str]] = []
+    texts: list[list[str]] = []
     made, warnings, cut = AssembledCalls(), list[Notice](), list[RequestError]()
     for event in [*(event for piece in pieces for event in parts.feed(piece)), *parts.close()]:
         match event:
             case ToolCallStart():
                 begun.append(event)
-                said.append([])
+                texts.append([])
             case ToolCallDelta(index, text):
-                said[index].append(text)
+                texts[index].append(text)
             case ToolCallEnd(index):
-                made.append(ToolCall(begun[index].id, begun[index].name, "".join(said[index])))
+                made.append(ToolCall(begun[index].id, begun[index].name, "".join(texts[index])))
             case ToolCallIncomplete(index, raw):
                 cut.append(_incomplete(begun[index], raw))
             case Notice():

@@ -149,15 +149,15 @@ def _converted(values: Iterable[Values], kind: ObjectKind, api: str, target: Tar
     dialect = dialects.get(api)
     made, warnings = ConvertedItems(), dict[Notice, None]()
     for source_api, things in values:
-        request, told = _request(kind, things, source_api), tuple[Notice, ...]()
+        request, notices = _request(kind, things, source_api), tuple[Notice, ...]()
         if target is not None:
-            request, told = adapt_request_schemas(request, target)
+            request, notices = adapt_request_schemas(request, target)
         outgoing = dialect.write_request(request, "-")
         found: Any = json.loads(outgoing.body)
         for step in dialect.forms[kind].output_path:
             found = found[step]
         made.extend(found)
-        warnings.update(dict.fromkeys((*told, *outgoing.warnings)))
+        warnings.update(dict.fromkeys((*notices, *outgoing.warnings)))
     made.warnings = tuple(warnings)
     return made
 
@@ -239,7 +239,7 @@ def _api(fields: Mapping[str, Any], kind: ObjectKind, path: str, known: Dialect 
         return found
     got = f"got an object of {', '.join(map(quote, list(fields)[:8])) or 'nothing'}"
     if known is not None:
-        slip = f"; {told}" if (told := _mistake(fields, known.forms[kind])) else ""
+        slip = f"; {mistake}" if (mistake := _mistake(fields, known.forms[kind])) else ""
         shape = f": this is the shape of {fits[0].name}; leave `source_api` out, or pass that" if fits else slip
         raise RequestError(f"expected {known.forms[kind].example} of {known.name}, {got}{shape}", path)
     if kind == "tool" and isinstance(type := fields.get("type"), str) and "function" not in type:

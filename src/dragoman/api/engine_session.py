@@ -213,8 +213,8 @@ class EngineSession:
         for n, event in enumerate(events, 1):
             self._call_count += isinstance(event, ToolCallStart)
             if self._call_count > MAX_CALLS:
-                told = f"more than {MAX_CALLS} calls in one answer; it was ended there"
-                events, self.finished = [*events[: n - 1], Notice("call_limit_reached", told)], True
+                message = f"more than {MAX_CALLS} calls in one answer; it was ended there"
+                events, self.finished = [*events[: n - 1], Notice("call_limit_reached", message)], True
                 break
             if isinstance(event, ToolCallEnd) and not self.request.tool_choice.parallel_tool_calls:
                 events, self.finished = events[:n], True

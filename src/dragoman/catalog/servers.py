@@ -34,9 +34,9 @@ class ServerSign(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     also: tuple["ServerSign", ...] = ()
     """Further signs that are required, because this one alone is too common."""
 
-    def matches(self, told: str) -> bool:
+    def matches(self, body: str) -> bool:
         """Returns whether the text found at this place is this sign."""
-        return re.search(self.words, told) is not None
+        return re.search(self.words, body) is not None
 
 
 class Quirk(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -79,11 +79,11 @@ class Parser(argparse.ArgumentParser):
 
     def format_help(self) -> str:
         """Returns the help, with the sections on exit status and settings where the command has none of its own."""
-        said = dedent(self.epilog or "").strip("\n")
-        more = [] if "exit status:" in said else [dedent(_STATUS).strip("\n")]
+        epilog = dedent(self.epilog or "").strip("\n")
+        more = [] if "exit status:" in epilog else [dedent(_STATUS).strip("\n")]
         more += [dedent(_SETTINGS).strip("\n")] if "--config" in self._option_string_actions else []
         whole = copy.copy(self)
-        whole.epilog = "\n\n".join(filter(None, [said, *more]))
+        whole.epilog = "\n\n".join(filter(None, [epilog, *more]))
         return super(Parser, whole).format_help()
 
     def error(self, message: str) -> NoReturn:

@@ -103,9 +103,9 @@ def run(args: argparse.Namespace) -> int:
             print(f"    {one_line(line[:SHOWN_CHARS])}{'…' * (len(line) > SHOWN_CHARS)}")
         same = same and not stage.difference
     if args.explain:
-        told = list(_explain_texts(now, replay.read_of if isinstance(replay, Replay) else {}))
-        lines = [line for text in told for line in text.lines]
-        print(printable("\n".join([*lines, *_client_events(now), "", *_advice_lines(told)])))
+        texts = list(_explain_texts(now, replay.read_of if isinstance(replay, Replay) else {}))
+        lines = [line for text in texts for line in text.lines]
+        print(printable("\n".join([*lines, *_client_events(now), "", *_advice_lines(texts)])))
     return 0 if same else 1
 
 
@@ -175,12 +175,12 @@ def _explain_texts(now: "LoadedCapture", reads: "Mapping[tuple[int, int], ReadSe
             yield _Explained(title, [f"\n{title}: {one_line(_reader(read))}", *lines], advice(spans, how))
 
 
-def _advice_lines(told: list[_Explained]) -> Iterator[str]:
+def _advice_lines(texts: list[_Explained]) -> Iterator[str]:
     """Yields what to change, one line for each text."""
-    if not told:
+    if not texts:
         yield f"{NOTHING}: the model wrote no text"
-    for text in told:
-        yield parse.wrap_advice(f"{text.title}: {text.advice}" if len(told) > 1 else text.advice)
+    for text in texts:
+        yield parse.wrap_advice(f"{text.title}: {text.advice}" if len(texts) > 1 else text.advice)
 
 
 def _client_events(now: "LoadedCapture") -> Iterator[str]:

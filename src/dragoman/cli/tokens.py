@@ -82,11 +82,11 @@ def _read(body: bytes, api: str | None) -> Request:
 
 def _counts(request: Request, vocabulary: TokenEstimator) -> dict[str, int]:
     system = tuple(m for m in request.messages if m.role in _SYSTEM)
-    said = tuple(m for m in request.messages if m.role not in _SYSTEM)
+    messages = tuple(m for m in request.messages if m.role not in _SYSTEM)
     parts = {
         "tools": replace(request, messages=()),
         "system": replace(request, tools=(), messages=system, response_schema=""),
-        "conversation": replace(request, tools=(), messages=said, response_schema=""),
+        "conversation": replace(request, tools=(), messages=messages, response_schema=""),
     }
     counts = {part: vocabulary.estimate_request(of) for part, of in parts.items()}
     return {**counts, "all": sum(counts.values())}

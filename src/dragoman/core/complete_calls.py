@@ -91,12 +91,14 @@ class CompleteCallFilter:
         if start is None:
             self.failed = True
             # The model's text is not quoted, because the message is logged.
-            told = "expected a tool call in whole JSON, got one that broke off after its arguments had begun to stream"
-            return [Failure(BackendUnavailableError(f"{told} ({len(raw)} characters), so the answer ends here"))]
+            message = (
+                "expected a tool call in whole JSON, got one that broke off after its arguments had begun to stream"
+            )
+            return [Failure(BackendUnavailableError(f"{message} ({len(raw)} characters), so the answer ends here"))]
         arguments = "".join(self._pieces)
         self._broken = call_as_text(start.name, arguments, raw)
-        told = f"a call of {quote(start.name)} was never whole, and became text"
-        return [Notice("incomplete_call", told, self._broken)]
+        message = f"a call of {quote(start.name)} was never whole, and became text"
+        return [Notice("incomplete_call", message, self._broken)]
 
     def _flush(self) -> list[AnyEvent]:
         """Returns the text of a broken call, if the reader has not emitted it."""
@@ -111,8 +113,8 @@ def call_as_text(name: str, arguments: str, raw: str) -> str:
 
 def is_text_of_call(raw: str, text: str) -> bool:
     """Returns whether the reader emitted `text` for the broken call with the text `raw`."""
-    said, meant = text.strip(), raw.strip()
-    return bool(said) and (said.startswith(meant) or said in meant)
+    content, meant = text.strip(), raw.strip()
+    return bool(content) and (content.startswith(meant) or content in meant)
 
 
 async def with_complete_calls(

@@ -80,14 +80,14 @@ class ContextOverflowError(ClientError):
         self.limit_tokens = limit_tokens
         self.output_tokens = output_tokens
         """Requested tokens of the response, if the prompt alone would fit."""
-        told = "prompt is too long for the model"
+        message = "prompt is too long for the model"
         if output_tokens:
-            told = (
+            message = (
                 f"input length and `max_tokens` exceed context limit: {input_tokens} + {output_tokens} > {limit_tokens}"
             )
         elif limit_tokens:
-            told = f"prompt is too long: {input_tokens} tokens > {limit_tokens} maximum"
-        super().__init__(told)
+            message = f"prompt is too long: {input_tokens} tokens > {limit_tokens} maximum"
+        super().__init__(message)
 
 
 class AuthError(ClientError):

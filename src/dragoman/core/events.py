@@ -292,13 +292,13 @@ class EventOrder:
             f"expected nothing after the end, got {came}" if self.phase == "ended" else "a second Start"
         )
 
-    def _run(self, kind: BlockKind, said: str, *, apart: bool = False) -> BlockChange:
+    def _run(self, kind: BlockKind, text: str, *, apart: bool = False) -> BlockChange:
         if self.block is not None:
-            if self.block.kind == kind and not ((apart or self._signed) and said):
+            if self.block.kind == kind and not ((apart or self._signed) and text):
                 return NO_CHANGE
             if self.block.kind == "tool_call":
                 raise EventOrderError(f"{kind} inside an open tool call")
-        return self._open(kind) if said else NO_CHANGE
+        return self._open(kind) if text else NO_CHANGE
 
     def _call(self, index: int, event: AnyEvent) -> BlockChange:
         if index != self.calls or (self.block is not None and self.block.kind == "tool_call"):

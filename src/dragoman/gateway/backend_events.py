@@ -38,14 +38,14 @@ async def events_for_client(
     early = bool(request.dialect) and dialects.get(request.dialect).usage_in_first_event
     usage = UsageFiller(edit.request, tokenizers.find(edit.request.model), early=early)
     warnings += edit.warnings
-    begun, said, client = False, False, ClientEventFilter(request, warnings)
+    begun, has_text, client = False, False, ClientEventFilter(request, warnings)
     async with aclosing(answer) as events:
         try:
             async for event in events:
                 if isinstance(event, Failure) and not begun:
                     raise event.error
-                begun, said = True, said or has_content(event)
-                if not said and isinstance(event, Finish) and event.reason in MODEL_FINISHES:
+                begun, has_text = True, has_text or has_content(event)
+                if not has_text and isinstance(event, Finish) and event.reason in MODEL_FINISHES:
                     yield Notice("empty_answer", "the model ended its answer without text and without a call")
                 if large and usage.needs_estimate(event):
                     await asyncio.to_thread(usage.estimate)

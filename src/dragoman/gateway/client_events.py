@@ -60,8 +60,8 @@ class ClientEventFilter:
             yield msgspec.structs.replace(event, model=self._request.model)
             yield from self._warnings
         elif isinstance(event, VendorBlock) and event.dialect != client:
-            told = f"{client} has no place for a block of type {quote(event.type)}"
-            yield Notice("content_dropped", told, event.json, event.type)
+            message = f"{client} has no place for a block of type {quote(event.type)}"
+            yield Notice("content_dropped", message, event.json, event.type)
         elif isinstance(event, Detail) and not is_for(event.dialect, client):
             if event.name not in self._reported and event.name not in (*SERVICE, TEXT_BREAK, PROGRESS):
                 self._reported.add(event.name)

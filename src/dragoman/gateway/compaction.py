@@ -98,8 +98,8 @@ class Seal:
             RequestError: The item is damaged, or was sealed with another key.
         """
         if not sealed.startswith(_SEAL_PREFIX):
-            told = "expected a compaction item of this gateway, got one that only the server that made it can open"
-            raise UnsupportedError(f"{told}; send the conversation without it, or ask a model of that server", path)
+            message = "expected a compaction item of this gateway, got one that only the server that made it can open"
+            raise UnsupportedError(f"{message}; send the conversation without it, or ask a model of that server", path)
         try:
             whole = base64.b64decode(sealed.removeprefix(_SEAL_PREFIX), altchars=b"-_", validate=True)
             mac, data = whole[:_MAC_BYTES], whole[_MAC_BYTES:]
@@ -107,9 +107,9 @@ class Seal:
                 raise ValueError
             return zlib.decompressobj().decompress(data, _MAX_SUMMARY_BYTES).decode()
         except (ValueError, binascii.Error, zlib.error):
-            told = "expected a compaction item of this gateway, got one that is damaged or sealed with another key"
+            message = "expected a compaction item of this gateway, got one that is damaged or sealed with another key"
             raise RequestError(
-                f"{told} (setting response_store.seal_key); send the conversation without it", path
+                f"{message} (setting response_store.seal_key); send the conversation without it", path
             ) from None
 
     def _mac(self, data: bytes) -> bytes:
@@ -198,14 +198,14 @@ def summary_request(request: Request) -> Request:
     Raises:
         RequestError: There is nothing to summarize.
     """
-    *said, _ = request.messages
-    if not said[request.instruction_count :]:
+    *messages, _ = request.messages
+    if not messages[request.instruction_count :]:
         raise RequestError(f"expected a conversation before {TRIGGER}, got none", "$.input")
     shapes = ("text", "tool_choice", "context_management")  # these describe a response that is not requested now
     extra = {name: raw for name, raw in request.extra.items() if name not in shapes}
     return replace(
         request,
-        messages=(*said, Message("user", (Text(_SUMMARY_PROMPT),))),
+        messages=(*messages, Message("user", (Text(_SUMMARY_PROMPT),))),
         tool_choice=ToolChoice("none") if request.tools else request.tool_choice,
         response_schema="",
         stop=(),
@@ -226,8 +226,8 @@ async def sealed_summary(
                     texts.append(text)
                 case Finish(reason):
                     if reason == "length":
-                        told = "the summary reached the token limit of the request or the model, and lacks its end"
-                        yield Notice("truncated_summary", told)
+                        message = "the summary reached the token limit of the request or the model, and lacks its end"
+                        yield Notice("truncated_summary", message)
                     break
                 case Start() | Notice() | UsageUpdate() | Failure():
                     yield event

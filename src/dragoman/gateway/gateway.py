@@ -367,12 +367,12 @@ class Gateway:
             except RemoteError as error:  # raised before Start, so no event was sent
                 if not others or _is_request_error(error):
                     raise
-                told = f"{_backend_name(backend)} could not answer ({loggable_message(error)})"
+                message = f"{_backend_name(backend)} could not answer ({loggable_message(error)})"
             left = _backend_name(backend)
             (backend, planned), *others = others
-            log.warning("%s; %s is asked for %s", told, _backend_name(backend), quote(planned.model))
+            log.warning("%s; %s is asked for %s", message, _backend_name(backend), quote(planned.model))
             way = f"{left} > {_backend_name(backend)}"
-            warnings = (*warnings, Notice("failed_over", f"{told}; {_backend_name(backend)} was asked", detail=way))
+            warnings = (*warnings, Notice("failed_over", f"{message}; {_backend_name(backend)} was asked", detail=way))
 
 
 def _is_request_error(error: RemoteError) -> bool:

@@ -101,13 +101,13 @@ async def _check_text(
 def _matching_json(text: str, schema: CompiledSchema) -> tuple[str, str]:
     """The JSON in the text, without a code fence around all of it, if it matches the schema; else why it does not."""
     fenced = _FENCED.fullmatch(text)
-    said = fenced[1] if fenced else text
+    candidate = fenced[1] if fenced else text
     try:
-        value = decode_arguments(said)
+        value = decode_arguments(candidate)
     except ValueError:
         return "", "it is not JSON"
     problems = schema.violations(value)
-    return ("", "; ".join(each.message for each in problems[:_MAX_VIOLATIONS])) if problems else (said, "")
+    return ("", "; ".join(each.message for each in problems[:_MAX_VIOLATIONS])) if problems else (candidate, "")
 
 
 class _Reask(NamedTuple):
@@ -124,14 +124,14 @@ async def _reask(
     tokens = min(request.max_tokens or policy.reask_max_tokens, policy.reask_max_tokens)
     asked = replace(request, messages=(*request.messages, *turns), max_tokens=tokens)
     second_turn = dataclasses.replace(context, reasked=True)
-    said: list[str] = []
+    texts: list[str] = []
     usage: Usage | None = None
     try:
         async with asyncio.timeout(policy.reask_timeout_s), aclosing(second_turn.generate(backend, asked)) as events:
             async for event in events:
                 match event:
                     case TextDelta(more):
-                        said.append(more)
+                        texts.append(more)
                     case UsageUpdate(counts):
                         usage = counts
                     case ToolCallStart():
@@ -141,11 +141,11 @@ async def _reask(
     except UsageError:  # a bug in Dragoman itself
         raise
     except (TimeoutError, DragomanError) as error:
-        told = (
+        message = (
             loggable_message(error)
             if isinstance(error, DragomanError)
             else f"it took more than {policy.reask_timeout_s:g} s"
         )
-        log.warning("the model could not be re-asked for a reply of its schema: %s", told)
+        log.warning("the model could not be re-asked for a reply of its schema: %s", message)
         return _Reask()
-    return _Reask("".join(said), usage)
+    return _Reask("".join(texts), usage)

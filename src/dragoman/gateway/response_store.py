@@ -120,13 +120,16 @@ class ResponseStore:
         before = tuple(self._conversation(request.previous_response)) if request.previous_response else ()
         warnings: list[Notice] = []
         whole = tuple(self._fill_references(request.messages, warnings))
-        said = whole[request.instruction_count :]
-        messages = (*whole[: request.instruction_count], *before, *said)
-        if not (before or said):
+        conversation = whole[request.instruction_count :]
+        messages = (*whole[: request.instruction_count], *before, *conversation)
+        if not (before or conversation):
             raise UnknownResponseError("none of the answers that are named here is kept; send what they said")
         id = request.previous_response.reply_id if request.previous_response else ""
         return ResolvedRequest(
-            msgspec.structs.replace(request, messages=messages, previous_response=None), id, said, tuple(warnings)
+            msgspec.structs.replace(request, messages=messages, previous_response=None),
+            id,
+            conversation,
+            tuple(warnings),
         )
 
     def response_body(self, id: str) -> bytes | None:
@@ -171,13 +174,13 @@ class ResponseStore:
         if size_bytes > self._max_bytes:
             return
         parts = tuple(_detach(part) if _is_complete(part) else None for part in reply.parts)
-        said = tuple(
+        messages = tuple(
             msgspec.structs.replace(m, parts=tuple(map(_detach, m.parts)), extra=_copy_extra(m.extra))
             for m in recalled.input_messages
         )
         with self._lock:
             self._responses[reply.id] = _StoredResponse(
-                recalled.previous_id, said, parts, body, size_bytes, self._now_s()
+                recalled.previous_id, messages, parts, body, size_bytes, self._now_s()
             )
             self.size_bytes += size_bytes
             self._touch(reply.id)
@@ -211,8 +214,8 @@ class ResponseStore:
     def _conversation(self, previous: PreviousResponseRef) -> Iterator[Message]:
         for kept in reversed(self._touch(previous.reply_id)):
             if kept is None:
-                told = f"answer {quote(previous.reply_id)} not found: answers are kept for a while only"
-                raise UnknownResponseError(f"{told}; send the whole conversation", previous.path)
+                message = f"answer {quote(previous.reply_id)} not found: answers are kept for a while only"
+                raise UnknownResponseError(f"{message}; send the whole conversation", previous.path)
             yield from kept.input_messages
             if parts := tuple(part for part in kept.parts if part is not None):
                 yield Message("assistant", parts)

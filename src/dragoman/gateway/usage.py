@@ -81,7 +81,7 @@ class UsageFiller:
         return self._estimate
 
     def _estimated_usage(self) -> tuple[AnyEvent, AnyEvent]:
-        told = self._reported or Usage(output_tokens=self._vocabulary.estimate("".join(self._texts)))
+        known = self._reported or Usage(output_tokens=self._vocabulary.estimate("".join(self._texts)))
         missing = "its counts" if self._reported is None else "the tokens of the prompt"
-        usage = replace(told, input_tokens=self._prompt_tokens or self.estimate())
+        usage = replace(known, input_tokens=self._prompt_tokens or self.estimate())
         return UsageUpdate(usage), Notice("estimated_usage", f"the backend did not tell {missing}; they are estimated")

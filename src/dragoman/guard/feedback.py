@@ -20,14 +20,14 @@ VALID_CALL: Final = "This call is right, and is made. Do not make it again."
 
 def invalid_arguments(name: str, violations: Sequence[Violation]) -> str:
     """Returns the message about arguments that do not match the schema."""
-    told = "; ".join(violation.message for violation in violations[:MAX_REPORTED_VIOLATIONS])
-    return f"{told}. The call was not run. Call {_shorten_name(name)} again, with arguments that are right."
+    problems = "; ".join(violation.message for violation in violations[:MAX_REPORTED_VIOLATIONS])
+    return f"{problems}. The call was not run. Call {_shorten_name(name)} again, with arguments that are right."
 
 
 def unreadable_call(name: str) -> str:
     """Returns the message about arguments that are not a JSON object."""
-    told = "are not a JSON object, so the call was not run. Write the call again."
-    return f"The arguments of {_shorten_name(name)} {told}"
+    message = "are not a JSON object, so the call was not run. Write the call again."
+    return f"The arguments of {_shorten_name(name)} {message}"
 
 
 def unknown_tool(name: str, offered: Iterable[str]) -> str:

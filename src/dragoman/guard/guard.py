@@ -217,8 +217,8 @@ class ToolCallGuard:
             return []
         if self._limit_reached():
             self.finished = True
-            told = f"more than {self._policy.max_calls} calls in one answer; it was ended there"
-            return [Notice("call_limit_reached", told, f"{name} {arguments}")]
+            message = f"more than {self._policy.max_calls} calls in one answer; it was ended there"
+            return [Notice("call_limit_reached", message, f"{name} {arguments}")]
         self._complete_calls += 1
         if fault := self._rejection_kind(name):
             return self._reject(fault, self._rejection_reason(fault, name), call, event)
@@ -245,8 +245,8 @@ class ToolCallGuard:
         """Events of the further calls that one call was written for."""
         for number, each in enumerate(verdict.extra_calls, 2):
             if self._limit_reached():
-                told = f"more than {self._policy.max_calls} calls in one answer"
-                yield Notice("call_limit_reached", told, f"{call.start.name} {each.arguments}")
+                message = f"more than {self._policy.max_calls} calls in one answer"
+                yield Notice("call_limit_reached", message, f"{call.start.name} {each.arguments}")
                 continue
             self._complete_calls += 1
             id = valid_call_id(f"{call.start.id}_{number}")
@@ -341,11 +341,11 @@ class ToolCallGuard:
         """
         self.usage = add_usage(self.usage, second.usage) if self.usage and second.usage else self.usage or second.usage
         calls = reask.collect_calls(events, self._valid)
-        said = [event for event in second.received if isinstance(event, TextDelta)]
+        texts = [event for event in second.received if isinstance(event, TextDelta)]
         in_words = (
             not (second.rejected or second.called_unoffered)
             and self._choice.mode in ("auto", "none")
-            and any(e.text.strip() for e in said)
+            and any(e.text.strip() for e in texts)
         )
         if calls:
             most = self._policy.max_calls - len(self._valid) if self._policy.max_calls else None
@@ -356,12 +356,12 @@ class ToolCallGuard:
             self._waiting = [each for each in self._waiting if not isinstance(each, RejectedCall)]
             self._replaced_text = [event for each in self.rejected for event in each.leftover]
             self.rejected.clear()
-            self._waiting += self._append_text(said)
+            self._waiting += self._append_text(texts)
             self.finish = second.finish or self.finish
         else:
             self._reask_failed = True
 
-    def _append_text(self, said: Sequence[TextDelta]) -> list[AnyEvent]:
+    def _append_text(self, deltas: Sequence[TextDelta]) -> list[AnyEvent]:
         """Text of the second response, to go after the text of the first; empty if the first has text and a schema
         allows only one.
         """
@@ -369,14 +369,14 @@ class ToolCallGuard:
         has_words = any(not any(event is left for left in self._replaced_text) for event in texts)
         if has_words and self._request.response_schema:
             return []
-        return [*([TextDelta("\n\n")] if has_words else []), *said]
+        return [*([TextDelta("\n\n")] if has_words else []), *deltas]
 
     def close(self) -> list[AnyEvent]:
         """Returns all events that waited, and Finish if it has arrived."""
         if self._reask_failed or (self._reasked and not (self._reported or self.rejected) and self._call_missing()):
             self._reasked = self._reported = True
-            told = feedback.missing_call(self._choice) if not self.rejected else "the second answer was no better"
-            self._waiting.append(Notice("reask_failed", f"{told}; what was answered is given"))
+            message = feedback.missing_call(self._choice) if not self.rejected else "the second answer was no better"
+            self._waiting.append(Notice("reask_failed", f"{message}; what was answered is given"))
         out = self._release()
         if self.finished and self.finish is None:
             self.finish = Finish("stop")

@@ -109,17 +109,17 @@ def build_reask(
     """
     readable = [each for each in failed if each.kind not in TEXT_KINDS]
     unread = [each for each in failed if each.kind in TEXT_KINDS]
-    said = collect([Start("", "", 0), *seen, Finish("stop")]).parts
-    parts: list[Part] = [part for part in said if not isinstance(part, ToolCall | UnknownPart)]
+    spoken = collect([Start("", "", 0), *seen, Finish("stop")]).parts
+    parts: list[Part] = [part for part in spoken if not isinstance(part, ToolCall | UnknownPart)]
     parts += [Text(_call_text(each)) for each in unread if each.kind == "unread" and not _is_in_text(each, parts)]
     parts += [*passed, *(each.call for each in readable)]
     results = [ToolResult(call.id, (Text(feedback.VALID_CALL),)) for call in passed]
     results += [_error_result(request, each) for each in readable]
-    told = unread[0].reason if unread else "" if failed else feedback.wrong_choice(request.tool_choice)
+    reason = unread[0].reason if unread else "" if failed else feedback.wrong_choice(request.tool_choice)
     turns = [
         *([Message("assistant", tuple(parts))] if parts else []),
         *([Message("tool", tuple(results))] if results else []),
-        *([Message("user", (Text(told),))] if told else []),
+        *([Message("user", (Text(reason),))] if reason else []),
     ]
     why = f"{failed[0].call.name}: {failed[0].reason}" if failed else feedback.missing_call(request.tool_choice)
     limit = request.max_tokens or most_tokens
@@ -210,8 +210,8 @@ def merge_calls(
     given = len(by_place)
     for one in spare:
         if (names and one.call.name not in names) or (most is not None and given >= most):
-            told = "the second answer has a call that was not asked for; it was dropped"
-            behind.append(Notice("extra_call_dropped", told, f"{one.call.name} {one.call.arguments}"))
+            message = "the second answer has a call that was not asked for; it was dropped"
+            behind.append(Notice("extra_call_dropped", message, f"{one.call.name} {one.call.arguments}"))
         else:
             given += 1
             behind += one.events
@@ -248,10 +248,10 @@ def rejected_call_events(failed: RejectedCall, choice: ToolChoice, given: SentSt
         return [*failed.events, *failed.leftover]
     if failed.kind == "unread":
         return incomplete_call_as_text(name, failed.raw, failed.leftover)
-    told = Notice("invalid_call", f"{name}: {failed.reason}", raw)
+    notice = Notice("invalid_call", f"{name}: {failed.reason}", raw)
     if failed.kind == "looping" or given.valid_calls_only:
-        return [TextDelta(feedback.replacement_text(name, failed.reason)), told]
-    return [*failed.events, told]
+        return [TextDelta(feedback.replacement_text(name, failed.reason)), notice]
+    return [*failed.events, notice]
 
 
 def incomplete_call_as_text(name: str, raw: str, left: Iterable[AnyEvent]) -> list[AnyEvent]:
@@ -262,6 +262,6 @@ def incomplete_call_as_text(name: str, raw: str, left: Iterable[AnyEvent]) -> li
         raw: The call as the model wrote it.
         left: The text that the reader emitted for it; if there is any, `raw` is not repeated.
     """
-    told = Notice("incomplete_call", f"a call of {name} was never whole, and became text", raw)
+    notice = Notice("incomplete_call", f"a call of {name} was never whole, and became text", raw)
     is_left = any(isinstance(event, TextDelta) for event in left)
-    return [told, *([] if is_left or not raw.strip() else [TextDelta(raw)]), *left]
+    return [notice, *([] if is_left or not raw.strip() else [TextDelta(raw)]), *left]

@@ -37,13 +37,13 @@ class TrailingCallCheck:
         if not raw:
             return []
         if valid is False:
-            told = f"its arguments do not fit the schema: {why}"
+            reason = f"its arguments do not fit the schema: {why}"
         elif where := self._copies.find(name, arguments) or self._find_in_request(arguments):
-            told = f"it stands in {where}"
+            reason = f"it stands in {where}"
         else:
             return []
         self.drops_calls = True
-        return [call_left_warning(raw.lstrip()[0], told, name, raw), TextDelta(raw)]
+        return [call_left_warning(raw.lstrip()[0], reason, name, raw), TextDelta(raw)]
 
     def _find_in_request(self, arguments: str) -> str:
         """Where the text of the request contains these arguments; "" if it does not."""

@@ -153,12 +153,12 @@ def _renderings(source: str) -> Iterator[_Rendered]:
         raise ConfigError(problem)
 
 
-def _render(template: "Renderable", call: ToolCall, said: Mapping[str, Any]) -> _Rendered:
+def _render(template: "Renderable", call: ToolCall, assistant: Mapping[str, Any]) -> _Rendered:
     def text(*messages: Mapping[str, Any], prompt: bool = False) -> str:
         tokens = {"bos_token": "", "eos_token": ""}
         return template.render(messages=[*messages], tools=[TOOL], add_generation_prompt=prompt, **tokens)
 
-    before, asked, whole = text(USER_MESSAGE), text(USER_MESSAGE, prompt=True), text(USER_MESSAGE, said)
+    before, asked, whole = text(USER_MESSAGE), text(USER_MESSAGE, prompt=True), text(USER_MESSAGE, assistant)
     tail = left_open(asked[_common_prefix_chars(before, asked) :])
     if whole.startswith(asked):
         return _Rendered(call, whole[len(asked) :], tail, tail, asked)

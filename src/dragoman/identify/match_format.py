@@ -48,13 +48,13 @@ def _samples(made: Format, format: Format) -> Iterator[tuple[str, ReplyParts]]:
 
 
 def _read_reply(text: str, format: Format) -> ReplyParts:
-    said: ReplyParts = []
+    parts: ReplyParts = []
     for part in parse(text, format, [TOOL]).parts:
         match part:
             case ToolCall(_, name, arguments):
-                said.append((name, json.loads(arguments)))
+                parts.append((name, json.loads(arguments)))
             case Reasoning(text):
-                said.append(("thought", text.strip()))
+                parts.append(("thought", text.strip()))
             case Text(text) if text.strip():
-                said.append(("text", text.strip()))
-    return said
+                parts.append(("text", text.strip()))
+    return parts

@@ -61,15 +61,15 @@ class Channels:
         """Reads one reply."""
         s.start_capture()
         emit: Emit | None = None
-        said = False
+        has_content = False
         if self.read_opened_header and (yield from self.read_opened_header(s)):
             emit, _ = yield from self._message(s, sink, "", None)
         else:
-            said = bool(s.captured())
+            has_content = bool(s.captured())
             sink.text(s.captured())
-            if not said and sink.lenient:
-                said = yield from read_untagged_calls(s, sink)
-        yield from self._messages(s, sink, emit, said)
+            if not has_content and sink.lenient:
+                has_content = yield from read_untagged_calls(s, sink)
+        yield from self._messages(s, sink, emit, has_content)
 
     def read_on(self, s: Scanner, sink: ToolCallSink, opener: str) -> Parser[bool]:
         """Reads the rest of a reply, after the beginning of a header. Returns True if it is a header."""
@@ -79,10 +79,10 @@ class Channels:
             yield from self._messages(s, sink, emit)
         return is_header
 
-    def _messages(self, s: Scanner, sink: ToolCallSink, emit: Emit | None, said: bool = False) -> Parser[None]:
+    def _messages(self, s: Scanner, sink: ToolCallSink, emit: Emit | None, has_content: bool = False) -> Parser[None]:
         """Reads the rest of a message and all messages after it."""
-        while found := (yield from self._words(s, sink, emit, said)):
-            said = False
+        while found := (yield from self._words(s, sink, emit, has_content)):
+            has_content = False
             s.start_capture(s.skipped_space + found)
             emit = None if found in self.ends else (yield from self._message(s, sink, found, emit))[0]
 
@@ -101,25 +101,25 @@ class Channels:
         emit(header)
         return emit, False
 
-    def _words(self, s: Scanner, sink: ToolCallSink, emit: Emit | None, said: bool = False) -> Parser[str]:
+    def _words(self, s: Scanner, sink: ToolCallSink, emit: Emit | None, has_content: bool = False) -> Parser[str]:
         """Reads the body of a message, or text between messages. Returns the marker that ends it."""
         s.skipped_space = ""
-        if not (emit or said) and sink.calls:
+        if not (emit or has_content) and sink.calls:
             yield from drop_partial_closer(s, sink, *self.ends, *self.starts, *self.breaks)
         if sink.lenient and emit in (None, sink.text):
-            return (yield from self._answer(s, sink, emit, said))
+            return (yield from self._answer(s, sink, emit, has_content))
         if emit:
             return (yield from s.raw_until({**dict.fromkeys(self.starts, ANYTHING), **self.ends}, emit))
-        return (yield from s.until(markers(*self.starts, *self.ends), sink.text, said))
+        return (yield from s.until(markers(*self.starts, *self.ends), sink.text, has_content))
 
-    def _answer(self, s: Scanner, sink: ToolCallSink, emit: Emit | None, said: bool) -> Parser[str]:
+    def _answer(self, s: Scanner, sink: ToolCallSink, emit: Emit | None, has_content: bool) -> Parser[str]:
         """Reads the body of an answer, and calls in plain JSON that end the reply. Returns the marker that ends it."""
         wanted = markers(*self.starts, *self.ends, *STARTS)
         line = s.offset
         while True:
-            found = yield from s.until(wanted, sink.text, said or emit is not None)
+            found = yield from s.until(wanted, sink.text, has_content or emit is not None)
             if found in STARTS:
-                said = yield from self._plain_json(s, sink, found, line)
+                has_content = yield from self._plain_json(s, sink, found, line)
             elif not emit:
                 return found
             else:
@@ -135,9 +135,9 @@ class Channels:
         gap, size = s.skipped_space, len(found) - (found in OBJECTS)
         if found in OBJECTS or "\n" in gap or s.offset == line + len(gap) + size:
             s.pos -= size
-            said = yield from read_trailing_calls(s, sink, gap + found[:-size], tuple(self.ends))
-            if said is not None:
-                return said
+            has_content = yield from read_trailing_calls(s, sink, gap + found[:-size], tuple(self.ends))
+            if has_content is not None:
+                return has_content
             s.pos += size
         sink.text(gap + found)
         return True

@@ -84,24 +84,26 @@ class Markup:
             filter(None, (*self.calls, self.section[0], *self.example_tag[:1], *self.ignored_wrappers))
         )
         yield from self._drop_stray_closers(s, sink)
-        said = yield from self._read_reasoning(s, sink)
+        has_content = yield from self._read_reasoning(s, sink)
         more = True
         while more:
             line = s.offset
             found = ""
             if not sink.calls:
-                found, said = yield from self._read_untagged_calls(s, sink)
-            closer = "" if found or said else (yield from self._answer(s))
-            more = yield from self._rest(s, sink, found, said, closer, line)
+                found, has_content = yield from self._read_untagged_calls(s, sink)
+            closer = "" if found or has_content else (yield from self._answer(s))
+            more = yield from self._rest(s, sink, found, has_content, closer, line)
 
-    def read_rest(self, s: Scanner, sink: ToolCallSink, said: bool) -> Parser[None]:
+    def read_rest(self, s: Scanner, sink: ToolCallSink, has_content: bool) -> Parser[None]:
         """Reads the rest of a reply after a call, or after text that looked like one, up to the end of a draft."""
-        said = said or (yield from self._read_reasoning(s, sink))
-        closer = "" if said else (yield from self._answer(s))
-        yield from self._rest(s, sink, "", said, closer, s.offset)
+        has_content = has_content or (yield from self._read_reasoning(s, sink))
+        closer = "" if has_content else (yield from self._answer(s))
+        yield from self._rest(s, sink, "", has_content, closer, s.offset)
 
-    def _rest(self, s: Scanner, sink: ToolCallSink, found: str, said: bool, closer: str, line: int) -> Parser[bool]:
-        """Reads on. `found` is a marker that has been read, `said` whether text came last, `closer` what closes the
+    def _rest(
+        self, s: Scanner, sink: ToolCallSink, found: str, has_content: bool, closer: str, line: int
+    ) -> Parser[bool]:
+        """Reads on. `found` is a marker that has been read, `has_content` tells whether text came last, `closer` ends the
         answer.
 
         Returns True if the reply goes on, because the reasoning that made all this a draft has ended.
@@ -111,35 +113,35 @@ class Markup:
         trailing = self._trailing(sink)
         while not sink.finished:
             if not found:
-                if sink.calls and not said:
+                if sink.calls and not has_content:
                     yield from drop_partial_closer(s, sink, *filter(None, (*self.closers, *self.section[1:])))
                 at = s.offset
-                found = yield from self._text(s, sink, self._wanted(sink, answers), said)
-                said = said or s.offset - len(s.skipped_space + found) > at
+                found = yield from self._text(s, sink, self._wanted(sink, answers), has_content)
+                has_content = has_content or s.offset - len(s.skipped_space + found) > at
             if not found or found == _closes_draft(sink):
                 return (yield from _end_draft(s, sink, found))
             code = yield from self._code(s, sink, examples, trailing, found, line)
             if code is not None:
-                found, said = "", code
+                found, has_content = "", code
                 continue
             first = s.offset - len(s.skipped_space + found) <= line
             if found in openers:
-                said = yield from self._calls_here(s, sink, found, first)
-                if said:
+                has_content = yield from self._calls_here(s, sink, found, first)
+                if has_content:
                     _cut_short(s, sink.text)
             elif found in answers and found in (closer or found):
-                found, said = yield from self._ends_answer(s, sink, found, openers)
-                closer = closer if said else ""
+                found, has_content = yield from self._ends_answer(s, sink, found, openers)
+                closer = closer if has_content else ""
                 if found:
                     continue
             elif found in self.answer_wrappers:  # talked about, and what closes it too
                 sink.text(s.skipped_space + found)
                 answers = ()
             else:
-                said = self._framing(s, sink, found, said, first)
-            found, said = "", said or (yield from self._read_reasoning(s, sink))
-            line = line if said else s.offset
-            closer = closer if said else closer or (yield from self._answer(s))
+                has_content = self._framing(s, sink, found, has_content, first)
+            found, has_content = "", has_content or (yield from self._read_reasoning(s, sink))
+            line = line if has_content else s.offset
+            closer = closer if has_content else closer or (yield from self._answer(s))
         return False
 
     def _wanted(self, sink: ToolCallSink, answer_closers: tuple[str, ...]) -> tuple[str, ...]:
@@ -158,7 +160,7 @@ class Markup:
             return not first
         return not (yield from self.calls.get(opener, self.read_section)(s, sink, opener))
 
-    def _framing(self, s: Scanner, sink: ToolCallSink, found: str, said: bool, first: bool) -> bool:
+    def _framing(self, s: Scanner, sink: ToolCallSink, found: str, has_content: bool, first: bool) -> bool:
         """Handles a marker that begins neither a call nor an answer. Returns True if it occurs within text."""
         if found in self.result_markers:
             sink.end_reply("hallucinated_tool_result", f"the model wrote a tool result of its own: {found}", found)
@@ -173,7 +175,7 @@ class Markup:
             return False
         else:
             sink.warn("stray_closing_tag", f"dropped {found} that closes nothing", found)
-        return said
+        return has_content
 
     def _empty_block(self, s: Scanner, sink: ToolCallSink, opener: str, alone: bool) -> Parser[bool]:
         """Returns True if a closing marker directly follows the opener; in a sentence the two only mention markers."""
@@ -218,9 +220,9 @@ class Markup:
         if begins and (found in OBJECTS or starts_line(s, line)):
             gap, size = s.skipped_space, len(found) - (found in OBJECTS)
             s.pos -= size
-            said = yield from read_trailing_calls(s, sink, gap + found[:-size], self._ends, self.example_tag)
-            if said is not None:
-                return said
+            has_content = yield from read_trailing_calls(s, sink, gap + found[:-size], self._ends, self.example_tag)
+            if has_content is not None:
+                return has_content
             s.pos, s.skipped_space = s.pos + size, gap
         if examples and found not in OBJECTS:
             return True if (yield from examples.read(found, line)) else None
@@ -260,11 +262,11 @@ class Markup:
             sink.text(gap + closer)
         return found, more
 
-    def _text(self, s: Scanner, sink: ToolCallSink, wanted: tuple[str, ...], said: bool) -> Parser[str]:
+    def _text(self, s: Scanner, sink: ToolCallSink, wanted: tuple[str, ...], has_content: bool) -> Parser[str]:
         if self.keep_whitespace and not self._trailing(sink):
             s.skipped_space = ""
             return (yield from s.verbatim_until(markers(*wanted), sink.text))
-        found = yield from s.until(markers(*wanted), sink.text, said)
+        found = yield from s.until(markers(*wanted), sink.text, has_content)
         if self.keep_whitespace and found not in STARTS:
             sink.text(s.skipped_space)
             s.skipped_space = ""
@@ -341,8 +343,8 @@ class Markup:
         call is reasoning."""
         aside = ReasoningSink(sink)
         ends = markers(closer, *self._openers, *self._answer_starts)
-        said = False
-        while (opener := (yield from s.until(ends, sink.reasoning, said))) not in (closer, ""):
+        has_content = False
+        while (opener := (yield from s.until(ends, sink.reasoning, has_content))) not in (closer, ""):
             if opener in self._answer_starts:
                 s.pos -= len(opener)
                 return False
@@ -352,11 +354,11 @@ class Markup:
             if aside.begun:
                 return whole
             if closer in s.draft():
-                yield from _reread(s, sink, closer, said)
+                yield from _reread(s, sink, closer, has_content)
                 return False
             _keep_draft(s, sink)
             _cut_short(s, sink.reasoning)
-            said = True
+            has_content = True
         return False
 
 
@@ -404,11 +406,11 @@ def _end_draft(s: Scanner, sink: ToolCallSink, closer: str) -> Parser[bool]:
     return True
 
 
-def _reread(s: Scanner, sink: ToolCallSink, closer: str, said: bool) -> Parser[None]:
+def _reread(s: Scanner, sink: ToolCallSink, closer: str, has_content: bool) -> Parser[None]:
     """Reads a draft again as reasoning, up to the first closing marker in it."""
     sink.settle_draft(meant=False)
     s.rewind()
-    if (yield from s.until(markers(closer), sink.reasoning, said)):
+    if (yield from s.until(markers(closer), sink.reasoning, has_content)):
         yield from _blank_lines(s)
         _cut_short(s, sink.text)
 

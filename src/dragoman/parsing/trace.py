@@ -326,8 +326,8 @@ def with_names(spans: Sequence[Span], names: Iterable[str]) -> tuple[Span, ...]:
         return tuple(spans)
     inside = next(span.kind for span in spans if span.end > found.start())
     why = {"reasoning": "reasoning is not searched for calls", "unread": "the reply was over"}
-    told = why.get(inside, "nothing that is known to open a call stands before it")
-    return _with_note(spans, Note("no_call", f"{quote(found[0])} is named here, but {told}", found.start()))
+    reason = why.get(inside, "nothing that is known to open a call stands before it")
+    return _with_note(spans, Note("no_call", f"{quote(found[0])} is named here, but {reason}", found.start()))
 
 
 def _with_note(spans: Sequence[Span], note: Note) -> tuple[Span, ...]:

@@ -50,5 +50,5 @@ def _resolve_reference(part: ResultPart, known: dict[str, Tool]) -> ResultPart:
     tool = known.get(str(msgspec.json.decode(part.raw).get("tool_name")))
     if tool is None:
         return part
-    told = {"name": tool.name, "description": tool.description, "parameters": json.loads(tool.parameters)}
-    return Text(json.dumps(told, ensure_ascii=False))
+    definition = {"name": tool.name, "description": tool.description, "parameters": json.loads(tool.parameters)}
+    return Text(json.dumps(definition, ensure_ascii=False))

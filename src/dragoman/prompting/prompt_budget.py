@@ -78,8 +78,8 @@ def fit_request(request: Request, tier: str, budget: Budget, vocabulary: TokenEs
 
 def head_tokens(request: Request, vocabulary: TokenEstimator) -> int:
     """Returns the estimated tokens of the tools and the system messages before the first response."""
-    said = next((n for n, message in enumerate(request.messages) if message.role == "assistant"), None)
-    head = tuple(message for message in request.messages[:said] if message.role in _ROLES)
+    first_reply = next((n for n, message in enumerate(request.messages) if message.role == "assistant"), None)
+    head = tuple(message for message in request.messages[:first_reply] if message.role in _ROLES)
     return vocabulary.estimate_request(replace(request, messages=head, response_schema=""))
 
 

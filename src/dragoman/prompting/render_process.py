@@ -89,14 +89,14 @@ class _RenderProcess:
         given = pickle.dumps(variables)
         cpu_s = CPU_S + len(given) / BYTES_PER_S
         with self._lock:
-            said = self._exchange(pickle.dumps((source, variables, cpu_s)), 1 + WAIT_FACTOR * cpu_s)
-        if said.get("stop") and len(given) < BLOCK_BELOW_BYTES:
-            self._blocked[key] = (time.monotonic() + BLOCK_S, said["error"])
-        if said.get("config"):
-            raise ConfigError(said["error"])
-        if "error" in said:
-            raise jinja_sandbox.TemplateError(said["error"])
-        return str(said["text"])
+            result = self._exchange(pickle.dumps((source, variables, cpu_s)), 1 + WAIT_FACTOR * cpu_s)
+        if result.get("stop") and len(given) < BLOCK_BELOW_BYTES:
+            self._blocked[key] = (time.monotonic() + BLOCK_S, result["error"])
+        if result.get("config"):
+            raise ConfigError(result["error"])
+        if "error" in result:
+            raise jinja_sandbox.TemplateError(result["error"])
+        return str(result["text"])
 
     def _exchange(self, asked: bytes, within_s: float) -> dict[str, Any]:
         if self._child is None or self._child.poll() is not None:
@@ -110,8 +110,8 @@ class _RenderProcess:
             (size,) = LENGTH.unpack(self._read(child, LENGTH.size, until))
             if size > MAX_OUTPUT_BYTES:
                 raise OverflowError
-            said: dict[str, Any] = json.loads(self._read(child, size, until))
-            return said
+            result: dict[str, Any] = json.loads(self._read(child, size, until))
+            return result
         except (OSError, EOFError, OverflowError):
             self.close()
             return {"error": "it takes too long, or too much memory", "stop": True}

@@ -31,8 +31,8 @@ def main() -> None:
     os.dup2(2, 1)
     _limit_resources()
     while (asked := _read(sys.stdin.buffer)) is not None:
-        said = json.dumps(_render(*pickle.loads(asked))).encode()
-        out.write(LENGTH.pack(len(said)) + said)
+        result = json.dumps(_render(*pickle.loads(asked))).encode()
+        out.write(LENGTH.pack(len(result)) + result)
 
 
 def _read(pipe: BinaryIO) -> bytes | None:

@@ -96,10 +96,10 @@ class TrimmedRequest(NamedTuple):
 
     def warnings(self, tier: str) -> tuple[Notice, ...]:
         """Returns the warning about the trimming by this tier; empty if nothing was saved."""
-        told = f"words about tools and of the system's were cut ({tier}), about {self.saved_tokens} tokens"
+        message = f"words about tools and of the system's were cut ({tier}), about {self.saved_tokens} tokens"
         if self.omitted_tools:
-            told += f"; tools that the model is not offered: {', '.join(self.omitted_tools)}"
-        return (Notice("prompt_trimmed", told),) if self.saved_tokens else ()
+            message += f"; tools that the model is not offered: {', '.join(self.omitted_tools)}"
+        return (Notice("prompt_trimmed", message),) if self.saved_tokens else ()
 
 
 class Tier(NamedTuple):
@@ -206,20 +206,20 @@ def _gather_system_text(messages: tuple[Message, ...], hint: tuple[Text, ...]) -
     A small model takes what comes last for its task, so the user's text must be last.
     """
     end = next((n for n, message in enumerate(messages) if message.role == "assistant"), len(messages))
-    told: list[Part] = []
-    said: list[Message] = []
+    parts: list[Part] = []
+    rest: list[Message] = []
     for message in messages[:end]:
         if message.role in _ROLES:
-            told += message.parts
+            parts += message.parts
             continue
         own = [part for part in message.parts if not hints.is_reminder(part)]
         reminders = (
             _project_instructions(p.text) for p in message.parts if isinstance(p, Text) and hints.is_reminder(p)
         )
-        told += [Text(text) for text in reminders if text]
-        said.append(replace(message, parts=tuple(own)) if own else message)
-    told = [part for part in [*told, *hint] if not isinstance(part, Text) or part.text]
-    return (*([Message("system", tuple(told))] if told else ()), *said, *messages[end:])
+        parts += [Text(text) for text in reminders if text]
+        rest.append(replace(message, parts=tuple(own)) if own else message)
+    parts = [part for part in [*parts, *hint] if not isinstance(part, Text) or part.text]
+    return (*([Message("system", tuple(parts))] if parts else ()), *rest, *messages[end:])
 
 
 @lru_cache(maxsize=64)
@@ -305,13 +305,13 @@ def _sentences(text: str) -> list[str]:
 
 def _shorten_sections(lines: Iterable[str]) -> Iterator[str]:
     """The lines, of a long section only the beginning; at most one empty line in a row."""
-    said, blank = 0, True
+    length, blank = 0, True
     for line in lines:
         if _HEADING.match(line):
-            said = 0
-        stays = said < MAX_SECTION_CHARS or len(line) <= SHORT_LINE_CHARS or line.startswith("<")
+            length = 0
+        stays = length < MAX_SECTION_CHARS or len(line) <= SHORT_LINE_CHARS or line.startswith("<")
         stays = stays or _NAMED_ITEM.match(line) is not None or _EMPHASIS.search(line) is not None
-        said += len(line)
+        length += len(line)
         if stays and (line.strip() or not blank):
             blank = not line.strip()
             yield line

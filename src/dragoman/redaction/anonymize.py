@@ -103,8 +103,8 @@ def map_strings(text: str, change: Callable[[str], str], spared: KeepRules = KEE
             made.append((each, joined[at : at + each.end - each.start]))
             at += each.end - each.start
     out, done = [], 0
-    for each, said in sorted(made):
-        out += [text[done : each.start], said]
+    for each, string in sorted(made):
+        out += [text[done : each.start], string]
         done = each.end
     return "".join([*out, text[done:]])
 
@@ -129,10 +129,10 @@ def _strings(text: str, spared: KeepRules) -> Iterator[_Found]:
     above = [_Open()]
     name = ""
     for token in _TOKEN.finditer(text):
-        said, outer = token[0], above[-1]
-        if said[0] in "[{":
-            above.append(_open(outer, name, said == "{", len(above), spared))
-        elif said[0] in "]}":
+        lexeme, outer = token[0], above[-1]
+        if lexeme[0] in "[{":
+            above.append(_open(outer, name, lexeme == "{", len(above), spared))
+        elif lexeme[0] in "]}":
             above.pop()
             above = above or [_Open()]
         elif token["number"]:
@@ -157,11 +157,11 @@ def _open(outer: _Open, name: str, is_object: bool, depth: int, spared: KeepRule
     return _Open(label, "free" if name in spared.free and is_object else outer.how)
 
 
-def _is_kept(outer: _Open, name: str, said: str, spared: KeepRules) -> bool:
+def _is_kept(outer: _Open, name: str, text: str, spared: KeepRules) -> bool:
     """Whether this string is not changed."""
     if outer.how == "whole":
         return name not in spared.prose
-    return not outer.how and name in spared.kept and bool(spared.kept[name].fullmatch(said))
+    return not outer.how and name in spared.kept and bool(spared.kept[name].fullmatch(text))
 
 
 def _similar_letter(letter: str, chance: int) -> str:

@@ -173,10 +173,10 @@ def _unescaped(data: bytes) -> tuple[bytes, Callable[[int], int]]:
     pieces, done = list[bytes](), 0
     places, lost = [0], [0]
     for found in _ESCAPE.finditer(data):
-        said = bytes.fromhex(found[1].decode()) if found[1] else b"/"
-        if said in b"\"'\\":
+        char = bytes.fromhex(found[1].decode()) if found[1] else b"/"
+        if char in b"\"'\\":
             continue
-        pieces += [data[done : found.start()], said]
+        pieces += [data[done : found.start()], char]
         done = found.end()
         lost.append(lost[-1] + len(found[0]) - 1)
         places.append(done - lost[-1])

@@ -295,8 +295,8 @@ def _observer_for(capture: CaptureRecorder | None, record: AccessRecord) -> Serv
     """Returns the observer of an exchange: the capture, the debug log, both, or None."""
     if not debug_log.log.isEnabledFor(logging.DEBUG):
         return capture
-    told = debug_log.DebugLog(record.id)
-    return CompositeObserver(capture, told) if capture else told
+    debug = debug_log.DebugLog(record.id)
+    return CompositeObserver(capture, debug) if capture else debug
 
 
 def _own_path(scope: Scope) -> str:

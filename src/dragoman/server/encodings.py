@@ -127,8 +127,8 @@ def _decode_layer(body: bytes, name: str, limit_bytes: int) -> bytes:
             at += len(piece)
             out += _step(decoder, piece, name)
             if len(out) > limit_bytes:
-                told = f"expected a body of at most {limit_bytes} bytes when it is decoded, got more"
-                raise RequestTooLargeError(f"{told} (setting server.max_body_bytes)")
+                message = f"expected a body of at most {limit_bytes} bytes when it is decoded, got more"
+                raise RequestTooLargeError(f"{message} (setting server.max_body_bytes)")
         at -= len(decoder.unused_data)
         if at >= len(body) or name == "deflate":
             return bytes(out)

@@ -186,9 +186,9 @@ class Exchange(BaseExchange):
         """
         self._record.relayed = True
         if request.choices > 1:
-            told = Notice("unguarded_choices", "several choices are passed on unread: no call is checked", detail="n")
-            self._record.observe(told)
-            self._headers |= warning_headers([told])
+            notice = Notice("unguarded_choices", "several choices are passed on unread: no call is checked", detail="n")
+            self._record.observe(notice)
+            self._headers |= warning_headers([notice])
         try:
             async with aclosing(relay.stream()) as pieces:
                 if not request.stream:
@@ -213,8 +213,8 @@ class Exchange(BaseExchange):
         write = stored.write_compacted if self._compacts else self._dialect.write_reply
         with self._record.spent:
             body = write(collector.reply(), request)
-        told = warning_headers(collector.warnings) | cost_headers(collector.usage) | self._record.timing()
-        await self._reply(200, body, told)
+        headers = warning_headers(collector.warnings) | cost_headers(collector.usage) | self._record.timing()
+        await self._reply(200, body, headers)
 
     async def _stream(self, answer: AsyncGenerator[T, None], written: Callable[[Sequence[T]], bytes]) -> None:
         queue = EventQueue[T](QUEUE_EVENTS)

@@ -106,8 +106,8 @@ class Passthrough(BaseExchange):
             able = [(backend, planned.model) for backend, planned in found if isinstance(backend, SupportsForwarding)]
             if not able:
                 names = " and ".join(str(backend.health().get("backend", "")) for backend, _ in found)
-                told = f"model {quote(request.model)} is served by {names}, which has no {self._path}"
-                raise UnsupportedError(f"{told}; ask for a model of an upstream server", "model")
+                message = f"model {quote(request.model)} is served by {names}, which has no {self._path}"
+                raise UnsupportedError(f"{message}; ask for a model of an upstream server", "model")
             await self._first_of(able, asked, carried)
 
     def _only_model(self) -> str:
@@ -141,8 +141,8 @@ class Passthrough(BaseExchange):
         """Returns the error for the client; for a server without this API one that names the server."""
         if isinstance(error, UpstreamError) and error.status in (404, 405, 501):
             name = backend.health().get("backend", "")
-            told = f"{name} answered {error.status} at {self._path}: it has not this API, or not this model in it"
-            return NotFoundError(told)  # the server's own message may repeat the request, and this one is logged
+            message = f"{name} answered {error.status} at {self._path}: it has not this API, or not this model in it"
+            return NotFoundError(message)  # the server's own message may repeat the request, and this one is logged
         return error
 
     async def _pass(self, backend: SupportsForwarding, body: bytes, headers: Mapping[str, str]) -> None:
@@ -168,15 +168,15 @@ class Passthrough(BaseExchange):
         self._sent = True
         kind = fields.get("content-type", "application/octet-stream")
         self._usage.is_stream = kind.startswith(_STREAM)
-        told = {name: fields[name] for name in _FORWARDED_HEADERS if name in fields} | client_headers(fields)
+        headers = {name: fields[name] for name in _FORWARDED_HEADERS if name in fields} | client_headers(fields)
         if self._usage.is_stream:
             self._ending = lambda error: encode(self._dialect.write_error(error))
-            told["cache-control"] = "no-cache"
+            headers["cache-control"] = "no-cache"
         elif "content-encoding" not in fields and "content-length" in fields:
-            told["content-length"] = fields["content-length"]
+            headers["content-length"] = fields["content-length"]
         model = self._record.request.model if self._record.request else ""
         self._record.observe(Start("", model, 0))
-        await self._send_counted({"type": "http.response.start", "status": 200, "headers": encode_headers(told)})
+        await self._send_counted({"type": "http.response.start", "status": 200, "headers": encode_headers(headers)})
 
     def _count(self) -> None:
         if (usage := self._usage.close()) is not None:
@@ -232,18 +232,18 @@ class _UsageReader:
                 self._whole += piece
                 self._ends = len(self._whole) > _MAX_USAGE_BYTES
             else:
-                told = [event.data for event in self._decoder.feed(piece) if b'"usage"' in event.data]
-                self._last = told[-1] if told else self._last
+                payloads = [event.data for event in self._decoder.feed(piece) if b'"usage"' in event.data]
+                self._last = payloads[-1] if payloads else self._last
         except UpstreamError:
             self._ends = True
 
     def close(self) -> Usage | None:
         """Returns the reported usage, or None."""
         try:
-            told = msgspec.json.decode(self._last if self.is_stream else bytes(self._whole), type=_UsageBody).usage
+            usage = msgspec.json.decode(self._last if self.is_stream else bytes(self._whole), type=_UsageBody).usage
         except (msgspec.DecodeError, RecursionError):
             return None
-        if self._ends or told is None:
+        if self._ends or usage is None:
             return None
-        counts = (told.prompt_tokens or told.input_tokens or 0, told.completion_tokens or told.output_tokens or 0)
+        counts = (usage.prompt_tokens or usage.input_tokens or 0, usage.completion_tokens or usage.output_tokens or 0)
         return Usage(max(0, counts[0]), max(0, counts[1]))

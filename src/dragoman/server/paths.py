@@ -67,12 +67,12 @@ def not_found(method: str, path: str, served: Iterable[str], routes: Iterable[st
         served: the paths of the APIs.
         routes: all paths.
     """
-    told = f"nothing is served at {method} {quote(path)}"
+    message = f"nothing is served at {method} {quote(path)}"
     if end := next((one for one in served if path.endswith(one.removeprefix("/v1"))), None):
         base = (
             "has no /v1 for Anthropic clients" if end.startswith("/v1/messages") else "ends in /v1 for OpenAI clients"
         )
-        return NotFoundError(f"{told}; send this to {end}: the base URL {base}, and has no other path")
+        return NotFoundError(f"{message}; send this to {end}: the base URL {base}, and has no other path")
     if absent := _ABSENT.search(path[:_MAX_CHARS]):
-        return NotFoundError(f"{told}: {absent[1]} are not there in this gateway; ask the vendor's own API for them")
-    return NotFoundError(f"{told}; there are {', '.join(routes)}")
+        return NotFoundError(f"{message}: {absent[1]} are not there in this gateway; ask the vendor's own API for them")
+    return NotFoundError(f"{message}; there are {', '.join(routes)}")

@@ -74,10 +74,10 @@ class LimitedProtocol(HttpToolsProtocol):
         """Accepts the connection, unless there are too many."""
         super().connection_made(transport)
         if len(self.connections) > self._limits.connections:
-            told = (
+            message = (
                 f"more than {self._limits.connections} connections (setting server.max_connections); new ones get 503"
             )
-            self._limits.warn(told)
+            self._limits.warn(message)
             self._refuse(HTTPStatus.SERVICE_UNAVAILABLE, "too many connections; try again later")
             return
         self._wait()
@@ -143,9 +143,9 @@ class LimitedProtocol(HttpToolsProtocol):
         if self.cycle is not None and self.cycle.response_started and not self.cycle.response_complete:
             self.transport.close()  # within a response it would be taken for a part of that
         elif self._too_large:
-            told = f"expected a request head of at most {MAX_HEAD_BYTES} bytes and {MAX_HEADERS} headers, got more"
-            self._limits.warn(f"refused a request: {told}")
-            self._refuse(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, told)
+            message = f"expected a request head of at most {MAX_HEAD_BYTES} bytes and {MAX_HEADERS} headers, got more"
+            self._limits.warn(f"refused a request: {message}")
+            self._refuse(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, message)
         else:
             self._refuse(HTTPStatus.BAD_REQUEST, "expected a request of HTTP/1.1, got something else")
 
@@ -181,8 +181,8 @@ class LimitedProtocol(HttpToolsProtocol):
         if self.transport.is_closing() or not (self.cycle is None or self.cycle.response_complete):
             return
         if self._bytes:
-            told = f"expected the whole head of the request within {self._limits.head_s:g} s"
-            self._refuse(HTTPStatus.REQUEST_TIMEOUT, told)
+            message = f"expected the whole head of the request within {self._limits.head_s:g} s"
+            self._refuse(HTTPStatus.REQUEST_TIMEOUT, message)
         else:
             self.transport.close()
 

@@ -69,8 +69,8 @@ def answer_stored(memory: ResponseStore, method: str, path: str, query: str) -> 
     asked = dict(parse_qsl(query))
     body = memory.response_body(id)
     if body is None:
-        told = "answers are kept for a while, in this process, and where the request did not say store: false"
-        raise NotFoundError(f"Response with id {quote(found[1])} not found: {told}")
+        message = "answers are kept for a while, in this process, and where the request did not say store: false"
+        raise NotFoundError(f"Response with id {quote(found[1])} not found: {message}")
     if what == "/cancel":
         raise RequestError("Cannot cancel a synchronous response: answers are not made in the background here")
     if what == "/input_items":
@@ -106,10 +106,10 @@ def _items(messages: Sequence[Message], id: str) -> list[Item]:
     """Returns the items, oldest first, each with an id."""
     dialect = dialects.get(NAME)
     written = dialect.write_request(Request("-", tuple(messages), dialect=NAME), "-").body
-    said = msgspec.json.decode(written, type=dict[str, msgspec.Raw])["input"]
-    if bytes(said)[:1] == b'"':
-        said = msgspec.Raw(b'[{"type":"message","role":"user","content":%b}]' % bytes(said))
-    items = msgspec.json.decode(said, type=list[Item])
+    input = msgspec.json.decode(written, type=dict[str, msgspec.Raw])["input"]
+    if bytes(input)[:1] == b'"':
+        input = msgspec.Raw(b'[{"type":"message","role":"user","content":%b}]' % bytes(input))
+    items = msgspec.json.decode(input, type=list[Item])
     for number, item in enumerate(items):
         item.setdefault("id", msgspec.Raw(msgspec.json.encode(f"{_prefix(item)}_{id}_input{number}")))
         content = item.get("content")

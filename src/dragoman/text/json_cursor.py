@@ -86,8 +86,8 @@ def parse(body: bytes | str) -> "Cursor":
         raise RequestError(f"expected JSON in UTF-8, got {got}", "$") from None
     except msgspec.DecodeError as e:
         marked = bytes(body[:3]) == codecs.BOM_UTF8
-        told = "got a byte order mark before it; send the body without" if marked else str(e)
-        raise RequestError(f"expected JSON{',' if marked else ':'} {told}", "$") from None
+        reason = "got a byte order mark before it; send the body without" if marked else str(e)
+        raise RequestError(f"expected JSON{',' if marked else ':'} {reason}", "$") from None
 
 
 def parse_request(body: bytes | str) -> "Cursor":

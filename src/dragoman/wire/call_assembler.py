@@ -292,8 +292,8 @@ class ToolCallAssembler:
                 spare,
             )
         elif spare.strip():
-            told = f"what came behind the whole arguments of {quote(call.name)} was dropped"
-            self.warn("extra_arguments", told, spare)
+            message = f"what came behind the whole arguments of {quote(call.name)} was dropped"
+            self.warn("extra_arguments", message, spare)
         if call.name and call.raw and not call.named:
             call.named = call.name in self._tools or not self._is_longer_name(call.name)
         self._advance_all()
@@ -328,8 +328,8 @@ class ToolCallAssembler:
             self._out.append(Failure(error))
             self.phase = "ended"
 
-    def _emit(self, event: AnyEvent, said: str) -> None:
-        if said:
+    def _emit(self, event: AnyEvent, text: str) -> None:
+        if text:
             self.start()
             if not self._queue:  # the most frequent case
                 self._out.append(event)

@@ -104,10 +104,10 @@ def apply_edits(request: Request, vocabulary: TokenEstimator) -> EditedRequest:
                 unknown[f"{MEMBER}.{type}"], cleared = type, {}
         applied += [cleared] if cleared else []
     extra = {name: raw for name, raw in request.extra.items() if name != MEMBER}
-    told = notices_by_name("content_dropped", "context edit {} is not carried out here", unknown)
+    notices = notices_by_name("content_dropped", "context edit {} is not carried out here", unknown)
     tokens = sum(int(str(each["cleared_input_tokens"])) for each in applied)
     report = json.dumps({"applied_edits": applied})
-    return EditedRequest(replace(request, messages=tuple(messages), extra=extra), report, tuple(told), tokens)
+    return EditedRequest(replace(request, messages=tuple(messages), extra=extra), report, tuple(notices), tokens)
 
 
 def _has_edits(request: Request) -> bool:

@@ -26,10 +26,10 @@ def logprobs_json(entries: Sequence[Fields]) -> JsonText:
 def _entry(fields: Fields) -> dict[str, object]:
     token = lenient_values.string(fields.get("token"))
     wanted = {"token": token, "bytes": list(token.encode("utf-8", "replace")), "logprob": 0.0}
-    said = {name: raw for name, raw in fields.remaining().items() if name != "top_logprobs" and raw != _NULL}
+    members = {name: raw for name, raw in fields.remaining().items() if name != "top_logprobs" and raw != _NULL}
     return {
         **wanted,
-        **said,
+        **members,
         "top_logprobs": [_inner(each) for each in lenient_values.objects(fields.get("top_logprobs"))],
     }
 

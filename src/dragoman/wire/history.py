@@ -39,14 +39,14 @@ NO_RESULT: Final = "The call was broken off; it has no result."
 
 def repair_history(messages: Sequence[Message]) -> tuple[tuple[Message, ...], tuple[Notice, ...]]:
     """Returns the messages in valid order, and notices of the repairs."""
-    messages, told = repair_past_arguments(messages)
+    messages, notices = repair_past_arguments(messages)
     if _is_in_order(messages):
-        return messages, told
+        return messages, notices
     mending = _HistoryRepair()
     for message in messages:
         mending.add(message)
     mending.settle()
-    return tuple(mending.messages), (*told, *mending.warnings())
+    return tuple(mending.messages), (*notices, *mending.warnings())
 
 
 def _is_in_order(messages: Sequence[Message]) -> bool:
@@ -98,8 +98,8 @@ def system_reminder(message: Message) -> Message:
     others = (part for part in message.parts if not isinstance(part, Text))
     text = "\n".join(part.text for part in words)
     extra = {name: raw for part in words for name, raw in part.extra.items()}
-    told = (Text(f"<system-reminder>\n{text}\n</system-reminder>", extra),) if words else ()
-    return Message("user", (*told, *others), message.extra)
+    reminder = (Text(f"<system-reminder>\n{text}\n</system-reminder>", extra),) if words else ()
+    return Message("user", (*reminder, *others), message.extra)
 
 
 def _is_system(message: Message) -> bool:
@@ -164,13 +164,13 @@ class _HistoryRepair:
 
     def warnings(self) -> tuple[Notice, ...]:
         """Returns one notice of all repairs."""
-        told = {
+        counts = {
             "calls without a result": self._made,
             "results without a call": self._astray,
             "calls under the id of another": self._renamed,
         }
-        said = ", ".join(f"{count} {what}" for what, count in told.items() if count)
-        return (Notice("history_repaired", said or "results that did not stand right behind their calls"),)
+        summary = ", ".join(f"{count} {what}" for what, count in counts.items() if count)
+        return (Notice("history_repaired", summary or "results that did not stand right behind their calls"),)
 
     def _own(self, id: str) -> str:
         """Returns the new id of the first waiting call with this id."""
@@ -205,8 +205,8 @@ def repair_past_arguments(messages: Sequence[Message]) -> tuple[tuple[Message, .
     if not bad:
         return tuple(messages), ()
     fixed = tuple(replace(message, parts=tuple(map(_with_object, message.parts))) for message in messages)
-    told = "the arguments of a past call of {} were not a JSON object, and were repaired"
-    return fixed, tuple(Notice("json_repaired", told.format(quote(call.name)), call.arguments) for call in bad)
+    text = "the arguments of a past call of {} were not a JSON object, and were repaired"
+    return fixed, tuple(Notice("json_repaired", text.format(quote(call.name)), call.arguments) for call in bad)
 
 
 def to_object(arguments: JsonText) -> JsonText:

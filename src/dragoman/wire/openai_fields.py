@@ -33,21 +33,21 @@ Json = dict[str, object]
 
 def to_chat_fields(extra: ExtraFields) -> tuple[Json, ExtraFields]:
     """Converts fields of a Responses request to Chat Completions; also returns the fields without an equivalent."""
-    said: Json = {name: raw for name, raw in extra.items() if name in SHARED}
+    fields: Json = {name: raw for name, raw in extra.items() if name in SHARED}
     left = {name: raw for name, raw in extra.items() if name not in SHARED}
     if (text := _members(left, "text")) and "verbosity" in text:
-        said["verbosity"] = text.pop("verbosity")
+        fields["verbosity"] = text.pop("verbosity")
         left["text"] = msgspec.Raw(msgspec.json.encode(text))
     include = _list(left, "include")
     if _LOGPROBS in include:
         include.remove(_LOGPROBS)
-        said["logprobs"] = True
+        fields["logprobs"] = True
         left["include"] = msgspec.Raw(msgspec.json.encode(include))
         if not include:
             del left["include"]
-    if "top_logprobs" in said:
-        said["logprobs"] = True
-    return said, left
+    if "top_logprobs" in fields:
+        fields["logprobs"] = True
+    return fields, left
 
 
 def to_responses_fields(extra: ExtraFields) -> tuple[Json, ExtraFields]:
@@ -55,15 +55,15 @@ def to_responses_fields(extra: ExtraFields) -> tuple[Json, ExtraFields]:
 
     `text` and `include` must be merged with those of the request.
     """
-    said: Json = {name: raw for name, raw in extra.items() if name in SHARED}
+    fields: Json = {name: raw for name, raw in extra.items() if name in SHARED}
     left = {name: raw for name, raw in extra.items() if name not in SHARED}
     if "verbosity" in left:
-        said["text"] = {"verbosity": left.pop("verbosity")}
+        fields["text"] = {"verbosity": left.pop("verbosity")}
     if bytes(left.get("logprobs", b"")) in (b"true", b"false"):
-        said |= {"include": [_LOGPROBS]} if bytes(left.pop("logprobs")) == b"true" else {}
+        fields |= {"include": [_LOGPROBS]} if bytes(left.pop("logprobs")) == b"true" else {}
     if bytes(left.get("store", b"")) in (b"true", b"false"):
-        said["store"] = left.pop("store")
-    return said, left
+        fields["store"] = left.pop("store")
+    return fields, left
 
 
 def to_responses_custom_tool(extra: ExtraFields) -> tuple[Json, ExtraFields]:

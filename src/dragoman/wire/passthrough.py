@@ -95,9 +95,9 @@ class StreamRewriter:
         else:
             self._begin(whole)
         self.finished = self.finished or self._is_end(whole)
-        for told in self._usage_only_markers:
-            if told in whole:
-                whole = b"".join(event for event in _EVENT.findall(whole) if told not in event)
+        for marker in self._usage_only_markers:
+            if marker in whole:
+                whole = b"".join(event for event in _EVENT.findall(whole) if marker not in event)
         return self._with_model_name(whole) if self._model is not None and _MODEL in whole else whole
 
     def close(self) -> bytes:

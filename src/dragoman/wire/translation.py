@@ -93,24 +93,24 @@ def prefix_error(parts: Sequence[ResultPart]) -> tuple[ResultPart, ...]:
 
 def adapt_request_schemas(request: Request, target: Target) -> tuple[Request, tuple[Notice, ...]]:
     """Returns the request with its schemas adapted to this server type, and a notice of the changes."""
-    told: dict[str, tuple[SchemaChange, ...]] = {}
+    changes_by_tool: dict[str, tuple[SchemaChange, ...]] = {}
     tools = []
     for tool in request.tools:
         made = adapt(tool.parameters, target) if tool.kind == "function" else AdaptedSchema(tool.parameters, ())
-        told[tool.name] = made.changes
+        changes_by_tool[tool.name] = made.changes
         tools.append(replace(tool, parameters=made.json))
     reply = adapt(request.response_schema, target) if request.response_schema else AdaptedSchema("", ())
-    told["the reply"] = reply.changes
-    changed = {of: changes for of, changes in told.items() if changes}
+    changes_by_tool["the reply"] = reply.changes
+    changed = {of: changes for of, changes in changes_by_tool.items() if changes}
     warnings = (Notice("schema_adapted", f"for {target.name}: {summarize_changes(changed)}"),) if changed else ()
     return replace(request, tools=tuple(tools), response_schema=reply.json), warnings
 
 
-def notices_by_name(code: str, message: str, told: Mapping[str, str]) -> Iterator[Notice]:
-    """Yields one notice for each name in `told`; the name's description replaces `{}` in the message."""
-    for name, about in islice(told.items(), MAX_NOTICES):
+def notices_by_name(code: str, message: str, messages: Mapping[str, str]) -> Iterator[Notice]:
+    """Yields one notice for each name in `messages`; the name's description replaces `{}` in the message."""
+    for name, about in islice(messages.items(), MAX_NOTICES):
         yield Notice(code, message.format(about), detail=name)
-    if (more := len(told) - MAX_NOTICES) > 0:
+    if (more := len(messages) - MAX_NOTICES) > 0:
         yield Notice(code, message.format(f"{more} more"), detail=f"{more} more")
 
 
@@ -260,10 +260,10 @@ class TranslationReport:
 
         Not every server continues assistant text. Messages from a client of this same API are returned unchanged.
         """
-        told = tuple(messages) if self.is_same_api else append_continue_prompt(messages)
-        if len(told) > len(messages):
+        ended = tuple(messages) if self.is_same_api else append_continue_prompt(messages)
+        if len(ended) > len(messages):
             self.adapted("prefill", "the beginning of the answer is followed by a user message to continue it")
-        return told
+        return ended
 
     def native_fields(self, extra: ExtraFields) -> Mapping[str, msgspec.Raw]:
         """Returns the caller's own fields if they are in the terms of this API; otherwise reports them as dropped."""
@@ -290,13 +290,13 @@ class TranslationReport:
         self.dropped("detail")
         return {}
 
-    def dropped(self, name: str, told: str = "") -> None:
-        """Records content that this API cannot represent; `told` describes it if the name is not sufficient."""
-        self._dropped.setdefault(name, told or name)
+    def dropped(self, name: str, reason: str = "") -> None:
+        """Records content that this API cannot represent; `reason` describes it if the name is not sufficient."""
+        self._dropped.setdefault(name, reason or name)
 
-    def adapted(self, name: str, told: str) -> None:
+    def adapted(self, name: str, reason: str) -> None:
         """Records content that is represented differently, by its name."""
-        self._reworded.setdefault(name, told)
+        self._reworded.setdefault(name, reason)
 
     def adapted_schema(self, schema: JsonText, target: Target, of: str, *, always: bool = False) -> msgspec.Raw:
         """Returns the schema of a tool or of the response, adapted to the server.

@@ -83,13 +83,13 @@ def error_from_response(
         error = context_overflow(_page_text(body))
     if isinstance(error, ContextOverflowError):
         return error
-    told = error.message if error is not None else _page_text(body) or "no reason given"
+    message = error.message if error is not None else _page_text(body) or "no reason given"
     if 300 <= status < 400 and (moved := _VISIBLE_URL.match((headers or {}).get("location", ""))):
         where = _without_password(moved[0])
-        told = f"it has moved to {where}; redirects are not followed, so set {setting} to the new URL"
+        message = f"it has moved to {where}; redirects are not followed, so set {setting} to the new URL"
     passed = client_error_headers(headers or {})
     return UpstreamError(
-        f"the server answered {status}: {told}", status=status, retry_after_s=retry_after_s, headers=passed
+        f"the server answered {status}: {message}", status=status, retry_after_s=retry_after_s, headers=passed
     )
 
 
@@ -154,15 +154,17 @@ def error_from_body(fields: Fields) -> DragomanError:
     kinds = (_word(fields.pop("type")), _word(code))
     named = next((_STATUS[kind] for kind in kinds if kind in _STATUS), None)
     status = code.integer() if code is not None and code.kind == "number" else named
-    said = message.string() if message is not None and message.kind == "string" else bytes(fields.raw).decode()[:200]
-    return context_overflow(said) or context_overflow(" ".join(kinds)) or UpstreamError(said, status=status)
+    reported = (
+        message.string() if message is not None and message.kind == "string" else bytes(fields.raw).decode()[:200]
+    )
+    return context_overflow(reported) or context_overflow(" ".join(kinds)) or UpstreamError(reported, status=status)
 
 
 def _error(found: Cursor) -> DragomanError:
     if found.kind == "object":
         return error_from_body(found.fields())
-    told = found.string() if found.kind == "string" else found.text[:200]
-    return context_overflow(told) or UpstreamError(told)
+    message = found.string() if found.kind == "string" else found.text[:200]
+    return context_overflow(message) or UpstreamError(message)
 
 
 def context_overflow(message: str) -> ContextOverflowError | None:
@@ -170,9 +172,9 @@ def context_overflow(message: str) -> ContextOverflowError | None:
     found = next((m for pattern in _OVERFLOW if (m := pattern.search(message))), None)
     if found is None:
         return None
-    told = {name: int(count) for name, count in found.groupdict().items() if len(count) <= _MAX_DIGITS}
-    limit, output = told.get("limit", 0), told.get("output", 0)
-    input = told.get("input", told.get("total", 0) - output)
+    counts = {name: int(count) for name, count in found.groupdict().items() if len(count) <= _MAX_DIGITS}
+    limit, output = counts.get("limit", 0), counts.get("output", 0)
+    input = counts.get("input", counts.get("total", 0) - output)
     return ContextOverflowError(input, limit, output if input < limit else 0)
 
 

@@ -57,10 +57,10 @@ class WebSourceConverter:
             case Detail(name) if name == TEXT_BREAK:
                 return [*self._flush(), event]
             case ToolCallStart() | ReasoningDelta():
-                told = self._flush()
+                events = self._flush()
                 if not self._is_one_text:
                     self._chars = self._began = 0
-                return [*told, event]
+                return [*events, event]
             case Finish() | Failure():
                 return [*self._flush(), event]
             case _:
@@ -79,5 +79,5 @@ class WebSourceConverter:
         held, began = self._buffered, self._began
         self._buffered, self._began = [], self._chars
         span = {"type": "url_citation", "start_index": began, "end_index": self._chars}
-        told = [{**span, "url": each.url, "title": each.title or ""} for each in held]
-        return [Detail(ANNOTATIONS, _encode(told).decode())] if told else []
+        spans = [{**span, "url": each.url, "title": each.title or ""} for each in held]
+        return [Detail(ANNOTATIONS, _encode(spans).decode())] if spans else []

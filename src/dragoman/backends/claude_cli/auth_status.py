@@ -66,25 +66,25 @@ async def query_auth_status(program: ClaudeInstall, config: ClaudeCliConfig, env
             start_new_session=True,
         )
     except OSError as e:
-        told = f"cannot start {program.path} in Dragoman's own folder: {e}; name another by DRAGOMAN_HOME"
-        raise ConfigError(told) from None
-    said = b""
+        message = f"cannot start {program.path} in Dragoman's own folder: {e}; name another by DRAGOMAN_HOME"
+        raise ConfigError(message) from None
+    output = b""
     try:
         async with asyncio.timeout(_DEADLINE_S):
-            said, _ = await child.communicate()
+            output, _ = await child.communicate()
     except TimeoutError:
         pass
     finally:
         kill(child.pid)
         with contextlib.suppress(ProcessLookupError):
             await child.wait()
-    return parse_status(said)
+    return parse_status(output)
 
 
-def parse_status(said: bytes) -> AuthStatus:
+def parse_status(output: bytes) -> AuthStatus:
     """Parses the output; anything unexpected means that the status is unknown."""
     try:
-        status = msgspec.json.decode(said, type=_Status)
+        status = msgspec.json.decode(output, type=_Status)
     except (msgspec.DecodeError, UnicodeDecodeError):
         return AuthStatus(None)
     how = (status.auth_method, status.api_key_source, status.subscription_type or "")

@@ -88,13 +88,13 @@ def control_requests(spec: ModelSpec) -> list[Mapping[str, object]]:
         settings["env"] = variables
     if spec.reasoning_effort:
         settings["effortLevel"] = spec.reasoning_effort
-    told: list[Mapping[str, object]] = []
+    requests: list[Mapping[str, object]] = []
     if settings:
-        told.append({"subtype": "apply_flag_settings", "settings": settings})
+        requests.append({"subtype": "apply_flag_settings", "settings": settings})
     if spec.thinking_tokens != 0:
         tokens: Mapping[str, object] = {"max_thinking_tokens": spec.thinking_tokens, "thinking_display": "summarized"}
-        told.append({"subtype": "set_max_thinking_tokens", **tokens})
-    return told
+        requests.append({"subtype": "set_max_thinking_tokens", **tokens})
+    return requests
 
 
 def _variables(spec: ModelSpec) -> dict[str, str]:
@@ -110,17 +110,17 @@ def _variables(spec: ModelSpec) -> dict[str, str]:
 
 def arguments(spec: ModelSpec, *, tools: bool) -> list[str]:
     """Returns the arguments of the command."""
-    said = [
+    flags = [
         *("--print", "--input-format", "stream-json", "--output-format", "stream-json", "--verbose"),
         *("--include-partial-messages", "--no-session-persistence", "--disable-slash-commands"),
         *("--setting-sources", "", "--strict-mcp-config", "--tools", "", "--name", "dragoman", "--model", spec.model),
     ]
     if tools:  # allowed, because the CLI would refuse calls by itself and ask the model again
         config = f'{{"mcpServers":{{"{SERVER}":{{"type":"sdk","name":"{SERVER}"}}}}}}'
-        said += ["--mcp-config", config, "--allowedTools", f"mcp__{SERVER}"]
+        flags += ["--mcp-config", config, "--allowedTools", f"mcp__{SERVER}"]
     if spec.reasoning_effort:
-        said += ["--effort", spec.reasoning_effort]
-    return said if spec.again else [*said, *_NO_FURTHER_REQUESTS]
+        flags += ["--effort", spec.reasoning_effort]
+    return flags if spec.again else [*flags, *_NO_FURTHER_REQUESTS]
 
 
 def environment(environ: Mapping[str, str], more: Sequence[str], spec: ModelSpec, retries: int) -> dict[str, str]:

@@ -108,11 +108,11 @@ def map_conversation(request: Request, spec: ModelSpec, unread: CommandGuard = a
     tools = [
         ClientTool(tool.name.removeprefix(_PREFIX), tool.input_schema, _full_description(tool)) for tool in body.tools
     ]
-    told = tool_choice_instruction(request.tool_choice) if tools and mounted else ""
+    instruction = tool_choice_instruction(request.tool_choice) if tools and mounted else ""
     must = reply_requirement(request.tool_choice, tools=bool(tools) and mounted, schema=bool(request.response_schema))
     return Conversation(
         spec._replace(again=must != ReplyRequirement()),
-        "\n\n".join(filter(None, (_system_text(body.system), told))),
+        "\n\n".join(filter(None, (_system_text(body.system), instruction))),
         [
             *(_guarded_turn(each, unread) for each in body.messages[:-1]),
             _guarded_turn(body.messages[-1], unread, keep=True),
@@ -192,15 +192,15 @@ def _system_text(system: str | list[dict[str, Any]]) -> str:
     return system if isinstance(system, str) else "\n\n".join(str(block.get("text", "")) for block in system)
 
 
-def _guarded_turn(said: ConversationTurn, unread: CommandGuard, *, keep: bool = False) -> ConversationTurn:
+def _guarded_turn(turn: ConversationTurn, unread: CommandGuard, *, keep: bool = False) -> ConversationTurn:
     """Returns the message in a form in which the CLI runs no command and reads no file.
 
     With `keep`, everything up to here is cached for the next request: the CLI's own mark follows a date that it
     inserts, which the next request does not repeat. The CLI sets three marks, of four that are allowed.
     """
-    if said.role == "assistant":
-        return said
-    content = msgspec.json.decode(said.content, type=str | list[msgspec.Raw])
+    if turn.role == "assistant":
+        return turn
+    content = msgspec.json.decode(turn.content, type=str | list[msgspec.Raw])
     blocks: list[object] = [{"type": "text", "text": content}] if isinstance(content, str) else [*content]
     if keep and blocks:
         last = msgspec.json.decode(msgspec.json.encode(blocks[-1]), type=dict[str, msgspec.Raw])

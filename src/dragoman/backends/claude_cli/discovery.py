@@ -56,10 +56,10 @@ async def find_claude(config: ClaudeCliConfig, environ: Mapping[str, str]) -> Cl
     if found_at is None:
         raise ConfigError(f"there is no program {quote(config.command)}; install it: {_INSTALL} - {_AT}")
     path = os.path.abspath(found_at)  # its processes run in another folder
-    said = await _version_output(path, command.environment(environ, config.variables, command.ModelSpec(""), 0))
-    found = _VERSION.search(said)
+    output = await _version_output(path, command.environment(environ, config.variables, command.ModelSpec(""), 0))
+    found = _VERSION.search(output)
     if not found:
-        raise ConfigError(f"{path} --version says {quote(said[:_SAID_CHARS])}, not a version of claude - {_AT}")
+        raise ConfigError(f"{path} --version says {quote(output[:_SAID_CHARS])}, not a version of claude - {_AT}")
     version = cast(Version, tuple(map(int, found.groups())))
     if version < TEXT_SINCE:
         raise ConfigError(f"claude {found[0]} is too old: it must be {version_string(TEXT_SINCE)} at least; {_UPDATE}")
@@ -89,7 +89,7 @@ async def _version_output(path: str, environment: Mapping[str, str]) -> str:
         ) from None
     try:
         async with asyncio.timeout(_DEADLINE_S):
-            said, _ = await child.communicate()
+            output, _ = await child.communicate()
     except TimeoutError:
         raise ConfigError(f"{path} --version says nothing within {_DEADLINE_S:g} s; try it by hand - {_AT}") from None
     finally:
@@ -97,11 +97,11 @@ async def _version_output(path: str, environment: Mapping[str, str]) -> str:
         with contextlib.suppress(ProcessLookupError):
             await child.wait()
     if child.returncode:
-        words = said.decode("utf-8", "replace").strip()[:_SAID_CHARS]
+        text = output.decode("utf-8", "replace").strip()[:_SAID_CHARS]
         raise ConfigError(
-            f"{path} --version ended with status {child.returncode}: {quote(words)}{_postinstall_hint(path)} - {_AT}"
+            f"{path} --version ended with status {child.returncode}: {quote(text)}{_postinstall_hint(path)} - {_AT}"
         )
-    return said.decode("utf-8", "replace").strip()
+    return output.decode("utf-8", "replace").strip()
 
 
 def _postinstall_hint(path: str) -> str:

@@ -73,18 +73,18 @@ def error_from_line(line: OutputLine, limits: RateLimits) -> DragomanError | Non
     message = _read(line.message, _Message)
     if word is None and (message is None or message.model != "<synthetic>"):
         return None
-    said = "".join(block.text for block in message.content) if message is not None else ""
-    return _error(said or word or "", word or "", _read(line.api_error_status, int), limits)
+    text = "".join(block.text for block in message.content) if message is not None else ""
+    return _error(text or word or "", word or "", _read(line.api_error_status, int), limits)
 
 
 def error_from_result(line: OutputLine, limits: RateLimits) -> DragomanError:
     """Returns the error for a `result` line that arrived before the response was complete."""
-    said = _read(line.result, str) or line.subtype.replace("_", " ")
+    text = _read(line.result, str) or line.subtype.replace("_", " ")
     if line.subtype == "error_max_budget_usd":
         return OverBudgetError("claude broke off the answer; ask again", retry_after_s=1.0)
     if not line.is_error:
         return BackendUnavailableError("claude ended its turn without an answer")
-    return _error(said, "", _read(line.api_error_status, int), limits)
+    return _error(text, "", _read(line.api_error_status, int), limits)
 
 
 def long_retry_error(line: OutputLine) -> DragomanError | None:
@@ -96,23 +96,23 @@ def long_retry_error(line: OutputLine) -> DragomanError | None:
     return UpstreamError("claude: too many requests", status=_TOO_MANY_REQUESTS, retry_after_s=delay_ms / 1000)
 
 
-def _error(said: str, word: str, status: int | None, limits: RateLimits) -> DragomanError:
-    said = said[:_MAX_MESSAGE_CHARS] or "no reason given"
-    if found := _TOO_LONG.search(said):
+def _error(text: str, word: str, status: int | None, limits: RateLimits) -> DragomanError:
+    text = text[:_MAX_MESSAGE_CHARS] or "no reason given"
+    if found := _TOO_LONG.search(text):
         return ContextOverflowError(*(int(number or 0) for number in found.groups()))
-    if (too_long := context_overflow(said)) is not None:
+    if (too_long := context_overflow(text)) is not None:
         return too_long
-    if status is None and _NO_LOGIN.search(said):
+    if status is None and _NO_LOGIN.search(text):
         return UpstreamError(NOT_LOGGED_IN, status=401)
     if word == "authentication_failed" or status in (401, 403):
         return UpstreamError(
-            f"claude was not let in ({said}); run: {_LOGIN_COMMAND}, or correct the key it has", status=401
+            f"claude was not let in ({text}); run: {_LOGIN_COMMAND}, or correct the key it has", status=401
         )
     if word == "billing_error":
-        return UpstreamError(f"claude: {said}", status=_PAYMENT_REQUIRED)
+        return UpstreamError(f"claude: {text}", status=_PAYMENT_REQUIRED)
     if status == _TOO_MANY_REQUESTS or limits.is_hit:
-        return UpstreamError(f"claude: {said}", status=_TOO_MANY_REQUESTS, retry_after_s=limits.retry_after_s())
-    return UpstreamError(f"claude: {said}", status=status)
+        return UpstreamError(f"claude: {text}", status=_TOO_MANY_REQUESTS, retry_after_s=limits.retry_after_s())
+    return UpstreamError(f"claude: {text}", status=status)
 
 
 _T = TypeVar("_T")

@@ -86,9 +86,9 @@ def _thinking_tokens(request: Request) -> int | None:
 
 def _thinking_field_tokens(thinking: msgspec.Raw | None) -> int | None:
     try:
-        told = msgspec.json.decode(thinking or b"{}", type=_Thinking | None) or _Thinking()
+        field = msgspec.json.decode(thinking or b"{}", type=_Thinking | None) or _Thinking()
     except msgspec.DecodeError:  # the model's service reports what is wrong; there is no reasoning
         return 0
-    if told.type == "enabled" and told.budget_tokens:
-        return max(told.budget_tokens, 0)
-    return None if told.type == "adaptive" else 0
+    if field.type == "enabled" and field.budget_tokens:
+        return max(field.budget_tokens, 0)
+    return None if field.type == "adaptive" else 0

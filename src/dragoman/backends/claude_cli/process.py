@@ -182,14 +182,14 @@ class Process:
         while True:
             try:
                 async with asyncio.timeout(silence_s):
-                    said = await self._child.stdout.readline()
+                    raw = await self._child.stdout.readline()
             except TimeoutError:
                 raise UpstreamTimeoutError(f"claude said nothing for {silence_s:g} s") from None
             except ValueError:
                 raise BackendUnavailableError(f"claude said a line of over {LINE_LIMIT_BYTES} bytes") from None
-            if not said.endswith(b"\n"):
+            if not raw.endswith(b"\n"):
                 raise BackendUnavailableError(f"claude ended before its answer did: {await self._last_words()}")
-            if (line := _parse_line(said)) is not None:
+            if (line := _parse_line(raw)) is not None:
                 return line
 
     async def _last_words(self) -> str:
@@ -206,8 +206,8 @@ class Process:
         """Reads standard error, since the process would block if nothing did."""
         assert self._child.stderr is not None
         with contextlib.suppress(ValueError):
-            async for said in self._child.stderr:
-                if text := said.decode("utf-8", "replace").strip():
+            async for line in self._child.stderr:
+                if text := line.decode("utf-8", "replace").strip():
                     log.debug("claude complains: %s", text)
                     self._complaints.append(text[:300])
 
@@ -239,23 +239,23 @@ class Process:
         shutil.rmtree(self._folder, ignore_errors=True)
 
 
-def encode_line(said: object) -> bytes:
+def encode_line(value: object) -> bytes:
     """Returns the object as one line of JSON, even if raw JSON of a client contains line breaks.
 
     A further line from the client's JSON would be a command to the CLI, which can run programs.
     """
-    return msgspec.json.format(_encode(said), indent=-1) + b"\n"
+    return msgspec.json.format(_encode(value), indent=-1) + b"\n"
 
 
-def _parse_line(said: bytes) -> OutputLine | None:
+def _parse_line(line: bytes) -> OutputLine | None:
     """Parses a line of output; None if it is not from the CLI, since other programs may write to the same output.
 
     Raises: BackendUnavailableError: a line of a response is damaged, so a part would be missing.
     """
-    for text in (said, _COLOURS.sub(b"", said)):
+    for text in (line, _COLOURS.sub(b"", line)):
         with contextlib.suppress(*_BROKEN):
             return _line(text)
-    if b'"stream_event"' in said:
+    if b'"stream_event"' in line:
         raise BackendUnavailableError("claude said a broken line in the middle of its answer")
     return None
 

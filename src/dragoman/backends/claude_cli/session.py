@@ -78,7 +78,7 @@ class ClaudeSession:
         self._process, self._conversation, self._silence_s = process, conversation, silence_s
         self._tools_server = ClientToolsServer(conversation.tools)
         self._limits = errors.RateLimits()
-        self._is_large = sum(len(memoryview(said.content)) for said in conversation.said) >= _LARGE_BYTES
+        self._is_large = sum(len(memoryview(turn.content)) for turn in conversation.said) >= _LARGE_BYTES
         self._model = conversation.spec.model
         """The model's full name, once it is known."""
         self.warnings: list[Notice] = []
@@ -112,8 +112,8 @@ class ClaudeSession:
             if line.type == "control_response":
                 asked.pop(self._accept_response(line), None)
         *past, last = conversation.said
-        for said in past:
-            await self._send_past_turn(said)
+        for turn in past:
+            await self._send_past_turn(turn)
         await self._send(_user(last))
 
     def _accept_response(self, line: OutputLine) -> str:
@@ -131,17 +131,17 @@ class ClaudeSession:
                 self._model = model.resolved
         return response.request_id
 
-    async def _send_past_turn(self, said: ConversationTurn) -> None:
+    async def _send_past_turn(self, turn: ConversationTurn) -> None:
         """Sends a past turn; for a user's turn, waits for the line that confirms it.
 
         The model keeps reasoning only of the model that is asked now, so its name is put on all past turns of the
         model.
         """
-        if said.role == "assistant":
-            message = {"role": said.role, "model": self._model, "content": said.content}
+        if turn.role == "assistant":
+            message = {"role": turn.role, "model": self._model, "content": turn.content}
             await self._send({"type": "assistant", "message": message})
             return
-        await self._send({**_user(said), "shouldQuery": False})
+        await self._send({**_user(turn), "shouldQuery": False})
         while (line := await self._receive()).type != "result":
             pass
         if line.is_error:
@@ -158,8 +158,8 @@ class ClaudeSession:
             await self._send(*self._tools_server.refuse(text))
             return
         self._over += 1
-        said: list[object] = [{"type": "text", "text": text}]
-        blocks = msgspec.json.encode(said if self._conversation.told_at_start else append_command_guard(said))
+        content: list[object] = [{"type": "text", "text": text}]
+        blocks = msgspec.json.encode(content if self._conversation.told_at_start else append_command_guard(content))
         await self._send(_user(ConversationTurn("user", msgspec.Raw(blocks))))
 
     async def cost_usd(self, *, called: bool) -> float | None:
@@ -234,8 +234,10 @@ class ClaudeSession:
         missing = isolation_check.check_isolation(line, self._conversation)
         if missing and not self._is_safe:  # reported again with each past turn
             names = ", ".join(sorted(self._conversation.names.get(name, name) for name in missing))
-            told = f"claude does not take these tools, for what is in their schemas (a property's name, say): {names}"
-            self.warnings.append(Notice("content_dropped", told, detail="tools"))
+            message = (
+                f"claude does not take these tools, for what is in their schemas (a property's name, say): {names}"
+            )
+            self.warnings.append(Notice("content_dropped", message, detail="tools"))
         self._is_safe = True
 
     async def _send(self, *lines: object) -> None:
@@ -313,5 +315,5 @@ class _Message:
         return out
 
 
-def _user(said: ConversationTurn) -> dict[str, object]:
-    return {"type": "user", "message": said}
+def _user(turn: ConversationTurn) -> dict[str, object]:
+    return {"type": "user", "message": turn}

@@ -109,9 +109,9 @@ def to_single_prompt(request: Request) -> SinglePrompt:
     messages, warnings = repair_history(request.messages)
     messages = hoist_system_messages(messages)
     begins = sum(message.role == "system" for message in messages[:1])
-    system, said = messages[:begins], messages[begins:]
-    if not _is_plain(request, said):
-        system, said = _flatten(replace(request, messages=messages))
+    system, later = messages[:begins], messages[begins:]
+    if not _is_plain(request, later):
+        system, later = _flatten(replace(request, messages=messages))
     hosted = tuple(tool for tool in request.tools if tool.kind != "function")
     plain = replace(request, tools=hosted, tool_choice=ToolChoice(), instruction_count=len(system))
     if request.response_schema and text_mode_request.callable_tools(request):  # it would prevent calls
@@ -119,13 +119,13 @@ def to_single_prompt(request: Request) -> SinglePrompt:
         system = (*system, Message("system", (Text(_SCHEMA + schema),)))
         plain = replace(plain, response_schema="")
         warnings = (*warnings, text_mode_request.unconstrained_reply_warning())
-    return SinglePrompt(replace(plain, messages=(*system, *said)), warnings)
+    return SinglePrompt(replace(plain, messages=(*system, *later)), warnings)
 
 
-def _is_plain(request: Request, said: Sequence[Message]) -> bool:
+def _is_plain(request: Request, messages: Sequence[Message]) -> bool:
     """Whether there is a single user message, and no tools."""
-    alone = len(said) == 1 and said[0].role == "user" and not text_mode_request.callable_tools(request)
-    return alone and not any(isinstance(part, ToolResult) for part in said[0].parts)
+    alone = len(messages) == 1 and messages[0].role == "user" and not text_mode_request.callable_tools(request)
+    return alone and not any(isinstance(part, ToolResult) for part in messages[0].parts)
 
 
 def _flatten(request: Request) -> tuple[tuple[Message, ...], tuple[Message, ...]]:
@@ -185,12 +185,16 @@ def to_conversation(request: Request, spec: ModelSpec, version: Version) -> Conv
 
     Raises: see `to_single_prompt`; UnsupportedError: a part of the request cannot be sent to the model.
     """
-    said, warnings = to_single_prompt(request)
+    prompt, warnings = to_single_prompt(request)
     old = version < NATIVE_SINCE
-    told = map_conversation(said, spec, indent_slash_command if old else append_command_guard)
-    must = reply_requirement(request.tool_choice, tools=bool(_callable_tools(request)), schema=bool(told.schema))
-    told = told._replace(spec=told.spec._replace(again=must != ReplyRequirement()), requirement=must)
-    return told._replace(warnings=(*warnings, *told.warnings), in_words=True, told_at_start=old)
+    conversation = map_conversation(prompt, spec, indent_slash_command if old else append_command_guard)
+    must = reply_requirement(
+        request.tool_choice, tools=bool(_callable_tools(request)), schema=bool(conversation.schema)
+    )
+    conversation = conversation._replace(
+        spec=conversation.spec._replace(again=must != ReplyRequirement()), requirement=must
+    )
+    return conversation._replace(warnings=(*warnings, *conversation.warnings), in_words=True, told_at_start=old)
 
 
 def _callable_tools(request: Request) -> tuple[Tool, ...]:

@@ -55,16 +55,16 @@ def reply_requirement(choice: ToolChoice, *, tools: bool, schema: bool) -> Reply
 
 def tool_choice_instruction(choice: ToolChoice) -> str:
     """Returns the text that follows the system prompt, or "" if the choice is free."""
-    told = []
+    sentences = []
     match choice.mode:
         case "none":
-            told.append("Answer this turn in words. Call no tool, whatever was called before.")
+            sentences.append("Answer this turn in words. Call no tool, whatever was called before.")
         case "required":
-            told.append("Answer this turn by calling at least one tool, and write no words before it.")
+            sentences.append("Answer this turn by calling at least one tool, and write no words before it.")
         case "named":
-            told.append(f"Answer this turn by calling the tool {choice.name}, and write no words before it.")
+            sentences.append(f"Answer this turn by calling the tool {choice.name}, and write no words before it.")
         case "auto":
             pass
     if not choice.parallel_tool_calls and choice.mode != "none":
-        told.append("Call one tool at most in a turn.")
-    return " ".join(told)
+        sentences.append("Call one tool at most in a turn.")
+    return " ".join(sentences)

@@ -67,12 +67,12 @@ def unsupported_warnings(request: Request, hosted: Sequence[str]) -> tuple[Notic
     if request.reasoning_effort not in EFFORTS | {"", "none", "minimal"}:
         named.append("effort")
     named += dict.fromkeys(hosted)
-    told = [
+    warnings = [
         *notices_by_name("content_dropped", "claude has no equivalent of: {}", dict(zip(named, named, strict=True)))
     ]
     if request.reasoning_effort == "minimal":
-        told.append(Notice("request_adapted", "for claude: effort low, the least there", detail="effort"))
-    return tuple(told)
+        warnings.append(Notice("request_adapted", "for claude: effort low, the least there", detail="effort"))
+    return tuple(warnings)
 
 
 def _members(extra: Mapping[str, msgspec.Raw], outer: str = "") -> Iterator[tuple[str, object]]:

@@ -78,16 +78,16 @@ class HttpPassthrough:
         if self._name is None and not wanted:
             return body
         members = json_cursor.parse(body).fields().remaining_with_nulls()
-        said: dict[str, object] = {**members, "model": self._request.model}
+        changed: dict[str, object] = {**members, "model": self._request.model}
         for member, values in wanted.items():
             had = msgspec.json.decode(members.get(member, b"null"), type=dict[str, msgspec.Raw] | None)
-            said[member] = {**(had or {}), **values}
-        return msgspec.json.encode(said)
+            changed[member] = {**(had or {}), **values}
+        return msgspec.json.encode(changed)
 
     def drain_events(self) -> Sequence[AnyEvent]:
         """Returns the events that have become known since the last call; see `PassthroughResponse`."""
-        told, self._pending_events = self._pending_events, []
-        return told
+        events, self._pending_events = self._pending_events, []
+        return events
 
     async def stream(self) -> AsyncGenerator[bytes, None]:
         """Yields the bytes for the client; see `PassthroughResponse`."""
@@ -149,9 +149,9 @@ class HttpPassthrough:
         writer, error = self._dialect.writer(self._request), self._clean(error)
         for event in self._start_events:  # the client has these already, from the server
             writer.feed(event)
-        told = writer.feed(Failure(error))
+        payload = writer.feed(Failure(error))
         joined = self._passing.rewrite_error if self._started else None
-        return joined(told, self._rewriter.boundary_events()) if joined else told
+        return joined(payload, self._rewriter.boundary_events()) if joined else payload
 
     def _finish(self, error: DragomanError | None) -> bytes:
         """Returns the bytes that the client still needs once the upstream stream has ended.

@@ -70,15 +70,15 @@ async def list_models(
         BackendUnavailableError: the server cannot be reached.
     """
     try:
-        said = await connection.request(MODELS)
+        response = await connection.request(MODELS)
     except BackendUnavailableError as error:
         raise BackendUnavailableError(
             f"nothing answers at {connection.display_url}: {error.message}; is the server running?"
         ) from None
-    if said.status in _KEY_ERROR_STATUSES:
+    if response.status in _KEY_ERROR_STATUSES:
         raise missing_key_error(config)
     models = await telling.models()
-    if not models and not (said.status == 200 and isinstance(decode_or_none(said.body), dict)):
+    if not models and not (response.status == 200 and isinstance(decode_or_none(response.body), dict)):
         for url in _likely_urls(config):
             async with open_connection(msgspec.structs.replace(config, url=url), environ) as other:
                 if await _has_models(other):
@@ -88,10 +88,10 @@ async def list_models(
 
 async def _has_models(connection: UpstreamConnection) -> bool:
     try:
-        said = await connection.request(MODELS)
+        response = await connection.request(MODELS)
     except BackendUnavailableError:
         return False
-    listed = decode_or_none(said.body) if said.status == 200 else None
+    listed = decode_or_none(response.body) if response.status == 200 else None
     return next(values_at(listed, ["data", "*", "id"], ""), None) is not None
 
 
@@ -110,8 +110,8 @@ def missing_key_error(config: HttpConfig) -> ConfigError:
     if config.key_env or config.key:
         named = f" in the variable {config.key_env}" if config.key_env else ""
         return ConfigError(f"the server at {config.url} does not take the key{named}")
-    told = "put it in a variable and name that: --key-env VAR, or key_env in its settings"
-    return ConfigError(f"the server at {config.url} wants a key; {told}")
+    advice = "put it in a variable and name that: --key-env VAR, or key_env in its settings"
+    return ConfigError(f"the server at {config.url} wants a key; {advice}")
 
 
 def select_model(models: tuple[str, ...], named: str) -> str:

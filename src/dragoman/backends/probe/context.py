@@ -20,13 +20,13 @@ CLOCK: Final = Tool("get_time", "Get the time of day.", '{"type":"object","prope
 ASKS_FOR_TOOL: Final = "What is the weather in Paris? Use the tool."
 
 
-def _example(n: int, city: str, told: str) -> tuple[Message, ...]:
+def _example(n: int, city: str, result: str) -> tuple[Message, ...]:
     call = ToolCall(f"call_example{n}", WEATHER.name, f'{{"city": "{city}"}}')
     return (
         Message("user", (Text(ASKS_FOR_TOOL.replace("Paris", city)),)),
         Message("assistant", (call,)),
-        Message("tool", (ToolResult(call.id, (Text(told),)),)),
-        Message("assistant", (Text(f"{city}: {told}."),)),
+        Message("tool", (ToolResult(call.id, (Text(result),)),)),
+        Message("assistant", (Text(f"{city}: {result}."),)),
     )
 
 

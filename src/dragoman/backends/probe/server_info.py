@@ -46,12 +46,12 @@ class ServerInfo:
         posted, bare = place.startswith("POST "), place.removeprefix("POST ")
         path, _, field = bare.partition("#")
         path, _, header = path.partition("@")
-        said = await self.fetch(path, model if posted else "")
-        if said is None or said.status != 200:
+        body = await self.fetch(path, model if posted else "")
+        if body is None or body.status != 200:
             return None
         if header:
-            return said.headers.get(header)
-        found = next(values_at(decode_or_none(said.body), field.split("/"), model), _MISSING)
+            return body.headers.get(header)
+        found = next(values_at(decode_or_none(body.body), field.split("/"), model), _MISSING)
         if found is _MISSING:
             return None
         return found if isinstance(found, str) else msgspec.json.encode(found).decode()
@@ -79,8 +79,8 @@ class ServerInfo:
         return False
 
     async def _matches(self, sign: ServerSign) -> bool:
-        told = await self.get(sign.at)
-        if told is None or not sign.matches(told):
+        body = await self.get(sign.at)
+        if body is None or not sign.matches(body):
             return False
         for each in sign.also:
             if not await self._matches(each):
@@ -89,17 +89,17 @@ class ServerInfo:
 
     async def models(self) -> tuple[str, ...]:
         """Returns the ids of the listed models."""
-        said = await self.fetch(MODELS)
-        listed = decode_or_none(said.body) if said is not None and said.status == 200 else None
+        body = await self.fetch(MODELS)
+        listed = decode_or_none(body.body) if body is not None and body.status == 200 else None
         return tuple(dict.fromkeys(str(id) for id in values_at(listed, ["data", "*", "id"], "")))
 
     async def fingerprint(self, kind: ServerKind | None, model: str) -> str:
         """Returns a hash of the server's provider, version and template and the model's entry, without
         volatile fields.
         """
-        said = await self.fetch(MODELS)
+        body = await self.fetch(MODELS)
         entry: dict[str, Any] = next(
-            values_at(decode_or_none(said.body) if said else None, ["data", "{model}"], model), {}
+            values_at(decode_or_none(body.body) if body else None, ["data", "{model}"], model), {}
         )
         lasting = {name: value for name, value in sorted(entry.items()) if name not in _VOLATILE_FIELDS}
         version = await self.get(kind.version, model) if kind and kind.version else None

@@ -105,13 +105,13 @@ class ChatTemplates:
 
     async def _fetch(self, model: str, file: str, connection: UpstreamConnection, timeout_s: float) -> None:
         name = self._name
-        told = await _fetch_props(model, connection, timeout_s)
-        source = read_template_file(file, name) if file else told.get("chat_template", "")
+        props = await _fetch_props(model, connection, timeout_s)
+        source = read_template_file(file, name) if file else props.get("chat_template", "")
         if not source:
             raise BackendUnavailableError(
                 f"{name} tells no chat template; name the file of one in servers.{name}.template"
             )
-        await asyncio.to_thread(self.set, model, file, source, told.get("eos_token", ""))
+        await asyncio.to_thread(self.set, model, file, source, props.get("eos_token", ""))
 
 
 def read_template_file(file: str, server: str) -> str:
@@ -133,8 +133,10 @@ def write_request(request: Request, prompt: "Prompt") -> UpstreamRequest:
     if request.max_tokens is not None:
         body["max_tokens"] = request.max_tokens
     named = {name: name for name in sampling.ignored_settings(request)}
-    told = tuple(notices_by_name("unsupported_parameter", "where prompts are rendered here, {} has no effect", named))
-    return UpstreamRequest(msgspec.json.encode(body), told, request.stop, prompt.suffix)
+    warnings = tuple(
+        notices_by_name("unsupported_parameter", "where prompts are rendered here, {} has no effect", named)
+    )
+    return UpstreamRequest(msgspec.json.encode(body), warnings, request.stop, prompt.suffix)
 
 
 class CompletionReader(BaseResponseReader):
@@ -151,10 +153,10 @@ class CompletionReader(BaseResponseReader):
 
     def _frame(self, fields: Fields) -> None:
         self._out.start()
-        for said in lenient_values.objects(fields.pop("choices")):
+        for choice in lenient_values.objects(fields.pop("choices")):
             self._has_choice = True
-            self._out.text(lenient_values.string(said.pop("text")))
-            if reason := lenient_values.string_or_json(said.pop("finish_reason")):
+            self._out.text(lenient_values.string(choice.pop("text")))
+            if reason := lenient_values.string_or_json(choice.pop("finish_reason")):
                 self._reason = "length" if reason == "length" else "stop"
         if (usage := lenient_values.fields(fields.pop("usage"))) is not None:
             self._out.usage(_usage(usage))
@@ -179,11 +181,11 @@ def _usage(counts: Fields) -> Usage:
 
 async def _fetch_props(model: str, connection: UpstreamConnection, timeout_s: float) -> dict[str, str]:
     """Returns what llama.cpp's server reports of the model's template; empty for other servers."""
-    said = await connection.request(f"/props?model={quote(model, safe='')}", timeout_s=timeout_s)
-    if said.status != 200:
-        said = await connection.request("/props")
+    response = await connection.request(f"/props?model={quote(model, safe='')}", timeout_s=timeout_s)
+    if response.status != 200:
+        response = await connection.request("/props")
     try:
-        fields = json_cursor.parse(said.body).fields() if said.status == 200 else None
+        fields = json_cursor.parse(response.body).fields() if response.status == 200 else None
     except RequestError:
         fields = None
     return {key: fields.string(key) for key in ("chat_template", "eos_token")} if fields else {}

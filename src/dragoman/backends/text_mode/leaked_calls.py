@@ -336,8 +336,8 @@ class LeakDetector:
         candidate = self._candidate
         if candidate is None:
             return False
-        told = self._rejected < MAX_REJECTED and not (candidate.waits and reason == "length")
-        calls = candidate.close(reason) if told else None
+        is_reported = self._rejected < MAX_REJECTED and not (candidate.waits and reason == "length")
+        calls = candidate.close(reason) if is_reported else None
         tagged = candidate.opener == FENCE and self._has_text and not _JSON_FENCE.match(candidate.raw.lstrip(SPACE))
         if (
             calls is None
@@ -389,7 +389,7 @@ def _with_warnings(events: Iterable[AnyEvent]) -> list[AnyEvent]:
     out: list[AnyEvent] = []
     for event in events:
         if isinstance(event, ToolCallStart):
-            told = f"a call of {event.name} that the server had left in the text was made one"
-            out.append(Notice("leaked_call_recovered", told))
+            message = f"a call of {event.name} that the server had left in the text was made one"
+            out.append(Notice("leaked_call_recovered", message))
         out.append(event)
     return out

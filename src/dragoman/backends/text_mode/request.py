@@ -57,7 +57,7 @@ def for_prompted_mode(request: Request, format: Format) -> tuple[Request, tuple[
     Raises:
         RequestError: a part cannot be shown as text.
     """
-    told = [*fallback_warnings(request)]
+    warnings = [*fallback_warnings(request)]
     request = with_text_fallbacks(request)
     schema = request.response_schema if callable_tools(request) else ""
     if schema:
@@ -72,12 +72,12 @@ def for_prompted_mode(request: Request, format: Format) -> tuple[Request, tuple[
     if schema:  # the server's own constraint would not allow calls
         extra = {name: raw for name, raw in request.extra.items() if name not in _SCHEMA_FIELDS}
         plain = replace(plain, response_schema="", extra=extra)
-        told.append(unconstrained_reply_warning())
+        warnings.append(unconstrained_reply_warning())
     shown = [part for message in request.messages for part in message.parts]
     shown += [inner for part in shown if isinstance(part, ToolResult) for inner in part.parts]
     for name in dict.fromkeys(_MEDIA_NAMES[type(part)] for part in shown if _is_media(part)):
-        told.append(Notice("content_dropped", f"{name} are placeholders in prompt mode", detail=name))
-    return plain, tuple(told)
+        warnings.append(Notice("content_dropped", f"{name} are placeholders in prompt mode", detail=name))
+    return plain, tuple(warnings)
 
 
 def with_schema_prompt(request: Request) -> Request:

@@ -262,7 +262,7 @@ class _CallMerger:
         held, self._pending = self._pending, None
         return held
 
-    def _drop(self, made: CallKey, told: str) -> list[AnyEvent]:
+    def _drop(self, made: CallKey, message: str) -> list[AnyEvent]:
         self._pending = None
         self._calls -= 1
-        return [Notice("duplicate_call_dropped", told, made[1])]
+        return [Notice("duplicate_call_dropped", message, made[1])]

@@ -176,7 +176,7 @@ def _same_json(one: JsonText, other: JsonText) -> bool:
 
 def _same_text(parts: Iterable[Part], text: str) -> bool:
     """Returns whether the parts contain this text, ignoring white space; reasoning follows other rules."""
-    said = [part for part in parts if not isinstance(part, ToolCall)]
-    if any(not isinstance(part, Text) for part in said):
+    content = [part for part in parts if not isinstance(part, ToolCall)]
+    if any(not isinstance(part, Text) for part in content):
         return False
-    return "".join(part.text for part in said if isinstance(part, Text)).split() == text.split()
+    return "".join(part.text for part in content if isinstance(part, Text)).split() == text.split()

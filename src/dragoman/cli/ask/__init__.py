@@ -165,7 +165,7 @@ async def _ask(
     """Returns the fault of the model's response, or ""."""
     from dragoman.cli.ask.dialogue import Dialogue
 
-    page, says = _page(args), partial(demo.tool_result, said=args.tool_result)
+    page, says = _page(args), partial(demo.tool_result, output=args.tool_result)
     with line.counting_seconds():
         line.say("starting")
         try:

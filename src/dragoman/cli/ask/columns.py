@@ -84,14 +84,16 @@ class ColumnsView:
         """Appends to the right column."""
         if step.opens and self._right:
             self._flush(self._made)
-        said, style = event_text(event)
-        told, mood = notice_text(event)
-        if said:
-            self._right.append(printable(said), _STYLES[style])
-        if told:
+        text, style = event_text(event)
+        notice, mood = notice_text(event)
+        if text:
+            self._right.append(printable(text), _STYLES[style])
+        if notice:
             mark = "✓" if mood == "right" else "!"
-            self._right.append(f"{chr(10) if self._right.plain.strip() else ''}{mark} {printable(told)}", _STYLES[mood])
-        if said or told:
+            self._right.append(
+                f"{chr(10) if self._right.plain.strip() else ''}{mark} {printable(notice)}", _STYLES[mood]
+            )
+        if text or notice:
             self._made = len(self._left)
             self._draw()
 

@@ -74,6 +74,6 @@ def signature(tool: Tool) -> str:
     return f"{tool.name}({', '.join(f'{name}: {type}' if type else name for name, type in given.items())})"
 
 
-def tool_result(call: ToolCall, said: str | None) -> str:
-    """Returns the result of a call: `said`, or that of the built-in tool."""
-    return said if said is not None else SUNNY if call.name == WEATHER.name else DONE
+def tool_result(call: ToolCall, output: str | None) -> str:
+    """Returns the result of a call: `output`, or that of the built-in tool."""
+    return output if output is not None else SUNNY if call.name == WEATHER.name else DONE

@@ -78,10 +78,10 @@ class Dialogue:
             if name := next((name for (name, _), count in seen.items() if count > _MAX_IGNORED), ""):
                 fault = _IGNORED.format(name)
                 break
-            said = [self._says(call) for call in calls]
-            for call, words in zip(calls, said, strict=True):
+            outputs = [self._says(call) for call in calls]
+            for call, words in zip(calls, outputs, strict=True):
                 self._page.show_result(call.name, _on_one_line(call.arguments), words)
-            results = tuple(ToolResult(call.id, (Text(words),)) for call, words in zip(calls, said, strict=True))
+            results = tuple(ToolResult(call.id, (Text(words),)) for call, words in zip(calls, outputs, strict=True))
             made = (Message("assistant", replies[-1].parts), Message("tool", results))
             request = replace(request, messages=(*request.messages, *made), tool_choice=ToolChoice())
         self._page.show_totals(self._sum(replies))

@@ -158,20 +158,20 @@ class PlainView:
 
     def feed(self, event: AnyEvent, step: BlockChange) -> None:
         """Stores the event for printing after the model's text."""
-        said, told = event_text(event)[0], notice_text(event)[0]
-        if (step.opens or told) and self._said:
+        text, notice = event_text(event)[0], notice_text(event)[0]
+        if (step.opens or notice) and self._said:
             self._said.append("\n")
-        self._said += [said, f"  ({told})" if told else ""]
-        self._text += said
-        self._told += [f"\n  ({told})"] if told else []
+        self._said += [text, f"  ({notice})" if notice else ""]
+        self._text += text
+        self._told += [f"\n  ({notice})"] if notice else []
 
     def end_turn(self, reason: FinishReason) -> None:
         """Prints what the client receives."""
         self.close()
-        said, raw = "".join(self._said).strip(), "".join(self._raw).strip()
+        text, raw = "".join(self._said).strip(), "".join(self._raw).strip()
         is_same = self._text.strip() == raw != ""
         shown = (
-            f"-- its client gets the same text{''.join(self._told)}" if is_same else f"-- what its client gets\n{said}"
+            f"-- its client gets the same text{''.join(self._told)}" if is_same else f"-- what its client gets\n{text}"
         )
         self._print(f"\n{shown}\n  (finish: {reason})")
         self._text = ""

@@ -29,14 +29,14 @@ class RawTextReader:
 
     def _shown(self, data: bytes) -> str:
         events = self._reader.feed(sse.encode(data))
-        said = [event for event in events if not isinstance(event, Start | UsageUpdate | Finish)]
+        content = [event for event in events if not isinstance(event, Start | UsageUpdate | Finish)]
         try:
             value = json.loads(data)
         except ValueError:
             return ""
         new, self._before = difference(value, self._before), value
-        if all(isinstance(event, TextDelta | ReasoningDelta) for event in said):
-            text = "".join(event.text for event in said if isinstance(event, TextDelta | ReasoningDelta))
+        if all(isinstance(event, TextDelta | ReasoningDelta) for event in content):
+            text = "".join(event.text for event in content if isinstance(event, TextDelta | ReasoningDelta))
             self._line_open = not text.endswith("\n") if text else self._line_open
             return text
         if new is _SAME:

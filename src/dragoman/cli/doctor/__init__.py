@@ -121,13 +121,15 @@ def _serve_command(config: Path | None, flags: Mapping[str, object]) -> str:
     return shlex.join(words)
 
 
-async def _without_settings(said: list[Finding], weights_found: "partial[list[Finding]]") -> list[Sequence[Finding]]:
+async def _without_settings(
+    findings: list[Finding], weights_found: "partial[list[Finding]]"
+) -> list[Sequence[Finding]]:
     """Returns the findings that need no settings: the installation, and what is running."""
     usual = settings.Config()
     claude, unconfigured_servers = await asyncio.gather(
         local.claude(ClaudeCliConfig()), server_checks.unconfigured_servers((), usual.server)
     )
     return [
-        [*said, local.extras_findings("server")],
+        [*findings, local.extras_findings("server")],
         [*weights_found(usual, served=True), *claude, *unconfigured_servers],
     ]

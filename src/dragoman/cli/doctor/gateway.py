@@ -28,21 +28,20 @@ async def gateway(config: ServerConfig, command: str = "dragoman serve") -> list
     from dragoman.cli.doctor.metrics_client import ForeignError, fetch_metrics, gateway_url
 
     try:
-        told = await fetch_metrics(config)
+        metrics = await fetch_metrics(config)
     except (BackendUnavailableError, ForeignError):
         return [_address_finding(config, command)]
     except ConfigError as error:
         return [Finding("gateway", "note", error.message)]
-    asked = f"{_number(told.requests, 'request')}, {told.failures} failed, {told.in_flight} being answered"
-    words = (
-        f"{told.version} at {gateway_url(config)}, up for {format_duration(told.up_s)}: {asked}; {_access_text(config)}"
-    )
-    if told.not_ready:
-        words += f"; not ready: {', '.join(told.not_ready)}"
-    many = _number(sum(of.calls for of in told.models), "tool call") if told.models else "no tool calls"
+    counts = f"{_number(metrics.requests, 'request')}, {metrics.failures} failed, {metrics.in_flight} being answered"
+    text = f"{metrics.version} at {gateway_url(config)}, up for {format_duration(metrics.up_s)}: {counts}; "
+    text += _access_text(config)
+    if metrics.not_ready:
+        text += f"; not ready: {', '.join(metrics.not_ready)}"
+    many = _number(sum(of.calls for of in metrics.models), "tool call") if metrics.models else "no tool calls"
     return [
-        Finding("gateway", "note" if told.not_ready else "ok", words),
-        Finding("calls", "ok", f"{many} since then", models=told.models),
+        Finding("gateway", "note" if metrics.not_ready else "ok", text),
+        Finding("calls", "ok", f"{many} since then", models=metrics.models),
     ]
 
 

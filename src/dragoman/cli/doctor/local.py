@@ -198,10 +198,10 @@ async def _version(program: str) -> str | None:
             )
         except OSError:
             return None
-        said = b""
+        output = b""
         try:
             async with asyncio.timeout(_VERSION_S):
-                said, _ = await child.communicate()
+                output, _ = await child.communicate()
         except TimeoutError:
             with suppress(ProcessLookupError):
                 if sys.platform == "win32":
@@ -210,7 +210,7 @@ async def _version(program: str) -> str | None:
                     os.killpg(child.pid, signal.SIGKILL)
             await child.wait()
             return ""
-    number = re.search(rb"\d+(?:\.\d+)+", said)
+    number = re.search(rb"\d+(?:\.\d+)+", output)
     return None if child.returncode else number[0].decode() if number else ""
 
 

@@ -19,10 +19,12 @@ _COLOURS: Final = {"ok": "32", "no": "1;31", "note": "33"}
 
 def format_report(groups: Iterable[Sequence[Finding]], width: int = 100, *, colour: bool = False) -> str:
     """Returns the report: the groups, separated by empty lines, and the summary."""
-    told = [group for group in groups if group]
-    what_chars = max(len(found.what) for group in told for found in group)
-    blocks = ["\n".join(line for found in group for line in rows(found, what_chars, width, colour)) for group in told]
-    return "\n\n".join([*blocks, _sum([found for group in told for found in group])])
+    shown_groups = [group for group in groups if group]
+    what_chars = max(len(found.what) for group in shown_groups for found in group)
+    blocks = [
+        "\n".join(line for found in group for line in rows(found, what_chars, width, colour)) for group in shown_groups
+    ]
+    return "\n\n".join([*blocks, _sum([found for group in shown_groups for found in group])])
 
 
 def rows(found: Finding, what_chars: int, width: int = 100, colour: bool = False) -> list[str]:

@@ -103,7 +103,11 @@ class AgentRun:
         embedded = behind.config.embedded
         server = behind.config.servers.get(behind.offer.server)
         speed, budget = behind.tokens_per_s, server.prompt_tokens if server else 0
-        measured = [told for each in gateway.health() if isinstance(told := each.get("read_tokens_per_s"), float)]
+        measured = [
+            tokens_per_s
+            for each in gateway.health()
+            if isinstance(tokens_per_s := each.get("read_tokens_per_s"), float)
+        ]
         if measured and not server:
             speed = measured[0]
             budget = (
@@ -182,8 +186,10 @@ class _Log(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """Counts warnings and errors."""
-        said = record.getMessage()
-        self.wrong += record.levelno >= logging.WARNING or ('"error":' in said and not _is_discovery_request(said))
+        message = record.getMessage()
+        self.wrong += record.levelno >= logging.WARNING or (
+            '"error":' in message and not _is_discovery_request(message)
+        )
 
     def say(self, text: str) -> None:
         """Prints what takes long or is missing."""

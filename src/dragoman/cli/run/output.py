@@ -27,10 +27,10 @@ def ask_for_model(offers: Sequence[ModelOption]) -> ModelOption:
     while True:
         with interruptible():
             print(f"model [1-{len(offers)}, 1]: ", end="", file=sys.stderr, flush=True)
-            said = sys.stdin.readline()
-        if not said:
+            line = sys.stdin.readline()
+        if not line:
             raise KeyboardInterrupt
-        if (chosen := said.strip() or "1").isdecimal() and 1 <= int(chosen) <= len(offers):
+        if (chosen := line.strip() or "1").isdecimal() and 1 <= int(chosen) <= len(offers):
             return offers[int(chosen) - 1]
 
 

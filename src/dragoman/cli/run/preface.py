@@ -46,7 +46,7 @@ async def check_key(server: HttpConfig, *, required: bool = True) -> None:
     async with open_connection(server, os.environ) as connection:
         while True:
             try:
-                said = await connection.request(dialects.get(server.api).path, b"{}", _JSON)
+                response = await connection.request(dialects.get(server.api).path, b"{}", _JSON)
                 break
             except BackendUnavailableError as error:
                 if not (required and isinstance(error.__cause__, ConnectionRefusedError)):
@@ -61,7 +61,7 @@ async def check_key(server: HttpConfig, *, required: bool = True) -> None:
                 until_s = now_s + STARTING_S
                 print_status(f"nothing listens at {server.url} yet; waiting {STARTING_S:.0f} s")
             await retry.sleep(_EVERY_S)
-        if said.status in _WANTS_KEY:
+        if response.status in _WANTS_KEY:
             raise missing_key_error(server)
 
 
@@ -88,10 +88,10 @@ async def reading_speed(server: HttpConfig, model: str) -> float:
             body = dialect.write_request(request, "").body
             began_s = time.monotonic()
             try:
-                said = await connection.request(dialect.path, body, _JSON, timeout_s=_MEASURED_S)
+                response = await connection.request(dialect.path, body, _JSON, timeout_s=_MEASURED_S)
             except BackendUnavailableError:
                 return 0.0
-            if said.status != 200:
+            if response.status != 200:
                 return 0.0
     return vocabulary.estimate_request(request) / (time.monotonic() - began_s)
 
@@ -108,19 +108,19 @@ def preface_lines(agent: Agent, model: str, tokens_per_s: float, budget_tokens: 
     if not (tokens_per_s and agent.prompt_tokens):
         return []
     first_s = agent.prompt_tokens / tokens_per_s
-    told = [
+    lines = [
         f"{agent.title} sends about {agent.prompt_tokens:,} tokens before your own text; {model} reads "
         f"{tokens_per_s:.0f} tokens/s here: {_time(first_s)} until the first answer"
     ]
     if budget_tokens and first_s > FIRST_ANSWER_S:
         stay = f"; of its tools {', '.join(agent.tools)} stay as far as they fit" if agent.tools else ""
-        told.append(
+        lines.append(
             f"for a first answer within {FIRST_ANSWER_S:.0f} s its instructions and tools are cut to {budget_tokens:,} "
             f"tokens{stay}; --prompt-trim tools keeps all tools, --prompt-trim off everything"
         )
     elif not budget_tokens and first_s > FIRST_ANSWER_S:
-        told.append("less of it is read with --prompt-trim tools, aggressive or max, or without --prompt-trim")
-    return told
+        lines.append("less of it is read with --prompt-trim tools, aggressive or max, or without --prompt-trim")
+    return lines
 
 
 def _time(seconds: float) -> str:

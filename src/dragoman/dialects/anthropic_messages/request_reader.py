@@ -118,9 +118,9 @@ _SPELLED: Final = re.compile(r"(?:[A-Za-z0-9._:/@+-]|~[0-9a-f]{2})+")
 def _effort(thinking: Cursor | None, kept: m.ExtraFields) -> str:
     """Returns `output_config.effort`, or the effort equivalent to the thinking budget."""
     config = kept.get("output_config")
-    told = json_cursor.Cursor(config, "$.output_config").fields().get("effort") if config is not None else None
-    if told is not None and told.kind == "string":
-        return told.string()
+    value = json_cursor.Cursor(config, "$.output_config").fields().get("effort") if config is not None else None
+    if value is not None and value.kind == "string":
+        return value.string()
     fields = thinking.fields() if thinking is not None and thinking.kind == "object" else None
     kind = fields.get("type") if fields else None
     if fields is None or kind is None or kind.kind != "string":
@@ -251,9 +251,9 @@ def _tool(cursor: Cursor) -> Tool:
     fields = cursor.fields()
     kind = fields.string("type") or "custom"
     if kind == "function" or ("input_schema" not in cursor.fields().remaining() and fields.get("function")):
-        told = "expected a tool with name and input_schema, got one of OpenAI's APIs (type 'function')"
+        message = "expected a tool with name and input_schema, got one of OpenAI's APIs (type 'function')"
         raise RequestError(
-            f"{told}; move its name and parameters up, or send the request to an OpenAI path", fields.path
+            f"{message}; move its name and parameters up, or send the request to an OpenAI path", fields.path
         )
     if kind != "custom":
         given = fields.string("name")

@@ -118,14 +118,14 @@ def _bound_marks(body: Mapping[str, object], most: int, report: TranslationRepor
         report.dropped(_MARK, f"more than {BREAKPOINTS} {_MARK}")
 
 
-def _marked(said: object) -> Iterator[dict[str, object]]:
-    if isinstance(said, list):
-        for one in said:
+def _marked(value: object) -> Iterator[dict[str, object]]:
+    if isinstance(value, list):
+        for one in value:
             yield from _marked(one)
-    elif isinstance(said, dict):
-        yield from _marked(said.get("content"))
-        if said.get(_MARK, _NULL) != _NULL:
-            yield said
+    elif isinstance(value, dict):
+        yield from _marked(value.get("content"))
+        if value.get(_MARK, _NULL) != _NULL:
+            yield value
 
 
 def _first(messages: Sequence[Message], report: TranslationReport) -> int:
@@ -162,12 +162,12 @@ def _thinking(request: Request, report: TranslationReport) -> dict[str, object]:
         config["effort"] = "low" if request.reasoning_effort == "minimal" else request.reasoning_effort
         if request.reasoning_effort == "minimal":
             report.adapted("effort", "effort low, the least there")
-    said: dict[str, object] = {"thinking": {"type": thinking}} if thinking else {}
-    return said | ({"output_config": config} if config else {})
+    fields: dict[str, object] = {"thinking": {"type": thinking}} if thinking else {}
+    return fields | ({"output_config": config} if config else {})
 
 
 def _sampling(request: Request, report: TranslationReport, thinks: bool) -> dict[str, object]:
-    said: dict[str, object] = {}
+    fields: dict[str, object] = {}
     for name, value in msgspec.structs.asdict(request.sampling).items():
         if value is None:
             continue
@@ -177,10 +177,10 @@ def _sampling(request: Request, report: TranslationReport, thinks: bool) -> dict
             report.dropped(name, f"{name} {value}")
         elif name == "temperature" and value > 1:
             report.adapted("temperature", "temperature 1, the highest there")
-            said[name] = 1.0
+            fields[name] = 1.0
         else:
-            said[name] = value
-    return said
+            fields[name] = value
+    return fields
 
 
 def _tools(request: Request, report: TranslationReport) -> dict[str, object]:
@@ -193,13 +193,13 @@ def _tools(request: Request, report: TranslationReport) -> dict[str, object]:
     if not tools:
         return {}
     binding = _binding(tools, report)
-    said: dict[str, object] = {"tools": [_tool(tool, report, tool.name in binding) for tool in tools]}
-    told: dict[str, object] = {"type": _MODES[choice.mode]}
-    told |= {"name": choice.name} if choice.mode == "named" else {}
+    fields: dict[str, object] = {"tools": [_tool(tool, report, tool.name in binding) for tool in tools]}
+    tool_choice: dict[str, object] = {"type": _MODES[choice.mode]}
+    tool_choice |= {"name": choice.name} if choice.mode == "named" else {}
     one = not choice.parallel_tool_calls
     if choice.mode != "none" and (one or (request.accepts_parallel_calls and report.is_same_api)):
-        told["disable_parallel_tool_use"] = one
-    return said if told == {"type": "auto"} else {**said, "tool_choice": told}
+        tool_choice["disable_parallel_tool_use"] = one
+    return fields if tool_choice == {"type": "auto"} else {**fields, "tool_choice": tool_choice}
 
 
 def _binding(tools: Sequence[Tool], report: TranslationReport) -> frozenset[str]:
@@ -220,15 +220,15 @@ def _binding(tools: Sequence[Tool], report: TranslationReport) -> frozenset[str]
 def _tool(tool: Tool, report: TranslationReport, strict: bool) -> object:
     if tool.kind != "function":
         return dict(tool.extra)
-    said: dict[str, object] = {"name": tool.name}
+    fields: dict[str, object] = {"name": tool.name}
     if report.is_native and "type" in tool.extra:
-        return {**said, **tool.extra}
+        return {**fields, **tool.extra}
     if strict:
-        said["strict"] = True
+        fields["strict"] = True
     if tool.description:
-        said["description"] = tool.description
+        fields["description"] = tool.description
     return {
-        **said,
+        **fields,
         "input_schema": report.adapted_schema(
             tool.parameters, ANTHROPIC_STRICT if strict else ANTHROPIC, tool.name, always=True
         ),
@@ -238,10 +238,10 @@ def _tool(tool: Tool, report: TranslationReport, strict: bool) -> object:
 
 def _described(request: Request) -> str:
     """Returns the response schema; the description of the response is added if the schema has none."""
-    schema, told = request.response_schema, request.response_description
-    if not told or '"description"' in schema.partition('"properties"')[0]:
+    schema, description = request.response_schema, request.response_description
+    if not description or '"description"' in schema.partition('"properties"')[0]:
         return schema
-    return msgspec.json.encode({**msgspec.json.decode(schema), "description": told}).decode()
+    return msgspec.json.encode({**msgspec.json.decode(schema), "description": description}).decode()
 
 
 def _messages(messages: Sequence[Message], report: TranslationReport) -> list[object]:
@@ -295,8 +295,8 @@ def _block(part: Part, report: TranslationReport) -> list[object]:
             rest = {name: raw for name, raw in extra.items() if name != SEARCH_RESULT}
             return [{"type": SEARCH_RESULT, **own, **rest}]
         case Document(source, title, extra):
-            said = {"title": title} if title else {}
-            return [{"type": "document", "source": _source(source, report), **said, **report.native_fields(extra)}]
+            fields = {"title": title} if title else {}
+            return [{"type": "document", "source": _source(source, report), **fields, **report.native_fields(extra)}]
         case Reasoning():
             return _thoughts(part, report)
         case ToolCall(id, name, arguments, extra):
@@ -327,9 +327,9 @@ def _thoughts(part: Reasoning, report: TranslationReport) -> list[object]:
 
 
 def _result(result: ToolResult, report: TranslationReport) -> dict[str, object]:
-    said: dict[str, object] = {"type": "tool_result", "tool_use_id": result.call_id}
-    said |= {"content": _content(result.parts, report)} if result.parts else {}
-    return {**said, **({"is_error": True} if result.is_error else {}), **report.native_fields(result.extra)}
+    block: dict[str, object] = {"type": "tool_result", "tool_use_id": result.call_id}
+    block |= {"content": _content(result.parts, report)} if result.parts else {}
+    return {**block, **({"is_error": True} if result.is_error else {}), **report.native_fields(result.extra)}
 
 
 def _source(source: MediaSource, report: TranslationReport) -> Mapping[str, object]:

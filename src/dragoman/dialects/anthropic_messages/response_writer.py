@@ -97,17 +97,19 @@ class MessagesResponseWriter:
     def _open(self, block: Block, event: AnyEvent) -> bytes:
         self._refused = self._refused or block.kind == "refusal"
         self._delta = _index("content_block_delta", block) + b',"delta":' + _DELTAS[block.kind]
-        shell, said = b"", b""
+        shell, first_delta = b"", b""
         match event:
             case ToolCallStart(_, id, name):
                 shell = _encode({"type": "tool_use", "id": id, "name": name, "input": {}})
             case events.ReasoningDelta(redacted=data) if data:
                 shell = _encode({"type": "redacted_thinking", "data": data})
             case events.VendorBlock(json=json):
-                shell, said = self._vendor(json)
+                shell, first_delta = self._vendor(json)
             case _:
                 shell = _BLOCKS[block.kind]
-        begun = _index("content_block_start", block) + b',"content_block":' + sse.one_line(shell) + b"}\n\n" + said
+        begun = (
+            _index("content_block_start", block) + b',"content_block":' + sse.one_line(shell) + b"}\n\n" + first_delta
+        )
         return begun + self._cited() if block.kind == "text" else begun
 
     def _detail(self, event: events.Detail) -> bytes:
@@ -134,11 +136,11 @@ class MessagesResponseWriter:
         return _encode({**fields.remaining(), "input": {}}), self._delta + _encode(given.text) + b"}}\n\n"
 
     def _reasoning(self, text: str, signature: str) -> bytes:
-        said = self._delta + _encode(text) + b"}}\n\n" if text else b""
+        events = self._delta + _encode(text) + b"}}\n\n" if text else b""
         if signature:
             head = self._delta.removesuffix(_DELTAS["reasoning"])
-            said += head + b'{"type":"signature_delta","signature":' + _encode(signature) + b"}}\n\n"
-        return said
+            events += head + b'{"type":"signature_delta","signature":' + _encode(signature) + b"}}\n\n"
+        return events
 
     def _finish(self, event: Finish) -> bytes:
         end = _end(finish_reason(event, self._order), event.stop_sequence, self._refused)

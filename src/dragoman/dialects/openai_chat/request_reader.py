@@ -279,9 +279,9 @@ def _custom(fields: Fields) -> Tool:
     form = custom.get("format")
     inner = form.fields().pop("grammar") if form else None
     grammar = inner.fields() if inner else None
-    told = (grammar.require("syntax").string(), grammar.require("definition").string()) if grammar else ("", "")
+    definition = (grammar.require("syntax").string(), grammar.require("definition").string()) if grammar else ("", "")
     kind = {"type": msgspec.Raw(b'"custom"')}
-    return Tool(name, description, free_text(*told), {**custom.remaining(), **kind, **_outer(fields)})
+    return Tool(name, description, free_text(*definition), {**custom.remaining(), **kind, **_outer(fields)})
 
 
 def is_custom(tool: Tool) -> bool:

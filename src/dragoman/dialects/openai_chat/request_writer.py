@@ -130,18 +130,18 @@ def _tools(request: Request, report: TranslationReport) -> dict[str, object]:
         raise report.unsendable("a choice of a tool that the vendor runs itself", "$.tool_choice")
     if not tools:
         return {}
-    said: dict[str, object] = {"tools": [_tool(tool, report) for tool in tools]}
+    fields: dict[str, object] = {"tools": [_tool(tool, report) for tool in tools]}
     if choice.mode == "named":
         kind = kinds[choice.name]
-        said["tool_choice"] = {"type": kind, kind: {"name": choice.name}}
+        fields["tool_choice"] = {"type": kind, kind: {"name": choice.name}}
     elif choice.mode != "auto":
-        said["tool_choice"] = choice.mode
+        fields["tool_choice"] = choice.mode
     if not choice.parallel_tool_calls:
-        said["parallel_tool_calls"] = False
+        fields["parallel_tool_calls"] = False
     elif request.accepts_parallel_calls and tools and report.is_same_api:
         # defaults differ: llama.cpp's was false, and depends on the template since 2026-04 (its pull 22217)
-        said["parallel_tool_calls"] = True
-    return said
+        fields["parallel_tool_calls"] = True
+    return fields
 
 
 def _tool(tool: Tool, report: TranslationReport) -> object:
@@ -161,7 +161,7 @@ def _tool(tool: Tool, report: TranslationReport) -> object:
 
 
 def _messages(messages: Sequence[Message], report: TranslationReport) -> list[object]:
-    said: list[object] = []
+    written: list[object] = []
     shown: list[object] = []  # images of results, until the last of consecutive results
     for message in messages if report.is_same_api else _turns(report.end_with_user(hoist_system_messages(messages))):
         results = [part for part in message.parts if isinstance(part, ToolResult)]
@@ -170,21 +170,21 @@ def _messages(messages: Sequence[Message], report: TranslationReport) -> list[ob
         if not (message.parts or report.is_same_api):
             continue
         for result in results:
-            said.append({**_result(result, shown, report), **(extra if message.role == "tool" else {})})
+            written.append({**_result(result, shown, report), **(extra if message.role == "tool" else {})})
         if message.role == "tool" or (results and not rest):
             continue
         if message.role == "user":
-            said.append({"role": "user", "content": _content(rest, report, shown), **extra})
+            written.append({"role": "user", "content": _content(rest, report, shown), **extra})
             shown = []
             continue
-        said += [{"role": "user", "content": shown}] if shown else []
+        written += [{"role": "user", "content": shown}] if shown else []
         shown = []
         if message.role == "assistant":
             words = _assistant(rest, report)
-            said += [{"role": "assistant", **words, **extra}] if words != _NOTHING or report.is_same_api else []
+            written += [{"role": "assistant", **words, **extra}] if words != _NOTHING or report.is_same_api else []
         else:
-            said.append({"role": message.role, "content": _content(rest, report), **extra})
-    return [*said, {"role": "user", "content": shown}] if shown else said
+            written.append({"role": message.role, "content": _content(rest, report), **extra})
+    return [*written, {"role": "user", "content": shown}] if shown else written
 
 
 def _turns(messages: Sequence[Message]) -> Iterator[Message]:
@@ -202,15 +202,15 @@ def _turns(messages: Sequence[Message]) -> Iterator[Message]:
 def _result(result: ToolResult, shown: list[object], report: TranslationReport) -> dict[str, object]:
     """Returns the message; images of the result that it cannot contain are added to `shown`."""
     report.native_fields(result.extra)
-    told: Sequence[ResultPart] = result.parts
+    parts: Sequence[ResultPart] = result.parts
     if not report.is_same_api:
-        told = [part for part in told if _is_text(part)]
+        parts = [part for part in parts if _is_text(part)]
         shown += [_block(part, report) for part in result.parts if not _is_text(part)]
-        if len(told) < len(result.parts):
+        if len(parts) < len(result.parts):
             report.adapted("images", "images and files of results are in the user message after them")
-            told = told or [Text("The result is in the user's next message.")]
-    said = _content(prefix_error(told) if result.is_error else told, report)
-    return {"role": "tool", "tool_call_id": result.call_id, "content": said}
+            parts = parts or [Text("The result is in the user's next message.")]
+    content = _content(prefix_error(parts) if result.is_error else parts, report)
+    return {"role": "tool", "tool_call_id": result.call_id, "content": content}
 
 
 def _is_text(part: Part) -> bool:
@@ -239,10 +239,10 @@ def _assistant(parts: Iterable[Part], report: TranslationReport) -> dict[str, ob
                 if calls or refusal:
                     report.adapted("content", f"text after {'a call' if calls else 'a refusal'} is before it")
                 content.append(part)
-    said: dict[str, object] = {"content": _content(content, report) if content or not (calls or refusal) else None}
-    said |= {field: thoughts} if thoughts else {}
-    said |= {"refusal": refusal} if refusal else {}
-    return said | ({"tool_calls": calls} if calls else {})
+    message: dict[str, object] = {"content": _content(content, report) if content or not (calls or refusal) else None}
+    message |= {field: thoughts} if thoughts else {}
+    message |= {"refusal": refusal} if refusal else {}
+    return message | ({"tool_calls": calls} if calls else {})
 
 
 def _call(call: ToolCall, report: TranslationReport) -> dict[str, object]:
@@ -287,8 +287,8 @@ def _block(part: Part, report: TranslationReport) -> object:
             if not source.data and not report.is_same_api:
                 raise report.unsendable("sound by URL")
             inner, outer = _sides(extra, report)
-            said = {"data": source.data, "format": source.media_type.removeprefix("audio/")}
-            return {"type": "input_audio", "input_audio": {**said, **inner}, **outer}
+            audio = {"data": source.data, "format": source.media_type.removeprefix("audio/")}
+            return {"type": "input_audio", "input_audio": {**audio, **inner}, **outer}
         case Document():
             return _document(part, report)
         case Refusal(text, extra):
@@ -308,13 +308,13 @@ def _document(part: Document, report: TranslationReport) -> dict[str, object]:
     if source.url and not report.is_same_api:
         raise report.unsendable("a document by URL")
     title = part.title or ("" if report.is_same_api else "document")  # which the vendor requires with data
-    said: dict[str, object] = {"filename": title} if title else {}
+    file: dict[str, object] = {"filename": title} if title else {}
     if source.file_id:
         if not report.is_native:
             raise report.unsendable("a file that another vendor keeps")
-        return {"type": "file", "file": {**said, "file_id": source.file_id, **inner}, **outer}
+        return {"type": "file", "file": {**file, "file_id": source.file_id, **inner}, **outer}
     data = _url(source) if source.media_type or source.url else source.data
-    return {"type": "file", "file": {**said, "file_data": data, **inner}, **outer}
+    return {"type": "file", "file": {**file, "file_data": data, **inner}, **outer}
 
 
 def _url(source: MediaSource) -> str:

@@ -152,14 +152,14 @@ class ChatResponseReader(BaseResponseReader):
         if not self._heard:  # the first chunk also contains the role
             return False
         try:
-            said = _chunk(data).choices[0].delta
+            delta = _chunk(data).choices[0].delta
         except DECODE_ERRORS:
             return False
-        if said.reasoning_content:
-            self._out.reasoning(said.reasoning_content)
-        if said.content:
-            self._out.text(said.content)
-        for piece in said.tool_calls or ():
+        if delta.reasoning_content:
+            self._out.reasoning(delta.reasoning_content)
+        if delta.content:
+            self._out.text(delta.content)
+        for piece in delta.tool_calls or ():
             self._out.call(piece.index, "", "", piece.function.arguments)
         return True
 
@@ -186,9 +186,9 @@ class ChatResponseReader(BaseResponseReader):
         if (error := error_from_event(choice)) is not None:
             raise error
         self._heard = True
-        said = lenient_values.fields(choice.pop("delta")) or lenient_values.fields(choice.pop("message"))
-        if said is not None:
-            self._said(said)
+        message = lenient_values.fields(choice.pop("delta")) or lenient_values.fields(choice.pop("message"))
+        if message is not None:
+            self._said(message)
         if (probable := lenient_values.fields(choice.pop("logprobs"))) is not None:
             for name in ("content", "refusal"):
                 if entries := lenient_values.objects(probable.pop(name)):
@@ -209,17 +209,17 @@ class ChatResponseReader(BaseResponseReader):
         if self._reason == "stop" and stop is not None and stop.kind == "string" and stop.string():
             self._reason, self._stop = "stop_sequence", stop.string()
 
-    def _said(self, said: Fields) -> None:
-        self._thoughts(said)
-        if (content := said.pop("content")) is not None:
+    def _said(self, message: Fields) -> None:
+        self._thoughts(message)
+        if (content := message.pop("content")) is not None:
             self._content(content)
-        self._out.refusal(lenient_values.string(said.pop("refusal")))
-        self._carry(said, _OF_MESSAGE)
-        for source in lenient_values.objects(said.pop("annotations")):
+        self._out.refusal(lenient_values.string(message.pop("refusal")))
+        self._carry(message, _OF_MESSAGE)
+        for source in lenient_values.objects(message.pop("annotations")):
             self._annotation(source)
-        for n, call in enumerate(lenient_values.objects(said.pop("tool_calls"))):
+        for n, call in enumerate(lenient_values.objects(message.pop("tool_calls"))):
             self._call(call, n)
-        if (function := lenient_values.fields(said.pop("function_call"))) is not None:
+        if (function := lenient_values.fields(message.pop("function_call"))) is not None:
             name, arguments = (
                 lenient_values.string(function.pop("name")),
                 lenient_values.string_or_json(function.pop("arguments")),
@@ -240,13 +240,13 @@ class ChatResponseReader(BaseResponseReader):
         flat = {"type": "url_citation", **inner.remaining()}
         self._out.detail(ANNOTATIONS, _encode([flat]).decode())
 
-    def _thoughts(self, said: Fields) -> None:
+    def _thoughts(self, message: Fields) -> None:
         """Returns the first of these fields that has a value."""
-        told = [found for name in _THOUGHTS if (found := said.pop(name)) is not None]
-        texts = ["".join(_texts(found)) for found in told]
+        fields = [found for name in _THOUGHTS if (found := message.pop(name)) is not None]
+        texts = ["".join(_texts(found)) for found in fields]
         text = next(filter(None, texts), "")
         self._out.reasoning(text)
-        if not text and any(found.text not in _NOTHING for found in told):
+        if not text and any(found.text not in _NOTHING for found in fields):
             self._out.report_dropped("reasoning")
 
     def _lose(self, fields: Fields, name: str) -> None:

@@ -91,8 +91,8 @@ class ChatResponseWriter:
         raw = Raw(event.json.encode())
         match event.name:
             case response_details.LOGPROBS:
-                told = b',"logprobs":' + _encode({"content": raw, "refusal": None})
-                return self._head + b"}" + told + b',"finish_reason":null}]' + self._rest
+                members = b',"logprobs":' + _encode({"content": raw, "refusal": None})
+                return self._head + b"}" + members + b',"finish_reason":null}]' + self._rest
             case response_details.ANNOTATIONS:
                 return self._head + b'"annotations":' + _encode(_nested(raw)) + self._tail
             case response_details.PROGRESS:
@@ -118,8 +118,8 @@ class ChatResponseWriter:
             return self._head + b'"tool_calls":[' + begun + b"]" + self._tail
         text = event.text if isinstance(event, events.ToolCallDelta) else None
         if self._input is not None:
-            said = self._input.close() if text is None else self._input.feed(text)
-            return self._delta(b'"tool_calls":[{"index":%d,"custom":{"input":' % event.index, said, b"}}]")
+            delta = self._input.close() if text is None else self._input.feed(text)
+            return self._delta(b'"tool_calls":[{"index":%d,"custom":{"input":' % event.index, delta, b"}}]")
         return self._delta(b'"tool_calls":[{"index":%d,"function":{"arguments":' % event.index, text or "", b"}}]")
 
     def _function_call(self, event: ToolCallStart | events.ToolCallDelta | events.ToolCallEnd) -> bytes:

@@ -21,11 +21,11 @@ class _Event(Struct, omit_defaults=True):
 
 def joined(event: bytes, before: Sequence[bytes]) -> bytes:
     """Returns `response.failed` to follow the server's events: next sequence number, same response."""
-    said, told = _read(event), [_read(each) for each in before]
-    theirs = next((each.response for each in told if each.response), {})
-    said.sequence_number = max((each.sequence_number for each in told), default=-1) + 1
-    said.response |= {name: theirs[name] for name in _OWN if name in theirs}
-    return sse.encode(msgspec.json.encode(said), said.type) if said.type == "response.failed" else event
+    payload, earlier = _read(event), [_read(each) for each in before]
+    theirs = next((each.response for each in earlier if each.response), {})
+    payload.sequence_number = max((each.sequence_number for each in earlier), default=-1) + 1
+    payload.response |= {name: theirs[name] for name in _OWN if name in theirs}
+    return sse.encode(msgspec.json.encode(payload), payload.type) if payload.type == "response.failed" else event
 
 
 def _read(event: bytes) -> _Event:

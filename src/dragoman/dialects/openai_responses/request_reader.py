@@ -77,8 +77,8 @@ def _request(fields: Fields, partly: bool = False) -> Request:
             raise UnsupportedError(why, found.path)
     if (background := fields.pop("background")) and background.boolean():
         raise UnsupportedError("answers are not made in the background here; leave it out", background.path)
-    said = fields.pop("input") if partly else fields.require("input")
-    messages, added = _conversation(said) if said else ((), [])
+    input = fields.pop("input") if partly else fields.require("input")
+    messages, added = _conversation(input) if input else ((), [])
     offered = (*_tools(fields.items("tools", json_cursor.MAX_TOOLS)), *added)
     _no_clash(offered)
     several = fields.get("parallel_tool_calls")
@@ -115,8 +115,8 @@ def _request(fields: Fields, partly: bool = False) -> Request:
 
 def _effort(found: Cursor | None) -> str:
     """Returns the requested value; other types are left for the server to reject."""
-    told = found.fields().get("effort") if found is not None and found.kind == "object" else None
-    return told.string() if told is not None and told.kind == "string" else ""
+    effort = found.fields().get("effort") if found is not None and found.kind == "object" else None
+    return effort.string() if effort is not None and effort.kind == "string" else ""
 
 
 def _format(found: Cursor | None) -> tuple[Fields | None, m.ExtraFields]:
@@ -253,12 +253,12 @@ def _called(fields: Fields) -> tuple[str, m.ExtraFields]:
 
 
 def _reasoning(fields: Fields) -> Part:
-    said = {name: fields.pop(name) for name in ("summary", "content")}
-    texts = {name: [i.fields().require("text").string() for i in c.items()] for name, c in said.items() if c}
+    fields_of_text = {name: fields.pop(name) for name in ("summary", "content")}
+    texts = {name: [i.fields().require("text").string() for i in c.items()] for name, c in fields_of_text.items() if c}
     text = "\n\n".join(texts.get("content") or texts.get("summary") or [])
     # One text of the summary is written again as such; anything else would be lost.
     least = {"summary": 0 if texts.get("content") else 1, "content": 0}
-    kept = {n: c.raw for n, c in said.items() if c and len(texts[n]) > least[n]}
+    kept = {n: c.raw for n, c in fields_of_text.items() if c and len(texts[n]) > least[n]}
     proof, extra = fields.string("encrypted_content"), {**kept, **fields.remaining()}
     if proof.startswith(REDACTED):
         return m.Reasoning(text, redacted=proof.removeprefix(REDACTED), extra=extra)
@@ -364,8 +364,8 @@ def _no_clash(tools: tuple[Tool, ...]) -> None:
     for tool in tools:
         space = namespace_of(tool)
         if tool.kind == "function" and spaces.setdefault(tool.name, space) != space:
-            told = f"expected names that stay apart as namespace{JOINT}tool, got {tool.name!r} twice"
-            raise RequestError(told, "$.tools")
+            message = f"expected names that stay apart as namespace{JOINT}tool, got {tool.name!r} twice"
+            raise RequestError(message, "$.tools")
 
 
 def namespace_of(tool: Tool) -> str:

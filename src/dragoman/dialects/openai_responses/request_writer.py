@@ -136,17 +136,17 @@ def _instructions(request: Request, report: TranslationReport) -> tuple[str, Seq
 
 
 def _limits(request: Request, report: TranslationReport) -> Json:
-    said: Json = {}
+    fields: Json = {}
     for name, value in msgspec.structs.asdict(request.sampling).items():
         if name in ("temperature", "top_p"):
-            said |= {name: value} if value is not None else {}
+            fields |= {name: value} if value is not None else {}
         elif value is not None:
             report.dropped(name)
     limit = request.max_tokens
     if limit is not None and limit < MIN_TOKENS and not report.is_same_api:
         report.adapted("max_output_tokens", f"max_output_tokens {MIN_TOKENS}, the least there")
         limit = MIN_TOKENS
-    return said | ({"max_output_tokens": limit} if limit is not None else {})
+    return fields | ({"max_output_tokens": limit} if limit is not None else {})
 
 
 def _format(request: Request, report: TranslationReport) -> Json:
@@ -169,14 +169,14 @@ def _tools(request: Request, report: TranslationReport) -> Json:
     if (choice.mode == "required" and not tools) or (choice.mode == "named" and not (chosen or report.is_same_api)):
         raise report.unsendable("a choice of a tool that the vendor runs itself", "$.tool_choice")
     listed = _listed([tool for tool in tools if IN_ITEM not in tool.extra], report)
-    said: Json = {"tools": listed} if listed else {}
-    said |= {"tool_choice": _choice(choice, chosen)} if tools and choice.mode != "auto" else {}
+    fields: Json = {"tools": listed} if listed else {}
+    fields |= {"tool_choice": _choice(choice, chosen)} if tools and choice.mode != "auto" else {}
     if not choice.parallel_tool_calls:
-        said["parallel_tool_calls"] = False
+        fields["parallel_tool_calls"] = False
     elif request.accepts_parallel_calls and tools and report.is_same_api:
         # defaults differ: llama.cpp's was false, and depends on the template since 2026-04 (its pull 22217)
-        said["parallel_tool_calls"] = True
-    return said
+        fields["parallel_tool_calls"] = True
+    return fields
 
 
 def _choice(choice: ToolChoice, chosen: Tool | None) -> object:
@@ -218,13 +218,13 @@ def _tool(tool: Tool, report: TranslationReport) -> Json:
     if tool.kind != "function":
         return dict(extra)
     name = _apart(tool.name, namespace_of(tool) if report.is_native else "")["name"]
-    said: Json = {"name": name, **({"description": tool.description} if tool.description else {})}
+    fields: Json = {"name": name, **({"description": tool.description} if tool.description else {})}
     if free or (is_custom(tool) and report.is_native):
-        return {**said, **(custom or extra)}
+        return {**fields, **(custom or extra)}
     strict = {} if report.is_same_api else {"strict": report.is_strict(tool, OPENAI_STRICT)}
     return {
         "type": "function",
-        **said,
+        **fields,
         "parameters": report.adapted_schema(tool.parameters, OPENAI, tool.name),
         **strict,
         **extra,
@@ -242,12 +242,12 @@ def _input(messages: Sequence[Message], tools: Sequence[Tool], report: Translati
             extra or more or added
         ):
             return text
-    said: list[object] = []
+    items: list[object] = []
     messages = _as_told(messages, tools) if report.is_native else _as_custom(messages) if report.is_openai else messages
     for at, message in enumerate(messages):
-        said += added.pop(len(messages) - at, ())
-        said += _items(message, report)
-    return [*said, *chain.from_iterable(added.values())]
+        items += added.pop(len(messages) - at, ())
+        items += _items(message, report)
+    return [*items, *chain.from_iterable(added.values())]
 
 
 def _as_told(messages: Sequence[Message], tools: Sequence[Tool]) -> Sequence[Message]:
@@ -349,10 +349,10 @@ def _call(call: ToolCall, report: TranslationReport) -> Json:
     extra = _kept(call.extra, _CUSTOM_CALL, report)
     space, kind = extra.pop("namespace", None), extra.pop("type", msgspec.Raw(b'"function_call"'))
     name = _apart(call.name, json_cursor.Cursor(space, "$.namespace").string() if space is not None else "")
-    said: Json = {"type": kind, "call_id": call.id, **name}
+    item: Json = {"type": kind, "call_id": call.id, **name}
     if bytes(kind) == _CUSTOM_CALL:
-        return {**said, "input": read_string_member(call.arguments, INPUT), **extra}
-    return {**said, "arguments": call.arguments, **extra}
+        return {**item, "input": read_string_member(call.arguments, INPUT), **extra}
+    return {**item, "arguments": call.arguments, **extra}
 
 
 def proof(id: str, encrypted: str) -> str:
@@ -375,8 +375,8 @@ def _thoughts(part: Reasoning, report: TranslationReport) -> list[object]:
         proven = REDACTED + part.redacted
     elif "content" in extra:
         summary = []  # its own is in `extra`, if there is one
-    said: Json = {"type": "reasoning", "summary": summary}
-    return [{**said, **({"encrypted_content": proven} if proven else {}), **extra}]
+    item: Json = {"type": "reasoning", "summary": summary}
+    return [{**item, **({"encrypted_content": proven} if proven else {}), **extra}]
 
 
 def _result(result: ToolResult, report: TranslationReport) -> Json:
@@ -418,8 +418,8 @@ def _block(part: Part, report: TranslationReport, text_type: str) -> object:
         case UnknownPart():
             return report.unknown_part(part)
         case Audio(source) if report.is_same_api:
-            said = {"data": source.data, "format": source.media_type.removeprefix("audio/")}
-            return {"type": "input_audio", "input_audio": said}
+            audio = {"data": source.data, "format": source.media_type.removeprefix("audio/")}
+            return {"type": "input_audio", "input_audio": audio}
         case Audio():
             raise report.unsendable("audio")
         case Reasoning() | ToolCall() | ToolResult() | PreviousResponseRef():

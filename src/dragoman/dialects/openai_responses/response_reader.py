@@ -214,8 +214,8 @@ class ResponsesResponseReader(BaseResponseReader):
         why = lenient_values.fields(details)
         reason = lenient_values.string(why.pop("reason")) if why is not None else ""
         if reason not in _REASONS:
-            told = quote(reason) if state == "incomplete" else f"not complete, but {quote(state)}"
-            self._out.warn("unknown_finish", f"the response is incomplete for {told}; it is taken for 'length'")
+            reported = quote(reason) if state == "incomplete" else f"not complete, but {quote(state)}"
+            self._out.warn("unknown_finish", f"the response is incomplete for {reported}; it is taken for 'length'")
         return _REASONS.get(reason, "length")
 
     # Items

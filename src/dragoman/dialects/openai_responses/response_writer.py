@@ -40,7 +40,7 @@ _ECHOED: Final = ("truncation", "max_tool_calls", "top_logprobs", "prompt_cache_
 """Request fields that the response repeats under the same name and unchanged."""
 
 
-class _Said(NamedTuple):
+class _ContentEvents(NamedTuple):
     """Names of the events and fields for the content of an item type."""
 
     event: str
@@ -55,27 +55,27 @@ class _Said(NamedTuple):
     """An empty part."""
 
 
-_TEXT = _Said(
+_TEXT = _ContentEvents(
     "response.output_text",
     "text",
     "response.content_part",
     "content_index",
     {"type": "output_text", "text": "", "annotations": [], "logprobs": []},
 )
-_REFUSAL = _Said(
+_REFUSAL = _ContentEvents(
     "response.refusal", "refusal", "response.content_part", "content_index", {"type": "refusal", "refusal": ""}
 )
-_SUMMARY = _Said(
+_SUMMARY = _ContentEvents(
     "response.reasoning_summary_text",
     "text",
     "response.reasoning_summary_part",
     "summary_index",
     {"type": "summary_text", "text": ""},
 )
-_ARGUMENTS = _Said("response.function_call_arguments", "arguments")
-_VENDOR = _Said("", "", "response.content_part")
+_ARGUMENTS = _ContentEvents("response.function_call_arguments", "arguments")
+_VENDOR = _ContentEvents("", "", "response.content_part")
 """An item that arrives whole: it has no text of its own to announce."""
-_INPUT = _Said("response.custom_tool_call_input", "input")
+_INPUT = _ContentEvents("response.custom_tool_call_input", "input")
 
 
 _Others: TypeAlias = (
@@ -108,7 +108,7 @@ class ResponsesResponseWriter:
         self._items = _Items(request)
         self._sent = 0
         """Number of events so far."""
-        self._said = _TEXT
+        self._content = _TEXT
         """Of the open item, as are the three below."""
         self._place: Json = {}
         self._awaits_part = False
@@ -134,8 +134,8 @@ class ResponsesResponseWriter:
             case events.TextDelta() if step is NO_CHANGE:  # the two most frequent events
                 return self._words(event.text) if event.text else b""
             case events.ToolCallDelta():
-                text = self._input.feed(event.text) if self._said is _INPUT else event.text
-                return self._words(text) if text and self._said is not _VENDOR else b""
+                text = self._input.feed(event.text) if self._content is _INPUT else event.text
+                return self._words(text) if text and self._content is not _VENDOR else b""
             case events.Failure(error):  # an open item then gets no `done`
                 return self._fail(error)
             case _:
@@ -154,7 +154,7 @@ class ResponsesResponseWriter:
             case events.Detail():
                 return before + self._detail(event)
             case events.ToolCallEnd():
-                rest = self._input.close() if self._said is _INPUT else ""
+                rest = self._input.close() if self._content is _INPUT else ""
                 return (self._words(rest) if rest else b"") + (self._close(ends) if ends else b"")
             case events.ToolCallIncomplete():
                 return b""
@@ -178,18 +178,18 @@ class ResponsesResponseWriter:
     def _waited(self) -> bytes:
         """Returns the details that were waiting."""
         waiting, self._waiting = self._waiting, []
-        return b"".join(map(self._of_text, waiting)) if self._said is _TEXT else b""
+        return b"".join(map(self._of_text, waiting)) if self._content is _TEXT else b""
 
     def _of_text(self, event: events.Detail) -> bytes:
         raw = Raw(event.json.encode())
         if event.name == LOGPROBS:
             return self._event("response.output_text.delta", {**self._place, "delta": "", "logprobs": raw})
-        told = b""
+        encoded = b""
         for each in list_items(raw):
             members = {**self._place, "annotation_index": self._annotations, "annotation": each}
-            told += self._event("response.output_text.annotation.added", members)
+            encoded += self._event("response.output_text.annotation.added", members)
             self._annotations += 1
-        return told
+        return encoded
 
     def _event(self, kind: str, members: Json) -> bytes:
         number, self._sent = self._sent, self._sent + 1
@@ -201,29 +201,29 @@ class ResponsesResponseWriter:
         )
 
     def _open(self, block: Block, event: AnyEvent) -> bytes:
-        part, self._said = self._items.begun(event)
-        if self._said is _INPUT:
+        part, self._content = self._items.begun(event)
+        if self._content is _INPUT:
             self._input = StringMember(INPUT)
-        if self._said is _TEXT and self._phase:
+        if self._content is _TEXT and self._phase:
             part, self._phase = Text("", self._phase), {}
         item = self._items.item(part, f"{self._collector.reply().id}_{block.number}", "in_progress")
-        self._awaits_part = bool(self._said.part)
+        self._awaits_part = bool(self._content.part)
         self._annotations = 0
         self._place = {"item_id": item.get("id"), "output_index": block.number}
-        if self._said.place:
-            self._place[self._said.place] = 0
-        kind = f"{self._said.event}.delta".encode()
+        if self._content.place:
+            self._place[self._content.place] = 0
+        kind = f"{self._content.event}.delta".encode()
         self._delta = (
             b'event: %b\ndata: {"type":"%b","sequence_number":' % (kind, kind),
             b"," + _encode(self._place)[1:-1] + b',"delta":',
-            b',"logprobs":[]}\n\n' if self._said is _TEXT else b"}\n\n",
+            b',"logprobs":[]}\n\n' if self._content is _TEXT else b"}\n\n",
         )
         return self._event("response.output_item.added", {"output_index": block.number, "item": item})
 
     def _words(self, text: str) -> bytes:
         if self._awaits_part:
             self._awaits_part = False
-            opening = self._event(f"{self._said.part}.added", {**self._place, "part": self._said.empty})
+            opening = self._event(f"{self._content.part}.added", {**self._place, "part": self._content.empty})
             return opening + self._words(text) + (self._waited() if self._waiting else b"")
         before, middle, after = self._delta
         number = self._sent
@@ -231,27 +231,27 @@ class ResponsesResponseWriter:
         return b"".join((before, _encode(number), middle, _encode(text), after))
 
     def _close(self, block: Block) -> bytes:
-        reply, said = self._collector.reply(), self._said
+        reply, content = self._collector.reply(), self._content
         cut = self._collector.phase == "ended" and _state(reply) == "incomplete"
         item = self._items.done(reply, block.number, cut=cut)
-        whole = _whole(reply.parts[block.number], said)
+        whole = _whole(reply.parts[block.number], content)
         extra = _details(reply.parts[block.number])
         done = b""
         if not self._awaits_part:
-            logprobs: Json = {"logprobs": extra.get(LOGPROBS, [])} if said is _TEXT else {}
-            done += self._event(f"{said.event}.done", {**self._place, said.field: whole, **logprobs})
-            if said.part:
-                part = {**said.empty, said.field: whole, **extra}
-                broken: Json = {"status": "incomplete"} if cut and said is _SUMMARY else {}
-                done += self._event(f"{said.part}.done", {**self._place, "part": part, **broken})
+            logprobs: Json = {"logprobs": extra.get(LOGPROBS, [])} if content is _TEXT else {}
+            done += self._event(f"{content.event}.done", {**self._place, content.field: whole, **logprobs})
+            if content.part:
+                part = {**content.empty, content.field: whole, **extra}
+                broken: Json = {"status": "incomplete"} if cut and content is _SUMMARY else {}
+                done += self._event(f"{content.part}.done", {**self._place, "part": part, **broken})
         return done + self._event("response.output_item.done", {"output_index": block.number, "item": item})
 
     def _fail(self, error: DragomanError) -> bytes:
-        told = error_fields(error)
+        fields = error_fields(error)
         if self._sent:
-            return self._response("failed", "failed", {"code": _code(error), "message": told["message"]})
-        flat: Json = {name: told[name] for name in ("code", "message", "param")}
-        return self._event("error", {**flat, "error": told})
+            return self._response("failed", "failed", {"code": _code(error), "message": fields["message"]})
+        flat: Json = {name: fields[name] for name in ("code", "message", "param")}
+        return self._event("error", {**flat, "error": fields})
 
 
 def _code(error: DragomanError) -> str:
@@ -264,13 +264,13 @@ def _state(reply: Reply) -> str:
     return "incomplete" if reply.finish_reason in _ENDS else "completed"
 
 
-def _whole(part: Part, said: _Said) -> str:
+def _whole(part: Part, content: _ContentEvents) -> str:
     """Returns the whole content of an item."""
     match part:
         case Text(text) | messages.Refusal(text) | messages.Reasoning(text):
             return text
         case ToolCall(arguments=arguments):
-            return read_string_member(arguments, INPUT) if said is _INPUT else arguments
+            return read_string_member(arguments, INPUT) if content is _INPUT else arguments
         case _:
             return ""
 
@@ -332,12 +332,12 @@ class _Items:
             **reply.details,
         }
 
-    def begun(self, event: AnyEvent) -> tuple[Part, _Said]:
+    def begun(self, event: AnyEvent) -> tuple[Part, _ContentEvents]:
         """Returns the item that begins with this event, and its form."""
         match event:
             case ToolCallStart(_, id, name):
-                said = _INPUT if name in self._custom else _VENDOR if name in self._client else _ARGUMENTS
-                return ToolCall(id, name, ""), said
+                content = _INPUT if name in self._custom else _VENDOR if name in self._client else _ARGUMENTS
+                return ToolCall(id, name, ""), content
             case events.ReasoningDelta():
                 return messages.Reasoning(""), _SUMMARY
             case events.RefusalDelta():

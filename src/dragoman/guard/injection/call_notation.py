@@ -239,8 +239,8 @@ class CallSearch:
                     if at < 0:
                         break
                 return at
-            case _Tokens(said):
-                end = self._match_tokens(said, at)
+            case _Tokens(value_tokens):
+                end = self._match_tokens(value_tokens, at)
                 whole = end < 0 or (
                     tokens[at - 1] in _MARKS_BEFORE and (end == len(tokens) or tokens[end] in _MARKS_AFTER)
                 )

@@ -190,9 +190,9 @@ def _call_pattern(call: ToolCall, work: WorkBudget) -> _CallPattern | None:
     if not value or not name:
         return None
     parts = [Member(name, None), *members(value)]
-    said = [tokens for part in parts[1:] for tokens in tokens_in(part)]
-    work.spend(4 * len(said))
+    values = [tokens for part in parts[1:] for tokens in tokens_in(part)]
+    work.spend(4 * len(values))
     few, each, char = _REACH
-    reach = min(_MAX_REACH_CHARS, few + each * len(said) + char * len(call.arguments))
-    tokens = frozenset(token for some in said for token in some)
+    reach = min(_MAX_REACH_CHARS, few + each * len(values) + char * len(call.arguments))
+    tokens = frozenset(token for some in values for token in some)
     return _CallPattern(call, value, parts, tokens.union(name), longest_words(tokens), reach)

@@ -352,8 +352,8 @@ def _describe_choice(within: Sequence[Sequence[Violation]], value: Any, path: Se
     if all(first.kind == "type" and first.path == tuple(path) for first in firsts):
         types = dict.fromkeys(each for first in firsts for each in first.expected)
         return f"expected {describe_types(types)}, got {quote_value(value)}"
-    said = "; or ".join(dict.fromkeys(first.message for first in firsts[:4]))
-    return f"fits none of the forms that are allowed ({said})"
+    messages = "; or ".join(dict.fromkeys(first.message for first in firsts[:4]))
+    return f"fits none of the forms that are allowed ({messages})"
 
 
 def compile_schema(schema: JsonText) -> CompiledSchema:

@@ -92,9 +92,9 @@ class TemplateReader:
             self._emit_region(region, base, s, sink, gap, noise)
             gap = ""
         s.pos = len(s.buf)
-        said = " ".join("".join(noise).split())
-        if said:
-            sink.warn("text_between_calls_dropped", "dropped text that no field of the response template takes", said)
+        rest = " ".join("".join(noise).split())
+        if rest:
+            sink.warn("text_between_calls_dropped", "dropped text that no field of the response template takes", rest)
 
     def _emit_region(
         self, region: Region, base: int, s: Scanner, sink: ToolCallSink, gap: str, noise: list[str]

@@ -226,6 +226,6 @@ def _kinds(schema: Any, root: Mapping[str, Any], relaxed: set[str], depth: int, 
         each in TYPES for each in (stated if isinstance(stated, list) else [stated])
     ):
         relaxed.add("type")
-    said = {word: schema[word] for word in schema.keys() - {"$defs", "definitions", "nullable"}}
+    keywords = {word: schema[word] for word in schema.keys() - {"$defs", "definitions", "nullable"}}
     fits = [t for t in TYPES if t in types and not (t == "integer" and "number" in types)]
-    return [("number" if t == "integer" else t, {**said, "type": t}) for t in fits]
+    return [("number" if t == "integer" else t, {**keywords, "type": t}) for t in fits]

@@ -91,10 +91,10 @@ def read_trailing_calls(
     if ahead.is_last:
         warning = call_taken_warning(first, gap + s.buf[s.pos :])
         sink.warn(warning.code, warning.message, warning.raw)
-        said = yield from read_untagged_calls(s, _GapSink(sink, gap), tag)
-        if not said:
+        has_calls = yield from read_untagged_calls(s, _GapSink(sink, gap), tag)
+        if not has_calls:
             yield from s.skip_space()
-        return said
+        return has_calls
     if ahead.name:
         s.shows_examples = True
         warning = call_left_warning(first, "text follows it", ahead.name)

@@ -114,9 +114,9 @@ async def anonymize(was: LoadedCapture) -> BundleResult:
 
 def raw_copy(was: LoadedCapture) -> Files:
     """Returns the capture with all content, but without the paths and headers of the machine."""
-    told = {"request.json": _request(was), SUMMARY: was.files[SUMMARY]}
+    files = {"request.json": _request(was), SUMMARY: was.files[SUMMARY]}
     about = {f"{n}/backend.json": _backend(was, n, None) for n in range(1, was.asked + 1)}
-    return {**was.files, **told, **about}
+    return {**was.files, **files, **about}
 
 
 def zip_bundle(made: Files) -> bytes:
@@ -130,7 +130,7 @@ def zip_bundle(made: Files) -> bytes:
 
 def read_outcome(of: LoadedCapture) -> tuple[str, ...]:
     """Returns what was read, without its text: the order of events, the tools, the warnings, and how it ended."""
-    told = []
+    notes = []
     names = [f"{n}/events.jsonl" for n in range(1, of.asked + 1)]
     for name in [*names, "events.jsonl"]:
         last = ""
@@ -138,9 +138,9 @@ def read_outcome(of: LoadedCapture) -> tuple[str, ...]:
             if event["event"] == last and last in _TEXT_EVENTS:
                 continue  # only a notice came between: how long text is held back depends on its letters
             last = last if event["event"] == "Notice" else event["event"]
-            said = [event.get(key, "") for key in ("name", "code", "reason")]
-            told.append(" ".join(filter(None, [event["event"], *said])))
-    return tuple(told)
+            values = [event.get(key, "") for key in ("name", "code", "reason")]
+            notes.append(" ".join(filter(None, [event["event"], *values])))
+    return tuple(notes)
 
 
 def _source_files(was: LoadedCapture, fill: Anonymizer) -> Iterator[tuple[str, bytes]]:
@@ -273,8 +273,8 @@ def _names(was: LoadedCapture) -> Iterator[str]:
 
 def _files(was: LoadedCapture) -> Iterator[str]:
     """Yields the last parts of model names that are paths."""
-    told = [was.files.get("body", b""), *(was.files.get(f"{n}/backend.json", b"") for n in range(1, was.asked + 1))]
-    for name in re.findall(r'"model":\s*"((?:[^"\\]|\\.)*)"', b"\n".join(told).decode("utf-8", "replace")):
+    bodies = [was.files.get("body", b""), *(was.files.get(f"{n}/backend.json", b"") for n in range(1, was.asked + 1))]
+    for name in re.findall(r'"model":\s*"((?:[^"\\]|\\.)*)"', b"\n".join(bodies).decode("utf-8", "replace")):
         if not _MODEL.fullmatch(name):
             last = re.split(r"[/\\]", name)[-1]
             yield from (last, last[1:])  # after a backslash its first letter counts as escaped

@@ -115,11 +115,11 @@ def reply_lines(of: LoadedCapture) -> list[str]:
     pings = {dialects.get(name).ping.decode() for name in dialects.names()}
     for ping in pings:
         text = text.replace(ping, "")
-    told = [
+    reply = [
         f"{head['status']} { ({k: v for k, v in head['headers'].items() if k not in _VARYING_HEADERS}) }"
         for head in heads
     ]
-    return [*told, *_COMMENT.sub("", text).splitlines()]
+    return [*reply, *_COMMENT.sub("", text).splitlines()]
 
 
 def difference(one: Sequence[str], other: Sequence[str]) -> tuple[str, ...]:

@@ -133,8 +133,8 @@ def _piece(piece: object) -> Mapping[str, object]:
         case str():
             return {"text": piece}
         case tuple() if hasattr(piece, "_asdict"):
-            told: Mapping[str, object] = piece._asdict()
-            return told
+            fields: Mapping[str, object] = piece._asdict()
+            return fields
         case _:
             return {"said": to_json_value(piece)}
 
@@ -173,8 +173,8 @@ def event_json(event: AnyEvent) -> dict[str, object]:
     if isinstance(event, Failure):
         return {"event": "Failure", "error": error_json(event.error)}
     fields = ((f, getattr(event, f.name)) for f in msgspec.structs.fields(type(event)))
-    said = {f.name: _builtin(value) for f, value in fields if value != f.default and value != {}}
-    return {"event": type(event).__name__, **said}
+    fields_set = {f.name: _builtin(value) for f, value in fields if value != f.default and value != {}}
+    return {"event": type(event).__name__, **fields_set}
 
 
 def _builtin(value: object) -> object:
@@ -215,8 +215,8 @@ def jsonl(lines: Iterable[object]) -> bytes:
     return b"".join(msgspec.json.encode(line) + b"\n" for line in lines)
 
 
-def _lines(timed: Iterable[Timed], told: Callable[[Any], dict[str, object]]) -> bytes:
-    return jsonl({"ms": ms, **told(what)} for ms, what in timed)
+def _lines(timed: Iterable[Timed], to_fields: Callable[[Any], dict[str, object]]) -> bytes:
+    return jsonl({"ms": ms, **to_fields(what)} for ms, what in timed)
 
 
 def _pretty(value: object) -> bytes:

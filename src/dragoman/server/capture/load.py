@@ -214,16 +214,16 @@ def engine_piece(line: Mapping[str, Any]) -> TokenText:
     return TokenText(line["text"])
 
 
-def error_from_json(said: Mapping[str, Any]) -> DragomanError:
+def error_from_json(fields: Mapping[str, Any]) -> DragomanError:
     """Returns the error with these fields."""
-    known = getattr(errors, str(said.get("error")), DragomanError)
+    known = getattr(errors, str(fields.get("error")), DragomanError)
     kind = known if isinstance(known, type) and issubclass(known, DragomanError) else DragomanError
-    error = kind.__new__(kind, said.get("said", ""))
-    Exception.__init__(error, said.get("said", ""))
-    vars(error).update({"message": said.get("said", ""), "retry_after_s": None})
+    error = kind.__new__(kind, fields.get("said", ""))
+    Exception.__init__(error, fields.get("said", ""))
+    vars(error).update({"message": fields.get("said", ""), "retry_after_s": None})
     if issubclass(kind, errors.UpstreamError):
         vars(error).update({"status": None})
-    vars(error).update({name: value for name, value in said.items() if name not in ("error", "said")})
+    vars(error).update({name: value for name, value in fields.items() if name not in ("error", "said")})
     return error
 
 
@@ -242,13 +242,13 @@ def event_from_json(line: Mapping[str, Any]) -> AnyEvent:
     return made
 
 
-def request_from_json(said: Mapping[str, Any]) -> Request:
+def request_from_json(fields: Mapping[str, Any]) -> Request:
     """Returns the request with these fields.
 
     Raises: ConfigError: they are not those of a request.
     """
     try:
-        made = _value(said)
+        made = _value(fields)
     except (AttributeError, TypeError, RecursionError, msgspec.ValidationError) as e:
         raise ConfigError(f"expected a request, got something else: {e}") from None
     if not isinstance(made, Request):
@@ -256,17 +256,17 @@ def request_from_json(said: Mapping[str, Any]) -> Request:
     return made
 
 
-def _value(said: Any) -> Any:
+def _value(value: Any) -> Any:
     """Returns the value that `to_json_value` wrote; JSON that nothing reads stays raw."""
-    if isinstance(said, list):
-        return tuple(map(_value, said))
-    if not isinstance(said, dict) or "is" not in said:
-        return said
-    fields = {name: _field(name, inner) for name, inner in said.items() if name != "is"}
-    return getattr(messages, said["is"])(**fields)
+    if isinstance(value, list):
+        return tuple(map(_value, value))
+    if not isinstance(value, dict) or "is" not in value:
+        return value
+    fields = {name: _field(name, inner) for name, inner in value.items() if name != "is"}
+    return getattr(messages, value["is"])(**fields)
 
 
-def _field(name: str, said: Any) -> Any:
+def _field(name: str, value: Any) -> Any:
     if name == "extra":
-        return {key: msgspec.Raw(msgspec.json.encode(inner)) for key, inner in said.items()}
-    return msgspec.Raw(msgspec.json.encode(said)) if name == "raw" else _value(said)
+        return {key: msgspec.Raw(msgspec.json.encode(inner)) for key, inner in value.items()}
+    return msgspec.Raw(msgspec.json.encode(value)) if name == "raw" else _value(value)

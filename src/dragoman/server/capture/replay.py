@@ -67,10 +67,12 @@ class Replay(CaptureRecorder):
 
     def wrap_context(self, context: ExchangeContext) -> ExchangeContext:
         """Returns the context with the ids and the time of the capture."""
-        told = self._turn
-        more = iter([*told.get("ids", ()), *(f"{n:024}" for n in range(1, 10_000))])
+        captured = self._turn
+        more = iter([*captured.get("ids", ()), *(f"{n:024}" for n in range(1, 10_000))])
         return super().wrap_context(
-            ExchangeContext(told.get("id", context.id), told.get("created", 0), more.__next__, context.disabled_repairs)
+            ExchangeContext(
+                captured.get("id", context.id), captured.get("created", 0), more.__next__, context.disabled_repairs
+            )
         )
 
     async def wrap_model_output(
@@ -88,8 +90,8 @@ class Replay(CaptureRecorder):
             self.read_of[number, count] = self.reads[-1]
         name = f"{number}/said-{count}.jsonl"
         if name not in self._was.files:
-            if "error" in (told := self._was.json(f"{number}/backend.json")):  # it was never sent
-                raise error_from_json(told["error"])
+            if "error" in (outcome := self._was.json(f"{number}/backend.json")):  # it was never sent
+                raise error_from_json(outcome["error"])
             raise BackendUnavailableError(f"more is asked now than was captured: there is no {name}")
         _, *lines = self._was.said(number, count)
         for each in self._pieces(to, [line for line in lines if "ms" in line]):
@@ -105,11 +107,11 @@ class Replay(CaptureRecorder):
         """Yields the pieces, in other chunks if that is asked for and possible."""
         recut = Rechunker(self._cut, self._seed)
         if to.startswith("/"):  # bytes over HTTP may be split anywhere
-            said = b"".join(cast(bytes, output_from_json(line)) for line in lines)
+            body = b"".join(cast(bytes, output_from_json(line)) for line in lines)
             if self._cut == "recorded":
                 yield from map(output_from_json, lines)
             else:
-                yield from (text.encode("latin-1") for text in recut.feed(said.decode("latin-1")))
+                yield from (text.encode("latin-1") for text in recut.feed(body.decode("latin-1")))
                 yield from (text.encode("latin-1") for text in recut.close())
         elif to == "completion":
             for line in lines:
@@ -150,8 +152,8 @@ class Replay(CaptureRecorder):
 
     def _cost_usd(self, number: int) -> float | None:
         """Returns the cost that a backend reported outside of the model's output."""
-        told = (line["usage"].get("cost_usd") for line in self._was.lines(f"{number}/events.jsonl") if "usage" in line)
-        return next((cost for cost in told if cost is not None), None)
+        costs = (line["usage"].get("cost_usd") for line in self._was.lines(f"{number}/events.jsonl") if "usage" in line)
+        return next((cost for cost in costs if cost is not None), None)
 
     async def answered(self) -> Files:
         """Replays the exchange, and returns the files of all stages.

@@ -113,8 +113,8 @@ class _RecordingPlanner(RequestPlanner):
             text_mode_request.callable_tools(request), self._name_pattern(request, mode)
         )
         known = None if mode.mode == "native" and not outgoing.reply_format else self._format(request, mode)
-        told = self._identified.get(mode.template)
-        tail = outgoing.prompt_suffix or (told.prompt_suffix if told else "")
+        identified = self._identified.get(mode.template)
+        tail = outgoing.prompt_suffix or (identified.prompt_suffix if identified else "")
         self._reads.append(ReadSettings(known, tools, tail, lenient=bool(tools)))
         reading.reader = _CutReader(reading.reader, self._recut())
         return reading

@@ -131,8 +131,8 @@ class AccessRecord:
 
         Of an invalid field only the path is logged: its value belongs to the client.
         """
-        said = loggable_message(error) if isinstance(error, DragomanError) else ""
-        self.error = self.error or f"{type(error).__name__}: {said}".removesuffix(": ")
+        message = loggable_message(error) if isinstance(error, DragomanError) else ""
+        self.error = self.error or f"{type(error).__name__}: {message}".removesuffix(": ")
         self.cause = self.cause or error
 
     @property

@@ -81,14 +81,14 @@ class CallOutcomes:
 
     def by_tool(self, limit: int) -> dict[str, dict[str, object]]:
         """Returns, for the log, outcomes and repairs of at most `limit` tools."""
-        told: dict[str, dict[str, object]] = {}
+        outcomes: dict[str, dict[str, object]] = {}
         for (tool, what), count in self.outcomes.items():
-            if tool in told or len(told) < limit:
-                told.setdefault(tool, {})[what] = count
-        for tool, of in told.items():
+            if tool in outcomes or len(outcomes) < limit:
+                outcomes.setdefault(tool, {})[what] = count
+        for tool, of in outcomes.items():
             if steps := {step: count for (named, step), count in self.steps.items() if named == tool}:
                 of["steps"] = steps
-        return told
+        return outcomes
 
 
 def _outcome(tool: str, end: ToolCallEnd) -> Outcome:

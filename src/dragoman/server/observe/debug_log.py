@@ -71,22 +71,22 @@ class DebugLog(ServerObserver):
 
     async def wrap_events(self, events: AsyncGenerator[AnyEvent, None]) -> AsyncGenerator[AnyEvent, None]:
         """Logs what is read from the backend."""
-        async with aclosing(self._told("read", events)) as told:
-            async for event in told:
+        async with aclosing(self._told("read", events)) as logged:
+            async for event in logged:
                 yield event
 
     async def wrap_client_events(self, events: AsyncGenerator[AnyEvent, None]) -> AsyncGenerator[AnyEvent, None]:
         """Logs what is sent to the client."""
-        async with aclosing(self._told("leaves", events)) as told:
-            async for event in told:
+        async with aclosing(self._told("leaves", events)) as logged:
+            async for event in logged:
                 yield event
 
     async def _told(self, what: str, events: AsyncGenerator[AnyEvent, None]) -> AsyncGenerator[AnyEvent, None]:
         try:
             async with aclosing(events):
                 async for event in events:
-                    if said := _event_text(event):
-                        self._say(f"{what}: {said}")
+                    if text := _event_text(event):
+                        self._say(f"{what}: {text}")
                     yield event
         except DragomanError as error:
             self._say(f"{what} nothing: {type(error).__name__}: {loggable_message(error)}")

@@ -52,8 +52,8 @@ async def check_stop_strings(subject: ProbeContext) -> ProbeFinding:
     if not first.text.startswith(second.text.rstrip()):
         return ProbeFinding("stop strings", "unknown", "the same question got another answer")
     which = second.reply.stop_sequence == stop
-    told = f"{stop!r} ended the answer" + ("" if which else "; which one it was is not told")
-    return ProbeFinding("stop strings", "yes", told, {"told": which})
+    result = f"{stop!r} ended the answer" + ("" if which else "; which one it was is not told")
+    return ProbeFinding("stop strings", "yes", result, {"told": which})
 
 
 def _unique_middle(text: str) -> str:
@@ -82,8 +82,8 @@ async def check_usage(subject: ProbeContext) -> ProbeFinding:
     facts = {name: bool(heard and heard.usage.output_tokens) for name, heard in answers.items() if heard}
     frames = [frame for heard in subject.client.answers for frame in heard.frames]
     facts["cached"] = any(True for frame in frames for path in _CACHED_TOKEN_PATHS for _ in values_at(frame, path, ""))
-    told = [facts.get("whole", False), facts.get("streamed", False)]
-    verdict: Verdict = "yes" if all(told) else "partly" if any(told) else "no"
+    reported = [facts.get("whole", False), facts.get("streamed", False)]
+    verdict: Verdict = "yes" if all(reported) else "partly" if any(reported) else "no"
     words = ", ".join(f"{name} {'yes' if so else 'no'}" for name, so in facts.items())
     return ProbeFinding("usage", verdict, words, facts)
 

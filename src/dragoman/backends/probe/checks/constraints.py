@@ -30,10 +30,10 @@ async def check_constraints(subject: ProbeContext) -> ProbeFinding:
         else:
             facts[way.name] = "refused" if isinstance(heard.error, UpstreamError) else "no answer"
     works = [name for name, so in facts.items() if so == "yes"]
-    told = ", ".join(f"{name} {so}" for name, so in facts.items())
+    summary = ", ".join(f"{name} {so}" for name, so in facts.items())
     if set(facts.values()) == {"no answer"}:
-        return ProbeFinding("constrained", "unknown", told, facts)
-    return ProbeFinding("constrained", "yes" if works else "no", told, facts)
+        return ProbeFinding("constrained", "unknown", summary, facts)
+    return ProbeFinding("constrained", "yes" if works else "no", summary, facts)
 
 
 _TOOLS_VARIABLE: Final = re.compile(r"\btools\b|\.Tools\b")
@@ -43,15 +43,15 @@ _TOOLS_VARIABLE: Final = re.compile(r"\btools\b|\.Tools\b")
 async def check_chat_template(subject: ProbeContext) -> ProbeFinding:
     """The name tells the format too, where the template does not."""
     place = subject.kind.template if subject.kind else ""
-    told = await subject.server_info.get(place, subject.model) if place else None
-    jinja = told if told and "{%" in told else ""
+    template = await subject.server_info.get(place, subject.model) if place else None
+    jinja = template if template and "{%" in template else ""
     found = detect_format(subject.model, chat_template=jinja)
     facts = {"format": found.format.name, "by": found.by}
-    if told is None:
+    if template is None:
         return ProbeFinding(
             "chat template", "unknown", f"not told; format by the model's name: {found.format.name}", facts
         )
-    knows = bool(_TOOLS_VARIABLE.search(told))
+    knows = bool(_TOOLS_VARIABLE.search(template))
     words = f"it has a place for tools; format {found.format.name}" if knows else "it has no place for tools"
     return ProbeFinding("chat template", "yes" if knows else "no", words, facts)
 

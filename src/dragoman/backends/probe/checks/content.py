@@ -47,7 +47,7 @@ _MESSAGE_PATHS = (["choices", "*", "message"], ["choices", "*", "delta"])
 
 async def check_reasoning(subject: ProbeContext) -> ProbeFinding:
     """Of what was heard before."""
-    said = [
+    counts = [
         inner
         for heard in subject.client.answers
         for frame in heard.frames
@@ -55,7 +55,7 @@ async def check_reasoning(subject: ProbeContext) -> ProbeFinding:
         for inner in values_at(frame, place, "")
         if isinstance(inner, dict)
     ]
-    fields = [name for name in _REASONING_FIELDS if any(inner.get(name) for inner in said)]
+    fields = [name for name in _REASONING_FIELDS if any(inner.get(name) for inner in counts)]
     if fields:
         return ProbeFinding("thoughts", "yes", f"in the field {' and '.join(fields)}", {"fields": fields})
     if any(heard.reasoning for heard in subject.client.answers):

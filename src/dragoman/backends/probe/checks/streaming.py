@@ -18,8 +18,8 @@ async def check_streams(subject: ProbeContext) -> ProbeFinding:
         return ProbeFinding("streams", "no", "a whole body came where a stream was asked for")
     call = subject.answers.get("streamed call", ProbeAnswer())
     odd = list(dict.fromkeys((*deviations(words), *(deviations(call) if call.reply else ()))))
-    told = f"{len(words.frames)} events; {'; '.join(odd) if odd else 'nothing odd'}"
-    return ProbeFinding("streams", "partly" if odd else "yes", told, {"odd": odd, "events": len(words.frames)})
+    summary = f"{len(words.frames)} events; {'; '.join(odd) if odd else 'nothing odd'}"
+    return ProbeFinding("streams", "partly" if odd else "yes", summary, {"odd": odd, "events": len(words.frames)})
 
 
 def deviations(heard: ProbeAnswer) -> Iterator[str]:

@@ -77,11 +77,11 @@ async def _explain_missing_call(subject: ProbeContext, heard: ProbeAnswer, befor
     for text, where in ((heard.text, "text"), (heard.reasoning, "thoughts")):
         if (found := find_leaked_call(text, [WEATHER], subject.model)) is not None:
             how = f"in the format {found.format}" if found.tagged else "as JSON without the format's tags"
-            told = f"the call is left in the {where}, {how}: {quote_line(text)}"
+            reason = f"the call is left in the {where}, {how}: {quote_line(text)}"
             return ProbeFinding(
                 "tool calls",
                 "no",
-                told,
+                reason,
                 {"leaked": found.format, "tagged": found.tagged, "by_name": found.by_name, "in": where},
             )
     if heard.is_truncated and not heard.text:
@@ -95,8 +95,8 @@ async def _explain_missing_call(subject: ProbeContext, heard: ProbeAnswer, befor
             return ProbeFinding(
                 "tool calls", "unknown", f"{words}; the model wrote {quote_line(heard.text)}", {"shown": True}
             )
-        told = f"dropped: the prompt has {heard.usage.input_tokens} tokens with tools and without"
-        return ProbeFinding("tool calls", "no", told, {"dropped": True})
+        reason = f"dropped: the prompt has {heard.usage.input_tokens} tokens with tools and without"
+        return ProbeFinding("tool calls", "no", reason, {"dropped": True})
     seen = f"it was shown the tools ({more} tokens)" if plain.usage.input_tokens else "no call came"
     return ProbeFinding(
         "tool calls", "unknown", f"{seen}; the model wrote {quote_line(heard.text)}", {"shown": more > 0}
@@ -159,8 +159,8 @@ async def check_argument_deltas(subject: ProbeContext) -> ProbeFinding:
     if not heard.streamed:
         return ProbeFinding("argument deltas", "no", "a whole body came where a stream was asked for")
     pieces = heard.argument_deltas
-    told = f"arguments came in {pieces} pieces" if pieces > 1 else "arguments came whole"
-    return ProbeFinding("argument deltas", "yes" if pieces > 1 else "no", told, {"pieces": pieces})
+    summary = f"arguments came in {pieces} pieces" if pieces > 1 else "arguments came whole"
+    return ProbeFinding("argument deltas", "yes" if pieces > 1 else "no", summary, {"pieces": pieces})
 
 
 async def check_tool_choice(subject: ProbeContext) -> ProbeFinding:
