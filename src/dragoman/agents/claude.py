@@ -86,8 +86,8 @@ def _defaults(context: LaunchContext, theirs: list[Any]) -> tuple[dict[str, Any]
     eased: dict[str, Any] = {}
     notes = list[str]()
     modes = [mode for each in theirs if (mode := _member(each, "permissions", "defaultMode")) is not None]
-    asked = get_option(context.args, _MODES[0]) or ("bypassPermissions" if _MODES[1] in context.args else None)
-    mode = asked or next(iter(modes), None)
+    requested_mode = get_option(context.args, _MODES[0]) or ("bypassPermissions" if _MODES[1] in context.args else None)
+    mode = requested_mode or next(iter(modes), None)
     if mode is None:
         eased["permissions"] = {"defaultMode": _MODE}
         notes.append(

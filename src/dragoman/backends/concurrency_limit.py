@@ -62,8 +62,8 @@ class ConcurrencyLimiter:
 
     async def _wait(self, slots: asyncio.Semaphore, may_exceed_queue: bool) -> None:
         if not may_exceed_queue and slots.locked() and self.waiting >= self._max_queue:
-            taken = "the one place" if self._max_concurrency == 1 else f"all {self._max_concurrency} places"
-            message = f"{taken} at {self._name} and the {self._max_queue} in its queue are taken"
+            limit = "the one place" if self._max_concurrency == 1 else f"all {self._max_concurrency} places"
+            message = f"{limit} at {self._name} and the {self._max_queue} in its queue are taken"
             raise QueueFullError(message, retry_after_s=self._expected_wait_s())
         self.waiting += 1
         try:

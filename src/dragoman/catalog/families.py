@@ -69,9 +69,9 @@ def first_match(rows: Sequence[R], model: str) -> R | None:
     last part of a path is matched first; an earlier part counts only if no row matches a later one.
     """
     for part in reversed(re.split(r"[/\\]|--", model.lower())):
-        words = re.sub(r"[_:@\s]", "-", part)
+        normalized = re.sub(r"[_:@\s]", "-", part)
         for row in rows:
-            if _pattern(row.names).search(words):
+            if _pattern(row.names).search(normalized):
                 return row
     return None
 

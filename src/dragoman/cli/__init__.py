@@ -66,13 +66,13 @@ class Parser(argparse.ArgumentParser):
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
         """Reports unknown arguments here, where the options of the command are known, and not in the parser above."""
-        behind = None
+        rest_args = None
         if self.behind and "--" in (args or ()):
             at = args.index("--")
-            args, behind = args[:at], tuple(args[at + 1 :])
+            args, rest_args = args[:at], tuple(args[at + 1 :])
         namespace, rest = super().parse_known_args(args, namespace)
         if self.behind:
-            setattr(namespace, self.behind, behind)
+            setattr(namespace, self.behind, rest_args)
         if rest:
             self.error(f"unrecognized arguments: {' '.join(rest)}")
         return namespace, rest

@@ -22,11 +22,11 @@ class ProgressLine:
         self._words = ""
         self._since_s = 0.0
 
-    def say(self, words: str) -> None:
+    def say(self, text: str) -> None:
         """Shows this text from now on."""
-        if words and not self._words:
+        if text and not self._words:
             self._since_s = time.monotonic()
-        self._words = printable(words)
+        self._words = printable(text)
         self._draw()
 
     def clear(self) -> None:
@@ -35,9 +35,9 @@ class ProgressLine:
             self.say("")
 
     @contextmanager
-    def showing(self, words: str) -> Iterator[None]:
+    def showing(self, text: str) -> Iterator[None]:
         """Shows the text while the block runs; the line is removed at its end, also after an exception."""
-        self.say(words)
+        self.say(text)
         try:
             yield
         finally:

@@ -148,10 +148,10 @@ def format_table(width: int | None = None) -> str:
     for name in formats.names():
         known = facts(formats.get(name))
         held = "yes" if known.constrained else "-"
-        thoughts = ", ".join(known.thoughts) or "-"
-        thoughts = thoughts if width is None else _short(thoughts, THOUGHTS_CHARS)
+        reasoning = ", ".join(known.thoughts) or "-"
+        reasoning = reasoning if width is None else _short(reasoning, THOUGHTS_CHARS)
         cases, suite = _test_counts(known.proven)
-        rows.append((known.name, known.arguments, known.ids, held, cases, suite, thoughts, known.models))
+        rows.append((known.name, known.arguments, known.ids, held, cases, suite, reasoning, known.models))
     columns = [[cell.ljust(max(map(len, column))) for cell in column] for column in zip(*rows, strict=True)]
     for title in OPTIONAL_COLUMNS:
         before = sum(len(column[0]) + 2 for column in columns[:-1])
@@ -248,14 +248,14 @@ class _Ids(ForwardingSink):
 
 
 def _ids(format: Format) -> Ids:
-    heard = _Ids(format)
-    reader, text = ReplyReader(heard.format, (TOOL,), new_id=lambda: ""), format.write_calls(CALLS[:1])
+    recorder = _Ids(format)
+    reader, text = ReplyReader(recorder.format, (TOOL,), new_id=lambda: ""), format.write_calls(CALLS[:1])
     events = [*reader.feed(text), *reader.close()]
-    if any(isinstance(event, ToolCallStart) and event.id == heard.given for event in events):
+    if any(isinstance(event, ToolCallStart) and event.id == recorder.given for event in events):
         return "model's"
     if any(isinstance(event, ToolCallEnd) and event.id == CALLS[0].id for event in events):
         return "model's"
-    return "replaced" if heard.given or CALLS[0].id in text else "ours"
+    return "replaced" if recorder.given or CALLS[0].id in text else "ours"
 
 
 def _line(text: str) -> str:

@@ -65,8 +65,8 @@ def run(args: argparse.Namespace) -> int:
     name: str = args.name or models.default().name
     if weights.is_downloaded(name) and not args.force:
         changed = weights.find_mismatch(name)
-        words = "is here, but not as it should be: it is fetched again" if changed else _HERE
-        print(f"{name} {words}", file=sys.stderr)
+        state = "is here, but not as it should be: it is fetched again" if changed else _HERE
+        print(f"{name} {state}", file=sys.stderr)
     elif not name.startswith("hf:") and (note := models.get(name).note):
         print(f"{name}: {note}", file=sys.stderr)
     print(download_weights(name, force=args.force))

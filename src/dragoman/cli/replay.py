@@ -112,8 +112,8 @@ def run(args: argparse.Namespace) -> int:
 def _summary(was: "LoadedCapture") -> str:
     """Returns a summary of the capture in one line."""
     log = was.json("summary.json").get("log", {})
-    asked = (was.json(f"{n}/backend.json") for n in range(1, was.asked + 1))
-    ways = [" ".join([one.get("backend", ""), *filter(None, one.get("way", {}).values())][:3]) for one in asked]
+    calls = (was.json(f"{n}/backend.json") for n in range(1, was.asked + 1))
+    ways = [" ".join([one.get("backend", ""), *filter(None, one.get("way", {}).values())][:3]) for one in calls]
     how = log.get("error") or log.get("finish") or log.get("status")
     return f"{log.get('path', '')} by {', '.join(dict.fromkeys(ways)) or 'nobody'}: {how}"
 

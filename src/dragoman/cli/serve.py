@@ -56,9 +56,9 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
         "is named, a small model of its own.",
         epilog=_EXAMPLES,
     )
-    behind = command.add_argument_group("what is behind")
-    add_server_flags(behind)
-    model = behind.add_argument(
+    group = command.add_argument_group("what is behind")
+    add_server_flags(group)
+    model = group.add_argument(
         "--model", metavar="NAME", help="an embedded model: a name or a .gguf file (default: smollm2-135m)"
     )
     complete_with(model, model_names)

@@ -150,9 +150,9 @@ class Collector:
 
     def _taken(self) -> ExtraFields:
         """Returns the details of the text that ends."""
-        taken = {name: join_chunks(pieces) for name, pieces in self._of_text.items()}
+        details = {name: join_chunks(pieces) for name, pieces in self._of_text.items()}
         self._of_text, self._of_next = self._of_next, {}
-        return taken
+        return details
 
     @property
     def is_text(self) -> bool:

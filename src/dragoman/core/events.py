@@ -285,11 +285,11 @@ class EventOrder:
         if self.phase == "new" and isinstance(event, Start | Failure):
             self.phase = "open"
             return
-        came = type(event).__name__
+        event_type = type(event).__name__
         if self.phase == "new":
-            raise EventOrderError(f"expected Start first, got {came}: {STREAM_HINT}")
+            raise EventOrderError(f"expected Start first, got {event_type}: {STREAM_HINT}")
         raise EventOrderError(
-            f"expected nothing after the end, got {came}" if self.phase == "ended" else "a second Start"
+            f"expected nothing after the end, got {event_type}" if self.phase == "ended" else "a second Start"
         )
 
     def _run(self, kind: BlockKind, text: str, *, apart: bool = False) -> BlockChange:

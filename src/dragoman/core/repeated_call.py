@@ -94,8 +94,8 @@ def _other(request: Request) -> str:
 
 
 def _question(request: Request) -> str:
-    asked = next((m for m in reversed(request.messages) if _is_question(m)), None)
-    return "\n".join(part.text for part in asked.parts if isinstance(part, Text)) if asked else ""
+    question = next((m for m in reversed(request.messages) if _is_question(m)), None)
+    return "\n".join(part.text for part in question.parts if isinstance(part, Text)) if question else ""
 
 
 def _turn_parts(request: Request) -> Iterator[Part]:

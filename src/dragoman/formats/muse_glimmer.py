@@ -68,8 +68,8 @@ def read_calls(s: Scanner, sink: ToolCallSink, header: str) -> Parser[bool]:
 def call_wrapper(name: str) -> tuple[str, str]:
     """Returns the text before and after the parameters: a message to the tool."""
     opened, closed = TAGS.written_section
-    before, behind = TAGS.writer.call_wrapper(name)
-    return f" to={name}{MESSAGE}{opened}{before}", f"{behind}{closed}"
+    before, after = TAGS.writer.call_wrapper(name)
+    return f" to={name}{MESSAGE}{opened}{before}", f"{after}{closed}"
 
 
 WRITER: Final = replace(TAGS.writer, call_wrapper=call_wrapper)

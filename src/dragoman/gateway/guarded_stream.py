@@ -49,9 +49,9 @@ async def guard_stream(
                 yield each
             if guard.finished:
                 break
-    if (asked := guard.reask_request()) is not None:
-        yield Notice("reasked", f"{asked.reason}; the model was re-asked")
-        await _reask(backend, asked, context, guard, policy)
+    if (reask := guard.reask_request()) is not None:
+        yield Notice("reasked", f"{reask.reason}; the model was re-asked")
+        await _reask(backend, reask, context, guard, policy)
         if guard.usage:
             yield UsageUpdate(guard.usage)
     for each in guard.close():
@@ -59,15 +59,15 @@ async def guard_stream(
 
 
 async def _reask(
-    backend: Backend, asked: ReaskRequest, context: ExchangeContext, guard: ToolCallGuard, policy: GuardPolicy
+    backend: Backend, reask: ReaskRequest, context: ExchangeContext, guard: ToolCallGuard, policy: GuardPolicy
 ) -> None:
-    second = ToolCallGuard(asked.request, replace(policy, buffering="all", reask=False))
+    second = ToolCallGuard(reask.request, replace(policy, buffering="all", reask=False))
     second_turn = dataclasses.replace(context, reasked=True)
     given: list[AnyEvent] = []
     try:
         async with (
             asyncio.timeout(policy.reask_timeout_s),
-            aclosing(second_turn.generate(backend, asked.request)) as events,
+            aclosing(second_turn.generate(backend, reask.request)) as events,
         ):
             async for event in events:
                 if isinstance(event, Failure):

@@ -122,12 +122,12 @@ async def _reask(
     shown = f"Your answer is not JSON of the JSON Schema: {why}. Answer with that JSON alone, without other text."
     turns = (Message("assistant", (Text(text),)), Message("user", (Text(shown),)))
     tokens = min(request.max_tokens or policy.reask_max_tokens, policy.reask_max_tokens)
-    asked = replace(request, messages=(*request.messages, *turns), max_tokens=tokens)
+    outgoing = replace(request, messages=(*request.messages, *turns), max_tokens=tokens)
     second_turn = dataclasses.replace(context, reasked=True)
     texts: list[str] = []
     usage: Usage | None = None
     try:
-        async with asyncio.timeout(policy.reask_timeout_s), aclosing(second_turn.generate(backend, asked)) as events:
+        async with asyncio.timeout(policy.reask_timeout_s), aclosing(second_turn.generate(backend, outgoing)) as events:
             async for event in events:
                 match event:
                     case TextDelta(more):

@@ -61,9 +61,9 @@ class RejectedCall(NamedTuple):
                 self.leftover.append(event)
                 return None
             case TextDelta(text) if is_text_of_call(self.raw, text):
-                _, raw, behind = text.partition(self.raw.strip())
-                self.leftover.append(TextDelta(text[: len(text) - len(behind)] if raw else text))
-                return TextDelta(behind) if raw and behind else None
+                _, raw, after = text.partition(self.raw.strip())
+                self.leftover.append(TextDelta(text[: len(text) - len(after)] if raw else text))
+                return TextDelta(after) if raw and after else None
             case _:
                 return event
 
@@ -206,16 +206,16 @@ def merge_calls(
         fixed = by_place.get(id(waiting)) if isinstance(waiting, RejectedCall) else None
         out += fixed.events if fixed else [waiting]
     names = {each.call.name for each in failed}
-    behind: list[AnyEvent] = []
+    extra_events: list[AnyEvent] = []
     given = len(by_place)
     for one in spare:
         if (names and one.call.name not in names) or (most is not None and given >= most):
             message = "the second answer has a call that was not asked for; it was dropped"
-            behind.append(Notice("extra_call_dropped", message, f"{one.call.name} {one.call.arguments}"))
+            extra_events.append(Notice("extra_call_dropped", message, f"{one.call.name} {one.call.arguments}"))
         else:
             given += 1
-            behind += one.events
-    return out, behind
+            extra_events += one.events
+    return out, extra_events
 
 
 class SentState(NamedTuple):

@@ -62,11 +62,11 @@ def repair(
         found = _Repairer(schema, steps, arguments).repair(value)
         if found is None:
             return None
-        value, taken = found
-        text = encode_exact(value) if taken else arguments
+        value, applied = found
+        text = encode_exact(value) if applied else arguments
     except (ValueError, RecursionError):
         return None
-    return RepairedArguments(text, tuple(dict.fromkeys(taken))) if schema.valid(text) else None
+    return RepairedArguments(text, tuple(dict.fromkeys(applied))) if schema.valid(text) else None
 
 
 _Result: TypeAlias = tuple[Any, list[str]]
@@ -114,7 +114,7 @@ class _Repairer:
 
     def _repair_all(self, look: _Check, value: Any, depth: int) -> _Result | None:
         """Removes all violations that `look` finds, one at a time."""
-        taken: list[str] = []
+        steps: list[str] = []
         while violations := look(value):
             # Removing a violation can also explain an unknown member, so those are tried last.
             ordered = sorted(violations, key=lambda violation: violation.kind == "additional")
@@ -123,8 +123,8 @@ class _Repairer:
             if found is None:
                 return None
             value, more = found
-            taken += more
-        return value, taken
+            steps += more
+        return value, steps
 
     def _repair_one(self, violation: Violation, look: _Check, value: Any, depth: int) -> _Result | None:
         """Removes this violation."""

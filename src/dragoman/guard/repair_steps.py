@@ -233,8 +233,8 @@ def _decode_or_none(text: str) -> Any:
 def _repair_enum(violation: Violation, value: Any, schema: CompiledSchema) -> Iterator[tuple[str, Any]]:
     options = violation.expected if violation.kind == "enum" else (violation.expected,)
     if isinstance(value, str):
-        words = [option for option in options if isinstance(option, str)]
-        if (meant := _match_option(value.strip(), words, violation.kind == "enum")) is not None:
+        texts = [option for option in options if isinstance(option, str)]
+        if (meant := _match_option(value.strip(), texts, violation.kind == "enum")) is not None:
             yield "match_enum", meant
         yield from _from_text(value.strip(), ("integer", "number", "boolean", "null"))
     elif isinstance(value, list) and len(value) == 1:
@@ -243,15 +243,15 @@ def _repair_enum(violation: Violation, value: Any, schema: CompiledSchema) -> It
         yield "to_string", text
 
 
-def _match_option(asked: str, options: list[str], is_choice: bool) -> str | None:
+def _match_option(value: str, options: list[str], is_choice: bool) -> str | None:
     """The only option that can be meant; None if there is none or several."""
-    if not asked:
+    if not value:
         return None
     for spelled in (lambda text: text.strip().lower(), lambda text: _OPTION_MARKS.sub("", text.strip().lower())):
-        if found := [option for option in options if spelled(option) == spelled(asked)]:
+        if found := [option for option in options if spelled(option) == spelled(value)]:
             return found[0] if len(found) == 1 else None
-    found = [option for option in options if option.lower().startswith(asked.lower())]
-    is_one = is_choice and len(found) == 1 and found[0].isalpha() and _is_abbreviation(asked, options)
+    found = [option for option in options if option.lower().startswith(value.lower())]
+    is_one = is_choice and len(found) == 1 and found[0].isalpha() and _is_abbreviation(value, options)
     return (
         found[0]
         if is_one and len(name_words(found[0])) == 1 and not found[0].lower().endswith(WIDENING_SUFFIXES)
@@ -259,10 +259,10 @@ def _match_option(asked: str, options: list[str], is_choice: bool) -> str | None
     )
 
 
-def _is_abbreviation(asked: str, options: list[str]) -> bool:
-    if len(asked) == 1:
-        return asked.isupper() and len({option[:1].lower() for option in options}) == len(options)
-    return len(asked) >= _MIN_ABBREVIATION_CHARS and asked.isalpha() and asked.lower() not in NOT_ABBREVIATIONS
+def _is_abbreviation(value: str, options: list[str]) -> bool:
+    if len(value) == 1:
+        return value.isupper() and len({option[:1].lower() for option in options}) == len(options)
+    return len(value) >= _MIN_ABBREVIATION_CHARS and value.isalpha() and value.lower() not in NOT_ABBREVIATIONS
 
 
 def _repair_missing(violation: Violation, value: Any, schema: CompiledSchema) -> Iterator[tuple[str, Any]]:
@@ -290,14 +290,14 @@ def _repair_unknown(violation: Violation, value: Any, schema: CompiledSchema) ->
     for each in known if spare else ():
         by_words.setdefault(normalize_name(each), []).append(each)
     meant: dict[str, str] = {}
-    taken: set[str] = set()
+    used: set[str] = set()
     for name in spare:
         fits = by_words.get(normalize_name(name), [])
-        if len(fits) > 1 or (fits and fits[0] in taken):
+        if len(fits) > 1 or (fits and fits[0] in used):
             return
         if fits and fits[0] not in value:
             meant[name] = fits[0]
-            taken.add(fits[0])
+            used.add(fits[0])
         elif fits and value[fits[0]] != value[name]:
             return
     if meant:

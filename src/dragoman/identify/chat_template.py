@@ -158,14 +158,14 @@ def _render(template: "Renderable", call: ToolCall, assistant: Mapping[str, Any]
         tokens = {"bos_token": "", "eos_token": ""}
         return template.render(messages=[*messages], tools=[TOOL], add_generation_prompt=prompt, **tokens)
 
-    before, asked, whole = text(USER_MESSAGE), text(USER_MESSAGE, prompt=True), text(USER_MESSAGE, assistant)
-    tail = left_open(asked[_common_prefix_chars(before, asked) :])
-    if whole.startswith(asked):
-        return _Rendered(call, whole[len(asked) :], tail, tail, asked)
+    before, opened, whole = text(USER_MESSAGE), text(USER_MESSAGE, prompt=True), text(USER_MESSAGE, assistant)
+    tail = left_open(opened[_common_prefix_chars(before, opened) :])
+    if whole.startswith(opened):
+        return _Rendered(call, whole[len(opened) :], tail, tail, opened)
     # Past reasoning is omitted or closed: the reply begins before the prompt opens any.
-    head = asked.removesuffix(tail)
+    head = opened.removesuffix(tail)
     start = len(head) if whole.startswith(head) else _common_prefix_chars(before, whole)
-    return _Rendered(call, whole[start:], "", tail, asked)
+    return _Rendered(call, whole[start:], "", tail, opened)
 
 
 def _common_prefix_chars(one: str, other: str) -> int:

@@ -82,12 +82,12 @@ def json_format(*, call_wrapper: CallWrapper, **fields: Unpack[_FormatFields]) -
     """
 
     def write_call(call: ToolCall) -> str:
-        before, behind = call_wrapper(call.name, call.id)
-        return f"{before}{object_or_string(call.arguments)}{behind}"
+        before, after = call_wrapper(call.name, call.id)
+        return f"{before}{object_or_string(call.arguments)}{after}"
 
     def constrain_call(tool: Tool) -> ConstrainedCall:
-        before, behind = call_wrapper(tool.name, "")
-        return ConstrainedCall(before, JsonValue(tool.parameters, arguments=True), behind)
+        before, after = call_wrapper(tool.name, "")
+        return ConstrainedCall(before, JsonValue(tool.parameters, arguments=True), after)
 
     return replace(text_format(write_call=write_call, constrain_call=constrain_call, **fields), arguments="JSON")
 

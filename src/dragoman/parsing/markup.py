@@ -103,8 +103,7 @@ class Markup:
     def _rest(
         self, s: Scanner, sink: ToolCallSink, found: str, has_content: bool, closer: str, line: int
     ) -> Parser[bool]:
-        """Reads on. `found` is a marker that has been read, `has_content` tells whether text came last, `closer` ends the
-        answer.
+        """Reads on. `found` is a marker that was read, `closer` ends the answer, `has_content`: text came last.
 
         Returns True if the reply goes on, because the reasoning that made all this a draft has ended.
         """
@@ -146,11 +145,9 @@ class Markup:
 
     def _wanted(self, sink: ToolCallSink, answer_closers: tuple[str, ...]) -> tuple[str, ...]:
         """Returns the markers that mean something in an answer; `answer_closers` close it."""
-        behind = (
-            (*self.closers, *self.result_markers, *self.section[1:], *self._reasoning_closers) if sink.calls else ()
-        )
+        after = (*self.closers, *self.result_markers, *self.section[1:], *self._reasoning_closers) if sink.calls else ()
         talked_about = tuple(self.answer_wrappers) if answer_closers else ()
-        others = (FENCE if self.example_tag[0] else "", *self._trailing(sink), _closes_draft(sink), *behind)
+        others = (FENCE if self.example_tag[0] else "", *self._trailing(sink), _closes_draft(sink), *after)
         framing = (*self.ignored_wrappers, *self.boxes, *self._control)
         return (*self._openers, *framing, *answer_closers, *talked_about, *filter(None, others))
 

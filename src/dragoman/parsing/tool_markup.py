@@ -45,9 +45,9 @@ class ToolListMarkup:
 
     def write(self, tools: Iterable[Tool], markers: Collection[str]) -> str:
         """Returns the list, with schemas verbatim except that markers in them are neutralised."""
-        (before, behind), (opened, closed) = self.list_wrapper, self.tool_wrapper
+        (before, after), (opened, closed) = self.list_wrapper, self.tool_wrapper
         listed = (f"{opened}{escape_markers_json(_members(tool), markers)}{closed}" for tool in tools)
-        return f"{before}{self.separator.join(listed)}{behind}"
+        return f"{before}{self.separator.join(listed)}{after}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,8 +88,8 @@ class ToolResultMarkup:
         if self.quoted:
             fields = {field: _quoted(label)[1:-1] for field, label in fields.items()}
         fields["error"] = self.error[result.is_error]
-        before, behind = (_FIELD.sub(lambda found: fields[found[1]], side) for side in (self.before, self.behind))
-        return f"{before}{_apart(before[-1:], text, behind[:1])}{behind}"
+        before, after = (_FIELD.sub(lambda found: fields[found[1]], side) for side in (self.before, self.behind))
+        return f"{before}{_apart(before[-1:], text, after[:1])}{after}"
 
 
 TOOLS: Final = ToolListMarkup()
@@ -103,10 +103,10 @@ TOOL_RESPONSE: Final = ToolResultMarkup("<tool_response>\n", "\n</tool_response>
 """The result markup of Hermes and many others."""
 
 
-def _apart(before: str, text: str, behind: str) -> str:
+def _apart(before: str, text: str, after: str) -> str:
     """Returns the text so that it forms no control token with the brackets around it."""
-    text = escape_markers(text + behind, CONTROL_TOKEN_START).removesuffix(behind)
-    return f" {text}" if CONTROL_TOKEN_START.match(before + text + behind) else text
+    text = escape_markers(text + after, CONTROL_TOKEN_START).removesuffix(after)
+    return f" {text}" if CONTROL_TOKEN_START.match(before + text + after) else text
 
 
 def _members(tool: Tool) -> str:

@@ -129,8 +129,8 @@ def reasoning_text(message: Message, format: Format) -> str:
 
 def _wrapped_reasoning(message: Message, format: Format) -> str:
     text = reasoning_text(message, format)
-    before, behind = format.reasoning_wrapper
-    return f"{before}{text}{behind}" if text and before else ""
+    before, after = format.reasoning_wrapper
+    return f"{before}{text}{after}" if text and before else ""
 
 
 def _write_calls(calls: Iterable[Part], format: Format) -> str:

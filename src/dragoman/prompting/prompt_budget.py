@@ -68,9 +68,11 @@ def fit_request(request: Request, tier: str, budget: Budget, vocabulary: TokenEs
     for name, tools in _steps(tier, budget, request):
         made = trim.trim_request(replace(request, tools=tools), name, vocabulary).request
         tokens = head_tokens(made, vocabulary)
-        gone = tuple(tool.name for tool in request.tools if tool not in tools)
+        removed = tuple(tool.name for tool in request.tools if tool not in tools)
         saved = max(0, before - tokens)
-        step = FittedRequest(TrimmedRequest(made, saved, gone) if saved else TrimmedRequest(request, 0), name, tokens)
+        step = FittedRequest(
+            TrimmedRequest(made, saved, removed) if saved else TrimmedRequest(request, 0), name, tokens
+        )
         if tokens <= budget.tokens or not budget.tokens:
             break
     return step

@@ -98,13 +98,13 @@ class _RenderProcess:
             raise jinja_sandbox.TemplateError(result["error"])
         return str(result["text"])
 
-    def _exchange(self, asked: bytes, within_s: float) -> dict[str, Any]:
+    def _exchange(self, job: bytes, within_s: float) -> dict[str, Any]:
         if self._child is None or self._child.poll() is not None:
             within_s += START_TIMEOUT_S
         child = self._ensure_started()
         assert child.stdin is not None
         try:
-            child.stdin.write(LENGTH.pack(len(asked)) + asked)
+            child.stdin.write(LENGTH.pack(len(job)) + job)
             child.stdin.flush()
             until = time.monotonic() + within_s
             (size,) = LENGTH.unpack(self._read(child, LENGTH.size, until))

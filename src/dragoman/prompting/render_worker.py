@@ -30,8 +30,8 @@ def main() -> None:
     out = os.fdopen(os.dup(1), "wb", buffering=0)
     os.dup2(2, 1)
     _limit_resources()
-    while (asked := _read(sys.stdin.buffer)) is not None:
-        result = json.dumps(_render(*pickle.loads(asked))).encode()
+    while (job := _read(sys.stdin.buffer)) is not None:
+        result = json.dumps(_render(*pickle.loads(job))).encode()
         out.write(LENGTH.pack(len(result)) + result)
 
 

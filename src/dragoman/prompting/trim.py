@@ -152,8 +152,8 @@ def trim_request(request: Request, tier: str, vocabulary: TokenEstimator) -> Tri
     return TrimmedRequest(made, saved) if saved > 0 else TrimmedRequest(request, 0)
 
 
-def _estimate(vocabulary: TokenEstimator, words: Iterable[str]) -> int:
-    return vocabulary.estimate("\n".join(words))
+def _estimate(vocabulary: TokenEstimator, texts: Iterable[str]) -> int:
+    return vocabulary.estimate("\n".join(texts))
 
 
 def _trimmable_texts(request: Request) -> Iterator[str]:
@@ -289,13 +289,13 @@ def _shorten_line(line: str) -> str:
     """The line, or of a long one the first sentence, emphasized sentences and the parentheses at the end of a list
     item.
     """
-    words = line.lstrip()
-    if len(line) <= MAX_LINE_CHARS or words.startswith(("<", "IMPORTANT")):
+    text = line.lstrip()
+    if len(line) <= MAX_LINE_CHARS or text.startswith(("<", "IMPORTANT")):
         return line
-    first, *more = _sentences(words)
-    aside = _TRAILING_PARENTHESES.search(words) if more else None
+    first, *more = _sentences(text)
+    aside = _TRAILING_PARENTHESES.search(text) if more else None
     kept = " ".join([first, *(each for each in more if _EMPHASIS.search(each))])
-    return line[: len(line) - len(words)] + kept + (aside[0] if aside and not kept.endswith(aside[0]) else "")
+    return line[: len(line) - len(text)] + kept + (aside[0] if aside and not kept.endswith(aside[0]) else "")
 
 
 def _sentences(text: str) -> list[str]:

@@ -75,12 +75,12 @@ class SchemaRelaxer:
         if len(self.changes) < CHANGE_LIMIT:
             self.changes[SchemaChange(path, what)] = None
 
-    def _without(self, schema: Schema, path: str, *words: str) -> Schema:
+    def _without(self, schema: Schema, path: str, *keywords: str) -> Schema:
         """Returns the schema without these keywords, and reports those that restricted a value."""
-        for word in words:
+        for word in keywords:
             if word in schema and word not in NON_VALIDATING and not _vacuous(word, schema[word]):
                 self._report(path, f"{word} left out")
-        return {word: value for word, value in schema.items() if word not in words}
+        return {word: value for word, value in schema.items() if word not in keywords}
 
     def _is_unsupported(self, word: str, path: str) -> bool:
         """Returns whether the keyword is not supported at this position."""
@@ -256,17 +256,17 @@ class SchemaRelaxer:
 
     def _strings(self, schema: Schema, path: str) -> Schema:
         """Rewrites lengths, numbers of items, formats and patterns."""
-        target, words = self._target, list[str]()
+        target, keywords = self._target, list[str]()
         if target.repeat_limit is not None:
             counts = ("minLength", "maxLength", "minItems", "maxItems")
-            words += [word for word in counts if word in schema and float(bytes(schema[word])) > target.repeat_limit]
+            keywords += [word for word in counts if word in schema and float(bytes(schema[word])) > target.repeat_limit]
         if target.formats is not None and schema.get("format", "") not in target.formats:
-            words.append("format")
+            keywords.append("format")
         pattern = schema.get("pattern", "")
         if target.patterns != "any" and pattern:
             plain = target.patterns == "regular" or _PLAIN.fullmatch(pattern)
-            words += [] if plain and not _IRREGULAR.search(pattern) else ["pattern"]
-        return self._without(schema, path, *words) if words else schema
+            keywords += [] if plain and not _IRREGULAR.search(pattern) else ["pattern"]
+        return self._without(schema, path, *keywords) if keywords else schema
 
     def _constants(self, schema: Schema, path: str) -> Schema:
         if "const" in schema and self._is_unsupported("const", path) and not self._is_unsupported("enum", path):
@@ -281,8 +281,8 @@ class SchemaRelaxer:
             ):
                 self._report(path, f"{word} became {wide}")
                 schema = {(wide if each == word else each): value for each, value in schema.items()}
-        words = self._target.enums == "strings" and "enum" in schema and not self._is_unsupported("enum", path)
-        return self._strings_only(schema, path) if words else schema
+        strings_only = self._target.enums == "strings" and "enum" in schema and not self._is_unsupported("enum", path)
+        return self._strings_only(schema, path) if strings_only else schema
 
     def _strings_only(self, schema: Schema, path: str) -> Schema:
         """Returns the schema with an `enum` of strings only, or without `enum`."""

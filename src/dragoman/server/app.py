@@ -238,10 +238,10 @@ class App:
                 raise ForbiddenError(f"{what} {quote(got)} is not served{advice}")
         if "origin" not in headers:
             return {}
-        asked = headers.get("access-control-request-headers", "*")
+        requested = headers.get("access-control-request-headers", "*")
         return {
             "access-control-allow-origin": headers["origin"],
-            "access-control-allow-headers": asked,
+            "access-control-allow-headers": requested,
             "access-control-expose-headers": "*",
             "vary": "origin",
         }

@@ -96,10 +96,10 @@ def _buffering(headers: Mapping[str, str]) -> Buffering | None:
 
     Raises: RequestError: the mode does not exist.
     """
-    asked = headers.get(BUFFERING_HEADER)
-    found = next((each for each in BUFFERING_MODES if each == asked), None)
-    if asked is not None and found is None:
-        raise RequestError(f"expected one of {', '.join(BUFFERING_MODES)}, got {quote(asked)} - at {BUFFERING_HEADER}")
+    value = headers.get(BUFFERING_HEADER)
+    found = next((each for each in BUFFERING_MODES if each == value), None)
+    if value is not None and found is None:
+        raise RequestError(f"expected one of {', '.join(BUFFERING_MODES)}, got {quote(value)} - at {BUFFERING_HEADER}")
     return found
 
 

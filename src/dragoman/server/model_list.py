@@ -26,15 +26,15 @@ def list_response(models: Sequence[ServedModel], dialect: Dialect, query: str) -
 
     Raises: RequestError: the limit is not a number from 1 on, or no model has the id in `after_id` or `before_id`.
     """
-    asked = dict(parse_qsl(query))
+    params = dict(parse_qsl(query))
     named = _visible_models(models, dialect)
     ids = list(named)
-    limit = _limit(asked.get("limit"))
-    if before := asked.get("before_id"):
+    limit = _limit(params.get("limit"))
+    if before := params.get("before_id"):
         left = ids[: _index(ids, before, "before_id")]
         page = left[-limit:] if limit else left
     else:
-        left = ids[_index(ids, asked["after_id"], "after_id") + 1 :] if asked.get("after_id") else ids
+        left = ids[_index(ids, params["after_id"], "after_id") + 1 :] if params.get("after_id") else ids
         page = left[:limit] if limit else left
     return {
         "object": "list",

@@ -95,10 +95,10 @@ class Passthrough(BaseExchange):
 
     async def _serve(self, headers: Mapping[str, str]) -> None:
         body = await self._body(headers)
-        asked = _read_request(body, headers.get("content-type", "application/json"), self._named)
-        request = Request(asked.model or self._only_model(), ())
+        outgoing = _read_request(body, headers.get("content-type", "application/json"), self._named)
+        request = Request(outgoing.model or self._only_model(), ())
         self._record.on_request("passthrough", request)
-        carried = {"content-type": asked.content_type}
+        carried = {"content-type": outgoing.content_type}
         if "accept" in headers:
             carried["accept"] = headers["accept"]
         async with ClientWatch(self._receive, self._config.write_timeout_s) as self._watch:
@@ -108,7 +108,7 @@ class Passthrough(BaseExchange):
                 names = " and ".join(str(backend.health().get("backend", "")) for backend, _ in found)
                 message = f"model {quote(request.model)} is served by {names}, which has no {self._path}"
                 raise UnsupportedError(f"{message}; ask for a model of an upstream server", "model")
-            await self._first_of(able, asked, carried)
+            await self._first_of(able, outgoing, carried)
 
     def _only_model(self) -> str:
         """Returns a model of the only server, for a request that names none.
@@ -121,11 +121,11 @@ class Passthrough(BaseExchange):
         return next(iter(owners.values()))
 
     async def _first_of(
-        self, able: Sequence[tuple[Backend, str]], asked: _PassthroughRequest, headers: Mapping[str, str]
+        self, able: Sequence[tuple[Backend, str]], request: _PassthroughRequest, headers: Mapping[str, str]
     ) -> None:
         """Sends the response of the first server that begins one."""
         for left, (backend, model) in zip(reversed(range(len(able))), able, strict=True):
-            body = asked.named(model) if asked.model else asked.body
+            body = request.named(model) if request.model else request.body
             try:
                 assert isinstance(backend, SupportsForwarding)
                 await self._pass(backend, body, headers)
@@ -188,14 +188,14 @@ def _read_request(body: bytes, content_type: str, named: str) -> _PassthroughReq
     if boundary := form.boundary(content_type):
         at = form.form_field(body, boundary, "model")
         value = body[at[0] : min(at[1], at[0] + _MODEL_BYTES)].decode("utf-8", "replace").strip() if at else ""
-        asked = _PassthroughRequest(body, content_type, value, at)
+        request = _PassthroughRequest(body, content_type, value, at)
         if not named:
-            return asked
+            return request
         if at is None:
             head = b'--%b\r\ncontent-disposition: form-data; name="model"\r\n\r\n' % boundary
             body, begin = head + named.encode() + b"\r\n" + body, len(head)
         else:
-            body, begin = asked.named(named), at[0]
+            body, begin = request.named(named), at[0]
         return _PassthroughRequest(body, content_type, named, (begin, begin + len(named.encode())))
     body = with_model(body, named) if named else body
     found = json_cursor.parse(body).fields().pop("model")

@@ -47,11 +47,11 @@ def methods(path: str) -> Sequence[str]:
     return _METHODS[found[2]] if found else ()
 
 
-def answer_stored(memory: ResponseStore, method: str, path: str, query: str) -> bytes:
+def answer_stored(store: ResponseStore, method: str, path: str, query: str) -> bytes:
     """Returns the response body.
 
     Args:
-        memory: The stored responses.
+        store: The stored responses.
         method: The HTTP method.
         path: The path, which must be one of a stored response.
         query: The query string.
@@ -66,19 +66,19 @@ def answer_stored(memory: ResponseStore, method: str, path: str, query: str) -> 
     if method not in methods(path):
         raise MethodNotAllowedError(path, method, methods(path))
     id, what = found[1].removeprefix("resp_"), found[2]
-    asked = dict(parse_qsl(query))
-    body = memory.response_body(id)
+    params = dict(parse_qsl(query))
+    body = store.response_body(id)
     if body is None:
         message = "answers are kept for a while, in this process, and where the request did not say store: false"
         raise NotFoundError(f"Response with id {quote(found[1])} not found: {message}")
     if what == "/cancel":
         raise RequestError("Cannot cancel a synchronous response: answers are not made in the background here")
     if what == "/input_items":
-        return msgspec.json.encode(_page(_items(memory.input_messages(id) or (), id), asked))
+        return msgspec.json.encode(_page(_items(store.input_messages(id) or (), id), params))
     if method == "DELETE":
-        memory.delete(id)
+        store.delete(id)
         return msgspec.json.encode({"id": f"resp_{id}", "object": "response", "deleted": True})
-    if asked.get("stream", "").lower() == "true":
+    if params.get("stream", "").lower() == "true":
         raise RequestError("expected stream=false: a response that is kept cannot be streamed again", "stream")
     return body
 
@@ -130,14 +130,14 @@ def _text_field(item: Item, name: str) -> str:
     return raw.decode().strip('"')
 
 
-def _page(items: list[Item], asked: dict[str, str]) -> dict[str, object]:
-    order, limit = asked.get("order", "desc"), asked.get("limit", str(_USUAL))
+def _page(items: list[Item], params: dict[str, str]) -> dict[str, object]:
+    order, limit = params.get("order", "desc"), params.get("limit", str(_USUAL))
     if order not in ("asc", "desc"):
         raise RequestError(f"expected asc or desc, got {quote(order)}", "order")
     if not (limit.isascii() and limit.isdigit() and 1 <= int(limit[:9]) <= _MOST):
         raise RequestError(f"expected a whole number from 1 to {_MOST}, got {quote(limit)}", "limit")
     items = items if order == "asc" else items[::-1]
-    if after := asked.get("after"):
+    if after := params.get("after"):
         ids = [_text_field(item, "id") for item in items]
         if after not in ids:
             raise RequestError(f"expected the id of an item of this response, got {quote(after)}", "after")

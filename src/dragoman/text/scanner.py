@@ -243,8 +243,8 @@ class Scanner(TextBuffer):
         left, value = limit_chars, TolerantJsonStream(self.enabled_repairs)
         while True:
             window = self.buf[self.pos : self.pos + left]
-            taken = value.feed(window, 0)
-            self.pos += taken
+            used = value.feed(window, 0)
+            self.pos += used
             pieces.append(value.drain())
             if value.done:
                 self.repairs |= value.repairs
@@ -254,7 +254,7 @@ class Scanner(TextBuffer):
             if self.closed:
                 self.pos = len(self.buf)
                 return None
-            left -= taken
+            left -= used
             yield None
         text: str = json.loads("".join(pieces))
         return text

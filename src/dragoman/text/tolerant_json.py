@@ -335,11 +335,11 @@ class TolerantJsonStream(WindowsPathDetector):
             return pos
         if char == "," and after == NEXT_KEY and self._allow_repair("commas"):
             return pos + 1
-        taken = self._comment_or_escape(buf, pos) if char in "/#\\" else -1
-        if taken < 0:
+        end = self._comment_or_escape(buf, pos) if char in "/#\\" else -1
+        if end < 0:
             self._release_pending()
             self._state = _STATE_AFTER_COMMA[after]
-        return max(pos, taken)
+        return max(pos, end)
 
     def _comment_or_escape(self, buf: str, pos: int) -> int:
         """Reads the start of a comment, or an escape that means white space. Returns -1 if neither is next."""
@@ -366,10 +366,10 @@ class TolerantJsonStream(WindowsPathDetector):
     def _repair(self, buf: str, pos: int) -> int:
         """Tries to repair the error at `pos`. Returns the position to continue from; keeps `problem` on failure."""
         problem, self.problem = self.problem, ""
-        taken = self._try_repair(buf, pos)
-        if taken < 0:
+        end = self._try_repair(buf, pos)
+        if end < 0:
             self.problem = problem
-        return max(pos, taken)
+        return max(pos, end)
 
     def _try_repair(self, buf: str, pos: int) -> int:
         """Returns the position after the repaired text, `pos` if more text is needed, or -1 if no repair fits."""

@@ -139,10 +139,10 @@ class CallValueReader:
         if len(s.buf) - s.pos <= size:
             return False
         window = s.buf[s.pos : s.pos + size]
-        taken = self.value.feed(window[: end_markers.find(window, 0, False)[0]].rstrip(SPACE), 0)
-        s.pos += taken
+        used = self.value.feed(window[: end_markers.find(window, 0, False)[0]].rstrip(SPACE), 0)
+        s.pos += used
         self._window_chars *= 2
-        return taken > 0
+        return used > 0
 
     def close_at_end(self) -> Parser[bool]:
         """Closes the value if the call ends where an error was found. Returns whether it was closed."""

@@ -114,11 +114,11 @@ def _has_edits(request: Request) -> bool:
     return request.dialect == DIALECT and bytes(request.extra.get(MEMBER, b"null")) != b"null"
 
 
-def _without_reasoning(messages: Sequence[Message], gone: set[int]) -> list[Message]:
-    """Returns the messages with reasoning removed from those at the indices `gone`; empty messages are dropped."""
+def _without_reasoning(messages: Sequence[Message], removed: set[int]) -> list[Message]:
+    """Returns the messages with reasoning removed from those at the indices `removed`; empty messages are dropped."""
     left: list[Message] = []
     for n, message in enumerate(messages):
-        parts = tuple(part for part in message.parts if n not in gone or not isinstance(part, Reasoning))
+        parts = tuple(part for part in message.parts if n not in removed or not isinstance(part, Reasoning))
         if len(parts) == len(message.parts):
             left.append(message)
         elif parts:
@@ -151,13 +151,13 @@ def _clear_thinking(
         turn += message.role == "user" and not any(isinstance(part, ToolResult) for part in message.parts)
         if message.role == "assistant" and any(isinstance(part, Reasoning) for part in message.parts):
             turns.setdefault(turn, []).append(n)
-    gone = {n for old in list(turns)[:-keep] for n in turns[old]}
-    if not gone:
+    old_messages = {n for old in list(turns)[:-keep] for n in turns[old]}
+    if not old_messages:
         return messages, {}
-    removed = (part for n in gone for part in messages[n].parts if isinstance(part, Reasoning))
+    removed = (part for n in old_messages for part in messages[n].parts if isinstance(part, Reasoning))
     tokens = sum(map(vocabulary.estimate_part, removed))
     cleared = {"type": THINKING, "cleared_thinking_turns": len(turns) - keep, "cleared_input_tokens": tokens}
-    return _without_reasoning(messages, gone), cleared
+    return _without_reasoning(messages, old_messages), cleared
 
 
 class _ToolUsesEdit:

@@ -94,11 +94,11 @@ def hoist_system_messages(messages: Sequence[Message]) -> tuple[Message, ...]:
 
 def system_reminder(message: Message) -> Message:
     """Returns a user message with the system text in `<system-reminder>` tags, followed by its other parts."""
-    words = [part for part in message.parts if isinstance(part, Text)]
+    texts = [part for part in message.parts if isinstance(part, Text)]
     others = (part for part in message.parts if not isinstance(part, Text))
-    text = "\n".join(part.text for part in words)
-    extra = {name: raw for part in words for name, raw in part.extra.items()}
-    reminder = (Text(f"<system-reminder>\n{text}\n</system-reminder>", extra),) if words else ()
+    text = "\n".join(part.text for part in texts)
+    extra = {name: raw for part in texts for name, raw in part.extra.items()}
+    reminder = (Text(f"<system-reminder>\n{text}\n</system-reminder>", extra),) if texts else ()
     return Message("user", (*reminder, *others), message.extra)
 
 
@@ -139,17 +139,17 @@ class _HistoryRepair:
             self._turn(message)
             return
         rest: list[Part] = []
-        taken: list[Part] = []
+        kept: list[Part] = []
         for part in message.parts:
             if not isinstance(part, ToolResult):
                 rest.append(part)
             elif part.call_id in self._waiting:
-                taken.append(replace(part, call_id=self._own(part.call_id)))
+                kept.append(replace(part, call_id=self._own(part.call_id)))
             else:
                 self._astray += 1
                 rest += [Text(f"Result of a call that is not here ({part.call_id}):"), *part.parts]
-        if taken:
-            self._results.append(Message("tool", tuple(taken), message.extra if message.role == "tool" else {}))
+        if kept:
+            self._results.append(Message("tool", tuple(kept), message.extra if message.role == "tool" else {}))
         if rest or not message.parts:
             role = "user" if message.role == "tool" else message.role
             self._behind.append(Message(role, tuple(rest), {} if message.role == "tool" else message.extra))
@@ -215,10 +215,10 @@ def to_object(arguments: JsonText) -> JsonText:
     if not found.problem:
         return found.arguments
     value = ClosableJsonStream()
-    taken = value.feed(arguments, 0)
+    used = value.feed(arguments, 0)
     if not value.in_string_value:  # what may go on is ended by a character that no JSON goes on with
-        taken += value.feed(arguments[taken:] + "<", 0)
-    if arguments.lstrip().startswith("{") and taken == len(arguments) and value.complete():
+        used += value.feed(arguments[used:] + "<", 0)
+    if arguments.lstrip().startswith("{") and used == len(arguments) and value.complete():
         text = value.drain()
         if _is_object(text):
             return text

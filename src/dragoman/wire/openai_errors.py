@@ -62,8 +62,8 @@ def _context_overflow_message(error: ContextOverflowError) -> str:
     """Returns the vendor's message: clients match its text to shorten the conversation or request fewer tokens."""
     limit = f"This model's maximum context length is {error.limit_tokens} tokens."
     if error.output_tokens:
-        both, asked = error.input_tokens + error.output_tokens, f"{error.output_tokens} in the completion"
-        requested = f"However, you requested {both} tokens ({error.input_tokens} in the messages, {asked})."
+        both, completion = error.input_tokens + error.output_tokens, f"{error.output_tokens} in the completion"
+        requested = f"However, you requested {both} tokens ({error.input_tokens} in the messages, {completion})."
         return f"{limit} {requested} Please reduce the length of the messages or completion."
     if error.limit_tokens:
         resulted = f"However, your messages resulted in {error.input_tokens} tokens."

@@ -38,10 +38,10 @@ class ClientToolsServer:
         self.listed = False
         """The CLI has listed the tools."""
 
-    def answer(self, id: str, asked: msgspec.Raw) -> object | None:
+    def answer(self, id: str, body: msgspec.Raw) -> object | None:
         """Returns the line that answers a control request, or None if it is not answered."""
         try:
-            request = msgspec.json.decode(asked, type=_ControlRequest)
+            request = msgspec.json.decode(body, type=_ControlRequest)
         except msgspec.DecodeError:
             return _refusal(id, "not understood")
         if request.subtype != "mcp_message":

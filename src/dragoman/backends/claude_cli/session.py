@@ -104,13 +104,13 @@ class ClaudeSession:
             request["jsonSchema"] = msgspec.Raw(conversation.schema.encode())
         controls = () if conversation.told_at_start else command.control_requests(conversation.spec)
         settings = {str(n): each for n, each in enumerate(controls)}
-        asked: dict[str, object] = {**settings, _BEGIN: request}
-        lines = ({"type": "control_request", "request_id": id, "request": each} for id, each in asked.items())
+        begin_request: dict[str, object] = {**settings, _BEGIN: request}
+        lines = ({"type": "control_request", "request_id": id, "request": each} for id, each in begin_request.items())
         await self._send(*lines)
-        while _BEGIN in asked or not (conversation.in_words or self._tools_server.listed):
+        while _BEGIN in begin_request or not (conversation.in_words or self._tools_server.listed):
             line = await self._receive()
             if line.type == "control_response":
-                asked.pop(self._accept_response(line), None)
+                begin_request.pop(self._accept_response(line), None)
         *past, last = conversation.said
         for turn in past:
             await self._send_past_turn(turn)
@@ -168,10 +168,10 @@ class ClaudeSession:
         The CLI reports the cost at the end of its turn, which is interrupted here if it waits for results of calls. The
         conversation is over then.
         """
-        asked = {"type": "control_request", "request_id": "over", "request": {"subtype": "interrupt"}}
+        interrupt = {"type": "control_request", "request_id": "over", "request": {"subtype": "interrupt"}}
         with contextlib.suppress(DragomanError, TimeoutError, msgspec.DecodeError):
             async with asyncio.timeout(_RESULT_WAIT_S):
-                await self._send(*([asked] if called else []))
+                await self._send(*([interrupt] if called else []))
                 while (line := await self._receive()).type != "result":
                     pass
                 return msgspec.json.decode(line.total_cost_usd, type=float)

@@ -142,8 +142,8 @@ class EmbeddedResponse:
         self._reason: FinishReason = "stop"
         spent, cached, counted = self._usage.output_tokens, self._usage.cached_input_tokens, not self.started
         outputs = self._backend.engine.complete(body, admitted=admitted)
-        async with aclosing(self._context.wrap_model_output("completion", body, outputs)) as heard:
-            async for output in heard:
+        async with aclosing(self._context.wrap_model_output("completion", body, outputs)) as observed:
+            async for output in observed:
                 match output:
                     case Progress(total, done):
                         self._report(total, done)

@@ -19,17 +19,17 @@ def results_as_prose(request: Request) -> Request:
     `Facts from get_weather: sunny` and `Answer in one sentence with these facts: What is the weather?`
     """
     messages = hints.remove_hints(request.messages)
-    asked = max((i for i, m in enumerate(messages) if _is_question(m)), default=-1)
+    question_at = max((i for i, m in enumerate(messages) if _is_question(m)), default=-1)
     names = {p.id: p.name for m in messages for p in m.parts if isinstance(p, ToolCall)}
-    results = [p for m in messages[asked + 1 :] for p in m.parts if isinstance(p, ToolResult)]
-    results += [p for p in messages[asked].parts if isinstance(p, ToolResult)] if asked >= 0 else []
-    if asked < 0 or not results or has_failed_call(request) or request.tool_choice.mode in ("required", "named"):
+    results = [p for m in messages[question_at + 1 :] for p in m.parts if isinstance(p, ToolResult)]
+    results += [p for p in messages[question_at].parts if isinstance(p, ToolResult)] if question_at >= 0 else []
+    if question_at < 0 or not results or has_failed_call(request) or request.tool_choice.mode in ("required", "named"):
         return request
     facts = [f"Facts from {names.get(r.call_id, 'a tool')}: {_text_of(r.parts)}" for r in results]
-    question = f"Answer in one sentence with these facts: {_text_of(messages[asked].parts)}"
-    turn = Message("user", (Text("\n".join([*facts, "", question])),))
+    question = f"Answer in one sentence with these facts: {_text_of(messages[question_at].parts)}"
+    message = Message("user", (Text("\n".join([*facts, "", question])),))
     return msgspec.structs.replace(
-        request, messages=(*messages[:asked], turn), tools=(), tool_choice=ToolChoice("none")
+        request, messages=(*messages[:question_at], message), tools=(), tool_choice=ToolChoice("none")
     )
 
 

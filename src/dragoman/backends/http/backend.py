@@ -187,8 +187,8 @@ class HttpBackend:
             return None
 
     def _token_count_body(self, request: Request, counting: TokenCounting) -> bytes:
-        asked = self._planner.token_count_body(request, self._mode_of(request.model))
-        written = msgspec.json.decode(asked, type=dict[str, msgspec.Raw])
+        body = self._planner.token_count_body(request, self._mode_of(request.model))
+        written = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
         return msgspec.json.encode({name: raw for name, raw in written.items() if name in counting.forwarded_fields})
 
     def passthrough(self, request: Request, body: bytes, name: str, context: ExchangeContext) -> HttpPassthrough | None:

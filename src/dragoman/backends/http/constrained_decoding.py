@@ -122,10 +122,10 @@ def _callable_names(tools: Sequence[Tool], choice: ToolChoice) -> list[str]:
 def _relaxed_warnings(constraint: Constraint, names: Sequence[str]) -> tuple[Notice, ...]:
     """Returns a warning about the parts of the tools' schemas that no grammar can express."""
     unsaid = [(name, _unsupported_keywords(call)) for name, call in zip(names, constraint.calls, strict=True)]
-    words = "; ".join(f"{name}: {', '.join(found)}" for name, found in unsaid if found)
+    text = "; ".join(f"{name}: {', '.join(found)}" for name, found in unsaid if found)
     return (
-        (Notice("schema_relaxed", f"what no grammar can say of the tools' schemas is not held: {words}"),)
-        if words
+        (Notice("schema_relaxed", f"what no grammar can say of the tools' schemas is not held: {text}"),)
+        if text
         else ()
     )
 
@@ -159,9 +159,11 @@ def constrain_to_json(methods: Iterable[str], schema: JsonText) -> ConstraintFie
 
 
 def _reply_schema_warnings(schema: JsonText) -> tuple[Notice, ...]:
-    words = _unsupported_by_gbnf(JsonValue(schema))
-    warning = Notice("schema_relaxed", f"what no grammar can say of the reply's schema is not held: {', '.join(words)}")
-    return (warning,) if words else ()
+    keywords = _unsupported_by_gbnf(JsonValue(schema))
+    warning = Notice(
+        "schema_relaxed", f"what no grammar can say of the reply's schema is not held: {', '.join(keywords)}"
+    )
+    return (warning,) if keywords else ()
 
 
 def unconstrained_warning(why: str) -> Notice:

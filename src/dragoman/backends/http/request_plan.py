@@ -125,9 +125,9 @@ class RequestPlanner:
         Raises:
             ContextOverflowError: the request is too long for the model.
         """
-        asked, _ = self._fit(request)
-        reject_oversized(asked, self._config.context_window)
-        return mode.mode == "native" and asked is request and self._as_accepted(request)[0] == request
+        fitted, _ = self._fit(request)
+        reject_oversized(fitted, self._config.context_window)
+        return mode.mode == "native" and fitted is request and self._as_accepted(request)[0] == request
 
     def token_count_body(self, request: Request, mode: ModelMode) -> bytes:
         """Returns the body for counting the tokens of this request.
@@ -144,11 +144,11 @@ class RequestPlanner:
             UnsupportedError: the server's API cannot express the request.
             ContextOverflowError: the request is too long for the model.
         """
-        asked, warnings = self._fit(request)
-        reject_oversized(asked, self._config.context_window)
-        outgoing = self._write_completion(asked, mode) if mode.endpoint == "completions" else self._write(asked, mode)
+        fitted, warnings = self._fit(request)
+        reject_oversized(fitted, self._config.context_window)
+        outgoing = self._write_completion(fitted, mode) if mode.endpoint == "completions" else self._write(fitted, mode)
         outgoing = outgoing._replace(warnings=(*warnings, *outgoing.warnings))
-        return self._constrain(outgoing, asked, mode, hold)
+        return self._constrain(outgoing, fitted, mode, hold)
 
     def open_response(
         self, request: Request, context: ExchangeContext, mode: ModelMode, outgoing: UpstreamRequest
@@ -185,14 +185,14 @@ class RequestPlanner:
 
     def _limit_max_tokens(self, request: Request) -> tuple[Request, tuple[Notice, ...]]:
         """Returns the request with `max_tokens` lowered to the server's limit."""
-        most, asked = self._config.max_tokens, request.max_tokens
-        if asked is None and most:
+        most, requested = self._config.max_tokens, request.max_tokens
+        if requested is None and most:
             return msgspec.structs.replace(request, max_tokens=most), ()
-        if not most or asked is None or asked <= most:
+        if not most or requested is None or requested <= most:
             return request, ()
         warning = Notice(
             "max_tokens_clamped",
-            f"max_tokens is {most}, the most that {self._name} gives; {asked} were asked for",
+            f"max_tokens is {most}, the most that {self._name} gives; {requested} were asked for",
             detail="max_tokens",
         )
         return msgspec.structs.replace(request, max_tokens=most), (warning,)

@@ -113,7 +113,7 @@ class ProbeClient:
 
     def request(
         self,
-        words: str,
+        text: str,
         *parts: Part,
         tools: Iterable[Tool] = (),
         choice: ToolChoice = _AUTO_CHOICE,
@@ -126,7 +126,7 @@ class ProbeClient:
         """Returns a request with this prompt, in the terms of the server's own API.
 
         Args:
-            words: The text of the user's message.
+            text: The text of the user's message.
             parts: Other parts of the message, before the text.
             tools: The offered tools.
             choice: The tool choice.
@@ -138,7 +138,7 @@ class ProbeClient:
         """
         return Request(
             model=self.model,
-            messages=(*before, Message("user", (*parts, Text(words)))),
+            messages=(*before, Message("user", (*parts, Text(text)))),
             tools=tuple(tools),
             tool_choice=choice,
             sampling=Sampling(temperature=0.0),
@@ -159,18 +159,18 @@ class ProbeClient:
             outgoing = self.dialect.write_request(request, self.model)
         except DragomanError as error:
             return ProbeAnswer(error=error)
-        heard = await self._send(outgoing, request, left_s)
+        answer = await self._send(outgoing, request, left_s)
         for _ in range(_MAX_CHANGES):
-            refused = isinstance(heard.error, UpstreamError) and heard.error.status in (400, 422)
-            amended = remove_rejected_param(outgoing, heard.error.message) if refused and heard.error else None
+            refused = isinstance(answer.error, UpstreamError) and answer.error.status in (400, 422)
+            amended = remove_rejected_param(outgoing, answer.error.message) if refused and answer.error else None
             if amended is None:
                 break
             outgoing = amended
-            heard = await self._send(outgoing, request, left_s)
+            answer = await self._send(outgoing, request, left_s)
         if not self._deadline_s:
             self._deadline_s = time.monotonic() + self.timeout_s
-        self.answers.append(heard)
-        return heard
+        self.answers.append(answer)
+        return answer
 
     async def post(self, path: str, body: Mapping[str, Any]) -> tuple[bytes, DragomanError | None]:
         """Sends a POST to another path; returns the bytes of the response, and the error if it failed."""

@@ -70,6 +70,6 @@ def quote_line(text: str, limit_chars: int = 60) -> str:
     return quote(line if len(line) <= limit_chars else line[: limit_chars - 1] + "…")
 
 
-def failure_reason(heard: ProbeAnswer) -> str:
+def failure_reason(answer: ProbeAnswer) -> str:
     """Returns why there is no reply."""
-    return heard.error.message if heard.error else "no answer"
+    return answer.error.message if answer.error else "no answer"

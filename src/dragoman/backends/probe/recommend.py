@@ -24,8 +24,8 @@ def recommend(findings: Mapping[str, ProbeFinding], kind: ServerKind | None) -> 
     if tools.verdict == "yes":
         return Recommendation("native", "its own tool calls come, whole and streamed", constrain=held)
     if leaked := tools.facts.get("leaked"):
-        words = f"a call was left in the {tools.facts['in']}, in what the format {leaked} reads"
-        return Recommendation("parse", words, "" if tools.facts["by_name"] else str(leaked), held)
+        reason = f"a call was left in the {tools.facts['in']}, in what the format {leaked} reads"
+        return Recommendation("parse", reason, "" if tools.facts["by_name"] else str(leaked), held)
     if tools.verdict == "partly":
         return Recommendation("native", tools.words, constrain=held)
     if tools.facts.get("dropped") or tools.facts.get("refused"):
@@ -33,8 +33,8 @@ def recommend(findings: Mapping[str, ProbeFinding], kind: ServerKind | None) -> 
     if findings["tool_choice"].facts.get("required") == "yes":
         return Recommendation("native", "its tool calls come where one is required", constrain=held)
     if findings["prompted calls"].verdict == "yes":
-        words = "calls come where the prompt states the tools, and not by its API"
-        return Recommendation("inject", words, _format(findings), held)
+        reason = "calls come where the prompt states the tools, and not by its API"
+        return Recommendation("inject", reason, _format(findings), held)
     return Recommendation(
         "native", f"no call could be had of it, so that nothing speaks for another mode: {tools.words}"
     )

@@ -63,7 +63,7 @@ class ChatTemplate:
         Raises:
             RequestError: the template rejects the conversation.
         """
-        asked = request
+        original = request
         for tokens in (CONTROL_TOKEN_START, self._special_tokens):
             request = escape_markers_in_request(
                 request, tokens, include_assistant=True, keep_verbatim=model_markup(format)
@@ -87,10 +87,10 @@ class ChatTemplate:
         try:
             text = self._render(messages, tools)
         except RequestError:
-            mended = hoist_system_messages(asked.messages)
-            if mended == asked.messages:
+            mended = hoist_system_messages(original.messages)
+            if mended == original.messages:
                 raise
-            return self.render(msgspec.structs.replace(asked, messages=mended), format)
+            return self.render(msgspec.structs.replace(original, messages=mended), format)
         opened = _OPEN_REASONING.search(text)
         return Prompt(text + prefill, (opened[0] if opened else "") + prefill)
 
@@ -105,7 +105,7 @@ class ChatTemplate:
             raise RequestError(f"the model's chat template refuses the conversation: {why}", "$.messages") from e
 
 
-def _messages(message: Message, thought: str, markup: tuple[str, ...]) -> list[dict[str, Any]]:
+def _messages(message: Message, reasoning: str, markup: tuple[str, ...]) -> list[dict[str, Any]]:
     """Returns the message in the template's interface, in which a tool result is a message of its own."""
     if message.verbatim_text:
         return [{"role": "assistant", "content": message.verbatim_text}]
@@ -116,8 +116,8 @@ def _messages(message: Message, thought: str, markup: tuple[str, ...]) -> list[d
     if text or calls or not results:
         role = "system" if message.role == "developer" else "user" if message.role == "tool" else message.role
         spoken: dict[str, Any] = {"role": role, "content": text}
-        if thought:  # the template decides how long a model is shown its reasoning
-            spoken["reasoning_content"] = thought
+        if reasoning:  # the template decides how long a model is shown its reasoning
+            spoken["reasoning_content"] = reasoning
         if calls:
             spoken["tool_calls"] = [{"type": "function", "function": _call(c, markup)} for c in calls]
         out.append(spoken)

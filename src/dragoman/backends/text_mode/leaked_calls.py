@@ -229,10 +229,10 @@ class LeakDetector:
             start, end = _openers().find(self._buf, at, closed)
             found = self._buf[start:end] if end >= 0 else ""
             if found == HARMONY_END:
-                behind = self._buf[end:].lstrip(SPACE)
-                if (closed and not behind) or behind.startswith(HARMONY_OPENERS):
+                after = self._buf[end:].lstrip(SPACE)
+                if (closed and not after) or after.startswith(HARMONY_OPENERS):
                     return start, end
-                begun = any(opener.startswith(behind) for opener in HARMONY_OPENERS)
+                begun = any(opener.startswith(after) for opener in HARMONY_OPENERS)
             elif found in OBJECTS:
                 at = start + 1
                 if match_call_head(self._buf, at):
@@ -251,10 +251,10 @@ class LeakDetector:
         beginnings = (*bare, *HARMONY_OPENERS, REASONING_TAGS[0])
         if not closed and any(opener.startswith(text) and opener != text for opener in beginnings):
             return False
-        thought = not self._at_boundary and text.startswith(REASONING_TAGS[0])
+        is_reasoning = not self._at_boundary and text.startswith(REASONING_TAGS[0])
         self._at_start, anew = False, self._at_boundary
         self._at_boundary = False
-        if thought:
+        if is_reasoning:
             self._in_reasoning = self._at_boundary = True
             self._buf = text[len(REASONING_TAGS[0]) :]
             return True

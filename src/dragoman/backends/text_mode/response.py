@@ -158,8 +158,8 @@ class TextModeReader:
         out = self._close_text(reason)
         if self._reasoning_leaks is None or self._has_content:
             return [*out, *self._release_reasoning()]
-        thoughts, self._reasoning_leaks = self._reasoning_leaks, None
-        return [*out, *self._merge(_as_reasoning(thoughts.close(reason)))]
+        detector, self._reasoning_leaks = self._reasoning_leaks, None
+        return [*out, *self._merge(_as_reasoning(detector.close(reason)))]
 
     def _close_text(self, reason: Reason) -> list[AnyEvent]:
         """Returns the events that the end of a run of text completes."""
@@ -172,8 +172,8 @@ class TextModeReader:
 
     def _release_reasoning(self) -> list[AnyEvent]:
         """Returns the waiting reasoning as reasoning, as other content follows it."""
-        thoughts, self._reasoning_leaks = self._reasoning_leaks, None
-        return _as_reasoning(thoughts.close_as_text()) if thoughts else []
+        detector, self._reasoning_leaks = self._reasoning_leaks, None
+        return _as_reasoning(detector.close_as_text()) if detector else []
 
     def _merge(self, events: Iterable[AnyEvent]) -> list[AnyEvent]:
         out: list[AnyEvent] = []

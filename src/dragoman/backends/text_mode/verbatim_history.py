@@ -74,8 +74,8 @@ class VerbatimHistory:
             self._forget(next(iter(self._replies)))
 
     def _forget(self, key: str) -> None:
-        if gone := self._replies.pop(key, None):
-            self.chars -= gone.chars
+        if removed := self._replies.pop(key, None):
+            self.chars -= removed.chars
 
     def restore(self, request: Request) -> Request:
         """Returns the request with stored replies put into its assistant turns."""

@@ -103,8 +103,8 @@ def run(args: argparse.Namespace) -> int:
     require_extras("server", *(("embedded",) if embedded else ()), doing="asking")
     logging.getLogger("dragoman").addHandler(logging.NullHandler())  # failures are shown with the exchange
     line = ProgressLine(sys.stderr)
-    asked = (Message("user", (Text(args.prompt or demo.QUESTION),)),)
-    request = Request(args.model or "", asked, tools, choice, stream=True, stream_usage=True)
+    messages = (Message("user", (Text(args.prompt or demo.QUESTION),)),)
+    request = Request(args.model or "", messages, tools, choice, stream=True, stream_usage=True)
     asyncio.run(check_claude_login(config, line.say))
     with line.showing("starting"):
         backends = compose.build_backends(

@@ -79,9 +79,9 @@ class Dialogue:
                 fault = _IGNORED.format(name)
                 break
             outputs = [self._says(call) for call in calls]
-            for call, words in zip(calls, outputs, strict=True):
-                self._page.show_result(call.name, _on_one_line(call.arguments), words)
-            results = tuple(ToolResult(call.id, (Text(words),)) for call, words in zip(calls, outputs, strict=True))
+            for call, output in zip(calls, outputs, strict=True):
+                self._page.show_result(call.name, _on_one_line(call.arguments), output)
+            results = tuple(ToolResult(call.id, (Text(output),)) for call, output in zip(calls, outputs, strict=True))
             made = (Message("assistant", replies[-1].parts), Message("tool", results))
             request = replace(request, messages=(*request.messages, *made), tool_choice=ToolChoice())
         self._page.show_totals(self._sum(replies))

@@ -111,14 +111,14 @@ async def _found(
 
 def _serve_command(config: Path | None, flags: Mapping[str, object]) -> str:
     """Returns the command that starts a gateway with the checked settings."""
-    words = ["dragoman", "serve"]
+    parts = ["dragoman", "serve"]
     if config is not None:
-        words += ["--config", str(config)]
+        parts += ["--config", str(config)]
     if flags.get("servers.behind.url"):
-        words += ["--upstream", str(flags["servers.behind.url"])]
+        parts += ["--upstream", str(flags["servers.behind.url"])]
     if flags.get("claude_cli.enabled"):
-        words.append("--claude-cli")
-    return shlex.join(words)
+        parts.append("--claude-cli")
+    return shlex.join(parts)
 
 
 async def _without_settings(

@@ -51,12 +51,12 @@ def wrong_settings(path: Path | None, error: ConfigError) -> Finding:
 def settings_found(path: Path | None, config: settings.Config, origin: Mapping[str, str]) -> list[Finding]:
     """Returns the finding with the settings file, and the settings that differ from their defaults."""
     changed = tuple(_changed(config, origin))
-    words = str(path) if path else f"no file, so all is as usual; they go to {settings.default_path()}"
+    text = str(path) if path else f"no file, so all is as usual; they go to {settings.default_path()}"
     lines = (f"set: {' · '.join(changed)}",) if changed else ()
-    strays = [Finding("settings", "note", words) for words in settings.unknown_variables(os.environ)]
+    strays = [Finding("settings", "note", text) for text in settings.unknown_variables(os.environ)]
     if loose := settings.readable_secrets(path, config):
         strays.append(Finding("settings", "note", loose))
-    return [Finding("settings", "ok", words, lines=lines), *strays]
+    return [Finding("settings", "ok", text, lines=lines), *strays]
 
 
 def _changed(config: settings.Config, origin: Mapping[str, str]) -> Iterator[str]:
@@ -85,12 +85,12 @@ def extras_findings(*needed: str) -> Finding:
     there = [extra for extra in _EXTRAS if extra not in others]
     if missing := missing_extras(*needed):
         return check("extras", "no", missing)
-    words = ", ".join(there) or "none"
-    return Finding("extras", "ok", f"{words}; not installed: {', '.join(others)}" if others else words)
+    text = ", ".join(there) or "none"
+    return Finding("extras", "ok", f"{text}; not installed: {', '.join(others)}" if others else text)
 
 
 def weights_found(
-    config: settings.Config, *, served: bool, thorough: bool = False, say: Callable[[str], None] = lambda words: None
+    config: settings.Config, *, served: bool, thorough: bool = False, say: Callable[[str], None] = lambda text: None
 ) -> list[Finding]:
     """Returns the downloaded weights, and whether those of the embedded model are usable if it is served.
 
@@ -105,8 +105,8 @@ def weights_found(
     here = tuple(_downloaded_models())
     lines = (f"here: {', '.join(here)}",) if here else ()
     if used is None:
-        words = "not used by these settings, which name other models" if here else "none here, and none needed"
-        used = Finding("weights", "note", words)
+        text = "not used by these settings, which name other models" if here else "none here, and none needed"
+        used = Finding("weights", "note", text)
     return [replace(used, lines=lines), *(_verified_weights(name if served else "", say) if thorough else ())]
 
 
@@ -120,8 +120,8 @@ def _embedded_finding(config: settings.Config, name: str) -> Finding:
             return Finding("weights", "ok", f"{name}, {size}, in {found.parent}")
     except DragomanError as error:
         return check("weights", "no", error.message, "dragoman pull --list")
-    words = f"{name} is not here yet; `dragoman serve` fetches it"
-    return Finding("weights", "note", words, f"dragoman pull {name}")
+    text = f"{name} is not here yet; `dragoman serve` fetches it"
+    return Finding("weights", "note", text, f"dragoman pull {name}")
 
 
 def _verified_weights(used: str, say: Callable[[str], None]) -> Iterator[Finding]:
@@ -143,8 +143,8 @@ def _verified_weights(used: str, say: Callable[[str], None]) -> Iterator[Finding
         if differs is None:
             yield Finding(what, "ok", "read to the end: they are what was fetched")
             continue
-        words = f"expected {differs.expected}, got {differs.got}"
-        yield Finding(what, "no" if name == used else "note", words, f"dragoman pull {name}")
+        text = f"expected {differs.expected}, got {differs.got}"
+        yield Finding(what, "no" if name == used else "note", text, f"dragoman pull {name}")
 
 
 def _downloaded_models() -> Iterator[str]:
@@ -166,17 +166,17 @@ async def agents_found() -> list[Finding]:
         return [Finding("agents", "note", "none is installed; any of these brings one", lines=ways)]
     versions = await asyncio.gather(*(_version(path) for _, path in found))
     starting = [(name, version) for (name, _), version in zip(found, versions, strict=True) if version is not None]
-    words = ", ".join(f"{agents.get(name).title} {version}".rstrip() for name, version in starting)
+    text = ", ".join(f"{agents.get(name).title} {version}".rstrip() for name, version in starting)
     lines = " | ".join(f"dragoman run {name}" for name, _ in starting)
-    works = [Finding("agents", "ok", words, lines)] if starting else []
+    works = [Finding("agents", "ok", text, lines)] if starting else []
     return [*works, *(_broken_agent(name, path) for (name, path), v in zip(found, versions, strict=True) if v is None)]
 
 
 def _broken_agent(name: str, path: str) -> Finding:
     """Returns the finding for an agent that is installed and does not start."""
     agent = agents.get(name)
-    words = f"{agent.title} at {path} does not start"
-    return Finding(name, "note", words, optional.npm_postinstall(path) or agent.install)
+    text = f"{agent.title} at {path} does not start"
+    return Finding(name, "note", text, optional.npm_postinstall(path) or agent.install)
 
 
 async def _version(program: str) -> str | None:
@@ -223,8 +223,8 @@ async def claude(config: ClaudeCliConfig) -> list[Finding]:
     except ImportError:
         return [check("claude", "no", missing_extras("server"))] if config.enabled else []
     except TimeoutError:
-        words = f"{config.command} --version, or auth status, says nothing for {_CLAUDE_S:g} s"
-        return [Finding("claude", amiss, words, f"try it by hand: {config.command} --version")]
+        text = f"{config.command} --version, or auth status, says nothing for {_CLAUDE_S:g} s"
+        return [Finding("claude", amiss, text, f"try it by hand: {config.command} --version")]
     except ConfigError as error:
         return [check("claude", amiss, error.message, "set claude_cli.command to the program's path")]
 
@@ -239,10 +239,10 @@ async def _claude(config: ClaudeCliConfig, amiss: Verdict) -> list[Finding]:
     status = await auth_status.query_auth_status(found, config, os.environ)
     match status.there:
         case True:
-            words = f"{status.how or 'logged in'}" + ("" if config.enabled else "; its models can be served")
-            return [program, Finding("claude's login", "ok", words, use)]
+            text = f"{status.how or 'logged in'}" + ("" if config.enabled else "; its models can be served")
+            return [program, Finding("claude's login", "ok", text, use)]
         case False:
             return [program, check("claude's login", amiss, NOT_LOGGED_IN)]
         case None:
-            words = f"claude {found.name} does not tell; run claude, and type /login where it asks for that"
-            return [program, Finding("claude's login", "note", words)]
+            text = f"claude {found.name} does not tell; run claude, and type /login where it asks for that"
+            return [program, Finding("claude's login", "note", text)]

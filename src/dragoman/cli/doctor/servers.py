@@ -47,11 +47,11 @@ async def server_finding(name: str, config: HttpConfig) -> Finding:
         return Finding(what, "no", f"{url} lists no model", f"load one there, or name them: servers.{name}.models")
     many = f"{len(models)} models" if len(models) > 1 else models[0]
     known, unknown = _model_modes(models, config, ways, kind)
-    words = f"{url} is {kind.title if kind else 'of no known kind'}, with {many}"
+    text = f"{url} is {kind.title if kind else 'of no known kind'}, with {many}"
     lines, fix = _lines(known, unknown, measures=bool(known)), ""
     if unknown:
         fix = _probing(config, "" if len(models) == 1 else unknown[0])
-    return Finding(what, "ok", words, fix, lines)
+    return Finding(what, "ok", text, fix, lines)
 
 
 async def _kind(telling: "ServerInfo") -> "ServerKind | None":
@@ -97,7 +97,7 @@ def _model_modes(
 def _lines(known: list[tuple[str, str]], unknown: list[str], *, measures: bool) -> tuple[str, ...]:
     shown = known[:_SHOWN_AT_MOST]
     width = max((len(model) for model, _ in shown), default=0)
-    lines = [f"{model.ljust(width)}  {words}" for model, words in shown]
+    lines = [f"{model.ljust(width)}  {text}" for model, text in shown]
     if len(known) > len(shown):
         lines.append(f"and {len(known) - len(shown)} more that are known")
     if unknown:

@@ -49,18 +49,18 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     command.behind = "args"  # type: ignore[attr-defined]  # a Parser of ours
     named = command.add_argument("agent", nargs="?", metavar="AGENT", help=", ".join(agents.names()))
     complete_with(named, agents.names)
-    behind = command.add_argument_group("what it runs on")
-    model = behind.add_argument(
+    group = command.add_argument_group("what it runs on")
+    model = group.add_argument(
         "--model",
         metavar="NAME",
         help="of a server, of the box, an alias, or a .gguf (default: the one that there is)",
     )
     complete_with(model, all_model_names)
-    add_server_flags(behind)
-    behind.add_argument(
+    add_server_flags(group)
+    group.add_argument(
         "--context-window", type=int, metavar="TOKENS", default=0, help="context that the model is run with"
     )
-    behind.add_argument(
+    group.add_argument(
         "--prompt-trim",
         choices=trim.NAMES,
         help="how far the agent's texts are cut (default: as far as a first answer within a minute takes)",

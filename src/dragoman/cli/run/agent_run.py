@@ -52,27 +52,27 @@ class AgentRun:
             ConfigError: it is not clear which model the agent should use.
             InterruptedBySignal: a signal arrived before the agent was started.
         """
-        behind = await select_model(config, origin, self._wanted)
+        selected = await select_model(config, origin, self._wanted)
         with _folder() as folder:
             if self._args.dry_run:
-                launch = self._launch(behind, behind.offer.url or "http://127.0.0.1:PORT", "(key)", folder)
+                launch = self._launch(selected, selected.offer.url or "http://127.0.0.1:PORT", "(key)", folder)
                 print(output.format_launch(launch, folder, os.environ))
                 return 0
-            if behind.offer.url:
-                launch = self._launch(behind, behind.offer.url, _key(behind.config), folder)
+            if selected.offer.url:
+                launch = self._launch(selected, selected.offer.url, _key(selected.config), folder)
                 with self._attended.signals():
-                    return await self._start(launch, behind, folder)
+                    return await self._start(launch, selected, folder)
             with _log(self._args, folder) as log:
-                return await self._on_a_new_one(behind, folder, log)
+                return await self._on_a_new_one(selected, folder, log)
 
     async def printed(self, config: settings.Config, origin: dict[str, str]) -> int:
         """Prints the variables that connect the agent to the running gateway; its files go to a permanent folder.
 
         Raises: ConfigError: no gateway is running, or the choice of the model is ambiguous.
         """
-        behind = await select_from_running(config, origin, self._wanted)
+        selected = await select_from_running(config, origin, self._wanted)
         folder = self._kept()
-        launch = self._launch(behind, behind.offer.url, _key(behind.config), folder)
+        launch = self._launch(selected, selected.offer.url, _key(selected.config), folder)
         if launch.files:
             folder.mkdir(0o700, parents=True, exist_ok=True)
             _write(launch.files, folder)
@@ -81,28 +81,28 @@ class AgentRun:
             print_status(f"then: {output.quote_command(launch.command, self._args.print_env)}")
         return 0
 
-    async def _on_a_new_one(self, behind: SelectedModel, folder: Path, log: "_Log") -> int:
+    async def _on_a_new_one(self, selected: SelectedModel, folder: Path, log: "_Log") -> int:
         """Runs the agent on a new gateway at a free loopback port, with a random key."""
         key = secrets.token_urlsafe(24)
-        own = msgspec.structs.replace(behind.config.server, host="127.0.0.1", port=0, api_keys=(key,))
-        config = msgspec.structs.replace(behind.config, server=own)
+        own = msgspec.structs.replace(selected.config.server, host="127.0.0.1", port=0, api_keys=(key,))
+        config = msgspec.structs.replace(selected.config, server=own)
         with interruptible():  # weights may have to be downloaded first
             gateway = compose.build_gateway(
-                config, compose.serves_embedded(config, behind.origin), log.say, get_weights
+                config, compose.serves_embedded(config, selected.origin), log.say, get_weights
             )
         with self._attended.signals():
             await check_claude_login(config, log.say)
             async with serving(gateway, own, config.capture) as url:
                 log.silent = True
-                self._preface(behind, gateway)
+                self._preface(selected, gateway)
                 with self._status(gateway, folder) as progress:
-                    return await self._start(self._launch(behind, url, key, folder, progress), behind, folder)
+                    return await self._start(self._launch(selected, url, key, folder, progress), selected, folder)
 
-    def _preface(self, behind: SelectedModel, gateway: Gateway) -> None:
+    def _preface(self, selected: SelectedModel, gateway: Gateway) -> None:
         """Prints how long the first response will take, and what is trimmed."""
-        embedded = behind.config.embedded
-        server = behind.config.servers.get(behind.offer.server)
-        speed, budget = behind.tokens_per_s, server.prompt_tokens if server else 0
+        embedded = selected.config.embedded
+        server = selected.config.servers.get(selected.offer.server)
+        speed, budget = selected.tokens_per_s, server.prompt_tokens if server else 0
         measured = [
             tokens_per_s
             for each in gateway.health()
@@ -113,7 +113,7 @@ class AgentRun:
             budget = (
                 budget_for(embedded.first_answer_s, speed, ()).tokens if embedded.first_answer_s < ANY_TIME_S else 0
             )
-        for line in preface.preface_lines(self._agent, behind.offer.model, speed, budget):
+        for line in preface.preface_lines(self._agent, selected.offer.model, speed, budget):
             print_status(line)
 
     @contextmanager
@@ -128,11 +128,11 @@ class AgentRun:
             gateway.progress = None
             status.close()
 
-    async def _start(self, launch: LaunchPlan, behind: SelectedModel, folder: Path) -> int:
+    async def _start(self, launch: LaunchPlan, selected: SelectedModel, folder: Path) -> int:
         _write(launch.files, folder)
-        context = f", {behind.context_window:,} tokens of context" if behind.context_window else ""
-        print_status(f"{self._agent.title} on {behind.offer.model}, {behind.offer.title}{context}")
-        for note in (*launch.notes, *self._unknown_context(behind)):
+        context = f", {selected.context_window:,} tokens of context" if selected.context_window else ""
+        print_status(f"{self._agent.title} on {selected.offer.model}, {selected.offer.title}{context}")
+        for note in (*launch.notes, *self._unknown_context(selected)):
             print_status(note)
         if self._args.debug:
             print(output.format_launch(launch, folder, os.environ), file=sys.stderr)
@@ -140,12 +140,12 @@ class AgentRun:
         given = {name: value for name, value in environ.items() if value is not None}
         return await self._attended.run(launch.command, given)
 
-    def _unknown_context(self, behind: SelectedModel) -> Iterator[str]:
+    def _unknown_context(self, selected: SelectedModel) -> Iterator[str]:
         """Yields a note if the server does not report its context window."""
-        if not behind.context_window and self._agent.programs and (behind.offer.server or behind.offer.url):
+        if not selected.context_window and self._agent.programs and (selected.offer.server or selected.offer.url):
             assumed = f"; {self._agent.assumes}" if self._agent.assumes else ""
             yield (
-                f"the server does not report the context window of {behind.offer.model}{assumed}: "
+                f"the server does not report the context window of {selected.offer.model}{assumed}: "
                 "--context-window TOKENS sets it"
             )
 
@@ -154,13 +154,13 @@ class AgentRun:
         return cache_dir() / "run" / (self._args.agent or agents.ANY)
 
     def _launch(
-        self, behind: SelectedModel, url: str, key: str, folder: Path, progress: Path | None = None
+        self, selected: SelectedModel, url: str, key: str, folder: Path, progress: Path | None = None
     ) -> LaunchPlan:
         return self._agent.launch(
             LaunchContext(
                 url=url,
                 key=key,
-                model=behind.offer.model,
+                model=selected.offer.model,
                 program=self._program,
                 args=self._args.args or (),
                 environ=os.environ,
@@ -168,9 +168,9 @@ class AgentRun:
                 folder=folder,
                 read=_read,
                 kept=self._kept(),
-                context_window=behind.context_window,
-                output_tokens=behind.output_tokens,
-                thinks=behind.thinks,
+                context_window=selected.context_window,
+                output_tokens=selected.output_tokens,
+                thinks=selected.thinks,
                 progress=progress if sys.platform != "win32" else None,
             )
         )

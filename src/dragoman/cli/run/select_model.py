@@ -206,12 +206,10 @@ async def _configured(config: settings.Config, origin: dict[str, str], wanted: R
         raise BackendUnavailableError(f"nothing answers at {' and '.join(silent)}; is the server running?")
     if wanted.model and (alias := config.aliases.get(wanted.model)):
         first = alias_targets(alias)[0]
-        resolve_model = next(
+        target = next(
             (offer for offer in offers if first in (offer.model, f"{offer.server}/{offer.model}")), ModelOption("")
         )
-        return await _selected(
-            config, origin, resolve_model._replace(model=wanted.model), wanted, asked=resolve_model.model
-        )
+        return await _selected(config, origin, target._replace(model=wanted.model), wanted, requested=target.model)
     return await _selected(config, origin, _pick(offers, wanted, config), wanted)
 
 
@@ -323,10 +321,14 @@ def _lines(offers: Sequence[ModelOption], wanted: RunOptions) -> str:
 
 
 async def _selected(
-    config: settings.Config, origin: dict[str, str], offer: ModelOption, wanted: RunOptions, asked: str | None = None
+    config: settings.Config,
+    origin: dict[str, str],
+    offer: ModelOption,
+    wanted: RunOptions,
+    requested: str | None = None,
 ) -> SelectedModel:
-    """Returns the selected model with what is known of it; `asked` is its own name."""
-    model, speed = offer.model if asked is None else asked, 0.0
+    """Returns the selected model with what is known of it; `requested` is its own name."""
+    model, speed = offer.model if requested is None else requested, 0.0
     if offer.url:
         found = await _reported_context(_gateway(config, offer.url), model)
     elif offer.server:

@@ -152,9 +152,9 @@ def _system(found: Cursor | None) -> tuple[tuple[Part, ...], m.ExtraFields]:
     """
     match read_parts(found, _PARTS):
         case [Text(text, extra), *rest] if line := _BILLING.match(text):
-            words = text[line.end() :]
-            block = {"type": "text", "text": line[0], **({} if words else extra)}
-            left = (Text(words, extra),) if words else ()
+            instructions = text[line.end() :]
+            block = {"type": "text", "text": line[0], **({} if instructions else extra)}
+            left = (Text(instructions, extra),) if instructions else ()
             return (*left, *rest), {BILLING: msgspec.Raw(msgspec.json.encode(block))}
         case parts:
             return parts, {}
@@ -184,9 +184,9 @@ def _search_result(fields: Fields) -> m.Document:
     """Reads a document, with the fields of its block as received."""
     own = {name: found.raw for name in ("source", "title", "content") if (found := fields.get(name))}
     source, title = fields.string("source"), fields.string("title")
-    words = "\n".join(item.fields().require("text").string() for item in fields.items("content"))
+    text = "\n".join(item.fields().require("text").string() for item in fields.items("content"))
     extra = {SEARCH_RESULT: msgspec.Raw(msgspec.json.encode(own)), **fields.remaining()}
-    return m.Document(m.MediaSource("text/plain", text=words or title), title or source if words else "", extra)
+    return m.Document(m.MediaSource("text/plain", text=text or title), title or source if text else "", extra)
 
 
 def _media(cursor: Cursor) -> tuple[m.MediaSource | None, m.ExtraFields]:
@@ -203,9 +203,9 @@ def _media(cursor: Cursor) -> tuple[m.MediaSource | None, m.ExtraFields]:
             media = m.MediaSource(file_id=source.require("file_id").nonempty_string())
         case "content":
             parts = read_parts(source.pop("content"), {"text": read_text})
-            words = [part.text for part in parts if isinstance(part, Text)]
-            whole = len(words) == len(parts)  # with an image among them, the text alone would be misleading
-            return m.MediaSource("text/plain", text="\n".join(words)) if whole else None, {"source": cursor.raw}
+            texts = [part.text for part in parts if isinstance(part, Text)]
+            whole = len(texts) == len(parts)  # with an image among them, the text alone would be misleading
+            return m.MediaSource("text/plain", text="\n".join(texts)) if whole else None, {"source": cursor.raw}
         case _:
             return None, {}
     return media, {"source": cursor.raw} if source.remaining() else {}

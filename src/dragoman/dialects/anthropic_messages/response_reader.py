@@ -260,8 +260,8 @@ class MessagesResponseReader(BaseResponseReader):
         counts = lenient_values.fields(found)
         if counts is None:
             return
-        if thoughts := lenient_values.count_at(counts, "output_tokens_details", "thinking_tokens"):
-            self._counts["thinking_tokens"] = thoughts
+        if reasoning_tokens := lenient_values.count_at(counts, "output_tokens_details", "thinking_tokens"):
+            self._counts["thinking_tokens"] = reasoning_tokens
         self._extra.update(unmodelled_counts(counts, _COUNTS))
         for name in ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens", "output_tokens"):
             if (count := lenient_values.token_count(counts.pop(name))) is not None:

@@ -87,10 +87,10 @@ def write_request(request: Request, model: str) -> UpstreamRequest:
     }
     body |= {name: value for name, value in msgspec.structs.asdict(request.sampling).items() if value is not None}
     if request.max_tokens is not None:
-        asked = (
+        outgoing = (
             "max_completion_tokens" if report.is_same_api and "max_completion_tokens" in request.extra else "max_tokens"
         )
-        body[asked] = request.max_tokens
+        body[outgoing] = request.max_tokens
     watched = not report.is_native and report.stop_locally(request.stop)
     if request.stop and not watched:
         body["stop"] = request.stop
@@ -180,8 +180,10 @@ def _messages(messages: Sequence[Message], report: TranslationReport) -> list[ob
         written += [{"role": "user", "content": shown}] if shown else []
         shown = []
         if message.role == "assistant":
-            words = _assistant(rest, report)
-            written += [{"role": "assistant", **words, **extra}] if words != _NOTHING or report.is_same_api else []
+            assistant = _assistant(rest, report)
+            written += (
+                [{"role": "assistant", **assistant, **extra}] if assistant != _NOTHING or report.is_same_api else []
+            )
         else:
             written.append({"role": message.role, "content": _content(rest, report), **extra})
     return [*written, {"role": "user", "content": shown}] if shown else written
@@ -218,12 +220,12 @@ def _is_text(part: Part) -> bool:
 
 
 def _assistant(parts: Iterable[Part], report: TranslationReport) -> dict[str, object]:
-    thoughts, content, refusal, calls = "", list[Part](), "", list[object]()
+    reasoning, content, refusal, calls = "", list[Part](), "", list[object]()
     field = report.reasoning_field or "reasoning_content"
     for part in parts:
         match part:
             case Reasoning(text, signature, redacted, extra):
-                thoughts += text
+                reasoning += text
                 if report.is_same_api and IN_FIELD in extra and not report.reasoning_field:
                     field = "reasoning"
                 if signature or redacted:
@@ -240,7 +242,7 @@ def _assistant(parts: Iterable[Part], report: TranslationReport) -> dict[str, ob
                     report.adapted("content", f"text after {'a call' if calls else 'a refusal'} is before it")
                 content.append(part)
     message: dict[str, object] = {"content": _content(content, report) if content or not (calls or refusal) else None}
-    message |= {field: thoughts} if thoughts else {}
+    message |= {field: reasoning} if reasoning else {}
     message |= {"refusal": refusal} if refusal else {}
     return message | ({"tool_calls": calls} if calls else {})
 

@@ -200,7 +200,7 @@ def _joined(reply: Reply, name: str) -> list[Raw]:
 
 def write_reply(reply: Reply, request: Request) -> bytes:
     """Returns the body of a whole reply; `content` is null if there are only calls or a refusal."""
-    text, thoughts, refusal = (
+    text, reasoning, refusal = (
         "".join(part.text for part in reply.parts if isinstance(part, kind))
         for kind in (Text, messages.Reasoning, messages.Refusal)
     )
@@ -211,8 +211,8 @@ def write_reply(reply: Reply, request: Request) -> bytes:
         "content": None if not text and (calls or refusal) else text,
         "refusal": refusal or None,
     }
-    if thoughts:
-        message["reasoning_content"] = thoughts
+    if reasoning:
+        message["reasoning_content"] = reasoning
     if calls and with_functions:
         message["function_call"] = {"name": calls[0].name, "arguments": calls[0].arguments}
     elif calls:

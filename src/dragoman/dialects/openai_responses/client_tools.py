@@ -77,8 +77,8 @@ _IDS: Final = {"shell": "sh", "local_shell": "lsh", "apply_patch": "apc"}
 
 def client_kinds(tools: Sequence[Tool]) -> frozenset[str]:
     """Returns the offered tools of these types, except those with the same name as a function of the client."""
-    taken = {tool.name for tool in tools if tool.kind == "function"}
-    return frozenset(tool.kind for tool in tools if _is_clients(tool)) - taken
+    function_names = {tool.name for tool in tools if tool.kind == "function"}
+    return frozenset(tool.kind for tool in tools if _is_clients(tool)) - function_names
 
 
 def as_functions(request: Request) -> Request:

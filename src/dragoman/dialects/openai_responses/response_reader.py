@@ -187,14 +187,14 @@ class ResponsesResponseReader(BaseResponseReader):
         if (error := error_from_event(response)) is not None:
             raise error
         state = state or lenient_values.string(response.pop("status")) or "completed"
-        heard = frozenset(item.kind for item in self._items if item.heard)
+        streamed_kinds = frozenset(item.kind for item in self._items if item.heard)
         output = response.pop("output")
-        if output is None and not heard and state == "completed":
+        if output is None and not streamed_kinds and state == "completed":
             raise UpstreamError("expected output in the server's response, got none")
         self._out.start()
         items = lenient_values.items(output)
         for index, cursor in enumerate(items):
-            self._last(cursor, index, heard, cut=state == "incomplete" and index == len(items) - 1)
+            self._last(cursor, index, streamed_kinds, cut=state == "incomplete" and index == len(items) - 1)
         if state == "completed":
             for item in self._items:
                 self._close_input(item)
@@ -254,7 +254,7 @@ class ResponsesResponseReader(BaseResponseReader):
             return None
         return last
 
-    def _last(self, cursor: Cursor, index: int, heard: frozenset[str], *, cut: bool) -> None:
+    def _last(self, cursor: Cursor, index: int, streamed_kinds: frozenset[str], *, cut: bool) -> None:
         """Reads an item of the last event or of a whole body."""
         fields = lenient_values.fields(cursor)
         if fields is None:
@@ -263,7 +263,7 @@ class ResponsesResponseReader(BaseResponseReader):
         known = self._by_id.get(id) or (None if id else self._by_index.get(index))
         if known is not None and known.kind == kind:
             self._complete(known, cursor, cut=cut)
-        elif kind not in heard:
+        elif kind not in streamed_kinds:
             self._complete(self._opened(kind, id, None), cursor, cut=cut)
 
     def _done(self, cursor: Cursor | None, index: int | None) -> None:

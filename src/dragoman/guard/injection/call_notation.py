@@ -148,34 +148,34 @@ class CallSearch:
         self._work = work
         work.spend(len(tokens) // 4)  # for counting and going through them
 
-    def contains(self, parts: Sequence[Member], words: Set[str]) -> bool:
+    def contains(self, parts: Sequence[Member], longest: Set[str]) -> bool:
         """Returns whether all parts are next to each other somewhere in the text, in any order.
 
         Args:
             parts: The parts of the call; the first is the tool's name.
-            words: All tokens of the parts.
+            longest: All tokens of the parts.
         """
-        return any(self._match_all(parts, start) >= 0 for start in self._starts(parts, words))
+        return any(self._match_all(parts, start) >= 0 for start in self._starts(parts, longest))
 
-    def _starts(self, parts: Sequence[Member], words: Set[str]) -> Iterator[int]:
+    def _starts(self, parts: Sequence[Member], longest: Set[str]) -> Iterator[int]:
         """Positions at which the call can begin: a name near the rarest of its words, or before it if the name comes
         last.
         """
         tokens = self._tokens
         begins = {part.name[0] for part in parts if part.name}
-        reach, before = len(words) * (1 + _MAX_GAP_TOKENS), 0
-        for at in self._positions_near(words, reach):
+        reach, before = len(longest) * (1 + _MAX_GAP_TOKENS), 0
+        for at in self._positions_near(longest, reach):
             if self._match_tokens(parts[0].name, at) >= 0:
                 yield at
                 if not _NAME_KEYS.isdisjoint(tokens[max(0, at - 5) : at]):
                     yield from (start for start in range(max(before, at - reach), at) if tokens[start] in begins)
                     before = at
 
-    def _positions_near(self, words: Iterable[str], reach: int) -> Iterator[int]:
+    def _positions_near(self, longest: Iterable[str], reach: int) -> Iterator[int]:
         """The positions within reach of the rarest of these words, each once."""
         tokens = self._tokens
         counted = Counter(tokens)
-        rarest = min(words, key=lambda word: (counted[word], word))
+        rarest = min(longest, key=lambda word: (counted[word], word))
         seen = 0
         for rare in (at for at, token in enumerate(tokens) if token == rarest):
             yield from range(max(seen, rare - reach), min(rare + reach, len(tokens)))
@@ -245,8 +245,8 @@ class CallSearch:
                     tokens[at - 1] in _MARKS_BEFORE and (end == len(tokens) or tokens[end] in _MARKS_AFTER)
                 )
                 return end if whole else -1
-            case _Literal(words):
-                return at + 1 if at < len(tokens) and tokens[at] in words else -1
+            case _Literal(literal):
+                return at + 1 if at < len(tokens) and tokens[at] in literal else -1
 
     def _match_tokens(self, wanted: Tokens, at: int) -> int:
         self._work.spend(1 + len(wanted) // _TOKENS_PER_STEP)

@@ -234,18 +234,18 @@ class CompiledSchema:
 
     def _violation(self, error: ValidationError, value: Any, depth: int = 0) -> Violation:
         path = tuple(error.instance_path)
-        kind, expected, words = _describe(error.kind, _value_at(value, path))
+        kind, expected, message = _describe(error.kind, _value_at(value, path))
         contexts = getattr(error.kind, "context", [])[:MAX_BRANCHES] if depth < MAX_CHOICE_DEPTH else []
         within = tuple(
             tuple(self._violation(each, value, depth + 1) for each in branch[:MAX_VIOLATIONS]) for branch in contexts
         )
         schema = self._schema_of(error)
         if kind == "additional":
-            words += _known_names(schema)
+            message += _known_names(schema)
         elif kind in ("any_of", "one_of"):
-            words = _describe_choice(within, _value_at(value, path), path) or words
+            message = _describe_choice(within, _value_at(value, path), path) or message
         return Violation(
-            path, kind, with_path(path, words), expected, within, schema if isinstance(schema, dict) else {}
+            path, kind, with_path(path, message), expected, within, schema if isinstance(schema, dict) else {}
         )
 
 

@@ -290,7 +290,7 @@ class ValidationCost:
         below it.
         """
         parts = zip(self._error_counts, size.levels, size.subtree_sizes, strict=False)
-        return sum(asked * (20 * here + below // 2) for asked, here, below in parts)
+        return sum(checks * (20 * here + below // 2) for checks, here, below in parts)
 
 
 def _check_cost(schema: dict[str, Any]) -> int:

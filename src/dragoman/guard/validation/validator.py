@@ -59,14 +59,14 @@ def build_validator(root: Any) -> "tuple[Validator | None, str, tuple[str, ...]]
     Returns:
         The validator, or None; why there is none; the patterns that it does not check.
     """
-    texts, names, words = _collect_patterns(root)
+    texts, names, keywords = _collect_patterns(root)
     if len(texts | names) > MAX_PATTERNS:
         return None, f"the schema has more than {MAX_PATTERNS} patterns", ()
     engine, why = _build_with_draft(root, REGULAR_OPTIONS)
     if engine is not None or not texts | names:
         return engine, why, ()
     dear = {pattern for pattern in texts | names if not is_linear(pattern)}
-    if dear & names or (dear and words & _NON_MONOTONIC):
+    if dear & names or (dear and keywords & _NON_MONOTONIC):
         return None, f"the schema has a pattern that is invalid, or takes too long: {min(dear)[:100]!r}", ()
     try:
         engine, why = _build_with_draft(without_patterns(root, dear), LOOKAROUND_OPTIONS)
@@ -94,7 +94,7 @@ def _build_with_draft(root: Any, options: "RegexOptions | FancyRegexOptions") ->
 
 def _collect_patterns(root: Any) -> tuple[set[str], set[str], set[str]]:
     """The patterns of texts, the patterns of names, and all keywords and names."""
-    texts, names, words = set[str](), set[str](), set[str]()
+    texts, names, keywords = set[str](), set[str](), set[str]()
     left = [root]
     while left:
         value = left.pop()
@@ -102,12 +102,12 @@ def _collect_patterns(root: Any) -> tuple[set[str], set[str], set[str]]:
             left += value
         elif isinstance(value, dict):
             left += value.values()
-            words.update(value)
+            keywords.update(value)
             if isinstance(pattern := value.get("pattern"), str):
                 texts.add(pattern)
             if isinstance(named := value.get("patternProperties"), dict):
                 names.update(named)
-    return texts, names, words
+    return texts, names, keywords
 
 
 def is_linear(pattern: str) -> bool:

@@ -174,7 +174,7 @@ def describe_format(name: str) -> str:
     )
 
 
-def with_path(path: Sequence[str | int], words: str) -> str:
+def with_path(path: Sequence[str | int], message: str) -> str:
     """Returns the message with its path in front."""
     at = format_path(path)
-    return f"{at}: {words}" if at else words
+    return f"{at}: {message}" if at else message

@@ -34,12 +34,12 @@ def field_value(field: Field, body: str, captures: Mapping[str, str | None]) -> 
     value = _parse_content(body, field.content, field.content_args)
     if field.transform is None:
         return value
-    taken = {name: text for name, text in captures.items() if text is not None}
+    values = {name: text for name, text in captures.items() if text is not None}
     if not field.transform_each:
-        return _apply_transform(field.transform, {**taken, "content": value})
+        return _apply_transform(field.transform, {**values, "content": value})
     if not isinstance(value, list):
         raise TypeError(f"expected a list, got {type(value).__name__}")
-    return [_apply_transform(field.transform, {**taken, **item}) for item in value]
+    return [_apply_transform(field.transform, {**values, **item}) for item in value]
 
 
 def to_json(value: Any) -> JsonText:

@@ -144,7 +144,7 @@ def build_format(template: Template) -> Format:
     opener, closer = (anchor.literals[:1] if anchor else () for anchor in (field.opens, field.closes))
     keys = _call_keys(field)
     read = TemplateReader(template).read
-    thoughts = {
+    reasoning = {
         opens: field.closes.literals[0]
         for name, field in template.fields.items()
         if _role(name) == "reasoning" and _streams(name, field) and field.opens and field.closes
@@ -152,7 +152,7 @@ def build_format(template: Template) -> Format:
     }
     marks = [m for field in template.fields.values() for a in (field.opens, field.closes) if a for m in a.literals]
     if not keys or not opener or (field.closes and not closer):
-        return _read_only(read, thoughts, marks)
+        return _read_only(read, reasoning, marks)
 
     def around(name: str, _: str) -> tuple[str, str]:
         before = f"{opener[0]}{{{to_json(keys[0])}: {to_json(name)}, {to_json(keys[1])}: "
@@ -167,11 +167,11 @@ def build_format(template: Template) -> Format:
         opener=opener[0],
         markers=tuple(marks),
     )
-    return replace(made, reasoning_tags=thoughts)
+    return replace(made, reasoning_tags=reasoning)
 
 
 def _read_only(
-    read: Callable[[Scanner, ToolCallSink], Parser[None]], thoughts: dict[str, str], marks: list[str]
+    read: Callable[[Scanner, ToolCallSink], Parser[None]], reasoning: dict[str, str], marks: list[str]
 ) -> Format:
     def refuse(*_: object) -> NoReturn:
         raise UnsupportedError("a format of this response template can be read, not written: name a format for that")
@@ -185,7 +185,7 @@ def _read_only(
         opener="",
         markers=tuple(marks),
     )
-    return replace(made, reasoning_tags=thoughts, write_call=refuse, write_tools=refuse, write_result=refuse)
+    return replace(made, reasoning_tags=reasoning, write_call=refuse, write_tools=refuse, write_result=refuse)
 
 
 def _call_keys(field: Field) -> tuple[str, str] | None:

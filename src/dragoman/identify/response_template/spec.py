@@ -88,12 +88,12 @@ class Template(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
                 continue
             closes = self.fields[name].closes
             closer = closes.pattern.search(text, _json_end(self.fields[name], text, match.end())) if closes else None
-            end, behind = closer.span() if closer else (len(text), len(text))
+            end, next_at = closer.span() if closer else (len(text), len(text))
             closed = not closes or bool(closer)
-            yield Region(name, text, match.start(), match.end(), end, behind, match.groupdict(), closed=closed)
-            if behind == at:
+            yield Region(name, text, match.start(), match.end(), end, next_at, match.groupdict(), closed=closed)
+            if next_at == at:
                 break  # nothing was opened or closed, so the loop would not end
-            at = behind
+            at = next_at
         if at < len(text):
             yield Region(self.implicit, text, at, at, len(text), len(text), {}, closed=True)
 

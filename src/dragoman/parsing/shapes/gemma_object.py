@@ -125,26 +125,26 @@ class ObjectNotationCalls:
             sink.warn("missing_closing_tag", f"expected {self._closer} after the call")
 
     def _key(self, s: Scanner, sink: ToolCallSink, inner: Container) -> Parser[str]:
-        behind = "=" if inner is self._keywords else ":"
+        separator = "=" if inner is self._keywords else ":"
         if (yield from s.literal(self._quote)):
             sink.arguments('"')
-            ended = yield from s.raw_until({self._quote: ((behind,),)}, string_writer(sink.arguments))
+            ended = yield from s.raw_until({self._quote: ((separator,),)}, string_writer(sink.arguments))
             sink.arguments('"' if ended else "")
         elif (yield from s.peek()) == '"':
             key = yield from s.json_string()
             ended = "" if key is None else '"'
             sink.arguments("" if key is None else as_string(key))
         else:
-            found = yield from s.peek_field(markers(behind, ",", "{", "}", "[", "]"))
+            found = yield from s.peek_field(markers(separator, ",", "{", "}", "[", "]"))
             if not found and s.closed:
                 return take_rest(s)
-            ended = found[0].rstrip() if found and found[1] == behind and _KEY.fullmatch(found[0]) else ""
+            ended = found[0].rstrip() if found and found[1] == separator and _KEY.fullmatch(found[0]) else ""
             sink.arguments(as_string(ended) if ended else "")
             yield from s.literal(ended)
-        if ended and (yield from s.literal(behind, after_space=True)):
+        if ended and (yield from s.literal(separator, after_space=True)):
             sink.arguments(": ")
             return ""
-        return expected_error(s, f"a key and '{behind}'")
+        return expected_error(s, f"a key and '{separator}'")
 
     def _scalar(self, s: Scanner, sink: ToolCallSink, inner: Container) -> Parser[str]:
         if (yield from s.literal(self._quote)):
@@ -189,8 +189,8 @@ class ObjectNotationCalls:
     def _string(self, s: Scanner, sink: ToolCallSink, inner: Container) -> Parser[str]:
         sink.arguments('"')
         # The end of the call shows where the last delimiter is missing, if another call or nothing follows.
-        behind = ((*inner.outer, self._closer, self._opener), (*inner.outer, self._closer, ""))
-        ends = {self._quote: ((",",), (inner.close,)), inner.close: behind}
+        after = ((*inner.outer, self._closer, self._opener), (*inner.outer, self._closer, ""))
+        ends = {self._quote: ((",",), (inner.close,)), inner.close: after}
         found = yield from s.raw_until(ends, string_writer(sink.arguments))
         if not found:
             return take_rest(s)

@@ -211,7 +211,7 @@ class InvokeTags:
     def names(self, name: str) -> tuple[str, ...]:
         """Returns how the tag of a parameter with this name continues."""
         shown = escape_attribute(name) if self.escapes else name
-        return tuple(f"{self.key}={quote}{shown}{behind}" for quote, behind in (('"', '"'), ("'", "'"), ("", self.end)))
+        return tuple(f"{self.key}={quote}{shown}{end}" for quote, end in (('"', '"'), ("'", "'"), ("", self.end)))
 
     def _read(self, text: str) -> str:
         return unescape_attribute(text) if self.escapes else text

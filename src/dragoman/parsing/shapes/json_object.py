@@ -115,11 +115,11 @@ def _separator(s: Scanner) -> Parser[str]:
     found = yield from s.literal(",", "}", after_space=True)
     if found == "}" or "commas" not in s.enabled_repairs:
         return found
-    behind = yield from s.peek(after_space=True)
-    if found and behind == "}":
+    next_char = yield from s.peek(after_space=True)
+    if found and next_char == "}":
         s.repairs["commas"] = None
         return (yield from s.literal("}", after_space=True))
-    if not found and behind == '"':
+    if not found and next_char == '"':
         s.repairs["commas"] = None
         return ","
     return found

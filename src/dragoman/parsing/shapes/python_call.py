@@ -310,14 +310,14 @@ def _end_of_string(s: Scanner, inner: Container, quote: str) -> Parser[int]:
     It does if the text after it may follow a string, or if no other quote is found that ends it. -1: the reply was
     truncated before either was found.
     """
-    behind = _BEHIND_ARGUMENT if inner is CALL else _BEHIND_ITEM
-    while not behind.match(s.buf, s.pos):
+    after = _BEHIND_ARGUMENT if inner is CALL else _BEHIND_ITEM
+    while not after.match(s.buf, s.pos):
         rest = s.buf[s.pos : s.pos + _LOOK_CHARS]
         open_yet = len(rest) < _LOOK_CHARS and _MAY_BE_BEHIND_ARGUMENT.fullmatch(rest)
         if s.closed and s.stopped_by_model and _CLOSED_BEHIND.fullmatch(rest):
             return 0
         at = -1 if open_yet and not s.closed else s.buf.find(quote, s.pos, s.pos + _AHEAD_CHARS)
-        while at >= 0 and (s.buf[at - 1] == "\\" or not behind.match(s.buf, at + 1)):
+        while at >= 0 and (s.buf[at - 1] == "\\" or not after.match(s.buf, at + 1)):
             at = s.buf.find(quote, at + 1, s.pos + _AHEAD_CHARS)
         if at >= 0:
             return s.offset + at - s.pos
@@ -344,16 +344,16 @@ def _escape(s: Scanner, write: Callable[[str], None], char: str) -> Parser[None]
 
 def _hexadecimal(s: Scanner, write: Callable[[str], None], kind: str) -> Parser[None]:
     r"""Emits `\x`, `\u` and `\U`; the halves of a surrogate pair are joined."""
-    taken = yield from s.peek(1 + HEX_DIGITS[kind])
-    code = taken[1:]
+    window = yield from s.peek(1 + HEX_DIGITS[kind])
+    code = window[1:]
     if len(code) < HEX_DIGITS[kind] or not _HEX.fullmatch(code) or int(code, 16) > 0x10FFFF:
         yield from s.literal(kind)
         write("\\" + kind)
         return
     char = chr(int(code, 16))
     if "\ud800" <= char <= "\udbff" and (pair := _PAIR.fullmatch((yield from s.peek(11)))):
-        taken, char = pair[0], json.loads(f'"\\{pair[0]}"')
-    yield from s.literal(taken)
+        window, char = pair[0], json.loads(f'"\\{pair[0]}"')
+    yield from s.literal(window)
     write(char)
 
 

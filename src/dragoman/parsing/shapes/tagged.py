@@ -175,10 +175,10 @@ class TaggedParameters:
         closers: dict[str, Follows] = {
             line + self.value_close: self._behind_value() for line in (lines if framed else ("",))
         }
-        behind = tuple((*self.after, each) for each in (*self.openers, ""))
-        behind += ((*self.after, self.section_close, ""),) if self.section_close else ()
+        after = tuple((*self.after, each) for each in (*self.openers, ""))
+        after += ((*self.after, self.section_close, ""),) if self.section_close else ()
         # The next tag is on its own line, whether or not the value is.
-        closers |= {line + end: behind for end in self.call_close for line in lines}
+        closers |= {line + end: after for end in self.call_close for line in lines}
         begins = tuple((start,) for name in sorted(others) for start in self.names(name))
         return closers | ({line + self.key_open: begins for line in lines} if begins else {})
 

@@ -66,8 +66,8 @@ class TaggedWriter:
 
     def write_call(self, call: ToolCall) -> str:
         """Returns the call as the format writes it."""
-        before, behind = self.call_wrapper(call.name)
-        return before + (self.write(call) or self.blank) + behind
+        before, after = self.call_wrapper(call.name)
+        return before + (self.write(call) or self.blank) + after
 
     def write(self, call: ToolCall) -> str:
         """Returns the parameters of the call."""
@@ -78,7 +78,7 @@ class TaggedWriter:
 
     def constrain_call(self, tool: Tool) -> ConstrainedCall:
         """Returns the constraint for calls of this tool."""
-        before, behind = self.call_wrapper(tool.name)
+        before, after = self.call_wrapper(tool.name)
         schema = Schema(tool.parameters)
         relaxed: set[str] = set() if schema.readable else {UNREADABLE}
         try:
@@ -86,7 +86,7 @@ class TaggedWriter:
         except RecursionError:
             relaxed = {UNREADABLE}
             body = self._arguments(Schema("{}"), relaxed)
-        return ConstrainedCall(before, body, behind, tuple(sorted(relaxed)))
+        return ConstrainedCall(before, body, after, tuple(sorted(relaxed)))
 
     def _shown(self, value: str) -> str:
         if self.inline and value.startswith("\n"):
@@ -164,8 +164,8 @@ class TaggedWriter:
 
 def tag_piece(tag: str) -> GrammarExpr:
     """Returns the piece for a tag, with any identifier for an unknown name."""
-    before, unknown, behind = tag.partition(ANYTHING)
-    return Concat((before, Identifier(), behind)) if unknown else tag
+    before, unknown, after = tag.partition(ANYTHING)
+    return Concat((before, Identifier(), after)) if unknown else tag
 
 
 def readable_kinds(kinds: Kinds, types: frozenset[str], relaxed: set[str]) -> Kinds:
@@ -176,10 +176,10 @@ def readable_kinds(kinds: Kinds, types: frozenset[str], relaxed: set[str]) -> Ki
         types: The JSON types that the reader may recognise the value as.
         relaxed: Gets "type" if a kind had to be left out.
     """
-    taken = types | ({"number"} if "integer" in types else set())
-    fits = [each for each in kinds if each[0] in taken]
+    accepted = types | ({"number"} if "integer" in types else set())
+    fits = [each for each in kinds if each[0] in accepted]
     relaxed |= {"type"} if len(fits) < len(kinds) else set()
-    return fits or [(type, {"type": type}) for type in sorted(taken - {"integer"})]
+    return fits or [(type, {"type": type}) for type in sorted(accepted - {"integer"})]
 
 
 def may_be_misread(kinds: Kinds, types: frozenset[str]) -> bool:

@@ -166,8 +166,8 @@ def _source_files(was: LoadedCapture, fill: Anonymizer) -> Iterator[tuple[str, b
 
 
 def _request(was: LoadedCapture) -> bytes:
-    came = was.json("request.json")
-    return _pretty({**came, "headers": {k: v for k, v in came.get("headers", {}).items() if k in _HEADERS}})
+    request = was.json("request.json")
+    return _pretty({**request, "headers": {k: v for k, v in request.get("headers", {}).items() if k in _HEADERS}})
 
 
 def _backend(was: LoadedCapture, number: int, fill: Anonymizer | None) -> bytes:
@@ -234,9 +234,9 @@ def _anonymized_output(lines: list[dict[str, Any]], fill: Anonymizer) -> Iterato
         pieces = iter(rechunk(_json(b"".join(data), fill, _SAID), map(len, data)))
         texts: Iterator[dict[str, Any]] = map(chunk_to_json, pieces)
     else:
-        words = fill.anonymize("".join(line["text"] for line in spoken))
+        text = fill.anonymize("".join(line["text"] for line in spoken))
         ends = list(_ends(len(line["text"]) for line in spoken))
-        texts = ({"text": words[a:b]} for a, b in ends)
+        texts = ({"text": text[a:b]} for a, b in ends)
     yield first
     for line in rest:
         if "error" in line:

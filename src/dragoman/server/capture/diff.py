@@ -56,8 +56,8 @@ def compare(was: LoadedCapture, now: LoadedCapture, *, recut: bool = False) -> I
 
 def _sent(was: LoadedCapture, now: LoadedCapture, number: int, count: int) -> tuple[str, ...]:
     prompt = f"{number}/prompt-{count}.txt"
-    words = difference(_text(was, prompt), _text(now, prompt))
-    return words or _documents(was, now, f"{number}/sent-{count}.json")
+    difference_text = difference(_text(was, prompt), _text(now, prompt))
+    return difference_text or _documents(was, now, f"{number}/sent-{count}.json")
 
 
 def _documents(was: LoadedCapture, now: LoadedCapture, name: str) -> tuple[str, ...]:

@@ -51,18 +51,18 @@ def capture_files(
         policy: the guard's settings.
         hide: replaces secrets.
     """
-    came = {
+    request = {
         "method": capture.method,
         "path": capture.path,
         "headers": redact.redact_headers(capture.headers),
     }
-    made: Files = {"request.json": _pretty(came)}
+    made: Files = {"request.json": _pretty(request)}
     if capture.body:
         made["body"] = capture.body
     if capture.request is not None:
         made["values.json"] = _pretty(to_json_value(capture.request))
-    for number, asked in enumerate(capture.asked, 1):
-        made |= {f"{number}/{name}": data for name, data in _call_files(asked, hide).items()}
+    for number, call in enumerate(capture.asked, 1):
+        made |= {f"{number}/{name}": data for name, data in _call_files(call, hide).items()}
     if capture.events:
         made["events.jsonl"] = _lines(capture.events, event_json)
     if capture.reply:
@@ -81,7 +81,7 @@ def _summary(capture: CaptureRecorder, outcome: Mapping[str, object], policy: Gu
         "system": f"{platform.system()} {platform.machine()}",
         "packages": {name: _version(name) for name in _PACKAGES},
         "turn": {"id": capture.context.id, "created": capture.context.created, "ids": capture.ids},
-        "backends": [asked.name for asked in capture.asked],
+        "backends": [call.name for call in capture.asked],
         "guard": msgspec.to_builtins(policy),
         "warnings": [{"code": each.code, "message": each.message, "detail": each.detail} for each in warnings],
         "is_cut": capture.is_cut,
@@ -89,38 +89,38 @@ def _summary(capture: CaptureRecorder, outcome: Mapping[str, object], policy: Gu
     }
 
 
-def _call_files(asked: BackendCall, hide: Redactor) -> Files:
-    about: dict[str, object] = {"ms": asked.ms, "backend": asked.name, "model": asked.request.model, **asked.facts}
-    about["is_read"] = asked.is_read
-    if asked.error is not None:
-        about["error"] = error_json(asked.error)
-    made = {"backend.json": _pretty(about), "values.json": _pretty(to_json_value(asked.request))}
-    for number, heard in enumerate(asked.heard, 1):
-        sent = heard.sent if isinstance(heard.sent, bytes) else _pretty(to_json_value(heard.sent))
+def _call_files(call: BackendCall, hide: Redactor) -> Files:
+    about: dict[str, object] = {"ms": call.ms, "backend": call.name, "model": call.request.model, **call.facts}
+    about["is_read"] = call.is_read
+    if call.error is not None:
+        about["error"] = error_json(call.error)
+    made = {"backend.json": _pretty(about), "values.json": _pretty(to_json_value(call.request))}
+    for number, output in enumerate(call.heard, 1):
+        sent = output.sent if isinstance(output.sent, bytes) else _pretty(to_json_value(output.sent))
         made[f"sent-{number}.json"] = sent
         if prompt := _prompt(sent):
             made[f"prompt-{number}.txt"] = prompt.encode()
-        made[f"said-{number}.jsonl"] = _output_files(heard, hide)
-        if text := _text(heard, asked.request):
+        made[f"said-{number}.jsonl"] = _output_files(output, hide)
+        if text := _text(output, call.request):
             made[f"text-{number}.txt"] = text.encode()
-    if asked.events:
-        made["events.jsonl"] = _lines(asked.events, event_json)
+    if call.events:
+        made["events.jsonl"] = _lines(call.events, event_json)
     return made
 
 
-def _output_files(heard: ModelOutput, hide: Redactor) -> bytes:
+def _output_files(output: ModelOutput, hide: Redactor) -> bytes:
     """Returns the model's output in chunks, after a line with the request's target and before one with how it ended."""
-    lines: list[dict[str, object]] = [{"ms": heard.ms, "to": heard.to}]
-    if all(isinstance(piece, bytes) for _, piece in heard.pieces):
+    lines: list[dict[str, object]] = [{"ms": output.ms, "to": output.to}]
+    if all(isinstance(piece, bytes) for _, piece in output.pieces):
         cleaned = rechunk(
-            hide.redact_stream(b"".join(piece for _, piece in heard.pieces)), [len(p) for _, p in heard.pieces]
+            hide.redact_stream(b"".join(piece for _, piece in output.pieces)), [len(p) for _, p in output.pieces]
         )
-        lines += [{"ms": ms, **chunk_to_json(piece)} for (ms, _), piece in zip(heard.pieces, cleaned, strict=True)]
+        lines += [{"ms": ms, **chunk_to_json(piece)} for (ms, _), piece in zip(output.pieces, cleaned, strict=True)]
     else:
-        lines += [{"ms": ms, **_piece(piece)} for ms, piece in heard.pieces]
-    if heard.error is not None:
-        lines.append({"error": error_json(heard.error)})
-    elif heard.left:
+        lines += [{"ms": ms, **_piece(piece)} for ms, piece in output.pieces]
+    if output.error is not None:
+        lines.append({"error": error_json(output.error)})
+    elif output.left:
         lines.append({"left": True})
     return jsonl(lines)
 
@@ -235,15 +235,15 @@ class _Prompted(msgspec.Struct):
     prompt: str = ""
 
 
-def _text(heard: ModelOutput, request: Request) -> str:
+def _text(output: ModelOutput, request: Request) -> str:
     """Returns the model's text, if its API distinguishes it from other data."""
-    whole = [piece for _, piece in heard.pieces]
+    whole = [piece for _, piece in output.pieces]
     if not all(isinstance(piece, bytes) for piece in whole):
         return "".join(getattr(piece, "text", "") for piece in whole)
-    reader = reader_of(heard.to, request)
+    reader = reader_of(output.to, request)
     if reader is None:
         return ""
-    framed = whole if heard.to.startswith("/") else map(sse.encode, whole)
+    framed = whole if output.to.startswith("/") else map(sse.encode, whole)
     events = [event for piece in framed for event in reader.feed(piece)]
     return "".join(event.text for event in (*events, *reader.close()) if isinstance(event, TextDelta))
 

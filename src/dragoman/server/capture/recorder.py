@@ -123,38 +123,38 @@ class CaptureRecorder(ServerObserver):
 
     async def wrap_events(self, events: AsyncGenerator[AnyEvent, None]) -> AsyncGenerator[AnyEvent, None]:
         """See `ExchangeObserver`."""
-        asked = self.asked[-1]
-        asked.is_read = True
+        call = self.asked[-1]
+        call.is_read = True
         try:
             async with aclosing(events):
                 async for event in events:
-                    self._keep(asked.events, event, 100)
+                    self._keep(call.events, event, 100)
                     yield event
         except DragomanError as error:
-            asked.error = error
+            call.error = error
             raise
 
     async def wrap_model_output(
         self, to: str, sent: object, pieces: AsyncGenerator[T, None]
     ) -> AsyncGenerator[T, None]:
         """See `ExchangeObserver`."""
-        heard = self._heard(to, sent)
+        output = self._heard(to, sent)
         try:
             async with aclosing(pieces):
                 async for piece in pieces:
-                    self._keep(heard.pieces, piece, len(piece) if isinstance(piece, bytes) else 100)
+                    self._keep(output.pieces, piece, len(piece) if isinstance(piece, bytes) else 100)
                     yield piece
-            heard.left = False
+            output.left = False
         except DragomanError as error:
-            heard.error, heard.left = error, False
+            output.error, output.left = error, False
             raise
 
     def _heard(self, to: str, sent: object) -> ModelOutput:
-        asked, heard = self.asked[-1], ModelOutput(to, sent, self.ms, left=True)
-        if not asked.heard:  # the backend has chosen its mode by now
-            asked.facts = _facts(asked.backend, asked.request)
-        asked.heard.append(heard)
-        return heard
+        call, output = self.asked[-1], ModelOutput(to, sent, self.ms, left=True)
+        if not call.heard:  # the backend has chosen its mode by now
+            call.facts = _facts(call.backend, call.request)
+        call.heard.append(output)
+        return output
 
     async def wrap_client_events(self, events: AsyncGenerator[AnyEvent, None]) -> AsyncGenerator[AnyEvent, None]:
         """Records the events for the client."""

@@ -54,8 +54,8 @@ class Replay(CaptureRecorder):
     """Captures the exchange again, and supplies the model's output."""
 
     def __init__(self, was: LoadedCapture, cut: ChunkMode = "recorded", seed: int = 0) -> None:
-        came, summary = was.json("request.json"), was.json("summary.json")
-        super().__init__(came.get("method", "POST"), came.get("path", ""), came.get("headers", {}))
+        request, summary = was.json("request.json"), was.json("summary.json")
+        super().__init__(request.get("method", "POST"), request.get("path", ""), request.get("headers", {}))
         self._was, self._cut, self._seed = was, cut, seed
         self._summary = summary
         self._turn = summary.get("turn", {})
@@ -79,13 +79,13 @@ class Replay(CaptureRecorder):
         self, to: str, sent: object, pieces: AsyncGenerator[T, None]
     ) -> AsyncGenerator[T, None]:
         """Yields the captured output; no model is called."""
-        number, asked = len(self.asked), self.asked[-1]
+        number, call = len(self.asked), self.asked[-1]
         if not to:
             for line in self._was.lines(f"{number}/events.jsonl"):
                 yield cast(T, event_from_json(line))
             return
-        count = len(asked.heard) + 1
-        heard = self._heard(to, sent)
+        count = len(call.heard) + 1
+        output = self._heard(to, sent)
         if self.reads:
             self.read_of[number, count] = self.reads[-1]
         name = f"{number}/said-{count}.jsonl"
@@ -95,11 +95,11 @@ class Replay(CaptureRecorder):
             raise BackendUnavailableError(f"more is asked now than was captured: there is no {name}")
         _, *lines = self._was.said(number, count)
         for each in self._pieces(to, [line for line in lines if "ms" in line]):
-            heard.pieces.append((self.ms, each))
+            output.pieces.append((self.ms, each))
             yield cast(T, each)
         if lines and "error" in lines[-1]:
-            heard.error, heard.left = error_from_json(lines[-1]["error"]), False
-            raise heard.error
+            output.error, output.left = error_from_json(lines[-1]["error"]), False
+            raise output.error
         if self._left and number == self._was.asked and count == self._was.heard(number):
             raise ClientDisconnectedError
 
@@ -127,17 +127,17 @@ class Replay(CaptureRecorder):
     def gateway(self) -> Gateway:
         """Returns a gateway with the backends that were called then."""
         policy = msgspec.convert(self._summary.get("guard", {}), GuardPolicy)
-        asked: dict[tuple[str, str], Backend] = {}
+        backends: dict[tuple[str, str], Backend] = {}
         order = []
         for number in range(1, self._was.asked + 1):
             facts = self._was.json(f"{number}/backend.json") | {"cost_usd": self._cost_usd(number)}
             key = facts.get("backend", ""), facts.get("model", "")
-            if key not in asked:
-                asked[key] = self._backend(f"{number}/backend.json", facts, key[1])
-                order.append((asked[key], key[1]))
-            elif isinstance(again := asked[key], FollowsCapturedModes):
+            if key not in backends:
+                backends[key] = self._backend(f"{number}/backend.json", facts, key[1])
+                order.append((backends[key], key[1]))
+            elif isinstance(again := backends[key], FollowsCapturedModes):
                 again.expect(facts)
-            if isinstance(backend := asked[key], ReceivesFacts) and f"{number}/values.json" in self._was.files:
+            if isinstance(backend := backends[key], ReceivesFacts) and f"{number}/values.json" in self._was.files:
                 backend.learn(request_from_json(self._was.json(f"{number}/values.json")))
         unread = [n for n in range(1, self._was.asked + 1) if not self._was.json(f"{n}/backend.json").get("is_read")]
         return _Gateway(order, policy, _Memory(self._was), is_relayed=1 in unread)
@@ -172,8 +172,8 @@ class LiveReplay(CaptureRecorder):
         gateway: answers the request.
         model: the name of the model to use; empty: that of the request.
         """
-        came = was.json("request.json")
-        super().__init__(came.get("method", "POST"), came.get("path", ""), came.get("headers", {}))
+        request = was.json("request.json")
+        super().__init__(request.get("method", "POST"), request.get("path", ""), request.get("headers", {}))
         self._was, self._gateway, self._model = was, gateway, model
 
     async def answered(self) -> Files:
@@ -256,10 +256,10 @@ class _Gateway(Gateway):
     """Routes to the captured backends."""
 
     def __init__(
-        self, order: list[tuple[Backend, str]], policy: GuardPolicy, memory: ResponseStore, *, is_relayed: bool
+        self, order: list[tuple[Backend, str]], policy: GuardPolicy, response_store: ResponseStore, *, is_relayed: bool
     ) -> None:
         super().__init__(
-            [backend for backend, _ in order], response_store=memory, policy=policy, seal=Seal(checks=False)
+            [backend for backend, _ in order], response_store=response_store, policy=policy, seal=Seal(checks=False)
         )
         self._order, self._is_relayed = order, is_relayed
 

@@ -61,10 +61,10 @@ class CaptureStore:
 
         Raises: RequestError: the header has an unknown value.
         """
-        asked = headers.get(HEADER)
-        if asked is not None and asked not in _ON_DEMAND:
-            raise RequestError(f"unknown {quote(asked)}{one_of(asked, _ON_DEMAND, 'expected ')} - at {HEADER}")
-        wanted = asked == "on" or (asked is None and self._config.filter != "requested")
+        choice = headers.get(HEADER)
+        if choice is not None and choice not in _ON_DEMAND:
+            raise RequestError(f"unknown {quote(choice)}{one_of(choice, _ON_DEMAND, 'expected ')} - at {HEADER}")
+        wanted = choice == "on" or (choice is None and self._config.filter != "requested")
         return CaptureRecorder(method, path, headers) if wanted else None
 
     def finish(self, capture: CaptureRecorder, record: AccessRecord) -> None:

@@ -52,9 +52,9 @@ class Metrics:
         ).set_to_current_time()
         self._up = Gauge("dragoman_backend_up", "Whether a backend can answer: 1, else 0.", ("backend",), registry=r)
         self._in_flight = Gauge("dragoman_requests_in_flight", "Requests that are being answered.", registry=r)
-        asked = ("dialect", "model", "status")
-        self._requests = Counter("dragoman_requests_total", "Requests for an answer, over by now.", asked, registry=r)
-        self._counts = Counter("dragoman_token_counts_total", "Requests for a number of tokens.", asked, registry=r)
+        labels = ("dialect", "model", "status")
+        self._requests = Counter("dragoman_requests_total", "Requests for an answer, over by now.", labels, registry=r)
+        self._counts = Counter("dragoman_token_counts_total", "Requests for a number of tokens.", labels, registry=r)
         self._failures = Counter(
             "dragoman_failures_total",
             "Requests that ended in an error, by its name in docs/errors.md; also streams that broke off behind a 200.",
@@ -145,8 +145,8 @@ class Metrics:
         """Returns the model's own name for any alias; the alias itself if it stands for several models."""
         if (request := record.request) is None:
             return OTHER
-        asked = (request.dialect, request.model)
-        if (known := self._labels.get(asked)) is not None:
+        labels = (request.dialect, request.model)
+        if (known := self._labels.get(labels)) is not None:
             return known
         name = self._planned(request)
         # A backend may accept names that it does not list: one that it answered for is a model.
@@ -156,7 +156,7 @@ class Metrics:
             return OTHER
         self._models.add(name)
         if len(self._labels) < _LABELS:
-            self._labels[asked] = name
+            self._labels[labels] = name
         return name
 
     def _is_listed(self, name: str) -> bool:

@@ -16,18 +16,18 @@ _NO_REASONING: Final = {"chat_template_kwargs": msgspec.Raw(b'{"enable_thinking"
 async def check_answers(subject: ProbeContext) -> ProbeFinding:
     """Asks for a short answer, with tokens to spare for reasoning, which would fill a small limit alone."""
     asker = subject.client
-    heard = subject.answers["greeting"] = await asker.ask(asker.request(GREETING))
-    if heard.reply is None:
-        return ProbeFinding("answers", "no", failure_reason(heard))
-    if heard.reasoning or "<think>" in heard.text:
+    answer = subject.answers["greeting"] = await asker.ask(asker.request(GREETING))
+    if answer.reply is None:
+        return ProbeFinding("answers", "no", failure_reason(answer))
+    if answer.reasoning or "<think>" in answer.text:
         quiet = await asker.ask(asker.request(GREETING, extra=_NO_REASONING))
         if quiet.text and not quiet.reasoning and "<think>" not in quiet.text:
             asker.extra = dict(_NO_REASONING)
-            subject.answers["greeting"] = heard = quiet
-    if not heard.text:
-        return ProbeFinding("answers", "partly", f"it was still thinking after {heard.usage.output_tokens} tokens")
+            subject.answers["greeting"] = answer = quiet
+    if not answer.text:
+        return ProbeFinding("answers", "partly", f"it was still thinking after {answer.usage.output_tokens} tokens")
     return ProbeFinding(
-        "answers", "yes", f"{quote_line(heard.text)} in {heard.seconds:.1f} s", {"seconds": round(heard.seconds, 2)}
+        "answers", "yes", f"{quote_line(answer.text)} in {answer.seconds:.1f} s", {"seconds": round(answer.seconds, 2)}
     )
 
 
@@ -79,13 +79,13 @@ async def check_usage(subject: ProbeContext) -> ProbeFinding:
     answers = {
         name: subject.answers.get(f"{kind}greeting") for name, kind in (("whole", ""), ("streamed", "streamed "))
     }
-    facts = {name: bool(heard and heard.usage.output_tokens) for name, heard in answers.items() if heard}
-    frames = [frame for heard in subject.client.answers for frame in heard.frames]
+    facts = {name: bool(answer and answer.usage.output_tokens) for name, answer in answers.items() if answer}
+    frames = [frame for answer in subject.client.answers for frame in answer.frames]
     facts["cached"] = any(True for frame in frames for path in _CACHED_TOKEN_PATHS for _ in values_at(frame, path, ""))
     reported = [facts.get("whole", False), facts.get("streamed", False)]
     verdict: Verdict = "yes" if all(reported) else "partly" if any(reported) else "no"
-    words = ", ".join(f"{name} {'yes' if so else 'no'}" for name, so in facts.items())
-    return ProbeFinding("usage", verdict, words, facts)
+    summary = ", ".join(f"{name} {'yes' if so else 'no'}" for name, so in facts.items())
+    return ProbeFinding("usage", verdict, summary, facts)
 
 
 _COMMON_LOCATIONS: Final = tuple(
@@ -99,8 +99,8 @@ async def check_context_window(subject: ProbeContext) -> ProbeFinding:
     places = (*(subject.kind.context if subject.kind else ()), *_COMMON_LOCATIONS)
     if tokens := await subject.server_info.get_number(places, subject.model):
         return ProbeFinding("context", "yes", f"{tokens} tokens", {"tokens": tokens})
-    for heard in subject.client.answers:
-        if isinstance(heard.error, ContextOverflowError) and heard.error.limit_tokens:
-            tokens = heard.error.limit_tokens
+    for answer in subject.client.answers:
+        if isinstance(answer.error, ContextOverflowError) and answer.error.limit_tokens:
+            tokens = answer.error.limit_tokens
             return ProbeFinding("context", "yes", f"{tokens} tokens, as its error says", {"tokens": tokens})
     return ProbeFinding("context", "unknown", "not told")

@@ -24,11 +24,11 @@ async def check_constraints(subject: ProbeContext) -> ProbeFinding:
     for way in ways:
         asker = subject.client
         extra = msgspec.json.decode(way.body, type=dict[str, msgspec.Raw])
-        heard = await asker.ask(asker.request(GREETING, tokens=_CONSTRAINT_TOKENS, extra=extra))
-        if heard.reply is not None:
-            facts[way.name] = "yes" if re.search(way.says, heard.text.strip()) else "ignored"
+        answer = await asker.ask(asker.request(GREETING, tokens=_CONSTRAINT_TOKENS, extra=extra))
+        if answer.reply is not None:
+            facts[way.name] = "yes" if re.search(way.says, answer.text.strip()) else "ignored"
         else:
-            facts[way.name] = "refused" if isinstance(heard.error, UpstreamError) else "no answer"
+            facts[way.name] = "refused" if isinstance(answer.error, UpstreamError) else "no answer"
     works = [name for name, so in facts.items() if so == "yes"]
     summary = ", ".join(f"{name} {so}" for name, so in facts.items())
     if set(facts.values()) == {"no answer"}:
@@ -52,8 +52,8 @@ async def check_chat_template(subject: ProbeContext) -> ProbeFinding:
             "chat template", "unknown", f"not told; format by the model's name: {found.format.name}", facts
         )
     knows = bool(_TOOLS_VARIABLE.search(template))
-    words = f"it has a place for tools; format {found.format.name}" if knows else "it has no place for tools"
-    return ProbeFinding("chat template", "yes" if knows else "no", words, facts)
+    summary = f"it has a place for tools; format {found.format.name}" if knows else "it has no place for tools"
+    return ProbeFinding("chat template", "yes" if knows else "no", summary, facts)
 
 
 _COMPLETIONS_PATH = "/v1/completions"

@@ -19,14 +19,14 @@ async def check_images(subject: ProbeContext) -> ProbeFinding:
     """Some servers accept an image and do not show it to the model: then the prompt grows by little."""
     asker = subject.client
     picture = Image(MediaSource("image/png", base64.b64encode(red_png()).decode()))
-    heard = await asker.ask(asker.request(_IMAGE_PROMPT, picture, tokens=8))
-    if heard.reply is None:
-        return ProbeFinding("images", "no", failure_reason(heard))
+    answer = await asker.ask(asker.request(_IMAGE_PROMPT, picture, tokens=8))
+    if answer.reply is None:
+        return ProbeFinding("images", "no", failure_reason(answer))
     blind = await asker.ask(asker.request(_IMAGE_PROMPT, tokens=1))
-    more = heard.usage.input_tokens - blind.usage.input_tokens
-    if heard.usage.input_tokens and blind.usage.input_tokens and more < _MIN_IMAGE_TOKENS:
+    more = answer.usage.input_tokens - blind.usage.input_tokens
+    if answer.usage.input_tokens and blind.usage.input_tokens and more < _MIN_IMAGE_TOKENS:
         return ProbeFinding("images", "no", f"taken, and not shown to the model ({more} tokens more)", {"tokens": more})
-    return ProbeFinding("images", "yes", f"the model said {quote_line(heard.text)} of a red one", {"tokens": more})
+    return ProbeFinding("images", "yes", f"the model said {quote_line(answer.text)} of a red one", {"tokens": more})
 
 
 def red_png() -> bytes:
@@ -49,8 +49,8 @@ async def check_reasoning(subject: ProbeContext) -> ProbeFinding:
     """Of what was heard before."""
     counts = [
         inner
-        for heard in subject.client.answers
-        for frame in heard.frames
+        for answer in subject.client.answers
+        for frame in answer.frames
         for place in _MESSAGE_PATHS
         for inner in values_at(frame, place, "")
         if isinstance(inner, dict)
@@ -58,8 +58,8 @@ async def check_reasoning(subject: ProbeContext) -> ProbeFinding:
     fields = [name for name in _REASONING_FIELDS if any(inner.get(name) for inner in counts)]
     if fields:
         return ProbeFinding("thoughts", "yes", f"in the field {' and '.join(fields)}", {"fields": fields})
-    if any(heard.reasoning for heard in subject.client.answers):
+    if any(answer.reasoning for answer in subject.client.answers):
         return ProbeFinding("thoughts", "yes", "in blocks of their own")
-    if any("<think>" in heard.text for heard in subject.client.answers):
+    if any("<think>" in answer.text for answer in subject.client.answers):
         return ProbeFinding("thoughts", "partly", "in the text, between <think> tags", {"fields": []})
     return ProbeFinding("thoughts", "unknown", "none came")

@@ -11,33 +11,33 @@ from dragoman.backends.probe.report import ProbeFinding
 async def check_streams(subject: ProbeContext) -> ProbeFinding:
     """Of an answer in words, and of the streamed call that was asked for already."""
     asker = subject.client
-    words = subject.answers["streamed greeting"] = await asker.ask(asker.request(GREETING, stream=True))
-    if words.reply is None:
-        return ProbeFinding("streams", "no", failure_reason(words))
-    if not words.streamed:
+    answer = subject.answers["streamed greeting"] = await asker.ask(asker.request(GREETING, stream=True))
+    if answer.reply is None:
+        return ProbeFinding("streams", "no", failure_reason(answer))
+    if not answer.streamed:
         return ProbeFinding("streams", "no", "a whole body came where a stream was asked for")
     call = subject.answers.get("streamed call", ProbeAnswer())
-    odd = list(dict.fromkeys((*deviations(words), *(deviations(call) if call.reply else ()))))
-    summary = f"{len(words.frames)} events; {'; '.join(odd) if odd else 'nothing odd'}"
-    return ProbeFinding("streams", "partly" if odd else "yes", summary, {"odd": odd, "events": len(words.frames)})
+    odd = list(dict.fromkeys((*deviations(answer), *(deviations(call) if call.reply else ()))))
+    summary = f"{len(answer.frames)} events; {'; '.join(odd) if odd else 'nothing odd'}"
+    return ProbeFinding("streams", "partly" if odd else "yes", summary, {"odd": odd, "events": len(answer.frames)})
 
 
-def deviations(heard: ProbeAnswer) -> Iterator[str]:
+def deviations(answer: ProbeAnswer) -> Iterator[str]:
     """What is not as Chat Completions has it; of a stream of another API nothing is said."""
-    chunks = [frame for frame in heard.frames if isinstance(frame.get("choices"), list)]
+    chunks = [frame for frame in answer.frames if isinstance(frame.get("choices"), list)]
     if not chunks:
         return
     objects = {frame.get("object") for frame in chunks} - {"chat.completion.chunk"}
     yield from (f"object is {found!r}" for found in sorted(map(str, objects)))
     if len({frame.get("id") for frame in chunks}) > 1:
         yield "the id changes"
-    if not heard.has_done:
+    if not answer.has_done:
         yield "no [DONE]"
     choices = [choice for frame in chunks for choice in frame["choices"] if isinstance(choice, dict)]
     reasons = [choice["finish_reason"] for choice in choices if choice.get("finish_reason")]
     if len(reasons) != 1:
         yield "no finish_reason" if not reasons else f"{len(reasons)} finish reasons"
-    if heard.calls and "tool_calls" not in reasons:
+    if answer.calls and "tool_calls" not in reasons:
         yield f"finish_reason {', '.join(map(repr, reasons)) or None} with calls"
     yield from _call_deviations([call for choice in choices for call in _call_deltas(choice)])
 

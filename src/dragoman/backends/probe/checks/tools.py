@@ -46,35 +46,39 @@ async def check_tool_calls(subject: ProbeContext) -> ProbeFinding:
 
 async def _request_call(subject: ProbeContext, before: tuple[Message, ...]) -> ProbeFinding:
     asker = subject.client
-    asked = asker.request(ASKS_FOR_TOOL, tools=[WEATHER], before=before)
-    whole = subject.answers["call"] = await asker.ask(asked)
-    streamed = subject.answers["streamed call"] = await asker.ask(replace(asked, stream=True, stream_usage=True))
-    came = {name: heard for name, heard in (("whole", whole), ("streamed", streamed)) if _has_call(heard)}
-    if len(came) == 2:
+    request = asker.request(ASKS_FOR_TOOL, tools=[WEATHER], before=before)
+    whole = subject.answers["call"] = await asker.ask(request)
+    streamed = subject.answers["streamed call"] = await asker.ask(replace(request, stream=True, stream_usage=True))
+    answers_with_call = {
+        name: answer for name, answer in (("whole", whole), ("streamed", streamed)) if _has_call(answer)
+    }
+    if len(answers_with_call) == 2:
         call = whole.calls[0]
         return ProbeFinding(
             "tool calls", "yes", f"{call.name}({call.arguments}), whole and streamed", {"whole": True, "streamed": True}
         )
-    other = streamed if "whole" in came else whole
+    other = streamed if "whole" in answers_with_call else whole
     missing = await _explain_missing_call(subject, other, before)
-    if came:
-        name = next(iter(came))
-        facts = {"whole": "whole" in came, "streamed": "streamed" in came, **missing.facts}
+    if answers_with_call:
+        name = next(iter(answers_with_call))
+        facts = {"whole": "whole" in answers_with_call, "streamed": "streamed" in answers_with_call, **missing.facts}
         return ProbeFinding("tool calls", "partly", f"{name} only; else {missing.words}", facts)
     return missing
 
 
-def _has_call(heard: ProbeAnswer) -> bool:
-    return any(call.name == WEATHER.name for call in heard.calls)
+def _has_call(answer: ProbeAnswer) -> bool:
+    return any(call.name == WEATHER.name for call in answer.calls)
 
 
-async def _explain_missing_call(subject: ProbeContext, heard: ProbeAnswer, before: tuple[Message, ...]) -> ProbeFinding:
+async def _explain_missing_call(
+    subject: ProbeContext, answer: ProbeAnswer, before: tuple[Message, ...]
+) -> ProbeFinding:
     """What became of the tools."""
-    if heard.reply is None:
-        refused = getattr(heard.error, "status", None) in (400, 404, 405, 422, 500, 501)
+    if answer.reply is None:
+        refused = getattr(answer.error, "status", None) in (400, 404, 405, 422, 500, 501)
         facts = {"refused": True} if refused else {}
-        return ProbeFinding("tool calls", "no" if refused else "unknown", failure_reason(heard), facts)
-    for text, where in ((heard.text, "text"), (heard.reasoning, "thoughts")):
+        return ProbeFinding("tool calls", "no" if refused else "unknown", failure_reason(answer), facts)
+    for text, where in ((answer.text, "text"), (answer.reasoning, "thoughts")):
         if (found := find_leaked_call(text, [WEATHER], subject.model)) is not None:
             how = f"in the format {found.format}" if found.tagged else "as JSON without the format's tags"
             reason = f"the call is left in the {where}, {how}: {quote_line(text)}"
@@ -84,22 +88,22 @@ async def _explain_missing_call(subject: ProbeContext, heard: ProbeAnswer, befor
                 reason,
                 {"leaked": found.format, "tagged": found.tagged, "by_name": found.by_name, "in": where},
             )
-    if heard.is_truncated and not heard.text:
-        return ProbeFinding("tool calls", "unknown", f"it was still thinking after {heard.usage.output_tokens} tokens")
+    if answer.is_truncated and not answer.text:
+        return ProbeFinding("tool calls", "unknown", f"it was still thinking after {answer.usage.output_tokens} tokens")
     plain = await subject.client.ask(subject.client.request(ASKS_FOR_TOOL, tokens=1, before=before))
-    more = heard.usage.input_tokens - plain.usage.input_tokens
+    more = answer.usage.input_tokens - plain.usage.input_tokens
     if plain.reply is not None and plain.usage.input_tokens and more <= 0:
         longer = await subject.client.ask(subject.client.request(ASKS_FOR_TOOL, tokens=1, before=(*before, *EXAMPLES)))
         if longer.usage.input_tokens <= plain.usage.input_tokens:
-            words = f"{plain.usage.input_tokens} prompt tokens are reported for every prompt, so they say nothing"
+            summary = f"{plain.usage.input_tokens} prompt tokens are reported for every prompt, so they say nothing"
             return ProbeFinding(
-                "tool calls", "unknown", f"{words}; the model wrote {quote_line(heard.text)}", {"shown": True}
+                "tool calls", "unknown", f"{summary}; the model wrote {quote_line(answer.text)}", {"shown": True}
             )
-        reason = f"dropped: the prompt has {heard.usage.input_tokens} tokens with tools and without"
+        reason = f"dropped: the prompt has {answer.usage.input_tokens} tokens with tools and without"
         return ProbeFinding("tool calls", "no", reason, {"dropped": True})
     seen = f"it was shown the tools ({more} tokens)" if plain.usage.input_tokens else "no call came"
     return ProbeFinding(
-        "tool calls", "unknown", f"{seen}; the model wrote {quote_line(heard.text)}", {"shown": more > 0}
+        "tool calls", "unknown", f"{seen}; the model wrote {quote_line(answer.text)}", {"shown": more > 0}
     )
 
 
@@ -121,10 +125,10 @@ async def check_prompted_calls(subject: ProbeContext) -> ProbeFinding:
             "prompted calls", "yes", f"the model wrote a call, in the format {own.name}", {"format": own.name}
         )
     for name in dict.fromkeys((own.name, _FALLBACK_FORMAT)):
-        heard = await _ask_prompted(subject, formats.get(name), EXAMPLES)
-        if has_call(heard.text, formats.get(name), [WEATHER]):
-            words = f"behind two examples the model wrote a call, in the format {name}"
-            return ProbeFinding("prompted calls", "yes", words, {"format": name, "examples": True})
+        answer = await _ask_prompted(subject, formats.get(name), EXAMPLES)
+        if has_call(answer.text, formats.get(name), [WEATHER]):
+            summary = f"behind two examples the model wrote a call, in the format {name}"
+            return ProbeFinding("prompted calls", "yes", summary, {"format": name, "examples": True})
     return ProbeFinding("prompted calls", "no", f"the model wrote {quote_line(first.text)}", {"format": own.name})
 
 
@@ -140,11 +144,11 @@ async def check_parallel_calls(subject: ProbeContext) -> ProbeFinding:
     if not subject.holds("tool calls"):
         return ProbeFinding("parallel calls", "unknown", "not asked: no calls come")
     asker = subject.client
-    words = "What is the weather in Paris, and what is it in Rome? Call the tool for both at once."
-    heard = await asker.ask(asker.request(words, tools=[WEATHER], before=subject.examples))
-    if heard.reply is None:
-        return ProbeFinding("parallel calls", "unknown", failure_reason(heard))
-    count = len(heard.calls)
+    prompt = "What is the weather in Paris, and what is it in Rome? Call the tool for both at once."
+    answer = await asker.ask(asker.request(prompt, tools=[WEATHER], before=subject.examples))
+    if answer.reply is None:
+        return ProbeFinding("parallel calls", "unknown", failure_reason(answer))
+    count = len(answer.calls)
     verdict: Verdict = "yes" if count > 1 else "no" if count else "unknown"
     return ProbeFinding(
         "parallel calls", verdict, f"{count or 'no'} call{'s' if count != 1 else ''} came", {"calls": count}
@@ -153,12 +157,12 @@ async def check_parallel_calls(subject: ProbeContext) -> ProbeFinding:
 
 async def check_argument_deltas(subject: ProbeContext) -> ProbeFinding:
     """Of the streamed call that was asked for already."""
-    heard = subject.answers.get("streamed call")
-    if heard is None or not heard.calls:
+    answer = subject.answers.get("streamed call")
+    if answer is None or not answer.calls:
         return ProbeFinding("argument deltas", "unknown", "no streamed call came")
-    if not heard.streamed:
+    if not answer.streamed:
         return ProbeFinding("argument deltas", "no", "a whole body came where a stream was asked for")
-    pieces = heard.argument_deltas
+    pieces = answer.argument_deltas
     summary = f"arguments came in {pieces} pieces" if pieces > 1 else "arguments came whole"
     return ProbeFinding("argument deltas", "yes" if pieces > 1 else "no", summary, {"pieces": pieces})
 
@@ -183,21 +187,21 @@ async def check_tool_choice(subject: ProbeContext) -> ProbeFinding:
         "named": _outcome(named, set(_called_names(named, subject)) == {CLOCK.name}),
         "none": _outcome(none, not none.calls and find_leaked_call(none.text, [WEATHER], subject.model) is None),
     }
-    if all(heard.reply is None for heard in (required, named, none)):
+    if all(answer.reply is None for answer in (required, named, none)):
         return ProbeFinding("tool_choice", "unknown", failure_reason(required), facts)
     heeded = list(facts.values())
     verdict: Verdict = "yes" if all(each == "yes" for each in heeded) else "partly" if "yes" in heeded else "no"
     return ProbeFinding("tool_choice", verdict, ", ".join(f"{form} {so}" for form, so in facts.items()), facts)
 
 
-def _called_names(heard: ProbeAnswer, subject: ProbeContext) -> tuple[str, ...]:
+def _called_names(answer: ProbeAnswer, subject: ProbeContext) -> tuple[str, ...]:
     """Names of the tools that were called; a call that the limit on tokens cut comes as text, and counts too."""
-    if heard.calls or not heard.is_truncated:
-        return tuple(call.name for call in heard.calls)
-    return started_calls(heard.text, [WEATHER, CLOCK], subject.model)
+    if answer.calls or not answer.is_truncated:
+        return tuple(call.name for call in answer.calls)
+    return started_calls(answer.text, [WEATHER, CLOCK], subject.model)
 
 
-def _outcome(heard: ProbeAnswer, heeded: bool) -> str:
-    if heard.reply is None:
+def _outcome(answer: ProbeAnswer, heeded: bool) -> str:
+    if answer.reply is None:
         return "refused"
     return "yes" if heeded else "no"

@@ -50,13 +50,13 @@ class NestedWriter:
     typed: bool = False
     """True if the text before a value states its type; otherwise the tool's schema does."""
 
-    def constrain_call(self, tool: Tool, before: str, behind: str) -> ConstrainedCall:
+    def constrain_call(self, tool: Tool, before: str, after: str) -> ConstrainedCall:
         """Returns the constraint for calls of this tool.
 
         Args:
             tool: The tool to be called.
             before: Text before the arguments.
-            behind: Text after them.
+            after: Text after them.
         """
         schema = Schema(tool.parameters)
         relaxed: set[str] = set() if schema.readable else {UNREADABLE}
@@ -65,7 +65,7 @@ class NestedWriter:
         except RecursionError:
             relaxed = {UNREADABLE}
             body = _Values(self, {}, relaxed).arguments()
-        return ConstrainedCall(before, Concat((body, self.mark)), behind, tuple(sorted(relaxed)))
+        return ConstrainedCall(before, Concat((body, self.mark)), after, tuple(sorted(relaxed)))
 
 
 class _Values:
