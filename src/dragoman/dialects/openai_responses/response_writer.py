@@ -99,7 +99,7 @@ class ResponsesResponseWriter:
     """Writes one streamed reply."""
 
     __slots__ = (
-        *("_annotations", "_awaits_part", "_collector", "_delta", "_input", "_items", "_phase", "_place", "_said"),
+        *("_annotations", "_awaits_part", "_collector", "_delta", "_input", "_items", "_phase", "_place", "_content"),
         *("_sent", "_waiting"),
     )
 
