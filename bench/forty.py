@@ -223,7 +223,7 @@ class Tap:
 async def run(model: str, record: bool) -> Count:
     """Ask everything, say how it goes, count."""
     backend = EmbeddedBackend.from_config(
-        EmbeddedConfig(model=model, context_window=4096, parallel=1), weights.find_weights(model), _say
+        EmbeddedConfig(model=model, context_window=4096, max_concurrency=1), weights.find_weights(model), _say
     )
     tap: Any = Tap(backend.engine)
     backend.engine = tap
@@ -257,7 +257,7 @@ async def run(model: str, record: bool) -> Count:
 async def run_required(model: str, record: bool) -> Count:
     """Ask the forty with a call required and the others with a free choice, as a gateway does; count."""
     backend = EmbeddedBackend.from_config(
-        EmbeddedConfig(model=model, context_window=4096, parallel=1), weights.find_weights(model), _say
+        EmbeddedConfig(model=model, context_window=4096, max_concurrency=1), weights.find_weights(model), _say
     )
     tap: Any = Tap(backend.engine)
     backend.engine = tap

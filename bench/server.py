@@ -281,7 +281,9 @@ def claude(url: str, warm: int, home: Path) -> Backend:
         home, ANTHROPIC_BASE_URL=url, ANTHROPIC_API_KEY="none", HTTPS_PROXY=nowhere, NO_PROXY="127.0.0.1"
     )
     command = str(offline.claude_code())
-    config = ClaudeCliConfig(enabled=True, command=command, parallel=4, queue=64, warm=warm, memory_mb=0)
+    config = ClaudeCliConfig(
+        enabled=True, command=command, max_concurrency=4, max_queue=64, warm_processes=warm, warm_memory_limit_mb=0
+    )
     return ClaudeCliBackend(config, environ)
 
 

@@ -66,7 +66,7 @@ def _arguments() -> argparse.ArgumentParser:
 
 def _settings(args: argparse.Namespace) -> list[str]:
     said = {"url": args.url, "mode": args.mode, "prompt_trim": args.prompt_trim, "context_window": args.context_window}
-    said["parallel"] = 1
+    said["max_concurrency"] = 1
     return [f"{name} = {json.dumps(value)}" for name, value in said.items()]
 
 

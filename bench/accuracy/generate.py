@@ -97,7 +97,7 @@ async def run(model: str, cases: Sequence[Case], rungs: Sequence[str], *, thread
     there = {(each.id, each.rung): each for each in read(path)}
     all_of_them = ((case, rung) for case in cases for rung in rungs if rung != "required" or case.wants == "one")
     wanted = [(case, rung) for case, rung in all_of_them if (case.id, rung) not in there]
-    config = EmbeddedConfig(model=model, context_window=4096, parallel=1, threads=threads)
+    config = EmbeddedConfig(model=model, context_window=4096, max_concurrency=1, threads=threads)
     backend = EmbeddedBackend.from_config(config, weights.find_weights(model), _say)
     backend.engine = meter = Meter(backend.engine)  # type: ignore[assignment]  # all that it has not is the engine's
     await backend.start()

@@ -73,7 +73,7 @@ def get_weights(
         RemoteError: the download failed.
     """
     model = config.model or models.default().name
-    if is_weights_file(model) or not config.pull or weights.is_downloaded(model):
+    if is_weights_file(model) or not config.auto_download or weights.is_downloaded(model):
         return weights.find_weights(model, _report_large(model, report))
     report(f"fetching the weights of {model}, this once")
     path = download(model)
@@ -171,7 +171,7 @@ def embedded_model_name(config: EmbeddedConfig) -> str:
         raise ConfigError("nothing to serve: embedded.enabled is false and no other backend is configured")
     model = config.model or models.default().name
     file = is_weights_file(model)
-    path = weights.find_weights(model) if file or not config.pull else weights.weights_path(model)
+    path = weights.find_weights(model) if file or not config.auto_download else weights.weights_path(model)
     return path.stem if file or model.startswith("hf:") else models.get(model).name
 
 

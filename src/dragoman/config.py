@@ -357,10 +357,10 @@ def _check(config: Config, origin: Mapping[str, str]) -> Config:
         hint = one_of(config.capture.filter, CAPTURE_FILTERS, "expected ")
         raise ConfigError(f"unknown {quote(config.capture.filter)}{hint} - at capture.filter")
     checked_policy(config.guard)
-    if config.claude_cli.enabled and not config.claude_cli.shared and _is_reachable(server):
+    if config.claude_cli.enabled and not config.claude_cli.allow_remote_clients and _is_reachable(server):
         raise ConfigError(
             "other machines can reach this gateway, and the login of claude is for its owner alone: listen on "
-            "127.0.0.1 without server.allowed_hosts, or set claude_cli.shared where it is an API key of yours"
+            "127.0.0.1 without server.allowed_hosts, or set claude_cli.allow_remote_clients if it uses your API key"
         )
     return config
 

@@ -205,7 +205,9 @@ async def behind_claude(
         shut = {"HTTPS_PROXY": NOWHERE, "HTTP_PROXY": NOWHERE, "NO_PROXY": "127.0.0.1"}
         secrets = {login if name == "ANTHROPIC_API_KEY" else name: value for name, value in SECRETS.items()}
         environ = offline.environment(home, ANTHROPIC_BASE_URL=far.url, **shut, **secrets)
-        config = ClaudeCliConfig(True, str(command or offline.claude_code()), mode, (model,), **{"warm": 0, **settings})
+        config = ClaudeCliConfig(
+            True, str(command or offline.claude_code()), mode, (model,), **{"warm_processes": 0, **settings}
+        )
         posted: list[Sent] = []
         async with serving(
             Gateway([ClaudeCliBackend(config, environ)], policy=FLOWING), posted, capture=CaptureConfig(dir=capture)

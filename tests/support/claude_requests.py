@@ -74,7 +74,9 @@ async def chain(home: Path, *answers: Events, **settings: Any) -> AsyncIterator[
     async with served(Play(answers or (WORDS,)), names=KNOWN) as far:
         shut = {"HTTPS_PROXY": NOWHERE, "HTTP_PROXY": NOWHERE, "NO_PROXY": "127.0.0.1"}
         environ = offline.environment(home, ANTHROPIC_BASE_URL=far.url, ANTHROPIC_API_KEY="k", **shut)
-        config = ClaudeCliConfig(enabled=True, command=str(offline.claude_code()), **{"mode": "native", **settings})
+        config = ClaudeCliConfig(
+            enabled=True, command=str(offline.claude_code()), **{"tool_mode": "native", **settings}
+        )
         backend = ClaudeCliBackend(config, environ)
         async with (
             serving(Gateway([backend])) as (_, url),

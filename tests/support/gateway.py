@@ -81,7 +81,7 @@ class Gateway:
         self.process = subprocess.Popen(
             command("serve", "--port", "0", *args),
             env={
-                **environment(home, {"embedded.pull": "false", **(settings or {})}),
+                **environment(home, {"embedded.auto_download": "false", **(settings or {})}),
                 "TMPDIR": str(home),
                 **({"PYTHONSAFEPATH": "1"} if safe_path else {}),
             },

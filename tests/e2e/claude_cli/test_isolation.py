@@ -78,7 +78,7 @@ async def claude(
     host: Hostile, s: Served, login: dict[str, str], mode: str = "native", program: Path | None = None
 ) -> AsyncIterator[ClaudeCliBackend]:
     async with hosts_asked() as (proxy, asked):
-        config = ClaudeCliConfig(True, str(program or offline.claude_code()), mode, warm=0)
+        config = ClaudeCliConfig(True, str(program or offline.claude_code()), mode, warm_processes=0)
         backend = ClaudeCliBackend(config, variables(host, s.url, proxy, login))
         await backend.start()
         try:
@@ -385,7 +385,7 @@ def test_a_login_is_not_served_to_other_machines(tmp_path: Path, reached: dict[s
 
 def test_a_key_may_be(tmp_path: Path) -> None:
     here = {"DRAGOMAN_CLAUDE_CLI_COMMAND": str(offline.claude_code())}
-    reached = {"DRAGOMAN_SERVER_ALLOWED_HOSTS": "ai.example", "DRAGOMAN_CLAUDE_CLI_SHARED": "true"}
+    reached = {"DRAGOMAN_SERVER_ALLOWED_HOSTS": "ai.example", "DRAGOMAN_CLAUDE_CLI_ALLOW_REMOTE_CLIENTS": "true"}
     for settings in (here, {**here, **reached}):
         assert run(tmp_path, "serve", "--claude-cli", "--print-config", **settings).returncode == 0
 

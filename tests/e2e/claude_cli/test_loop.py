@@ -42,7 +42,7 @@ async def chain(far: Gateway, home: Path, **body: object) -> AsyncIterator[opena
     shut = {"HTTPS_PROXY": NOWHERE, "HTTP_PROXY": NOWHERE, "NO_PROXY": "127.0.0.1"}
     environ = offline.environment(home, ANTHROPIC_BASE_URL=far.url, ANTHROPIC_API_KEY="k", **shut, **more)
     command = str(offline.claude_code())
-    config = ClaudeCliConfig(True, command, "native", (MODEL,), warm=0, variables=tuple(more))
+    config = ClaudeCliConfig(True, command, "native", (MODEL,), warm_processes=0, env_passthrough=tuple(more))
     async with serving(near.Gateway([ClaudeCliBackend(config, environ)])) as (_, url):
         settings: Any = {"api_key": "k", "max_retries": 0, "timeout": DEADLINE_S}
         async with openai.AsyncOpenAI(base_url=f"{url}/v1", **settings) as sdk:

@@ -237,7 +237,7 @@ async def test_a_call_of_another_tool_is_not_left_in_the_words(tmp_path: Path) -
         f'<tool_call>\n{{"name": "{name}", "arguments": {{"a": 1}}}}\n</tool_call>' for name in ("w", "other")
     )
     named = {"type": "function", "function": {"name": "w"}}
-    async with chain(tmp_path, (TextDelta(f"Hello\n{other}\n{one}"),), mode="text") as c:
+    async with chain(tmp_path, (TextDelta(f"Hello\n{other}\n{one}"),), tool_mode="text") as c:
         answer = await c.ask(CHAT, model="sonnet", tools=TOOLS[CHAT], tool_choice=named, parallel_tool_calls=False)
     assert (chat(answer), warned(answer)) == (("Hello", ["w"], "tool_calls"), ["extra_call_dropped"])
 

@@ -62,7 +62,7 @@ def serving(home: Path) -> Iterator[Gateway]:
             "embedded.enabled": "false",
             "claude_cli.command": claude,
             "claude_cli.models": "m",
-            "claude_cli.warm": 1,
+            "claude_cli.warm_processes": 1,
             "server.graceful_shutdown_s": 0,
         }
         with running(home, "--claude-cli", settings=settings) as gateway:
@@ -126,7 +126,7 @@ async def test_whenever_the_client_leaves(tmp_path: Path, monkeypatch: pytest.Mo
     before = psutil.Process().children()
     command = fake.installed(tmp_path)
     fake.plan(command, TRACES / "hang.jsonl")
-    config = ClaudeCliConfig(command=str(command), mode="native", warm=0)
+    config = ClaudeCliConfig(command=str(command), tool_mode="native", warm_processes=0)
     backend = ClaudeCliBackend(config, {"PATH": os.defpath, "HOME": str(tmp_path)})
     await backend.start()
     request = v.Request("opus", (v.Message("user", (v.Text("Hi"),)),))

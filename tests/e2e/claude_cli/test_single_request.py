@@ -76,7 +76,7 @@ async def test_a_request_is_one(events: Sequence[AnyEvent], reason: FinishReason
         environ = offline.environment(
             tmp_path, ANTHROPIC_BASE_URL=far.url, ANTHROPIC_API_KEY="k", HTTPS_PROXY=NOWHERE, NO_PROXY="127.0.0.1"
         )
-        config = ClaudeCliConfig(True, str(offline.claude_code()), "native", ("m",), retries=0)
+        config = ClaudeCliConfig(True, str(offline.claude_code()), "native", ("m",), max_retries=0)
         asked: dict[str, Any] = {"model": "m", "tools": [{"type": "function", "function": WEATHER}]}
         asked["messages"] = [{"role": "user", "content": "hi"}]
         async with (

@@ -217,7 +217,7 @@ async def test_a_reply_of_a_schema(tmp_path: Path, claude: dict[str, Any]) -> No
 
 
 async def test_one_waits_for_the_next_request(tmp_path: Path, claude: dict[str, Any]) -> None:
-    async with behind_claude(Words("Fine."), tmp_path, **claude, warm=1) as chain, client(chain.url) as http:
+    async with behind_claude(Words("Fine."), tmp_path, **claude, warm_processes=1) as chain, client(chain.url) as http:
 
         async def state() -> dict[str, Any]:
             backend: dict[str, Any] = (await http.get("/health")).json()["backends"][0]

@@ -337,7 +337,7 @@ async def until_told(server: Server, writer: asyncio.StreamWriter) -> None:
 
 
 async def test_no_more_are_asked_at_once_than_there_are_places() -> None:
-    async with server(until_told) as behind, gateway(behind.url, parallel=1, queue=1) as url:
+    async with server(until_told) as behind, gateway(behind.url, max_concurrency=1, max_queue=1) as url:
         first = asyncio.ensure_future(ask(url, CHAT, False))
         await eventually(lambda: behind.asked)
         second = asyncio.ensure_future(ask(url, CHAT, False))
@@ -355,7 +355,7 @@ async def test_no_more_are_asked_at_once_than_there_are_places() -> None:
 
 
 async def test_who_leaves_the_queue_is_never_asked_for() -> None:
-    async with server(until_told) as behind, gateway(behind.url, parallel=1, queue=1) as url:
+    async with server(until_told) as behind, gateway(behind.url, max_concurrency=1, max_queue=1) as url:
         first = asyncio.ensure_future(ask(url, CHAT, False))
         await eventually(lambda: behind.asked)
         second = asyncio.ensure_future(ask(url, CHAT, False))

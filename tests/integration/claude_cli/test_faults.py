@@ -81,7 +81,7 @@ async def place(folder: Path, **settings: Any) -> AsyncIterator[Place]:
     """At its end nothing is left of any process."""
     before = children()
     command = fake.installed(folder)
-    given: dict[str, Any] = {"mode": "native", "warm": 0, "silence_s": DEADLINE_S, **settings}
+    given: dict[str, Any] = {"tool_mode": "native", "warm_processes": 0, "stall_timeout_s": DEADLINE_S, **settings}
     config = ClaudeCliConfig(enabled=True, command=str(command), **given)
     backend = ClaudeCliBackend(config, {"PATH": os.defpath, "HOME": str(folder)})
     async with serving(Gateway([backend])) as (_, url):
@@ -203,7 +203,7 @@ async def test_an_answer_after_trying_again_is_whole_and_alone(tmp_path: Path, p
             assert stream or text_of(path, answer) == SAID, trace
 
 
-SHORT: Final = {"silence_s": 0.3}
+SHORT: Final = {"stall_timeout_s": 0.3}
 """Only for what ends in silence: on a busy machine the start alone takes longer."""
 
 
@@ -260,7 +260,7 @@ async def test_a_crash_in_mid_answer_is_told_by_each_api(tmp_path: Path, path: s
 
 async def test_it_may_fail_in_words_too(tmp_path: Path) -> None:
     """Where it is asked for calls in a prompt."""
-    async with place(tmp_path, mode="text") as here:
+    async with place(tmp_path, tool_mode="text") as here:
         assert text_of(MESSAGES, await here.ask("plain")) == SAID
         for at in range(ends("plain") + 1):
             answer = await here.ask("plain", {"at": at, "do": "exit", "with": 3}, stream=True)
@@ -434,7 +434,7 @@ async def test_one_that_falls_silent_behind_its_answer_is_not_waited_for(tmp_pat
 
 
 async def test_one_that_closes_its_mouth_is_not_waited_for(tmp_path: Path) -> None:
-    async with place(tmp_path, silence_s=1.0) as here:
+    async with place(tmp_path, stall_timeout_s=1.0) as here:
         answer = await here.ask("plain", {"at": "message_stop", "do": "shut"})
     assert answer.status_code in (504, 529)
 
@@ -442,14 +442,14 @@ async def test_one_that_closes_its_mouth_is_not_waited_for(tmp_path: Path) -> No
 @streamed
 async def test_one_that_takes_nothing_in_is_not_waited_for(tmp_path: Path, stream: bool) -> None:
     """A pipe holds 64 KB: what is to be said does not get out."""
-    async with place(tmp_path, silence_s=1.0) as here:
+    async with place(tmp_path, stall_timeout_s=1.0) as here:
         fake.plan(here.command, TRACES / "plain.jsonl", {"at": "tools/list", "do": "deaf"})
         answer = await here.once_more(stream=stream, text="much " * 100_000)
     assert answer.status_code == 504
 
 
 async def test_one_that_died_while_it_waited_is_not_asked(tmp_path: Path) -> None:
-    async with place(tmp_path, warm=1) as here:
+    async with place(tmp_path, warm_processes=1) as here:
         first = await here.ask("plain")
         await eventually(
             lambda: here.backend.health()["warm"] and not here.backend.health()["active"] and here.running()
@@ -478,7 +478,7 @@ async def test_who_leaves_ends_it(tmp_path: Path) -> None:
 def test_it_does_not_outlive_a_gateway_that_was_killed(tmp_path: Path, faults: Sequence[dict[str, Any]]) -> None:
     command = fake.installed(tmp_path)
     fake.plan(command, TRACES / "hang.jsonl", *faults)
-    settings = {"claude_cli.enabled": "true", "claude_cli.command": command, "claude_cli.mode": "native"}
+    settings = {"claude_cli.enabled": "true", "claude_cli.command": command, "claude_cli.tool_mode": "native"}
     with running(tmp_path, settings=settings) as there, there.client() as client:
         body = ask(MESSAGES, model="opus", stream=True)
         with client.stream("POST", MESSAGES, json=body) as answer:
@@ -491,7 +491,7 @@ def test_it_does_not_outlive_a_gateway_that_was_killed(tmp_path: Path, faults: S
 
 async def test_one_that_died_while_it_waited_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where nobody has noticed yet."""
-    async with place(tmp_path, warm=1) as here:
+    async with place(tmp_path, warm_processes=1) as here:
         await here.ask("plain")
         await eventually(lambda: here.backend.health()["warm"] and len(here.running()) == 1)
         (waiting,) = here.running()
@@ -510,7 +510,7 @@ def only_waits(here: Place) -> bool:
 
 
 async def test_one_that_dies_while_it_waits_is_tidied_up(tmp_path: Path) -> None:
-    async with place(tmp_path, warm=1) as here:
+    async with place(tmp_path, warm_processes=1) as here:
         await here.ask("plain")
         await eventually(lambda: only_waits(here))
         (waiting,) = here.running()
@@ -520,7 +520,7 @@ async def test_one_that_dies_while_it_waits_is_tidied_up(tmp_path: Path) -> None
 
 
 async def test_two_models_in_turn_do_not_end_each_other_s(tmp_path: Path) -> None:
-    async with place(tmp_path, warm=1) as here:
+    async with place(tmp_path, warm_processes=1) as here:
         fake.plan(here.command, TRACES / "plain.jsonl")
         for model in ("opus", "haiku") * 3:
             await here.once_more(model=model)

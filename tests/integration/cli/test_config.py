@@ -37,7 +37,7 @@ def test_flags_go_over_the_environment_and_that_over_the_file(tmp_path: Path) ->
     file = tmp_path / "config.toml"
     file.write_text(
         "[server]\nport = 1\nkeepalive_interval_s = 2\nmax_status_delay_s = 1\n"
-        '[embedded]\nparallel = 3\n[aliases]\ngpt = "m"\n'
+        '[embedded]\nmax_concurrency = 3\n[aliases]\ngpt = "m"\n'
     )
     environ = {
         "DRAGOMAN_SERVER_PORT": "2",
@@ -47,13 +47,13 @@ def test_flags_go_over_the_environment_and_that_over_the_file(tmp_path: Path) ->
     }
     found, origin = config.load(file, environ, {"server.port": 3, "server.host": None})
     assert (found.server.port, found.server.keepalive_interval_s, found.server.max_status_delay_s) == (3, 3.0, 1.0)
-    assert found.embedded.parallel == 3
+    assert found.embedded.max_concurrency == 3
     assert found.aliases == {"gpt": "m"}
     assert origin == {
         "server.port": "flag",
         "server.keepalive_interval_s": "DRAGOMAN_SERVER_KEEPALIVE_INTERVAL_S",
         "server.max_status_delay_s": str(file),
-        "embedded.parallel": str(file),
+        "embedded.max_concurrency": str(file),
         "aliases.gpt": str(file),
     }
 
@@ -105,7 +105,10 @@ def test_every_setting_can_be_a_variable() -> None:
             "[server]\nkeepalive_interval_s = 16",
             "expected a number of at most 15, got 16 - at server.keepalive_interval_s, from /config.toml",
         ),
-        ("[embedded]\nparallel = 0", "expected a whole number of at least 1, got 0 - at embedded.parallel"),
+        (
+            "[embedded]\nmax_concurrency = 0",
+            "expected a whole number of at least 1, got 0 - at embedded.max_concurrency",
+        ),
         (
             "[aliases]\na = 5",
             "expected the name of a model, or a list of names, got 5 - at aliases.a, from /config.toml",
@@ -179,12 +182,12 @@ def test_check_says_what_holds_and_why_and_masks_keys(tmp_path: Path) -> None:
     file.parent.mkdir(parents=True)
     file.write_text('[server]\napi_keys = ["very-secret-1", "very-secret-2"]\n[aliases]\ngpt-4o = "smollm2-135m"\n')
     file.chmod(0o600)
-    done = check(tmp_path, "--port", "9000", DRAGOMAN_EMBEDDED_QUEUE="3")
+    done = check(tmp_path, "--port", "9000", DRAGOMAN_EMBEDDED_MAX_QUEUE="3")
     assert done.returncode == 0
     lines = done.stdout.splitlines()
     assert f"# server.api_keys: 2 not shown  # {file}" in lines
     assert "server.port = 9000  # flag" in lines
-    assert "embedded.queue = 3  # DRAGOMAN_EMBEDDED_QUEUE" in lines
+    assert "embedded.max_queue = 3  # DRAGOMAN_EMBEDDED_MAX_QUEUE" in lines
     assert lines[-1] == "# settings are good"
     assert "secret" not in done.stdout + done.stderr
     shown = tomllib.loads(done.stdout)
@@ -233,7 +236,11 @@ def test_the_file_may_be_named(tmp_path: Path) -> None:
         (["--model", "none.gguf"], {}, "expected the path of a .gguf file, got 'none.gguf', where there is none"),
         (["--host", "none.invalid"], {"DRAGOMAN_SERVER_API_KEYS": "a-long-key"}, "cannot listen on 'none.invalid': "),
         ([], {"DRAGOMAN_EMBEDDED_ENABLED": "false"}, "nothing to serve: embedded.enabled is false"),
-        ([], {"DRAGOMAN_EMBEDDED_PULL": "false", "DRAGOMAN_HOME": "/nowhere"}, "run: dragoman pull smollm2-135m"),
+        (
+            [],
+            {"DRAGOMAN_EMBEDDED_AUTO_DOWNLOAD": "false", "DRAGOMAN_HOME": "/nowhere"},
+            "run: dragoman pull smollm2-135m",
+        ),
         (["--host", "0.0.0.0"], {}, "server.host is '0.0.0.0', which other machines can reach"),
         ([], {"DRAGOMAN_SERVER_PORT": "x"}, "at server.port, from DRAGOMAN_SERVER_PORT"),
     ],

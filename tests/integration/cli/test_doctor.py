@@ -449,7 +449,7 @@ def test_settings_are_told_without_their_secrets(tmp_path: Path) -> None:
 
 
 def test_no_weights_and_none_may_be_fetched(tmp_path: Path) -> None:
-    home = {"DRAGOMAN_HOME": str(tmp_path), "DRAGOMAN_EMBEDDED_PULL": "false"}
+    home = {"DRAGOMAN_HOME": str(tmp_path), "DRAGOMAN_EMBEDDED_AUTO_DOWNLOAD": "false"}
     status, told = doctor(tmp_path, **home)
     assert status == 1
     assert told["weights"]["words"] == "the weights of smollm2-135m are not on this machine"

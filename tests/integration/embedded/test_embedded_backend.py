@@ -222,7 +222,7 @@ async def test_a_token_that_is_preferred(small: EmbeddedBackend) -> None:
 
 
 async def test_a_whole_queue_turns_away_none_that_has_begun() -> None:
-    embedded = backend(parallel=1, queue=0, context_window=512)
+    embedded = backend(max_concurrency=1, max_queue=0, context_window=512)
     await embedded.start()
     try:
         async with aclosing(ask(embedded, request())) as first:

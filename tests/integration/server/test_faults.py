@@ -375,7 +375,7 @@ async def test_a_client_that_leaves_lets_go_of_the_server(
     name: str, path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stage = STAGES[name]
-    settings: dict[str, Any] = {"parallel": 1} if name == "queued" else {"retries": 9}
+    settings: dict[str, Any] = {"max_concurrency": 1} if name == "queued" else {"retries": 9}
     paused = asyncio.Event()
 
     async def pause(wait_s: float) -> None:

@@ -221,10 +221,10 @@ def test_a_port_that_is_taken(own: Gateway, tmp_path: Path) -> None:
 
 
 def test_too_little_memory_is_said_at_start(tmp_path: Path) -> None:
-    gateway = run(tmp_path, "serve", "--port", "0", DRAGOMAN_EMBEDDED_MEMORY_MB="100")
+    gateway = run(tmp_path, "serve", "--port", "0", DRAGOMAN_EMBEDDED_MEMORY_LIMIT_MB="100")
     assert gateway.returncode == 1
     assert "error: the embedded engine ended: " in gateway.stderr
-    assert "embedded.memory_mb = 100 may be too small" in gateway.stderr
+    assert "embedded.memory_limit_mb = 100 may be too small" in gateway.stderr
     assert "Traceback" not in gateway.stderr
 
 
@@ -246,7 +246,9 @@ def test_weights_that_are_cut_off(tmp_path: Path) -> None:
 
 
 def test_missing_weights_that_may_not_be_fetched(tmp_path: Path) -> None:
-    gateway = run(tmp_path, "serve", "--port", "0", DRAGOMAN_HOME=str(tmp_path), DRAGOMAN_EMBEDDED_PULL="false")
+    gateway = run(
+        tmp_path, "serve", "--port", "0", DRAGOMAN_HOME=str(tmp_path), DRAGOMAN_EMBEDDED_AUTO_DOWNLOAD="false"
+    )
     assert gateway.returncode == 2
     assert f"run: dragoman pull {MODEL}" in gateway.stderr
 
@@ -284,7 +286,7 @@ def test_a_client_that_leaves_before_its_whole_answer_stops_the_model(path: str,
 
 
 def test_a_client_that_leaves_the_queue_gives_up_its_turn(tmp_path: Path) -> None:
-    with running(tmp_path, settings={"embedded.parallel": 1, "embedded.queue": 1}) as own:
+    with running(tmp_path, settings={"embedded.max_concurrency": 1, "embedded.max_queue": 1}) as own:
         first = stream_of(own, CHAT)
         second = connect(own.url)
         second.sendall(http_request(CHAT, json.dumps(ask(CHAT)).encode()))

@@ -61,7 +61,7 @@ async def query_auth_status(program: ClaudeInstall, config: ClaudeCliConfig, env
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.DEVNULL,
-            env=command.environment(environ, config.variables, command.ModelSpec(""), 0),
+            env=command.environment(environ, config.env_passthrough, command.ModelSpec(""), 0),
             cwd=working_directory(),  # no project settings apply there
             start_new_session=True,
         )

@@ -32,9 +32,11 @@ class ClaudeCliBackend:
 
     def __init__(self, config: ClaudeCliConfig, environ: Mapping[str, str]) -> None:
         self._config, self._environ = config, dict(environ)
-        self._places = ConcurrencyLimiter(NAME, config.parallel, config.queue)
+        self._places = ConcurrencyLimiter(NAME, config.max_concurrency, config.max_queue)
         self._reaper = Reaper()
-        self._pool = ProcessPool(self._launch, config.warm, config.idle_s, config.memory_mb)
+        self._pool = ProcessPool(
+            self._launch, config.warm_processes, config.idle_timeout_s, config.warm_memory_limit_mb
+        )
         self._installed: ClaudeInstall | None = None
         self._has_budget = True
         """A budget stops the CLI from sending further requests by itself, and does nothing else."""
@@ -139,7 +141,7 @@ class ClaudeCliBackend:
         has_waited = True
         while has_waited:
             process, has_waited = await self._pool.acquire(kind)
-            session = ClaudeSession(process, conversation, self._config.silence_s)
+            session = ClaudeSession(process, conversation, self._config.stall_timeout_s)
             try:
                 if await _begin(session, may_be_dead=has_waited):
                     yield session
@@ -152,7 +154,7 @@ class ClaudeCliBackend:
         config = self._config
         installed = self._installed
         line = [installed.path, *command.arguments(spec, tools=installed.mode == "native")]
-        environment = command.environment(self._environ, config.variables, spec, config.retries)
+        environment = command.environment(self._environ, config.env_passthrough, spec, config.max_retries)
         return await Process.start(line, environment, self._reaper)
 
 

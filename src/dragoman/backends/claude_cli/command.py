@@ -123,15 +123,17 @@ def arguments(spec: ModelSpec, *, tools: bool) -> list[str]:
     return flags if spec.again else [*flags, *_NO_FURTHER_REQUESTS]
 
 
-def environment(environ: Mapping[str, str], more: Sequence[str], spec: ModelSpec, retries: int) -> dict[str, str]:
+def environment(
+    environ: Mapping[str, str], env_passthrough: Sequence[str], spec: ModelSpec, max_retries: int
+) -> dict[str, str]:
     """Returns the environment of a process.
 
     Args:
         environ: the gateway's environment.
-        more: names of further variables to keep.
+        env_passthrough: names of further variables to keep.
         spec: the model and its limits.
-        retries: how often the CLI retries a failed request.
+        max_retries: how often the CLI retries a failed request.
     """
-    passed = {name: environ[name] for name in (*_KEPT_VARIABLES, *more) if name in environ}
-    own = {"CLAUDE_CODE_MAX_RETRIES": str(retries), **_variables(spec)}
+    passed = {name: environ[name] for name in (*_KEPT_VARIABLES, *env_passthrough) if name in environ}
+    own = {"CLAUDE_CODE_MAX_RETRIES": str(max_retries), **_variables(spec)}
     return {**passed, **_QUIET, **own, **(_WITHOUT_MACHINE_FACTS if any(map(passed.get, _KEYS)) else {})}

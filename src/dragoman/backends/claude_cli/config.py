@@ -12,29 +12,42 @@ def _doc(text: str, **limits: Any) -> msgspec.Meta:
 class ClaudeCliConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The `claude` that is installed here, under its own login."""
 
-    enabled: Annotated[bool, _doc("Serve the models of the installed `claude` (docs/claude-cli.md).")] = False
-    command: Annotated[str, _doc("The program: a name that is looked for in PATH, or a path.")] = "claude"
-    mode: Annotated[
+    enabled: Annotated[bool, _doc("Whether the models of the installed `claude` are served (docs/claude-cli.md).")] = (
+        False
+    )
+    command: Annotated[str, _doc("The program: a name that is searched in PATH, or a path.")] = "claude"
+    tool_mode: Annotated[
         str,
-        _doc("`native` by its control protocol, `text` for versions without one, `auto` by what the installed can do."),
+        _doc(
+            "`native`: tools by its control protocol; `text`: tools as text, for versions without that protocol; "
+            "`auto`: what the installed version supports."
+        ),
     ] = "auto"
     models: Annotated[tuple[str, ...], _doc("Models to list besides opus, sonnet and haiku.")] = ()
-    parallel: Annotated[int, _doc("Answers, and so processes, at once.", ge=1)] = 4
-    queue: Annotated[int, _doc("Requests that may wait for a place; more get 429.", ge=0)] = 16
-    warm: Annotated[int, _doc("Processes that wait for the next request; each takes about 200 MB.", ge=0)] = 1
-    idle_s: Annotated[float, _doc("Time after which a process that waits unused is ended, in seconds.", gt=0)] = 300.0
-    memory_mb: Annotated[
-        int, _doc("Memory of all its processes beyond which none is kept waiting; 0: no bound.", ge=0)
+    max_concurrency: Annotated[int, _doc("Maximum concurrent requests; each has a process of its own.", ge=1)] = 4
+    max_queue: Annotated[int, _doc("Maximum requests that wait for a concurrency slot; more get status 429.", ge=0)] = (
+        16
+    )
+    warm_processes: Annotated[
+        int, _doc("Idle processes kept ready for the next requests; each takes about 200 MB.", ge=0)
+    ] = 1
+    idle_timeout_s: Annotated[float, _doc("Time after which an idle process is ended, in seconds.", gt=0)] = 300.0
+    warm_memory_limit_mb: Annotated[
+        int,
+        _doc(
+            "No idle process is kept when all processes together need more memory than this, in MB; 0: no limit.", ge=0
+        ),
     ] = 1024
-    silence_s: Annotated[
-        float, _doc("Longest time without a line from a process that works on an answer, in seconds.", gt=0)
+    stall_timeout_s: Annotated[
+        float, _doc("Maximum time without output from a process that works on a response, in seconds.", gt=0)
     ] = 300.0
-    retries: Annotated[
-        int, _doc("How often it asks its own service again where that is busy or fails.", ge=0, le=10)
+    max_retries: Annotated[
+        int, _doc("How often it retries a request to its service that is overloaded or fails.", ge=0, le=10)
     ] = 2
-    shared: Annotated[
-        bool, _doc("Let other machines use it. A subscription is for its owner alone; an API key may be shared.")
+    allow_remote_clients: Annotated[
+        bool,
+        _doc("Whether other machines may use it. A subscription is for its owner alone; an API key may be shared."),
     ] = False
-    variables: Annotated[
-        tuple[str, ...], _doc("Variables of the environment that it gets, besides those that it needs.")
+    env_passthrough: Annotated[
+        tuple[str, ...], _doc("Environment variables that it gets in addition to those that it needs.")
     ] = ()

@@ -48,15 +48,16 @@ async def find_claude(config: ClaudeCliConfig, environ: Mapping[str, str]) -> Cl
 
     Raises: ConfigError: it is not installed, reports no version, or is too old; the message says what to run.
     """
-    if config.mode not in _MODES:
+    if config.tool_mode not in _MODES:
         raise ConfigError(
-            f"unknown mode {quote(config.mode)}{one_of(config.mode, _MODES, 'expected ')} - at claude_cli.mode"
+            f"unknown mode {quote(config.tool_mode)}{one_of(config.tool_mode, _MODES, 'expected ')} "
+            "- at claude_cli.tool_mode"
         )
     found_at = shutil.which(os.path.expanduser(config.command), path=environ.get("PATH"))
     if found_at is None:
         raise ConfigError(f"there is no program {quote(config.command)}; install it: {_INSTALL} - {_AT}")
     path = os.path.abspath(found_at)  # its processes run in another folder
-    output = await _version_output(path, command.environment(environ, config.variables, command.ModelSpec(""), 0))
+    output = await _version_output(path, command.environment(environ, config.env_passthrough, command.ModelSpec(""), 0))
     found = _VERSION.search(output)
     if not found:
         raise ConfigError(f"{path} --version says {quote(output[:_SAID_CHARS])}, not a version of claude - {_AT}")
@@ -64,12 +65,12 @@ async def find_claude(config: ClaudeCliConfig, environ: Mapping[str, str]) -> Cl
     if version < TEXT_SINCE:
         raise ConfigError(f"claude {found[0]} is too old: it must be {version_string(TEXT_SINCE)} at least; {_UPDATE}")
     able: Mode = "native" if version >= NATIVE_SINCE else "text"
-    if config.mode == "native" and able != "native":
+    if config.tool_mode == "native" and able != "native":
         raise ConfigError(
             f"claude {found[0]} is too old for mode native, which needs {version_string(NATIVE_SINCE)}; {_UPDATE},"
-            " or use mode text - at claude_cli.mode"
+            " or use mode text - at claude_cli.tool_mode"
         )
-    return ClaudeInstall(path, version, "text" if config.mode == "text" else able)
+    return ClaudeInstall(path, version, "text" if config.tool_mode == "text" else able)
 
 
 async def _version_output(path: str, environment: Mapping[str, str]) -> str:

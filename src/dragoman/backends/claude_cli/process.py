@@ -146,12 +146,12 @@ class Process:
         """Whether the process is running and is not being terminated."""
         return self._child.returncode is None and self._stopping is None
 
-    async def send(self, *lines: object, silence_s: float, large: bool = False) -> None:
+    async def send(self, *lines: object, stall_timeout_s: float, large: bool = False) -> None:
         """Sends each object as a line. A process that has exited is noticed by the reader of its output.
 
         Args:
             lines: objects to write as JSON.
-            silence_s: seconds for the process to accept them.
+            stall_timeout_s: seconds for the process to accept them.
             large: whether to encode them in a thread.
 
         Raises:
@@ -160,19 +160,19 @@ class Process:
         assert self._child.stdin is not None
         data = await off_loop(large, lambda: b"".join(map(encode_line, lines)))
         try:
-            async with asyncio.timeout(silence_s):
+            async with asyncio.timeout(stall_timeout_s):
                 self._child.stdin.write(data)
                 await self._child.stdin.drain()
         except TimeoutError:
-            raise UpstreamTimeoutError(f"claude took nothing in for {silence_s:g} s") from None
+            raise UpstreamTimeoutError(f"claude took nothing in for {stall_timeout_s:g} s") from None
         except ConnectionError:
             pass
 
-    async def receive(self, silence_s: float) -> OutputLine:
+    async def receive(self, stall_timeout_s: float) -> OutputLine:
         """Returns the next line; other output is skipped.
 
         Args:
-            silence_s: seconds to wait.
+            stall_timeout_s: seconds to wait.
 
         Raises:
             UpstreamTimeoutError: there was no line in time.
@@ -181,10 +181,10 @@ class Process:
         assert self._child.stdout is not None
         while True:
             try:
-                async with asyncio.timeout(silence_s):
+                async with asyncio.timeout(stall_timeout_s):
                     raw = await self._child.stdout.readline()
             except TimeoutError:
-                raise UpstreamTimeoutError(f"claude said nothing for {silence_s:g} s") from None
+                raise UpstreamTimeoutError(f"claude said nothing for {stall_timeout_s:g} s") from None
             except ValueError:
                 raise BackendUnavailableError(f"claude said a line of over {LINE_LIMIT_BYTES} bytes") from None
             if not raw.endswith(b"\n"):

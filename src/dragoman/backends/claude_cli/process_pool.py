@@ -27,9 +27,14 @@ class ProcessPool:
     """All processes of one backend."""
 
     def __init__(
-        self, start: Callable[[ModelSpec], Awaitable[Process]], warm: int, idle_s: float, memory_mb: int
+        self,
+        start: Callable[[ModelSpec], Awaitable[Process]],
+        warm_processes: int,
+        idle_timeout_s: float,
+        memory_limit_mb: int,
     ) -> None:
-        self._start, self._most, self._idle_s, self._memory_mb = start, warm, idle_s, memory_mb
+        self._start, self._warm_processes = start, warm_processes
+        self._idle_timeout_s, self._memory_limit_mb = idle_timeout_s, memory_limit_mb
         self._waiting: dict[Process, tuple[ModelSpec, asyncio.TimerHandle]] = {}
         self._all: set[Process] = set()
         self._warming: set[asyncio.Task[None]] = set()
@@ -78,16 +83,16 @@ class ProcessPool:
 
     def warm(self, spec: ModelSpec) -> None:
         """Starts a process of this kind in the background, for the next request."""
-        if self._most and not self._closed:
+        if self._warm_processes and not self._closed:
             task = asyncio.ensure_future(self._warm(spec))
             self._warming.add(task)
             task.add_done_callback(self._warming.discard)
 
     async def _warm(self, spec: ModelSpec) -> None:
         async with self._one_by_one:
-            if sum(kind == spec for kind, _ in self._waiting.values()) >= self._most or not self._has_room():
+            if sum(kind == spec for kind, _ in self._waiting.values()) >= self._warm_processes or not self._has_room():
                 return
-            if len(self._waiting) >= self._most:
+            if len(self._waiting) >= self._warm_processes:
                 if self._gave_way_lately(
                     spec
                 ):  # kinds in alternation would terminate each other's processes, and none would be ready in time
@@ -97,7 +102,7 @@ class ProcessPool:
                 self.stop(oldest)
             with contextlib.suppress(BackendUnavailableError):
                 process = await self._started(spec)
-                timer = asyncio.get_running_loop().call_later(self._idle_s, self.stop, process)
+                timer = asyncio.get_running_loop().call_later(self._idle_timeout_s, self.stop, process)
                 self._waiting[process] = spec, timer
                 process.exited.add_done_callback(lambda _: self._lost(process))
 
@@ -113,10 +118,10 @@ class ProcessPool:
 
     def _has_room(self) -> bool:
         """Whether one more process of the average size fits into the memory limit."""
-        if not self._memory_mb or not self._all:
+        if not self._memory_limit_mb or not self._all:
             return True
         took = memory_bytes(self._all)
-        return took * (1 + 1 / len(self._all)) <= self._memory_mb * _MB
+        return took * (1 + 1 / len(self._all)) <= self._memory_limit_mb * _MB
 
     async def close(self) -> None:
         """Terminates all processes."""

@@ -74,8 +74,8 @@ _decode: Final = msgspec.json.Decoder(_Event).decode
 class ClaudeSession:
     """A process and its conversation."""
 
-    def __init__(self, process: Process, conversation: Conversation, silence_s: float) -> None:
-        self._process, self._conversation, self._silence_s = process, conversation, silence_s
+    def __init__(self, process: Process, conversation: Conversation, stall_timeout_s: float) -> None:
+        self._process, self._conversation, self._stall_timeout_s = process, conversation, stall_timeout_s
         self._tools_server = ClientToolsServer(conversation.tools)
         self._limits = errors.RateLimits()
         self._is_large = sum(len(memoryview(turn.content)) for turn in conversation.said) >= _LARGE_BYTES
@@ -241,7 +241,7 @@ class ClaudeSession:
         self._is_safe = True
 
     async def _send(self, *lines: object) -> None:
-        await self._process.send(*lines, silence_s=self._silence_s, large=self._is_large)
+        await self._process.send(*lines, stall_timeout_s=self._stall_timeout_s, large=self._is_large)
 
     def _note_violation(self, line: OutputLine) -> None:
         """Records a violation of the schema, which the CLI sends to the model as the result of its call."""
@@ -254,7 +254,7 @@ class ClaudeSession:
 
         Raises: BackendUnavailableError: the model could act on this machine.
         """
-        line = await self._process.receive(self._silence_s)
+        line = await self._process.receive(self._stall_timeout_s)
         if line.type == "control_request":
             answer = self._tools_server.answer(line.request_id, line.request)
             if answer is not None:

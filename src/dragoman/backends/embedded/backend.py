@@ -99,13 +99,13 @@ class EmbeddedBackend:
             EngineSettings(
                 path=path,
                 context_window=context_window,
-                parallel=config.parallel,
-                queue=config.queue,
+                max_concurrency=config.max_concurrency,
+                max_queue=config.max_queue,
                 threads=config.threads or max(1, (os.cpu_count() or 2) - 1),
                 reading_threads=config.threads or os.cpu_count() or 1,
-                memory_mb=config.memory_mb,
+                memory_limit_mb=config.memory_limit_mb,
                 load_timeout_s=config.load_timeout_s,
-                silence_s=config.silence_s,
+                stall_timeout_s=config.stall_timeout_s,
             ),
             report,
         )

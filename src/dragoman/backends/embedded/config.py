@@ -13,43 +13,46 @@ class EmbeddedConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         str, msgspec.Meta(description="A known model (`dragoman pull --list`) or a .gguf file; empty: the default.")
     ] = ""
     context_window: Annotated[
-        int, msgspec.Meta(ge=0, description="Tokens of context per request; 0: the model's own, at most 8192.")
+        int, msgspec.Meta(ge=0, description="Context window of each request, in tokens; 0: the model's, at most 8192.")
     ] = 0
     prompt_trim: Annotated[
         str,
         msgspec.Meta(
-            description="How far words about tools and of the system's are cut: none, tools, aggressive or least."
+            description="How far tool descriptions and the system prompt are trimmed: off, tools, aggressive or max "
+            "(docs/local.md)."
         ),
     ] = "off"
     first_answer_s: Annotated[
         float,
         msgspec.Meta(
             ge=0,
-            description="Time in which the first answer of a conversation should begin, in seconds: an agent's "
-            "instructions and tools are cut to what the model reads in it, measured at loading. 0: only `prompt_trim` "
-            "counts.",
+            description="Time in which the first response of a conversation should begin, in seconds: an agent's "
+            "instructions and tools are trimmed to what the model reads in this time, measured when it is loaded. 0: "
+            "only `prompt_trim` counts.",
         ),
     ] = 0
     tools: Annotated[
         tuple[str, ...],
         msgspec.Meta(
-            description="Tools that stay where `first_answer_s` leaves no room for all, the most important first."
+            description="Tools that stay if `first_answer_s` leaves no room for all, the most important first."
         ),
     ] = ()
-    parallel: Annotated[int, msgspec.Meta(ge=1, le=64, description="Requests answered at once.")] = 2
-    queue: Annotated[int, msgspec.Meta(ge=0, description="Requests that may wait for a place; more get 429.")] = 16
+    max_concurrency: Annotated[int, msgspec.Meta(ge=1, le=64, description="Maximum concurrent requests.")] = 2
+    max_queue: Annotated[
+        int, msgspec.Meta(ge=0, description="Maximum requests that wait for a concurrency slot; more get status 429.")
+    ] = 16
     threads: Annotated[
         int,
         msgspec.Meta(
             ge=0,
-            description="Threads of the engine; 0: one less than the cores, and all of them while a prompt is read.",
+            description="Threads of the engine; 0: one less than the cores, and all cores while a prompt is read.",
         ),
     ] = 0
-    memory_mb: Annotated[
+    memory_limit_mb: Annotated[
         int, msgspec.Meta(ge=0, description="Memory limit of the engine's process, in MB; 0: none.")
     ] = 0
-    load_timeout_s: Annotated[float, msgspec.Meta(gt=0, description="Time for loading the weights, in seconds.")] = 300
-    silence_s: Annotated[
-        float, msgspec.Meta(gt=0, description="Silence of a busy engine after which it is restarted, in seconds.")
+    load_timeout_s: Annotated[float, msgspec.Meta(gt=0, description="Timeout to load the weights, in seconds.")] = 300
+    stall_timeout_s: Annotated[
+        float, msgspec.Meta(gt=0, description="Time without output after which a busy engine is restarted, in seconds.")
     ] = 180
-    pull: Annotated[bool, msgspec.Meta(description="Fetch missing weights at start.")] = True
+    auto_download: Annotated[bool, msgspec.Meta(description="Whether missing weights are downloaded at start.")] = True

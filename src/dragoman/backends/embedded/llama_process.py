@@ -49,7 +49,7 @@ class LlamaProcess:
         """Why there is no child process, while there is none."""
         self._closed = False
         self._stopping: set[asyncio.Task[None]] = set()
-        self._limiter = ConcurrencyLimiter("the embedded engine", settings.parallel, settings.queue)
+        self._limiter = ConcurrencyLimiter("the embedded engine", settings.max_concurrency, settings.max_queue)
         self._last_id = 0
         self._stderr: deque[str] = deque(maxlen=STDERR_LINES)
         self.restarts = 0
@@ -190,12 +190,13 @@ class LlamaProcess:
 
     async def _next_message(self, inbox: "asyncio.Queue[dict[str, Any] | DragomanError]") -> dict[str, Any]:
         try:
-            async with asyncio.timeout(self._settings.silence_s):
+            async with asyncio.timeout(self._settings.stall_timeout_s):
                 message = await inbox.get()
         except TimeoutError:
             self._kill()
             raise UpstreamTimeoutError(
-                f"the embedded engine gave no sign of life for {self._settings.silence_s:g} s; it is being restarted"
+                f"the embedded engine gave no sign of life for {self._settings.stall_timeout_s:g} s; "
+                "it is being restarted"
             ) from None
         if isinstance(message, DragomanError):
             raise message
@@ -291,7 +292,7 @@ class LlamaProcess:
                 self._kill(process)
             await process.wait()
             await asyncio.wait({stderr_reader}, timeout=1)
-        why = worker_process.describe_exit(process.returncode, self._stderr, self._settings.memory_mb)
+        why = worker_process.describe_exit(process.returncode, self._stderr, self._settings.memory_limit_mb)
         return BackendUnavailableError(f"the embedded engine ended: {why}", retry_after_s=2)
 
     async def _read(self, process: asyncio.subprocess.Process) -> None:

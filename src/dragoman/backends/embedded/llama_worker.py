@@ -34,7 +34,7 @@ def main() -> None:
     out = os.fdopen(os.dup(1), "wb", buffering=0)
     os.dup2(2, 1)  # output of libraries must not mix with the JSON lines
     settings = json.loads(sys.stdin.buffer.readline())
-    _limit_memory(settings["memory_mb"])
+    _limit_memory(settings["memory_limit_mb"])
     key = secrets.token_urlsafe(32)
     listener = _listener(settings["private"])
     _Worker(_load(settings, listener, key), _Tokenizer(listener, key), out).run()
@@ -75,8 +75,8 @@ def _load(settings: dict[str, Any], listener: tuple[str, int], key: str) -> Any:
 
     params = xllamacpp.CommonParams()
     params.model.path = settings["path"]
-    params.n_parallel = settings["parallel"]
-    params.n_ctx = settings["context_window"] * settings["parallel"]
+    params.n_parallel = settings["max_concurrency"]
+    params.n_ctx = settings["context_window"] * settings["max_concurrency"]
     params.cpuparams.n_threads = settings["threads"]
     params.cpuparams_batch.n_threads = settings["reading_threads"]
     params.n_batch = params.n_ubatch = settings["batch_tokens"]

@@ -17,12 +17,12 @@ class EngineSettings:
 
     path: Path
     context_window: int
-    parallel: int
-    queue: int
+    max_concurrency: int
+    max_queue: int
     threads: int
-    memory_mb: int
+    memory_limit_mb: int
     load_timeout_s: float
-    silence_s: float
+    stall_timeout_s: float
     """Maximum time without output during a request; each batch of prompt tokens produces output."""
     batch_tokens: int = 256
     reading_threads: int = 0
@@ -53,10 +53,10 @@ def settings_message(settings: EngineSettings, private: str) -> dict[str, Any]:
     return {
         "path": str(settings.path),
         "context_window": settings.context_window,
-        "parallel": settings.parallel,
+        "max_concurrency": settings.max_concurrency,
         "threads": settings.threads,
         "reading_threads": settings.reading_threads or settings.threads,
-        "memory_mb": settings.memory_mb,
+        "memory_limit_mb": settings.memory_limit_mb,
         "batch_tokens": settings.batch_tokens,
         "cache_mb": settings.cache_mb,
         "private": private,
@@ -68,7 +68,7 @@ def private_dir_parent() -> str | None:
     return "/tmp" if len(os.fsencode(tempfile.gettempdir())) > 80 and os.path.isdir("/tmp") else None
 
 
-def describe_exit(returncode: int | None, stderr: Iterable[str], memory_mb: int) -> str:
+def describe_exit(returncode: int | None, stderr: Iterable[str], memory_limit_mb: int) -> str:
     """Returns how the process ended, and reason: `signal SIGABRT: GGML_ASSERT(…) failed`.
 
     llama.cpp marks errors with an E after the time; the first of them is the most useful.
@@ -79,6 +79,6 @@ def describe_exit(returncode: int | None, stderr: Iterable[str], memory_mb: int)
     lines = list(stderr)
     marked = [line.partition(" E ")[2].strip() for line in lines if " E " in line]
     reason = [*marked[:1], *lines[-1:]][:1]
-    if memory_mb and returncode != -signal.SIGKILL:
-        reason.append(f"embedded.memory_mb = {memory_mb} may be too small")
+    if memory_limit_mb and returncode != -signal.SIGKILL:
+        reason.append(f"embedded.memory_limit_mb = {memory_limit_mb} may be too small")
     return "; ".join([f"{how}: {reason[0]}", *reason[1:]]) if reason else how

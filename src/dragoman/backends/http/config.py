@@ -99,8 +99,10 @@ class HttpConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             "same model, or `auto`, the server where it is OpenAI's, Azure's or xAI's."
         ),
     ] = "auto"
-    parallel: Annotated[int, _doc("Requests that it gets at once; 0: as many as come.", ge=0)] = 0
-    queue: Annotated[int, _doc("Requests that may wait for a place where `parallel` is set; more get 429.", ge=0)] = 16
+    max_concurrency: Annotated[int, _doc("Requests that it gets at once; 0: as many as come.", ge=0)] = 0
+    max_queue: Annotated[
+        int, _doc("Requests that may wait for a place where `max_concurrency` is set; more get 429.", ge=0)
+    ] = 16
     retries: Annotated[int, _doc("How often a failed request is retried, if no response has begun.", ge=0, le=10)] = 2
     rescue: Annotated[
         bool, _doc("Whether calls that the server leaves in its text, and that name an offered tool, are made calls.")

@@ -82,7 +82,7 @@ class UpstreamConnection:
         self._versioned = versioned
         self._proxy = proxy_for(config.url, config.proxy, os.environ, f"servers.{name}.proxy")
         self._session: aiohttp.ClientSession | None = None
-        self._limiter = ConcurrencyLimiter(name, config.parallel, config.queue)
+        self._limiter = ConcurrencyLimiter(name, config.max_concurrency, config.max_queue)
         self._breaker = CircuitBreaker(name)
 
     async def start(self) -> None:

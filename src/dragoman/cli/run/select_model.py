@@ -270,7 +270,11 @@ def _with_embedded(
         model_catalog.get(model) if model and not (compose.is_weights_file(model) or model.startswith("hf:")) else None
     )
     eased: dict[str, object] = {"context_window": profile.context_window} if profile else {}
-    eased |= {"parallel": 1, "prompt_trim": "tools", **({"model": profile.name if profile else model} if model else {})}
+    eased |= {
+        "max_concurrency": 1,
+        "prompt_trim": "tools",
+        **({"model": profile.name if profile else model} if model else {}),
+    }
     if tools := agents.get(wanted.agent or agents.ANY).tools:
         fixed = wanted.prompt_trim or "embedded.prompt_trim" in origin
         eased |= {"first_answer_s": ANY_TIME_S if fixed else FIRST_ANSWER_S, "tools": tools}

@@ -203,7 +203,7 @@ def _claude(facts: Mapping[str, Any], model: str, reads: list[ReadSettings], rec
             reads.append(ReadSettings(single_prompt.FORMAT if conversation.in_words else None, self._tools))
             yield Silent(cast(Process, None), conversation, 1.0)
 
-    made = Played(ClaudeCliConfig(enabled=True, warm=0), {})
+    made = Played(ClaudeCliConfig(enabled=True, warm_processes=0), {})
     made._installed = ClaudeInstall("claude", tuple(facts["version"]), facts["mode"])
     made._has_budget = facts["budget"]
     return made
