@@ -78,7 +78,7 @@ def test_every_setting_can_be_a_variable() -> None:
         ("[server]\nprot = 1", "unknown setting 'server.prot'; did you mean 'server.port'? - in /config.toml"),
         ("[sever]\nport = 1", "unknown setting 'sever.port'; did you mean 'server.port'? - in /config.toml"),
         ("port = 1", "unknown setting 'port'; did you mean [server] port? - in /config.toml"),
-        ("paralel = 1", "unknown setting 'paralel'; did you mean [embedded] parallel?"),
+        ("max_concurency = 1", "unknown setting 'max_concurency'; did you mean [embedded] max_concurrency?"),
         ("server = 5", "expected a table, [server], got 5 - at server, from /config.toml"),
         ('[server]\nport = "http"', 'expected a whole number, got "http" - at server.port, from /config.toml'),
         ("[server]\nport = 65536", "expected a whole number of at most 65535, got 65536 - at server.port, from /con"),
