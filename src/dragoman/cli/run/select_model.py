@@ -10,11 +10,12 @@ import msgspec
 
 from dragoman import agents, compose
 from dragoman import config as settings
-from dragoman.backends.embedded import gguf, weights
+from dragoman.backends.embedded import weights
 from dragoman.backends.http.config import HttpConfig
 from dragoman.catalog import models as model_catalog
 from dragoman.catalog import servers
 from dragoman.cli._common import print_status
+from dragoman.cli.run.context_window import embedded_context_window, reported_context_window
 from dragoman.cli.run.preface import ANY_TIME_S, FIRST_ANSWER_S, check_key, is_local, reading_speed
 from dragoman.core.errors import BackendUnavailableError, ConfigError, nearest, quote
 from dragoman.gateway.gateway import alias_targets
@@ -334,14 +335,14 @@ async def _selected(
     """Returns the selected model with what is known of it; `requested` is its own name."""
     model, speed = offer.model if requested is None else requested, 0.0
     if offer.url:
-        found = await _reported_context(_gateway(config, offer.url), model)
+        found = await reported_context_window(_gateway(config, offer.url), model)
     elif offer.server:
         own = model.removeprefix(f"{offer.server}/")
-        found = await _reported_context(config.servers[offer.server], own)
+        found = await reported_context_window(config.servers[offer.server], own)
         if not wanted.check:
             config, speed = await _with_prompt_limit(config, origin, offer.server, own, wanted)
     elif compose.serves_embedded(config, origin) and model == compose.embedded_model_name(config.embedded):
-        found = _embedded_context(config, wanted)
+        found = embedded_context_window(config.embedded)
     else:
         found = (0, True)
     return SelectedModel(config, origin, offer, wanted.context_window or found[0], found[1], speed)
@@ -371,34 +372,3 @@ async def _with_prompt_limit(
     budget = budget_for(FIRST_ANSWER_S, speed, agent.tools)
     server = msgspec.structs.replace(server, prompt_tokens=budget.tokens, tools=server.tools or budget.tools)
     return msgspec.structs.replace(config, servers={**config.servers, name: server}), speed
-
-
-async def _reported_context(server: HttpConfig, model: str) -> tuple[int, bool]:
-    """Returns the context size that the server reports, or 0, and whether the model writes reasoning, if known."""
-    from dragoman.backends.probe.connect import open_connection
-    from dragoman.backends.probe.server_info import ServerInfo
-
-    async with open_connection(server, os.environ) as connection:
-        telling = ServerInfo(connection, server.url)
-        kind = servers.get(server.kind) if server.kind else await telling.find_provider()
-        context = server.context_window or (await telling.get_number(kind.context, model) if kind else 0)
-        template = await telling.get(kind.template, model) if kind and kind.template else None
-        return context, template is None or _mentions_reasoning(template)
-
-
-def _embedded_context(config: settings.Config, wanted: RunOptions) -> tuple[int, bool]:
-    """Returns the same for the embedded model, from its file if it is downloaded."""
-    from dragoman.backends.embedded.backend import CONTEXT_WINDOW
-
-    try:
-        facts = gguf.metadata(weights.find_weights(config.embedded.model or model_catalog.default().name))
-    except ConfigError:
-        return config.embedded.context_window or CONTEXT_WINDOW, True
-    return config.embedded.context_window or min(CONTEXT_WINDOW, facts.context_window), _mentions_reasoning(
-        facts.chat_template
-    )
-
-
-def _mentions_reasoning(template: str) -> bool:
-    """Whether the chat template mentions reasoning: those of reasoning models have a tag or a field for it."""
-    return not template or any(word in template for word in ("think", "reason", "channel"))

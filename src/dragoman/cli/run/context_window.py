@@ -1,0 +1,40 @@
+"""The context window of a model, and whether it writes reasoning, as its server or its file says."""
+
+import os
+
+from dragoman.backends.embedded import gguf, weights
+from dragoman.backends.embedded.config import EmbeddedConfig
+from dragoman.backends.http.config import HttpConfig
+from dragoman.catalog import models as model_catalog
+from dragoman.catalog import servers
+from dragoman.core.errors import ConfigError
+
+
+async def reported_context_window(server: HttpConfig, model: str) -> tuple[int, bool]:
+    """Returns the context window that the server reports, or 0, and whether the model writes reasoning, if known."""
+    from dragoman.backends.probe.connect import open_connection
+    from dragoman.backends.probe.server_info import ServerInfo
+
+    async with open_connection(server, os.environ) as connection:
+        info = ServerInfo(connection, server.url)
+        kind = servers.get(server.kind) if server.kind else await info.find_provider()
+        window = server.context_window or (await info.get_number(kind.context, model) if kind else 0)
+        template = await info.get(kind.template, model) if kind and kind.template else None
+        return window, template is None or _mentions_reasoning(template)
+
+
+def embedded_context_window(config: EmbeddedConfig) -> tuple[int, bool]:
+    """Returns the same for the embedded model, from its file if it is downloaded."""
+    from dragoman.backends.embedded.backend import CONTEXT_WINDOW
+
+    try:
+        facts = gguf.metadata(weights.find_weights(config.model or model_catalog.default().name))
+    except ConfigError:
+        return config.context_window or CONTEXT_WINDOW, True
+    window = config.context_window or min(CONTEXT_WINDOW, facts.context_window)
+    return window, _mentions_reasoning(facts.chat_template)
+
+
+def _mentions_reasoning(template: str) -> bool:
+    """Whether the chat template mentions reasoning: those of reasoning models have a tag or a field for it."""
+    return not template or any(word in template for word in ("think", "reason", "channel"))
