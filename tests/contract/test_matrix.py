@@ -12,7 +12,6 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-import httpx2
 import pytest
 import pytest_asyncio
 from msgspec.structs import replace
@@ -41,7 +40,7 @@ from dragoman.core.events import (
 from dragoman.core.identifiers import CALL_ID, valid_call_id
 from dragoman.gateway.gateway import Gateway
 from dragoman.text.stop_strings import StopStrings
-from support.gateway import DEADLINE_S
+from support.http_client import http_client
 from support.scripted_backend import Scripted, served, serving
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -236,7 +235,7 @@ async def _asked(chain: Chain, request: v.Request) -> tuple[v.Reply, DragomanErr
     outgoing = dialect.write_request(request, "m")
     stop = StopStrings(outgoing.stop_locally)
     async with (
-        httpx2.AsyncClient(trust_env=False, timeout=DEADLINE_S) as client,
+        http_client() as client,
         client.stream("POST", chain.url + dialect.path, content=outgoing.body) as response,
     ):
         streamed = (request.stream or outgoing.stop_locally) and response.status_code == 200

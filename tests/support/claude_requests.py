@@ -22,7 +22,8 @@ from dragoman.core.events import (
 )
 from dragoman.gateway.gateway import Gateway
 from support.agents import NOWHERE
-from support.gateway import DEADLINE_S, MESSAGES
+from support.gateway import MESSAGES
+from support.http_client import http_client
 from support.scripted_backend import Scripted, served, serving
 
 RESPONSES: Final = "/v1/responses"
@@ -80,7 +81,7 @@ async def chain(home: Path, *answers: Events, **settings: Any) -> AsyncIterator[
         backend = ClaudeCliBackend(config, environ)
         async with (
             serving(Gateway([backend])) as (_, url),
-            httpx2.AsyncClient(base_url=url, timeout=DEADLINE_S, trust_env=False, verify=False) as client,
+            http_client(url) as client,
         ):
             yield Chain(client, lambda: [json.loads(sent.body) for sent in far.sent], backend)
 

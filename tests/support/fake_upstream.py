@@ -16,6 +16,7 @@ from dragoman.backends.http.backend import HttpBackend
 from dragoman.backends.http.config import HttpConfig
 from dragoman.gateway.gateway import Gateway
 from support.gateway import CHAT, DEADLINE_S, MESSAGES, shape_of
+from support.http_client import http_client
 from support.scripted_backend import serving
 
 RESPONSES = "/v1/responses"
@@ -123,8 +124,7 @@ async def ask(url: str, path: str, stream: bool, headers: Any = None, **more: An
     asked |= (
         {"input": "hi"} if path == RESPONSES else {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 9}
     )
-    # Without `verify`, the certificates that nobody asks for here are read each time: longer than most answers take.
-    async with httpx2.AsyncClient(base_url=url, timeout=DEADLINE_S, trust_env=False, verify=False) as client:
+    async with http_client(url) as client:
         return await client.post(path, json=asked, headers=headers)
 
 

@@ -16,10 +16,10 @@ from typing import Any, TypeVar
 import httpx2
 
 from dragoman.backends.embedded import weights
+from support.http_client import DEADLINE_S, blocking_http_client
 
 MODEL = "smollm2-135m"
 CHAT, MESSAGES = "/v1/chat/completions", "/v1/messages"
-DEADLINE_S = 60.0
 POLL_S = 0.02
 
 T = TypeVar("T")
@@ -122,7 +122,7 @@ class Gateway:
         return until(lambda: next((r for r in self.records() if r["id"] == id), None), f"record of {id}")
 
     def client(self, **headers: str) -> httpx2.Client:
-        return httpx2.Client(base_url=self.url, headers=headers, timeout=DEADLINE_S, trust_env=False)
+        return blocking_http_client(self.url, headers=headers)
 
     def post(self, path: str, body: object, **headers: str) -> httpx2.Response:
         with self.client(**headers) as client:

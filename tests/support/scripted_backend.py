@@ -21,6 +21,7 @@ from dragoman.gateway.gateway import Gateway
 from dragoman.guard.policy import GuardPolicy
 from dragoman.server.app import App
 from support.gateway import DEADLINE_S, http_request
+from support.http_client import http_client
 
 Script: TypeAlias = Callable[["Scripted", Request], AsyncGenerator[AnyEvent, None]]
 
@@ -97,7 +98,7 @@ class Served:
         self.sent = sent
 
     def client(self) -> httpx2.AsyncClient:
-        return httpx2.AsyncClient(base_url=self.url, timeout=DEADLINE_S, trust_env=False)
+        return http_client(self.url)
 
     async def raw(self, path: str, stream: bool = True) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         """A request sent over a connection of one's own."""
@@ -127,6 +128,7 @@ class Sent(NamedTuple):
     body: bytes
 
 
+GRACE_S = 5.0
 PINGS = [dialects.get(name).ping for name in dialects.names()]
 
 
@@ -186,17 +188,36 @@ async def serving(
     # Told that it is TCP, asyncio sends each write at once; otherwise every answer waits 40 ms for an acknowledgement.
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP) as listener:
         listener.bind(("127.0.0.1", port))
-        config = uvicorn.Config(app, log_config=None, lifespan="on", ws="none", timeout_graceful_shutdown=5)
-        server = uvicorn.Server(config)
-        with contextlib.suppress(AttributeError):
-            server.capture_signals = contextlib.nullcontext  # type: ignore[method-assign]
-        running = asyncio.ensure_future(server.serve(sockets=[listener]))
-        await eventually(lambda: server.started)
+        server = Server(uvicorn.Config(app, log_config=None, lifespan="on", ws="none"))
+        await server.open(listener)
         try:
             yield server, f"http://127.0.0.1:{listener.getsockname()[1]}"
         finally:
-            server.should_exit = True
-            await running
+            await server.end()
+
+
+class Server(uvicorn.Server):
+    """uvicorn in the event loop of a test: it starts and ends at once, where its own loop waits 0.1 s several times."""
+
+    async def open(self, listener: socket.socket) -> None:
+        self.config.load()
+        self.lifespan = self.config.lifespan_class(self.config)
+        await self.startup(sockets=[listener])
+        await self.on_tick(0)  # makes the headers of every response
+
+    async def end(self) -> None:
+        """Lets running responses finish for some seconds, as uvicorn does, and cancels them then."""
+        for each in self.servers:
+            each.close()
+        state = self.server_state
+        for connection in list(state.connections):
+            connection.shutdown()
+        try:
+            await eventually(lambda: not state.connections and not state.tasks, GRACE_S)
+        except TimeoutError:
+            for task in state.tasks:
+                task.cancel()
+        await self.lifespan.shutdown()
 
 
 @contextlib.contextmanager
@@ -220,8 +241,8 @@ def in_thread(script: Script, port: int = 0, names: Sequence[str] = ()) -> Itera
         loop.close()
 
 
-async def eventually(condition: Callable[[], object]) -> None:
-    async with asyncio.timeout(DEADLINE_S):
+async def eventually(condition: Callable[[], object], deadline_s: float = DEADLINE_S) -> None:
+    async with asyncio.timeout(deadline_s):
         while not condition():
             await asyncio.sleep(0.005)
 

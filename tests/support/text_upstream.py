@@ -7,8 +7,6 @@ import re
 from collections.abc import AsyncIterator, Iterable, Sequence
 from typing import Any, NamedTuple
 
-import httpx2
-
 from dragoman import dialects
 from dragoman.backends.http.backend import HttpBackend
 from dragoman.backends.http.config import HttpConfig
@@ -17,7 +15,7 @@ from dragoman.core.collect import collect
 from dragoman.core.messages import Message, Reply, Request, Text, Tool, ToolCall
 from dragoman.gateway.gateway import Gateway
 from support.fake_upstream import END, HEAD, Play, piece
-from support.gateway import DEADLINE_S
+from support.http_client import http_client
 from support.scripted_backend import serving
 
 SCHEMA = json.dumps(
@@ -72,7 +70,7 @@ async def ask(url: str, front: str, request: Request = ASKED, **more: Any) -> An
     """The answer to this request by this API; not streamed unless the request says so."""
     dialect = dialects.get(front)
     body = json.loads(dialect.write_request(request, request.model).body) | more
-    async with httpx2.AsyncClient(base_url=url, timeout=DEADLINE_S, trust_env=False) as client:
+    async with http_client(url) as client:
         answer = await client.post(dialect.path, content=json.dumps(body).encode())
     assert answer.status_code == 200, answer.text
     ids = itertools.count()

@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-import httpx2
 import pytest
 from bench import offline
 
@@ -27,7 +26,8 @@ from dragoman.core.messages import FinishReason
 from dragoman.gateway.gateway import Gateway
 from dragoman.guard.policy import GuardPolicy
 from support.agents import NOWHERE
-from support.gateway import CHAT, DEADLINE_S
+from support.gateway import CHAT
+from support.http_client import http_client
 from support.scripted_backend import Scripted, served, serving
 
 
@@ -81,7 +81,7 @@ async def test_a_request_is_one(events: Sequence[AnyEvent], reason: FinishReason
         asked["messages"] = [{"role": "user", "content": "hi"}]
         async with (
             serving(Gateway([ClaudeCliBackend(config, environ)], policy=GuardPolicy(reask=False))) as (_, url),
-            httpx2.AsyncClient(base_url=url, timeout=DEADLINE_S, trust_env=False) as client,
+            http_client(url) as client,
         ):
             answer = await client.post(CHAT, json=asked)
     assert answer.status_code == 200, answer.text

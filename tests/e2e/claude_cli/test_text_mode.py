@@ -22,6 +22,7 @@ from dragoman.core.events import AnyEvent, Finish, Start, TextDelta, ToolCallDel
 from support.claude_gateway import behind_claude
 from support.claude_images import IMAGE
 from support.gateway import DEADLINE_S, MESSAGES
+from support.http_client import http_client
 from support.scripted_backend import Scripted
 
 READ: Final[dict[str, Any]] = {
@@ -65,7 +66,7 @@ def claude(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> d
 
 
 def client(url: str) -> httpx2.AsyncClient:
-    return httpx2.AsyncClient(base_url=url, timeout=DEADLINE_S, trust_env=False, verify=False)
+    return http_client(url)
 
 
 def ask(*messages: dict[str, Any], **more: object) -> dict[str, Any]:

@@ -6,7 +6,6 @@ import socket
 import ssl
 from collections.abc import AsyncIterator
 
-import httpx2
 import pytest
 import trustme
 
@@ -17,6 +16,7 @@ from dragoman.backends.http.connection import UpstreamConnection
 from dragoman.core.errors import BackendUnavailableError, UpstreamError, UpstreamTimeoutError
 from support.fake_upstream import END, HEAD, Play, Server, ask, gateway, piece, says_nothing, server, soon, told, whole
 from support.gateway import CHAT, DEADLINE_S, MESSAGES
+from support.http_client import http_client
 from support.refusing_upstream import COMPLETION
 from support.scripted_backend import eventually
 
@@ -370,7 +370,7 @@ async def test_who_leaves_the_queue_is_never_asked_for() -> None:
 async def eventually_state(url: str, **wanted: object) -> None:
     """Wait for /health to say this of the server."""
     async with (
-        httpx2.AsyncClient(base_url=url, timeout=DEADLINE_S, trust_env=False) as client,
+        http_client(url) as client,
         asyncio.timeout(DEADLINE_S),
     ):
         while True:

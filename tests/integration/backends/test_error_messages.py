@@ -4,11 +4,11 @@ import asyncio
 import json
 from typing import Any
 
-import httpx2
 import pytest
 
 from support.fake_upstream import RESPONSES, Play, Server, ask, gateway, server, told, whole
 from support.gateway import CHAT, DEADLINE_S, MESSAGES
+from support.http_client import http_client
 from support.refusing_upstream import COMPLETION, RESPONSE
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -194,7 +194,7 @@ async def test_what_a_server_says_of_a_request_is_not_logged(caplog: pytest.LogC
 async def test_a_password_in_a_url_is_not_told() -> None:
     async with server(whole(200, COMPLETION)) as behind:
         secret = behind.url.replace("://", "://user:password@")
-        async with gateway(secret) as url, httpx2.AsyncClient(trust_env=False) as client:
+        async with gateway(secret) as url, http_client() as client:
             told = (await client.get(f"{url}/health")).text
     assert behind.url in told
     assert "password" not in told
@@ -229,7 +229,7 @@ async def test_thoughts_refused_in_these_words_are_left_out(api: str, status: in
     async with (
         server(play) as behind,
         gateway(behind.url, api=api) as url,
-        httpx2.AsyncClient(trust_env=False) as client,
+        http_client() as client,
     ):
         answer = await client.post(url + MESSAGES, json=asked, timeout=DEADLINE_S)
     assert answer.status_code == 200

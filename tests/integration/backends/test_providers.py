@@ -4,7 +4,6 @@ import json
 import re
 from typing import Any
 
-import httpx2
 import pytest
 
 from dragoman import dialects
@@ -14,7 +13,8 @@ from dragoman.catalog import servers
 from dragoman.core.errors import ConfigError
 from dragoman.schema.targets import RELAXING_TARGETS
 from support.fake_upstream import gateway, server, whole
-from support.gateway import CHAT, DEADLINE_S, MESSAGES
+from support.gateway import CHAT, MESSAGES
+from support.http_client import http_client
 
 KINDS = pytest.mark.parametrize("kind", servers.server_kinds(), ids=lambda kind: kind.name)
 PLACE = re.compile(r"host|(POST )?/[\w./]*([@#][^ ]+)")
@@ -78,7 +78,7 @@ async def sent(path: str, settings: dict[str, Any], **more: Any) -> dict[str, An
     """What a server with these settings is sent for a client's request."""
     asked = {"model": "m", "max_tokens": 9, "messages": [{"role": "user", "content": "hi"}], **more}
     async with server(ANSWER) as far, gateway(far.url, **settings) as url:
-        async with httpx2.AsyncClient(base_url=url, timeout=DEADLINE_S, trust_env=False) as client:
+        async with http_client(url) as client:
             assert (await client.post(path, json=asked)).status_code == 200
         body: dict[str, Any] = json.loads(far.asked[0][2])
         return body

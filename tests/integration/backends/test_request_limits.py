@@ -3,14 +3,14 @@
 import json
 import re
 
-import httpx2
 import pytest
 
 from dragoman import dialects
 from dragoman.backends.request_limits import prepare_for_server
 from support.fake_upstream import ask, gateway, server, whole
-from support.gateway import CHAT, DEADLINE_S
+from support.gateway import CHAT
 from support.gateway import MESSAGES as PATH
+from support.http_client import http_client
 
 MESSAGES = dialects.get("anthropic_messages")
 LINE = "x-anthropic-billing-header: cc_version=2.1; cch=0a1b2;"
@@ -60,7 +60,7 @@ async def test_the_line_does_not_reach_a_server_of_this_api_that_is_not_the_vend
     async with server(whole(400, "{}")) as behind, gateway(behind.url, api="anthropic_messages") as url:
         await ask(url, PATH, False, system=[{"type": "text", "text": LINE}, {"type": "text", "text": "Be brief."}])
         count = {"model": "m", "messages": [{"role": "user", "content": "hi"}], "system": LINE}
-        async with httpx2.AsyncClient(base_url=url, timeout=DEADLINE_S, trust_env=False) as client:
+        async with http_client(url) as client:
             await client.post("/v1/messages/count_tokens", json=count)
     asked, counted = (json.loads(said) for _, _, said in behind.asked)
     assert asked["system"] in ("Be brief.", [{"type": "text", "text": "Be brief."}])

@@ -11,7 +11,6 @@ import shutil
 from collections.abc import AsyncGenerator
 from pathlib import Path
 
-import httpx2
 import pytest
 
 from dragoman.backends.http.backend import HttpBackend
@@ -26,7 +25,8 @@ from dragoman.redaction.redact import Redactor, redact_headers, secret_variables
 from dragoman.server.capture import store
 from support.capturing import SECRET, TOOLS, folders, keeping, kept, lines, says
 from support.fake_upstream import ask, dies, server, whole
-from support.gateway import CHAT, DEADLINE_S, MESSAGES
+from support.gateway import CHAT, MESSAGES
+from support.http_client import http_client
 from support.scripted_backend import Scripted, eventually, serving
 
 
@@ -228,7 +228,7 @@ async def test_a_client_that_leaves(tmp_path: Path) -> None:
 
     backend = Scripted(endless)
     async with serving(Gateway([backend]), capture=CaptureConfig(dir=str(tmp_path))) as (_, url):
-        async with httpx2.AsyncClient(base_url=url, timeout=DEADLINE_S, trust_env=False) as client:
+        async with http_client(url) as client:
             asked = {"model": "m", "stream": True, "messages": [{"role": "user", "content": "hi"}]}
             async with client.stream("POST", CHAT, json=asked) as answer:
                 await anext(answer.aiter_raw())

@@ -13,7 +13,6 @@ from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any, get_args
 
-import httpx2
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -37,7 +36,8 @@ from support.capturing import TOOLS, folders, keeping, kept, lines, says
 from support.claude_gateway import Says, Turns, behind_claude
 from support.completions_upstream import CHATML, PROPS, completes
 from support.fake_upstream import RESPONSES, Play, Server, ask, dies, falls_silent, server, whole
-from support.gateway import CHAT, DEADLINE_S, MESSAGES, MODEL, running, until
+from support.gateway import CHAT, MESSAGES, MODEL, running, until
+from support.http_client import http_client
 from support.paths import DATA
 from support.scripted_backend import Scripted, plain, serving
 
@@ -187,7 +187,7 @@ async def test_a_request_that_is_none_and_one_of_no_model(tmp_path: Path, capsys
 
 async def test_a_client_that_left(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     async with keeping(tmp_path, falls_silent) as url:
-        async with httpx2.AsyncClient(base_url=url, timeout=DEADLINE_S, trust_env=False) as client:
+        async with http_client(url) as client:
             asked = {"model": "m", "stream": True, "messages": [{"role": "user", "content": "hi"}]}
             async with client.stream("POST", CHAT, json=asked) as answer:
                 stream = answer.aiter_raw()
@@ -303,7 +303,7 @@ async def test_a_request_that_goes_on_from_an_earlier_answer(
         (call,) = (each for each in one.json()["output"] if each["type"] == "function_call")
         result = {"type": "function_call_output", "call_id": call["call_id"], "output": "It is sunny."}
         body = {"model": "m", "input": [result], "previous_response_id": one.json()["id"], "stream": True}
-        async with httpx2.AsyncClient(base_url=url, timeout=DEADLINE_S, trust_env=False) as client:
+        async with http_client(url) as client:
             assert (await client.post(RESPONSES, json=body | asked(RESPONSES))).status_code == 200
         _, folder = await kept(tmp_path / "kept", 2)
     assert "PreviousResponseRef" in (folder / "values.json").read_text()
@@ -325,7 +325,7 @@ async def test_a_conversation_in_the_model_s_own_words(tmp_path: Path, capsys: p
         told = [{"role": "assistant", "content": None, "tool_calls": [call]}]
         told += [{"role": "tool", "tool_call_id": call["id"], "content": "sunny"}]
         turns = [{"role": "user", "content": "Weather in Mallorca?"}, *told]
-        async with httpx2.AsyncClient(base_url=url, timeout=DEADLINE_S, trust_env=False) as client:
+        async with http_client(url) as client:
             answer = await client.post(CHAT, json={"model": "m", "messages": turns, "tools": TOOLS})
             assert answer.status_code == 200
         _, folder = await kept(tmp_path / "kept", 2)
@@ -490,7 +490,7 @@ async def test_nothing_that_was_said_is_in_a_bundle_and_the_problem_is(
     words = f'{PRIVATE}\n<tool_call>\n{{"name": "get_weather", "arguments": {{"city": "{PRIVATE} \\u6f22"'
     async with keeping(tmp_path / "kept", says(*re.findall(r"(?s).{1,3}", words)), mode=mode, format="hermes") as url:
         body = {"model": "m", "stream": True, **private(path)}
-        async with httpx2.AsyncClient(base_url=url, timeout=DEADLINE_S, trust_env=False) as client:
+        async with http_client(url) as client:
             headers = {"x-private": "Mallorca"}
             assert (await client.post(path, json=body, headers=headers)).status_code == 200
         [folder] = await kept(tmp_path / "kept")
@@ -658,7 +658,7 @@ async def test_of_a_model_that_is_a_path_its_last_part_stays(
     model = f"{folder}Qwen3-8B.Q4_K_M.gguf"
     async with keeping(tmp_path / "kept", says("It is."), models=(model,)) as url:
         asked = {"model": model, "stream": True, "messages": [{"role": "user", "content": "hi"}]}
-        async with httpx2.AsyncClient(base_url=url, timeout=DEADLINE_S, trust_env=False) as client:
+        async with http_client(url) as client:
             assert (await client.post(CHAT, json=asked)).status_code == 200
         await kept(tmp_path / "kept")
     assert "the problem is still in it" in await bundled(capsys, tmp_path / "kept", "-o", tmp_path / "out.zip")

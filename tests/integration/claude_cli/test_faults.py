@@ -25,6 +25,7 @@ from dragoman.gateway.gateway import Gateway
 from support.claude_cli import fake
 from support.fake_upstream import FRONTS, RESPONSES, ends_as_failed
 from support.gateway import CHAT, DEADLINE_S, MESSAGES, ask, exists, http_request, running, shape_of, until
+from support.http_client import http_client
 from support.paths import DATA
 from support.scripted_backend import eventually, serving
 
@@ -62,7 +63,7 @@ class Place:
         if path != RESPONSES:
             said = {"messages": [{"role": "user", "content": text}], "max_tokens": 99}
         body = {"model": "opus", "stream": stream, "tools": TOOLS[path], **said, **more}
-        async with httpx2.AsyncClient(base_url=self.url, timeout=DEADLINE_S, trust_env=False, verify=False) as client:
+        async with http_client(self.url) as client:
             answer = await client.post(path, json=body)
         await eventually(lambda: not self.backend.health()["active"])
         return answer

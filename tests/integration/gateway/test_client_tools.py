@@ -8,6 +8,7 @@ import openai
 import pytest
 
 from support.fake_upstream import RESPONSES, server, whole
+from support.http_client import http_client
 from support.responses_upstream import ANSWERS, gateway
 from support.scripted_backend import serving
 
@@ -50,7 +51,7 @@ async def sent_to(api: str, body: dict[str, Any], **settings: Any) -> tuple[http
         server(whole(200, json.dumps(ANSWERS[api]))) as far,
         serving(gateway(far, api=api, **settings)) as (_, url),
     ):
-        async with httpx2.AsyncClient(base_url=url) as http:
+        async with http_client(url) as http:
             answer = await http.post(RESPONSES, json={"model": "m", **body})
         return answer, json.loads(far.asked[0][2]) if far.asked else {}
 
@@ -108,7 +109,7 @@ async def test_past_calls_and_results_are_those_of_functions(kind: str, api: str
 
 async def test_a_kept_answer_is_continued_with_the_output() -> None:
     play = whole(200, calling("shell", ARGUMENTS["shell"]).decode())
-    async with server(play) as far, serving(gateway(far)) as (_, url), httpx2.AsyncClient(base_url=url) as http:
+    async with server(play) as far, serving(gateway(far)) as (_, url), http_client(url) as http:
         body: dict[str, Any] = {"model": "m", "tools": [{"type": "shell"}]}
         first = (await http.post(RESPONSES, json={**body, "input": "Go."})).json()
         output = {"type": "shell_call_output", "call_id": "c1", "output": OUTPUTS["shell"]}

@@ -16,6 +16,7 @@ from dragoman.gateway.compaction import Seal
 from dragoman.gateway.gateway import Gateway
 from support.fake_upstream import RESPONSES, server, whole
 from support.gateway import shape_of
+from support.http_client import http_client
 from support.responses_upstream import BEHIND, CHAT, KEY, SUMMARY, answers, gateway
 from support.scripted_backend import Scripted, plain, serving
 
@@ -31,7 +32,7 @@ TOOLS = [{"type": "function", "name": "read", "parameters": {"type": "object"}, 
 
 
 async def post(made: Gateway, path: str, **body: Any) -> httpx2.Response:
-    async with serving(made) as (_, url), httpx2.AsyncClient(base_url=url) as http:
+    async with serving(made) as (_, url), http_client(url) as http:
         return await http.post(path, json={"model": "m", "tools": TOOLS, **body})
 
 
@@ -80,7 +81,7 @@ async def test_the_endpoint_gives_the_users_messages_and_the_item() -> None:
 
 
 async def test_what_is_kept_goes_on_from_the_summary_alone() -> None:
-    async with server(answers({})) as far, serving(gateway(far)) as (_, url), httpx2.AsyncClient(base_url=url) as http:
+    async with server(answers({})) as far, serving(gateway(far)) as (_, url), http_client(url) as http:
         first = (await http.post(RESPONSES, json={"model": "m", "input": SAID})).json()["id"]
         body = {"model": "m", "input": [TRIGGER], "previous_response_id": first}
         compacted = (await http.post(RESPONSES, json=body)).json()

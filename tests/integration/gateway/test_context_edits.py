@@ -7,7 +7,6 @@ from functools import partial
 from typing import Any
 
 import anthropic
-import httpx2
 import pytest
 from msgspec import Raw
 
@@ -22,6 +21,7 @@ from support import cpu_cost
 from support.claude_requests import chain, warned
 from support.fake_upstream import server
 from support.gateway import MESSAGES
+from support.http_client import http_client
 from support.responses_upstream import BEHIND, answers, gateway
 from support.scripted_backend import Scripted, plain, serving
 
@@ -188,7 +188,7 @@ async def test_every_server_but_one_of_messages_gets_what_is_left(settings: dict
     passes = settings == {"api": "anthropic_messages"}
     asked = {"edits": [ONE_KEPT, {"type": "compact_20260112"}]}
     async with server(answers(settings)) as far, serving(gateway(far, **settings)) as (_, url):
-        async with httpx2.AsyncClient(base_url=url) as http:
+        async with http_client(url) as http:
             body = {"model": "m", "max_tokens": 99, "stream": stream, "messages": history(3)}
             answer = await http.post(MESSAGES, json={**body, "context_management": asked})
         assert answer.status_code == 200, answer.text

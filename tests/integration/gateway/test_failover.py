@@ -7,7 +7,6 @@ from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import httpx2
 import pytest
 
 from dragoman import config as settings
@@ -29,6 +28,7 @@ from dragoman.core.messages import Request
 from dragoman.gateway.gateway import Gateway
 from support.fake_upstream import FRONTS, Play, Server, ask, dies, ends_as_failed, server, told, whole
 from support.gateway import CHAT
+from support.http_client import http_client
 from support.refusing_upstream import COMPLETION
 from support.scripted_backend import Script, Scripted, serving
 
@@ -191,7 +191,7 @@ async def test_a_gateway_is_ready_where_one_of_its_servers_is(there: tuple[bool,
             return {"backend": self.name, "ready": there[int(self.name)]}
 
     gateway = Gateway([There(str(n), answers("I")) for n in range(2)])
-    async with serving(gateway) as (_, url), httpx2.AsyncClient(trust_env=False) as client:
+    async with serving(gateway) as (_, url), http_client() as client:
         assert (await client.get(f"{url}/ready")).status_code == status
 
 

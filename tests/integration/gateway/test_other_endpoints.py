@@ -15,6 +15,7 @@ from dragoman.server import form
 from dragoman.server.paths import PASSTHROUGH_PATHS
 from support.fake_upstream import END, HEAD, Play, Server, server, whole
 from support.gateway import shape_of
+from support.http_client import http_client
 from support.scripted_backend import Scripted, eventually, plain, serving
 
 VECTOR = {"object": "embedding", "index": 0, "embedding": [0.5]}
@@ -35,7 +36,7 @@ async def asked(play: Play, path: str, **sent: Any) -> tuple[httpx2.Response, Se
         backends = [http("far", far, key="secret"), http("other", other, models=("o",))]
         async with (
             serving(Gateway(backends, {"mine": "far/em"})) as (_, url),
-            httpx2.AsyncClient(base_url=url) as client,
+            http_client(url) as client,
         ):
             answer = await client.post(path, **sent)
         assert not other.asked
@@ -85,7 +86,7 @@ async def test_azures_path_names_the_model_of_json_and_of_forms() -> None:
 
 async def test_sound_and_its_type_and_the_usage_in_metrics() -> None:
     async with server(whole(200, "RIFF", "audio/wav")) as far:  # noqa: SIM117
-        async with serving(Gateway([http("far", far)])) as (_, url), httpx2.AsyncClient(base_url=url) as client:
+        async with serving(Gateway([http("far", far)])) as (_, url), http_client(url) as client:
             answer = await client.post("/v1/audio/speech", json={"model": "em", "input": "x"})
             assert (answer.headers["content-type"], answer.content) == ("audio/wav", b"RIFF")
             far.play = whole(200, VECTORS)
@@ -110,7 +111,7 @@ async def test_a_stream_flows_and_ends_with_an_error_where_it_breaks_off() -> No
         writer.write(event({"choices": [], "usage": {"prompt_tokens": 3, "completion_tokens": 2}}) + END)
 
     async with server(play) as far, serving(Gateway([http("far", far)])) as (_, url):  # noqa: SIM117
-        async with httpx2.AsyncClient(base_url=url) as client:
+        async with http_client(url) as client:
             body = {"model": "em", "prompt": "x", "stream": True}
             async with client.stream("POST", "/v1/completions", json=body) as answer:
                 assert answer.headers["content-type"] == "text/event-stream"
@@ -150,7 +151,7 @@ async def test_when_the_client_leaves_the_server_is_left() -> None:
     async with server(slow) as far, serving(Gateway([http("far", far)])) as (_, url):
         body = {"model": "em"}
         async with (
-            httpx2.AsyncClient(base_url=url) as client,
+            http_client(url) as client,
             client.stream("POST", PASSTHROUGH_PATHS[1], json=body) as answer,
         ):
             await anext(answer.aiter_bytes())
@@ -161,7 +162,7 @@ async def test_when_the_client_leaves_the_server_is_left() -> None:
 async def test_the_next_server_is_asked_before_the_answer_has_begun(play: Play) -> None:
     async with server(play) as first, server(whole(200, VECTORS)) as second:
         gateway = Gateway([http("first", first), http("second", second)])
-        async with serving(gateway) as (_, url), httpx2.AsyncClient(base_url=url) as client:
+        async with serving(gateway) as (_, url), http_client(url) as client:
             answer = await client.post("/v1/embeddings", json={"model": "em"})
     assert (answer.status_code, len(first.asked), len(second.asked)) == (200, 1, 1)
 
@@ -195,7 +196,7 @@ async def test_what_goes_wrong_is_told_in_openais_shape(play: Play, sent: Any, s
 
 async def test_a_model_without_a_server_and_the_limits_of_all_requests() -> None:
     async with serving(Gateway([Scripted(plain)]), api_keys=("k",), max_body_bytes=1024) as (_, url):
-        async with httpx2.AsyncClient(base_url=url, headers={"authorization": "Bearer k"}) as client:
+        async with http_client(url, headers={"authorization": "Bearer k"}) as client:
             answer = await client.post("/v1/embeddings", json={"model": "m"})
             assert answer.status_code == 400
             assert "served by scripted, which has no /v1/embeddings" in answer.json()["error"]["message"]
@@ -203,5 +204,5 @@ async def test_a_model_without_a_server_and_the_limits_of_all_requests() -> None
             assert (await client.get("/v1/embeddings")).headers["allow"] == "POST, OPTIONS"
             foreign = await client.post("/v1/embeddings", json={}, headers={"host": "evil.example"})
             assert foreign.status_code == 403
-        async with httpx2.AsyncClient(base_url=url) as stranger:
+        async with http_client(url) as stranger:
             assert (await stranger.post("/v1/embeddings", json={})).status_code == 401

@@ -39,6 +39,7 @@ from support.fake_upstream import (
     whole,
 )
 from support.gateway import CHAT, DEADLINE_S, MESSAGES, http_request
+from support.http_client import http_client
 from support.refusing_upstream import COMPLETION
 from support.scenarios import DIED, SCENARIOS, WHOLE, expected, play
 from support.scripted_backend import IMPATIENT, eventually, served, serving
@@ -140,7 +141,7 @@ SMALL = {
 
 
 async def post(url: str, path: str, body: bytes) -> httpx2.Response:
-    async with httpx2.AsyncClient(base_url=url, timeout=DEADLINE_S, trust_env=False) as client:
+    async with http_client(url) as client:
         return await client.post(path, content=body)
 
 
@@ -375,7 +376,7 @@ async def test_so_it_does_where_the_gateway_is_stopped() -> None:
         config = HttpConfig(url=behind.url, api="openai_responses", models=("m",), trusted=True)
         async with (
             serving(Gateway([HttpBackend("far", config, {})])) as (running, url),
-            httpx2.AsyncClient(base_url=url, timeout=DEADLINE_S, trust_env=False) as client,
+            http_client(url) as client,
             client.stream("POST", RESPONSES, content=ASKED_IN_FULL) as answer,
         ):
             said = ""

@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from support.fake_upstream import END, HEAD, server
-from support.gateway import DEADLINE_S
+from support.http_client import http_client
 from support.text_upstream import ASKED, FRONTS, ask, gateway, writes
 
 CHAT, MESSAGES = "/v1/chat/completions", "/v1/messages"
@@ -72,7 +72,7 @@ async def test_tools_that_only_their_vendor_runs_are_refused(path: str, tool: An
 
 
 async def posted(url: str, path: str, body: Any) -> httpx2.Response:
-    async with httpx2.AsyncClient(base_url=url, timeout=DEADLINE_S, trust_env=False) as client:
+    async with http_client(url) as client:
         return await client.post(path, json=body)
 
 

@@ -7,7 +7,6 @@ import logging
 from collections.abc import AsyncGenerator
 from datetime import UTC, datetime, timedelta
 
-import httpx2
 import pytest
 
 from dragoman.backends.http.backend import HttpBackend
@@ -29,6 +28,7 @@ from dragoman.core.events import (
 from dragoman.core.messages import Request, Usage
 from dragoman.gateway.gateway import Gateway
 from support.gateway import CHAT, DEADLINE_S, MESSAGES, http_request, shape_of
+from support.http_client import http_client
 from support.scripted_backend import Script, Scripted, body, eventually, plain, served, serving, silent_then_plain
 
 PATHS = pytest.mark.parametrize("path", [CHAT, MESSAGES])
@@ -487,7 +487,7 @@ async def test_what_a_server_behind_cannot_be_told_is_in_the_header(stream: bool
         gateway = Gateway([HttpBackend("behind", HttpConfig(behind.url, models=("m",)), {})])
         async with (
             serving(gateway) as (_, url),
-            httpx2.AsyncClient(base_url=url, timeout=DEADLINE_S, trust_env=False) as client,
+            http_client(url) as client,
         ):
             answer = await client.post(MESSAGES, json={**body(stream), "model": "m", "metadata": {"user_id": "x"}})
     assert answer.status_code == 200

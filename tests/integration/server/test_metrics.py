@@ -5,7 +5,6 @@ import logging
 import re
 from collections.abc import AsyncGenerator, Iterable, Sequence
 
-import httpx2
 import pytest
 from msgspec.structs import replace
 from prometheus_client import CollectorRegistry
@@ -35,7 +34,8 @@ from dragoman.server.base_exchange import Route
 from dragoman.server.observe.access_log import AccessRecord
 from dragoman.server.observe.call_outcomes import FAILED, OUTCOMES
 from dragoman.server.observe.metrics import OTHER, Metrics
-from support.gateway import CHAT, DEADLINE_S, MESSAGES
+from support.gateway import CHAT, MESSAGES
+from support.http_client import http_client
 from support.paths import ROOT
 from support.scripted_backend import Scripted, body, eventually, plain, served, serving
 
@@ -58,7 +58,7 @@ def samples(text: str) -> dict[str, list[Sample]]:
 
 
 async def scraped(url: str, **headers: str) -> dict[str, list[Sample]]:
-    async with httpx2.AsyncClient(base_url=url, timeout=DEADLINE_S, trust_env=False) as client:
+    async with http_client(url) as client:
         answer = await client.get("/metrics", headers=headers)
     assert answer.status_code == 200
     assert answer.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
@@ -148,7 +148,7 @@ async def test_whatever_it_is_asked_by_a_model_has_one_name() -> None:
 
 async def test_an_alias_of_several_models_is_one_of_its_own() -> None:
     gateway = Gateway([Scripted(plain, ["a", "b"])], {"either": ("a", "b")})
-    async with serving(gateway) as (_, url), httpx2.AsyncClient(base_url=url, trust_env=False) as client:
+    async with serving(gateway) as (_, url), http_client(url) as client:
         await client.post(CHAT, json=body() | {"model": "either"})
         found = await scraped(url)
     assert by(found, "dragoman_requests_total", "model") == {("either",): 1}
@@ -217,7 +217,7 @@ async def test_what_is_passed_on_unread(stream: bool) -> None:
     """Tokens are known; calls are where the answer came whole, and nobody has checked them."""
     async with served(calling, policy=GuardPolicy()) as behind:
         backend = HttpBackend("near", HttpConfig(behind.url, models=("m",), trusted=True), {})
-        async with serving(Gateway([backend])) as (_, url), httpx2.AsyncClient(base_url=url, trust_env=False) as client:
+        async with serving(Gateway([backend])) as (_, url), http_client(url) as client:
             answer = await client.post(CHAT, json=offering(CHAT, stream))
             assert answer.status_code == 200
             found = await scraped(url)

@@ -23,6 +23,7 @@ from dragoman.gateway.gateway import Gateway
 from dragoman.server.app import App
 from support.fake_upstream import server, whole
 from support.gateway import MESSAGES
+from support.http_client import http_client
 from support.scripted_backend import Scripted, serving
 
 IDS = ("qwen/qwen3:8b", "long[1m]", "Claude-3", "anthropic/claude-5", "a~b c?d%2F", "größe")
@@ -143,7 +144,7 @@ async def test_the_entry_is_of_the_server_that_requests_go_to_and_as_that_report
             HttpBackend(name, HttpConfig(url=f"{far.url}/v1", context_window=n), {})
             for name, far, n in (("first", first, 11), ("second", second, 22))
         ]
-        async with serving(Gateway(backends, {"mine": "m"})) as (_, url), httpx2.AsyncClient(base_url=url) as http:
+        async with serving(Gateway(backends, {"mine": "m"})) as (_, url), http_client(url) as http:
             data = (await http.get("/v1/models")).json()["data"]
             one = (await http.get("/v1/models/second/m")).json()
             named = (await http.get("/v1/models/mine")).json()

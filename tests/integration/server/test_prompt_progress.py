@@ -6,7 +6,6 @@ from collections.abc import AsyncGenerator, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
-import httpx2
 import pytest
 
 from dragoman.cli.run.status import Status
@@ -16,6 +15,7 @@ from dragoman.core.messages import Request
 from dragoman.gateway.gateway import Gateway
 from dragoman.server.observe.prompt_progress import PromptProgressReport
 from support.gateway import CHAT
+from support.http_client import http_client
 from support.scripted_backend import IMPATIENT, Scripted, body, serving
 
 
@@ -72,7 +72,7 @@ async def test_a_stream_has_comments_with_the_progress() -> None:
     backend, shown = Slow(nothing), list[str]()
     gateway = Gateway([backend])
     gateway.progress = shown.append
-    async with serving(gateway, [], backend.ping_sent, 0, **IMPATIENT) as (_, url), httpx2.AsyncClient() as client:
+    async with serving(gateway, [], backend.ping_sent, 0, **IMPATIENT) as (_, url), http_client() as client:
         told = (await client.post(f"{url}{CHAT}", json=body() | {"model": "m"})).text
     comments = [line for line in told.splitlines() if line.startswith(": ") and "dragoman-progress" in line]
     assert any("prompt 256/600 tokens, about " in line for line in comments), told

@@ -3,7 +3,6 @@
 import json
 import re
 
-import httpx2
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,6 +12,7 @@ from dragoman.core.errors import UpstreamError
 from dragoman.wire import sse
 from dragoman.wire.sse import Decoder, ServerSentEvent
 from support import fake_upstream
+from support.http_client import http_client
 
 LINES = st.sampled_from(["data: a", "data:b", "data", "event: x", "id: 7", ":", ": note", "é", "", "", ""])
 ENDS = st.sampled_from(["\n", "\r", "\r\n", "\r\n", ""])
@@ -202,7 +202,7 @@ async def test_pretty_printed_json_stays_one_line_of_an_event(front: str, behind
     async with (
         fake_upstream.server(fake_upstream.whole(200, pretty(ANSWERED[behind]))) as server,
         fake_upstream.gateway(server.url, "" if behind == "anthropic_messages" else "/v1", api=behind) as url,
-        httpx2.AsyncClient(base_url=url) as http,
+        http_client(url) as http,
     ):
         if front != behind and front == "openai_responses":
             asked = asked.replace('"tool_choice"', '"user"')  # a tool of another vendor cannot be chosen
