@@ -743,7 +743,7 @@ async def test_a_server_that_cuts_long_prompts_is_told_its_context(capsys: pytes
     async with odd(says) as far:
         _, out, _ = await asyncio.to_thread(command, capsys, f"{far.url}/v1")
     assert f"{far.url}/v1 is Ollama 0.32.15" in out
-    assert 'kind = "ollama"\nmode = "native"\ncontext_tokens = 4096\n' in out
+    assert 'kind = "ollama"\nmode = "native"\ncontext_window = 4096\n' in out
 
 
 @pytest.mark.asyncio
