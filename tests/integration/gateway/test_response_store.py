@@ -184,6 +184,8 @@ def test_limits_hold_and_no_answer_outlives_the_one_before_it(turns: list[tuple[
         assert memory.size_bytes <= 10_000
     kept = [id for id in known if _is_kept(memory, id)]
     assert len(kept) == len(memory)
+    assert all([memory.delete(id) for id in kept])
+    assert (len(memory), memory.size_bytes) == (0, 0)
 
 
 def _is_kept(memory: ResponseStore, id: str) -> bool:
