@@ -302,9 +302,9 @@ def _describe(message: str, tables: Mapping[str, Any], origin: Mapping[str, str]
         origin: For each key, the file or variable that set it.
         within: What precedes the table's name in the key, such as "servers.".
     """
-    if not (found := _WRONG.fullmatch(message)):
+    if not (match := _WRONG.fullmatch(message)):
         return message
-    kind, sign, limit, key, section, name, index = found.groups()
+    kind, sign, limit, key, section, name, index = match.groups()
     value = tables[section][name]
     secret = key in SECRET or name == "key"
     got = "what is not shown" if secret else toml(value if index is None else value[int(index)])

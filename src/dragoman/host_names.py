@@ -30,5 +30,5 @@ def parse_origin_header(value: str) -> str:
     return _without_port(_ORIGIN.fullmatch(value))
 
 
-def _without_port(found: "re.Match[str] | None") -> str:
-    return found[1].strip("[]").removesuffix(".").lower() if found else ""
+def _without_port(match: "re.Match[str] | None") -> str:
+    return match[1].strip("[]").removesuffix(".").lower() if match else ""

@@ -126,20 +126,20 @@ def get(name: str) -> Agent:
     if name not in names():
         others = "any other command goes behind `--`: dragoman run -- COMMAND"
         raise ConfigError(f"unknown agent {quote(name)}{nearest(name, names())} ({', '.join(names())}; {others})")
-    found: Agent = importlib.import_module(f"{__name__}.{name}").AGENT
-    return found
+    agent: Agent = importlib.import_module(f"{__name__}.{name}").AGENT
+    return agent
 
 
 def get_option(args: tuple[str, ...], *names: str) -> str | None:
     """Returns the last value of an option in the user's arguments, as `--model m`, `--model=m` or `-mm`, or None."""
-    found = None
+    value = None
     for at, word in enumerate(args):
         for name in names:
             if word == name and at + 1 < len(args):
-                found = args[at + 1]
+                value = args[at + 1]
             elif name.startswith("--") and word.startswith(f"{name}="):
-                found = word.removeprefix(f"{name}=")
-    return found
+                value = word.removeprefix(f"{name}=")
+    return value
 
 
 def drop_option(args: tuple[str, ...], name: str) -> tuple[str, ...]:

@@ -57,7 +57,7 @@ def launch(context: LaunchContext) -> LaunchPlan:
         "apiKeyHelper": "",
     }
     settings = deep_merge(settings, eased)
-    settings, shown = (
+    settings, status_line = (
         (settings, settings) if read is None else (deep_merge(settings, read), deep_merge(settings, key_names(read)))
     )
     eases = context.unset(
@@ -72,7 +72,7 @@ def launch(context: LaunchContext) -> LaunchPlan:
         (context.program, "--settings", str(context.folder / _SETTINGS), *args),
         {**wires, **eases, **dict.fromkeys((name for name in _CLOUD_VARIABLES if name in context.environ), None)},
         {_SETTINGS: json.dumps(settings, indent=2)},
-        shown={_SETTINGS: json.dumps(shown, indent=2)},
+        shown={_SETTINGS: json.dumps(status_line, indent=2)},
         notes=notes,
     )
 

@@ -32,9 +32,9 @@ def launch(context: LaunchContext) -> LaunchPlan:
     managed = Path(context.environ.get(_VARIABLE) or _USUAL)
     if managed == context.kept:
         managed = Path(_USUAL)
-    if found := next((managed / file for file in _FILES if context.read(managed / file) is not None), None):
+    if policy := next((managed / file for file in _FILES if context.read(managed / file) is not None), None):
         raise ConfigError(
-            f"{found} holds rules of an administrator for Hermes, which those of this run would hide; give Hermes the "
+            f"{policy} holds rules of an administrator for Hermes, which those of this run would hide; give Hermes the "
             f"gateway in its own settings instead (docs/run.md)"
         )
     base = f"{context.url}/v1"

@@ -190,8 +190,8 @@ def _recognize(fields: Fields, path: str) -> tuple[str, str]:
         return "", "$"
     for name in dialects.names():
         for field, values, around in dialects.get(name).chunk_forms:
-            found = fields.get(field)
-            if found is not None and (not values or (found.kind == "string" and re.fullmatch(values, found.string()))):
+            value = fields.get(field)
+            if value is not None and (not values or (value.kind == "string" and re.fullmatch(values, value.string()))):
                 return name, around
     if word:
         hint = nearest(word, _PIECE_TYPES)
@@ -237,12 +237,12 @@ class _CallPieces:
 
     def _remaining(self, id: str, fields: Fields) -> str:
         """The part of the complete arguments that has not arrived in deltas."""
-        found = fields.pop("arguments")
-        whole = "" if found is None else found.text if found.kind == "object" else found.string()
+        value = fields.pop("arguments")
+        whole = "" if value is None else value.text if value.kind == "object" else value.string()
         before = "".join(self._deltas.get(id, ()))
         if whole.startswith(before):
             return whole[len(before) :]
-        if found is None or _same(whole, before):
+        if value is None or _same(whole, before):
             return ""
         raise RequestError("expected the arguments that came in deltas, got others", f"{fields.path}.arguments")
 

@@ -232,11 +232,11 @@ def _api(fields: Mapping[str, Any], kind: ObjectKind, path: str, known: Dialect 
     every = [dialects.get(name) for name in dialects.names()]
     fits = [api for api in every if _has_shape(fields, api.forms[kind])]
     fits.sort(key=lambda api: -len(api.forms[kind].discriminators))
-    found = known or (fits[0] if fits else None)
-    if found is not None and found in fits:
-        if slip := _mistake(fields, found.forms[kind]):
-            raise RequestError(f"{slip}; {found.name} has {found.forms[kind].example}", path)
-        return found
+    chosen = known or (fits[0] if fits else None)
+    if chosen is not None and chosen in fits:
+        if slip := _mistake(fields, chosen.forms[kind]):
+            raise RequestError(f"{slip}; {chosen.name} has {chosen.forms[kind].example}", path)
+        return chosen
     got = f"got an object of {', '.join(map(quote, list(fields)[:8])) or 'nothing'}"
     if known is not None:
         slip = f"; {mistake}" if (mistake := _mistake(fields, known.forms[kind])) else ""
@@ -261,11 +261,11 @@ def _mistake(fields: Mapping[str, Any], form: ObjectForm) -> str:
     """Names a field of another API in place of a missing one; empty if there is none."""
 
     def has(path: str) -> bool:
-        found: Any = fields
+        value: Any = fields
         for name in path.split("."):
-            if not isinstance(found, Mapping) or name not in found:
+            if not isinstance(value, Mapping) or name not in value:
                 return False
-            found = found[name]
+            value = value[name]
         return True
 
     pairs = form.common_mistakes.items()
@@ -282,11 +282,11 @@ def _read(api: Dialect, kind: ObjectKind, items: list[str], where: str, start: i
         raise type(e)(message, _path(e.path, form.path, where, start)) from None
     if kind == "tool":
         return list(request.tools)
-    found = [part for message in request.messages for part in message.parts if isinstance(part, _TYPES[kind])]
-    for n, call in enumerate(found, start):
+    parts = [part for message in request.messages for part in message.parts if isinstance(part, _TYPES[kind])]
+    for n, call in enumerate(parts, start):
         if isinstance(call, ToolCall):
             _check_arguments(call, f"{where}[{n}].{form.arguments}")
-    return [part for part in found if isinstance(part, ToolCall | ToolResult)]
+    return [part for part in parts if isinstance(part, ToolCall | ToolResult)]
 
 
 def _path(path: str, seen: str, where: str, start: int) -> str:

@@ -168,10 +168,12 @@ class EngineSession:
         """
         with hooks.report_exceptions(self._on_error, self.id):
             out = b"" if self.finished else self._send(self._reader.close(finish_reason))
-            found = self._stops.found
-            reason = "stop_sequence" if found else "stop" if self.finished else finish_reason
+            matched_stop = self._stops.found
+            reason = "stop_sequence" if matched_stop else "stop" if self.finished else finish_reason
             self.finished = True
-            out += self._pass([*self._stops.close_events(), UsageUpdate(usage or Usage()), Finish(reason, found)])
+            out += self._pass(
+                [*self._stops.close_events(), UsageUpdate(usage or Usage()), Finish(reason, matched_stop)]
+            )
             return out if self.request.stream else self._dialect.write_reply(self.reply, self.request)
 
     def fail(self, error: DragomanError | str) -> bytes:
@@ -198,15 +200,15 @@ class EngineSession:
         """The beginning that all required calls share, after the end of the reasoning that the prompt has opened."""
         if self.request.tool_choice.mode not in ("required", "named"):
             return ""
-        held = self.format.constrain(self._tools, self.request.tool_choice)
-        if held is None:
+        constraint = self.format.constrain(self._tools, self.request.tool_choice)
+        if constraint is None:
             return ""
         closer = self.format.reasoning_tags.get(tail.strip(), "") if tail else ""
         # Without the space at its end: models write it in one token with what follows.
-        shared = _shared(call.prefix for call in held.calls)
-        if len(held.calls) > 1:  # not a part of a name: no model would tokenize the name so
+        shared = _shared(call.prefix for call in constraint.calls)
+        if len(constraint.calls) > 1:  # not a part of a name: no model would tokenize the name so
             shared = shared.removesuffix(_shared(tool.name for tool in self._tools if tool.kind == "function"))
-        return closer + (held.wrapper[0] + shared).rstrip(" ")
+        return closer + (constraint.wrapper[0] + shared).rstrip(" ")
 
     def _send(self, events: list[AnyEvent]) -> bytes:
         """Returns the bytes for events of the model."""

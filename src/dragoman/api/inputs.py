@@ -66,11 +66,11 @@ def resolve_format(format: str | Format) -> Format:
         ConfigError: The format is unknown.
         UsageError: The argument is neither a name nor a `Format`.
     """
-    found: object = formats.get(format) if isinstance(format, str) else format
-    if not isinstance(found, Format):
-        hint = "; take its `format`" if isinstance(getattr(found, "format", None), Format) else ""
-        raise UsageError(f"expected a format or its name, got {type(found).__name__}{hint} - at format")
-    return found
+    resolved: object = formats.get(format) if isinstance(format, str) else format
+    if not isinstance(resolved, Format):
+        hint = "; take its `format`" if isinstance(getattr(resolved, "format", None), Format) else ""
+        raise UsageError(f"expected a format or its name, got {type(resolved).__name__}{hint} - at format")
+    return resolved
 
 
 def parse_tools(tools: Iterable[AnyTool]) -> tuple[Tool, ...]:

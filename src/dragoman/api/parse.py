@@ -69,10 +69,10 @@ class ToolCallReader(ReplyReader):
             RequestError: A tool is invalid; the message says which, why and where.
             UsageError: An argument has the wrong type.
         """
-        found = resolve_format(format)
+        resolved = resolve_format(format)
         offered = None if tools is None else parse_tools(tools)
         options = ReaderOptions(prompt_suffix=prompt_suffix, lenient=lenient, buffering=buffering, control=control)
-        super().__init__(found, offered, new_id=new_id or random_id, options=options)
+        super().__init__(resolved, offered, new_id=new_id or random_id, options=options)
 
 
 def parse(
@@ -216,8 +216,8 @@ def _trace(
     lenient: bool,
     new_id: NewId | None,
 ) -> tuple[Span, ...]:
-    found = resolve_format(format)
-    tracer = ReadTracer(text, found, prompt_suffix, [tool.name for tool in tools or ()])
+    resolved = resolve_format(format)
+    tracer = ReadTracer(text, resolved, prompt_suffix, [tool.name for tool in tools or ()])
     reader = ToolCallReader(tracer.format, tools, prompt_suffix=prompt_suffix, lenient=lenient, new_id=new_id)
     return tracer.spans([*reader.feed(text), *reader.close(finish_reason)])
 

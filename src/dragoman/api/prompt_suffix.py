@@ -32,8 +32,8 @@ def open_reasoning_prefix(prompt: str) -> str:
 
 def left_open(prompt: str) -> str:
     """Returns the reasoning marker of any format at the end of a prompt, with the white space after it, or ""."""
-    found = _opened().search(prompt, max(0, len(prompt) - 100))
-    return found[0] if found else ""
+    match = _opened().search(prompt, max(0, len(prompt) - 100))
+    return match[0] if match else ""
 
 
 @cache

@@ -42,12 +42,12 @@ def read(data: bytes) -> tuple[Family, ...]:
         ConfigError: A field is unknown, missing or invalid, or a pattern is not a regular expression.
     """
     try:
-        found = msgspec.toml.decode(data, type=_File).family
-        for family in found:
+        families = msgspec.toml.decode(data, type=_File).family
+        for family in families:
             _pattern(family.names)
     except (msgspec.DecodeError, re.error) as error:
         raise ConfigError(f"families file: {error}") from error
-    return found
+    return families
 
 
 @cache

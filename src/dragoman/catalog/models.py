@@ -96,17 +96,17 @@ def read(data: bytes) -> tuple[ModelProfile, ...]:
             default.
     """
     try:
-        found = msgspec.toml.decode(data, type=_File).model
+        models = msgspec.toml.decode(data, type=_File).model
     except msgspec.DecodeError as error:  # includes ValidationError
         raise ConfigError(f"models file: {error}") from error
-    names = [name for model in found for name in (model.name, *model.aliases)]
+    names = [name for model in models for name in (model.name, *model.aliases)]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise ConfigError(f"models file: expected every name and alias once, got {', '.join(twice)} more than once")
-    defaults = [model.name for model in found if model.default]
+    defaults = [model.name for model in models if model.default]
     if len(defaults) != 1:
         raise ConfigError(f"models file: expected exactly one default, got {', '.join(defaults) or 'none'}")
-    return found
+    return models
 
 
 @cache

@@ -32,14 +32,14 @@ def read(data: bytes) -> tuple[_Family, ...]:
         ConfigError: A field is unknown, missing or invalid, or the weights are not those of all shapes.
     """
     try:
-        found = msgspec.toml.decode(data, type=_File).family
+        families = msgspec.toml.decode(data, type=_File).family
     except msgspec.DecodeError as error:
         raise ConfigError(f"tokens file: {error}") from error
-    for family in found:
+    for family in families:
         if set(family.weights) != set(SHAPES):
             wrong = sorted(set(family.weights) ^ set(SHAPES))
             raise ConfigError(f"tokens file: expected a weight for each shape of {family.name}, see {wrong}")
-    return found
+    return families
 
 
 @cache

@@ -74,13 +74,13 @@ def _unknown(how: ReadContext) -> str:
 
 def _other_format(message: str, how: ReadContext) -> str:
     """Returns the advice if another format finds a call."""
-    found = _FORMAT.search(message)
+    match = _FORMAT.search(message)
     lenient = message.startswith("lenient")
     if how.where == "parse":
-        return "--lenient" if lenient or not found else f"--format {found[1]}"
-    if how.where == "native" or lenient or not found:
+        return "--lenient" if lenient or not match else f"--format {match[1]}"
+    if how.where == "native" or lenient or not match:
         return _MODE
-    return f'set format = "{found[1]}" of the server'
+    return f'set format = "{match[1]}" of the server'
 
 
 def _no_call(kinds: set[str], notes: dict[str, str], how: ReadContext) -> str:

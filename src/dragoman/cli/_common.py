@@ -115,14 +115,14 @@ def format_settings(config: settings.Config, origin: dict[str, str]) -> str:
         if key == "embedded.model":
             value = value or models.default().name
         hidden = key in settings.SECRET and value
-        shown = f"# {key}: {len(value)} not shown" if hidden else f"{key} = {settings.toml(value)}"
-        lines.append(f"{shown}  # {origin.get(key, 'default')}")
+        line = f"# {key}: {len(value)} not shown" if hidden else f"{key} = {settings.toml(value)}"
+        lines.append(f"{line}  # {origin.get(key, 'default')}")
     for server, of in config.servers.items():
         for field, value in msgspec.structs.asdict(of).items():
             key = f"servers.{server}.{field}"
             unset = "not shown" if field == "key" and value else "not set" if value is None else ""
-            shown = f"# {key}: {unset}" if unset else f"{key} = {settings.toml(value)}"
-            lines.append(f"{shown}  # {origin.get(key, 'default')}")
+            line = f"# {key}: {unset}" if unset else f"{key} = {settings.toml(value)}"
+            lines.append(f"{line}  # {origin.get(key, 'default')}")
     for alias, target in config.aliases.items():
         lines.append(f"aliases.{settings.toml(alias)} = {settings.toml(target)}  # {origin[f'aliases.{alias}']}")
     return "\n".join([*lines, "# settings are good"])

@@ -97,8 +97,8 @@ def run(args: argparse.Namespace) -> int:
     Raises: ConfigError: there is no such format, and no known model of that name.
     """
     if args.json:
-        found = facts(_find_format(args.name)) if args.name else [facts(formats.get(name)) for name in formats.names()]
-        print(json.dumps(msgspec.to_builtins(found), ensure_ascii=False, indent=2))
+        shown = facts(_find_format(args.name)) if args.name else [facts(formats.get(name)) for name in formats.names()]
+        print(json.dumps(msgspec.to_builtins(shown), ensure_ascii=False, indent=2))
     elif args.name:
         print(format_facts(_find_format(args.name)))
     else:
@@ -111,16 +111,16 @@ def _find_format(name: str) -> Format:
     try:
         return formats.get(name)
     except ConfigError:
-        found = detect_format(name)
-        if found.by == "nothing":
+        detected = detect_format(name)
+        if detected.by == "nothing":
             raise
-    print(f"dragoman: format {found.format.name}: {found.why}", file=sys.stderr)
-    return found.format
+    print(f"dragoman: format {detected.format.name}: {detected.why}", file=sys.stderr)
+    return detected.format
 
 
 def facts(format: Format) -> Facts:
     """Returns the properties of a format; those that can be tested are, by writing calls and reading them."""
-    held = format.constrain((TOOL,), ToolChoice("required"))
+    call = format.constrain((TOOL,), ToolChoice("required"))
     return Facts(
         format.name,
         format.aliases,
@@ -130,7 +130,7 @@ def facts(format: Format) -> Facts:
         tuple(format.calls),
         _ids(format),
         format.arguments,
-        held is not None,
+        call is not None,
         format_coverage().get(format.name),
         format.write_calls(CALLS[:1]),
         format.write_calls(CALLS),
@@ -147,11 +147,11 @@ def format_table(width: int | None = None) -> str:
     rows = [("FORMAT", "ARGUMENTS", "IDS", "HELD", "CASES", "SUITE", "THOUGHTS", "WRITTEN BY")]
     for name in formats.names():
         known = facts(formats.get(name))
-        held = "yes" if known.constrained else "-"
+        constrained = "yes" if known.constrained else "-"
         reasoning = ", ".join(known.thoughts) or "-"
         reasoning = reasoning if width is None else _short(reasoning, THOUGHTS_CHARS)
         cases, suite = _test_counts(known.proven)
-        rows.append((known.name, known.arguments, known.ids, held, cases, suite, reasoning, known.models))
+        rows.append((known.name, known.arguments, known.ids, constrained, cases, suite, reasoning, known.models))
     columns = [[cell.ljust(max(map(len, column))) for cell in column] for column in zip(*rows, strict=True)]
     for title in OPTIONAL_COLUMNS:
         before = sum(len(column[0]) + 2 for column in columns[:-1])
@@ -189,8 +189,8 @@ def format_facts(format: Format) -> str:
         ("a result", known.result),
         ("held", _grammar(format)),
     ]
-    shown = "\n\n".join(f"{title}\n{indent(text, '    ')}" for title, text in examples)
-    return f"{known.name}\n{head}\n\n{shown}"
+    listing = "\n\n".join(f"{title}\n{indent(text, '    ')}" for title, text in examples)
+    return f"{known.name}\n{head}\n\n{listing}"
 
 
 IDS: Final[dict[Ids, str]] = {
@@ -216,17 +216,23 @@ def _tested_with(proof: FormatCoverage | None) -> str:
 def _grammar(format: Format) -> str:
     """Returns the grammar for constrained decoding, around the schema of the arguments."""
     choices = (ToolChoice("auto"), ToolChoice("required"))
-    held = next(filter(None, (format.constrain((TOOL,), choice) for choice in choices)), None)
-    if held is None:
+    constraint = next(filter(None, (format.constrain((TOOL,), choice) for choice in choices)), None)
+    if constraint is None:
         return "not yet"
-    (call,) = held.calls
-    lines = [f"free up to {_line(held.trigger)}, then" if held.optional else "only where a call is required"]
-    lines += [f"{_line(held.wrapper[0])}  …  {_line(held.wrapper[1])}  around all calls"] if any(held.wrapper) else []
+    (call,) = constraint.calls
+    lines = [
+        f"free up to {_line(constraint.trigger)}, then" if constraint.optional else "only where a call is required"
+    ]
+    lines += (
+        [f"{_line(constraint.wrapper[0])}  …  {_line(constraint.wrapper[1])}  around all calls"]
+        if any(constraint.wrapper)
+        else []
+    )
     return "\n".join([*lines, _call(call)])
 
 
-def _call(held: ConstrainedCall) -> str:
-    return f"{_line(held.prefix)}  arguments that fit the schema  {_line(held.suffix)}".rstrip()
+def _call(call: ConstrainedCall) -> str:
+    return f"{_line(call.prefix)}  arguments that fit the schema  {_line(call.suffix)}".rstrip()
 
 
 class _Ids(ForwardingSink):

@@ -76,11 +76,11 @@ def run(args: argparse.Namespace) -> int:
     tools = _tools(args.tools) if args.tools else None
     if args.lenient and tools is None:
         raise ConfigError("--lenient needs --tools FILE: without tags only an offered name makes a call")
-    found = _identify_format(args.format, args.model, args.template)
-    tail = found.prompt_suffix if args.prompt_suffix is None else args.prompt_suffix
+    detected = _identify_format(args.format, args.model, args.template)
+    tail = detected.prompt_suffix if args.prompt_suffix is None else args.prompt_suffix
     if args.explain:
-        return _explain(args, found.format, tail, tools)
-    reader = ToolCallReader(found.format, tools, prompt_suffix=tail, lenient=args.lenient)
+        return _explain(args, detected.format, tail, tools)
+    reader = ToolCallReader(detected.format, tools, prompt_suffix=tail, lenient=args.lenient)
     collector = Collector(late_ids=not args.stream)
     collector.feed(Start("parse", "-", 0))
     with _open_source(args.file) as source:
@@ -102,10 +102,10 @@ def _identify_format(named: str | None, model: str, template: Path | None) -> Fo
     if not model and not template:
         return FormatMatch(formats.get(named or "auto"), "nothing", "")
     stated = _tokenizer(template) if template else _Tokenizer()
-    found = detect_format(model, chat_template=stated.templates(), response_template=stated.response_template)
-    tail = f", the prompt ends in {found.prompt_suffix!r}" if found.prompt_suffix else ""
-    print(f"dragoman: format {found.format.name}{tail}: {found.why}", file=sys.stderr)
-    return found
+    detected = detect_format(model, chat_template=stated.templates(), response_template=stated.response_template)
+    tail = f", the prompt ends in {detected.prompt_suffix!r}" if detected.prompt_suffix else ""
+    print(f"dragoman: format {detected.format.name}{tail}: {detected.why}", file=sys.stderr)
+    return detected
 
 
 class _Named(msgspec.Struct):
@@ -207,17 +207,17 @@ def format_spans(spans: Iterable[Span]) -> list[str]:
             lines.append(_note(f"= {one_line(span.name)} as {one_line(span.id)}, read by {span.format}", columns))
         lines += [_note(f"! {note.code} at {note.at}: {one_line(note.message)}", columns) for note in span.notes]
     whole, broken = (sum(span.kind == kind for span in kept) for kind in ("end", "incomplete"))
-    found = f"{whole or 'no'} whole call{'s' * (whole > 1)}{f', {broken} broken' * (broken > 0)}"
-    return [*lines, "", found]
+    summary = f"{whole or 'no'} whole call{'s' * (whole > 1)}{f', {broken} broken' * (broken > 0)}"
+    return [*lines, "", summary]
 
 
 def _row(span: Span, width: int) -> str:
     """Returns the position, the kind and the text of a piece; a long text is shortened in the middle."""
     what = span.kind + " + text" * span.also_text
-    shown = one_line(span.raw)
-    if len(shown) > width:
-        shown = f"{shown[: width // 2]}…{shown[len(shown) - (width - 1) // 2 :]}"
-    return f"{f'{span.start}-{span.end}':<12}{what:<{ROW_CHARS - 12}}{shown}".rstrip()
+    text = one_line(span.raw)
+    if len(text) > width:
+        text = f"{text[: width // 2]}…{text[len(text) - (width - 1) // 2 :]}"
+    return f"{f'{span.start}-{span.end}':<12}{what:<{ROW_CHARS - 12}}{text}".rstrip()
 
 
 def _note(text: str, columns: int) -> str:

@@ -110,18 +110,18 @@ def _list(as_json: bool) -> int:
     """Prints the servers that run on this machine."""
     from dragoman.backends.probe.discover import discover_servers
 
-    found = asyncio.run(discover_servers(os.environ))
+    servers = asyncio.run(discover_servers(os.environ))
     if as_json:
         rows = [
             {"url": url, "kind": kind.name if kind else "", "title": kind.title if kind else "", "models": models}
-            for url, kind, models in found
+            for url, kind, models in servers
         ]
         print(json.dumps(rows, indent=2))
-    for near in () if as_json else found:
+    for near in () if as_json else servers:
         listed = near.models if len(near.models) <= _LISTED_AT_MOST else (*near.models[:_LISTED_AT_MOST], "…")
         of = near.kind.title if near.kind else "of no known kind"
         print(printable(f"{near.url}  {of}  {', '.join(listed) or 'no model'}"))
-    if not found:
+    if not servers:
         print("no server on its usual port of this machine; name one: dragoman probe URL", file=sys.stderr)
         return 1
     return 0

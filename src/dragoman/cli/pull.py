@@ -116,8 +116,8 @@ def _wrap(start: str, text: str, width: int | None) -> str:
     """Returns a line with the text wrapped in its last column."""
     if width is None:
         return start + text
-    shown = wrap(text, max(20, width - len(start)), break_on_hyphens=False)
-    return start + f"\n{' ' * len(start)}".join(shown)
+    lines = wrap(text, max(20, width - len(start)), break_on_hyphens=False)
+    return start + f"\n{' ' * len(start)}".join(lines)
 
 
 class ProgressBar:

@@ -191,8 +191,8 @@ def _client_events(now: "LoadedCapture") -> Iterator[str]:
         yield "\nwhat left, once it was guarded:"
     for event in events:
         kind = event.pop("event")
-        shown = " ".join(f"{name}={value!r}" for name, value in event.items())
-        yield f"{one_line(kind):<19}{one_line(shown[:SHOWN_CHARS])}{'…' * (len(shown) > SHOWN_CHARS)}"
+        fields = " ".join(f"{name}={value!r}" for name, value in event.items())
+        yield f"{one_line(kind):<19}{one_line(fields[:SHOWN_CHARS])}{'…' * (len(fields) > SHOWN_CHARS)}"
 
 
 def _reader(read: "ReadSettings | None") -> str:

@@ -123,8 +123,8 @@ class _GbnfWriter:
             return "value"
         if schema.get("type") in ("string", "number", "integer") and not schema.keys() & {"const", "enum", "$ref"}:
             return self._scalar(schema)
-        found = self.rules.of(ValueGrammar(JSON, schema, self.relaxed).of(schema))
-        return "object" if piece.arguments and found == "value" else found
+        rule = self.rules.of(ValueGrammar(JSON, schema, self.relaxed).of(schema))
+        return "object" if piece.arguments and rule == "value" else rule
 
     def _scalar(self, schema: Mapping[str, Any]) -> str:
         self.relaxed |= schema.keys() & UNENFORCED

@@ -48,16 +48,16 @@ def to_structural_tag(constraint: Constraint) -> JsonText:
     """
     validate_constraint(constraint)
     opening, closing = constraint.wrapper
-    held = _listed(constraint)
+    format = _listed(constraint)
     if constraint.optional and (opening or closing):
         # A model that has opened the wrapper must write a call.
-        tag = _tag(opening, held, closing) if opening.startswith(constraint.trigger) else _from_trigger(constraint)
-        held = _triggered(constraint, [tag], stop_after_first=True)
+        tag = _tag(opening, format, closing) if opening.startswith(constraint.trigger) else _from_trigger(constraint)
+        format = _triggered(constraint, [tag], stop_after_first=True)
     elif constraint.optional:
-        held = _triggered(constraint, _tags(constraint), stop_after_first=not constraint.parallel)
+        format = _triggered(constraint, _tags(constraint), stop_after_first=not constraint.parallel)
     elif opening or closing:
-        held = _tag(opening, held, closing)
-    return json.dumps({"type": "structural_tag", "format": held}, ensure_ascii=False)
+        format = _tag(opening, format, closing)
+    return json.dumps({"type": "structural_tag", "format": format}, ensure_ascii=False)
 
 
 def _tags(constraint: Constraint, opened: str = "") -> list[_Json]:

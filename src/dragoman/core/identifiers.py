@@ -141,10 +141,10 @@ def original_id(id: str) -> str:
     text = id.removeprefix(_ENCODED_PREFIX).upper()
     try:
         raw = base64.b32decode(text + "=" * (-len(text) % 8))
-        found = raw[_SUM_BYTES:].decode("utf-8", "surrogatepass")
+        id_text = raw[_SUM_BYTES:].decode("utf-8", "surrogatepass")
     except (binascii.Error, UnicodeDecodeError):
         return id
-    return found if found and raw[:_SUM_BYTES] == _checksum(raw[_SUM_BYTES:]) else id
+    return id_text if id_text and raw[:_SUM_BYTES] == _checksum(raw[_SUM_BYTES:]) else id
 
 
 def encode_id(id: str, legal: re.Pattern[str]) -> str:

@@ -60,9 +60,9 @@ def reask_request(request: Request, call: ToolCall | None) -> Request:
         request: The request that led to the repeated call.
         call: The repeated call; None if the model wrote nothing after a tool's result.
     """
-    found = earlier_result(request, call) if call else _last_result(request)
-    note = Message("user", (Text(_note(request, call, failed=found is not None and is_error(found))),))
-    again = [Message("tool", (found,))] if call and found and is_short(found) else []
+    result = earlier_result(request, call) if call else _last_result(request)
+    note = Message("user", (Text(_note(request, call, failed=result is not None and is_error(result))),))
+    again = [Message("tool", (result,))] if call and result and is_short(result) else []
     return replace(request, messages=(*request.messages, *again, note))
 
 

@@ -104,10 +104,10 @@ class TokenEstimator:
         """Returns the estimated tokens of the text; 0 if it is empty, else at least 1."""
         if not text:
             return 0
-        found = char_kinds(text)
-        total = sum([found.count(shape) * weight for shape, weight in self._ascii])
+        kinds = char_kinds(text)
+        total = sum([kinds.count(shape) * weight for shape, weight in self._ascii])
         if not text.isascii():
-            rest = found.translate(None, b"aA0np ")  # mostly short, so counting is fast
+            rest = kinds.translate(None, b"aA0np ")  # mostly short, so counting is fast
             total += sum([rest.count(shape) * weight for shape, weight in self._others])
         return max(1, round(total))
 

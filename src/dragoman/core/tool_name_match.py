@@ -72,10 +72,10 @@ class ToolNames:
             return None
         if written in self._resolved:
             return self._resolved[written]
-        found = self._sought(written)
+        match = self._sought(written)
         if len(self._resolved) < _MAX_CACHED:
-            self._resolved[written] = found
-        return found
+            self._resolved[written] = match
+        return match
 
     def _sought(self, written: str) -> NameMatch | None:
         for step in (each for each in STEPS if each in self._steps):
@@ -109,16 +109,16 @@ _MATCHERS: Final = dict(zip(STEPS, (_by_prefix, _by_case, _by_letters), strict=T
 @lru_cache(maxsize=16)
 def _names_by_key(key: Callable[[str], Hashable], names: frozenset[str]) -> Mapping[Hashable, list[str]]:
     """Returns the names, grouped by the key that a step compares."""
-    found: dict[Hashable, list[str]] = {}
+    by_key: dict[Hashable, list[str]] = {}
     for name in names:
-        found.setdefault(key(name), []).append(name)
-    return found
+        by_key.setdefault(key(name), []).append(name)
+    return by_key
 
 
 def _without_server(name: str) -> str | None:
     """Returns the name without its MCP server prefix; None if it has none."""
-    found = _OF_SERVER.fullmatch(name)
-    return found[1] if found else None
+    match = _OF_SERVER.fullmatch(name)
+    return match[1] if match else None
 
 
 def _letters(name: str) -> Hashable:
@@ -129,10 +129,10 @@ def _letters(name: str) -> Hashable:
 
 
 def _without_prefix(written: str) -> str:
-    found = _PREFIXES.match(written)
-    if found is None or not (found[0].startswith("mcp__") or found[0][-1] in ".:/"):
+    match = _PREFIXES.match(written)
+    if match is None or not (match[0].startswith("mcp__") or match[0][-1] in ".:/"):
         return written
-    return written[found.end() :]
+    return written[match.end() :]
 
 
 def normalize_name(name: str) -> str:

@@ -27,5 +27,5 @@ def get(name: str) -> Dialect:
     """
     if name not in names():
         raise ConfigError(f"unknown dialect {quote(name)}{one_of(name, names(), 'there are ')}")
-    found: Dialect = importlib.import_module(f"{__name__}.{name}").DIALECT
-    return found
+    dialect: Dialect = importlib.import_module(f"{__name__}.{name}").DIALECT
+    return dialect

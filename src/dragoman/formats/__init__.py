@@ -22,8 +22,8 @@ def get(name: str) -> Format:
         ConfigError: The name is unknown; the message suggests the nearest.
     """
     if name in names():
-        found: Format = importlib.import_module(f"{__name__}.{name}").FORMAT
-        return found
+        format: Format = importlib.import_module(f"{__name__}.{name}").FORMAT
+        return format
     by_name = {alias: get(module) for module in names() for alias in (module, *get(module).aliases)}
     if name not in by_name:
         where = "`dragoman formats` lists all, `dragoman formats MODEL` tells a model's"

@@ -100,17 +100,17 @@ def _opened_by_prompt(s: Scanner, sink: ToolCallSink) -> Parser[str]:
 
     A recipient indicates Muse Glimmer; a line with the name of an offered tool, then an object or a token, Functionary.
     """
-    while not (found := _HEADER.match(s.buf, s.pos)):
+    while not (match := _HEADER.match(s.buf, s.pos)):
         if s.closed or not _MAY_BE_HEADER.fullmatch(s.buf, s.pos):
             return ""
         yield None
-    if found["to"]:
+    if match["to"]:
         return "muse_glimmer"
-    if found["name"] != "all" and sink.resolve(found["name"]) is None:
+    if match["name"] != "all" and sink.resolve(match["name"]) is None:
         return ""
-    if not (found["shown"] or found["content"]) and sink.resolve(" ") is not None:
+    if not (match["shown"] or match["content"]) and sink.resolve(" ") is not None:
         return ""  # any name is accepted, so any word would match
-    return "functionary_v2" if found["content"] else "functionary_v32" if found["name"] != "all" else ""
+    return "functionary_v2" if match["content"] else "functionary_v32" if match["name"] != "all" else ""
 
 
 def _read_call(s: Scanner, sink: ToolCallSink, opener: str) -> Parser[bool]:

@@ -31,13 +31,13 @@ def head(s: Scanner, _: str) -> Parser[CallHead | None]:
     kind = yield from s.field(markers(SEPARATOR))
     if not kind:
         return None
-    found = yield from s.field(markers("\n", FENCE[1], "{"))
-    if not found:
+    field = yield from s.field(markers("\n", FENCE[1], "{"))
+    if not field:
         return None
-    s.pos -= len(found[1])
+    s.pos -= len(field[1])
     yield from s.skip_space()
     yield from s.literal(*FENCE)
-    return CallHead(found[0].strip() or kind[0].strip())  # V3.1 writes the name where V3 writes the type
+    return CallHead(field[0].strip() or kind[0].strip())  # V3.1 writes the name where V3 writes the type
 
 
 def call_wrapper(name: str, _: str) -> tuple[str, str]:

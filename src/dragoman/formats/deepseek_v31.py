@@ -23,8 +23,8 @@ OPEN, SEPARATOR, CLOSE = "<｜tool▁call▁begin｜>", "<｜tool▁sep｜>", "<
 
 def head(s: Scanner, _: str) -> Parser[CallHead | None]:
     """Reads `name<｜tool▁sep｜>`."""
-    found = yield from s.field(markers(SEPARATOR))
-    return CallHead(found[0].strip()) if found else None
+    field = yield from s.field(markers(SEPARATOR))
+    return CallHead(field[0].strip()) if field else None
 
 
 def call_wrapper(name: str, _: str) -> tuple[str, str]:

@@ -21,8 +21,8 @@ OPEN, CLOSE = "<function=", "</function>"
 
 def head(s: Scanner, _: str) -> Parser[CallHead | None]:
     """Reads `name>`."""
-    found = yield from s.field(markers(">"))
-    return CallHead(found[0].strip()) if found else None
+    field = yield from s.field(markers(">"))
+    return CallHead(field[0].strip()) if field else None
 
 
 def call_wrapper(name: str, _: str) -> tuple[str, str]:

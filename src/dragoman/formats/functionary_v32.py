@@ -25,15 +25,15 @@ _HEADER = re.compile(rf"\s*(?:{OPEN})?([\w.-]*\w)(?:\r?\n)?")
 
 def route(header: str, _: str) -> ChannelRoute | None:
     """Routes a message by its recipient."""
-    found = _HEADER.fullmatch(header)
-    return ChannelRoute("text" if found[1] == ALL else "call") if found else None
+    match = _HEADER.fullmatch(header)
+    return ChannelRoute("text" if match[1] == ALL else "call") if match else None
 
 
 def head(_: Scanner, header: str) -> Parser[CallHead | None]:
     """Returns the recipient in the header, which has been read."""
     yield from ()
-    found = _HEADER.fullmatch(header)
-    return CallHead(found[1]) if found else None
+    match = _HEADER.fullmatch(header)
+    return CallHead(match[1]) if match else None
 
 
 def call_wrapper(name: str, _: str) -> tuple[str, str]:

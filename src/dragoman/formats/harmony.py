@@ -32,32 +32,32 @@ _PIECE = re.compile(r"\s*(?:(<\|start\|>|<\|channel\|>|<\|constrain\|>)\s*|(to=)
 
 def parts(header: str) -> dict[str, str] | None:
     """Returns the last value of each part, by `to=`, token or "" (any other word); None: this is not a header."""
-    found, at, token = {"": ""}, 0, ""
+    fields, at, token = {"": ""}, 0, ""
     while piece := _PIECE.match(header, at):
         at, token = piece.end(), piece[1] or token
         if not piece[1]:
-            found[piece[2] or token] = piece[3] or piece[4]
+            fields[piece[2] or token] = piece[3] or piece[4]
             token = ""
-    return None if header[at:].strip() else found
+    return None if header[at:].strip() else fields
 
 
-def recipient(found: dict[str, str]) -> str:
+def recipient(fields: dict[str, str]) -> str:
     """Returns the function or tool that the message is addressed to."""
-    to = found.get("to=", "")
+    to = fields.get("to=", "")
     return "" if to in NOBODY else to
 
 
 def route(header: str, _: str) -> ChannelRoute | None:
     """Routes a message by its recipient, then by its channel."""
-    found = parts(header)
-    if found is None or not {"to=", CHANNEL} & found.keys():
+    fields = parts(header)
+    if fields is None or not {"to=", CHANNEL} & fields.keys():
         return None
-    to, channel = recipient(found), found.get(CHANNEL, "")
+    to, channel = recipient(fields), fields.get(CHANNEL, "")
     if to.partition(".")[0] in BUILT_IN:
         return ChannelRoute("builtin")
     if to:
         return ChannelRoute("call")
-    known = found.get(START, "assistant") == "assistant" and found[""] in ("", "assistant", "json", "text")
+    known = fields.get(START, "assistant") == "assistant" and fields[""] in ("", "assistant", "json", "text")
     problem = "" if known and channel in CHANNELS else "an unknown channel, role or type"
     return ChannelRoute("reasoning" if channel == "analysis" else "text", problem)
 
@@ -65,8 +65,8 @@ def route(header: str, _: str) -> ChannelRoute | None:
 def head(_: Scanner, header: str) -> Parser[CallHead | None]:
     """Returns the recipient in the header, which has been read."""
     yield from ()
-    found = parts(header.removesuffix(MESSAGE)) or {}
-    return CallHead(recipient(found).removeprefix("functions."))
+    fields = parts(header.removesuffix(MESSAGE)) or {}
+    return CallHead(recipient(fields).removeprefix("functions."))
 
 
 def call_wrapper(name: str, _: str) -> tuple[str, str]:

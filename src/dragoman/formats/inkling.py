@@ -30,8 +30,8 @@ _HEADER = re.compile(rf"\s*(?:{re.escape(MODEL)})?([\w.-]*)\s*")
 
 def route(header: str, marker: str) -> ChannelRoute | None:
     """Routes a message by the type of its content; only calls have a name."""
-    found = _HEADER.fullmatch(header)
-    return ROUTES[marker] if found and (marker == CALL or not found[1]) else None
+    match = _HEADER.fullmatch(header)
+    return ROUTES[marker] if match and (marker == CALL or not match[1]) else None
 
 
 def call_wrapper(name: str, _: str) -> tuple[str, str]:

@@ -26,8 +26,8 @@ _HEAD = re.compile(r"\s*((?:functions[._])?(.+?)(?:[:_!]\d+)?)\s*", re.S)
 
 def head(s: Scanner, _: str) -> Parser[CallHead | None]:
     """Reads the id, which contains the name."""
-    found = yield from s.field(markers(ARGUMENTS))
-    match = found and _HEAD.fullmatch(found[0])
+    field = yield from s.field(markers(ARGUMENTS))
+    match = field and _HEAD.fullmatch(field[0])
     return CallHead(match[2], match[1]) if match else None
 
 

@@ -34,8 +34,8 @@ THOUGHTS: Final = {"<mm:think>": "</mm:think>"}
 
 def head(s: Scanner, _: str) -> Parser[CallHead | None]:
     """Reads `name="get_weather">`."""
-    found = yield from read_attributes(s, ">")
-    return CallHead(found[0]["name"], closed=found[1]) if found and "name" in found[0] else None
+    attributes = yield from read_attributes(s, ">")
+    return CallHead(attributes[0]["name"], closed=attributes[1]) if attributes and "name" in attributes[0] else None
 
 
 def write_call(call: ToolCall) -> str:

@@ -37,10 +37,10 @@ def head(s: Scanner, opener: str) -> Parser[CallHead | None]:
         server = yield from s.field(markers(SERVER[1], "<"))
         if server is None or server[1] != SERVER[1] or not (yield from s.literal(NAME[0], after_space=True)):
             return None
-    found = yield from s.field(markers(NAME[1], "<"))
-    if found is None or found[1] != NAME[1] or not (yield from s.literal(ARGUMENTS[0], after_space=True)):
+    field = yield from s.field(markers(NAME[1], "<"))
+    if field is None or field[1] != NAME[1] or not (yield from s.literal(ARGUMENTS[0], after_space=True)):
         return None
-    return CallHead(found[0].strip())
+    return CallHead(field[0].strip())
 
 
 def call_wrapper(name: str, _: str) -> tuple[str, str]:

@@ -27,12 +27,12 @@ _NAME = re.compile(r"[\w.-]+")
 
 def head(s: Scanner, _: str) -> Parser[CallHead | None]:
     """Reads `name[CALL_ID]id[ARGS]`; only the name is required."""
-    found = yield from s.field(markers(ID, ARGUMENTS, "{"))
-    name = found[0].strip() if found else ""
-    if not found or not _NAME.fullmatch(name):
+    field = yield from s.field(markers(ID, ARGUMENTS, "{"))
+    name = field[0].strip() if field else ""
+    if not field or not _NAME.fullmatch(name):
         return None
-    if found[1] != ID:
-        s.pos -= found[1] == "{"
+    if field[1] != ID:
+        s.pos -= field[1] == "{"
         return CallHead(name)
     id = yield from s.field(markers(ARGUMENTS))
     return CallHead(name, id[0].strip()) if id else None

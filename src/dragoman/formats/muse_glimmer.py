@@ -60,8 +60,8 @@ def read_calls(s: Scanner, sink: ToolCallSink, header: str) -> Parser[bool]:
     opened = yield from s.literal(TAGS.section[0], after_space=True)
     s.skipped_space = header
     whole = yield from _CALLS.read(s, sink, opened)
-    while whole and (found := (yield from s.literal(TAGS.section[1], TAGS.call[1], after_space=True))):
-        sink.warn("stray_closing_tag", f"dropped {found} that closes nothing", found)
+    while whole and (marker := (yield from s.literal(TAGS.section[1], TAGS.call[1], after_space=True))):
+        sink.warn("stray_closing_tag", f"dropped {marker} that closes nothing", marker)
     return whole
 
 

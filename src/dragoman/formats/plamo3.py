@@ -35,13 +35,13 @@ def head(s: Scanner, _: str) -> Parser[CallHead | None]:
     """Reads the name between its tags and the tag that opens the arguments."""
     if not (yield from s.literal(NAME[0], after_space=True)):
         return None
-    found = yield from s.field(markers(NAME[1]))
-    if not found:
+    field = yield from s.field(markers(NAME[1]))
+    if not field:
         return None
     if (yield from s.literal(ARGUMENTS[0], after_space=True)):
         for part in (CONSTRAIN, "json", MESSAGE):
             yield from s.literal(part, after_space=True)
-    return CallHead(found[0].strip())
+    return CallHead(field[0].strip())
 
 
 def call_wrapper(name: str, _: str) -> tuple[str, str]:

@@ -38,8 +38,8 @@ def route(header: str, marker: str) -> ChannelRoute | None:
 def head(_: Scanner, header: str) -> Parser[CallHead | None]:
     """Returns the id and name in the header, which has been read."""
     yield from ()
-    found = _CALL.fullmatch(header.removesuffix(ARGUMENTS))
-    return CallHead(found[2], found[1]) if found else None
+    match = _CALL.fullmatch(header.removesuffix(ARGUMENTS))
+    return CallHead(match[2], match[1]) if match else None
 
 
 def call_wrapper(name: str, id: str) -> tuple[str, str]:

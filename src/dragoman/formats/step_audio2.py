@@ -21,11 +21,11 @@ OPEN, OPEN_CRLF, CLOSE = "<tool_call>function\n", "<tool_call>function\r\n", "</
 
 def head(s: Scanner, _: str) -> Parser[CallHead | None]:
     """Reads the name, up to the end of its line."""
-    found = yield from s.field(markers("\n", "{", "<"))
-    if found is None or found[1] == "<":
+    field = yield from s.field(markers("\n", "{", "<"))
+    if field is None or field[1] == "<":
         return None
-    s.pos -= len(found[1]) if found[1] == "{" else 0
-    return CallHead(found[0].strip())
+    s.pos -= len(field[1]) if field[1] == "{" else 0
+    return CallHead(field[0].strip())
 
 
 def call_wrapper(name: str, _: str) -> tuple[str, str]:

@@ -140,10 +140,10 @@ def is_requested(request: Request) -> bool:
         RequestError: The trigger is not the last item.
     """
     parts = [part for message in request.messages for part in message.parts]
-    found = [n for n, part in enumerate(parts) if isinstance(part, UnknownPart) and part.type == TRIGGER]
-    if found and found != [len(parts) - 1]:
+    positions = [n for n, part in enumerate(parts) if isinstance(part, UnknownPart) and part.type == TRIGGER]
+    if positions and positions != [len(parts) - 1]:
         raise RequestError(f"expected {TRIGGER} once, as the last item, got items after it", "$.input")
-    return bool(found)
+    return bool(positions)
 
 
 def unseal_items(request: Request, seal: Seal, *, foreign: bool) -> Request:
@@ -248,5 +248,5 @@ def _sealed_text(part: Part) -> str | None:
     """The sealed text in an item; None: the part is not such an item."""
     if not isinstance(part, UnknownPart) or part.type not in ITEM_TYPES:
         return None
-    found = json.loads(bytes(part.raw)).get("encrypted_content")
-    return found if isinstance(found, str) else ""
+    sealed = json.loads(bytes(part.raw)).get("encrypted_content")
+    return sealed if isinstance(sealed, str) else ""

@@ -119,8 +119,8 @@ async def _reask(
     text: str, why: str, backend: Backend, request: Request, context: ExchangeContext, policy: GuardPolicy
 ) -> _Reask:
     """The text of the second response; empty if there is none, or if it contains a call."""
-    shown = f"Your answer is not JSON of the JSON Schema: {why}. Answer with that JSON alone, without other text."
-    turns = (Message("assistant", (Text(text),)), Message("user", (Text(shown),)))
+    prompt = f"Your answer is not JSON of the JSON Schema: {why}. Answer with that JSON alone, without other text."
+    turns = (Message("assistant", (Text(text),)), Message("user", (Text(prompt),)))
     tokens = min(request.max_tokens or policy.reask_max_tokens, policy.reask_max_tokens)
     outgoing = replace(request, messages=(*request.messages, *turns), max_tokens=tokens)
     second_turn = dataclasses.replace(context, reasked=True)

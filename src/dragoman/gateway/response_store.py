@@ -200,16 +200,16 @@ class ResponseStore:
 
     def _touch(self, id: str) -> list[_StoredResponse | None]:
         """The response and those before it, all marked as used; at the end None if one is not stored."""
-        found: list[_StoredResponse | None] = []
+        replies: list[_StoredResponse | None] = []
         with self._lock:
             while id:
                 kept = self._responses.get(id)
                 if kept is not None:
                     kept.used_s = self._now_s()
                     self._responses.move_to_end(id)
-                found.append(kept)
+                replies.append(kept)
                 id = kept.previous_id if kept else ""
-        return found
+        return replies
 
     def _conversation(self, previous: PreviousResponseRef) -> Iterator[Message]:
         for kept in reversed(self._touch(previous.reply_id)):
@@ -224,12 +224,12 @@ class ResponseStore:
         """The messages with parts in place of references; a part that is not stored is left out."""
         known: dict[str, _StoredResponse | None] = {}
         for message in messages:
-            found = [
+            filled = [
                 self._referenced_part(part, known) if isinstance(part, PreviousResponseRef) else part
                 for part in message.parts
             ]
-            warnings += [_unknown_reference(p) for p, f in zip(message.parts, found, strict=True) if f is None]
-            parts = tuple(part for part in found if part is not None)
+            warnings += [_unknown_reference(p) for p, f in zip(message.parts, filled, strict=True) if f is None]
+            parts = tuple(part for part in filled if part is not None)
             if parts or not message.parts:
                 yield msgspec.structs.replace(message, parts=parts) if parts != message.parts else message
 

@@ -36,18 +36,18 @@ def check_call(call: ToolCall, tools: Iterable[Tool], disabled_repairs: Collecti
     """
     steps = frozenset(ALL_REPAIRS).difference(disabled_repairs)
     offered = {tool.name: tool for tool in tools if tool.kind == "function"}
-    found = tool_name_match.ToolNames(offered, [step for step in tool_name_match.STEPS if step in steps]).resolve(
+    match = tool_name_match.ToolNames(offered, [step for step in tool_name_match.STEPS if step in steps]).resolve(
         call.name
     )
-    if found is None:
+    if match is None:
         return CheckedCall((), valid=False, reason=feedback.unknown_tool(call.name, offered))
-    verdict = judge_call(offered[found.name], call.arguments, steps)
+    verdict = judge_call(offered[match.name], call.arguments, steps)
     if verdict.valid is False:
         return CheckedCall((), valid=False, reason=verdict.reason)
-    first = replace(call, name=found.name, arguments=verdict.arguments)
+    first = replace(call, name=match.name, arguments=verdict.arguments)
     more = (
         replace(first, id=valid_call_id(f"{call.id}_{number}"), arguments=each.arguments)
         for number, each in enumerate(verdict.extra_calls, 2)
     )
-    mended = (*([found.step] if found.step else ()), *verdict.repairs)
+    mended = (*([match.step] if match.step else ()), *verdict.repairs)
     return CheckedCall((first, *more), mended, verdict.valid, verdict.reason)

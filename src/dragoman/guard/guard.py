@@ -193,11 +193,11 @@ class ToolCallGuard:
         ):
             self.finished = True  # a model that must call a tool can go on calling forever
             return [Notice("extra_call_dropped", "a second call was dropped, as one was asked for", event.name)]
-        found = self._names.resolve(event.name)
-        start = replace(event, name=found.name) if found and found.step else event
-        held = self._policy.buffering != "off" or bool(self._policy.max_identical_calls) or self._limit_reached()
-        self._pending = PendingCall(start, found.step if found else "", held)
-        return [] if held else [start]
+        match = self._names.resolve(event.name)
+        start = replace(event, name=match.name) if match and match.step else event
+        is_buffered = self._policy.buffering != "off" or bool(self._policy.max_identical_calls) or self._limit_reached()
+        self._pending = PendingCall(start, match.step if match else "", is_buffered)
+        return [] if is_buffered else [start]
 
     def _on_delta(self, call: PendingCall, event: ToolCallDelta, text: str) -> list[AnyEvent]:
         call.chunks.append(text)

@@ -130,9 +130,9 @@ def build_reask(
 
 def _error_result(request: Request, failed: RejectedCall) -> ToolResult:
     """The error as the call's result, with the earlier result if the call was repeated."""
-    found = repeated_call.earlier_result(request, failed.call) if failed.kind == "looping" else None
-    shown = (Text("Its last result was:"), *found.parts) if found and repeated_call.is_short(found) else ()
-    return ToolResult(failed.call.id, (Text(failed.reason), *shown), is_error=True)
+    result = repeated_call.earlier_result(request, failed.call) if failed.kind == "looping" else None
+    last_result = (Text("Its last result was:"), *result.parts) if result and repeated_call.is_short(result) else ()
+    return ToolResult(failed.call.id, (Text(failed.reason), *last_result), is_error=True)
 
 
 def _has_reasoning(request: Request) -> bool:
@@ -152,7 +152,7 @@ def _is_in_text(failed: RejectedCall, parts: Sequence[Part]) -> bool:
 def collect_calls(events: Iterable[AnyEvent], passed: Sequence[ToolCall]) -> list[ReaskedCall]:
     """Returns the complete calls in the events of a second response, without those that are in `passed`."""
     known = {call_key(call.name, call.arguments) for call in passed}
-    found: list[ReaskedCall] = []
+    calls: list[ReaskedCall] = []
     open: list[AnyEvent] = []
     for event in events:
         match event:
@@ -161,13 +161,13 @@ def collect_calls(events: Iterable[AnyEvent], passed: Sequence[ToolCall]) -> lis
             case ToolCallDelta():
                 open.append(event)
             case ToolCallEnd():
-                found.append(_reasked_call([*open, replace(event, reasked=True)]))
+                calls.append(_reasked_call([*open, replace(event, reasked=True)]))
                 open = []
-            case Notice() if found and not open:
-                found[-1] = found[-1]._replace(events=(*found[-1].events, event))
+            case Notice() if calls and not open:
+                calls[-1] = calls[-1]._replace(events=(*calls[-1].events, event))
             case _:
                 pass
-    return [made for made in found if call_key(made.call.name, made.call.arguments) not in known]
+    return [made for made in calls if call_key(made.call.name, made.call.arguments) not in known]
 
 
 def _reasked_call(events: Sequence[AnyEvent]) -> ReaskedCall:

@@ -59,10 +59,10 @@ def repair(
         return None
     try:
         value = decode_exact(arguments)
-        found = _Repairer(schema, steps, arguments).repair(value)
-        if found is None:
+        repaired = _Repairer(schema, steps, arguments).repair(value)
+        if repaired is None:
             return None
-        value, applied = found
+        value, applied = repaired
         text = encode_exact(value) if applied else arguments
     except (ValueError, RecursionError):
         return None
@@ -97,9 +97,9 @@ class _Repairer:
         if (
             inner is not None
             and self._violations(value)
-            and (found := self._repair_all(self._violations, inner, MAX_CHOICE_DEPTH))
+            and (repaired := self._repair_all(self._violations, inner, MAX_CHOICE_DEPTH))
         ):
-            return found[0], ["unnest", *found[1]]
+            return repaired[0], ["unnest", *repaired[1]]
         return self._repair_all(self._violations, value, MAX_CHOICE_DEPTH)
 
     def _violations(self, value: Any) -> Sequence[Violation]:
@@ -107,10 +107,10 @@ class _Repairer:
             return self._last[1]
         if self._budget <= 0:
             raise ValueError("too much is wrong")
-        found = self._schema.violations(with_plain_numbers(value))
-        self._budget -= self._check_cost + _count(found)
-        self._last = (value, found)
-        return found
+        violations = self._schema.violations(with_plain_numbers(value))
+        self._budget -= self._check_cost + _count(violations)
+        self._last = (value, violations)
+        return violations
 
     def _repair_all(self, look: _Check, value: Any, depth: int) -> _Result | None:
         """Removes all violations that `look` finds, one at a time."""
@@ -119,10 +119,10 @@ class _Repairer:
             # Removing a violation can also explain an unknown member, so those are tried last.
             ordered = sorted(violations, key=lambda violation: violation.kind == "additional")
             solved = (self._repair_one(violation, look, value, depth) for violation in ordered)
-            found = next((each for each in solved if each), None)
-            if found is None:
+            solution = next((each for each in solved if each), None)
+            if solution is None:
                 return None
-            value, more = found
+            value, more = solution
             steps += more
         return value, steps
 
@@ -136,14 +136,14 @@ class _Repairer:
 
     def _repair_branch(self, violation: Violation, look: _Check, value: Any, depth: int) -> _Result | None:
         """Repairs the value to match a branch of a choice; None if several branches are possible."""
-        found: dict[str, _Result] = {}
+        branches: dict[str, _Result] = {}
         for number in range(len(violation.branches)):
             met = self._repair_all(_branch_check(look, violation, number), value, depth)
             if met and _is_gone(violation, look(met[0])):
-                found.setdefault(encode_exact(met[0]), met)
-            if len(found) > 1:
+                branches.setdefault(encode_exact(met[0]), met)
+            if len(branches) > 1:
                 return None
-        return next(iter(found.values()), None)
+        return next(iter(branches.values()), None)
 
 
 def _count(violations: Sequence[Violation]) -> int:

@@ -248,13 +248,15 @@ def _match_option(value: str, options: list[str], is_choice: bool) -> str | None
     if not value:
         return None
     for spelled in (lambda text: text.strip().lower(), lambda text: _OPTION_MARKS.sub("", text.strip().lower())):
-        if found := [option for option in options if spelled(option) == spelled(value)]:
-            return found[0] if len(found) == 1 else None
-    found = [option for option in options if option.lower().startswith(value.lower())]
-    is_one = is_choice and len(found) == 1 and found[0].isalpha() and _is_abbreviation(value, options)
+        if options_alike := [option for option in options if spelled(option) == spelled(value)]:
+            return options_alike[0] if len(options_alike) == 1 else None
+    options_alike = [option for option in options if option.lower().startswith(value.lower())]
+    is_one = is_choice and len(options_alike) == 1 and options_alike[0].isalpha() and _is_abbreviation(value, options)
     return (
-        found[0]
-        if is_one and len(name_words(found[0])) == 1 and not found[0].lower().endswith(WIDENING_SUFFIXES)
+        options_alike[0]
+        if is_one
+        and len(name_words(options_alike[0])) == 1
+        and not options_alike[0].lower().endswith(WIDENING_SUFFIXES)
         else None
     )
 

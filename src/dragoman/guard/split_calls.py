@@ -57,8 +57,8 @@ def split_into_calls(arguments: JsonText, schema: CompiledSchema, steps: Collect
 def _list_members(value: Any, schema: CompiledSchema) -> list[str]:
     """Members with a list in place of a single value; empty if one of the lists is one value in parts."""
     violations = schema.violations(with_plain_numbers(value)) if isinstance(value, dict) else ()
-    found = {violation.path[0]: violation for violation in violations if len(violation.path) == 1}
-    lists = {str(name): violation for name, violation in found.items() if isinstance(value[name], list)}
+    by_name = {violation.path[0]: violation for violation in violations if len(violation.path) == 1}
+    lists = {str(name): violation for name, violation in by_name.items() if isinstance(value[name], list)}
     is_one = any(
         COMPOSITE_WORDS & name_words(name) or not _expects_single_value(violation) for name, violation in lists.items()
     )
@@ -83,5 +83,5 @@ def _call_for_item(
     value: Any, names: Collection[str], number: int, schema: CompiledSchema, steps: Collection[str]
 ) -> RepairedArguments | None:
     part = {name: each[number] if name in names else each for name, each in value.items()}
-    found = repair(encode_exact(part), schema, [step for step in steps if step not in _NOT_FOR_ITEMS])
-    return RepairedArguments(found.arguments, (SPLIT_INTO_CALLS, *found.repairs)) if found else None
+    repaired = repair(encode_exact(part), schema, [step for step in steps if step not in _NOT_FOR_ITEMS])
+    return RepairedArguments(repaired.arguments, (SPLIT_INTO_CALLS, *repaired.repairs)) if repaired else None

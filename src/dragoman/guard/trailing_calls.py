@@ -50,8 +50,10 @@ class TrailingCallCheck:
         wanted = "".join(arguments.split())
         if len(wanted) <= len("{}"):
             return ""
-        found = any(wanted in "".join(text.split()) for message in self._request.messages for text in _texts(message))
-        return "the request's own text" if found else ""
+        is_quoted = any(
+            wanted in "".join(text.split()) for message in self._request.messages for text in _texts(message)
+        )
+        return "the request's own text" if is_quoted else ""
 
 
 def _texts(message: Message) -> list[str]:

@@ -28,8 +28,8 @@ _NAME_IN_WARNING: Final = re.compile(r"called (['\"])(.*?)\1, which")
 
 def rejected_call(warning: Notice, offered: Iterable[str]) -> RejectedCall:
     """Returns the call that this warning is about, without its text, which follows."""
-    found = _NAME_IN_WARNING.search(warning.message)
-    name = found[2] if found else ""
+    match = _NAME_IN_WARNING.search(warning.message)
+    name = match[2] if match else ""
     return RejectedCall("unoffered", feedback.unknown_tool(name, offered), ToolCall("", name, ""), (warning,), [])
 
 
@@ -49,9 +49,9 @@ def is_not_call(failed: RejectedCall, taint: CopiedCallDetector, *, ended: bool)
     text = call_text(failed)
     if not _JSON.match(text):
         return ended and not text.strip()
-    if not (found := _CALL.search(text[:DECISION_CHARS])):
+    if not (match := _CALL.search(text[:DECISION_CHARS])):
         return ended or len(text) >= DECISION_CHARS
-    return ended and bool(taint.find(found[1], _arguments(text)))
+    return ended and bool(taint.find(match[1], _arguments(text)))
 
 
 def _arguments(text: str) -> str:

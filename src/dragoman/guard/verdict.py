@@ -14,8 +14,8 @@ from dragoman.guard.validation.compiled_schema import compile_schema, decode_arg
 class PendingCall:
     """A call whose events are still arriving."""
 
-    def __init__(self, start: ToolCallStart, step: str, held: bool) -> None:
-        self.start, self.name_repair, self.buffered = start, step, held
+    def __init__(self, start: ToolCallStart, step: str, is_buffered: bool) -> None:
+        self.start, self.name_repair, self.buffered = start, step, is_buffered
         self.chunks: list[str] = []
         self.chars = 0
 

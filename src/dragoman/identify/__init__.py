@@ -71,8 +71,8 @@ def detect_format(
     named = family.format if family else "auto"
 
     def identified(format: str | Format, by: By, why: str) -> FormatMatch:
-        found = formats.get(format) if isinstance(format, str) else format
-        return FormatMatch(found, by, why, template.prompt_suffix, template.reasoning_tags)
+        resolved = formats.get(format) if isinstance(format, str) else format
+        return FormatMatch(resolved, by, why, template.prompt_suffix, template.reasoning_tags)
 
     stated = None if response_template is None else templates.read_template(response_template)
     if stated and (format := match_known_format(stated)):

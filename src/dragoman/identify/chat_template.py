@@ -120,12 +120,12 @@ def _match(fitting: Sequence[Format], tail: str, source: str) -> TemplateMatch:
 
 def _match_literals(source: str, problem: str, tail: str) -> TemplateMatch:
     """Of the formats with an opener in the template, the one with most of its markers there."""
-    found = [f for f in known_formats() if _openers_in(f, source)]
-    if not found:
+    candidates = [f for f in known_formats() if _openers_in(f, source)]
+    if not candidates:
         return TemplateMatch(
             "", f"the chat template names no tool-call markers ({problem})", tail, None, rendered=False
         )
-    best = min(found, key=lambda f: native_rank(f, source))
+    best = min(candidates, key=lambda f: native_rank(f, source))
     opener = _openers_in(best, source)[0]
     why = f"{opener!r} stands in the chat template ({problem})"
     return TemplateMatch(best.name, why, tail, _reasoning_markers(best, source, tail), rendered=False)

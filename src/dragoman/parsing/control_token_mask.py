@@ -34,8 +34,8 @@ class ControlTokenMask:
         given: list[object] = [control] if isinstance(control, str) or not isinstance(control, Iterable) else [*control]
         for token in given:
             if not isinstance(token, str) or not token:
-                shown = quote(token) if isinstance(token, str) else type(token).__name__
-                raise UsageError(f"expected the texts of control tokens, got {shown} - at control")
+                token_text = quote(token) if isinstance(token, str) else type(token).__name__
+                raise UsageError(f"expected the texts of control tokens, got {token_text} - at control")
         # Tokenizers also add runs of white space, which mark nothing up.
         tokens = sorted({str(token) for token in given if str(token).strip()})
         beginnings = sorted({token[0] for token in tokens})

@@ -135,7 +135,7 @@ def text_format(
         markers=markers,
         write_tools=tools_writer(section[0] + write_call(EXAMPLE) + section[1], markers, tools, result),
         write_call=write_call,
-        write_result=lambda shown, name: result.write(shown, name, markers),
+        write_result=lambda content, name: result.write(content, name, markers),
         constrain=constrain,
         section=section,
         separator=separator,
@@ -154,24 +154,24 @@ def text_format(
 
 
 def tools_writer(
-    example: str, markers: Sequence[str], shown: ToolListMarkup, result: ToolResultMarkup
+    example: str, markers: Sequence[str], tool_list: ToolListMarkup, result: ToolResultMarkup
 ) -> Callable[[Sequence[Tool], ToolChoice], str]:
     """Returns the function that writes the tools, how to call them, and the tool-choice policy.
 
     Args:
         example: A call as the format writes it, shown in the instructions.
         markers: Strings to neutralise in the tools.
-        shown: How the prompt lists the tools.
+        tool_list: How the prompt lists the tools.
         result: How the prompt shows results.
     """
-    head = _HEAD.format(unit="line" if shown.separator == "\n" else "object")
+    head = _HEAD.format(unit="line" if tool_list.separator == "\n" else "object")
     how = _HOW.format(example=example, result=result.opener)
 
     def write_tools(tools: Sequence[Tool], choice: ToolChoice) -> str:
         offered = [t for t in tools if t.kind == "function"]
         if not offered or choice.mode == "none":
             return ""
-        return f"{head}\n{shown.write(offered, markers)}\n\n{how}\n\n{_policy(choice)}"
+        return f"{head}\n{tool_list.write(offered, markers)}\n\n{how}\n\n{_policy(choice)}"
 
     return write_tools
 

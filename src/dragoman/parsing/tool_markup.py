@@ -88,7 +88,7 @@ class ToolResultMarkup:
         if self.quoted:
             fields = {field: _quoted(label)[1:-1] for field, label in fields.items()}
         fields["error"] = self.error[result.is_error]
-        before, after = (_FIELD.sub(lambda found: fields[found[1]], side) for side in (self.before, self.behind))
+        before, after = (_FIELD.sub(lambda match: fields[match[1]], side) for side in (self.before, self.behind))
         return f"{before}{_apart(before[-1:], text, after[:1])}{after}"
 
 

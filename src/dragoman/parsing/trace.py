@@ -321,13 +321,13 @@ def _first_whole_call(spans: Sequence[Span]) -> Span | None:
 def with_names(spans: Sequence[Span], names: Iterable[str]) -> tuple[Span, ...]:
     """Returns the spans with a note at the first mention of one of these tools, if no call was found there."""
     text = "".join(span.raw for span in spans)
-    found = re.search(rf"(?<!\w)(?:{'|'.join(map(re.escape, names)) or '(?!)'})(?!\w)", text)
-    if not found:
+    match = re.search(rf"(?<!\w)(?:{'|'.join(map(re.escape, names)) or '(?!)'})(?!\w)", text)
+    if not match:
         return tuple(spans)
-    inside = next(span.kind for span in spans if span.end > found.start())
+    inside = next(span.kind for span in spans if span.end > match.start())
     why = {"reasoning": "reasoning is not searched for calls", "unread": "the reply was over"}
     reason = why.get(inside, "nothing that is known to open a call stands before it")
-    return _with_note(spans, Note("no_call", f"{quote(found[0])} is named here, but {reason}", found.start()))
+    return _with_note(spans, Note("no_call", f"{quote(match[0])} is named here, but {reason}", match.start()))
 
 
 def _with_note(spans: Sequence[Span], note: Note) -> tuple[Span, ...]:

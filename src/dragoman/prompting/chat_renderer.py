@@ -143,14 +143,14 @@ def _write_calls(calls: Iterable[Part], format: Format) -> str:
 
 def _escape_strings(call: ToolCall, format: Format) -> ToolCall:
     """The call with the format's markers escaped in its strings, for formats that write strings without quotes."""
-    shown = escape_markers_in_strings(call.arguments, format.markers)
+    escaped = escape_markers_in_strings(call.arguments, format.markers)
     for bracket in ("", ">", "]"):  # brackets of the format that can follow a value or a name
-        shown = escape_markers_in_strings(shown, CONTROL_TOKEN_START, bracket)
-    return msgspec.structs.replace(call, arguments=shown)
+        escaped = escape_markers_in_strings(escaped, CONTROL_TOKEN_START, bracket)
+    return msgspec.structs.replace(call, arguments=escaped)
 
 
 def _write_texts(parts: Iterable[Part], names: dict[str, str], format: Format) -> str:
-    shown = (
+    texts = (
         format.write_result(p, names.get(p.call_id, "")) if isinstance(p, ToolResult) else part_text(p) for p in parts
     )
-    return "\n".join(filter(None, shown))
+    return "\n".join(filter(None, texts))

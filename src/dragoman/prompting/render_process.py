@@ -118,16 +118,16 @@ class _RenderProcess:
 
     def _read(self, child: "subprocess.Popen[bytes]", size: int, until: float) -> bytes:
         assert child.stdout is not None
-        found = bytearray()
-        while len(found) < size:
+        received = bytearray()
+        while len(received) < size:
             left_s = until - time.monotonic()
             if sys.platform != "win32" and not (left_s > 0 and _is_ready(child.stdout.fileno(), left_s)):
                 raise TimeoutError
-            piece = os.read(child.stdout.fileno(), size - len(found))
+            piece = os.read(child.stdout.fileno(), size - len(received))
             if not piece:
                 raise EOFError
-            found += piece
-        return bytes(found)
+            received += piece
+        return bytes(received)
 
     def _ensure_started(self) -> "subprocess.Popen[bytes]":
         if self._child is None or self._child.poll() is not None:

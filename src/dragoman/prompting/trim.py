@@ -299,7 +299,7 @@ def _shorten_line(line: str) -> str:
 
 
 def _sentences(text: str) -> list[str]:
-    ends = [found.end() for found in _SENTENCE.finditer(text)]
+    ends = [match.end() for match in _SENTENCE.finditer(text)]
     return [text[a:b].strip() for a, b in zip([0, *ends], [*ends, len(text)], strict=True)]
 
 

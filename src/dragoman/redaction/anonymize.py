@@ -42,17 +42,17 @@ class Anonymizer:
         """Returns a text of the same length and shape."""
         return _PIECE.sub(self._replace, text)
 
-    def _replace(self, found: re.Match[str]) -> str:
-        if word := found["word"]:
+    def _replace(self, match: re.Match[str]) -> str:
+        if word := match["word"]:
             return word if word in self._keep else _PART.sub(self._replace_part, word)
-        escape = found[0]
+        escape = match[0]
         if "u" in escape[:-1] and not 0xD800 <= int(escape[-4:], 16) < 0xE000:
             return f"{escape[:-4]}{0x4E00 + self._number(escape) % 5000:04x}"
         return escape
 
-    def _replace_part(self, found: re.Match[str]) -> str:
-        part = found[0]
-        if found["digits"]:
+    def _replace_part(self, match: re.Match[str]) -> str:
+        part = match[0]
+        if match["digits"]:
             first = part[0] if part[0] == "0" else str(1 + self._number(part) % 9)
             return first + "".join(str(n % 10) for n in self._bytes(part[1:] + "#", len(part) - 1))
         return "".join(map(_similar_letter, part, self._bytes(part, len(part))))
@@ -94,8 +94,8 @@ def map_strings(text: str, change: Callable[[str], str], spared: KeepRules = KEE
         spared: What is not changed.
     """
     runs: dict[str, list[_Found]] = {}
-    for found in _strings(text, spared):
-        runs.setdefault(found.name, []).append(found)
+    for each_string in _strings(text, spared):
+        runs.setdefault(each_string.name, []).append(each_string)
     made: list[tuple[_Found, str]] = []
     for run in runs.values():
         joined, at = change("".join(text[each.start : each.end] for each in run)), 0

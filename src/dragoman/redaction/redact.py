@@ -127,8 +127,8 @@ class Redactor:
         """Returns the bytes with secrets replaced by `*`, with the same length."""
         made = bytearray(data)
         plain, place = _unescaped(data)
-        for found in self._find_secrets(plain):
-            start, end = map(place, found)
+        for secret in self._find_secrets(plain):
+            start, end = map(place, secret)
             made[start:end] = data[start:end].translate(_STARS)
         return bytes(made)
 
@@ -162,23 +162,23 @@ def _matches(pattern: re.Pattern[bytes], beginning: bytes, data: bytes, small: b
     group = pattern.groups
     at = small.find(beginning)
     while at >= 0:
-        found = pattern.match(data, at)
-        if found and found[group]:
-            yield found.span(group)
-        at = small.find(beginning, max(found.end() if found else 0, at + len(beginning)))
+        match = pattern.match(data, at)
+        if match and match[group]:
+            yield match.span(group)
+        at = small.find(beginning, max(match.end() if match else 0, at + len(beginning)))
 
 
 def _unescaped(data: bytes) -> tuple[bytes, Callable[[int], int]]:
     r"""The data with `\/` and `\u002b` decoded, and a function from positions in that to positions in the data."""
     pieces, done = list[bytes](), 0
     places, lost = [0], [0]
-    for found in _ESCAPE.finditer(data):
-        char = bytes.fromhex(found[1].decode()) if found[1] else b"/"
+    for match in _ESCAPE.finditer(data):
+        char = bytes.fromhex(match[1].decode()) if match[1] else b"/"
         if char in b"\"'\\":
             continue
-        pieces += [data[done : found.start()], char]
-        done = found.end()
-        lost.append(lost[-1] + len(found[0]) - 1)
+        pieces += [data[done : match.start()], char]
+        done = match.end()
+        lost.append(lost[-1] + len(match[0]) - 1)
         places.append(done - lost[-1])
     plain = b"".join([*pieces, data[done:]])
     return plain, lambda at: at + lost[bisect_right(places, at) - 1]

@@ -87,9 +87,9 @@ def _inside(schema: Any, key: str | None, root: Mapping[str, Any], depth: int, t
     members = schema.get("properties")
     if key is not None and isinstance(members, dict) and key in members:
         return members[key]
-    found = schema.get("items" if key is None else "additionalProperties")
-    if isinstance(found, dict):
-        return found
+    schema_inside = schema.get("items" if key is None else "additionalProperties")
+    if isinstance(schema_inside, dict):
+        return schema_inside
 
     def within(branches: list[Any]) -> list[Any]:
         deeper = (_inside(branch, key, root, depth + 1, tried) for branch in branches)
@@ -114,18 +114,18 @@ def _types(schema: Any, root: Mapping[str, Any], depth: int, known: dict[str, fr
     """`known`: the types of references that were followed already; all types for a recursive one."""
     if not isinstance(schema, dict) or depth > DEPTH_LIMIT:
         return ALL
-    found = _stated(schema)
+    types = _stated(schema)
     if isinstance(reference := schema.get("$ref"), str):
         if reference not in known:
             known[reference] = ALL
             known[reference] = _types(resolve_ref(reference, root), root, depth + 1, known)
-        found &= known[reference]
+        types &= known[reference]
     for branch in schema["allOf"] if isinstance(schema.get("allOf"), list) else ():
-        found &= _types(branch, root, depth + 1, known)
+        types &= _types(branch, root, depth + 1, known)
     for word in ("anyOf", "oneOf"):
         if isinstance(branches := schema.get(word), list) and branches:
-            found &= frozenset().union(*(_types(b, root, depth + 1, known) for b in branches))
-    return found or ALL
+            types &= frozenset().union(*(_types(b, root, depth + 1, known) for b in branches))
+    return types or ALL
 
 
 def _stated(schema: Mapping[str, Any]) -> frozenset[str]:
@@ -133,8 +133,8 @@ def _stated(schema: Mapping[str, Any]) -> frozenset[str]:
     stated = schema.get("type")
     if stated:
         listed = stated if isinstance(stated, list) else [stated]
-        found = frozenset(t for t in listed if isinstance(t, str)) & ALL or ALL
-        return found | {"null"} if schema.get("nullable") is True else found
+        types = frozenset(t for t in listed if isinstance(t, str)) & ALL or ALL
+        return types | {"null"} if schema.get("nullable") is True else types
     values = schema["enum"] if isinstance(schema.get("enum"), list) else [schema["const"]] if "const" in schema else []
     if values:
         return frozenset(json_type(value) for value in values)
@@ -146,15 +146,15 @@ def _stated(schema: Mapping[str, Any]) -> frozenset[str]:
 def _constants(schema: Any, root: Mapping[str, Any], depth: int, tried: set[str]) -> list[Any]:
     if not isinstance(schema, dict) or depth > DEPTH_LIMIT:
         return []
-    found = [schema["const"]] if "const" in schema else []
-    found += schema["enum"] if isinstance(schema.get("enum"), list) else []
+    values = [schema["const"]] if "const" in schema else []
+    values += schema["enum"] if isinstance(schema.get("enum"), list) else []
     branches: list[Any] = []
     if isinstance(reference := schema.get("$ref"), str) and reference not in tried:
         tried.add(reference)
         branches.append(resolve_ref(reference, root))
     for word in ("allOf", "anyOf", "oneOf"):
         branches += schema[word] if isinstance(schema.get(word), list) else []
-    return found + [value for each in branches for value in _constants(each, root, depth + 1, tried)]
+    return values + [value for each in branches for value in _constants(each, root, depth + 1, tried)]
 
 
 def self_contained(schema: Mapping[str, Any], root: Mapping[str, Any]) -> dict[str, Any]:

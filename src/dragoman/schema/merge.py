@@ -59,9 +59,9 @@ def _both(first: Schema, second: Schema) -> str | list[str]:
     """Returns the types that match both."""
     one, other = types_in(first), types_in(second)
     wide = {"integer"} if "number" in other else set()
-    found = [each for each in one if each in other or each in wide]
-    found += ["integer"] if "number" in one and "integer" in other and "integer" not in found else []
-    return found[0] if len(found) == 1 else found
+    shared = [each for each in one if each in other or each in wide]
+    shared += ["integer"] if "number" in one and "integer" in other and "integer" not in shared else []
+    return shared[0] if len(shared) == 1 else shared
 
 
 def any_of_objects(base: Schema, branches: Sequence[Schema]) -> Schema:

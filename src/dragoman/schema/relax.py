@@ -142,8 +142,8 @@ class SchemaRelaxer:
         """Replaces a reference by its target, unless it may `stay`."""
         while "$ref" in schema:
             reference = schema["$ref"]
-            found = resolve_ref(reference, self._root)
-            if stay and isinstance(found, dict | bool) and self._stays(reference, path):
+            target = resolve_ref(reference, self._root)
+            if stay and isinstance(target, dict | bool) and self._stays(reference, path):
                 break
             self._without(
                 schema, path, *(word for word in schema if word != "$ref" and word not in ANNOTATIONS | NON_VALIDATING)
@@ -154,12 +154,12 @@ class SchemaRelaxer:
                 if word in ANNOTATIONS or (path == "$" and word in NON_VALIDATING)
             }
             again = reference in trail
-            if again or not isinstance(found, dict | bool):
+            if again or not isinstance(target, dict | bool):
                 reason = "refers to itself" if again else "refers to nothing here"
                 self._report(path, f"{reason}; it may be anything")
                 return kept, trail
             trail |= {reference}
-            own = self._well_formed(self._as_object(found, path, depth, trail), path)
+            own = self._well_formed(self._as_object(target, path, depth, trail), path)
             schema = {**{word: value for word, value in own.items() if word not in NON_VALIDATING}, **kept}
         return schema, trail
 

@@ -100,10 +100,10 @@ def _renamed(schema: dict[str, Any]) -> dict[str, Any]:
         return schema
     meant: _Meant = {}
     for each in listed:
-        found = _meaning(each) if isinstance(each, str) else None
-        if found is None:
+        meaning = _meaning(each) if isinstance(each, str) else None
+        if meaning is None:
             return schema
-        meant |= found
+        meant |= meaning
     rest = {word: value for word, value in schema.items() if word != "type"}
     if not meant.keys() <= set(JSON_TYPES):
         return rest
@@ -163,10 +163,10 @@ def _array(item: str) -> _Meant | None:
 def _union(names: list[str]) -> _Meant | None:
     meant: _Meant = {}
     for name in names:
-        found = _meaning(name.strip())
-        if found is None:
+        meaning = _meaning(name.strip())
+        if meaning is None:
             return None
-        meant |= found
+        meant |= meaning
     return meant
 
 

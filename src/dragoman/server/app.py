@@ -216,8 +216,8 @@ class App:
         else:
             models, dialect = self._gateway.models(), self._dialect_for(path, headers)
             id = path.removeprefix(f"{_MODELS}/")
-            found = list_response(models, dialect, query) if path == _MODELS else model_response(models, dialect, id)
-            await respond(send, 200, msgspec.json.encode(found))
+            body = list_response(models, dialect, query) if path == _MODELS else model_response(models, dialect, id)
+            await respond(send, 200, msgspec.json.encode(body))
 
     def _allowed(self, path: str) -> Sequence[str]:
         if path in self._by_path:

@@ -71,12 +71,12 @@ def _deflate(head: bytes) -> _Decoder:
 
 def _zstd(head: bytes) -> _Decoder:
     try:
-        found = importlib.import_module("compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd")
+        module = importlib.import_module("compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd")
     except ImportError:
         raise ContentEncodingError(
             "zstd needs the package backports.zstd, which is not installed", ACCEPTED[:2]
         ) from None
-    decoder: _Decoder = found.ZstdDecompressor(options={found.DecompressionParameter.window_log_max: _WINDOW_LOG})
+    decoder: _Decoder = module.ZstdDecompressor(options={module.DecompressionParameter.window_log_max: _WINDOW_LOG})
     return decoder
 
 
@@ -95,15 +95,15 @@ def parse_content_encoding(field: str) -> list[str]:
 
     Raises: ContentEncodingError: an encoding is not supported, or there are too many.
     """
-    found = [name for each in field.split(",") if (name := each.strip().lower()) not in ("", "identity")]
-    for name in found:
+    names = [name for each in field.split(",") if (name := each.strip().lower()) not in ("", "identity")]
+    for name in names:
         if name not in _MAKERS:
             raise ContentEncodingError(
                 f"expected content-encoding {', '.join(ACCEPTED)} or identity, got {quote(name)}", ACCEPTED
             )
-    if len(found) > MAX_ENCODINGS:
-        raise ContentEncodingError(f"expected at most {MAX_ENCODINGS} content encodings, got {len(found)}", ACCEPTED)
-    return found
+    if len(names) > MAX_ENCODINGS:
+        raise ContentEncodingError(f"expected at most {MAX_ENCODINGS} content encodings, got {len(names)}", ACCEPTED)
+    return names
 
 
 def decode_body(body: bytes, encodings: list[str], limit_bytes: int) -> bytes:

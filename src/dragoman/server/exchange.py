@@ -97,10 +97,10 @@ def _buffering(headers: Mapping[str, str]) -> Buffering | None:
     Raises: RequestError: the mode does not exist.
     """
     value = headers.get(BUFFERING_HEADER)
-    found = next((each for each in BUFFERING_MODES if each == value), None)
-    if value is not None and found is None:
+    mode = next((each for each in BUFFERING_MODES if each == value), None)
+    if value is not None and mode is None:
         raise RequestError(f"expected one of {', '.join(BUFFERING_MODES)}, got {quote(value)} - at {BUFFERING_HEADER}")
-    return found
+    return mode
 
 
 class Exchange(BaseExchange):

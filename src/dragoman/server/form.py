@@ -16,8 +16,8 @@ _HEAD_BYTES: Final = 8192
 
 def boundary(content_type: str) -> bytes | None:
     """Returns the boundary of a multipart form, or None if the content type is another."""
-    found = _BOUNDARY.match(content_type)
-    return (found[1] or found[2]).encode("latin-1") if found else None
+    match = _BOUNDARY.match(content_type)
+    return (match[1] or match[2]).encode("latin-1") if match else None
 
 
 def form_field(body: bytes, boundary: bytes, name: str) -> tuple[int, int] | None:
@@ -35,8 +35,8 @@ def form_field(body: bytes, boundary: bytes, name: str) -> tuple[int, int] | Non
         end = body.find(line, max(at, head_end))
         if head_end < 0 or end < 0:
             raise RequestError("expected a whole form, got one that is cut off")
-        found = _NAME.search(body[at:head_end])
-        if found is not None and found[1] == name.encode():
+        match = _NAME.search(body[at:head_end])
+        if match is not None and match[1] == name.encode():
             return head_end + 4, end
         at = end + len(line)
     return None

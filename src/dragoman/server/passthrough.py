@@ -102,10 +102,10 @@ class Passthrough(BaseExchange):
         if "accept" in headers:
             carried["accept"] = headers["accept"]
         async with ClientWatch(self._receive, self._config.write_timeout_s) as self._watch:
-            found = await self._gateway.route_or_refresh(request)
-            able = [(backend, planned.model) for backend, planned in found if isinstance(backend, SupportsForwarding)]
+            routes = await self._gateway.route_or_refresh(request)
+            able = [(backend, planned.model) for backend, planned in routes if isinstance(backend, SupportsForwarding)]
             if not able:
-                names = " and ".join(str(backend.health().get("backend", "")) for backend, _ in found)
+                names = " and ".join(str(backend.health().get("backend", "")) for backend, _ in routes)
                 message = f"model {quote(request.model)} is served by {names}, which has no {self._path}"
                 raise UnsupportedError(f"{message}; ask for a model of an upstream server", "model")
             await self._first_of(able, outgoing, carried)
@@ -198,8 +198,8 @@ def _read_request(body: bytes, content_type: str, named: str) -> _PassthroughReq
             body, begin = request.named(named), at[0]
         return _PassthroughRequest(body, content_type, named, (begin, begin + len(named.encode())))
     body = with_model(body, named) if named else body
-    found = json_cursor.parse(body).fields().pop("model")
-    return _PassthroughRequest(body, "application/json", found.string() if found is not None else "")
+    model = json_cursor.parse(body).fields().pop("model")
+    return _PassthroughRequest(body, "application/json", model.string() if model is not None else "")
 
 
 class _Tokens(msgspec.Struct):

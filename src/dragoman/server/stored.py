@@ -43,8 +43,8 @@ def is_served(path: str) -> bool:
 
 def methods(path: str) -> Sequence[str]:
     """Returns the HTTP methods of such a path."""
-    found = _PATH.fullmatch(path)
-    return _METHODS[found[2]] if found else ()
+    match = _PATH.fullmatch(path)
+    return _METHODS[match[2]] if match else ()
 
 
 def answer_stored(store: ResponseStore, method: str, path: str, query: str) -> bytes:
@@ -61,16 +61,16 @@ def answer_stored(store: ResponseStore, method: str, path: str, query: str) -> b
         RequestError: a query parameter is wrong.
         MethodNotAllowedError: the path does not have this method.
     """
-    found = _PATH.fullmatch(path)
-    assert found is not None
+    match = _PATH.fullmatch(path)
+    assert match is not None
     if method not in methods(path):
         raise MethodNotAllowedError(path, method, methods(path))
-    id, what = found[1].removeprefix("resp_"), found[2]
+    id, what = match[1].removeprefix("resp_"), match[2]
     params = dict(parse_qsl(query))
     body = store.response_body(id)
     if body is None:
         message = "answers are kept for a while, in this process, and where the request did not say store: false"
-        raise NotFoundError(f"Response with id {quote(found[1])} not found: {message}")
+        raise NotFoundError(f"Response with id {quote(match[1])} not found: {message}")
     if what == "/cancel":
         raise RequestError("Cannot cancel a synchronous response: answers are not made in the background here")
     if what == "/input_items":

@@ -258,9 +258,9 @@ class TextBuffer:
             rest = self.buf[start : start + longest]
             whole = len(rest) == longest or self.closed
             if whole or not any(len(a) > len(rest) and a.startswith(rest) for a in alts):
-                found = max((a for a in alts if rest.startswith(a)), key=len, default="")
-                self.pos = start + len(found) if found else self.pos
-                return found
+                literal = max((a for a in alts if rest.startswith(a)), key=len, default="")
+                self.pos = start + len(literal) if literal else self.pos
+                return literal
             yield None
 
     def space_end(self) -> int:

@@ -50,4 +50,4 @@ CONTROL_TOKEN_START: Final = re.compile("|".join(_first_chars()))
 
 def find_control_tokens(text: str) -> set[str]:
     """Returns the control tokens in a text, such as a chat template."""
-    return {found[0] for found in _TOKEN.finditer(text)}
+    return {match[0] for match in _TOKEN.finditer(text)}

@@ -77,13 +77,13 @@ def escape_markers_in_strings(text: JsonText, markers: MarkerSet, suffix: str = 
     if not markers or not ("\\" in text or _pattern(markers, text).search(text.replace('"', suffix or '"'))):
         return text
 
-    def escape_string(found: re.Match[str]) -> str:
+    def escape_string(match: re.Match[str]) -> str:
         try:
-            value = json.loads(found[0], strict=False)
+            value = json.loads(match[0], strict=False)
         except ValueError:  # not valid JSON
-            return escape_markers(found[0], markers)
+            return escape_markers(match[0], markers)
         escaped = escape_markers(value + suffix, markers).removesuffix(suffix)
-        return found[0] if escaped == value else json.dumps(escaped, ensure_ascii=False)
+        return match[0] if escaped == value else json.dumps(escaped, ensure_ascii=False)
 
     return _STRING.sub(escape_string, text)
 
@@ -115,13 +115,13 @@ def _tool(tool: Tool, markers: MarkerSet) -> Tool:
 
 
 def _message(
-    message: Message, markers: MarkerSet, shown: Callable[[Part, MarkerSet], Part], keep_verbatim: tuple[str, ...]
+    message: Message, markers: MarkerSet, escape_part: Callable[[Part, MarkerSet], Part], keep_verbatim: tuple[str, ...]
 ) -> Message:
     written = message.verbatim_text
-    if written and shown is _part:
+    if written and escape_part is _part:
         written = _pattern(markers, written).sub(partial(_unless, keep_verbatim), written)
     return msgspec.structs.replace(
-        message, parts=tuple(shown(p, markers) for p in message.parts), verbatim_text=written
+        message, parts=tuple(escape_part(p, markers) for p in message.parts), verbatim_text=written
     )
 
 

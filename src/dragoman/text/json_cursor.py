@@ -101,9 +101,9 @@ def parse_request(body: bytes | str) -> "Cursor":
     json = bytes(cursor.raw)
     if json.count(b"{") > MAX_OBJECTS or json.count(b",") > MAX_VALUES:  # many of these may be inside strings
         objects = values = 0
-        for found in _OUTSIDE.finditer(json):
-            objects += found[1].count(b"{")
-            values += found[1].count(b",")
+        for match in _OUTSIDE.finditer(json):
+            objects += match[1].count(b"{")
+            values += match[1].count(b",")
             if objects > MAX_OBJECTS or values > MAX_VALUES:
                 raise RequestError(f"expected at most {MAX_OBJECTS:,} objects and {MAX_VALUES:,} values, got more", "$")
     return cursor
@@ -243,49 +243,49 @@ class Fields:
         Raises:
             RequestError: It is absent or null.
         """
-        found = self.pop(name)
-        if found is None:
+        value = self.pop(name)
+        if value is None:
             raise RequestError(f"missing required field '{cut(name)}'", self.path)
-        return found
+        return value
 
     def string(self, name: str) -> str:
         """Pops the string `name`; "" if absent."""
-        found = self.pop(name)
-        return found.string() if found else ""
+        value = self.pop(name)
+        return value.string() if value else ""
 
     def number(self, name: str, minimum: float, maximum: float) -> float | None:
         """Pops the number `name`, from `minimum` to `maximum`; None if absent."""
-        found = self.pop(name)
-        return found.number(minimum, maximum) if found else None
+        value = self.pop(name)
+        return value.number(minimum, maximum) if value else None
 
     def integer(self, name: str, minimum: int | None = None) -> int | None:
         """Pops the whole number `name`; None if absent."""
-        found = self.pop(name)
-        return found.integer(minimum) if found else None
+        value = self.pop(name)
+        return value.integer(minimum) if value else None
 
     def flag(self, name: str, default: bool = False) -> bool:
         """Pops the boolean `name`; `default` if absent."""
-        found = self.pop(name)
-        return found.boolean() if found else default
+        value = self.pop(name)
+        return value.boolean() if value else default
 
     def object(self, name: str) -> JsonText:
         """Pops the JSON of the object `name`, verbatim; "" if absent."""
-        found = self.pop(name)
-        return found.object() if found else ""
+        value = self.pop(name)
+        return value.object() if value else ""
 
     def schema(self, name: str) -> JsonText:
         """Pops the JSON Schema `name`, verbatim except for null members of its root; "" if absent."""
-        found = self.pop(name)
-        if found is None or found.kind != "object" or b"null" not in bytes(found.raw):
-            return found.object() if found else ""
-        members = found.fields()
+        value = self.pop(name)
+        if value is None or value.kind != "object" or b"null" not in bytes(value.raw):
+            return value.object() if value else ""
+        members = value.fields()
         kept = members.remaining()
-        return msgspec.json.encode(kept).decode() if len(kept) < len(members.remaining_with_nulls()) else found.text
+        return msgspec.json.encode(kept).decode() if len(kept) < len(members.remaining_with_nulls()) else value.text
 
     def items(self, name: str, limit: int = MAX_ITEMS) -> list[Cursor]:
         """Pops the items of the array `name` of at most `limit` items; empty if absent."""
-        found = self.pop(name)
-        return found.items(limit) if found else []
+        value = self.pop(name)
+        return value.items(limit) if value else []
 
     def remaining_with_nulls(self) -> Mapping[str, msgspec.Raw]:
         """Returns all members that were not popped, nulls included."""

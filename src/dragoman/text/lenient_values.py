@@ -18,22 +18,22 @@ MAX_COUNT: Final = 2**53
 _NOTHING: Final = ('""', "false")
 
 
-def string(found: Cursor | None) -> str:
+def string(value: Cursor | None) -> str:
     """Returns a string, or a number as text; empty for any other value."""
-    if found is None:
+    if value is None:
         return ""
-    return found.string() if found.kind == "string" else found.text if found.kind == "number" else ""
+    return value.string() if value.kind == "string" else value.text if value.kind == "number" else ""
 
 
-def string_or_json(found: Cursor | None) -> str:
+def string_or_json(value: Cursor | None) -> str:
     """Returns a string, or the JSON of any other value; empty if absent."""
-    return "" if found is None else found.string() if found.kind == "string" else found.text
+    return "" if value is None else value.string() if value.kind == "string" else value.text
 
 
-def integer(found: Cursor | None) -> int | None:
+def integer(value: Cursor | None) -> int | None:
     """Returns a whole number, limited to ±`MAX_COUNT`, also from a string or a fraction; None for any other value."""
     try:
-        number = float(string(found))
+        number = float(string(value))
     except (ValueError, RequestError):
         return None
     if math.isnan(number):
@@ -41,33 +41,33 @@ def integer(found: Cursor | None) -> int | None:
     return int(max(-MAX_COUNT, min(number, MAX_COUNT)))
 
 
-def token_count(found: Cursor | None) -> int | None:
+def token_count(value: Cursor | None) -> int | None:
     """Returns a number of tokens, limited to 0..`MAX_COUNT`; None if the value is not a number."""
-    number = integer(found)
+    number = integer(value)
     return None if number is None else max(0, number)
 
 
-def fields(found: Cursor | None) -> Fields | None:
+def fields(value: Cursor | None) -> Fields | None:
     """Returns the members of an object; None for any other value."""
-    return found.fields() if found is not None and found.kind == "object" else None
+    return value.fields() if value is not None and value.kind == "object" else None
 
 
-def items(found: Cursor | None) -> list[Cursor]:
+def items(value: Cursor | None) -> list[Cursor]:
     """Returns the items of an array, without nulls, or a single value as one item."""
-    if found is None:
+    if value is None:
         return []
-    return [item for item in found.items() if item.kind != "null"] if found.kind == "array" else [found]
+    return [item for item in value.items() if item.kind != "null"] if value.kind == "array" else [value]
 
 
-def objects(found: Cursor | None) -> list[Fields]:
+def objects(value: Cursor | None) -> list[Fields]:
     """Returns the objects of an array, or a single object. Nulls, `false` and empty strings are skipped.
 
     Raises:
         RequestError: An item has another type.
     """
-    if found is not None and found.kind not in ("array", "object") and found.text not in _NOTHING:
-        raise found.wrong("array")
-    return [item.fields() for item in items(found) if item.text not in _NOTHING]
+    if value is not None and value.kind not in ("array", "object") and value.text not in _NOTHING:
+        raise value.wrong("array")
+    return [item.fields() for item in items(value) if item.text not in _NOTHING]
 
 
 def count_at(counts: Fields, *path: str) -> int:

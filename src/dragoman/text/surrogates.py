@@ -40,14 +40,14 @@ class SurrogateJoiner:
 
     def mark(self, data: bytes) -> bytes:
         """Returns the JSON with marks for halves at the start or end of a string, and U+FFFD for all others."""
-        return ESCAPE.sub(lambda found: self._mark_half(found, data) if found["lone"] else found[0], data)
+        return ESCAPE.sub(lambda match: self._mark_half(match, data) if match["lone"] else match[0], data)
 
-    def _mark_half(self, found: re.Match[bytes], data: bytes) -> bytes:
-        code = int(found["lone"][2:], 16) - _FIRST
+    def _mark_half(self, match: re.Match[bytes], data: bytes) -> bytes:
+        code = int(match["lone"][2:], 16) - _FIRST
         begins = (
-            data[found.start() - 1 : found.start()] == b'"' and data[found.start() - 2 : found.start() - 1] != b"\\"
+            data[match.start() - 1 : match.start()] == b'"' and data[match.start() - 2 : match.start() - 1] != b"\\"
         )
-        if begins if code >= _LOW else data[found.end() : found.end() + 1] == b'"':
+        if begins if code >= _LOW else data[match.end() : match.end() + 1] == b'"':
             self.has_marks = True
             return chr(_FIRST_MARK + code).encode()
         self.has_unpaired = True
@@ -66,11 +66,11 @@ class SurrogateJoiner:
         """Returns the text without marks, if nothing follows it."""
         return _MARKS.sub(self._joined_char, text)
 
-    def _joined_char(self, found: re.Match[str]) -> str:
-        if not found[1]:
+    def _joined_char(self, match: re.Match[str]) -> str:
+        if not match[1]:
             self.has_unpaired = True
             return REPLACEMENT_CHAR
-        high, low = ord(found[1]) - _FIRST_MARK, ord(found[2]) - _FIRST_MARK - _LOW
+        high, low = ord(match[1]) - _FIRST_MARK, ord(match[2]) - _FIRST_MARK - _LOW
         return chr(0x10000 + (high << 10) + low)
 
     def flush(self, place: Hashable) -> str:

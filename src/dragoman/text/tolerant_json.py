@@ -204,15 +204,15 @@ class TolerantJsonStream(WindowsPathDetector):
 
     def _after_quote(self, buf: str, pos: int) -> int:
         """Decides whether the held-back quote ended its string."""
-        found = self._string_ended(buf, pos, self._open[-1])
-        if found is _NEED_MORE:
+        answer = self._string_ended(buf, pos, self._open[-1])
+        if answer is _NEED_MORE:
             return pos
-        if found is _NO and self._allow_repair("inner_quotes"):
+        if answer is _NO and self._allow_repair("inner_quotes"):
             self._continue_string(buf[pos])
             return pos
         self._release_pending()
         self._state = self._open[-1]
-        if found is not _YES:
+        if answer is not _YES:
             self.problem = f"expected {EXPECTED[self._state]}"
         return pos
 
@@ -237,8 +237,8 @@ class TolerantJsonStream(WindowsPathDetector):
         if char == "," and not (self._has_inner_quotes or self._single_quoted):
             return _YES
         if char == ",":
-            found = self._member_follows(buf, pos + 1, after)
-            return _AMBIGUOUS if found in (_YES, _NO) and self._inner_quote_open is (found is _YES) else found
+            answer = self._member_follows(buf, pos + 1, after)
+            return _AMBIGUOUS if answer in (_YES, _NO) and self._inner_quote_open is (answer is _YES) else answer
         if char in "\"'":
             return self._before_second_quote(buf, pos, after)
         if char in "/\\" and not self._inner_quote_open:
@@ -268,10 +268,10 @@ class TolerantJsonStream(WindowsPathDetector):
             return _NO
         if not gap or after == NEXT_ITEM:
             return _NO if self._inner_quote_open else _AMBIGUOUS
-        found = self._key_follows(buf, pos)
-        if found is _YES:
+        answer = self._key_follows(buf, pos)
+        if answer is _YES:
             return _YES if "\n" in gap and not self._inner_quote_open and "commas" in self._enabled else _AMBIGUOUS
-        return _AMBIGUOUS if found is _NO and not self._inner_quote_open else found
+        return _AMBIGUOUS if answer is _NO and not self._inner_quote_open else answer
 
     def _member_follows(self, buf: str, pos: int, after: int) -> _Lookahead:
         """Decides whether another member or item follows the comma."""
@@ -412,11 +412,11 @@ class TolerantJsonStream(WindowsPathDetector):
         return pos + 1
 
     def _bare_key(self, buf: str, pos: int) -> int:
-        found = self._key_follows(buf, pos) if "bare_keys" in self._enabled else _NO
-        if found is _NEED_MORE:
+        answer = self._key_follows(buf, pos) if "bare_keys" in self._enabled else _NO
+        if answer is _NEED_MORE:
             return pos
         bare = _BARE_KEY.match(buf, pos)
-        if not bare or found is not _YES:
+        if not bare or answer is not _YES:
             return -1
         self.repairs["bare_keys"] = None
         self._out.append(f'"{bare[1]}"')
@@ -436,10 +436,10 @@ class TolerantJsonStream(WindowsPathDetector):
         after = self._state
         if "commas" not in self._enabled:
             return -1
-        found = self._key_follows(buf, pos) if after == NEXT_KEY else _YES if buf[pos] == "{" else _NO
-        if found is _NEED_MORE:
+        answer = self._key_follows(buf, pos) if after == NEXT_KEY else _YES if buf[pos] == "{" else _NO
+        if answer is _NEED_MORE:
             return pos
-        if found is not _YES:
+        if answer is not _YES:
             return -1
         self.repairs["commas"] = None
         self._out.append(",")

@@ -148,10 +148,10 @@ class CallValueReader:
         """Closes the value if the call ends where an error was found. Returns whether it was closed."""
         s = self._s
         also = ("]",) if s.calls_in_array and not self.value.in_array else ()
-        found = self._closes and (yield from s.literal(*self._ends, _FENCE, *also, after_space=True))
-        if found:
-            s.pos -= len(found)
-        return bool(found) and self.value.complete()
+        marker = self._closes and (yield from s.literal(*self._ends, _FENCE, *also, after_space=True))
+        if marker:
+            s.pos -= len(marker)
+        return bool(marker) and self.value.complete()
 
     def _bound(self) -> tuple[int, int]:
         """Returns the start and end of the next possible end of the call; the end is -1 if it is partial or missing."""
@@ -202,5 +202,5 @@ def enders(s: TextBuffer, ends: Collection[str]) -> tuple[str, ...]:
     if UNCLOSED not in s.enabled_repairs:
         return ()
     stripped = (each.strip() for each in (*s.call_ends, *ends))
-    found = dict.fromkeys(each for each in stripped if any(map(str.isalpha, each)))
-    return (*found, *(f"]{each}" for each in found if s.calls_in_array))
+    enders_found = dict.fromkeys(each for each in stripped if any(map(str.isalpha, each)))
+    return (*enders_found, *(f"]{each}" for each in enders_found if s.calls_in_array))

@@ -82,9 +82,9 @@ def read_wrapped_arguments(s: Scanner) -> Parser[UnwrappedArguments]:
         yield from s.literal('"')
         return (yield from _read_until_closer(s, '"', "doubled"))
     problem = yield from s.json_value(pieces.append)
-    found = UnwrappedArguments("", (), problem) if problem else unwrap_arguments("".join(pieces), s.enabled_repairs)
-    s.repairs.update(dict.fromkeys(found.repairs))
-    return found
+    unwrapped = UnwrappedArguments("", (), problem) if problem else unwrap_arguments("".join(pieces), s.enabled_repairs)
+    s.repairs.update(dict.fromkeys(unwrapped.repairs))
+    return unwrapped
 
 
 def _read_until_closer(s: Scanner, closer: str, repair: str) -> Parser[UnwrappedArguments]:

@@ -134,7 +134,7 @@ class ToolCallAssembler:
             "_out",
             "_queue",
         ),
-        *("_reported_broken", "_tools", "_turn", "_used", "calls", "halves", "phase"),
+        *("_reported_broken", "_tools", "_context", "_used", "calls", "halves", "phase"),
     )
 
     def __init__(
@@ -159,7 +159,7 @@ class ToolCallAssembler:
         """`new`, `open` or `ended`; chunks after the end are ignored."""
         self.calls = 0
         """Number of calls announced by ToolCallStart."""
-        self._turn, self._model, self._tools = context, model, frozenset(tools)
+        self._context, self._model, self._tools = context, model, frozenset(tools)
         self._out: list[AnyEvent] = []
         self._queue: deque[_Call | AnyEvent] = deque()
         self._by_key: dict[int, _Call] = {}
@@ -185,7 +185,7 @@ class ToolCallAssembler:
         """Begins the response; called implicitly by all other methods, and repeated calls have no effect."""
         if self.phase == "new":
             self.phase = "open"
-            self._out.append(Start(self._turn.id, self._model, self._turn.created, input_tokens))
+            self._out.append(Start(self._context.id, self._model, self._context.created, input_tokens))
 
     def text(self, text: str) -> None:
         """Adds response text."""
@@ -312,7 +312,7 @@ class ToolCallAssembler:
             self._end_text()
             self._joined("text", "")
         self._close(cut=reason == "length")
-        if not (self.calls or self._turn.is_partial) and reason in ("stop", "tool_calls"):
+        if not (self.calls or self._context.is_partial) and reason in ("stop", "tool_calls"):
             if self._nameless and (reason == "tool_calls" or self._nameless != "{}"):
                 self.fail(UpstreamError("expected a tool call, got one without a name"))
                 return
@@ -338,18 +338,18 @@ class ToolCallAssembler:
             self._advance_all()
 
     def _find(self, key: int | None, id: str, name: str, arguments: str, apart: bool) -> _Call:
-        found = self._by_key.get(key) if key is not None else self._by_id.get(id) if id else None
-        if found is None and key is None and not (apart and name):
-            found = self._last
-        if found is None or (apart and name and found.complete) or self._is_another(found, id, name, arguments):
-            found = _Call(id, self._enabled_repairs)
-            self._queue.append(found)
+        call = self._by_key.get(key) if key is not None else self._by_id.get(id) if id else None
+        if call is None and key is None and not (apart and name):
+            call = self._last
+        if call is None or (apart and name and call.complete) or self._is_another(call, id, name, arguments):
+            call = _Call(id, self._enabled_repairs)
+            self._queue.append(call)
         if key is not None:
-            self._by_key[key] = found
+            self._by_key[key] = call
         if id:
-            self._by_id[id] = found
-        self._last = found
-        return found
+            self._by_id[id] = call
+        self._last = call
+        return call
 
     def _is_another(self, call: _Call, id: str, name: str, arguments: str) -> bool:
         """Whether a chunk under the index of this call begins another one."""
@@ -409,7 +409,7 @@ class ToolCallAssembler:
     def _announce(self, call: _Call) -> None:
         id = valid_call_id(call.id) if call.id else ""
         if not id or id in self._used:
-            id = f"call_{self._turn.new_id()}"
+            id = f"call_{self._context.new_id()}"
         self._used.add(id)
         call.index, self.calls = self.calls, self.calls + 1
         self._out.append(ToolCallStart(call.index, id, self._back(call.name)))

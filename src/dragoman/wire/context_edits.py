@@ -258,8 +258,8 @@ def _cleared(result: ToolResult) -> ToolResult:
 
 def _read_amount(fields: Fields, name: str, *units: str) -> tuple[str, int] | None:
     """Reads a number with its unit, `{"type": "input_tokens", "value": 30000}`."""
-    found = fields.pop(name)
-    if found is None:
+    value = fields.pop(name)
+    if value is None:
         return None
-    inner = found.fields()
+    inner = value.fields()
     return inner.require("type").one_of(units, "unit"), inner.require("value").integer(minimum=0)

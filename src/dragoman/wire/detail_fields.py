@@ -42,20 +42,20 @@ def _inner(fields: Fields) -> dict[str, object]:
 
 def nonempty_fields(fields: Fields, *known: str) -> dict[str, Raw]:
     """Returns the fields that are not in `known` and have a value."""
-    found = ((name, bytes(raw).translate(_ONE_LINE)) for name, raw in fields.remaining().items() if name not in known)
-    return {name: Raw(json) for name, json in found if json not in _NOTHING}
+    texts = ((name, bytes(raw).translate(_ONE_LINE)) for name, raw in fields.remaining().items() if name not in known)
+    return {name: Raw(json) for name, json in texts if json not in _NOTHING}
 
 
 def unmodelled_counts(counts: Fields, known: Mapping[str, tuple[str, ...]]) -> ExtraFields:
     """Returns usage fields that `Usage` does not model; `known` contains the modelled fields and their inner fields."""
-    found = nonempty_fields(counts)
+    counts_left = nonempty_fields(counts)
     for name, inner in known.items():
         within = lenient_values.fields(counts.get(name)) if inner else None
         rest = nonempty_fields(within, *inner) if within is not None else {}
-        found.pop(name, None)
+        counts_left.pop(name, None)
         if rest:
-            found[name] = Raw(_encode(rest))
-    return found
+            counts_left[name] = Raw(_encode(rest))
+    return counts_left
 
 
 def with_unmodelled_counts(counts: dict[str, object], usage: Usage, dialect: str) -> dict[str, object]:

@@ -174,10 +174,10 @@ class _HistoryRepair:
 
     def _own(self, id: str) -> str:
         """Returns the new id of the first waiting call with this id."""
-        found = self._waiting[id].popleft()
+        own_id = self._waiting[id].popleft()
         if not self._waiting[id]:
             del self._waiting[id]
-        return found
+        return own_id
 
     def _turn(self, message: Message) -> None:
         parts = [self._call(part) if isinstance(part, ToolCall) else part for part in message.parts]
@@ -211,9 +211,9 @@ def repair_past_arguments(messages: Sequence[Message]) -> tuple[tuple[Message, .
 
 def to_object(arguments: JsonText) -> JsonText:
     """Returns the arguments as an object: repaired, completed, or as the text of one member."""
-    found = unwrap_arguments(arguments, ALL_REPAIRS)
-    if not found.problem:
-        return found.arguments
+    unwrapped = unwrap_arguments(arguments, ALL_REPAIRS)
+    if not unwrapped.problem:
+        return unwrapped.arguments
     value = ClosableJsonStream()
     used = value.feed(arguments, 0)
     if not value.in_string_value:  # what may go on is ended by a character that no JSON goes on with

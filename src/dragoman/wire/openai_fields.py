@@ -98,5 +98,5 @@ def _members(extra: ExtraFields, name: str) -> dict[str, msgspec.Raw]:
 
 
 def _list(extra: Mapping[str, msgspec.Raw], name: str) -> list[object]:
-    found = msgspec.json.decode(extra.get(name, msgspec.Raw(b"[]")))
-    return found if isinstance(found, list) else []
+    items = msgspec.json.decode(extra.get(name, msgspec.Raw(b"[]")))
+    return items if isinstance(items, list) else []

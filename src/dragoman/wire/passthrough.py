@@ -159,16 +159,16 @@ class StreamRewriter:
 
     def _with_model_name(self, whole: bytes) -> bytes:
         return _DATA.sub(
-            lambda found: found[1] + replace_model_name(found[2], self._model or "", self._passing.model_container),
+            lambda match: match[1] + replace_model_name(match[2], self._model or "", self._passing.model_container),
             whole,
         )
 
 
 def _is_complete(event: bytes) -> bool:
     """Whether only the blank line is missing."""
-    found = _DATA.search(event)
+    match = _DATA.search(event)
     try:
-        return found is not None and bool(_members(found[2]))
+        return match is not None and bool(_members(match[2]))
     except (msgspec.DecodeError, RecursionError):
         return False
 

@@ -25,17 +25,17 @@ _MAX_LIMIT_HEADERS: Final = 32
 def client_headers(headers: Mapping[str, str]) -> dict[str, str]:
     """Returns the headers for the client; names in `headers` are in lower case."""
     limits = [name for name in headers if name.startswith(_LIMITS)][:_MAX_LIMIT_HEADERS]
-    found = {name: headers[name] for name in limits}
+    kept = {name: headers[name] for name in limits}
     if id := next((headers[name] for name in _IDS if name in headers), ""):
-        found[REQUEST_ID] = id
-    return {name: value for name, value in found.items() if _VALUE.fullmatch(value)}
+        kept[REQUEST_ID] = id
+    return {name: value for name, value in kept.items() if _VALUE.fullmatch(value)}
 
 
 def client_error_headers(headers: Mapping[str, str]) -> dict[str, str]:
     """Returns the headers for the client of an error response; `retry-after` is not among them."""
-    found = client_headers(headers)
+    kept = client_headers(headers)
     if (asked := headers.get(SHOULD_RETRY, "").lower()) in ("true", "false"):
-        found[SHOULD_RETRY] = asked
+        kept[SHOULD_RETRY] = asked
     if headers.get("retry-after-ms", "").isdigit():
-        found["retry-after-ms"] = headers["retry-after-ms"][:9]
-    return found
+        kept["retry-after-ms"] = headers["retry-after-ms"][:9]
+    return kept

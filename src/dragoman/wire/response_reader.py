@@ -198,7 +198,7 @@ class BaseResponseReader:
 
     def _mended(self, data: bytes) -> Cursor:
         text = data.decode("utf-8", "replace")
-        for each in (text, _CONSTANT.sub(lambda found: found[0] if found[0][0] == '"' else "null", text)):
+        for each in (text, _CONSTANT.sub(lambda match: match[0] if match[0][0] == '"' else "null", text)):
             try:
                 cursor = json_cursor.parse(each)
             except RequestError:

@@ -282,11 +282,11 @@ class TranslationReport:
 
     def image_detail(self, extra: ExtraFields) -> dict[str, object]:
         """Returns the `detail` field of an image, between OpenAI's two APIs."""
-        found = extra.get("detail")
-        if found is None or bytes(found) == b'"auto"':
+        value = extra.get("detail")
+        if value is None or bytes(value) == b'"auto"':
             return {}
-        if self._source in OPENAI_APIS and self._dialect in OPENAI_APIS and bytes(found) in DETAILS:
-            return {"detail": found}
+        if self._source in OPENAI_APIS and self._dialect in OPENAI_APIS and bytes(value) in DETAILS:
+            return {"detail": value}
         self.dropped("detail")
         return {}
 

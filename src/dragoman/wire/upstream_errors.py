@@ -76,8 +76,8 @@ def error_from_response(
         setting: Name of the setting that contains the server's URL, for the message about a redirect.
     """
     try:
-        found = json_cursor.parse(body)
-        fields = (found.items()[0] if found.kind == "array" and found.items() else found).fields()
+        parsed = json_cursor.parse(body)
+        fields = (parsed.items()[0] if parsed.kind == "array" and parsed.items() else parsed).fields()
         error = error_from_event(fields) or (error_from_body(fields) if fields.get("message") is not None else None)
     except RequestError:
         error = context_overflow(_page_text(body))
@@ -110,9 +110,9 @@ def _page_text(body: bytes) -> str:
 def _without_style_and_script(page: str) -> Iterator[str]:
     """Yields the page without style and script, in time linear in its length."""
     at = 0
-    while found := _HIDDEN.search(page, at):
-        yield page[at : found.start()] + " "
-        end = page.find(f"</{found[1]}", found.end())
+    while match := _HIDDEN.search(page, at):
+        yield page[at : match.start()] + " "
+        end = page.find(f"</{match[1]}", match.end())
         at = end if end >= 0 else len(page)
     yield page[at:]
 
@@ -130,9 +130,9 @@ _NO_ERROR: Final = ('""', "{}", "[]", "false")
 
 def error_from_event(fields: Fields) -> DragomanError | None:
     """Returns the error in a body or event, in any of the known forms; None if there is none."""
-    found = fields.pop("error")
-    if found is not None and found.text not in _NO_ERROR:
-        return _error(found)
+    value = fields.pop("error")
+    if value is not None and value.text not in _NO_ERROR:
+        return _error(value)
     if _is_top_level(fields):
         return error_from_body(fields)
     kind = fields.get("object")
@@ -160,26 +160,26 @@ def error_from_body(fields: Fields) -> DragomanError:
     return context_overflow(reported) or context_overflow(" ".join(kinds)) or UpstreamError(reported, status=status)
 
 
-def _error(found: Cursor) -> DragomanError:
-    if found.kind == "object":
-        return error_from_body(found.fields())
-    message = found.string() if found.kind == "string" else found.text[:200]
+def _error(value: Cursor) -> DragomanError:
+    if value.kind == "object":
+        return error_from_body(value.fields())
+    message = value.string() if value.kind == "string" else value.text[:200]
     return context_overflow(message) or UpstreamError(message)
 
 
 def context_overflow(message: str) -> ContextOverflowError | None:
     """Returns the error for a context overflow if the message reports one, else None."""
-    found = next((m for pattern in _OVERFLOW if (m := pattern.search(message))), None)
-    if found is None:
+    match = next((m for pattern in _OVERFLOW if (m := pattern.search(message))), None)
+    if match is None:
         return None
-    counts = {name: int(count) for name, count in found.groupdict().items() if len(count) <= _MAX_DIGITS}
+    counts = {name: int(count) for name, count in match.groupdict().items() if len(count) <= _MAX_DIGITS}
     limit, output = counts.get("limit", 0), counts.get("output", 0)
     input = counts.get("input", counts.get("total", 0) - output)
     return ContextOverflowError(input, limit, output if input < limit else 0)
 
 
-def _word(found: Cursor | None) -> str:
-    return found.string() if found is not None and found.kind == "string" else ""
+def _word(value: Cursor | None) -> str:
+    return value.string() if value is not None and value.kind == "string" else ""
 
 
 _STATUS: Final = {

@@ -68,16 +68,16 @@ class WebSourceConverter:
 
     def _cited(self, event: Detail, json: str) -> list[AnyEvent]:
         try:
-            found = [_source(each) for each in list_items(Raw(json.encode()))]
+            sources = [_source(each) for each in list_items(Raw(json.encode()))]
         except msgspec.DecodeError:
             return [event]
-        self._buffered += found
+        self._buffered += sources
         return []
 
     def _flush(self) -> list[AnyEvent]:
         """Returns the sources of the block that ends here."""
-        held, began = self._buffered, self._began
+        citations, began = self._buffered, self._began
         self._buffered, self._began = [], self._chars
         span = {"type": "url_citation", "start_index": began, "end_index": self._chars}
-        spans = [{**span, "url": each.url, "title": each.title or ""} for each in held]
+        spans = [{**span, "url": each.url, "title": each.title or ""} for each in citations]
         return [Detail(ANNOTATIONS, _encode(spans).decode())] if spans else []

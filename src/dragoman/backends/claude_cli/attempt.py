@@ -138,8 +138,8 @@ class Attempt:
         return [] if self._waits else self._release()
 
     def _release(self) -> list[AnyEvent]:
-        held, self._held = self._held, []
-        return [self._numbered(event) for event in held]
+        events, self._held = self._held, []
+        return [self._numbered(event) for event in events]
 
     def _numbered(self, event: AnyEvent) -> AnyEvent:
         """Returns the event with the index of its call among the emitted calls."""

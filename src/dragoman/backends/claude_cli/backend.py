@@ -82,12 +82,12 @@ class ClaudeCliBackend:
 
     def health(self) -> Mapping[str, object]:
         """Returns the version, and the number of processes and requests."""
-        found = self._installed
+        installed = self._installed
         return {
             "backend": NAME,
-            "ready": found is not None,
-            "version": found.name if found else "",
-            "mode": found.mode if found else "",
+            "ready": installed is not None,
+            "version": installed.name if installed else "",
+            "mode": installed.mode if installed else "",
             "active": self._places.active,
             "waiting": self._places.waiting,
             "warm": self._pool.waiting,

@@ -58,16 +58,16 @@ async def find_claude(config: ClaudeCliConfig, environ: Mapping[str, str]) -> Cl
         raise ConfigError(f"there is no program {quote(config.command)}; install it: {_INSTALL} - {_AT}")
     path = os.path.abspath(found_at)  # its processes run in another folder
     output = await _version_output(path, command.environment(environ, config.env_passthrough, command.ModelSpec(""), 0))
-    found = _VERSION.search(output)
-    if not found:
+    match = _VERSION.search(output)
+    if not match:
         raise ConfigError(f"{path} --version says {quote(output[:_SAID_CHARS])}, not a version of claude - {_AT}")
-    version = cast(Version, tuple(map(int, found.groups())))
+    version = cast(Version, tuple(map(int, match.groups())))
     if version < TEXT_SINCE:
-        raise ConfigError(f"claude {found[0]} is too old: it must be {version_string(TEXT_SINCE)} at least; {_UPDATE}")
+        raise ConfigError(f"claude {match[0]} is too old: it must be {version_string(TEXT_SINCE)} at least; {_UPDATE}")
     able: Mode = "native" if version >= NATIVE_SINCE else "text"
     if config.tool_mode == "native" and able != "native":
         raise ConfigError(
-            f"claude {found[0]} is too old for mode native, which needs {version_string(NATIVE_SINCE)}; {_UPDATE},"
+            f"claude {match[0]} is too old for mode native, which needs {version_string(NATIVE_SINCE)}; {_UPDATE},"
             " or use mode text - at claude_cli.tool_mode"
         )
     return ClaudeInstall(path, version, "text" if config.tool_mode == "text" else able)

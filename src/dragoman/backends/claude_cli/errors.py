@@ -98,8 +98,8 @@ def long_retry_error(line: OutputLine) -> DragomanError | None:
 
 def _error(text: str, word: str, status: int | None, limits: RateLimits) -> DragomanError:
     text = text[:_MAX_MESSAGE_CHARS] or "no reason given"
-    if found := _TOO_LONG.search(text):
-        return ContextOverflowError(*(int(number or 0) for number in found.groups()))
+    if match := _TOO_LONG.search(text):
+        return ContextOverflowError(*(int(number or 0) for number in match.groups()))
     if (too_long := context_overflow(text)) is not None:
         return too_long
     if status is None and _NO_LOGIN.search(text):

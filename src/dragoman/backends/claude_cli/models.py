@@ -71,8 +71,8 @@ def _without_prefix(name: str) -> str:
 
 def _cli_name(name: str) -> str:
     bare = _without_prefix(name)
-    found = _BRIDGE_NAME.fullmatch(bare)
-    return found[1] if found else _VERSION.sub("-", bare)
+    match = _BRIDGE_NAME.fullmatch(bare)
+    return match[1] if match else _VERSION.sub("-", bare)
 
 
 def _thinking_tokens(request: Request) -> int | None:

@@ -77,8 +77,8 @@ class ProcessPool:
 
     def stop(self, process: Process) -> None:
         """Terminates a process that is no longer needed."""
-        if held := self._waiting.pop(process, None):
-            held[1].cancel()
+        if waiting := self._waiting.pop(process, None):
+            waiting[1].cancel()
         process.stop().add_done_callback(lambda _: self._all.discard(process))
 
     def warm(self, spec: ModelSpec) -> None:

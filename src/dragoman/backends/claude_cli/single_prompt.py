@@ -130,10 +130,12 @@ def _is_plain(request: Request, messages: Sequence[Message]) -> bool:
 
 def _flatten(request: Request) -> tuple[tuple[Message, ...], tuple[Message, ...]]:
     """Returns the system messages and the user message."""
-    shown = escape_markers_in_request(with_text_fallbacks(_without_thoughts(request)), _MARKERS, include_assistant=True)
+    escaped = escape_markers_in_request(
+        with_text_fallbacks(_without_thoughts(request)), _MARKERS, include_assistant=True
+    )
     media: list[Part] = []
-    messages = tuple(_set_media_apart(message, media) for message in append_continue_prompt(shown.messages))
-    turns = render_chat(replace(shown, messages=messages), FORMAT)
+    messages = tuple(_set_media_apart(message, media) for message in append_continue_prompt(escaped.messages))
+    turns = render_chat(replace(escaped, messages=messages), FORMAT)
     system = tuple(Message("system", (Text(turn.text),)) for turn in turns[:1] if turn.role == "system")
     return system, (Message("user", tuple(_parts(turns[len(system) :], media))),)
 

@@ -103,8 +103,8 @@ class RepeatStopper:
             case ToolCallEnd():
                 return self._end_call(event)
             case ToolCallIncomplete():
-                held, self._held = self._held, []
-                return self._repeated() if cut_off and self._restarts_arguments() else [*held, event]
+                events, self._held = self._held, []
+                return self._repeated() if cut_off and self._restarts_arguments() else [*events, event]
             case Notice("truncated_call", _, raw) if cut_off and self._restarts_call(raw):
                 return self._repeated()
             case _:
@@ -115,7 +115,7 @@ class RepeatStopper:
         return [event]
 
     def _end_call(self, event: AnyEvent) -> list[AnyEvent]:
-        held, self._held = self._held, []
+        events, self._held = self._held, []
         arguments = "".join(self._arguments)
         made = call_key(self._name, arguments)
         is_answered = made in self._answered
@@ -123,11 +123,11 @@ class RepeatStopper:
             return self._repeated()
         if is_answered and not self._last:
             self.found = True
-            self.call, self.held_back = ToolCall("", self._name, arguments), [*held, event]
+            self.call, self.held_back = ToolCall("", self._name, arguments), [*events, event]
             return []
         self._seen.add(made)
         self._complete_calls.append(ToolCall("", self._name, arguments))
-        return [*held, event, *([repeated_call_notice(self._name)] if is_answered else [])]
+        return [*events, event, *([repeated_call_notice(self._name)] if is_answered else [])]
 
     def _restarts_arguments(self) -> bool:
         begun = "".join(self._arguments)

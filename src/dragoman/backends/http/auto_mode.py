@@ -76,9 +76,9 @@ class AutoMode:
         """Applies the cached probe result of this model, if there is one. Call it before each request."""
         if model in self._cached:
             return
-        found = self._cached[model] = load(self._config, model)
-        if found is not None:
-            self._apply(found, "as found before: ")
+        probe = self._cached[model] = load(self._config, model)
+        if probe is not None:
+            self._apply(probe, "as found before: ")
 
     def observe(self, model: str, event: AnyEvent) -> None:
         """Handles one event of this model's response; the end of a response may start a probe."""
@@ -148,13 +148,13 @@ class AutoMode:
     def _save(self, model: str, choice: Recommendation, kind: str, fingerprint: str) -> None:
         if choice.mode == "native" and model in self._leaky:
             choice = msgspec.structs.replace(choice, mode="parse", why=_LEAK_REASON)
-        found = self._cached[model] = store(self._config, model, kind, fingerprint, choice)
-        self._apply(found, "")
+        probe = self._cached[model] = store(self._config, model, kind, fingerprint, choice)
+        self._apply(probe, "")
 
-    def _apply(self, found: CachedProbe, how: str) -> None:
-        self._modes.set_measured(found.model, mode_from(found.choice, how))
-        self._modes.get(found.model)  # logs the mode
-        kind = next((kind for kind in servers.server_kinds() if kind.name == found.kind), None)
+    def _apply(self, probe: CachedProbe, how: str) -> None:
+        self._modes.set_measured(probe.model, mode_from(probe.choice, how))
+        self._modes.get(probe.model)  # logs the mode
+        kind = next((kind for kind in servers.server_kinds() if kind.name == probe.kind), None)
         if kind is not None and not self._config.kind:
             self._on_provider_found(kind)
 

@@ -122,7 +122,7 @@ def _callable_names(tools: Sequence[Tool], choice: ToolChoice) -> list[str]:
 def _relaxed_warnings(constraint: Constraint, names: Sequence[str]) -> tuple[Notice, ...]:
     """Returns a warning about the parts of the tools' schemas that no grammar can express."""
     unsaid = [(name, _unsupported_keywords(call)) for name, call in zip(names, constraint.calls, strict=True)]
-    text = "; ".join(f"{name}: {', '.join(found)}" for name, found in unsaid if found)
+    text = "; ".join(f"{name}: {', '.join(keywords)}" for name, keywords in unsaid if keywords)
     return (
         (Notice("schema_relaxed", f"what no grammar can say of the tools' schemas is not held: {text}"),)
         if text
@@ -171,14 +171,14 @@ def unconstrained_warning(why: str) -> Notice:
     return Notice("constraint_not_applied", why)
 
 
-def with_constraint(outgoing: UpstreamRequest, held: ConstraintFields) -> UpstreamRequest:
+def with_constraint(outgoing: UpstreamRequest, constraint: ConstraintFields) -> UpstreamRequest:
     """Returns the request with these fields and warnings."""
-    warnings = (*outgoing.warnings, *held.warnings)
-    if not held.fields:
+    warnings = (*outgoing.warnings, *constraint.warnings)
+    if not constraint.fields:
         return outgoing._replace(warnings=warnings)
     body = msgspec.json.decode(outgoing.body, type=dict[str, msgspec.Raw])
-    merged = msgspec.json.encode({**body, **held.fields})
-    return outgoing._replace(body=merged, warnings=warnings, reply_format=held.reply_format)
+    merged = msgspec.json.encode({**body, **constraint.fields})
+    return outgoing._replace(body=merged, warnings=warnings, reply_format=constraint.reply_format)
 
 
 def _response_format(schema: Any) -> Fields:

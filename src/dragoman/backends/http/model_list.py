@@ -84,16 +84,16 @@ class ModelList:
             if response.status >= 300:
                 raise error_from_response(response.status, response.body)
             rows = [item.fields() for item in json_cursor.parse(response.body).fields().items("data")]
-            found = {fields.require("id").string(): _details(fields) for fields in rows}
+            details = {fields.require("id").string(): _details(fields) for fields in rows}
         except DragomanError as e:
             if not quiet:
                 log.warning(
                     "%s: cannot list models (%s); start it, or set servers.%s.models", self._name, e, self._name
                 )
             return
-        if quiet and found and not self.ids:
-            log.info("%s is up, with %s", self._name, "1 model" if len(found) == 1 else f"{len(found)} models")
-        self.ids, self.details = tuple(found), found
+        if quiet and details and not self.ids:
+            log.info("%s is up, with %s", self._name, "1 model" if len(details) == 1 else f"{len(details)} models")
+        self.ids, self.details = tuple(details), details
 
 
 def _details(fields: Fields) -> ModelDetails:
@@ -107,5 +107,5 @@ def _details(fields: Fields) -> ModelDetails:
     return ModelDetails(next(filter(None, names), ""), int(seconds) if 0 < seconds < _MAX_CREATED_S else 0)
 
 
-def _string(found: Cursor | None) -> str:
-    return found.string() if found is not None and found.kind == "string" else ""
+def _string(value: Cursor | None) -> str:
+    return value.string() if value is not None and value.kind == "string" else ""

@@ -87,8 +87,8 @@ class ModelModes:
         """Returns the mode of this model; logs it when it is first selected."""
         if model not in self._chosen:
             chosen = self._chosen[model] = self._choose(model)
-            shown = f"mode {chosen.mode}" + (f", format {chosen.format}" if chosen.format else "")
-            log.info("%s: %s is asked in %s: %s", self._server, model, shown, chosen.why)
+            setting = f"mode {chosen.mode}" + (f", format {chosen.format}" if chosen.format else "")
+            log.info("%s: %s is asked in %s: %s", self._server, model, setting, chosen.why)
         return self._chosen[model]
 
     def _choose(self, model: str) -> ModelMode:

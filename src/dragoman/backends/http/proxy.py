@@ -62,6 +62,6 @@ def _is_loopback(host: str) -> bool:
 def _validate(proxy: str, where: str) -> str:
     at = urlsplit(proxy)
     if at.scheme not in _SCHEMES or not at.hostname:
-        shown = quote(f"{at.scheme}://{at.netloc.rpartition('@')[2]}")
-        raise ConfigError(f"expected a proxy like http://proxy.example:3128, got {shown} - at {where}")
+        origin = quote(f"{at.scheme}://{at.netloc.rpartition('@')[2]}")
+        raise ConfigError(f"expected a proxy like http://proxy.example:3128, got {origin} - at {where}")
     return proxy

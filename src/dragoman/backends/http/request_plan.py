@@ -199,11 +199,11 @@ class RequestPlanner:
 
     def _write(self, request: Request, mode: ModelMode) -> UpstreamRequest:
         """Returns the request in the server's API."""
-        shown, lost = self._as_shown(request, mode)
-        fit, given_up = self._as_accepted(shown)
+        as_shown, lost = self._as_shown(request, mode)
+        fit, given_up = self._as_accepted(as_shown)
         outgoing = self._dialect.write_request(fit, request.model)
         outgoing = outgoing._replace(warnings=(*lost, *given_up, *outgoing.warnings))
-        return outgoing if shown is request else outgoing._replace(stop_locally=request.stop)
+        return outgoing if as_shown is request else outgoing._replace(stop_locally=request.stop)
 
     def _as_accepted(self, request: Request) -> tuple[Request, tuple[Notice, ...]]:
         """Returns the request as this provider accepts it, and warnings; equal to the input if nothing changes."""
@@ -227,15 +227,15 @@ class RequestPlanner:
 
     def _write_completion(self, request: Request, mode: ModelMode) -> UpstreamRequest:
         """Returns the request as a completion with a rendered prompt."""
-        shown = with_text_fallbacks(self.verbatim_history.restore(request))
+        restored = with_text_fallbacks(self.verbatim_history.restore(request))
         warnings = fallback_warnings(request)
         if request.response_schema and text_mode_request.callable_tools(request):
-            shown, warnings = (
-                text_mode_request.with_schema_prompt(shown),
+            restored, warnings = (
+                text_mode_request.with_schema_prompt(restored),
                 (*warnings, text_mode_request.unconstrained_reply_warning()),
             )
-        prompt = self._templates.get(request.model, mode.template).render(shown, self._format(request, mode))
-        outgoing = completions.write_request(shown, prompt)
+        prompt = self._templates.get(request.model, mode.template).render(restored, self._format(request, mode))
+        outgoing = completions.write_request(restored, prompt)
         return outgoing._replace(warnings=(*warnings, *outgoing.warnings))
 
     def disable_constraint(self, request: Request, mode: ModelMode) -> None:

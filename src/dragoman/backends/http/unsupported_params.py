@@ -118,10 +118,10 @@ def remove_rejected_param(outgoing: UpstreamRequest, error_text: str) -> Upstrea
     """Returns the request without the parameter that the error text names; None if it must not be removed."""
     if _EFFORT_REJECTION.search(error_text):
         return _without_effort(outgoing)
-    found = next((m for pattern in _REJECTION_PATTERNS if (m := pattern.search(error_text))), None)
-    if found is None:
+    match = next((m for pattern in _REJECTION_PATTERNS if (m := pattern.search(error_text))), None)
+    if match is None:
         return None
-    name = found["name"] or _INCLUDE
+    name = match["name"] or _INCLUDE
     body = msgspec.json.decode(outgoing.body, type=dict[str, msgspec.Raw])
     renamed = _RENAMED.get(name)
     if name not in body or not (name in _OPTIONAL_PARAMS or (renamed and renamed in error_text)):

@@ -41,20 +41,20 @@ class CachedProbe(Struct, frozen=True):
 def load(config: HttpConfig, model: str) -> CachedProbe | None:
     """Returns the cached result for this model with these settings; None if there is none that is valid."""
     try:
-        found = msgspec.json.decode(_file(config, model).read_bytes(), type=CachedProbe)
+        probe = msgspec.json.decode(_file(config, model).read_bytes(), type=CachedProbe)
     except (OSError, msgspec.DecodeError):
         return None
-    known = found.rules == _RULES_VERSION and found.choice.format in ("", *formats.names())
-    return found if known else None
+    known = probe.rules == _RULES_VERSION and probe.choice.format in ("", *formats.names())
+    return probe if known else None
 
 
 def cached_models() -> list[str]:
     """Returns the models with cached results, of all servers."""
-    found = set()
+    models = set()
     for file in (cache_dir() / "probes").glob("*.json"):
         with suppress(OSError, msgspec.DecodeError):
-            found.add(msgspec.json.decode(file.read_bytes(), type=CachedProbe).model)
-    return sorted(found)
+            models.add(msgspec.json.decode(file.read_bytes(), type=CachedProbe).model)
+    return sorted(models)
 
 
 def store(config: HttpConfig, model: str, kind: str, fingerprint: str, choice: Recommendation) -> CachedProbe:
@@ -69,15 +69,15 @@ def store(config: HttpConfig, model: str, kind: str, fingerprint: str, choice: R
     """
     at, file = urlsplit(config.url), _file(config, model)
     where = f"{at.scheme}://{at.netloc.rpartition('@')[2]}"
-    found = CachedProbe(where, config.api, model, kind, fingerprint, choice)
+    probe = CachedProbe(where, config.api, model, kind, fingerprint, choice)
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile(dir=file.parent, suffix=".part", delete=False) as half:
-            half.write(msgspec.json.format(msgspec.json.encode(found), indent=2))
+            half.write(msgspec.json.format(msgspec.json.encode(probe), indent=2))
         os.replace(half.name, file)
     except OSError as error:
         log.warning("what was found out of %s cannot be kept in %s: %s", model, file.parent, error.strerror)
-    return found
+    return probe
 
 
 def _file(config: HttpConfig, model: str) -> Path:

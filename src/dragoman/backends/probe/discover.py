@@ -40,8 +40,10 @@ async def discover_servers(environ: Mapping[str, str], among: Iterable[int] | No
 
     Ports where another program listens, or that do not respond in time, are ignored.
     """
-    found = await asyncio.gather(*(_identify(port, environ) for port in (default_ports() if among is None else among)))
-    return [each for each in found if each is not None]
+    servers = await asyncio.gather(
+        *(_identify(port, environ) for port in (default_ports() if among is None else among))
+    )
+    return [each for each in servers if each is not None]
 
 
 async def _identify(port: int, environ: Mapping[str, str]) -> DiscoveredServer | None:

@@ -20,21 +20,21 @@ from dragoman.catalog.servers import ServerKind
 def recommend(findings: Mapping[str, ProbeFinding], kind: ServerKind | None) -> Recommendation:
     """Returns the recommended mode, with the reason."""
     tools = findings["tool calls"]
-    held = _working_constraints(findings, kind)
+    constraints = _working_constraints(findings, kind)
     if tools.verdict == "yes":
-        return Recommendation("native", "its own tool calls come, whole and streamed", constrain=held)
+        return Recommendation("native", "its own tool calls come, whole and streamed", constrain=constraints)
     if leaked := tools.facts.get("leaked"):
         reason = f"a call was left in the {tools.facts['in']}, in what the format {leaked} reads"
-        return Recommendation("parse", reason, "" if tools.facts["by_name"] else str(leaked), held)
+        return Recommendation("parse", reason, "" if tools.facts["by_name"] else str(leaked), constraints)
     if tools.verdict == "partly":
-        return Recommendation("native", tools.words, constrain=held)
+        return Recommendation("native", tools.words, constrain=constraints)
     if tools.facts.get("dropped") or tools.facts.get("refused"):
-        return Recommendation("inject", f"tools do not reach the model: {tools.words}", _format(findings), held)
+        return Recommendation("inject", f"tools do not reach the model: {tools.words}", _format(findings), constraints)
     if findings["tool_choice"].facts.get("required") == "yes":
-        return Recommendation("native", "its tool calls come where one is required", constrain=held)
+        return Recommendation("native", "its tool calls come where one is required", constrain=constraints)
     if findings["prompted calls"].verdict == "yes":
         reason = "calls come where the prompt states the tools, and not by its API"
-        return Recommendation("inject", reason, _format(findings), held)
+        return Recommendation("inject", reason, _format(findings), constraints)
     return Recommendation(
         "native", f"no call could be had of it, so that nothing speaks for another mode: {tools.words}"
     )

@@ -51,17 +51,17 @@ class ServerInfo:
             return None
         if header:
             return body.headers.get(header)
-        found = next(values_at(decode_or_none(body.body), field.split("/"), model), _MISSING)
-        if found is _MISSING:
+        value = next(values_at(decode_or_none(body.body), field.split("/"), model), _MISSING)
+        if value is _MISSING:
             return None
-        return found if isinstance(found, str) else msgspec.json.encode(found).decode()
+        return value if isinstance(value, str) else msgspec.json.encode(value).decode()
 
     async def get_number(self, places: tuple[FactPath, ...], model: str) -> int:
         """Returns the first whole number over 0 at one of these places; 0 if there is none."""
         for place in places:
-            found = await self.get(place, model) or ""
-            if found.isdecimal() and int(found):
-                return int(found)
+            value = await self.get(place, model) or ""
+            if value.isdecimal() and int(value):
+                return int(value)
         return 0
 
     async def find_provider(self) -> ServerKind | None:

@@ -147,5 +147,5 @@ class _FormatReading:
     def call_texts(self, raw: str, opener: str) -> list[str]:
         """Returns the text of each call, without the text between them."""
         starts = [0, *self.call_ends]
-        found = (raw[start:end] for start, end in zip(starts, self.call_ends, strict=False))
-        return [text[max(text.rfind(opener), 0) :].lstrip(",; \n") for text in found]
+        texts = (raw[start:end] for start, end in zip(starts, self.call_ends, strict=False))
+        return [text[max(text.rfind(opener), 0) :].lstrip(",; \n") for text in texts]

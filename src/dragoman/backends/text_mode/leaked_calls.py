@@ -89,8 +89,8 @@ def _openers() -> Markers:
 
 def caller_text(request: Request) -> str:
     """Returns the text shown to the model that it did not write: system and user text, and tool results."""
-    shown = (part for message in request.messages for part in _caller_parts(message))
-    return "\n".join(shown)
+    parts = (part for message in request.messages for part in _caller_parts(message))
+    return "\n".join(parts)
 
 
 def _caller_parts(message: Message) -> Iterable[str]:
@@ -227,13 +227,13 @@ class LeakDetector:
         at = 0
         while True:
             start, end = _openers().find(self._buf, at, closed)
-            found = self._buf[start:end] if end >= 0 else ""
-            if found == HARMONY_END:
+            opened = self._buf[start:end] if end >= 0 else ""
+            if opened == HARMONY_END:
                 after = self._buf[end:].lstrip(SPACE)
                 if (closed and not after) or after.startswith(HARMONY_OPENERS):
                     return start, end
                 begun = any(opener.startswith(after) for opener in HARMONY_OPENERS)
-            elif found in OBJECTS:
+            elif opened in OBJECTS:
                 at = start + 1
                 if match_call_head(self._buf, at):
                     return at, at + 1

@@ -43,8 +43,8 @@ class LineContext:
         return "within" if line else "begins"
 
     def _end_line(self, line: str) -> None:
-        found = _FENCE.match(line)
+        match = _FENCE.match(line)
         if not self._fence:
-            self._fence = found[1] if found else ""
+            self._fence = match[1] if match else ""
         elif (bare := line.strip("\r\t >")).startswith(self._fence) and not bare.strip(self._fence[0]):
             self._fence = ""

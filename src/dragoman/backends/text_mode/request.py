@@ -73,9 +73,9 @@ def for_prompted_mode(request: Request, format: Format) -> tuple[Request, tuple[
         extra = {name: raw for name, raw in request.extra.items() if name not in _SCHEMA_FIELDS}
         plain = replace(plain, response_schema="", extra=extra)
         warnings.append(unconstrained_reply_warning())
-    shown = [part for message in request.messages for part in message.parts]
-    shown += [inner for part in shown if isinstance(part, ToolResult) for inner in part.parts]
-    for name in dict.fromkeys(_MEDIA_NAMES[type(part)] for part in shown if _is_media(part)):
+    parts = [part for message in request.messages for part in message.parts]
+    parts += [inner for part in parts if isinstance(part, ToolResult) for inner in part.parts]
+    for name in dict.fromkeys(_MEDIA_NAMES[type(part)] for part in parts if _is_media(part)):
         warnings.append(Notice("content_dropped", f"{name} are placeholders in prompt mode", detail=name))
     return plain, tuple(warnings)
 
@@ -83,8 +83,8 @@ def for_prompted_mode(request: Request, format: Format) -> tuple[Request, tuple[
 def with_schema_prompt(request: Request) -> Request:
     """Returns the request with the reply's schema in its system prompt, for a model that may call tools too."""
     begins = sum(1 for _ in takewhile(lambda message: message.role == "system", request.messages))
-    shown = Message("system", (Text(f"{_SCHEMA_PROMPT}\n{request.response_schema}"),))
-    return replace(request, messages=(*request.messages[:begins], shown, *request.messages[begins:]))
+    instruction = Message("system", (Text(f"{_SCHEMA_PROMPT}\n{request.response_schema}"),))
+    return replace(request, messages=(*request.messages[:begins], instruction, *request.messages[begins:]))
 
 
 def unconstrained_reply_warning() -> Notice:

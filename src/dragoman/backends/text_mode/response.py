@@ -259,8 +259,8 @@ class _CallMerger:
         self._pending += out
         if not isinstance(event, ToolCallEnd | ToolCallIncomplete):
             return []
-        held, self._pending = self._pending, None
-        return held
+        pending, self._pending = self._pending, None
+        return pending
 
     def _drop(self, made: CallKey, message: str) -> list[AnyEvent]:
         self._pending = None

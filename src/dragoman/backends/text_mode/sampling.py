@@ -46,10 +46,10 @@ def engine_settings(request: Request) -> dict[str, Any]:
     if "top_k" in body:
         body["top_k"] = max(-1, min(body["top_k"], _INT32))
     for name, known_as, most in _EXTRA_SETTINGS:
-        if found := _extra(request, name):
-            body[known_as] = found.number(0, most)
-    if found := _extra(request, "logit_bias"):
-        body["logit_bias"] = _biases(found)
+        if value := _extra(request, name):
+            body[known_as] = value.number(0, most)
+    if value := _extra(request, "logit_bias"):
+        body["logit_bias"] = _biases(value)
     return body
 
 
@@ -61,14 +61,14 @@ def ignored_settings(request: Request) -> list[str]:
 
 def _extra(request: Request, name: str) -> Cursor | None:
     raw = request.extra.get(name)
-    found = None if raw is None else Cursor(raw, f"$.{name}")
-    return None if found is None or found.kind == "null" else found
+    value = None if raw is None else Cursor(raw, f"$.{name}")
+    return None if value is None or value.kind == "null" else value
 
 
-def _biases(found: Cursor) -> list[tuple[int, float]]:
+def _biases(value: Cursor) -> list[tuple[int, float]]:
     """Returns `{"50256": -100}` as pairs of token id and bias."""
-    fields = found.fields()
-    names = msgspec.json.decode(found.raw, type=dict[str, msgspec.Raw])
+    fields = value.fields()
+    names = msgspec.json.decode(value.raw, type=dict[str, msgspec.Raw])
     if wrong := next((n for n in names if not (n.isascii() and n.isdigit() and len(n) < 10)), None):
-        raise RequestError(f"expected the numbers of tokens as names, got {wrong!r}", found.path)
+        raise RequestError(f"expected the numbers of tokens as names, got {wrong!r}", value.path)
     return [(int(name), fields.require(name).number(-100, 100)) for name in names]

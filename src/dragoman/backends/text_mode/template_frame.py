@@ -59,8 +59,8 @@ def _markers_between(render: Render, messages: list[dict[str, Any]]) -> tuple[st
         first, *pieces = _PLACEHOLDER.split(text)
         # Before the first placeholder there may be text of the template's own; after the last, only the beginning of
         # the reply.
-        found = {marker for piece in [first.rpartition("\n")[2], *pieces[:-1]] for marker in _markers(piece)}
-        return tuple(sorted(found - _reasoning_markers()))
+        markers = {marker for piece in [first.rpartition("\n")[2], *pieces[:-1]] for marker in _markers(piece)}
+        return tuple(sorted(markers - _reasoning_markers()))
     return ()
 
 
@@ -68,7 +68,7 @@ def _markers(piece: str) -> set[str]:
     tags = {*_TAG.findall(piece), *find_control_tokens(piece)}
     tags |= {f"<{tag.removeprefix('</')}" for tag in tags if tag.startswith("</")}
     lines = [
-        (("\n" if i else "") + found[0]) for i, line in enumerate(piece.split("\n")) if (found := _speaker_label(line))
+        (("\n" if i else "") + label[0]) for i, line in enumerate(piece.split("\n")) if (label := _speaker_label(line))
     ]
     return tags | set(lines)
 
@@ -81,5 +81,5 @@ def _speaker_label(line: str) -> re.Match[str] | None:
 @cache
 def _reasoning_markers() -> frozenset[str]:
     """Returns the markers of reasoning, which a client may begin for the model."""
-    found = (formats.get(name).reasoning_tags.items() for name in formats.names())
-    return frozenset(marker for pairs in found for pair in pairs for marker in pair)
+    tags = (formats.get(name).reasoning_tags.items() for name in formats.names())
+    return frozenset(marker for pairs in tags for pair in pairs for marker in pair)

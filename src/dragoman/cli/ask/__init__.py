@@ -84,9 +84,9 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
         metavar="CHOICE",
         help="auto, required, none or a tool's name (default: required where there is no PROMPT, else auto)",
     )
-    shown = command.add_argument_group("what is shown")
-    shown.add_argument("--raw-output", action="store_true", help="only what the model writes, of its first answer")
-    shown.add_argument("--no-columns", action="store_true", help="one thing after the other, also at a wide terminal")
+    group = command.add_argument_group("what is shown")
+    group.add_argument("--raw-output", action="store_true", help="only what the model writes, of its first answer")
+    group.add_argument("--no-columns", action="store_true", help="one thing after the other, also at a wide terminal")
     command.set_defaults(run=run)
 
 

@@ -150,11 +150,11 @@ class PlainView:
 
     def feed_raw(self, text: str) -> None:
         """Prints the text as it arrives."""
-        shown = printable(text)
+        printed = printable(text)
         self._raw.append(text)
-        self._out.write(shown)
+        self._out.write(printed)
         self._out.flush()
-        self._line_open = not shown.endswith("\n") if shown else self._line_open
+        self._line_open = not printed.endswith("\n") if printed else self._line_open
 
     def feed(self, event: AnyEvent, step: BlockChange) -> None:
         """Stores the event for printing after the model's text."""
@@ -170,10 +170,10 @@ class PlainView:
         self.close()
         text, raw = "".join(self._said).strip(), "".join(self._raw).strip()
         is_same = self._text.strip() == raw != ""
-        shown = (
+        line = (
             f"-- its client gets the same text{''.join(self._told)}" if is_same else f"-- what its client gets\n{text}"
         )
-        self._print(f"\n{shown}\n  (finish: {reason})")
+        self._print(f"\n{line}\n  (finish: {reason})")
         self._text = ""
         for kept in (self._said, self._raw, self._told):
             kept.clear()

@@ -39,6 +39,6 @@ def check(what: str, verdict: Verdict, message: str, fix: str = "") -> Finding:
         fix: the command to run if the message has none.
     """
     for joint in _TO_TYPE.finditer(message):
-        if found := _TO_TYPE.fullmatch(message, joint.start()):
-            return Finding(what, verdict, message[: joint.start()], found[1])
+        if match := _TO_TYPE.fullmatch(message, joint.start()):
+            return Finding(what, verdict, message[: joint.start()], match[1])
     return Finding(what, verdict, message, fix)

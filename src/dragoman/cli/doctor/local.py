@@ -66,9 +66,9 @@ def _changed(config: settings.Config, origin: Mapping[str, str]) -> Iterator[str
         section, _, name = key.partition(".")
         value = getattr(getattr(config, section), name)
         if value != default:
-            shown = f"{len(value)} not shown" if key in settings.SECRET and value else settings.toml(value)
+            value_text = f"{len(value)} not shown" if key in settings.SECRET and value else settings.toml(value)
             source = origin.get(key, "")
-            yield f"{key} = {shown}" + (f" ({source})" if source == "flag" or source in os.environ else "")
+            yield f"{key} = {value_text}" + (f" ({source})" if source == "flag" or source in os.environ else "")
     if config.aliases:
         yield f"{len(config.aliases)} aliases" if len(config.aliases) > 1 else f"alias {next(iter(config.aliases))}"
 
@@ -115,9 +115,9 @@ def _embedded_finding(config: settings.Config, name: str) -> Finding:
     try:
         compose.embedded_model_name(config.embedded)
         if compose.is_weights_file(name) or weights.is_downloaded(name):
-            found = weights.find_weights(name)
-            size = weights.format_size(found.stat().st_size)
-            return Finding("weights", "ok", f"{name}, {size}, in {found.parent}")
+            path = weights.find_weights(name)
+            size = weights.format_size(path.stat().st_size)
+            return Finding("weights", "ok", f"{name}, {size}, in {path.parent}")
     except DragomanError as error:
         return check("weights", "no", error.message, "dragoman pull --list")
     text = f"{name} is not here yet; `dragoman serve` fetches it"
@@ -151,25 +151,28 @@ def _downloaded_models() -> Iterator[str]:
     """Yields the names and sizes of downloaded weights, smallest first."""
     folder = weights.cache_dir() / "weights"
     try:
-        found = sorted((file.stat().st_size, file.stem) for file in folder.glob("*.gguf"))
+        sizes = sorted((file.stat().st_size, file.stem) for file in folder.glob("*.gguf"))
     except OSError:
         return
-    yield from (f"{name} {weights.format_size(size)}" for size, name in found)
+    yield from (f"{name} {weights.format_size(size)}" for size, name in sizes)
 
 
 async def agents_found() -> list[Finding]:
     """Returns the installed agents with their versions."""
     there = [(name, shutil.which(program)) for name in agents.names() for program in agents.get(name).programs[:1]]
-    found = [(name, path) for name, path in there if path]
-    if not found:
+    installed = [(name, path) for name, path in there if path]
+    if not installed:
         ways = tuple(agents.get(name).install for name in agents.names() if agents.get(name).install)
         return [Finding("agents", "note", "none is installed; any of these brings one", lines=ways)]
-    versions = await asyncio.gather(*(_version(path) for _, path in found))
-    starting = [(name, version) for (name, _), version in zip(found, versions, strict=True) if version is not None]
+    versions = await asyncio.gather(*(_version(path) for _, path in installed))
+    starting = [(name, version) for (name, _), version in zip(installed, versions, strict=True) if version is not None]
     text = ", ".join(f"{agents.get(name).title} {version}".rstrip() for name, version in starting)
     lines = " | ".join(f"dragoman run {name}" for name, _ in starting)
     works = [Finding("agents", "ok", text, lines)] if starting else []
-    return [*works, *(_broken_agent(name, path) for (name, path), v in zip(found, versions, strict=True) if v is None)]
+    return [
+        *works,
+        *(_broken_agent(name, path) for (name, path), v in zip(installed, versions, strict=True) if v is None),
+    ]
 
 
 def _broken_agent(name: str, path: str) -> Finding:
@@ -233,10 +236,10 @@ async def _claude(config: ClaudeCliConfig, amiss: Verdict) -> list[Finding]:
     from dragoman.backends.claude_cli import auth_status, discovery
     from dragoman.backends.claude_cli.errors import NOT_LOGGED_IN
 
-    found = await discovery.find_claude(config, os.environ)
+    installed = await discovery.find_claude(config, os.environ)
     use = "" if config.enabled else "dragoman serve --claude-cli"
-    program = Finding("claude", "ok", f"{found.name} at {found.path}, {_MODES[found.mode]}")
-    status = await auth_status.query_auth_status(found, config, os.environ)
+    program = Finding("claude", "ok", f"{installed.name} at {installed.path}, {_MODES[installed.mode]}")
+    status = await auth_status.query_auth_status(installed, config, os.environ)
     match status.there:
         case True:
             text = f"{status.how or 'logged in'}" + ("" if config.enabled else "; its models can be served")
@@ -244,5 +247,5 @@ async def _claude(config: ClaudeCliConfig, amiss: Verdict) -> list[Finding]:
         case False:
             return [program, check("claude's login", amiss, NOT_LOGGED_IN)]
         case None:
-            text = f"claude {found.name} does not tell; run claude, and type /login where it asks for that"
+            text = f"claude {installed.name} does not tell; run claude, and type /login where it asks for that"
             return [program, Finding("claude's login", "note", text)]

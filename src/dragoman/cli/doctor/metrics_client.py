@@ -139,7 +139,7 @@ def _by_model(samples: Iterable[Sample]) -> list[Calls]:
     for sample in samples:
         if sample.name == "dragoman_tool_calls_total":
             of.setdefault(sample.labels["model"], Counter())[sample.labels["outcome"]] += round(sample.value)
-    found = [
+    calls = [
         Calls(
             model=model,
             calls=outcomes.total(),
@@ -151,4 +151,4 @@ def _by_model(samples: Iterable[Sample]) -> list[Calls]:
         )
         for model, outcomes in of.items()
     ]
-    return sorted(found, key=lambda one: (-one.calls, one.model))
+    return sorted(calls, key=lambda one: (-one.calls, one.model))

@@ -20,34 +20,35 @@ _COLOURS: Final = {"ok": "32", "no": "1;31", "note": "33"}
 def format_report(groups: Iterable[Sequence[Finding]], width: int = 100, *, colour: bool = False) -> str:
     """Returns the report: the groups, separated by empty lines, and the summary."""
     shown_groups = [group for group in groups if group]
-    what_chars = max(len(found.what) for group in shown_groups for found in group)
+    what_chars = max(len(finding.what) for group in shown_groups for finding in group)
     blocks = [
-        "\n".join(line for found in group for line in rows(found, what_chars, width, colour)) for group in shown_groups
+        "\n".join(line for finding in group for line in rows(finding, what_chars, width, colour))
+        for group in shown_groups
     ]
-    return "\n\n".join([*blocks, _sum([found for group in shown_groups for found in group])])
+    return "\n\n".join([*blocks, _sum([finding for group in shown_groups for finding in group])])
 
 
-def rows(found: Finding, what_chars: int, width: int = 100, colour: bool = False) -> list[str]:
+def rows(finding: Finding, what_chars: int, width: int = 100, colour: bool = False) -> list[str]:
     """Returns the lines of one finding.
 
     Args:
-        found: The finding.
+        finding: The finding.
         what_chars: Width of the first column.
         width: Width of a line, in characters.
         colour: Whether to write ANSI colours.
     """
-    head, margin = f"{found.what.ljust(what_chars)}  {found.verdict.ljust(4)}  ", " " * (what_chars + 8)
-    first, *more = _wrap(found.words, width, head, margin).split("\n")
+    head, margin = f"{finding.what.ljust(what_chars)}  {finding.verdict.ljust(4)}  ", " " * (what_chars + 8)
+    first, *more = _wrap(finding.words, width, head, margin).split("\n")
     if colour:
-        painted = f"\x1b[{_COLOURS[found.verdict]}m{found.verdict.ljust(4)}\x1b[0m"
-        first = f"{found.what.ljust(what_chars)}  {painted}  {first[len(head) :]}"
+        painted = f"\x1b[{_COLOURS[finding.verdict]}m{finding.verdict.ljust(4)}\x1b[0m"
+        first = f"{finding.what.ljust(what_chars)}  {painted}  {first[len(head) :]}"
     lines = [first, *more]
-    for line in found.lines:
+    for line in finding.lines:
         lines += _wrap(line, width, margin, margin + "  ").split("\n")
-    if found.fix:
-        fix = _wrap(found.fix, width, f"{margin}→ ", f"{margin}  ").split("\n")
+    if finding.fix:
+        fix = _wrap(finding.fix, width, f"{margin}→ ", f"{margin}  ").split("\n")
         lines += [f"\x1b[1m{line}\x1b[0m" for line in fix] if colour else fix
-    return lines + _table(found.models)
+    return lines + _table(finding.models)
 
 
 def _wrap(text: str, width: int, first: str, others: str) -> str:
@@ -63,7 +64,7 @@ def _wrap(text: str, width: int, first: str, others: str) -> str:
 
 def _sum(findings: Sequence[Finding]) -> str:
     """Returns the summary."""
-    amiss = [found.what for found in findings if found.verdict == "no"]
+    amiss = [finding.what for finding in findings if finding.verdict == "no"]
     if not amiss:
         return "Everything that these settings use works."
     return f"{len(amiss)} problem{'s' * (len(amiss) > 1)} to fix: {', '.join(dict.fromkeys(amiss))}."

@@ -79,27 +79,27 @@ def _model_modes(
 
     known, unknown = [], []
     for model in models:
-        found = load(config, model)
-        if found is not None:
-            ways.set_measured(model, mode_from(found.choice))
+        probe = load(config, model)
+        if probe is not None:
+            ways.set_measured(model, mode_from(probe.choice))
         way = ways.get(model)
-        if found is None and ways.is_auto(model) and not (kind and kind.native == "trusted"):
+        if probe is None and ways.is_auto(model) and not (kind and kind.native == "trusted"):
             unknown.append(model)
             continue
         written = way.format or (way.format_of(model).name if way.mode != "native" else "")
-        held = f"held by {way.constrain[0]}" if way.constrain else ""
-        trusted = found is None and ways.is_auto(model)
+        constraint = f"held by {way.constrain[0]}" if way.constrain else ""
+        trusted = probe is None and ways.is_auto(model)
         why = "as its kind can be trusted to" if trusted else way.why
-        known.append((model, f"{', '.join(filter(None, (way.mode, written, held)))}: {why}"))
+        known.append((model, f"{', '.join(filter(None, (way.mode, written, constraint)))}: {why}"))
     return known, unknown
 
 
 def _lines(known: list[tuple[str, str]], unknown: list[str], *, measures: bool) -> tuple[str, ...]:
-    shown = known[:_SHOWN_AT_MOST]
-    width = max((len(model) for model, _ in shown), default=0)
-    lines = [f"{model.ljust(width)}  {text}" for model, text in shown]
-    if len(known) > len(shown):
-        lines.append(f"and {len(known) - len(shown)} more that are known")
+    first = known[:_SHOWN_AT_MOST]
+    width = max((len(model) for model, _ in first), default=0)
+    lines = [f"{model.ljust(width)}  {text}" for model, text in first]
+    if len(known) > len(first):
+        lines.append(f"and {len(known) - len(first)} more that are known")
     if unknown:
         names = ", ".join(unknown[:_SHOWN_AT_MOST])
         more = f" and {len(unknown) - _SHOWN_AT_MOST} more" if len(unknown) > _SHOWN_AT_MOST else ""
@@ -120,7 +120,7 @@ async def unconfigured_servers(servers: Iterable[HttpConfig], gateway: ServerCon
     except ImportError:
         return []
     named = {_port(config.url) for config in servers} | {gateway.port}
-    found = await discover_servers(os.environ, [port for port in default_ports() if port not in named])
+    discovered = await discover_servers(os.environ, [port for port in default_ports() if port not in named])
     return [
         Finding(
             "nearby",
@@ -128,7 +128,7 @@ async def unconfigured_servers(servers: Iterable[HttpConfig], gateway: ServerCon
             f"{each.kind.title if each.kind else 'a server'} at {each.url}, {_many(each.models)}; not in the settings",
             f"dragoman serve --upstream {each.url}",
         )
-        for each in found
+        for each in discovered
     ]
 
 

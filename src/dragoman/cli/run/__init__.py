@@ -130,8 +130,8 @@ def _program(agent: Agent) -> str:
     if not agent.programs:
         return ""
     for program in agent.programs:
-        if found := shutil.which(program):
-            return found
+        if path := shutil.which(program):
+            return path
     raise ConfigError(
         f"{agent.title} is not installed (no {' or '.join(agent.programs)} in PATH); run: {agent.install}"
     )

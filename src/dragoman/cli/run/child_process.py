@@ -113,5 +113,5 @@ class ForegroundProcess:
 
 def _next_status(pid: int, flags: int = 0) -> int | None:
     """Returns the next status of a child from `waitpid`, or None if there is none."""
-    found, status = os.waitpid(pid, flags | os.WUNTRACED | os.WCONTINUED)
-    return status if found else None
+    child, status = os.waitpid(pid, flags | os.WUNTRACED | os.WCONTINUED)
+    return status if child else None

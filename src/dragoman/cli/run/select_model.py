@@ -95,20 +95,20 @@ async def select_model(config: settings.Config, origin: dict[str, str], wanted: 
         return await _configured(config, origin, wanted)
     if _is_embedded(wanted.model) or "embedded.model" in origin:
         return await _selected(*_with_embedded(config, origin, wanted.model, wanted), wanted)
-    found = await _with_local_servers(config)
-    if found.servers:
+    discovered = await _with_local_servers(config)
+    if discovered.servers:
         offers = [
             ModelOption(model, name, "", server.url, _flags(model, server.url))
-            for name, server in found.servers.items()
+            for name, server in discovered.servers.items()
             for model in _printable_names(server.models)
         ]
         if not offers:
-            urls = " and ".join(server.url for server in found.servers.values())
+            urls = " and ".join(server.url for server in discovered.servers.values())
             raise ConfigError(
                 f"no model is loaded at {urls}, or none by a name that can be typed; "
                 "load one there, or name one: --model NAME"
             )
-        return await _selected(found, origin, _pick(offers, wanted), wanted)
+        return await _selected(discovered, origin, _pick(offers, wanted), wanted)
     if wanted.model:
         model_catalog.get(wanted.model)  # raises for an unknown model
     return await _selected(*_with_embedded(config, origin, _best_installed(), wanted), wanted)
@@ -232,13 +232,13 @@ async def _with_local_servers(config: settings.Config) -> settings.Config:
     """Returns the settings with the servers that run on this machine, and their models."""
     from dragoman.backends.probe.discover import discover_servers
 
-    found = dict[str, HttpConfig]()
+    discovered = dict[str, HttpConfig]()
     for each in await discover_servers(os.environ):
         name = each.kind.name if each.kind else NEARBY
-        name = name if name not in found else f"{name}{len(found)}"
+        name = name if name not in discovered else f"{name}{len(discovered)}"
         if each.kind != servers.get("dragoman"):
-            found[name] = HttpConfig(url=each.url, kind=each.kind.name if each.kind else "", models=each.models)
-    return msgspec.structs.replace(config, servers=found)
+            discovered[name] = HttpConfig(url=each.url, kind=each.kind.name if each.kind else "", models=each.models)
+    return msgspec.structs.replace(config, servers=discovered)
 
 
 def _is_embedded(model: str) -> bool:
@@ -335,17 +335,17 @@ async def _selected(
     """Returns the selected model with what is known of it; `requested` is its own name."""
     model, speed = offer.model if requested is None else requested, 0.0
     if offer.url:
-        found = await reported_context_window(_gateway(config, offer.url), model)
+        window = await reported_context_window(_gateway(config, offer.url), model)
     elif offer.server:
         own = model.removeprefix(f"{offer.server}/")
-        found = await reported_context_window(config.servers[offer.server], own)
+        window = await reported_context_window(config.servers[offer.server], own)
         if not wanted.check:
             config, speed = await _with_prompt_limit(config, origin, offer.server, own, wanted)
     elif compose.serves_embedded(config, origin) and model == compose.embedded_model_name(config.embedded):
-        found = embedded_context_window(config.embedded)
+        window = embedded_context_window(config.embedded)
     else:
-        found = (0, True)
-    return SelectedModel(config, origin, offer, wanted.context_window or found[0], found[1], speed)
+        window = (0, True)
+    return SelectedModel(config, origin, offer, wanted.context_window or window[0], window[1], speed)
 
 
 async def _with_prompt_limit(

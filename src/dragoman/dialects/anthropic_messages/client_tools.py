@@ -45,15 +45,15 @@ _NEWER_EDITOR: Final = "20250429"
 
 def client_tool(type: str, name: str) -> Tool | None:
     """Returns the function for a tool of this type; None for other types."""
-    found = _TYPE.fullmatch(type)
-    if found is None:
+    match = _TYPE.fullmatch(type)
+    if match is None:
         return None
-    if found[1] == "bash":
+    if match[1] == "bash":
         return Tool(name or "bash", "Runs commands in a shell that stays open.", _schema(_BASH))
-    if found[1] == "memory":
+    if match[1] == "memory":
         known = {"command": _one_of(*_EDITS, "delete", "rename"), **_EDIT, **_INSERT, **_RENAME}
         return Tool(name or "memory", "Keeps files under /memories between conversations.", _schema(known, "command"))
-    return _editor(name, is_new=found[2] >= _NEWER_EDITOR)
+    return _editor(name, is_new=match[2] >= _NEWER_EDITOR)
 
 
 def _editor(name: str, *, is_new: bool) -> Tool:

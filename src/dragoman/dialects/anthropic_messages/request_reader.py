@@ -98,7 +98,7 @@ def listed_as(model: str) -> str:
     """
     if _VENDORS.match(model):
         return model
-    return _PREFIX + _UNSAFE.sub(lambda found: "".join(f"~{byte:02x}" for byte in found[0].encode()), model)
+    return _PREFIX + _UNSAFE.sub(lambda match: "".join(f"~{byte:02x}" for byte in match[0].encode()), model)
 
 
 def meant_by(name: str) -> str:
@@ -145,12 +145,12 @@ def _response_schema(fields: Fields) -> tuple[m.JsonText, m.ExtraFields]:
     return inner.require("schema").object(), {"output_config": config.raw}
 
 
-def _system(found: Cursor | None) -> tuple[tuple[Part, ...], m.ExtraFields]:
+def _system(value: Cursor | None) -> tuple[tuple[Part, ...], m.ExtraFields]:
     """Returns the system messages; Claude Code's billing line at the beginning becomes a separate block.
 
     The line tells the vendor what to charge; no model should read it.
     """
-    match read_parts(found, _PARTS):
+    match read_parts(value, _PARTS):
         case [Text(text, extra), *rest] if line := _BILLING.match(text):
             instructions = text[line.end() :]
             block = {"type": "text", "text": line[0], **({} if instructions else extra)}
@@ -182,7 +182,7 @@ def _document(fields: Fields) -> m.Document | UnknownPart:
 
 def _search_result(fields: Fields) -> m.Document:
     """Reads a document, with the fields of its block as received."""
-    own = {name: found.raw for name in ("source", "title", "content") if (found := fields.get(name))}
+    own = {name: value.raw for name in ("source", "title", "content") if (value := fields.get(name))}
     source, title = fields.string("source"), fields.string("title")
     text = "\n".join(item.fields().require("text").string() for item in fields.items("content"))
     extra = {SEARCH_RESULT: msgspec.Raw(msgspec.json.encode(own)), **fields.remaining()}
@@ -272,20 +272,20 @@ def _tool(cursor: Cursor) -> Tool:
     )
 
 
-def _takes_several(found: Cursor | None) -> bool:
+def _takes_several(value: Cursor | None) -> bool:
     """Whether the choice allows parallel calls; by default the API leaves the number of calls to the model."""
-    stated = found.fields().get("disable_parallel_tool_use") if found else None
+    stated = value.fields().get("disable_parallel_tool_use") if value else None
     return stated is not None and not stated.boolean()
 
 
-def _tool_choice(found: Cursor | None, tools: tuple[Tool, ...]) -> ToolChoice:
-    if found is None:
+def _tool_choice(value: Cursor | None, tools: tuple[Tool, ...]) -> ToolChoice:
+    if value is None:
         return ToolChoice()
-    fields = found.fields()
+    fields = value.fields()
     mode = _MODES[fields.require("type").one_of(_MODES, "tool choice")]
     if not tools:
         if mode in ("required", "named"):
-            raise RequestError("expected tools to choose from, got none", found.path)
+            raise RequestError("expected tools to choose from, got none", value.path)
         return ToolChoice()
     name = fields.require("name").one_of([tool.name for tool in tools], "tool") if mode == "named" else ""
     return ToolChoice(mode, name, parallel_tool_calls=not fields.flag("disable_parallel_tool_use"))

@@ -169,18 +169,18 @@ class MessagesResponseReader(BaseResponseReader):
 
     def _carry(self, fields: Fields) -> None:
         for name in _FACTS:
-            if (found := fields.pop(name)) is not None:
-                self._out.detail(name, found.text, NAME)
+            if (value := fields.pop(name)) is not None:
+                self._out.detail(name, value.text, NAME)
 
     def _at(self, fields: Fields) -> int:
-        found = lenient_values.integer(fields.pop("index"))
-        self._index = self._index if found is None else found
+        index = lenient_values.integer(fields.pop("index"))
+        self._index = self._index if index is None else index
         return self._index
 
-    def _block(self, index: int, found: Cursor | None) -> None:
-        block = lenient_values.fields(found)
-        if found is None or block is None:
-            self._out.text(lenient_values.string(found))
+    def _block(self, index: int, value: Cursor | None) -> None:
+        block = lenient_values.fields(value)
+        if value is None or block is None:
+            self._out.text(lenient_values.string(value))
             return
         match lenient_values.string(block.pop("type")) or _kind_of(block, _BLOCKS):
             case "text":
@@ -201,7 +201,7 @@ class MessagesResponseReader(BaseResponseReader):
             case "redacted_thinking":
                 self._out.reasoning("", redacted=lenient_values.string(block.pop("data")))
             case kind:
-                self._vendors[index] = (kind, found, [])
+                self._vendors[index] = (kind, value, [])
 
     def _apart(self) -> None:
         """Begins a new text block for the next text, because it has sources of its own."""
@@ -223,10 +223,10 @@ class MessagesResponseReader(BaseResponseReader):
             whole = msgspec.json.encode({**block.fields().remaining(), **input}) if input else bytes(block.raw)
             self._out.vendor(NAME, kind, whole.decode())
 
-    def _delta(self, index: int, found: Cursor | None) -> None:
-        delta = lenient_values.fields(found)
+    def _delta(self, index: int, value: Cursor | None) -> None:
+        delta = lenient_values.fields(value)
         if delta is None:
-            self._out.text(lenient_values.string(found))
+            self._out.text(lenient_values.string(value))
             return
         match lenient_values.string(delta.pop("type")) or _kind_of(delta, _DELTAS):
             case "text_delta":
@@ -256,8 +256,8 @@ class MessagesResponseReader(BaseResponseReader):
         if self._reason not in ("length", "content_filter"):
             self._reason, self._stop = _FINISH.get(reason, "stop"), stop
 
-    def _count(self, found: Cursor | None) -> None:
-        counts = lenient_values.fields(found)
+    def _count(self, value: Cursor | None) -> None:
+        counts = lenient_values.fields(value)
         if counts is None:
             return
         if reasoning_tokens := lenient_values.count_at(counts, "output_tokens_details", "thinking_tokens"):
@@ -288,15 +288,15 @@ def _kind_of(fields: Fields, kinds: Mapping[str, str]) -> str:
     return next((kind for name, kind in kinds.items() if fields.get(name) is not None), "")
 
 
-def _input(found: Cursor | None) -> str:
+def _input(value: Cursor | None) -> str:
     """Returns the arguments in the start of a block; an empty object there means none."""
-    fields = lenient_values.fields(found)
-    if found is None or fields is None:
-        return lenient_values.string_or_json(found)
+    fields = lenient_values.fields(value)
+    if value is None or fields is None:
+        return lenient_values.string_or_json(value)
     if not fields.remaining():
         return ""
     cut = fields.pop("__unparsedToolInput")
-    return found.text if cut is None else cut.fields().string("raw")
+    return value.text if cut is None else cut.fields().string("raw")
 
 
 def count_of(body: bytes) -> int:

@@ -75,21 +75,21 @@ def read_request(body: bytes | str) -> Request:
     )
 
 
-def _effort(found: Cursor | None) -> str:
+def _effort(value: Cursor | None) -> str:
     """Returns the requested value; other types are left for the server to reject."""
-    return found.string() if found is not None and found.kind == "string" else ""
+    return value.string() if value is not None and value.kind == "string" else ""
 
 
-def _limit(found: Cursor | None) -> int | None:
-    return None if found is None or found.integer() == -1 else found.integer(minimum=1)
+def _limit(value: Cursor | None) -> int | None:
+    return None if value is None or value.integer() == -1 else value.integer(minimum=1)
 
 
-def _stop(found: Cursor | None) -> tuple[str, ...]:
-    if found is None:
+def _stop(value: Cursor | None) -> tuple[str, ...]:
+    if value is None:
         return ()
-    if found.kind not in ("string", "array"):
-        raise found.wrong("string, array of strings or null")
-    items = [found] if found.kind == "string" else found.items(json_cursor.MAX_STOPS)
+    if value.kind not in ("string", "array"):
+        raise value.wrong("string, array of strings or null")
+    items = [value] if value.kind == "string" else value.items(json_cursor.MAX_STOPS)
     return tuple(text for text in (item.string() for item in items) if text)
 
 
@@ -102,26 +102,26 @@ class _Reply(NamedTuple):
     strict: bool = False
 
 
-def _response_format(found: Cursor | None) -> tuple[_Reply, messages.ExtraFields]:
-    if found is None:
+def _response_format(value: Cursor | None) -> tuple[_Reply, messages.ExtraFields]:
+    if value is None:
         return _Reply(), {}
-    fields = found.fields()
+    fields = value.fields()
     kind = fields.require("type")
     match kind.one_of(("text", "json_object", "json_schema"), "response format"):
         case "text":
             return _Reply(), {}
         case "json_object":  # may contain a schema in llama.cpp's server
             beside = fields.object("schema")
-            return _Reply(beside or _ANY_OBJECT), {"response_format": found.raw} if beside else {}
+            return _Reply(beside or _ANY_OBJECT), {"response_format": value.raw} if beside else {}
     inner = fields.require("json_schema").fields()
     named = _Reply(inner.schema("schema"), inner.string("name"), inner.string("description"), inner.flag("strict"))
-    return named if named.schema else _Reply(_ANY_OBJECT), {"response_format": found.raw}
+    return named if named.schema else _Reply(_ANY_OBJECT), {"response_format": value.raw}
 
 
-def _messages(found: Cursor) -> tuple[Message, ...]:
-    items = found.items()
+def _messages(value: Cursor) -> tuple[Message, ...]:
+    items = value.items()
     if not items:
-        raise RequestError("expected at least one message, got none", found.path)
+        raise RequestError("expected at least one message, got none", value.path)
     called: dict[str, str] = {}
     return tuple(_message(item, f"function_{n}", called) for n, item in enumerate(items))
 
@@ -163,9 +163,9 @@ def _assistant(fields: Fields, content: tuple[Part, ...]) -> tuple[Part, ...]:
 
 def _function_call(fields: Fields, made_id: str, called: dict[str, str]) -> tuple[Part, ...]:
     """Reads a `function_call` of 2023: `{"name": "weather", "arguments": "{…}"}`."""
-    if (found := fields.pop("function_call")) is None:
+    if (value := fields.pop("function_call")) is None:
         return ()
-    function = found.fields()
+    function = value.fields()
     name, arguments = function.require("name").nonempty_string(), _arguments(function)
     called[name] = made_id
     return (ToolCall(made_id, name, arguments),)
@@ -305,31 +305,31 @@ def _function(function: Fields) -> Tool:
 def _functions(fields: Fields) -> tuple[tuple[Tool, ...], ToolChoice]:
     """Reads the `functions` of 2023, of which a reply calls at most one, and `function_call`, their tool choice."""
     for name in ("tools", "tool_choice", "parallel_tool_calls"):
-        if found := fields.pop(name):
-            raise RequestError(f"expected tools or functions, got {name} next to functions", found.path)
+        if value := fields.pop(name):
+            raise RequestError(f"expected tools or functions, got {name} next to functions", value.path)
     listed = fields.get(FUNCTIONS)
     tools = tuple(_function(item.fields()) for item in listed.items(json_cursor.MAX_TOOLS)) if listed else ()
-    found = fields.pop("function_call")
-    if found is None or found.kind != "object":
-        return tools, ToolChoice(found.one_of(_FREE, "function call") if found else "auto", parallel_tool_calls=False)
-    named = found.fields().require("name").one_of([tool.name for tool in tools], "function")
+    value = fields.pop("function_call")
+    if value is None or value.kind != "object":
+        return tools, ToolChoice(value.one_of(_FREE, "function call") if value else "auto", parallel_tool_calls=False)
+    named = value.fields().require("name").one_of([tool.name for tool in tools], "function")
     return tools, ToolChoice("named", named, parallel_tool_calls=False)
 
 
 def _tools(fields: Fields) -> tuple[tuple[Tool, ...], ToolChoice]:
     """Returns the tools that may be called, and the tool choice."""
     tools = tuple(_tool(item) for item in fields.items("tools", json_cursor.MAX_TOOLS))
-    if found := fields.pop("function_call"):
-        raise RequestError("expected functions to choose from, got none", found.path)
-    found, parallel = fields.pop("tool_choice"), fields.flag("parallel_tool_calls", default=True)
-    word = found.one_of(_MODES, "tool choice") if found and found.kind != "object" else "auto"
-    if found and not tools and (found.kind == "object" or word == "required"):
-        raise RequestError("expected tools to choose from, got none", found.path)
+    if value := fields.pop("function_call"):
+        raise RequestError("expected functions to choose from, got none", value.path)
+    value, parallel = fields.pop("tool_choice"), fields.flag("parallel_tool_calls", default=True)
+    word = value.one_of(_MODES, "tool choice") if value and value.kind != "object" else "auto"
+    if value and not tools and (value.kind == "object" or word == "required"):
+        raise RequestError("expected tools to choose from, got none", value.path)
     if not tools:
         return tools, ToolChoice()
-    if found is None or found.kind != "object":
+    if value is None or value.kind != "object":
         return tools, ToolChoice(word, parallel_tool_calls=parallel)
-    inner = found.fields()
+    inner = value.fields()
     kind = inner.require("type").one_of(("function", "custom", "allowed_tools"), "tool choice")
     named = inner.require(kind).fields()
     offered = dict.fromkeys(tool.name for tool in tools if tool.name)

@@ -162,7 +162,7 @@ def _tool(tool: Tool, report: TranslationReport) -> object:
 
 def _messages(messages: Sequence[Message], report: TranslationReport) -> list[object]:
     written: list[object] = []
-    shown: list[object] = []  # images of results, until the last of consecutive results
+    images: list[object] = []  # images of results, until the last of consecutive results
     for message in messages if report.is_same_api else _turns(report.end_with_user(hoist_system_messages(messages))):
         results = [part for part in message.parts if isinstance(part, ToolResult)]
         rest = [part for part in message.parts if not isinstance(part, ToolResult)]
@@ -170,15 +170,15 @@ def _messages(messages: Sequence[Message], report: TranslationReport) -> list[ob
         if not (message.parts or report.is_same_api):
             continue
         for result in results:
-            written.append({**_result(result, shown, report), **(extra if message.role == "tool" else {})})
+            written.append({**_result(result, images, report), **(extra if message.role == "tool" else {})})
         if message.role == "tool" or (results and not rest):
             continue
         if message.role == "user":
-            written.append({"role": "user", "content": _content(rest, report, shown), **extra})
-            shown = []
+            written.append({"role": "user", "content": _content(rest, report, images), **extra})
+            images = []
             continue
-        written += [{"role": "user", "content": shown}] if shown else []
-        shown = []
+        written += [{"role": "user", "content": images}] if images else []
+        images = []
         if message.role == "assistant":
             assistant = _assistant(rest, report)
             written += (
@@ -186,7 +186,7 @@ def _messages(messages: Sequence[Message], report: TranslationReport) -> list[ob
             )
         else:
             written.append({"role": message.role, "content": _content(rest, report), **extra})
-    return [*written, {"role": "user", "content": shown}] if shown else written
+    return [*written, {"role": "user", "content": images}] if images else written
 
 
 def _turns(messages: Sequence[Message]) -> Iterator[Message]:
@@ -201,13 +201,13 @@ def _turns(messages: Sequence[Message]) -> Iterator[Message]:
         yield Message("assistant", tuple(parts), extra)
 
 
-def _result(result: ToolResult, shown: list[object], report: TranslationReport) -> dict[str, object]:
-    """Returns the message; images of the result that it cannot contain are added to `shown`."""
+def _result(result: ToolResult, images: list[object], report: TranslationReport) -> dict[str, object]:
+    """Returns the message; images of the result that it cannot contain are added to `images`."""
     report.native_fields(result.extra)
     parts: Sequence[ResultPart] = result.parts
     if not report.is_same_api:
         parts = [part for part in parts if _is_text(part)]
-        shown += [_block(part, report) for part in result.parts if not _is_text(part)]
+        images += [_block(part, report) for part in result.parts if not _is_text(part)]
         if len(parts) < len(result.parts):
             report.adapted("images", "images and files of results are in the user message after them")
             parts = parts or [Text("The result is in the user's next message.")]

@@ -228,8 +228,8 @@ class ChatResponseReader(BaseResponseReader):
 
     def _carry(self, fields: Fields, names: tuple[str, ...]) -> None:
         for name in names:
-            if (found := fields.pop(name)) is not None and found.text not in _NOTHING:
-                self._out.detail(name, found.text, NAME)
+            if (value := fields.pop(name)) is not None and value.text not in _NOTHING:
+                self._out.detail(name, value.text, NAME)
 
     def _annotation(self, source: Fields) -> None:
         """Returns a source of the text; `url_citation` is flat in Responses."""
@@ -242,16 +242,16 @@ class ChatResponseReader(BaseResponseReader):
 
     def _thoughts(self, message: Fields) -> None:
         """Returns the first of these fields that has a value."""
-        fields = [found for name in _THOUGHTS if (found := message.pop(name)) is not None]
-        texts = ["".join(_texts(found)) for found in fields]
+        fields = [value for name in _THOUGHTS if (value := message.pop(name)) is not None]
+        texts = ["".join(_texts(value)) for value in fields]
         text = next(filter(None, texts), "")
         self._out.reasoning(text)
-        if not text and any(found.text not in _NOTHING for found in fields):
+        if not text and any(value.text not in _NOTHING for value in fields):
             self._out.report_dropped("reasoning")
 
     def _lose(self, fields: Fields, name: str) -> None:
-        found = fields.get(name)
-        if found is not None and found.text not in _NOTHING:
+        value = fields.get(name)
+        if value is not None and value.text not in _NOTHING:
             self._out.report_dropped(name)
 
     def _content(self, content: Cursor) -> None:
@@ -290,9 +290,9 @@ class ChatResponseReader(BaseResponseReader):
         self._out.call(key, id, lenient_values.string(custom.pop("name")), opener + text)
 
 
-def _texts(found: Cursor | None, *, within: bool = False) -> Iterator[str]:
+def _texts(value: Cursor | None, *, within: bool = False) -> Iterator[str]:
     """Yields the texts of reasoning: a string, `{"text": …}`, or a list of either; `within` is such an object."""
-    for item in lenient_values.items(found):
+    for item in lenient_values.items(value):
         block = lenient_values.fields(item)
         if block is None:
             yield lenient_values.string(item)

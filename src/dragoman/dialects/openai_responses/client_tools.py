@@ -117,16 +117,16 @@ def item_of(kind: str, name: str, call: ToolCall, state: str) -> dict[str, objec
 
 def _done(kind: str, arguments: JsonText) -> dict[str, Any]:
     try:
-        found: dict[str, Any] = json.loads(json_cursor.parse(arguments).object())
+        values: dict[str, Any] = json.loads(json_cursor.parse(arguments).object())
     except RequestError:  # has only begun, or was cut off
         return _EMPTY[kind]
-    if kind == "shell" and isinstance(found.get("commands"), str):
-        found["commands"] = [found["commands"]]
-    if kind == "local_shell" and isinstance(found.get("command"), str):
-        found["command"] = ["bash", "-lc", found["command"]]
-    if kind == "apply_patch" and found.get("type") == "delete_file":
-        return {"type": "delete_file", "path": "", **found}
-    return {**_EMPTY[kind], **found, **({"type": "exec"} if kind == "local_shell" else {})}
+    if kind == "shell" and isinstance(values.get("commands"), str):
+        values["commands"] = [values["commands"]]
+    if kind == "local_shell" and isinstance(values.get("command"), str):
+        values["command"] = ["bash", "-lc", values["command"]]
+    if kind == "apply_patch" and values.get("type") == "delete_file":
+        return {"type": "delete_file", "path": "", **values}
+    return {**_EMPTY[kind], **values, **({"type": "exec"} if kind == "local_shell" else {})}
 
 
 def _is_clients(tool: Tool) -> bool:

@@ -73,8 +73,8 @@ def read_count(body: bytes | str) -> Request:
 
 def _request(fields: Fields, partly: bool = False) -> Request:
     for name, why in _UNKEPT.items():
-        if found := fields.pop(name):
-            raise UnsupportedError(why, found.path)
+        if value := fields.pop(name):
+            raise UnsupportedError(why, value.path)
     if (background := fields.pop("background")) and background.boolean():
         raise UnsupportedError("answers are not made in the background here; leave it out", background.path)
     input = fields.pop("input") if partly else fields.require("input")
@@ -113,17 +113,17 @@ def _request(fields: Fields, partly: bool = False) -> Request:
     )
 
 
-def _effort(found: Cursor | None) -> str:
+def _effort(value: Cursor | None) -> str:
     """Returns the requested value; other types are left for the server to reject."""
-    effort = found.fields().get("effort") if found is not None and found.kind == "object" else None
+    effort = value.fields().get("effort") if value is not None and value.kind == "object" else None
     return effort.string() if effort is not None and effort.kind == "string" else ""
 
 
-def _format(found: Cursor | None) -> tuple[Fields | None, m.ExtraFields]:
-    if found is None:
+def _format(value: Cursor | None) -> tuple[Fields | None, m.ExtraFields]:
+    if value is None:
         return None, {}
-    form = found.fields().pop("format")
-    return form.fields() if form else None, {"text": found.raw}
+    form = value.fields().pop("format")
+    return form.fields() if form else None, {"text": value.raw}
 
 
 def _response_schema(form: Fields | None) -> m.JsonText:
@@ -138,15 +138,15 @@ def _response_schema(form: Fields | None) -> m.JsonText:
             return form.require("schema").object()
 
 
-def _conversation(found: Cursor) -> tuple[tuple[Message, ...], list[Tool]]:
+def _conversation(value: Cursor) -> tuple[tuple[Message, ...], list[Tool]]:
     """Returns the messages of the input, and the tools that were added in between."""
-    if found.kind == "string":
-        return (Message("user", read_parts(found, _PARTS)),), []
-    if found.kind != "array":
-        raise found.wrong("string or array")
+    if value.kind == "string":
+        return (Message("user", read_parts(value, _PARTS)),), []
+    if value.kind != "array":
+        raise value.wrong("string or array")
     turns = _Turns()
     added: list[tuple[int, Cursor]] = []
-    for item in found.items():
+    for item in value.items():
         fields = item.fields()
         kind = fields.string("type") or "message"
         if kind != "additional_tools":
@@ -155,7 +155,7 @@ def _conversation(found: Cursor) -> tuple[tuple[Message, ...], list[Tool]]:
             added.append((turns.count, item))
     messages = turns.messages()
     if not messages:
-        raise RequestError("expected at least one item that says something, got none", found.path)
+        raise RequestError("expected at least one item that says something, got none", value.path)
     tools = [tool for n, (at, item) in enumerate(added) for tool in _added(item, n, len(messages) - at)]
     return tuple(messages), tools
 
@@ -225,10 +225,10 @@ def _message(cursor: Cursor, kind: str, fields: Fields) -> Message:
 
 def _reference(id: Cursor) -> PreviousResponseRef:
     """Returns the reference to a part of an earlier response, by the id of its item."""
-    found = _ITEM.fullmatch(id.nonempty_string())
+    match = _ITEM.fullmatch(id.nonempty_string())
     return (
-        PreviousResponseRef(found[1], int(found[2]), id.path)
-        if found
+        PreviousResponseRef(match[1], int(match[2]), id.path)
+        if match
         else PreviousResponseRef(id.nonempty_string(), 0, id.path)
     )
 
@@ -381,15 +381,15 @@ def is_custom(tool: Tool) -> bool:
 
 def _tool_choice(fields: Fields, tools: tuple[Tool, ...]) -> tuple[tuple[Tool, ...], ToolChoice, m.ExtraFields]:
     """Returns the tools that may be called, the tool choice, and the fields left over."""
-    found, parallel = fields.pop("tool_choice"), fields.flag("parallel_tool_calls", default=True)
-    word = found.one_of(_MODES, "tool choice") if found and found.kind != "object" else "auto"
-    if found and not tools and (found.kind == "object" or word == "required"):
-        raise RequestError("expected tools to choose from, got none", found.path)
+    value, parallel = fields.pop("tool_choice"), fields.flag("parallel_tool_calls", default=True)
+    word = value.one_of(_MODES, "tool choice") if value and value.kind != "object" else "auto"
+    if value and not tools and (value.kind == "object" or word == "required"):
+        raise RequestError("expected tools to choose from, got none", value.path)
     if not tools:
         return tools, ToolChoice(parallel_tool_calls=parallel), {}
-    if found is None or found.kind != "object":
+    if value is None or value.kind != "object":
         return tools, ToolChoice(word, parallel_tool_calls=parallel), {}
-    inner = found.fields()
+    inner = value.fields()
     offered = dict.fromkeys(tool.name for tool in tools if tool.kind == "function")
     match inner.require("type").string():
         case "function" | "custom":
@@ -397,7 +397,7 @@ def _tool_choice(fields: Fields, tools: tuple[Tool, ...]) -> tuple[tuple[Tool, .
         case "allowed_tools":
             listed, mode = inner.require("tools"), inner.require("mode").one_of(_MODES, "mode")
         case kind:
-            return tools, ToolChoice("named", kind, parallel), {"tool_choice": found.raw}
+            return tools, ToolChoice("named", kind, parallel), {"tool_choice": value.raw}
     allowed = {_allowed(item.fields(), offered) for item in listed.items()}
     left = tuple(tool for tool in tools if (tool.kind, tool.name) in allowed)
     if mode == "required" and not left:

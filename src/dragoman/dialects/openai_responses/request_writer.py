@@ -365,12 +365,12 @@ def _thoughts(part: Reasoning, report: TranslationReport) -> list[object]:
     extra = dict(report.native_fields(part.extra))
     proven = part.signature or part.redacted
     summary: object = [{"type": "summary_text", "text": part.text}] if part.text else []
-    found = _PROOF.fullmatch(proven)
-    if found is None and not report.is_native:
+    match = _PROOF.fullmatch(proven)
+    if match is None and not report.is_native:
         report.dropped(*REDACTED_REASONING if part.redacted else UNSIGNED)
         return []
-    if found is not None:
-        extra["id"], proven = msgspec.Raw(f'"{found[1]}"'.encode()), found[2]
+    if match is not None:
+        extra["id"], proven = msgspec.Raw(f'"{match[1]}"'.encode()), match[2]
     elif part.redacted:
         proven = REDACTED + part.redacted
     elif "content" in extra:

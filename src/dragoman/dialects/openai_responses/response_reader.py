@@ -220,9 +220,9 @@ class ResponsesResponseReader(BaseResponseReader):
 
     # Items
 
-    def _added(self, found: Cursor | None, index: int | None) -> None:
+    def _added(self, value: Cursor | None, index: int | None) -> None:
         self._out.start()
-        fields = lenient_values.fields(found)
+        fields = lenient_values.fields(value)
         if fields is None:
             return
         kind, id = _kind_of(fields), lenient_values.string(fields.pop("id"))

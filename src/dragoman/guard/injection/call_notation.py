@@ -99,8 +99,8 @@ def decoded_forms(text: str, work: WorkBudget) -> Iterator[str]:
         yield text
 
 
-def _unescape(found: re.Match[str]) -> str:
-    return chr(int(found[1], 16)) if found[1] else _ESCAPES.get(found[2], found[2])
+def _unescape(match: re.Match[str]) -> str:
+    return chr(int(match[1], 16)) if match[1] else _ESCAPES.get(match[2], match[2])
 
 
 def tokens_of(text: str) -> Tokens:
@@ -185,7 +185,7 @@ class CallSearch:
         """The end of these parts, the first of which begins at `at`; -1 if they are not there."""
         left = list(parts)
         while left:
-            found = next(
+            matched = next(
                 (
                     (index, end)
                     for place in self._reachable(at)
@@ -194,10 +194,10 @@ class CallSearch:
                 ),
                 None,
             )
-            if found is None:
+            if matched is None:
                 return -1
-            del left[found[0]]
-            at = found[1]
+            del left[matched[0]]
+            at = matched[1]
         return at
 
     def _reachable(self, at: int) -> Iterator[int]:

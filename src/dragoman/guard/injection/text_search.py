@@ -70,6 +70,6 @@ def candidate_windows(text: str, name: str, nearby: Sequence[str], reach: int, w
 
 
 def _find(text: str, word: str, start: int, work: WorkBudget) -> int:
-    found = text.find(word, start)
-    work.spend(1 + ((found if found >= 0 else len(text)) - start) // _CHARS_PER_STEP)
-    return found
+    at = text.find(word, start)
+    work.spend(1 + ((at if at >= 0 else len(text)) - start) // _CHARS_PER_STEP)
+    return at

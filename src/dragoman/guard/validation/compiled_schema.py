@@ -169,24 +169,24 @@ class CompiledSchema:
     def member_schema(self, schema: Any, name: str | int) -> Mapping[str, Any]:
         """Returns the schema of one member or item, references resolved; empty if there is none."""
         for part in self._with_all_of(schema):
-            found = _member_schema(part, name)
-            if isinstance(found, dict):
-                return self._resolve(found)
+            member = _member_schema(part, name)
+            if isinstance(member, dict):
+                return self._resolve(member)
         return {}
 
     def schema_at(self, path: Iterable[str | int]) -> Mapping[str, Any]:
         """Returns the schema of the value at a path, without branches of choices; empty if there is none."""
-        found: Mapping[str, Any] = self._resolve(self.root)
+        schema: Mapping[str, Any] = self._resolve(self.root)
         for name in path:
-            found = self.member_schema(found, name)
-        return found
+            schema = self.member_schema(schema, name)
+        return schema
 
     def schemas_at(self, path: Iterable[str | int]) -> list[Mapping[str, Any]]:
         """Returns all schemas that can apply to the value at a path, in any branch."""
-        found = self._branches([self.root])
+        schemas = self._branches([self.root])
         for name in path:
-            found = self._branches([_member_schema(each, name) for each in found])
-        return found
+            schemas = self._branches([_member_schema(each, name) for each in schemas])
+        return schemas
 
     def declared_names(self, path: Iterable[str | int], part: Any = None) -> frozenset[str]:
         """Returns the names of members that the schema declares at a path, or that `part` declares."""
@@ -195,15 +195,15 @@ class CompiledSchema:
 
     def _branches(self, schemas: list[Any]) -> list[Mapping[str, Any]]:
         """The schemas, and all subschemas of them that apply to the same value."""
-        found: list[Mapping[str, Any]] = []
+        branches: list[Mapping[str, Any]] = []
         left = [*schemas]
-        while left and len(found) < MAX_SCHEMA_PARTS:
+        while left and len(branches) < MAX_SCHEMA_PARTS:
             own = self._resolve(left.pop(0))
-            found += [own] if own else []
+            branches += [own] if own else []
             left += [own[word] for word in ("if", "then", "else") if word in own]
             left += [each for word in ("allOf", "anyOf", "oneOf") for each in own.get(word) or ()]
             left += (own.get("dependentSchemas") or {}).values()
-        return found
+        return branches
 
     def _resolve(self, schema: Any) -> Mapping[str, Any]:
         """The schema at the end of a chain of references."""

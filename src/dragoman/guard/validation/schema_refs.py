@@ -38,12 +38,12 @@ class SchemaRefs:
         """Returns what a reference in the schema `at` refers to; None if that is not in this schema."""
         base = self._bases.get(id(at), "")
         url, name = (base, reference[1:]) if reference.startswith("#") else urldefrag(urljoin(base, reference))
-        found, name = self._resources.get(url), unquote(name)
+        schema, name = self._resources.get(url), unquote(name)
         if name and not name.startswith("/"):
             return self._anchors.get((url, name))
         for part in name.split("/")[1:]:
-            found = _child(found, part.replace("~1", "/").replace("~0", "~"))
-        return found
+            schema = _child(schema, part.replace("~1", "/").replace("~0", "~"))
+        return schema
 
     def _register_names(self, schema: dict[str, Any], base: str) -> str:
         """Registers the schema under its names and returns its base URL."""

@@ -156,10 +156,10 @@ class _SchemaCosts:
             yield from ((place, name, child) for name, child in named if isinstance(child, dict))
 
     def _resolve(self, reference: Any, schema: dict[str, Any]) -> Any:
-        found = self._refs.resolve(reference, schema) if isinstance(reference, str) else True
-        if not isinstance(found, dict | bool):
+        resolved = self._refs.resolve(reference, schema) if isinstance(reference, str) else True
+        if not isinstance(resolved, dict | bool):
             raise UnboundedCheck(f"it refers to {reference[:100]!r}, which is not in it")
-        return found
+        return resolved
 
     def cost_by_level(self, root: Any, cost: Callable[[dict[str, Any]], int]) -> tuple[int, ...]:
         """Returns the highest cost of one part of a value, for each level of the value."""

@@ -89,10 +89,10 @@ def _parse_inner(text: str, args: Mapping[str, Any]) -> Any:
 
 def _merge_duplicates(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
     """Pairs as a mapping; the values of a key that occurs several times become a list."""
-    found: dict[str, list[Any]] = {}
+    merged: dict[str, list[Any]] = {}
     for key, value in pairs:
-        found.setdefault(key, []).append(value)
-    return {key: values if len(values) > 1 else values[0] for key, values in found.items()}
+        merged.setdefault(key, []).append(value)
+    return {key: values if len(values) > 1 else values[0] for key, values in merged.items()}
 
 
 def _decode_json(text: str, args: Mapping[str, Any]) -> Any:
@@ -110,10 +110,10 @@ def _standard_json(text: str, args: Mapping[str, Any]) -> str:
     """Converts JSON of a dialect to standard JSON: strings with other delimiters, keys without quotes."""
     marks = [f"{re.escape(opener)}(.*?){re.escape(closer)}" for opener, closer in args.get("string_delims", ())]
     pieces, at = [], 0
-    for found in re.finditer("|".join(marks), text, re.DOTALL) if marks else ():
-        inside = next(group for group in found.groups() if group is not None)
-        pieces += [_quote_keys(text[at : found.start()], args), json.dumps(inside)]
-        at = found.end()
+    for match in re.finditer("|".join(marks), text, re.DOTALL) if marks else ():
+        inside = next(group for group in match.groups() if group is not None)
+        pieces += [_quote_keys(text[at : match.start()], args), json.dumps(inside)]
+        at = match.end()
     return "".join([*pieces, _quote_keys(text[at:], args)])
 
 

@@ -73,16 +73,16 @@ class TemplateReader:
         noise, gap = list[str](), ""
         emits = {"text": sink.text, "reasoning": sink.reasoning}
         while self._marks:
-            found = yield from s.until(markers(*self._marks), emits.get(self._between, noise.append))
+            marker = yield from s.until(markers(*self._marks), emits.get(self._between, noise.append))
             noise.append(" ")
-            if not found or found not in self._streamed:
-                s.pos -= len(found)
+            if not marker or marker not in self._streamed:
+                s.pos -= len(marker)
                 gap = s.skipped_space
                 break
-            field = self._template.fields[self._streamed[found]]
+            field = self._template.fields[self._streamed[marker]]
             yield from s.skip_space()
             if field.opens and field.closes:
-                emit = emits[_role(self._streamed[found])]
+                emit = emits[_role(self._streamed[marker])]
                 yield from s.until(markers(*field.closes.literals), emit)
                 yield from s.skip_space()
         while not s.closed:

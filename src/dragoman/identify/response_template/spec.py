@@ -77,8 +77,8 @@ class Template(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     def regions(self, text: str) -> Iterator["Region"]:
         """Yields the regions of a whole reply, in order; text outside of all fields is a region of the field ""."""
         at, seen = 0, dict[str, re.Match[str] | None]()
-        while found := self._next(text, at, seen):
-            name, match = found
+        while opener := self._next(text, at, seen):
+            name, match = opener
             if match.start() > at:
                 yield Region(self.implicit, text, at, at, match.start(), match.start(), {}, closed=True)
             if name == self.implicit:
@@ -102,15 +102,15 @@ class Template(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
         `seen` has the last match of each field, so that text ahead is not searched again.
         """
-        found = []
+        openers = []
         for name, field in self.fields.items():
             each = field.opens or field.closes
             match = seen.get(name)
             if each and (name not in seen or (match and match.start() < at)):
                 match = seen[name] = each.pattern.search(text, at)
             if match:
-                found.append((match.start(), -match.end(), field.opens is None, name, match))
-        *_, name, match = min(found, key=lambda f: f[:4], default=(0, 0, False, "", None))
+                openers.append((match.start(), -match.end(), field.opens is None, name, match))
+        *_, name, match = min(openers, key=lambda f: f[:4], default=(0, 0, False, "", None))
         return (name, match) if match else None
 
 
@@ -179,16 +179,16 @@ def make_anchor(literal: str | tuple[str, ...], pattern: str) -> Anchor | None:
 
 def _literals(pattern: str) -> tuple[str, ...]:
     """The strings that a regular expression matches; empty if it can match others."""
-    found: list[str] = []
+    literals: list[str] = []
     for alternative in _alternatives(pattern):
         spaceless = next((alternative.removesuffix(s) for s in _SPACES if alternative.endswith(s)), alternative)
         if group := _GROUP.fullmatch(spaceless):
-            found += _literals(group[1])
+            literals += _literals(group[1])
         elif spaceless and _LITERAL.fullmatch(spaceless):
-            found.append(_unescape(spaceless))
+            literals.append(_unescape(spaceless))
         elif spaceless != "$":
             return ()
-    return tuple(found)
+    return tuple(literals)
 
 
 def _prefix(pattern: str) -> str:
@@ -202,14 +202,14 @@ def _prefix(pattern: str) -> str:
 
 def _alternatives(pattern: str) -> list[str]:
     """The alternatives of a regular expression, without those in its groups and classes."""
-    found, depth = [""], 0
+    alternatives, depth = [""], 0
     for piece in re.findall(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|.", pattern, re.DOTALL):
         depth += (piece == "(") - (piece == ")")
         if piece == "|" and not depth:
-            found.append("")
+            alternatives.append("")
         else:
-            found[-1] += piece
-    return found
+            alternatives[-1] += piece
+    return alternatives
 
 
 def _unescape(escaped: str) -> str:

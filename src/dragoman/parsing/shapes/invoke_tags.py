@@ -168,16 +168,16 @@ class InvokeTags:
         """Writes and constrains calls."""
         line = "\n" if self.lines else ""
         around = "\n" if self.newlines else ""
-        shown = escape_attribute if self.escapes else str
+        escape = escape_attribute if self.escapes else str
 
         def call(name: str) -> tuple[str, str]:
-            head = f'{self.prefix}{self.call[0]} {self.name}="{shown(name)}"{self.index}{self.end}{line}'
+            head = f'{self.prefix}{self.call[0]} {self.name}="{escape(name)}"{self.index}{self.end}{line}'
             return head, self.call[1] + self.suffix
 
         return TaggedWriter(
             call_wrapper=call,
             open=lambda name, kind: (
-                f'{self.parameter[0]} {self.key}="{shown(name)}"{self._type_text(kind)}{self.end}{around}'
+                f'{self.parameter[0]} {self.key}="{escape(name)}"{self._type_text(kind)}{self.end}{around}'
             ),
             end=around + self.parameter[1],
             line=line,
@@ -210,8 +210,8 @@ class InvokeTags:
 
     def names(self, name: str) -> tuple[str, ...]:
         """Returns how the tag of a parameter with this name continues."""
-        shown = escape_attribute(name) if self.escapes else name
-        return tuple(f"{self.key}={quote}{shown}{end}" for quote, end in (('"', '"'), ("'", "'"), ("", self.end)))
+        escaped = escape_attribute(name) if self.escapes else name
+        return tuple(f"{self.key}={quote}{escaped}{end}" for quote, end in (('"', '"'), ("'", "'"), ("", self.end)))
 
     def _read(self, text: str) -> str:
         return unescape_attribute(text) if self.escapes else text

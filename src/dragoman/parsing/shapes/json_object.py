@@ -208,8 +208,8 @@ class _Call:
     def close(self) -> Outcome:
         """Handles the end of the object."""
         if self._unknown:
-            shown = self._tagged or self._held is not None
-            return Outcome.UNKNOWN if shown else self.fail("the object has no arguments")
+            is_tool_call = self._tagged or self._held is not None
+            return Outcome.UNKNOWN if is_tool_call else self.fail("the object has no arguments")
         if not self._name:
             return self.fail("the object has no name")
         if not (self._whole or self._tagged) and self._sink.needs_arguments(self._name):

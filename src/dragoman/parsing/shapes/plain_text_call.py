@@ -80,8 +80,8 @@ def write_call(call: ToolCall) -> str:
     except (ValueError, RecursionError):
         name, text = "", None
     plain = name == COMMAND and isinstance(text, str) and text == text.strip() and CLOSE not in text
-    shown = text if plain and text and not text.startswith("{") else given
-    return f"{OPEN} {LABEL}\n{call.name} {shown}\n{CLOSE}"
+    written = text if plain and text and not text.startswith("{") else given
+    return f"{OPEN} {LABEL}\n{call.name} {written}\n{CLOSE}"
 
 
 def constrain_call(tool: Tool) -> ConstrainedCall:

@@ -199,14 +199,14 @@ def _brackets(text: str, at: int, depth: int, quoted: bool) -> tuple[int, bool, 
     Returns the depth, whether within a string, the end of the last closed bracket or -1, and the offset read to.
     """
     turn = ""
-    for found in _TURNS.finditer(text, at):
-        turn = found[0]
+    for match in _TURNS.finditer(text, at):
+        turn = match[0]
         if turn == '"':
             quoted = not quoted
         elif not quoted and turn[0] != "\\":
             depth += 1 if turn in "[{" else -1
             if depth == 0:
-                return depth, quoted, found.end(), found.end()
+                return depth, quoted, match.end(), match.end()
     return depth, quoted, -1, len(text) - (turn == "\\")
 
 

@@ -199,10 +199,10 @@ def _error(error: dict[str, Any], fill: Anonymizer) -> dict[str, Any]:
 def _values(data: bytes, fill: Anonymizer) -> bytes:
     """Replaces the content of a parsed request; the schemas of its tools are JSON in strings."""
 
-    def schema(found: re.Match[bytes]) -> bytes:
-        inside = f'{{"tools": [{msgspec.json.decode(found[2], type=str)}]}}'
+    def schema(match: re.Match[bytes]) -> bytes:
+        inside = f'{{"tools": [{msgspec.json.decode(match[2], type=str)}]}}'
         made = map_strings(inside, fill.anonymize, _SPARED)
-        return found[1] + msgspec.json.encode(made[len('{"tools": [') : -len("]}")])
+        return match[1] + msgspec.json.encode(made[len('{"tools": [') : -len("]}")])
 
     return _json(_SCHEMA.sub(schema, data), fill)
 

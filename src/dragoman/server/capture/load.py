@@ -42,8 +42,8 @@ def _folder(path: Path) -> tuple[str, Files]:
         if not inside:
             raise ConfigError(f"{path} is not a capture: there is no {SUMMARY} in it, nor in a folder of it")
         path = inside[-1]
-    found = (file for file in path.rglob("*") if file.is_file())
-    return path.name, {file.relative_to(path).as_posix(): file.read_bytes() for file in found}
+    files = (file for file in path.rglob("*") if file.is_file())
+    return path.name, {file.relative_to(path).as_posix(): file.read_bytes() for file in files}
 
 
 def _bundle(path: Path) -> Files:
@@ -184,11 +184,11 @@ class LoadedCapture:
 
     def _read(self, name: str, data: bytes, shape: type[msgspec.Struct] | None) -> dict[str, Any]:
         try:
-            found: dict[str, Any] = msgspec.convert(json.loads(data), dict[str, Any])
-            msgspec.convert(found, shape or dict[str, Any])
+            values: dict[str, Any] = msgspec.convert(json.loads(data), dict[str, Any])
+            msgspec.convert(values, shape or dict[str, Any])
         except (ValueError, RecursionError) as e:  # msgspec raises a ValueError for another shape too
             raise ConfigError(f"{self.name} is not a capture: {name} is not as it was written: {e}") from None
-        return found
+        return values
 
     @property
     def asked(self) -> int:

@@ -118,8 +118,8 @@ class CaptureRecorder(ServerObserver):
 
     def on_backend_call(self, backend: Backend, request: Request) -> None:
         """See `ExchangeObserver`."""
-        shown = backend.request_as_shown(request) if isinstance(backend, SupportsReplay) else request
-        self.asked.append(BackendCall(backend, shown, self.ms, _facts(backend, request)))
+        as_shown = backend.request_as_shown(request) if isinstance(backend, SupportsReplay) else request
+        self.asked.append(BackendCall(backend, as_shown, self.ms, _facts(backend, request)))
 
     async def wrap_events(self, events: AsyncGenerator[AnyEvent, None]) -> AsyncGenerator[AnyEvent, None]:
         """See `ExchangeObserver`."""

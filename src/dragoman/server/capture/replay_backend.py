@@ -67,8 +67,8 @@ class Rechunker:
 
     def close(self) -> list[str]:
         """Returns the rest."""
-        held, self._buffered = self._buffered, ""
-        return [held] if held else []
+        buffered, self._buffered = self._buffered, ""
+        return [buffered] if buffered else []
 
 
 class _CutReader:

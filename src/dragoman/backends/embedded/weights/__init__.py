@@ -99,15 +99,15 @@ def find_weights(model: str, progress: Progress = no_progress) -> Path:
         if not own.is_file():
             raise ConfigError(f"expected the path of a .gguf file, got {quote(model)}, where there is none")
         return own
-    found = weights_path(model)
-    if not found.is_file():
+    path = weights_path(model)
+    if not path.is_file():
         raise ConfigError(f"the weights of {model} are not on this machine; run: dragoman pull {model}")
     if differs := find_mismatch(model, progress):
         raise ConfigError(
-            f"the weights of {model}, {found}, are not what they should be: expected {differs.expected}, got "
+            f"the weights of {model}, {path}, are not what they should be: expected {differs.expected}, got "
             f"{differs.got}; run: dragoman pull {model}"
         )
-    return found
+    return path
 
 
 def find_mismatch(

@@ -35,15 +35,15 @@ class _Note(msgspec.Struct, frozen=True):
 
 def digest(files: Sequence[Path], write: Callable[[bytes], object], step: Callable[[int], None]) -> tuple[str, int]:
     """Returns the sha256 and the total size of the files; each chunk is passed to `write`."""
-    found, done = hashlib.sha256(), 0
+    hasher, done = hashlib.sha256(), 0
     for file in files:
         with file.open("rb") as source:
             while chunk := source.read(_CHUNK_BYTES):
-                found.update(chunk)
+                hasher.update(chunk)
                 write(chunk)
                 done += len(chunk)
                 step(done)
-    return found.hexdigest(), done
+    return hasher.hexdigest(), done
 
 
 def keep(file: Path, sha256: str) -> None:

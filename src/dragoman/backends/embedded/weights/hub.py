@@ -41,8 +41,8 @@ def download_from_hub(job: DownloadJob, source: HubSource) -> None:
         ChecksumError: the file is not the expected one.
         ConfigError: the disk is full.
     """
-    found = _fetch(job, source)
-    blob = found.resolve()
+    path = _fetch(job, source)
+    blob = path.resolve()
     job.report(0, "checking")
     digest, size = checksums.digest([blob], len, lambda done: job.report(done, "checking"))
     # The Hub's cache names a large file by its sha256: its documentation, "Understand caching".
@@ -51,7 +51,7 @@ def download_from_hub(job: DownloadJob, source: HubSource) -> None:
         verify(job, job.sha256 or stated, digest, size)
     except ChecksumError:
         if digest != stated:  # damaged, and not only another version than that of the catalogue
-            found.unlink()
+            path.unlink()
             blob.unlink(missing_ok=True)
         raise
     job.partial_file.unlink(missing_ok=True)

@@ -95,8 +95,8 @@ def pip_command(folder: Path) -> list[str]:
         ConfigError: there is no pip; the message contains the command that installs it.
     """
     commands = [[sys.executable, "-m", "pip"]] if sys.executable else []
-    commands += [[found] for name in ("pip", "pip3") if (found := shutil.which(name))]
-    commands += [[found, "-m", "pip"] for name in ("python3", "python") if (found := shutil.which(name))]
+    commands += [[program] for name in ("pip", "pip3") if (program := shutil.which(name))]
+    commands += [[program, "-m", "pip"] for name in ("python3", "python") if (program := shutil.which(name))]
     for command in commands:
         with suppress(OSError):
             if not subprocess.run([*command, "--version"], cwd=folder, capture_output=True, check=False).returncode:

@@ -45,14 +45,14 @@ async def check_chat_template(subject: ProbeContext) -> ProbeFinding:
     place = subject.kind.template if subject.kind else ""
     template = await subject.server_info.get(place, subject.model) if place else None
     jinja = template if template and "{%" in template else ""
-    found = detect_format(subject.model, chat_template=jinja)
-    facts = {"format": found.format.name, "by": found.by}
+    detected = detect_format(subject.model, chat_template=jinja)
+    facts = {"format": detected.format.name, "by": detected.by}
     if template is None:
         return ProbeFinding(
-            "chat template", "unknown", f"not told; format by the model's name: {found.format.name}", facts
+            "chat template", "unknown", f"not told; format by the model's name: {detected.format.name}", facts
         )
     knows = bool(_TOOLS_VARIABLE.search(template))
-    summary = f"it has a place for tools; format {found.format.name}" if knows else "it has no place for tools"
+    summary = f"it has a place for tools; format {detected.format.name}" if knows else "it has no place for tools"
     return ProbeFinding("chat template", "yes" if knows else "no", summary, facts)
 
 

@@ -28,7 +28,7 @@ def deviations(answer: ProbeAnswer) -> Iterator[str]:
     if not chunks:
         return
     objects = {frame.get("object") for frame in chunks} - {"chat.completion.chunk"}
-    yield from (f"object is {found!r}" for found in sorted(map(str, objects)))
+    yield from (f"object is {value!r}" for value in sorted(map(str, objects)))
     if len({frame.get("id") for frame in chunks}) > 1:
         yield "the id changes"
     if not answer.has_done:

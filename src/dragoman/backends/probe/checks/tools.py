@@ -79,14 +79,14 @@ async def _explain_missing_call(
         facts = {"refused": True} if refused else {}
         return ProbeFinding("tool calls", "no" if refused else "unknown", failure_reason(answer), facts)
     for text, where in ((answer.text, "text"), (answer.reasoning, "thoughts")):
-        if (found := find_leaked_call(text, [WEATHER], subject.model)) is not None:
-            how = f"in the format {found.format}" if found.tagged else "as JSON without the format's tags"
+        if (leaked := find_leaked_call(text, [WEATHER], subject.model)) is not None:
+            how = f"in the format {leaked.format}" if leaked.tagged else "as JSON without the format's tags"
             reason = f"the call is left in the {where}, {how}: {quote_line(text)}"
             return ProbeFinding(
                 "tool calls",
                 "no",
                 reason,
-                {"leaked": found.format, "tagged": found.tagged, "by_name": found.by_name, "in": where},
+                {"leaked": leaked.format, "tagged": leaked.tagged, "by_name": leaked.by_name, "in": where},
             )
     if answer.is_truncated and not answer.text:
         return ProbeFinding("tool calls", "unknown", f"it was still thinking after {answer.usage.output_tokens} tokens")
