@@ -39,17 +39,17 @@ NOTE = "<!-- Written by docs/generate.py: run `make docs`. -->\n\n"
 
 def formats_page() -> str:
     """Every format: what it has, who writes it, what holds it to that, and how a call looks."""
-    heads = ("format", "written by", "thoughts", "ids", "arguments", "held", "cases", "neutral suite")
+    heads = ("format", "written by", "reasoning", "ids", "arguments", "grammar", "cases", "neutral suite")
     rows, sections = [heads, ("---",) * len(heads)], []
     proof = proven()
     for name in formats.names():
         known = facts(formats.get(name))
         tried = proof[name]
         suite = f"{tried.passed} of {tried.fixtures}" if tried.fixtures else ""
-        thoughts = ", ".join(f"`{shown}`" for shown in known.thoughts)
+        reasoning = ", ".join(f"`{shown}`" for shown in known.reasoning)
         held = "yes" if known.constrained else "no"
         link = f"[`{name}`](#{name})"
-        rows.append((link, known.models, thoughts, known.ids, known.arguments, held, str(tried.cases), suite))
+        rows.append((link, known.models, reasoning, known.ids, known.arguments, held, str(tried.cases), suite))
         also = f"Also called {', '.join(f'`{alias}`' for alias in known.aliases)}. " if known.aliases else ""
         sections.append(f"### {name}\n\n{also}Source: {known.source}.\n\n{indent(known.calls, '    ')}\n")
     table = "\n".join(_row(row) for row in rows)

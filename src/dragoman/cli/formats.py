@@ -32,11 +32,11 @@ CALLS: Final = (
     ToolCall("call00002", TOOL.name, '{"city": "Rome"}'),
 )
 SUNNY: Final = (Text("Sunny, 21 degrees."),)
-THOUGHTS_CHARS: Final = 12
+REASONING_CHARS: Final = 12
 """Maximum width of reasoning markers in a table on a terminal."""
-MODELS_CHARS: Final = 35
+MODELS_CHARS: Final = 32
 """Maximum width of model names in a table on a terminal: enough to recognize most models."""
-OPTIONAL_COLUMNS: Final = ("CASES", "SUITE", "THOUGHTS", "IDS")
+OPTIONAL_COLUMNS: Final = ("CASES", "SUITE", "REASONING", "IDS")
 """Columns that a narrow terminal leaves out, in this order."""
 
 
@@ -59,7 +59,7 @@ class Facts(msgspec.Struct, frozen=True):
     aliases: tuple[str, ...]
     models: str
     source: str
-    thoughts: tuple[str, ...]
+    reasoning: tuple[str, ...]
     """What begins reasoning."""
     openers: tuple[str, ...]
     """What begins a call, or a section of calls, in a reply of unknown format."""
@@ -144,12 +144,12 @@ def format_table(width: int | None = None) -> str:
     Args:
         width: columns of the terminal, for which the table is shortened; None: complete.
     """
-    rows = [("FORMAT", "ARGUMENTS", "IDS", "HELD", "CASES", "SUITE", "THOUGHTS", "WRITTEN BY")]
+    rows = [("FORMAT", "ARGUMENTS", "IDS", "GRAMMAR", "CASES", "SUITE", "REASONING", "WRITTEN BY")]
     for name in formats.names():
         known = facts(formats.get(name))
         constrained = "yes" if known.constrained else "-"
-        reasoning = ", ".join(known.thoughts) or "-"
-        reasoning = reasoning if width is None else _short(reasoning, THOUGHTS_CHARS)
+        reasoning = ", ".join(known.reasoning) or "-"
+        reasoning = reasoning if width is None else _short(reasoning, REASONING_CHARS)
         cases, suite = _test_counts(known.proven)
         rows.append((known.name, known.arguments, known.ids, constrained, cases, suite, reasoning, known.models))
     columns = [[cell.ljust(max(map(len, column))) for cell in column] for column in zip(*rows, strict=True)]
@@ -177,7 +177,7 @@ def format_facts(format: Format) -> str:
         ("written by", known.models),
         ("source", known.source),
         ("calls open with", "  ".join(map(_line, known.openers)) or "(nothing of its own)"),
-        ("thoughts", "  ".join(map(_line, known.thoughts))),
+        ("reasoning", "  ".join(map(_line, known.reasoning))),
         ("ids", IDS[known.ids]),
         ("arguments", ARGUMENTS[known.arguments]),
         ("tried on", _tested_with(known.proven)),
@@ -187,7 +187,7 @@ def format_facts(format: Format) -> str:
         ("a call", known.call),
         ("two calls", known.calls),
         ("a result", known.result),
-        ("held", _grammar(format)),
+        ("grammar", _grammar(format)),
     ]
     listing = "\n\n".join(f"{title}\n{indent(text, '    ')}" for title, text in examples)
     return f"{known.name}\n{head}\n\n{listing}"

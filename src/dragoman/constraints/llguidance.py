@@ -45,7 +45,7 @@ class UntaggedCalls(NamedTuple):
     """Calls that the lenient reader accepts without the markers of their format."""
 
     tools: Sequence[Tool] = ()
-    thoughts: Sequence[str] = ()
+    reasoning: Sequence[str] = ()
     """The closers of the reasoning that may precede them."""
 
 
@@ -71,7 +71,7 @@ def llguidance_grammar(constraint: Constraint, answer: JsonText = "", bare: Unta
         # The trigger is matched as the end of the free text, so it is not part of the first call.
         skipped = len(constraint.trigger)
         lines += [
-            f"start: {'thoughts? ' if bare.thoughts else ''}reply",
+            f"start: {'reasoning? ' if bare.reasoning else ''}reply",
             f"reply: plain | begun{' | bare' if bare.tools else ''}",
             "plain: /(.|\\n)*/",
             f"begun: before first {more} {end}",
@@ -106,8 +106,8 @@ def _any_of(rule: str, constraint: Constraint, before: Callable[[ConstrainedCall
 
 def _bare(bare: UntaggedCalls, many: bool) -> Iterator[str]:
     """Writes the rules of untagged calls, recognised from the first call's name and the start of its arguments on."""
-    if bare.thoughts:
-        yield f"thoughts[lazy]: /{_TEXT}({'|'.join(map(_escaped, bare.thoughts))})/"
+    if bare.reasoning:
+        yield f"reasoning[lazy]: /{_TEXT}({'|'.join(map(_escaped, bare.reasoning))})/"
     if not bare.tools:
         return
     heads = {"first": "", "fenced": _FENCE, "next": "", "again": rf"{_SPACE}```[ \t]*\r?\n{_SPACE}{_FENCE}"}

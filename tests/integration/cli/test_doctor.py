@@ -266,7 +266,7 @@ async def test_it_tells_what_became_of_calls(tmp_path: Path) -> None:
     *_, heads, row, _, end = people.stdout.rstrip("\n").splitlines()
     assert end == EVERYTHING
     assert re.split("  +", heads.strip()) == [
-        *("model", "calls", "valid at first", "mended", "asked again", "failed", "unchecked"),
+        *("model", "calls", "valid at first", "repaired", "re-asked", "failed", "unchecked"),
     ]
     assert re.split("  +", row.strip()) == ["m", "4", "50.0 %", "1", "0", "1", "0"]
     assert len(row) == len(heads) <= 100

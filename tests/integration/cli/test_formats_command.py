@@ -31,7 +31,7 @@ def test_the_table_fits_a_terminal(width: int) -> None:
 
 
 def test_a_narrow_terminal_shows_the_models_first() -> None:
-    assert format_table(80).splitlines()[0].split() == ["FORMAT", "ARGUMENTS", "IDS", "HELD", "WRITTEN", "BY"]
+    assert format_table(80).splitlines()[0].split() == ["FORMAT", "ARGUMENTS", "IDS", "GRAMMAR", "WRITTEN", "BY"]
     assert "Qwen3-Coder, Qwen3.5 and later, " in format_table(80)
     assert format_table(400).splitlines()[0].split() == format_table().splitlines()[0].split()
 
@@ -68,10 +68,10 @@ def test_what_is_shown_is_read_as_what_it_says(name: str) -> None:
     assert all(line in shown for line in (known.source, *known.call.splitlines(), *known.result.splitlines()))
 
 
-def test_thoughts_are_those_of_the_cases() -> None:
+def test_reasoning_markers_are_those_of_the_cases() -> None:
     """A format whose models think says by what; one that never does in its cases says nothing."""
     thinking = {case.format for case in all_cases() if any(line.startswith("reasoning") for line in case.expected)}
-    assert {name for name in formats.names() if facts(formats.get(name)).thoughts} == thinking
+    assert {name for name in formats.names() if facts(formats.get(name)).reasoning} == thinking
 
 
 def test_machines(capsys: pytest.CaptureFixture[str]) -> None:

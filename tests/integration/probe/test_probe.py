@@ -74,7 +74,7 @@ def of(model: Any) -> Says:
 # What it does with tools
 
 
-def leaks_in_thoughts(asked: dict[str, Any]) -> Answer:
+def leaks_in_reasoning(asked: dict[str, Any]) -> Answer:
     text = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Paris"}}\n</tool_call>'
     return chat(asked, "", reasoning=text) if wants_tool(asked) else chat(asked, "Hello")
 
@@ -137,7 +137,7 @@ def calls_whole_only(asked: dict[str, Any]) -> Answer:
         (calls, "yes", 'get_weather({"city": "Paris"}), whole and streamed', "native", ""),
         (leaks, "no", "the call is left in the text, in the format hermes", "parse", ""),
         (leaks_mistral, "no", "the call is left in the text, in the format mistral", "parse", ""),
-        (leaks_in_thoughts, "no", "the call is left in the thoughts, in the format hermes", "parse", ""),
+        (leaks_in_reasoning, "no", "the call is left in the reasoning, in the format hermes", "parse", ""),
         (drops, "no", "dropped: the prompt has 10 tokens with tools and without", "inject", ""),
         (counts_the_same, "unknown", "5 prompt tokens are reported for every prompt", "native", ""),
         (refuses, "no", "requires --enable-auto-tool-choice", "inject", ""),
@@ -351,15 +351,15 @@ def test_the_picture_is_one() -> None:
 
 
 @pytest.mark.asyncio
-async def test_thoughts_are_found_in_their_field_and_kept_from_filling_answers() -> None:
+async def test_reasoning_is_found_in_its_field_and_kept_from_filling_answers() -> None:
     asked_with: list[Any] = []
 
     def says(asked: dict[str, Any]) -> Answer:
         asked_with.append(asked.get("chat_template_kwargs"))
         return calls(asked) if asked_with[-1] else chat(asked, "", reasoning="Hm, hello?")
 
-    report = await probed(of(says), "thoughts")
-    assert report.found("thoughts").facts == {"fields": ["reasoning"]}
+    report = await probed(of(says), "reasoning")
+    assert report.found("reasoning").facts == {"fields": ["reasoning"]}
     assert report.found("tool calls").verdict == "yes"
     assert asked_with[0] is None
     assert all(asked_with[1:])

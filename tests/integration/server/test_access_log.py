@@ -70,7 +70,7 @@ def test_each_call_is_told_by_its_tool(caplog: pytest.LogCaptureFixture) -> None
     )
     assert facts["calls"] == 4
     assert facts["by_tool"] == {
-        "search": {"valid": 1, "mended": 1, "steps": {"match_case": 1, "to_number": 1}},
+        "search": {"valid": 1, "repaired": 1, "steps": {"match_case": 1, "to_number": 1}},
         "look": {"invalid": 1, "incomplete": 1, "steps": {"to_number": 1}},
         "": {"unknown": 1},
     }

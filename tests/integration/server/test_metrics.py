@@ -265,8 +265,8 @@ def text_of(registry: CollectorRegistry) -> dict[str, list[Sample]]:
     ("end", "outcome"),
     [
         (ToolCallEnd(0, (), True), "valid"),
-        (ToolCallEnd(0, ("to_number",), True), "mended"),
-        (ToolCallEnd(0, ("to_number",), None), "mended"),
+        (ToolCallEnd(0, ("to_number",), True), "repaired"),
+        (ToolCallEnd(0, ("to_number",), None), "repaired"),
         (ToolCallEnd(0, (), True, True), "reasked"),
         (ToolCallEnd(0, ("to_number",), True, True), "reasked"),
         (ToolCallEnd(0), "unchecked"),
@@ -295,7 +295,7 @@ def test_each_step_of_mending_counts() -> None:
         ToolCallEnd(1, ("to_number",), True),
         ToolCallEnd(2, (), True),
     )
-    assert by(found, "dragoman_tool_call_mends_total", "model", "tool", "step") == {
+    assert by(found, "dragoman_tool_call_repairs_total", "model", "tool", "step") == {
         ("m", "search", "match_case"): 1,
         ("m", "search", "to_number"): 2,
     }
@@ -337,7 +337,7 @@ WRONG, TEXT, RIGHT = '{"day": 3}', '{"days": "3"}', '{"days": 3}'
     ("answers", "outcome", "codes"),
     [
         ([RIGHT], "valid", set()),
-        ([TEXT], "mended", {"call_repaired"}),
+        ([TEXT], "repaired", {"call_repaired"}),
         ([WRONG, RIGHT], "reasked", {"reasked"}),
         ([WRONG, TEXT], "reasked", {"reasked", "call_repaired"}),
         ([WRONG, WRONG], "invalid", {"reasked", "reask_failed", "invalid_call"}),
@@ -362,7 +362,7 @@ async def test_what_the_guard_made_of_a_call(path: str, answers: list[str], outc
         found = await scraped(s.url)
     assert by(found, CALLS, "model", "tool", "outcome") == {("m", "search", outcome): 1}
     assert {code for (code,) in by(found, "dragoman_warnings_total", "code")} == codes
-    assert value(found, "dragoman_tool_call_mends_total", step="to_number") == (last == TEXT)
+    assert value(found, "dragoman_tool_call_repairs_total", step="to_number") == (last == TEXT)
     assert value(found, "dragoman_output_tokens_total") == 12 * asked
 
 
@@ -425,7 +425,7 @@ def test_tools_are_bounded() -> None:
     assert value(found, CALLS) == 600
     assert len(by(found, CALLS, "tool")) == 501
     assert value(found, CALLS, tool=OTHER) == 100
-    assert value(found, "dragoman_tool_call_mends_total", tool=OTHER) == 100
+    assert value(found, "dragoman_tool_call_repairs_total", tool=OTHER) == 100
 
 
 class TakesAll(Scripted):
@@ -513,7 +513,7 @@ async def test_the_page_tells_of_each_name() -> None:
     assert {name: kind for name, (kind, _) in documented.items()} == {name: f.type for name, f in shown.items()}
     seen = {name: set(f.samples[0].labels) - {"le"} for name, f in shown.items() if f.samples}
     assert {name: set(documented[name][1]) for name in seen} == seen
-    assert set(documented) - set(seen) == {"dragoman_relayed_answers_total", "dragoman_tool_call_mends_total"}
+    assert set(documented) - set(seen) == {"dragoman_relayed_answers_total", "dragoman_tool_call_repairs_total"}
 
 
 def test_the_questions_ask_for_what_there_is() -> None:

@@ -45,17 +45,9 @@ _THERE = re.compile(r"\b(there|here)\s+$", re.I)
 # Data, not prose: keys, metric labels, column heads, prompts. File -> exact literals, or exact fragments of several
 # words.
 DATA: dict[str, set[str]] = {
-    "src/dragoman/backends/probe/checks/__init__.py": {"thoughts"},
-    "src/dragoman/backends/probe/checks/content.py": {"thoughts"},
-    "src/dragoman/backends/probe/checks/tools.py": {"thoughts"},
-    "src/dragoman/cli/doctor/metrics_client.py": {"mended"},
-    "src/dragoman/cli/doctor/report.py": {"mended", "asked again"},
-    "src/dragoman/cli/formats.py": {"THOUGHTS", "thoughts"},
-    "src/dragoman/constraints/llguidance.py": {"thoughts[lazy]: /"},
     "src/dragoman/guard/careful_words.py": {"reasoning summary thought thoughts why"},
     "src/dragoman/guard/validation/validation_cost.py": {"beside"},
     "src/dragoman/parsing/define_format.py": {"somebody else runs the tool"},
-    "src/dragoman/server/observe/call_outcomes.py": {"mended", "mended        matches the schema"},
 }
 
 _LITERAL = re.compile(r"""(?s)^([A-Za-z]*)('{3}|"{3}|'|")(.*)\2$""")

@@ -144,7 +144,7 @@ def _by_model(samples: Iterable[Sample]) -> list[Calls]:
             model=model,
             calls=outcomes.total(),
             valid=outcomes["valid"],
-            repaired=outcomes["mended"],
+            repaired=outcomes["repaired"],
             reasked=outcomes["reasked"],
             failed=sum(outcomes[one] for one in FAILED),
             unchecked=outcomes["unchecked"],

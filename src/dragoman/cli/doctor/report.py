@@ -10,7 +10,7 @@ from dragoman.cli.doctor.finding import Finding
 if TYPE_CHECKING:
     from dragoman.cli.doctor.metrics_client import Calls
 
-_HEADS: Final = ("model", "calls", "valid at first", "mended", "asked again", "failed", "unchecked")
+_HEADS: Final = ("model", "calls", "valid at first", "repaired", "re-asked", "failed", "unchecked")
 _MODELS: Final = 20
 """Maximum number of rows of the table."""
 _NAME_CHARS: Final = 32

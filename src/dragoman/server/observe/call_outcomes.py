@@ -1,7 +1,7 @@
 """Outcomes of the tool calls of one response, by tool; counted from the events that the client is sent.
 
     valid         complete, and matches the tool's schema as the model wrote it
-    mended        matches the schema after a repair (docs/warnings.md, `call_repaired`)
+    repaired      matches the schema after a repair (docs/warnings.md, `call_repaired`)
     reasked       matches the schema at the second attempt, repaired or not
     unchecked     complete; its arguments were not, or could not be, validated
     invalid       does not match the schema, after repair and re-ask
@@ -18,7 +18,7 @@ from typing import Final, Literal, TypeAlias, get_args
 
 from dragoman.core.events import ToolCallEnd
 
-Outcome: TypeAlias = Literal["valid", "mended", "reasked", "unchecked", "invalid", "incomplete", "unknown"]
+Outcome: TypeAlias = Literal["valid", "repaired", "reasked", "unchecked", "invalid", "incomplete", "unknown"]
 OUTCOMES: Final[tuple[Outcome, ...]] = get_args(Outcome)
 
 FAILED: Final[frozenset[Outcome]] = frozenset({"invalid", "incomplete", "unknown"})
@@ -97,5 +97,5 @@ def _outcome(tool: str, end: ToolCallEnd) -> Outcome:
     if end.reasked:
         return "reasked"
     if end.repairs:
-        return "mended"
+        return "repaired"
     return "unchecked" if end.schema_valid is None else "valid"

@@ -133,7 +133,7 @@ def _event_text(event: AnyEvent) -> str:
             return f"call {name[:NAME_CHARS]}"
         case ToolCallEnd(repairs=steps, schema_valid=valid):
             judged = {True: ", of its schema", False: ", not of its schema", None: ""}[valid]
-            return f"that call is whole{judged}{f', mended: {chr(44).join(steps)}' if steps else ''}"
+            return f"that call is whole{judged}{f', repaired: {chr(44).join(steps)}' if steps else ''}"
         case ToolCallIncomplete():
             return "that call is broken"
         case Notice():

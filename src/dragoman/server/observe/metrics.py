@@ -90,7 +90,7 @@ class Metrics:
             "dragoman_tool_calls_total", "Tool calls, by what became of them.", ("model", "tool", "outcome"), registry=r
         )
         self._steps = Counter(
-            "dragoman_tool_call_mends_total",
+            "dragoman_tool_call_repairs_total",
             "What was set right in tool calls, by the names of the steps; a call may have several.",
             ("model", "tool", "step"),
             registry=r,

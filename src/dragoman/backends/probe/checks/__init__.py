@@ -19,7 +19,7 @@ CHECKS: Final[dict[str, ProbeCheck]] = {
     "images": content.check_images,
     "completions": constraints.check_completions,
     "usage": basics.check_usage,
-    "thoughts": content.check_reasoning,
+    "reasoning": content.check_reasoning,
     "context": basics.check_context_window,
 }
 """The check that answers each question."""

@@ -57,9 +57,9 @@ async def check_reasoning(subject: ProbeContext) -> ProbeFinding:
     ]
     fields = [name for name in _REASONING_FIELDS if any(inner.get(name) for inner in counts)]
     if fields:
-        return ProbeFinding("thoughts", "yes", f"in the field {' and '.join(fields)}", {"fields": fields})
+        return ProbeFinding("reasoning", "yes", f"in the field {' and '.join(fields)}", {"fields": fields})
     if any(answer.reasoning for answer in subject.client.answers):
-        return ProbeFinding("thoughts", "yes", "in blocks of their own")
+        return ProbeFinding("reasoning", "yes", "in blocks of their own")
     if any("<think>" in answer.text for answer in subject.client.answers):
-        return ProbeFinding("thoughts", "partly", "in the text, between <think> tags", {"fields": []})
-    return ProbeFinding("thoughts", "unknown", "none came")
+        return ProbeFinding("reasoning", "partly", "in the text, between <think> tags", {"fields": []})
+    return ProbeFinding("reasoning", "unknown", "none came")

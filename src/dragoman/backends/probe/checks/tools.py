@@ -78,7 +78,7 @@ async def _explain_missing_call(
         refused = getattr(answer.error, "status", None) in (400, 404, 405, 422, 500, 501)
         facts = {"refused": True} if refused else {}
         return ProbeFinding("tool calls", "no" if refused else "unknown", failure_reason(answer), facts)
-    for text, where in ((answer.text, "text"), (answer.reasoning, "thoughts")):
+    for text, where in ((answer.text, "text"), (answer.reasoning, "reasoning")):
         if (leaked := find_leaked_call(text, [WEATHER], subject.model)) is not None:
             how = f"in the format {leaked.format}" if leaked.tagged else "as JSON without the format's tags"
             reason = f"the call is left in the {where}, {how}: {quote_line(text)}"
