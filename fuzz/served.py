@@ -22,7 +22,7 @@ WAYS: Final = {
     "messages": 'api = "anthropic_messages"',
     "trusted": "trusted = true",
     "parse": 'mode = "parse"\nformat = "hermes"',
-    "inject": 'mode = "inject"\nformat = "hermes"\ntrim = "aggressive"',
+    "inject": 'mode = "inject"\nformat = "hermes"\nprompt_trim = "aggressive"',
     "completions": 'mode = "inject"\nformat = "hermes"\nendpoint = "completions"\ntemplate = "{template}"',
 }
 """How models are asked, each under that name, and the settings of its server."""

@@ -18,7 +18,7 @@ from dragoman.prompting import trim
 EXAMPLE: Final = """
     examples:
       dragoman tokens request.json --model qwen3
-      dragoman tokens request.json --prompt-trim aggressive          what is left of tools and system prompt
+      dragoman tokens request.json --prompt-trim aggressive      what is left of tools and system prompt
 
     exit status:
       0  done
@@ -39,7 +39,9 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     command.add_argument("file", nargs="?", type=Path, metavar="FILE", help="its body (default: standard input)")
     command.add_argument("--model", metavar="NAME", help="whose tokens (default: the request's model)")
     command.add_argument("--api", choices=dialects.names(), help="the API it is of (default: the first that reads it)")
-    command.add_argument("--prompt-trim", choices=trim.NAMES, help="show what this tier leaves in place of numbers")
+    command.add_argument(
+        "--prompt-trim", choices=trim.NAMES, metavar="TIER", help=f"show what this tier leaves: {', '.join(trim.NAMES)}"
+    )
     command.set_defaults(run=run)
 
 
