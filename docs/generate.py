@@ -115,7 +115,7 @@ def configuration_page() -> str:
         variable = "DRAGOMAN_" + key.replace(".", "_").upper()
         rows.append(f"| `{key}` | {kind} | `{_default(default)}` | {_linked(meaning)} | `{variable}` |")
     behind = []
-    for key, kind, default, meaning in config.server_setting_docs():
+    for key, kind, default, meaning in config.upstream_setting_docs():
         given = "must be given" if default is msgspec.NODEFAULT else f"`{_default(default)}`"
         behind.append(f"| `{key}` | {kind} | {given} | {_linked(meaning)} |")
     head = "| key | type | default | meaning | environment |\n|---|---|---|---|---|\n"
@@ -123,7 +123,7 @@ def configuration_page() -> str:
         "One TOML file (`~/.config/dragoman/config.toml`, `--config FILE` or `DRAGOMAN_CONFIG`), the environment over\n"
         "it, flags over that. `dragoman serve --print-config` prints the settings and their origins, and finds what\n"
         "would keep `serve` from starting: models, files, aliases and hosts that are not there. Lists in the\n"
-        "environment are separated by commas; an empty variable is refused. `[aliases]` maps names that clients\n"
+        "environment are separated by commas; an empty variable is refused. `[model_aliases]` maps names that clients\n"
         'ask for to models: `"gpt-4o" = "smollm2-135m"`, or to several, the next of which is asked when one fails:\n'
         '`"coder" = ["lan/qwen3-coder", "openrouter/qwen3-coder"]`.\n\n'
         "Names in `server.allowed_hosts` may have a scheme and a port, which do not count: `mybox`, `mybox:8484` and\n"
@@ -131,7 +131,7 @@ def configuration_page() -> str:
         "it read the answers; its preflight needs no key.\n\n"
     )
     servers = (
-        "\n## Servers behind\n\nEach is a table of its own, `[servers.NAME]`, in the file ([servers](servers.md)); "
+        "\n## Servers behind\n\nEach is a table of its own, `[upstreams.NAME]`, in the file ([servers](servers.md)); "
         "`dragoman serve --upstream URL`\nadds one that is called `behind`.\n\n"
         "| key | type | default | meaning |\n|---|---|---|---|\n"
     )

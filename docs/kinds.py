@@ -4,7 +4,7 @@ from dragoman.catalog import servers
 from dragoman.catalog.servers import ServerKind
 
 INTRO = """What is known of servers, by kind: a row each in `src/dragoman/catalog/servers.toml`.
-`kind = "NAME"` in `[servers.NAME]` takes one, and `dragoman probe` and mode `auto` recognise them ([probe](probe.md)).
+`kind = "NAME"` in `[upstreams.NAME]` sets one; `dragoman probe` and mode `auto` detect it ([probe](probe.md)).
 What is measured of a server says more than its row, and its own settings win over both.
 
 - *own calls*: `trusted` whatever the model, or `measured` for each.

@@ -41,7 +41,7 @@ def main() -> int:
             server = started.enter_context(_running(shlex.split(args.serve), Path(folder) / "server"))
             _answering(f"{args.url.rstrip('/')}/models", server, LOAD_S)
         settings, log = Path(folder) / "config.toml", Path(folder) / "gateway"
-        settings.write_text("\n".join(["[servers.local]", *_settings(args)]))
+        settings.write_text("\n".join(["[upstreams.local]", *_settings(args)]))
         command = [sys.executable, "-m", "dragoman", "serve", "--port", "0", "--config", str(settings)]
         gateway = started.enter_context(_running(command, log))
         url = _listening(gateway, log)

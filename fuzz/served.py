@@ -169,7 +169,7 @@ class Gateway:
         ]
         for name, more in WAYS.items():
             more = more.replace("{template}", str(folder / "template.jinja"))
-            lines += [f"[servers.{name}]", f'url = "{upstream}"', f'models = ["{name}"]', "probe = false", more]
+            lines += [f"[upstreams.{name}]", f'url = "{upstream}"', f'models = ["{name}"]', "probe = false", more]
         (folder / "config.toml").write_text("\n".join(lines))
         self.log = folder / "log"
         environ = {"PATH": os.defpath, "HOME": str(folder), "DRAGOMAN_HOME": str(folder), "PYTHONPATH": str(_ROOT)}

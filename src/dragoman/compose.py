@@ -100,7 +100,7 @@ def build_gateway(
     response_store = ResponseStore(stored.max_responses, stored.max_bytes, stored.ttl_s)
     seal = Seal(stored.seal_key.encode() if stored.seal_key else _seal_key())
     backends = build_backends(config, embedded=embedded, report=report, get_weights=get_weights)
-    return Gateway(backends, config.aliases, response_store, config.guard, seal)
+    return Gateway(backends, config.model_aliases, response_store, config.guard, seal)
 
 
 def build_backends(
@@ -135,19 +135,19 @@ def upstream_backends(config: settings.Config, *, probe: bool) -> list[Backend]:
 
     Raises: ConfigError: an API does not exist, or the variable with a key is not set.
     """
-    if not config.servers:
+    if not config.upstreams:
         return []
     from dragoman.backends.http.backend import HttpBackend
 
     return [
         HttpBackend(name, server, os.environ, may_probe=probe, may_recall=True)
-        for name, server in config.servers.items()
+        for name, server in config.upstreams.items()
     ]
 
 
 def has_upstreams(config: settings.Config) -> bool:
     """Whether the settings name a server or enable Claude."""
-    return bool(config.servers) or config.claude_cli.enabled
+    return bool(config.upstreams) or config.claude_cli.enabled
 
 
 def serves_embedded(config: settings.Config, origin: Mapping[str, str]) -> bool:

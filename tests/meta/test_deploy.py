@@ -135,9 +135,9 @@ def test_services_of_compose() -> None:
     environ = {key: value for key, value in environ.items() if key.startswith("DRAGOMAN_")} | KEY
     assert settings.unknown_variables(environ) == []
     command = cli.parser().parse_args(ours["command"])
-    config, _ = settings.load(None, environ, {"servers.behind.url": command.upstream})
+    config, _ = settings.load(None, environ, {"upstreams.behind.url": command.upstream})
     assert config.server.allowed_hosts == ("dragoman",)
-    assert config.servers["behind"].url == f"http://llama:{behind['environment']['LLAMA_ARG_PORT']}/v1"
+    assert config.upstreams["behind"].url == f"http://llama:{behind['environment']['LLAMA_ARG_PORT']}/v1"
     assert ours["ports"] == [f"127.0.0.1:{SERVER.port}:{SERVER.port}"], "on loopback alone"
     assert "ports" not in behind, "asked through the gateway alone"
     assert ours["volumes"] == [f"state:{environ['DRAGOMAN_HOME']}"]

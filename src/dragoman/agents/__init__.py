@@ -66,7 +66,7 @@ class LaunchContext:
             raise ConfigError(
                 f"no agent is given the model name {quote(self.model)}: ${{…}}, {{env:…}} and {{file:…}} would be read "
                 f"as variables and files of yours, and what cannot be printed is refused too; give it another name "
-                f"in the settings, under [aliases], and run on that: --model ALIAS"
+                f"in the settings, under [model_aliases], and run on that: --model ALIAS"
             )
 
     def unset(self, **values: str) -> dict[str, str]:

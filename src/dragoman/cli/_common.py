@@ -50,8 +50,8 @@ def upstream_flags(args: argparse.Namespace) -> dict[str, object]:
     if args.upstream_api and not args.upstream:
         raise ConfigError("--upstream-api is the API of an upstream server; name that with --upstream URL")
     return {
-        "servers.behind.url": args.upstream,
-        "servers.behind.api": args.upstream_api,
+        "upstreams.behind.url": args.upstream,
+        "upstreams.behind.api": args.upstream_api,
         "claude_cli.enabled": args.claude_cli,
     }
 
@@ -117,14 +117,16 @@ def format_settings(config: settings.Config, origin: dict[str, str]) -> str:
         hidden = key in settings.SECRET and value
         line = f"# {key}: {len(value)} not shown" if hidden else f"{key} = {settings.toml(value)}"
         lines.append(f"{line}  # {origin.get(key, 'default')}")
-    for server, of in config.servers.items():
+    for server, of in config.upstreams.items():
         for field, value in msgspec.structs.asdict(of).items():
-            key = f"servers.{server}.{field}"
+            key = f"upstreams.{server}.{field}"
             unset = "not shown" if field == "key" and value else "not set" if value is None else ""
             line = f"# {key}: {unset}" if unset else f"{key} = {settings.toml(value)}"
             lines.append(f"{line}  # {origin.get(key, 'default')}")
-    for alias, target in config.aliases.items():
-        lines.append(f"aliases.{settings.toml(alias)} = {settings.toml(target)}  # {origin[f'aliases.{alias}']}")
+    for alias, target in config.model_aliases.items():
+        lines.append(
+            f"model_aliases.{settings.toml(alias)} = {settings.toml(target)}  # {origin[f'model_aliases.{alias}']}"
+        )
     return "\n".join([*lines, "# settings are good"])
 
 

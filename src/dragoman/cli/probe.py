@@ -160,7 +160,7 @@ def settings_table(report: "ProbeReport", config: HttpConfig) -> str:
         "context_window": _truncation_limit(report),
     }
     lines = [f"{name} = {json.dumps(value)}" for name, value in fields.items() if value]
-    return "\n".join([f"[servers.{report.kind or 'behind'}]", *lines])
+    return "\n".join([f"[upstreams.{report.kind or 'behind'}]", *lines])
 
 
 def _truncation_limit(report: "ProbeReport") -> int:

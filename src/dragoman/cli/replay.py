@@ -132,7 +132,7 @@ def _gateway(args: argparse.Namespace, was: "LoadedCapture") -> Gateway:
 
     Raises: ConfigError: the settings are wrong, or an extra is missing.
     """
-    flags: dict[str, Any] = {"servers.behind.url": args.upstream}
+    flags: dict[str, Any] = {"upstreams.behind.url": args.upstream}
     names = [each.name for each in models.models()]
     if args.model and (compose.is_weights_file(args.model) or args.model in names):
         flags["embedded.model"] = args.model

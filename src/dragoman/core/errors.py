@@ -236,11 +236,17 @@ def cut(text: str, limit_chars: int = 200) -> str:
 
 def nearest(name: str, known: Iterable[str]) -> str:
     """Returns `; did you mean 'x'?`, or "" if no known name is similar."""
+    found = closest(name, known)
+    return f"; did you mean {found!r}?" if found else ""
+
+
+def closest(name: str, known: Iterable[str]) -> str:
+    """Returns the most similar known name, or "" if none is similar."""
     if len(name) > _MAX_COMPARED_CHARS:
         return ""
     by_lower = {k.lower(): k for k in known}
     close = difflib.get_close_matches(name.lower(), by_lower, n=1)
-    return f"; did you mean {by_lower[close[0]]!r}?" if close else ""
+    return by_lower[close[0]] if close else ""
 
 
 _MAX_COMPARED_CHARS = 100

@@ -82,14 +82,14 @@ class Gateway:
     def __init__(
         self,
         backends: Sequence[Backend],
-        aliases: Mapping[str, str | Sequence[str]] | None = None,
+        model_aliases: Mapping[str, str | Sequence[str]] | None = None,
         response_store: ResponseStore | None = None,
         policy: GuardPolicy = DEFAULT_POLICY,
         seal: Seal | None = None,
     ) -> None:
         """Args:
         backends: All backends, the preferred ones first.
-        aliases: Other names of models. A name for several models is a fallback list: the next is used when one
+        model_aliases: Other names of models. A name for several models is a fallback list: the next is used when one
             fails.
         response_store: Responses that clients can continue; None: a new store with default limits.
         policy: Settings of the guard.
@@ -99,7 +99,7 @@ class Gateway:
         self._passthrough_backends = {
             id(backend): backend for backend in backends if isinstance(backend, SupportsPassthrough)
         }
-        self._aliases = {alias: alias_targets(meant) for alias, meant in (aliases or {}).items()}
+        self._model_aliases = {alias: alias_targets(meant) for alias, meant in (model_aliases or {}).items()}
         self.response_store = ResponseStore() if response_store is None else response_store
         self._policy = policy
         self._seal = seal or Seal()
@@ -115,7 +115,7 @@ class Gateway:
     def _check_aliases(self) -> None:
         """Rejects an alias of an unknown model; not while a backend does not know its models yet."""
         known = self._models_by_name()
-        for alias, target in ((alias, target) for alias, meant in self._aliases.items() for target in meant):
+        for alias, target in ((alias, target) for alias, meant in self._model_aliases.items() for target in meant):
             if not self._providers_of(target) and all(backend.models() for backend in self._backends):
                 raise unknown_alias_target(alias, target, known)
 
@@ -127,7 +127,7 @@ class Gateway:
     def models(self) -> list[ServedModel]:
         """Returns all models that can be requested, each name once: the models' own names, then aliases."""
         known = self._models_by_name()
-        first = {alias: next(filter(self._providers_of, meant), "") for alias, meant in self._aliases.items()}
+        first = {alias: next(filter(self._providers_of, meant), "") for alias, meant in self._model_aliases.items()}
         named = {alias: _as_alias(known.get(m, ServedModel(m)), alias) for alias, m in first.items() if m}
         return list((known | named).values())
 
@@ -157,7 +157,7 @@ class Gateway:
         names = dict.fromkeys((request.model, meant))
         for offering in (self._listed_by, self._accepted_by):
             for name in names:
-                meant_by_it = self._aliases.get(name)
+                meant_by_it = self._model_aliases.get(name)
                 served = (
                     offering(name) if meant_by_it is None else [s for m in meant_by_it for s in self._providers_of(m)]
                 )
@@ -396,5 +396,5 @@ def alias_targets(meant: str | Sequence[str]) -> tuple[str, ...]:
 def unknown_alias_target(alias: str, target: str, known: Iterable[str]) -> ConfigError:
     """Returns the error about an alias of a model that no backend serves."""
     return ConfigError(
-        f"no backend serves {quote(target)}{one_of(target, sorted(known), 'served: ')} - at aliases.{alias}"
+        f"no backend serves {quote(target)}{one_of(target, sorted(known), 'served: ')} - at model_aliases.{alias}"
     )

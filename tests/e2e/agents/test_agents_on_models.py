@@ -105,7 +105,7 @@ def settings_for(home: Path, server: Real, **settings: str) -> Path:
     config = home / "config.toml"
     named = {"url": server.url, "models": [server.model], **settings}
     lines = [f"{name} = {json.dumps(value)}" for name, value in named.items()]
-    config.write_text("\n".join(["[aliases]", f'm = "{server.model}"', "[servers.behind]", *lines]))
+    config.write_text("\n".join(["[model_aliases]", f'm = "{server.model}"', "[upstreams.behind]", *lines]))
     return config
 
 

@@ -39,7 +39,7 @@ def test_says_where_it_is_from(name: str) -> None:
     "model", ["${HOME}", "a{env:KEY}", "{file:/etc/passwd}", "two\nlines", "a\0", "\x1b[2J", "\ud83d"]
 )
 def test_a_name_that_would_be_read_as_something_of_the_users_is_refused(name: str, model: str) -> None:
-    with pytest.raises(ConfigError, match=r"under \[aliases\]") as told:
+    with pytest.raises(ConfigError, match=r"under \[model_aliases\]") as told:
         launch(name, model=model)
     assert repr(model) in str(told.value)
 

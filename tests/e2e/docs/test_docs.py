@@ -206,11 +206,11 @@ def test_toml(
     config, _ = settings.load(file, {}, {})
     for name in re.findall(r'key_env = "(\w+)"', block.code):
         monkeypatch.setenv(name, "none")
-    if config.servers and all(server.models for server in config.servers.values()):
+    if config.upstreams and all(server.models for server in config.upstreams.values()):
         gateway = dragoman.gateway.gateway.Gateway(
-            [HttpBackend(name, server, os.environ) for name, server in config.servers.items()], config.aliases
+            [HttpBackend(name, server, os.environ) for name, server in config.upstreams.items()], config.model_aliases
         )
-        assert all(gateway.route(Request(model=alias, messages=())) for alias in config.aliases)
+        assert all(gateway.route(Request(model=alias, messages=())) for alias in config.model_aliases)
     if "servers" in read:
         assert cli.main(["serve", "--print-config", "--config", str(file)]) == 0
         assert "config.toml" in capsys.readouterr().out

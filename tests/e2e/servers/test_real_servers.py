@@ -66,7 +66,7 @@ def gateway_to(behind: Real, mode: str, home: Path) -> "contextlib.AbstractConte
     settings = {"url": behind.url, "mode": mode, "format": FORMATS[mode], "models": [behind.model]}
     lines = (f"{name} = {json.dumps(value)}\n" for name, value in settings.items())
     config = home / "config.toml"
-    config.write_text(f"[servers.behind]\n{''.join(lines)}")
+    config.write_text(f"[upstreams.behind]\n{''.join(lines)}")
     return running(home, "--config", str(config))
 
 

@@ -211,7 +211,7 @@ def test_of_a_mode_and_an_endpoint_that_contradict_each_other_the_closer_counts(
     ("settings", "told"),
     [
         ({"endpoint": "completion"}, "did you mean 'completions'?"),
-        ({"endpoint": "completions", "mode": "parse"}, "expected mode inject, got parse - at servers.far.mode"),
+        ({"endpoint": "completions", "mode": "parse"}, "expected mode inject, got parse - at upstreams.far.mode"),
     ],
 )
 def test_an_endpoint_that_cannot_be_meant_is_refused(settings: Any, told: str) -> None:

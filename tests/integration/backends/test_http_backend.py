@@ -131,7 +131,7 @@ async def test_an_error_under_a_good_status_is_one(path: str, far: Server) -> No
 
 MOVED = (
     "the server answered {}: it has moved to {}/v1/chat/completions; redirects are not followed, so set "
-    "servers.far.url to the new URL"
+    "upstreams.far.url to the new URL"
 )
 
 
@@ -276,7 +276,7 @@ async def test_a_list_that_is_none_is_told(play: Play, words: str, caplog: pytes
             assert await listed(behind.url) == []
     (record,) = caplog.records
     assert words in record.getMessage()
-    assert "set servers.far.models" in record.getMessage()
+    assert "set upstreams.far.models" in record.getMessage()
 
 
 # What goes along, and what is looked for on the way

@@ -64,7 +64,9 @@ def test_slip_of_the_pen_is_found(row: str, says: str) -> None:
 
 
 def test_a_kind_that_there_is_not_is_told_by_its_place() -> None:
-    with pytest.raises(ConfigError, match=r"unknown kind of server 'vlm'; did you mean 'vllm'.* - at servers.far.kind"):
+    with pytest.raises(
+        ConfigError, match=r"unknown kind of server 'vlm'; did you mean 'vllm'.* - at upstreams.far.kind"
+    ):
         HttpBackend("far", HttpConfig(url="http://127.0.0.1:1", kind="vlm"), {})
 
 

@@ -84,7 +84,7 @@ async def test_a_redirect_says_where_to_and_which_setting_to_change() -> None:
     async with server(play) as behind, gateway(behind.url) as url:
         words = told(CHAT, await ask(url, CHAT, False))
     assert "https://far.test/v1/chat/completions" in words
-    assert "servers.far.url" in words
+    assert "upstreams.far.url" in words
     assert "pass@" not in words
     assert "key=x" not in words
 

@@ -327,7 +327,7 @@ def test_the_format_is_that_of_the_models_name() -> None:
     [
         ({"mode": "injekt"}, "unknown mode 'injekt'; did you mean 'inject'?"),
         ({"format": "hermez"}, "unknown format 'hermez'; did you mean 'hermes'?"),
-        ({"per_model": {"a*": PerModel(mode="x")}}, "at servers.far.per_model.a*.mode"),
+        ({"per_model": {"a*": PerModel(mode="x")}}, "at upstreams.far.per_model.a*.mode"),
     ],
 )
 def test_a_way_that_is_none_is_refused(settings: Any, told: str) -> None:
@@ -338,10 +338,10 @@ def test_a_way_that_is_none_is_refused(settings: Any, told: str) -> None:
 
 def test_the_file_says_it_of_single_models(tmp_path: Path) -> None:
     file = tmp_path / "config.toml"
-    table = '[servers.far]\nurl = "http://127.0.0.1:9"\n[servers.far.per_model."smollm*"]\n'
+    table = '[upstreams.far]\nurl = "http://127.0.0.1:9"\n[upstreams.far.per_model."smollm*"]\n'
     file.write_text(f'{table}mode = "inject"\nendpoint = "completions"\n')
     loaded, _ = config.load(file, {}, {})
-    assert loaded.servers["far"].per_model == {"smollm*": PerModel(mode="inject", endpoint="completions")}
+    assert loaded.upstreams["far"].per_model == {"smollm*": PerModel(mode="inject", endpoint="completions")}
     for wrong, told in (("mode = 3", "got `int`"), ('mod = "inject"', "unknown field `mod`")):
         file.write_text(f"{table}{wrong}\n")
         with pytest.raises(ConfigError, match=rf"{told} - at `servers\.far\.per_model\[\.\.\.\]"):

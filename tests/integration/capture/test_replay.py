@@ -387,7 +387,9 @@ async def test_a_real_backend_is_asked_in_its_place(tmp_path: Path, capsys: pyte
         await kept(tmp_path / "one")
     settings = tmp_path / "config.toml"
     async with server(says(CALL)) as behind:
-        settings.write_text(f'[servers.real]\nurl = "{behind.url}/v1"\nmodels = ["x"]\nmode = "parse"\nprobe = false\n')
+        settings.write_text(
+            f'[upstreams.real]\nurl = "{behind.url}/v1"\nmodels = ["x"]\nmode = "parse"\nprobe = false\n'
+        )
         args = ["--model", "x", "--config", settings, "--output", tmp_path / "two"]
         status, said = await replayed(capsys, tmp_path / "one", *args)
         assert status == 1

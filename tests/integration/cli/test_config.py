@@ -37,7 +37,7 @@ def test_flags_go_over_the_environment_and_that_over_the_file(tmp_path: Path) ->
     file = tmp_path / "config.toml"
     file.write_text(
         "[server]\nport = 1\nkeepalive_interval_s = 2\nmax_status_delay_s = 1\n"
-        '[embedded]\nmax_concurrency = 3\n[aliases]\ngpt = "m"\n'
+        '[embedded]\nmax_concurrency = 3\n[model_aliases]\ngpt = "m"\n'
     )
     environ = {
         "DRAGOMAN_SERVER_PORT": "2",
@@ -48,13 +48,13 @@ def test_flags_go_over_the_environment_and_that_over_the_file(tmp_path: Path) ->
     found, origin = config.load(file, environ, {"server.port": 3, "server.host": None})
     assert (found.server.port, found.server.keepalive_interval_s, found.server.max_status_delay_s) == (3, 3.0, 1.0)
     assert found.embedded.max_concurrency == 3
-    assert found.aliases == {"gpt": "m"}
+    assert found.model_aliases == {"gpt": "m"}
     assert origin == {
         "server.port": "flag",
         "server.keepalive_interval_s": "DRAGOMAN_SERVER_KEEPALIVE_INTERVAL_S",
         "server.max_status_delay_s": str(file),
         "embedded.max_concurrency": str(file),
-        "aliases.gpt": str(file),
+        "model_aliases.gpt": str(file),
     }
 
 
@@ -79,6 +79,18 @@ def test_every_setting_can_be_a_variable() -> None:
         ("[sever]\nport = 1", "unknown setting 'sever.port'; did you mean 'server.port'? - in /config.toml"),
         ("port = 1", "unknown setting 'port'; did you mean [server] port? - in /config.toml"),
         ("max_concurency = 1", "unknown setting 'max_concurency'; did you mean [embedded] max_concurrency?"),
+        ('[servers.lan]\nurl = "u"', "unknown setting 'servers.lan'; did you mean [upstreams.lan]? - in /config.toml"),
+        ('[servers]\nurl = "u"', "unknown setting 'servers.url'; the sections are [server], [capture], [embedded]"),
+        ('[aliases]\na = "m"', "unknown setting 'aliases.a'; did you mean [model_aliases]? - in /config.toml"),
+        ("[embedded]\nqueue = 1", "unknown setting 'embedded.queue'; did you mean 'embedded.max_queue'?"),
+        ("[embedded]\npull = 1", "unknown setting 'embedded.pull'; [embedded] has enabled, model, context_window, "),
+        ('["a.b"]\nc = 1', "unknown setting 'a.b.c'; the sections are [server], "),
+        ("[upstreams.lan]\nqueue = 1", "unknown setting 'upstreams.lan.queue'; did you mean 'max_queue'? - in /con"),
+        ("[upstreams.lan]\nplaces = 1", "unknown setting 'upstreams.lan.places'; an upstream has url, api, "),
+        (
+            '[upstreams.lan]\nurl = "u"\nper_model = 1',
+            "expected a table, got 1 - at upstreams.lan.per_model, from /con",
+        ),
         ("server = 5", "expected a table, [server], got 5 - at server, from /config.toml"),
         ('[server]\nport = "http"', 'expected a whole number, got "http" - at server.port, from /config.toml'),
         ("[server]\nport = 65536", "expected a whole number of at most 65535, got 65536 - at server.port, from /con"),
@@ -110,8 +122,8 @@ def test_every_setting_can_be_a_variable() -> None:
             "expected a whole number of at least 1, got 0 - at embedded.max_concurrency",
         ),
         (
-            "[aliases]\na = 5",
-            "expected the name of a model, or a list of names, got 5 - at aliases.a, from /config.toml",
+            "[model_aliases]\na = 5",
+            "expected the name of a model, or a list of names, got 5 - at model_aliases.a, from /config.toml",
         ),
         ("[server\n", "/config.toml is not TOML"),
     ],
@@ -180,7 +192,9 @@ def check(home: Path, *args: str, **environ: str) -> "subprocess.CompletedProces
 def test_check_says_what_holds_and_why_and_masks_keys(tmp_path: Path) -> None:
     file = tmp_path / ".config" / "dragoman" / "config.toml"
     file.parent.mkdir(parents=True)
-    file.write_text('[server]\napi_keys = ["very-secret-1", "very-secret-2"]\n[aliases]\ngpt-4o = "smollm2-135m"\n')
+    file.write_text(
+        '[server]\napi_keys = ["very-secret-1", "very-secret-2"]\n[model_aliases]\ngpt-4o = "smollm2-135m"\n'
+    )
     file.chmod(0o600)
     done = check(tmp_path, "--port", "9000", DRAGOMAN_EMBEDDED_MAX_QUEUE="3")
     assert done.returncode == 0
@@ -194,7 +208,7 @@ def test_check_says_what_holds_and_why_and_masks_keys(tmp_path: Path) -> None:
     assert shown["server"]["host"] == "127.0.0.1"
     assert shown["server"]["allowed_hosts"] == []
     assert shown["embedded"]["model"] == "smollm2-135m"
-    assert shown["aliases"] == {"gpt-4o": "smollm2-135m"}
+    assert shown["model_aliases"] == {"gpt-4o": "smollm2-135m"}
     assert done.stderr == ""
 
 
@@ -212,10 +226,10 @@ def test_no_key_is_shown_where_it_is_wrong(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("args", [["--print-config"], ["--port", "0"]])
 def test_an_alias_of_nothing(args: list[str], tmp_path: Path) -> None:
-    (tmp_path / "own.toml").write_text('[aliases]\ngpt-4o = "smollm"\n')
+    (tmp_path / "own.toml").write_text('[model_aliases]\ngpt-4o = "smollm"\n')
     done = run(tmp_path, "serve", "--config", "own.toml", *args)
     assert done.returncode == 2
-    assert "no backend serves 'smollm'; did you mean 'smollm2-135m'? - at aliases.gpt-4o" in done.stderr
+    assert "no backend serves 'smollm'; did you mean 'smollm2-135m'? - at model_aliases.gpt-4o" in done.stderr
 
 
 def test_the_file_may_be_named(tmp_path: Path) -> None:

@@ -177,8 +177,8 @@ def test_servers_that_answer_and_do_not(tmp_path: Path) -> None:
     with in_thread(plain) as url:
         file = settings(
             tmp_path,
-            f'[servers.near]\nurl = "{url}/v1"\n[servers.gone]\nurl = "http://127.0.0.1:9/v1"\n'
-            f'[servers.keyed]\nurl = "{url}/v1"\nkey_env = "NOT_SET"\n',
+            f'[upstreams.near]\nurl = "{url}/v1"\n[upstreams.gone]\nurl = "http://127.0.0.1:9/v1"\n'
+            f'[upstreams.keyed]\nurl = "{url}/v1"\nkey_env = "NOT_SET"\n',
         )
         status, told = doctor(tmp_path, "--config", file)
     assert status == 1
@@ -188,7 +188,7 @@ def test_servers_that_answer_and_do_not(tmp_path: Path) -> None:
     gone = "nothing answers at http://127.0.0.1:9: Connection refused; is the server running?"
     assert told["server gone"]["words"] == gone
     assert told["server keyed"]["fix"] == "export NOT_SET=…"
-    assert told["server gone"]["fix"] == "start it there, or take [servers.gone] out of the settings"
+    assert told["server gone"]["fix"] == "start it there, or take [upstreams.gone] out of the settings"
 
 
 def test_settings_that_are_wrong(tmp_path: Path) -> None:
@@ -396,7 +396,7 @@ async def test_what_models_can_do_is_told_from_memory(tmp_path: Path, monkeypatc
         url = f"{behind.url}/v1"
         held = Recommendation("parse", "a call was left in the text", "hermes", ("json_schema",))
         store(HttpConfig(url=url), "qwen3-8b", "vllm", "1", held)
-        file = settings(tmp_path, f'[servers.near]\nurl = "{url}"\nkey_env = "KEY"\n')
+        file = settings(tmp_path, f'[upstreams.near]\nurl = "{url}"\nkey_env = "KEY"\n')
         variables = {"DRAGOMAN_HOME": str(tmp_path), "KEY": "k"}
         status, told = await asyncio.to_thread(lambda: doctor(tmp_path, "--config", file, **variables))
     assert status == 0
@@ -412,7 +412,7 @@ async def test_what_models_can_do_is_told_from_memory(tmp_path: Path, monkeypatc
 
 def test_what_the_settings_say_of_models_need_not_be_measured(tmp_path: Path) -> None:
     with in_thread(plain) as url:
-        file = settings(tmp_path, f'[servers.near]\nurl = "{url}/v1"\nmodels = ["qwen3"]\nmode = "inject"\n')
+        file = settings(tmp_path, f'[upstreams.near]\nurl = "{url}/v1"\nmodels = ["qwen3"]\nmode = "inject"\n')
         _, told = doctor(tmp_path, "--config", file)
     assert told["server near"]["lines"] == ["qwen3  inject, hermes: the settings say so"]
     assert "fix" not in told["server near"]
@@ -438,7 +438,7 @@ def test_a_server_that_runs_and_is_not_named(tmp_path: Path) -> None:
 
 
 def test_settings_are_told_without_their_secrets(tmp_path: Path) -> None:
-    text = '[server]\napi_keys = ["sk-hidden"]\n[servers.far]\nurl = "http://me:hidden@127.0.0.1:9/v1"\n'
+    text = '[server]\napi_keys = ["sk-hidden"]\n[upstreams.far]\nurl = "http://me:hidden@127.0.0.1:9/v1"\n'
     done = run(tmp_path, "doctor", "--config", settings(tmp_path, text), DRAGOMAN_EMBEDDED_PROMPT_TRIM="aggressive")
     words = " ".join(done.stdout.split())
     assert (

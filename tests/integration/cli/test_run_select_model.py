@@ -63,7 +63,7 @@ async def test_the_one_model_of_the_one_server_is_taken(monkeypatch: pytest.Monk
     async with server(listing("qwen3")) as one:
         found = await behind(monkeypatch, one.url)
     assert (found.offer.model, found.offer.server) == ("qwen3", "vllm")
-    assert found.config.servers["vllm"].url == f"{one.url}/v1"
+    assert found.config.upstreams["vllm"].url == f"{one.url}/v1"
     assert (found.context_window, found.output_tokens) == (4096, 1024)
 
 
@@ -96,7 +96,7 @@ async def test_a_name_with_control_characters_is_no_offer(odd: str, monkeypatch:
         with pytest.raises(ConfigError, match=r"no model is loaded at .*, or none by a name that can be typed"):
             await behind(monkeypatch, one.url)
         with pytest.raises(ConfigError, match="no model is listed, or none by a name that can be typed"):
-            await behind(monkeypatch, named=True, flags={"servers.behind.url": f"{one.url}/v1"})
+            await behind(monkeypatch, named=True, flags={"upstreams.behind.url": f"{one.url}/v1"})
 
 
 async def test_at_a_terminal_one_is_chosen_and_a_name_chooses_too(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -153,7 +153,7 @@ async def test_a_running_model_that_is_not_fit_for_agents_is_passed_over(
         )
         assert (await behind(monkeypatch, one.url, gateway=url, model="smollm2-135m")).offer.url == url
     async with gateway("toy", "smollm2-135m", "qwen3") as url:
-        found = await behind(monkeypatch, gateway=url, flags={"aliases.toy": "smollm2-135m"})
+        found = await behind(monkeypatch, gateway=url, flags={"model_aliases.toy": "smollm2-135m"})
         assert (found.offer.url, found.offer.model) == (url, "qwen3")
         assert "passed over toy, smollm2-135m of" in capsys.readouterr().err
         found = await behind(monkeypatch, gateway=url, flags={"embedded.model": "qwen3"}, ask=lambda offers: offers[1])
@@ -178,7 +178,7 @@ def nobody() -> str:
 
 def of_settings(tmp_path: Path, url: str, *more: str) -> settings.Config:
     file = tmp_path / "config.toml"
-    file.write_text("\n".join([f'[servers.far]\nurl = "{url}"\nmodels = ["m"]', *more]))
+    file.write_text("\n".join([f'[upstreams.far]\nurl = "{url}"\nmodels = ["m"]', *more]))
     return settings.load(file, {}, {})[0]
 
 
@@ -211,5 +211,5 @@ async def test_a_server_that_is_being_started_is_waited_for(tmp_path: Path, monk
 
 
 async def test_a_server_with_others_to_take_its_place_may_be_down(tmp_path: Path) -> None:
-    config = of_settings(tmp_path, nobody(), '[aliases]\nboth = ["far/m", "claude/opus"]')
+    config = of_settings(tmp_path, nobody(), '[model_aliases]\nboth = ["far/m", "claude/opus"]')
     assert (await select_model(config, {}, on("both"))).offer.model == "both"

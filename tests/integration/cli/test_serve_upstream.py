@@ -68,7 +68,7 @@ def test_a_tool_round_trip_through_a_server(api: str, tmp_path: Path) -> None:
 def test_a_server_of_the_file(tmp_path: Path) -> None:
     with in_thread(weather) as url:
         config = tmp_path / "config.toml"
-        config.write_text(f'[servers.far]\nurl = "{url}/v1"\n[aliases]\n"gpt-4o" = "far/m"\n')
+        config.write_text(f'[upstreams.far]\nurl = "{url}/v1"\n[model_aliases]\n"gpt-4o" = "far/m"\n')
         with running(tmp_path, "--config", str(config)) as gateway:
             client = openai.OpenAI(base_url=f"{gateway.url}/v1", api_key="none", max_retries=0, timeout=DEADLINE_S)
             assert {"m", "far/m", "gpt-4o"} <= {model.id for model in client.models.list()}
@@ -124,8 +124,8 @@ def test_flags_that_cannot_be_meant(flags: list[str], told: str, tmp_path: Path)
 
 def test_settings_are_explained_without_the_key(tmp_path: Path) -> None:
     config = tmp_path / "config.toml"
-    config.write_text('[servers.far]\nurl = "http://127.0.0.1:9"\nkey = "sk-secret"\n')
+    config.write_text('[upstreams.far]\nurl = "http://127.0.0.1:9"\nkey = "sk-secret"\n')
     ended = command(tmp_path, "serve", "--print-config", "--config", str(config))
     assert ended.returncode == 0
-    assert "# servers.far.key: not shown" in ended.stdout
+    assert "# upstreams.far.key: not shown" in ended.stdout
     assert "sk-secret" not in ended.stdout + ended.stderr

@@ -152,7 +152,7 @@ async def test_a_model_under_its_own_name_is_not_another_that_is_also_called_so(
 
 
 async def test_each_of_an_aliass_models_is_there() -> None:
-    with pytest.raises(ConfigError, match=r"no backend serves 'two/m'.* - at aliases.coder"):
+    with pytest.raises(ConfigError, match=r"no backend serves 'two/m'.* - at model_aliases.coder"):
         await answer([Named("one", answers("Hello"))], "coder", {"coder": ["one/m", "two/m"]})
 
 
@@ -252,19 +252,19 @@ async def test_where_all_servers_fail_it_is_told() -> None:
 
 def loaded(aliases: str, home: Path) -> tuple[settings.Config, dict[str, str]]:
     file = home / "config.toml"
-    file.write_text(f'[servers.one]\nurl = "http://127.0.0.1:9/v1"\n[aliases]\n{aliases}\n')
+    file.write_text(f'[upstreams.one]\nurl = "http://127.0.0.1:9/v1"\n[model_aliases]\n{aliases}\n')
     return settings.load(file, {}, {})
 
 
 async def test_an_alias_of_several_in_the_file(tmp_path: Path) -> None:
     config, origin = loaded('coder = ["one/m", "two/m"]', tmp_path)
-    assert config.aliases == {"coder": ("one/m", "two/m")}
-    assert 'aliases."coder" = ["one/m", "two/m"]  # ' in format_settings(config, origin)
+    assert config.model_aliases == {"coder": ("one/m", "two/m")}
+    assert 'model_aliases."coder" = ["one/m", "two/m"]  # ' in format_settings(config, origin)
 
 
 @pytest.mark.parametrize("wrong", ["[]", '["m", 5]', "[true]"])
 async def test_an_alias_of_what_is_no_name(wrong: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as refused:
         loaded(f"coder = {wrong}", tmp_path)
-    words = f"expected the name of a model, or a list of names, got {wrong} - at aliases.coder, from "
+    words = f"expected the name of a model, or a list of names, got {wrong} - at model_aliases.coder, from "
     assert refused.value.message.startswith(words)

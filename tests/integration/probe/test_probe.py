@@ -727,9 +727,9 @@ async def test_the_table_and_the_settings_to_paste(capsys: pytest.CaptureFixture
     assert "Best asked in mode parse: a call was left in the text, in what the format mistral reads." in out
     assert "context_window" not in out
     file = tmp_path / "config.toml"
-    file.write_text(out[out.index("[servers.vllm]") :])
+    file.write_text(out[out.index("[upstreams.vllm]") :])
     loaded, _ = config.load(file, {}, {})
-    server = loaded.servers["vllm"]
+    server = loaded.upstreams["vllm"]
     assert (server.url, server.kind, server.mode, server.format) == (f"{far.url}/v1", "vllm", "parse", "mistral")
 
 

@@ -52,7 +52,7 @@ def trips(name: str, behind: Real) -> None:
         with tempfile.TemporaryDirectory() as home:
             config = Path(home) / "config.toml"
             settings = f'url = "{behind.url}"\nmodels = ["{behind.model}"]\nmode = "{mode}"\nformat = "hermes"\n'
-            config.write_text(f"[servers.behind]\n{settings}")
+            config.write_text(f"[upstreams.behind]\n{settings}")
             with running(Path(home), "--config", str(config)) as gateway:
                 for api in dialects.names():
                     for stream in (True, False):

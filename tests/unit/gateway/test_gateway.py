@@ -125,7 +125,7 @@ async def test_every_name_that_can_be_asked_for_is_listed() -> None:
 
 async def test_an_alias_of_a_model_that_nobody_serves() -> None:
     with pytest.raises(
-        ConfigError, match=r"no backend serves 'mm'; did you mean 'm'\? served: 'm', 'n' - at aliases.gpt"
+        ConfigError, match=r"no backend serves 'mm'; did you mean 'm'\? served: 'm', 'n' - at model_aliases.gpt"
     ):
         await Gateway([Scripted(plain)], {"gpt": "mm"}).start()
     await Gateway([Scripted(plain)], {"gpt": "n"}).start()

@@ -237,7 +237,7 @@ def valid(schema: Any, path: str = "") -> Iterator[tuple[str, object]]:
 
 def test_a_tier_that_there_is_not() -> None:
     with pytest.raises(
-        ConfigError, match=r"unknown tier 'agressive'; did you mean 'aggressive'.*at servers.far.prompt_trim"
+        ConfigError, match=r"unknown tier 'agressive'; did you mean 'aggressive'.*at upstreams.far.prompt_trim"
     ):
         HttpBackend("far", HttpConfig(url="http://x", prompt_trim="agressive"), os.environ)
 

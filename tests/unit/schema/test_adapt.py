@@ -500,7 +500,7 @@ async def test_a_server_gets_what_its_kind_takes() -> None:
 
 def test_a_server_of_an_unknown_kind() -> None:
     with pytest.raises(
-        ConfigError, match=r"unknown server 'llamacpp'; did you mean 'llama_cpp'\?.*servers.far.schemas"
+        ConfigError, match=r"unknown server 'llamacpp'; did you mean 'llama_cpp'\?.*upstreams.far.schemas"
     ):
         HttpBackend("far", HttpConfig(url="http://x.test", schemas="llamacpp"), {})
 

@@ -35,7 +35,7 @@ RECHECK_INTERVAL_S: Final = 600.0
 """Minimum time between two checks whether the server still serves the same model by this name (a few short GETs)."""
 LEAK_WARNING_CODE: Final = "leaked_call_recovered"
 """Code of the warning about a tool call that the server left in the text."""
-_PROBE_STARTED: Final = "%s: measuring %s with about ten short requests; servers.%s.probe = false switches that off"
+_PROBE_STARTED: Final = "%s: measuring %s with about ten short requests; upstreams.%s.probe = false switches that off"
 _LEAK_REASON: Final = "it left a call in the text"
 
 

@@ -86,7 +86,7 @@ class HttpBackend:
         self._dialect = _dialect(name, config)
         if config.compaction not in COMPACTION_MODES:
             hint = one_of(config.compaction, COMPACTION_MODES, "expected ")
-            raise ConfigError(f"unknown {quote(config.compaction)}{hint} - at servers.{name}.compaction")
+            raise ConfigError(f"unknown {quote(config.compaction)}{hint} - at upstreams.{name}.compaction")
         self._planner = RequestPlanner(name, config, self._dialect)
         kind = self._planner.kind
         self._trusted = config.trusted or (kind is not None and kind.trusted)
@@ -375,7 +375,7 @@ def _dialect(name: str, config: HttpConfig) -> Dialect:
     try:
         return dialects.get(config.api)
     except ConfigError as e:
-        raise ConfigError(f"{e.message} - at servers.{name}.api") from None
+        raise ConfigError(f"{e.message} - at upstreams.{name}.api") from None
 
 
 def _allows_probe(config: HttpConfig) -> bool:
@@ -386,5 +386,5 @@ def _key(name: str, config: HttpConfig, environ: Mapping[str, str]) -> str:
     if not config.key_env:
         return config.key
     if not environ.get(config.key_env):
-        raise ConfigError(f"expected a key in the variable {config.key_env}, got none - at servers.{name}.key_env")
+        raise ConfigError(f"expected a key in the variable {config.key_env}, got none - at upstreams.{name}.key_env")
     return environ[config.key_env]

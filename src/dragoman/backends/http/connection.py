@@ -80,7 +80,7 @@ class UpstreamConnection:
         """Removes what clients must not read from the server's errors, as some servers repeat it."""
         self._headers = {"content-type": "application/json", **headers}
         self._versioned = versioned
-        self._proxy = proxy_for(config.url, config.proxy, os.environ, f"servers.{name}.proxy")
+        self._proxy = proxy_for(config.url, config.proxy, os.environ, f"upstreams.{name}.proxy")
         self._session: aiohttp.ClientSession | None = None
         self._limiter = ConcurrencyLimiter(name, config.max_concurrency, config.max_queue)
         self._breaker = CircuitBreaker(name)
@@ -242,7 +242,7 @@ class UpstreamConnection:
     def _attempt_failed(self, response: aiohttp.ClientResponse, head: bytes) -> AttemptFailed:
         fields = {name.lower(): value for name, value in response.headers.items()}
         delay_s = retry.retry_after_s(fields, datetime.now(UTC))
-        head, setting = self.secret_values.hide_bytes(head), f"servers.{self._name}.url"
+        head, setting = self.secret_values.hide_bytes(head), f"upstreams.{self._name}.url"
         error = self.secret_values.clean_error(error_from_response(response.status, head, delay_s, fields, setting))
         return AttemptFailed(error, permanent=fields.get("x-should-retry") == "false")
 

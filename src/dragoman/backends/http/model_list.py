@@ -88,7 +88,7 @@ class ModelList:
         except DragomanError as e:
             if not quiet:
                 log.warning(
-                    "%s: cannot list models (%s); start it, or set servers.%s.models", self._name, e, self._name
+                    "%s: cannot list models (%s); start it, or set upstreams.%s.models", self._name, e, self._name
                 )
             return
         if quiet and details and not self.ids:

@@ -1,8 +1,8 @@
 """Selects the tool mode of each model: from the settings, else from the probe, else the server's native API.
 
-    [servers.far]
+    [upstreams.far]
     mode = "parse"
-    [servers.far.per_model."smollm*"]
+    [upstreams.far.per_model."smollm*"]
     mode = "inject"
     format = "hermes"
 
@@ -69,7 +69,7 @@ class ModelModes:
         """
         own = PerModel(config.mode, config.format, config.endpoint, config.template)
         for pattern, row in [("", own), *config.per_model.items()]:
-            _validate(row, f"servers.{server}{f'.per_model.{pattern}' if pattern else ''}")
+            _validate(row, f"upstreams.{server}{f'.per_model.{pattern}' if pattern else ''}")
         self._server, self._own, self._per_model = server, own, config.per_model
         self._measured: dict[str, ModelMode] = {}
         self._chosen: dict[str, ModelMode] = {}

@@ -63,7 +63,7 @@ class RequestPlanner:
         self._name, self._config, self._dialect = name, config, dialect
         self.kind = _provider(name, config)
         self._target = _target(name, config, self.kind)
-        self._prompt_trim = trim.validate_tier(config.prompt_trim, f"servers.{name}.prompt_trim")
+        self._prompt_trim = trim.validate_tier(config.prompt_trim, f"upstreams.{name}.prompt_trim")
         self._budget = Budget(config.prompt_tokens, config.tools)
         self.verbatim_history = VerbatimHistory()
         """Recent text of models that is parsed here."""
@@ -327,7 +327,7 @@ def _provider(name: str, config: HttpConfig) -> ServerKind | None:
     try:
         return servers.get(config.kind) if config.kind else None
     except ConfigError as e:
-        raise ConfigError(f"{e.message} - at servers.{name}.kind") from None
+        raise ConfigError(f"{e.message} - at upstreams.{name}.kind") from None
 
 
 def _target(name: str, config: HttpConfig, kind: ServerKind | None) -> Target | None:
@@ -336,4 +336,4 @@ def _target(name: str, config: HttpConfig, kind: ServerKind | None) -> Target | 
     try:
         return get_target(schemas) if schemas else None
     except ConfigError as e:
-        raise ConfigError(f"{e.message} - at servers.{name}.schemas") from None
+        raise ConfigError(f"{e.message} - at upstreams.{name}.schemas") from None

@@ -137,17 +137,17 @@ def _choice(text: str, tools: tuple[Tool, ...]) -> ToolChoice:
 
 def _set_up(args: argparse.Namespace) -> tuple[settings.Config, bool]:
     """Returns the settings with only the backend that is asked, and whether that is the embedded model."""
-    flags = {**upstream_flags(args), "servers.behind.key_env": args.key_env}
+    flags = {**upstream_flags(args), "upstreams.behind.key_env": args.key_env}
     config, origin = settings.load(compose.settings_path(args.config), os.environ, flags)
     if args.gateway:
         key = config.server.api_keys[0] if config.server.api_keys else ""
         running = HttpConfig(url=args.gateway, key=key, mode="native", rescue=False, retries=0)
         return _only(config, {"gateway": running}), False
     if args.upstream:
-        return _only(config, {"behind": config.servers["behind"]}), False
+        return _only(config, {"behind": config.upstreams["behind"]}), False
     if args.claude_cli:
-        return replace(config, servers={}), False
-    if not (config.servers or config.claude_cli.enabled):
+        return replace(config, upstreams={}), False
+    if not (config.upstreams or config.claude_cli.enabled):
         named = replace(config.embedded, model=args.model or config.embedded.model)
         compose.embedded_model_name(named)
         return replace(config, embedded=named), True
@@ -156,7 +156,7 @@ def _set_up(args: argparse.Namespace) -> tuple[settings.Config, bool]:
 
 
 def _only(config: settings.Config, servers: dict[str, HttpConfig]) -> settings.Config:
-    return replace(config, servers=servers, claude_cli=replace(config.claude_cli, enabled=False))
+    return replace(config, upstreams=servers, claude_cli=replace(config.claude_cli, enabled=False))
 
 
 async def _ask(
@@ -189,7 +189,7 @@ def _head(request: Request, where: str) -> Head:
 def _model(named: str, config: settings.Config, gateway: Gateway) -> str:
     """Returns the model that is named, else the first."""
     if named:
-        return alias_targets(config.aliases[named])[0] if named in config.aliases else named
+        return alias_targets(config.model_aliases[named])[0] if named in config.model_aliases else named
     models = gateway.models()
     if not models:
         urls = [str(state["url"]) for state in gateway.health() if "url" in state]

@@ -68,7 +68,7 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
 
 def run(args: argparse.Namespace) -> int:
     """Prints the findings; returns 1 if something does not work."""
-    flags = {"claude_cli.enabled": args.claude_cli, "servers.behind.url": args.upstream}
+    flags = {"claude_cli.enabled": args.claude_cli, "upstreams.behind.url": args.upstream}
     line = ProgressLine(sys.stderr)
     looking = partial(local.weights_found, thorough=args.weights, say=line.say)
     with line.showing("looking"):
@@ -96,9 +96,9 @@ async def _found(
     with_model = compose.serves_embedded(config, origin)
     extras = local.extras_findings("server", *(("embedded",) if with_model else ()))
     servers, claude, unconfigured_servers, agents, gateway = await asyncio.gather(
-        asyncio.gather(*(server_checks.server_finding(name, server) for name, server in config.servers.items())),
+        asyncio.gather(*(server_checks.server_finding(name, server) for name, server in config.upstreams.items())),
         local.claude(config.claude_cli),
-        server_checks.unconfigured_servers(config.servers.values(), config.server),
+        server_checks.unconfigured_servers(config.upstreams.values(), config.server),
         local.agents_found(),
         gateway_checks.gateway(config.server, _serve_command(named, flags)),
     )
@@ -114,8 +114,8 @@ def _serve_command(config: Path | None, flags: Mapping[str, object]) -> str:
     parts = ["dragoman", "serve"]
     if config is not None:
         parts += ["--config", str(config)]
-    if flags.get("servers.behind.url"):
-        parts += ["--upstream", str(flags["servers.behind.url"])]
+    if flags.get("upstreams.behind.url"):
+        parts += ["--upstream", str(flags["upstreams.behind.url"])]
     if flags.get("claude_cli.enabled"):
         parts.append("--claude-cli")
     return shlex.join(parts)

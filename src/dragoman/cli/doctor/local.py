@@ -69,8 +69,12 @@ def _changed(config: settings.Config, origin: Mapping[str, str]) -> Iterator[str
             value_text = f"{len(value)} not shown" if key in settings.SECRET and value else settings.toml(value)
             source = origin.get(key, "")
             yield f"{key} = {value_text}" + (f" ({source})" if source == "flag" or source in os.environ else "")
-    if config.aliases:
-        yield f"{len(config.aliases)} aliases" if len(config.aliases) > 1 else f"alias {next(iter(config.aliases))}"
+    if config.model_aliases:
+        yield (
+            f"{len(config.model_aliases)} aliases"
+            if len(config.model_aliases) > 1
+            else f"alias {next(iter(config.model_aliases))}"
+        )
 
 
 def hide_credentials(url: str) -> str:

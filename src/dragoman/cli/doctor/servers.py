@@ -44,7 +44,7 @@ async def server_finding(name: str, config: HttpConfig) -> Finding:
         return check(what, "no", error.message, _fix(name, config, error, os.environ))
     models, url = config.models or listed, hide_credentials(config.url)
     if not models:
-        return Finding(what, "no", f"{url} lists no model", f"load one there, or name them: servers.{name}.models")
+        return Finding(what, "no", f"{url} lists no model", f"load one there, or name them: upstreams.{name}.models")
     many = f"{len(models)} models" if len(models) > 1 else models[0]
     known, unknown = _model_modes(models, config, ways, kind)
     text = f"{url} is {kind.title if kind else 'of no known kind'}, with {many}"
@@ -64,10 +64,10 @@ async def _kind(telling: "ServerInfo") -> "ServerKind | None":
 
 def _fix(name: str, config: HttpConfig, error: DragomanError, environ: Mapping[str, str]) -> str:
     if isinstance(error, BackendUnavailableError):
-        return f"start it there, or take [servers.{name}] out of the settings"
+        return f"start it there, or take [upstreams.{name}] out of the settings"
     if config.key_env and not environ.get(config.key_env):
         return f"export {config.key_env}=…"
-    return f"correct [servers.{name}] in the settings" if isinstance(error, ConfigError) else ""
+    return f"correct [upstreams.{name}] in the settings" if isinstance(error, ConfigError) else ""
 
 
 def _model_modes(

@@ -101,7 +101,7 @@ class AgentRun:
     def _preface(self, selected: SelectedModel, gateway: Gateway) -> None:
         """Prints how long the first response will take, and what is trimmed."""
         embedded = selected.config.embedded
-        server = selected.config.servers.get(selected.offer.server)
+        server = selected.config.upstreams.get(selected.offer.server)
         speed, budget = selected.tokens_per_s, server.prompt_tokens if server else 0
         measured = [
             tokens_per_s

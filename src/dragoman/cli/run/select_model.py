@@ -91,19 +91,19 @@ async def select_model(config: settings.Config, origin: dict[str, str], wanted: 
         offers = _without_unsuitable(offers, config)
     if offers and (not wanted.model or wanted.model in [offer.model for offer in offers]):
         return await _selected(config, origin, _pick(offers, wanted), wanted)
-    if config.servers or config.claude_cli.enabled:
+    if config.upstreams or config.claude_cli.enabled:
         return await _configured(config, origin, wanted)
     if _is_embedded(wanted.model) or "embedded.model" in origin:
         return await _selected(*_with_embedded(config, origin, wanted.model, wanted), wanted)
     discovered = await _with_local_servers(config)
-    if discovered.servers:
+    if discovered.upstreams:
         offers = [
             ModelOption(model, name, "", server.url, _flags(model, server.url))
-            for name, server in discovered.servers.items()
+            for name, server in discovered.upstreams.items()
             for model in _printable_names(server.models)
         ]
         if not offers:
-            urls = " and ".join(server.url for server in discovered.servers.values())
+            urls = " and ".join(server.url for server in discovered.upstreams.values())
             raise ConfigError(
                 f"no model is loaded at {urls}, or none by a name that can be typed; "
                 "load one there, or name one: --model NAME"
@@ -162,7 +162,7 @@ def _without_unsuitable(offers: list[ModelOption], config: settings.Config) -> l
 
 def _target(config: settings.Config, model: str) -> str:
     """Returns the first target of an alias; any other name is returned unchanged."""
-    return alias_targets(config.aliases.get(model, model))[0]
+    return alias_targets(config.model_aliases.get(model, model))[0]
 
 
 def _flags(model: str, url: str = "") -> str:
@@ -184,8 +184,8 @@ def _distinct(models: Sequence[str]) -> list[str]:
 async def _configured(config: settings.Config, origin: dict[str, str], wanted: RunOptions) -> SelectedModel:
     """Selects by settings or flags."""
     offers, silent = list[ModelOption](), list[str]()
-    listed = await asyncio.gather(*(_model_list(server) for server in config.servers.values()))
-    for (name, server), models in zip(config.servers.items(), listed, strict=True):
+    listed = await asyncio.gather(*(_model_list(server) for server in config.upstreams.values()))
+    for (name, server), models in zip(config.upstreams.items(), listed, strict=True):
         if models is None:
             silent.append(server.url)
         url = server.url if wanted.named else ""
@@ -205,7 +205,7 @@ async def _configured(config: settings.Config, origin: dict[str, str], wanted: R
         return await _selected(*_with_embedded(config, origin, wanted.model, wanted), wanted)
     if not offers and silent:
         raise BackendUnavailableError(f"nothing answers at {' and '.join(silent)}; is the server running?")
-    if wanted.model and (alias := config.aliases.get(wanted.model)):
+    if wanted.model and (alias := config.model_aliases.get(wanted.model)):
         first = alias_targets(alias)[0]
         target = next(
             (offer for offer in offers if first in (offer.model, f"{offer.server}/{offer.model}")), ModelOption("")
@@ -238,7 +238,7 @@ async def _with_local_servers(config: settings.Config) -> settings.Config:
         name = name if name not in discovered else f"{name}{len(discovered)}"
         if each.kind != servers.get("dragoman"):
             discovered[name] = HttpConfig(url=each.url, kind=each.kind.name if each.kind else "", models=each.models)
-    return msgspec.structs.replace(config, servers=discovered)
+    return msgspec.structs.replace(config, upstreams=discovered)
 
 
 def _is_embedded(model: str) -> bool:
@@ -338,7 +338,7 @@ async def _selected(
         window = await reported_context_window(_gateway(config, offer.url), model)
     elif offer.server:
         own = model.removeprefix(f"{offer.server}/")
-        window = await reported_context_window(config.servers[offer.server], own)
+        window = await reported_context_window(config.upstreams[offer.server], own)
         if not wanted.check:
             config, speed = await _with_prompt_limit(config, origin, offer.server, own, wanted)
     elif compose.serves_embedded(config, origin) and model == compose.embedded_model_name(config.embedded):
@@ -357,18 +357,18 @@ async def _with_prompt_limit(
         ConfigError: the server does not accept the key.
         BackendUnavailableError: nothing listens there.
     """
-    server = config.servers[name]
-    others = alias_targets(config.aliases.get(wanted.model, wanted.model))[1:]
+    server = config.upstreams[name]
+    others = alias_targets(config.model_aliases.get(wanted.model, wanted.model))[1:]
     await check_key(server, required=not others)
     agent = agents.get(wanted.agent) if wanted.agent else None
     if not (is_local(server) and agent and agent.prompt_tokens):
         return config, 0.0
     speed = await reading_speed(server, model)
     set_by_user = wanted.prompt_trim or any(
-        f"servers.{name}.{each}" in origin for each in ("prompt_trim", "prompt_tokens")
+        f"upstreams.{name}.{each}" in origin for each in ("prompt_trim", "prompt_tokens")
     )
     if not speed or set_by_user or agent.prompt_tokens / speed <= FIRST_ANSWER_S:
         return config, speed
     budget = budget_for(FIRST_ANSWER_S, speed, agent.tools)
     server = msgspec.structs.replace(server, prompt_tokens=budget.tokens, tools=server.tools or budget.tools)
-    return msgspec.structs.replace(config, servers={**config.servers, name: server}), speed
+    return msgspec.structs.replace(config, upstreams={**config.upstreams, name: server}), speed

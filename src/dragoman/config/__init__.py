@@ -5,7 +5,7 @@
     port = 8484
     [embedded]
     model = "qwen2.5-coder-1.5b"
-    [servers.lmstudio]
+    [upstreams.lmstudio]
     url = "http://127.0.0.1:1234/v1"
 
 Every key can also be set by the variable `DRAGOMAN_<SECTION>_<KEY>` (`DRAGOMAN_SERVER_PORT=9000`; lists with commas).
@@ -18,7 +18,7 @@ import os
 import re
 import sys
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import UnionType
 from typing import Annotated, Any, get_args, get_type_hints
@@ -29,6 +29,7 @@ import msgspec
 from dragoman.backends.claude_cli.config import ClaudeCliConfig
 from dragoman.backends.embedded.config import EmbeddedConfig
 from dragoman.backends.http.config import HttpConfig
+from dragoman.config.hints import hint_for_key, hint_for_upstream, nearest_setting
 from dragoman.core.errors import ConfigError, nearest, one_of, quote
 from dragoman.gateway.config import ResponseStoreConfig
 from dragoman.guard.policy import GuardPolicy
@@ -107,10 +108,10 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     capture: CaptureConfig = CaptureConfig()
     embedded: EmbeddedConfig = EmbeddedConfig()
     claude_cli: ClaudeCliConfig = ClaudeCliConfig()
-    servers: Annotated[dict[str, HttpConfig], _doc("Upstream servers, each a table of its own.")] = {}
+    upstreams: Annotated[dict[str, HttpConfig], _doc("Upstream servers, each a table of its own.")] = {}
     guard: GuardPolicy = GuardPolicy()
     response_store: ResponseStoreConfig = ResponseStoreConfig()
-    aliases: Annotated[
+    model_aliases: Annotated[
         dict[str, str | tuple[str, ...]],
         _doc("Model names that clients ask for, and the model meant, or several, the next where one fails."),
     ] = {}
@@ -134,7 +135,7 @@ def load(path: Path | None, environ: Mapping[str, str], flags: Mapping[str, Any]
         ConfigError: the file cannot be read, a key is unknown, a value has the wrong type, or a variable is empty.
     """
     tables = _read(path)
-    origin = {key: str(path) for key in _keys(tables)}
+    origin = {key: str(path) for key, _ in _entries(tables)}
     _check_keys(tables, origin)
     _check_variables(environ)
     for key, value in [*_from_environment(environ), *((k, v) for k, v in flags.items() if v is not None)]:
@@ -145,8 +146,8 @@ def load(path: Path | None, environ: Mapping[str, str], flags: Mapping[str, Any]
         table[name] = value
         origin[key] = "flag" if flags.get(key) is not None else _variable(key)
     try:
-        servers = {name: _server(name, table, origin) for name, table in tables.pop("servers", {}).items()}
-        config = msgspec.structs.replace(msgspec.convert(tables, Config, strict=False), servers=servers)
+        upstreams = {name: _upstream(name, table, origin) for name, table in tables.pop("upstreams", {}).items()}
+        config = msgspec.structs.replace(msgspec.convert(tables, Config, strict=False), upstreams=upstreams)
     except msgspec.ValidationError as e:
         raise ConfigError(_describe(str(e), tables, origin)) from None
     return _check(config, origin), origin
@@ -164,8 +165,8 @@ def unknown_variables(environ: Mapping[str, str]) -> list[str]:
 
 def readable_secrets(path: Path | None, config: Config) -> str:
     """Returns a message if other users can read or change a settings file that contains keys, else ""."""
-    servers = config.servers.values()
-    secret = bool(config.server.api_keys) or any(s.key or "@" in urlsplit(s.url).netloc for s in servers)
+    upstreams = config.upstreams.values()
+    secret = bool(config.server.api_keys) or any(u.key or "@" in urlsplit(u.url).netloc for u in upstreams)
     if sys.platform == "win32" or path is None or not secret:
         return ""
     try:
@@ -192,9 +193,9 @@ def setting_docs() -> Iterator[tuple[str, str, Any, str]]:
             yield from _fields(section.name, section.type)
 
 
-def server_setting_docs() -> Iterator[tuple[str, str, Any, str]]:
+def upstream_setting_docs() -> Iterator[tuple[str, str, Any, str]]:
     """Yields every key of an upstream server; the default of a required one is `msgspec.NODEFAULT`."""
-    return _fields("servers.NAME", HttpConfig)
+    return _fields("upstreams.NAME", HttpConfig)
 
 
 def _fields(section: str, struct: type[msgspec.Struct]) -> Iterator[tuple[str, str, Any, str]]:
@@ -232,63 +233,74 @@ def _variable(key: str) -> str:
     return "DRAGOMAN_" + key.replace(".", "_").upper()
 
 
-def _keys(tables: Mapping[str, Any]) -> Iterator[str]:
+def _entries(tables: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Yields each key, with its section, and its value."""
     for section, content in tables.items():
-        if section == "servers" and isinstance(content, dict):
-            for name, server in content.items():
-                yield from (
-                    (f"servers.{name}.{key}" for key in server) if isinstance(server, dict) else [f"servers.{name}"]
-                )
-        elif isinstance(content, dict):
-            yield from (f"{section}.{name}" for name in content)
-        else:
-            yield section
+        if not isinstance(content, dict):
+            yield section, content
+            continue
+        for name, value in content.items():
+            if section == "upstreams" and isinstance(value, dict):
+                yield from ((f"upstreams.{name}.{key}", each) for key, each in value.items())
+            else:
+                yield f"{section}.{name}", value
 
 
 def _check_keys(tables: Mapping[str, Any], origin: Mapping[str, str]) -> None:
     known = [key for key, *_ in setting_docs()]
     sections = Config.__struct_fields__
-    for key in _keys(tables):
+    for key, value in _entries(tables):
         if key in sections:
-            raise ConfigError(f"expected a table, [{key}], got {toml(tables[key])} - at {key}, from {origin[key]}")
-        if key.startswith("servers."):
-            _check_server(key, origin[key])
-        elif key not in known and not key.startswith("aliases."):
-            raise ConfigError(f"unknown setting '{key}'{_nearest_key(key, known)} - in {origin[key]}")
-    for alias, target in tables.get("aliases", {}).items():
+            raise ConfigError(f"expected a table, [{key}], got {toml(value)} - at {key}, from {origin[key]}")
+        if key.startswith("upstreams."):
+            _check_upstream_key(key, value, origin[key])
+        elif key not in known and not key.startswith("model_aliases."):
+            hint = hint_for_key(key, value, _names_by_section())
+            raise ConfigError(f"unknown setting '{key}'{hint} - in {origin[key]}")
+    for alias, target in tables.get("model_aliases", {}).items():
         names = target if isinstance(target, list) else [target]
         if not names or not all(isinstance(name, str) for name in names):
-            where = f"at aliases.{alias}, from {origin[f'aliases.{alias}']}"
+            where = f"at model_aliases.{alias}, from {origin[f'model_aliases.{alias}']}"
             raise ConfigError(f"expected the name of a model, or a list of names, got {toml(target)} - {where}")
 
 
-def _check_server(key: str, origin: str) -> None:
+def _check_upstream_key(key: str, value: object, origin: str) -> None:
     _, name, *setting = key.split(".")
-    known = [k.rpartition(".")[2] for k, *_ in server_setting_docs()]
     if not setting:
-        raise ConfigError(f"expected a table, [servers.{name}], with its url - at {key}, from {origin}")
-    if setting[0] not in known:
-        raise ConfigError(f"unknown setting '{key}'{nearest(setting[0], known)} - in {origin}")
+        raise ConfigError(f"expected a table, [upstreams.{name}], with its url - at {key}, from {origin}")
+    fields = msgspec.structs.fields(HttpConfig)
+    if setting[0] not in HttpConfig.__struct_fields__:
+        is_table = isinstance(value, dict)
+        hint = hint_for_upstream(setting[0], [f.name for f in fields if (f.default_factory is dict) is is_table])
+        raise ConfigError(f"unknown setting '{key}'{hint} - in {origin}")
 
 
-def _nearest_key(key: str, known: Iterable[str]) -> str:
-    """Returns a hint with the nearest setting; for a key outside of any section, one with its section."""
-    if "." in key:
-        return nearest(key, known)
-    sections = {name: section for section, _, name in (one.partition(".") for one in reversed(list(known)))}
-    return re.sub(r"'(\w+)'", lambda near: f"[{sections[near[1]]}] {near[1]}", nearest(key, sections))
+def _names_by_section() -> dict[str, list[str]]:
+    names: dict[str, list[str]] = {}
+    for section, _, name in (key.partition(".") for key, *_ in setting_docs()):
+        names.setdefault(section, []).append(name)
+    return names
 
 
 def _check_variables(environ: Mapping[str, str]) -> None:
     """Raises an error for a mistyped variable, instead of ignoring it."""
-    known = [_variable(key) for key, *_ in setting_docs()]
-    ours = tuple({name[: name.index("_", len("DRAGOMAN_")) + 1] for name in known})
-    for name in environ:
-        if name.startswith(ours) and name not in known:
-            raise ConfigError(f"unknown setting {name}{nearest(name, known)} - in the environment")
+    for section, names in _names_by_section().items():
+        prefix = _variable(section) + "_"
+        for variable in environ:
+            if variable.startswith(prefix) and (name := variable.removeprefix(prefix).lower()) not in names:
+                found = nearest_setting(name, names)
+                hint = f"; did you mean {_variable(f'{section}.{found}')!r}?" if found else ""
+                raise ConfigError(f"unknown setting {variable}{hint} - in the environment")
 
 
-_KINDS = {"int": "a whole number", "float": "a number", "bool": "true or false", "str": "text", "array": "a list"}
+_KINDS = {
+    "int": "a whole number",
+    "float": "a number",
+    "bool": "true or false",
+    "str": "text",
+    "array": "a list",
+    "object": "a table",
+}
 _LIMITS = {"<=": "of at most", ">=": "of at least", "<": "below", ">": "over"}
 _WRONG = re.compile(r"Expected `(\w+)`(?: ([<>]=?) ([\d.]+))?.* - at `\$\.(([\w-]+)\.(\w+))(?:\[(\d+)\])?`")
 
@@ -300,7 +312,7 @@ def _describe(message: str, tables: Mapping[str, Any], origin: Mapping[str, str]
         message: The text of msgspec's error.
         tables: Each table of the settings, by its key without `within`.
         origin: For each key, the file or variable that set it.
-        within: What precedes the table's name in the key, such as "servers.".
+        within: What precedes the table's name in the key, such as "upstreams.".
     """
     if not (match := _WRONG.fullmatch(message)):
         return message
@@ -313,19 +325,21 @@ def _describe(message: str, tables: Mapping[str, Any], origin: Mapping[str, str]
     return f"expected {expected}, got {got[:100]} - at {within}{key}, from {origin[within + key]}{advice}"
 
 
-def _server(name: str, table: dict[str, Any], origin: Mapping[str, str]) -> HttpConfig:
+def _upstream(name: str, table: dict[str, Any], origin: Mapping[str, str]) -> HttpConfig:
     try:
-        server = msgspec.convert(table, HttpConfig, strict=False)
+        upstream = msgspec.convert(table, HttpConfig, strict=False)
     except msgspec.ValidationError as e:
-        message = str(e).replace("`$.", f"`$.{name}.").replace("`$`", f"`servers.{name}`")
-        raise ConfigError(_describe(message, {name: table}, origin, "servers.").replace("`$.", "`servers.")) from None
-    if urlsplit(server.url).scheme not in ("http", "https") or not host_name(server.url):
-        where = f"at servers.{name}.url, from {origin[f'servers.{name}.url']}"
-        raise ConfigError(f"expected a URL like http://127.0.0.1:1234/v1, got {quote(server.url)} - {where}")
-    if "@" in urlsplit(server.url).netloc and (server.key or server.key_env):
-        where = f"at servers.{name}.url, from {origin[f'servers.{name}.url']}"
+        message = str(e).replace("`$.", f"`$.{name}.").replace("`$`", f"`upstreams.{name}`")
+        raise ConfigError(
+            _describe(message, {name: table}, origin, "upstreams.").replace("`$.", "`upstreams.")
+        ) from None
+    if urlsplit(upstream.url).scheme not in ("http", "https") or not host_name(upstream.url):
+        where = f"at upstreams.{name}.url, from {origin[f'upstreams.{name}.url']}"
+        raise ConfigError(f"expected a URL like http://127.0.0.1:1234/v1, got {quote(upstream.url)} - {where}")
+    if "@" in urlsplit(upstream.url).netloc and (upstream.key or upstream.key_env):
+        where = f"at upstreams.{name}.url, from {origin[f'upstreams.{name}.url']}"
         raise ConfigError(f"expected one way to be let in, got a password in the URL and a key - {where}")
-    return server
+    return upstream
 
 
 def _check(config: Config, origin: Mapping[str, str]) -> Config:

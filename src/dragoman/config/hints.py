@@ -1,0 +1,55 @@
+"""Hints for unknown settings: the setting that is probably meant, else all settings of the section."""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from dragoman.core.errors import closest
+
+Sections = Mapping[str, Sequence[str]]
+"""For each section, the names of its settings."""
+
+
+def hint_for_key(key: str, value: object, sections: Sections) -> str:
+    """Returns a hint for an unknown setting, which starts with a semicolon.
+
+    Args:
+        key: The key, with its section if it is in one.
+        value: What it is set to.
+        sections: All sections but those whose names the user chooses.
+    """
+    section, dot, name = key.partition(".")
+    if not dot:
+        return _hint_without_section(key, sections)
+    if section in sections:
+        found = nearest_setting(name, sections[section])
+        return f"; did you mean '{section}.{found}'?" if found else f"; [{section}] has {_listed(sections[section])}"
+    if isinstance(value, dict):
+        return f"; did you mean [upstreams.{name}]?"
+    meant = nearest_setting(section, [*sections, "model_aliases"])
+    if meant == "model_aliases":
+        return f"; did you mean [{meant}]?"
+    if meant and (found := nearest_setting(name, sections[meant])):
+        return f"; did you mean '{meant}.{found}'?"
+    return f"; the sections are {', '.join(f'[{each}]' for each in [*sections, 'upstreams.NAME', 'model_aliases'])}"
+
+
+def hint_for_upstream(name: str, known: Sequence[str]) -> str:
+    """Returns a hint for an unknown setting of an upstream server."""
+    found = nearest_setting(name, known)
+    return f"; did you mean '{found}'?" if found else f"; an upstream has {_listed(known)}"
+
+
+def nearest_setting(name: str, known: Iterable[str]) -> str:
+    """Returns the known name that has `name` as one of its words, else the most similar one; "" if there is none."""
+    names = list(known)
+    with_word = [each for each in names if f"_{name}_" in f"_{each}_"]
+    return min(with_word, key=len) if with_word else closest(name, names)
+
+
+def _hint_without_section(name: str, sections: Sections) -> str:
+    by_name = {each: section for section, names in reversed(list(sections.items())) for each in names}
+    found = nearest_setting(name, by_name)
+    return f"; did you mean [{by_name[found]}] {found}?" if found else ""
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(names)
