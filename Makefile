@@ -68,6 +68,9 @@ agents: $(CACHE)/agents/done
 
 test-clients: $(NPM)/clients.done agents
 
+# Containers often forbid Python to keep compiled modules; tests would compile every module again in each process.
+export PYTHONDONTWRITEBYTECODE :=
+
 PYTEST := $(BIN)/python -m pytest -n 3 --dist worksteal
 
 quick: $(VENV)/dev.done ## run the tests that need no socket and no process: the loop after an edit (ARGS="-k …")

@@ -33,14 +33,20 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if not config.getoption("--every"):
         left = [item for item in items if item.get_closest_marker("every")]
-        items[:] = [item for item in items if item not in left]
+        items[:] = [item for item in items if not item.get_closest_marker("every")]
         config.hook.pytest_deselected(items=left)
+
+
+def pytest_collection() -> None:
+    """Collects no garbage while tests are collected: almost all that is made stays."""
+    gc.disable()
 
 
 def pytest_collection_finish() -> None:
     """Takes what collection has made out of the garbage collector's rounds: it stays until the end."""
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(scope="session")
