@@ -31,7 +31,7 @@ def _row(kind: ServerKind) -> tuple[str, ...]:
         str(kind.port or ""),
         kind.native,
         ", ".join(kind.tool_choice),
-        f"`{kind.thoughts}`" if kind.thoughts else "",
+        f"`{kind.reasoning_field}`" if kind.reasoning_field else "",
         f"`{kind.schemas}`" if kind.schemas else "",
         ", ".join(f"`{name}`" for name in kind.constrain),
     )

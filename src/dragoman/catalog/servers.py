@@ -29,14 +29,14 @@ class ServerSign(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A fact by which a server type is recognized."""
 
     at: FactPath
-    words: str = msgspec.field(default="", name="is")
+    pattern: str = msgspec.field(default="", name="is")
     """A regular expression to find in the fact; empty: anything."""
     also: tuple["ServerSign", ...] = ()
     """Further signs that are required, because this one alone is too common."""
 
     def matches(self, body: str) -> bool:
         """Returns whether the text found at this place is this sign."""
-        return re.search(self.words, body) is not None
+        return re.search(self.pattern, body) is not None
 
 
 class Quirk(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -69,7 +69,7 @@ class ServerKind(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Whether its streams conform to its API, so that they are passed through to clients of that API."""
     tool_choice: tuple[ChoiceForm, ...] = ()
     """The forms of `tool_choice` that it supports."""
-    thoughts: Literal["reasoning_content", "reasoning", ""] = ""
+    reasoning_field: Literal["reasoning_content", "reasoning", ""] = ""
     """The field for past reasoning in Chat Completions; empty: as the API has it."""
     constrain: tuple[str, ...] = ()
     """Methods of constrained decoding, best first: names of `constraints`."""

@@ -61,18 +61,18 @@ class Parser(argparse.ArgumentParser):
     def __init__(self, *args: Any, **more: Any) -> None:
         super().__init__(*args, **{**more, "formatter_class": Help, "allow_abbrev": False})
 
-    behind = ""
+    rest_dest = ""
     """Attribute for the arguments after `--`, None if there is no `--`. Empty: they are ordinary arguments."""
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
         """Reports unknown arguments here, where the options of the command are known, and not in the parser above."""
         rest_args = None
-        if self.behind and "--" in (args or ()):
+        if self.rest_dest and "--" in (args or ()):
             at = args.index("--")
             args, rest_args = args[:at], tuple(args[at + 1 :])
         namespace, rest = super().parse_known_args(args, namespace)
-        if self.behind:
-            setattr(namespace, self.behind, rest_args)
+        if self.rest_dest:
+            setattr(namespace, self.rest_dest, rest_args)
         if rest:
             self.error(f"unrecognized arguments: {' '.join(rest)}")
         return namespace, rest
@@ -94,8 +94,8 @@ class Parser(argparse.ArgumentParser):
         unknown = re.search(r"unrecognized arguments: (--[\w-]+)", message)
         if unknown:
             message += nearest(unknown[1], [o for o in self._option_string_actions if o.startswith("--")])
-        if message.startswith("unrecognized") and self.behind:
-            message += "; what is the agent's own goes behind `--`"
+        if message.startswith("unrecognized") and self.rest_dest:
+            message += "; put the agent's own options after `--`"
         self.print_usage(sys.stderr)
         self.exit(2, f"{self.prog}: error: {message}\n")
 

@@ -16,7 +16,7 @@ _HOLD: Final = (
 )
 _LIMIT: Final = "raise max_tokens of the request: the limit ended the text inside a call"
 _STOPS: Final = "raise max_tokens of the request, or check its stop sequences: the text ends inside a call"
-_THOUGHTS: Final = "turn reasoning off in the request: calls in reasoning that is closed are reasoning"
+_REASONING: Final = "turn reasoning off in the request: calls in reasoning that is closed are reasoning"
 _MODE: Final = 'set mode = "parse" of the server, so that Dragoman reads the calls'
 _FORMAT: Final = re.compile(r"format '(?!auto')(\w+)'")
 
@@ -94,7 +94,7 @@ def _no_call(kinds: set[str], notes: dict[str, str], how: ReadContext) -> str:
         )
         if not named:
             return f"{CHANGE}{tail}raise max_tokens of the request: all of the text is reasoning"
-        return f"{CHANGE}{tail}{_THOUGHTS}"
+        return f"{CHANGE}{tail}{_REASONING}"
     if named:
         return f"{CHANGE}{_HOLD}: the model named a tool, but wrote no whole call"
     if how.where == "parse" and not how.offered:

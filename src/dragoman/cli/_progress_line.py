@@ -19,19 +19,19 @@ class ProgressLine:
     def __init__(self, out: TextIO) -> None:
         self._out = out
         self._tty = out.isatty()
-        self._words = ""
+        self._text = ""
         self._since_s = 0.0
 
     def say(self, text: str) -> None:
         """Shows this text from now on."""
-        if text and not self._words:
+        if text and not self._text:
             self._since_s = time.monotonic()
-        self._words = printable(text)
+        self._text = printable(text)
         self._draw()
 
     def clear(self) -> None:
         """Removes the line."""
-        if self._words:
+        if self._text:
             self.say("")
 
     @contextmanager
@@ -57,13 +57,13 @@ class ProgressLine:
     async def _count(self) -> None:
         while True:
             await asyncio.sleep(_EVERY_S)
-            if self._words:
+            if self._text:
                 self._draw()
 
     def _draw(self) -> None:
         if not self._tty:
             return
         waited_s = time.monotonic() - self._since_s
-        count = f" · {waited_s:.0f} s" if self._words and waited_s >= _SOON_S else ""
-        self._out.write(f"\r\x1b[K{self._words}{count}")
+        count = f" · {waited_s:.0f} s" if self._text and waited_s >= _SOON_S else ""
+        self._out.write(f"\r\x1b[K{self._text}{count}")
         self._out.flush()

@@ -137,7 +137,7 @@ def format_report(report: "ProbeReport", config: HttpConfig) -> str:
     width = max(len(finding.what) for finding in report.findings)
     for finding in report.findings:
         head = f"{finding.what.ljust(width)}  {_MARKS[finding.verdict].ljust(6)}  "
-        lines.append(fill(finding.words, _WIDTH, initial_indent=head, subsequent_indent=" " * len(head)))
+        lines.append(fill(finding.text, _WIDTH, initial_indent=head, subsequent_indent=" " * len(head)))
     quirks = servers.get(report.kind).quirks if report.kind else ()
     lines += ["", f"Known of {report.title}:"] if quirks else []
     lines += [

@@ -130,7 +130,7 @@ class ProgressBar:
         self._what = ""
         self._begun = (0.0, 0)
         """When the current step began, in seconds, and at how many bytes."""
-        self._shown = ("", -1)
+        self._last_line = ("", -1)
         self._drawn = 0.0
         self._open = False
 
@@ -143,15 +143,15 @@ class ProgressBar:
             self._what, self._begun = step, (now, done)
         if self._tty:
             whole = total > 0 and done >= total
-            if whole or what != self._shown[0] or now - self._drawn >= _REDRAW_EVERY_S:
+            if whole or what != self._last_line[0] or now - self._drawn >= _REDRAW_EVERY_S:
                 self._out.write(f"\r\x1b[K{self._line(done, total, what, now)}")
                 self._out.flush()
-                self._shown, self._drawn, self._open = (what, 0), now, True
+                self._last_line, self._drawn, self._open = (what, 0), now, True
             return
         tenth = done * 10 // total if total else 0
         due = tenth == 10 or now - self._drawn >= _LINE_EVERY_S
-        if what != self._shown[0] or (tenth != self._shown[1] and due):
-            self._shown, self._drawn = (what, tenth), now
+        if what != self._last_line[0] or (tenth != self._last_line[1] and due):
+            self._last_line, self._drawn = (what, tenth), now
             print(self._line(done, total, what, now), file=self._out, flush=True)
 
     def close(self) -> None:

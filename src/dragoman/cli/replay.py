@@ -86,7 +86,7 @@ def run(args: argparse.Namespace) -> int:
     asks = bool(args.model or args.upstream)
     if asks and args.chunking != "recorded":
         raise ConfigError("--chunking is for what was captured; leave out that or --model")
-    if any(was.json(f"{n}/backend.json").get("kind") == "embedded" for n in range(1, was.asked + 1)):
+    if any(was.json(f"{n}/backend.json").get("kind") == "embedded" for n in range(1, was.backend_call_count + 1)):
         require_extras("embedded", doing=_DOING)
     replay = LiveReplay(was, _gateway(args, was), args.model or "") if asks else Replay(was, args.chunking, args.seed)
     now = LoadedCapture(name, asyncio.run(replay.answered()))
@@ -112,7 +112,7 @@ def run(args: argparse.Namespace) -> int:
 def _summary(was: "LoadedCapture") -> str:
     """Returns a summary of the capture in one line."""
     log = was.json("summary.json").get("log", {})
-    calls = (was.json(f"{n}/backend.json") for n in range(1, was.asked + 1))
+    calls = (was.json(f"{n}/backend.json") for n in range(1, was.backend_call_count + 1))
     ways = [" ".join([one.get("backend", ""), *filter(None, one.get("way", {}).values())][:3]) for one in calls]
     how = log.get("error") or log.get("finish") or log.get("status")
     return f"{log.get('path', '')} by {', '.join(dict.fromkeys(ways)) or 'nobody'}: {how}"
@@ -155,8 +155,8 @@ class _Explained(NamedTuple):
 def _explain_texts(now: "LoadedCapture", reads: "Mapping[tuple[int, int], ReadSettings]") -> Iterator[_Explained]:
     """Yields for each text of a model what its pieces were read as, and what to change."""
     cut = now.json("summary.json").get("log", {}).get("finish") == "length"
-    for number in range(1, now.asked + 1):
-        for count in range(1, now.heard(number) + 1):
+    for number in range(1, now.backend_call_count + 1):
+        for count in range(1, now.output_count(number) + 1):
             read = reads.get((number, count))
             text = now.files.get(f"{number}/text-{count}.txt", b"").decode()
             title = f"text {number}{f', {count}' * (count > 1)}"

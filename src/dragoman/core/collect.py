@@ -148,7 +148,7 @@ class Collector:
             texts = self._of_next if self._order.is_full_text else self._of_text
             texts.setdefault(event.name, []).append(event.json)
 
-    def _taken(self) -> ExtraFields:
+    def _close_text(self) -> ExtraFields:
         """Returns the details of the text that ends."""
         details = {name: join_chunks(pieces) for name, pieces in self._of_text.items()}
         self._of_text, self._of_next = self._of_next, {}
@@ -191,7 +191,7 @@ class Collector:
         elif kind != "vendor":
             if self._broken and self._parts[-1] is self._broken and is_text_of_call(self._broken.text, text):
                 self._parts.pop()  # the reader has emitted it as text
-            extra = self._taken() if self._of_text or self._of_next else {}
+            extra = self._close_text() if self._of_text or self._of_next else {}
             self._parts.append(Refusal(text, extra) if kind == "refusal" else Text(text, extra))
 
 

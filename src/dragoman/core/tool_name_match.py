@@ -28,7 +28,7 @@ _PREFIXES: Final = re.compile(r"(?:functions?|tools?|default_api|mcp__.+?__)[.:/
 _OF_SERVER: Final = re.compile(r"mcp__.+?__(.+)")
 _MARKS: Final = re.compile(r"(?<=[^\W\d_])[\s_./:-]+(?=[^\W\d_])|(?<=[^\W\d_])[\s_]+(?=\d)|(?<=\d)[\s_]+(?=[^\W\d_])")
 """Separators between words; a character before or between digits may be a sign or a decimal point."""
-_WORDS: Final = re.compile(r"[A-Z]?[a-z0-9]+|[A-Z]+(?![a-z])")
+_NAME_WORD: Final = re.compile(r"[A-Z]?[a-z0-9]+|[A-Z]+(?![a-z])")
 _SIMPLE: Final = re.compile(r"[\w\s./:-]*", re.ASCII)
 _NUMBERS: Final = re.compile(r"[-.]?\d+", re.ASCII)
 _LONG_WORD: Final = 7
@@ -99,8 +99,10 @@ def _by_case(written: str, names: frozenset[str]) -> set[str]:
 
 def _by_letters(written: str, names: frozenset[str]) -> set[str]:
     bare = _without_prefix(written)
-    wanted = _words(bare)
-    return {name for name in _names_by_key(_letters, names).get(_letters(bare), ()) if _is_close(wanted, _words(name))}
+    wanted = _name_words(bare)
+    return {
+        name for name in _names_by_key(_letters, names).get(_letters(bare), ()) if _is_close(wanted, _name_words(name))
+    }
 
 
 _MATCHERS: Final = dict(zip(STEPS, (_by_prefix, _by_case, _by_letters), strict=True))
@@ -125,7 +127,7 @@ def _letters(name: str) -> Hashable:
     """Returns a key that swapped or doubled letters do not change; names with other characters: the name itself."""
     if not _SIMPLE.fullmatch(name):
         return name
-    return tuple(_NUMBERS.findall(name)), tuple(frozenset(word) for word in _words(name))
+    return tuple(_NUMBERS.findall(name)), tuple(frozenset(word) for word in _name_words(name))
 
 
 def _without_prefix(written: str) -> str:
@@ -140,8 +142,8 @@ def normalize_name(name: str) -> str:
     return _MARKS.sub("", name.strip().lower())
 
 
-def _words(name: str) -> list[str]:
-    return [word.lower() for word in _WORDS.findall(name)]
+def _name_words(name: str) -> list[str]:
+    return [word.lower() for word in _NAME_WORD.findall(name)]
 
 
 def _is_close(one: list[str], other: list[str]) -> bool:

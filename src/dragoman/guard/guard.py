@@ -342,7 +342,7 @@ class ToolCallGuard:
         self.usage = add_usage(self.usage, second.usage) if self.usage and second.usage else self.usage or second.usage
         calls = reask.collect_calls(events, self._valid)
         texts = [event for event in second.received if isinstance(event, TextDelta)]
-        in_words = (
+        is_text_only = (
             not (second.rejected or second.called_unoffered)
             and self._choice.mode in ("auto", "none")
             and any(e.text.strip() for e in texts)
@@ -352,7 +352,7 @@ class ToolCallGuard:
             self._waiting, left = reask.merge_calls(self._waiting, calls, most)
             self.rejected = [each for each in self._waiting if isinstance(each, RejectedCall)]
             self._waiting += left
-        elif in_words:
+        elif is_text_only:
             self._waiting = [each for each in self._waiting if not isinstance(each, RejectedCall)]
             self._replaced_text = [event for each in self.rejected for event in each.leftover]
             self.rejected.clear()

@@ -47,7 +47,7 @@ _MIN_ABBREVIATION_CHARS: Final = 3
 """Letters of an abbreviation; `in` and `no` are words."""
 _LIMIT_KINDS: Final = frozenset({"range", "multiple_of", "length", "pattern", "items", "properties", "contains"})
 """Kinds of violations in which the type is accepted, so that the value means itself."""
-_WORDS: Final = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
+_NAME_WORD: Final = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
 _OPTION_MARKS: Final = re.compile(r"(?<=[^\W\d_])[\s_-]+(?=[^\W\d_])")
 """Marks between the words of an option; other marks have a meaning: `m/s`, `c++`, `-1`."""
 _MAX_DIGITS: Final = 1000
@@ -205,7 +205,7 @@ def _may_be_item(value: Any) -> bool:
 
 def name_words(name: str) -> frozenset[str]:
     """Returns the words of a name in lower case: `maxItems`, `max_items` and `max-items` have the same."""
-    return frozenset(word.lower() for word in _WORDS.findall(name))
+    return frozenset(word.lower() for word in _NAME_WORD.findall(name))
 
 
 def _from_text(text: str, wanted: tuple[str, ...]) -> Iterator[tuple[str, Any]]:

@@ -81,7 +81,7 @@ class Channels:
 
     def _messages(self, s: Scanner, sink: ToolCallSink, emit: Emit | None, has_content: bool = False) -> Parser[None]:
         """Reads the rest of a message and all messages after it."""
-        while found := (yield from self._words(s, sink, emit, has_content)):
+        while found := (yield from self._read_text(s, sink, emit, has_content)):
             has_content = False
             s.start_capture(s.skipped_space + found)
             emit = None if found in self.ends else (yield from self._message(s, sink, found, emit))[0]
@@ -101,7 +101,7 @@ class Channels:
         emit(header)
         return emit, False
 
-    def _words(self, s: Scanner, sink: ToolCallSink, emit: Emit | None, has_content: bool = False) -> Parser[str]:
+    def _read_text(self, s: Scanner, sink: ToolCallSink, emit: Emit | None, has_content: bool = False) -> Parser[str]:
         """Reads the body of a message, or text between messages. Returns the marker that ends it."""
         s.skipped_space = ""
         if not (emit or has_content) and sink.calls:
@@ -171,7 +171,7 @@ class Channels:
                 return None if (yield from self.call(s, sink, header)) else sink.text
             case "builtin":
                 pieces: list[str] = []
-                ended = yield from self._words(s, sink, pieces.append)
+                ended = yield from self._read_text(s, sink, pieces.append)
                 s.pos -= len(ended)
                 raw = header + "".join(pieces)
                 sink.warn(

@@ -55,7 +55,7 @@ class ToolResultMarkup:
     """Markup of a tool result; `{id}` and `{name}` stand for those of its call."""
 
     before: str
-    behind: str
+    after: str
     error: tuple[str, str] = ("", "")
     """Values of `{error}` for a success and a failure; if empty, the text itself begins with "Error: "."""
     quoted: bool = False
@@ -64,7 +64,7 @@ class ToolResultMarkup:
     @property
     def markers(self) -> tuple[str, ...]:
         """The tags of a result; the opening tag comes first."""
-        return _tags((self.before, self.behind))
+        return _tags((self.before, self.after))
 
     @property
     def opener(self) -> str:
@@ -88,7 +88,7 @@ class ToolResultMarkup:
         if self.quoted:
             fields = {field: _quoted(label)[1:-1] for field, label in fields.items()}
         fields["error"] = self.error[result.is_error]
-        before, after = (_FIELD.sub(lambda match: fields[match[1]], side) for side in (self.before, self.behind))
+        before, after = (_FIELD.sub(lambda match: fields[match[1]], side) for side in (self.before, self.after))
         return f"{before}{_apart(before[-1:], text, after[:1])}{after}"
 
 

@@ -106,7 +106,7 @@ class ReadTracer(ForwardingSink):
         self._pending: list[Note] = []
         self._end = 0
         self._open: _Call | None = None
-        self._behind: _Call | None = None  # the call that has just ended
+        self._after: _Call | None = None  # the call that has just ended
         self._calls = 0
         self._unresolved = ""
         self._before_draft: tuple[int, _Row | None, int, int, _Call | None, int] | None = None
@@ -149,7 +149,7 @@ class ReadTracer(ForwardingSink):
     def end(self, id: str = "") -> None:
         """Records the end of a call; its closing marker may still follow."""
         self._claim(self._s.offset, "end", self._open)
-        self._open, self._behind = None, self._open
+        self._open, self._after = None, self._open
         if slips := self._s.repairs:  # `self.sink` reports them
             warning = repair_warning(slips, "")
             self._add_note(warning.code, warning.message, "")
@@ -165,13 +165,13 @@ class ReadTracer(ForwardingSink):
         """Saves the state: the spans that follow may turn out to be reasoning."""
         last = self._rows[-1] if self._rows else None
         kept = replace(last, notes=[*last.notes]) if last else None
-        self._before_draft = (len(self._rows), kept, self._end, len(self._pending), self._behind, self._calls)
+        self._before_draft = (len(self._rows), kept, self._end, len(self._pending), self._after, self._calls)
         self.sink.begin_draft(closer)
 
     def settle_draft(self, meant: bool) -> None:
         """Keeps the spans of the draft, or restores the state before it."""
         if self._before_draft and not meant:
-            count, last, self._end, pending, self._behind, self._calls = self._before_draft
+            count, last, self._end, pending, self._after, self._calls = self._before_draft
             del self._rows[count - 1 if last else 0 :], self._pending[pending:]
             self._rows += [last] if last else []
             self._open = None
@@ -257,7 +257,7 @@ class ReadTracer(ForwardingSink):
     def _gap(self, upto: int) -> None:
         """Claims text that nothing was reported for as framing; directly after a call, as its end."""
         if upto > self._end:
-            self._claim(upto, "end" if self._behind else "framing", self._behind)
+            self._claim(upto, "end" if self._after else "framing", self._after)
 
     def _claim(self, upto: int, kind: Kind, call: _Call | None = None) -> None:
         last = self._rows[-1] if self._rows else None
@@ -265,7 +265,7 @@ class ReadTracer(ForwardingSink):
             last.end = upto
         else:
             self._rows.append(_Row(self._end, upto, kind, call))
-        self._behind = call if kind == "end" else None
+        self._after = call if kind == "end" else None
         self._end = upto
 
     def _add_note(self, code: str, message: str, raw: str) -> None:

@@ -126,7 +126,7 @@ class App:
         if self._metrics and posted:
             self._metrics.begin()
 
-        async def told(message: MutableMapping[str, Any]) -> None:
+        async def send_tracked(message: MutableMapping[str, Any]) -> None:
             if message["type"] == "http.response.start":
                 record.status = message["status"]
                 message["headers"] = [*message["headers"], *encode_headers(fields)]
@@ -140,18 +140,20 @@ class App:
             if route is not None and headers.get("upgrade", "").lower() == "websocket":
                 raise WebSocketUnsupportedError(f"no WebSocket is served at {quote(path)}; send POST")
             if posted is not None and posted.passed:
-                await Passthrough(posted, self._gateway, self._config, record, receive, told).run(headers)
+                await Passthrough(posted, self._gateway, self._config, record, receive, send_tracked).run(headers)
             elif posted is not None:
                 kept = {name: value for name, value in headers.items() if name != "content-encoding"}
                 capture = self._captures.begin(method, path, kept) if self._captures else None
-                beside = _observer_for(capture, record)
-                await Exchange(posted, self._gateway, self._config, record, receive, told, beside).run(headers)
+                observer = _observer_for(capture, record)
+                await Exchange(posted, self._gateway, self._config, record, receive, send_tracked, observer).run(
+                    headers
+                )
             else:
-                await self._get(scope, path, headers, told)
+                await self._get(scope, path, headers, send_tracked)
         except DragomanError as error:
             record.on_error(error)
             dialect = self._dialect_for(path, headers)
-            await respond(told, dialect.status(error), dialect.write_error(error), error_headers(error))
+            await respond(send_tracked, dialect.status(error), dialect.write_error(error), error_headers(error))
         finally:
             self._finish(posted, record, capture)
 

@@ -41,7 +41,7 @@ class ConnectionLimits:
         """
         self.head_s = head_s
         self.connections = connections or _descriptors() // _DESCRIPTOR_SHARE
-        self._said_s: dict[str, float] = {}
+        self._logged_s: dict[str, float] = {}
 
     def protocol(self, **given: Any) -> "LimitedProtocol":
         """Returns the protocol of a new connection; uvicorn calls it."""
@@ -50,8 +50,8 @@ class ConnectionLimits:
     def warn(self, text: str) -> None:
         """Logs the text, but at most once per `_LOG_EVERY_S`."""
         now_s = time.monotonic()
-        if now_s - self._said_s.get(text, -_LOG_EVERY_S) >= _LOG_EVERY_S:
-            self._said_s[text] = now_s
+        if now_s - self._logged_s.get(text, -_LOG_EVERY_S) >= _LOG_EVERY_S:
+            self._logged_s[text] = now_s
             log.warning("%s", text)
 
 

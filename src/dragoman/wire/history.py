@@ -124,7 +124,7 @@ class _HistoryRepair:
         """Calls of the last turn without a result: the client's id, and the new ids of its calls."""
         self._results: list[Message] = []
         """Results of the last turn."""
-        self._behind: list[Message] = []
+        self._after: list[Message] = []
         """Messages after the last turn's calls, until the next turn."""
         self._seen: set[str] = set()
         self._last: dict[str, int] = {}
@@ -134,7 +134,7 @@ class _HistoryRepair:
     def add(self, message: Message) -> None:
         """Adds the next message."""
         if message.role == "assistant":
-            if self._results or self._behind:
+            if self._results or self._after:
                 self.settle()
             self._turn(message)
             return
@@ -152,15 +152,15 @@ class _HistoryRepair:
             self._results.append(Message("tool", tuple(kept), message.extra if message.role == "tool" else {}))
         if rest or not message.parts:
             role = "user" if message.role == "tool" else message.role
-            self._behind.append(Message(role, tuple(rest), {} if message.role == "tool" else message.extra))
+            self._after.append(Message(role, tuple(rest), {} if message.role == "tool" else message.extra))
 
     def settle(self) -> None:
         """Ends the turn: adds error results for calls without one."""
         for id in chain.from_iterable(self._waiting.values()):
             self._made += 1
             self._results.append(Message("tool", (ToolResult(id, (Text(NO_RESULT),), is_error=True),)))
-        self.messages += [*self._results, *self._behind]
-        self._waiting, self._results, self._behind = {}, [], []
+        self.messages += [*self._results, *self._after]
+        self._waiting, self._results, self._after = {}, [], []
 
     def warnings(self) -> tuple[Notice, ...]:
         """Returns one notice of all repairs."""

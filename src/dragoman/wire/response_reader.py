@@ -81,13 +81,13 @@ class BaseResponseReader:
 
     def feed(self, piece: bytes) -> list[AnyEvent]:
         """Returns the events that this chunk adds."""
-        return self._taken(lambda: self._feed(piece))
+        return self._drain_after(lambda: self._feed(piece))
 
     def close(self) -> list[AnyEvent]:
         """Returns the events that the end adds: at least Finish or Failure, unless one was emitted before."""
-        return self._taken(self._close)
+        return self._drain_after(self._close)
 
-    def _taken(self, step: Callable[[], None]) -> list[AnyEvent]:
+    def _drain_after(self, step: Callable[[], None]) -> list[AnyEvent]:
         try:
             step()
         except RequestError as e:
@@ -194,9 +194,9 @@ class BaseResponseReader:
         try:
             return json_cursor.parse(data)
         except RequestError:
-            return self._mended(data)
+            return self._parse_lenient(data)
 
-    def _mended(self, data: bytes) -> Cursor:
+    def _parse_lenient(self, data: bytes) -> Cursor:
         text = data.decode("utf-8", "replace")
         for each in (text, _CONSTANT.sub(lambda match: match[0] if match[0][0] == '"' else "null", text)):
             try:

@@ -404,7 +404,7 @@ def test_calls_of_other_tools_than_the_named_one_are_dropped() -> None:
 
 
 def test_thoughts_wait_for_the_words_that_must_be() -> None:
-    given, _ = attempted(ReplyRequirement(words=True), ReasoningDelta("b"), TextDelta("a"), ReasoningDelta("c"))
+    given, _ = attempted(ReplyRequirement(text=True), ReasoningDelta("b"), TextDelta("a"), ReasoningDelta("c"))
     assert given == [[], [ReasoningDelta("b"), TextDelta("a")], [ReasoningDelta("c")]]
 
 

@@ -33,7 +33,7 @@ def test_dragoman_itself_is_probed(tmp_path: Path) -> None:
     assert report.choice.mode == "native"
     assert found["tool_choice"].facts == {"required": "yes", "named": "yes", "none": "yes"}
     assert found["usage"].facts["whole"]
-    assert found["streams"].words.endswith("nothing odd")
+    assert found["streams"].text.endswith("nothing odd")
     assert found["completions"].verdict == "no"
     assert found["context"].facts == {"tokens": 8192}
 
@@ -56,11 +56,11 @@ def test_a_llama_server_is_asked_as_it_was_started(mode: str, verdict: str, word
     assert report.models == (server.model,)
     assert found["chat template"].verdict == "yes"
     assert found["tool calls"].verdict == verdict
-    assert words in found["tool calls"].words
+    assert words in found["tool calls"].text
     assert (report.choice.mode, report.choice.format) == (mode, format)
     if not beside:
         return
-    assert found["streams"].words.endswith("nothing odd")
+    assert found["streams"].text.endswith("nothing odd")
     assert found["stop strings"].verdict == "yes"
     assert found["completions"].verdict == "yes"
     assert found["usage"].facts == {"whole": True, "streamed": True, "cached": True}

@@ -33,7 +33,7 @@ def test_row_is_of_use(kind: servers.ServerKind) -> None:
     signs = [each for sign in kind.signs for each in (sign, *sign.also)]
     places = [sign.at for sign in signs] + [kind.version, kind.template, *kind.context]
     assert all(PLACE.fullmatch(place) for place in places if place)
-    assert all(re.compile(sign.words) for sign in signs)
+    assert all(re.compile(sign.pattern) for sign in signs)
 
 
 def test_names_are_taken_once() -> None:

@@ -56,8 +56,8 @@ def doctor(home: Path, *args: str, **settings: str) -> tuple[int, Told]:
     return done.returncode, {finding["what"]: finding for finding in told}
 
 
-def in_words(finding: Mapping[str, Any]) -> str:
-    return "\n".join([finding["words"], *finding.get("lines", ()), finding.get("fix", "")])
+def is_single_prompt(finding: Mapping[str, Any]) -> str:
+    return "\n".join([finding["text"], *finding.get("lines", ()), finding.get("fix", "")])
 
 
 def with_claude(**more: str) -> dict[str, str]:
@@ -94,7 +94,7 @@ def test_weights_that_have_changed(tmp_path: Path) -> None:
     assert (status, told["weights"]["verdict"]) == (0, "ok")
     status, told = doctor(tmp_path, "--weights", DRAGOMAN_HOME=str(tmp_path))
     assert (status, told[f"weights {model.name}"]["verdict"]) == (1, "no")
-    assert model.sha256 in told[f"weights {model.name}"]["words"]
+    assert model.sha256 in told[f"weights {model.name}"]["text"]
     assert told[f"weights {model.name}"]["fix"] == "dragoman pull smollm2-135m"
     status, told = doctor(tmp_path, DRAGOMAN_HOME=str(tmp_path))
     assert (status, told["weights"]["verdict"], told["weights"]["fix"]) == (1, "no", "dragoman pull smollm2-135m")
@@ -104,19 +104,19 @@ def test_claude_is_wanted_and_not_installed(tmp_path: Path) -> None:
     status, told = doctor(tmp_path, "--claude-cli")
     assert status == 1
     assert told["claude"]["verdict"] == "no"
-    assert told["claude"]["words"] == "there is no program 'claude'"
+    assert told["claude"]["text"] == "there is no program 'claude'"
     assert told["claude"]["fix"] == "npm install -g @anthropic-ai/claude-code"
-    assert "name other models" in told["weights"]["words"], "no model of the box is served then"
+    assert "name other models" in told["weights"]["text"], "no model of the box is served then"
 
 
 def test_nobody_is_logged_in(tmp_path: Path) -> None:
     status, told = doctor(tmp_path, "--claude-cli", **with_claude())
     assert status == 1
     assert told["claude"]["verdict"] == "ok"
-    assert offline.version("@anthropic-ai/claude-code") in told["claude"]["words"]
-    assert "natively" in told["claude"]["words"]
+    assert offline.version("@anthropic-ai/claude-code") in told["claude"]["text"]
+    assert "natively" in told["claude"]["text"]
     assert told["claude's login"]["verdict"] == "no"
-    assert told["claude's login"]["words"] == "claude is not logged in"
+    assert told["claude's login"]["text"] == "claude is not logged in"
     assert told["claude's login"]["fix"] == "claude auth login"
 
 
@@ -144,7 +144,7 @@ def test_a_key_is_a_login_and_is_not_shown(tmp_path: Path) -> None:
     assert told["claude's login"] == {
         "what": "claude's login",
         "verdict": "ok",
-        "words": "api_key, ANTHROPIC_API_KEY",
+        "text": "api_key, ANTHROPIC_API_KEY",
     }
     assert "hidden" not in json.dumps(told)
 
@@ -183,10 +183,10 @@ def test_servers_that_answer_and_do_not(tmp_path: Path) -> None:
         status, told = doctor(tmp_path, "--config", file)
     assert status == 1
     assert told["server near"]["verdict"] == "ok"
-    assert url in told["server near"]["words"]
+    assert url in told["server near"]["text"]
     assert told["server gone"]["verdict"] == told["server keyed"]["verdict"] == "no"
     gone = "nothing answers at http://127.0.0.1:9: Connection refused; is the server running?"
-    assert told["server gone"]["words"] == gone
+    assert told["server gone"]["text"] == gone
     assert told["server keyed"]["fix"] == "export NOT_SET=…"
     assert told["server gone"]["fix"] == "start it there, or take [upstreams.gone] out of the settings"
 
@@ -195,7 +195,7 @@ def test_settings_that_are_wrong(tmp_path: Path) -> None:
     status, told = doctor(tmp_path, "--config", settings(tmp_path, "[server]\nprot = 1"))
     assert status == 1
     assert told["settings"]["verdict"] == "no"
-    assert "did you mean 'server.port'?" in told["settings"]["words"]
+    assert "did you mean 'server.port'?" in told["settings"]["text"]
 
 
 def test_for_people(tmp_path: Path) -> None:
@@ -256,9 +256,9 @@ async def test_it_tells_what_became_of_calls(tmp_path: Path) -> None:
         people = await diagnosed(tmp_path, s)
     told = {finding["what"]: finding for finding in json.loads(done.stdout)}
     assert told["gateway"]["verdict"] == "ok"
-    assert s.url in told["gateway"]["words"]
-    assert "4 requests, 0 failed, 0 being answered" in told["gateway"]["words"]
-    assert told["calls"]["words"] == "4 tool calls since then"
+    assert s.url in told["gateway"]["text"]
+    assert "4 requests, 0 failed, 0 being answered" in told["gateway"]["text"]
+    assert told["calls"]["text"] == "4 tool calls since then"
     assert told["calls"]["models"] == [
         {"model": "m", "calls": 4, "valid": 2, "repaired": 1, "reasked": 0, "failed": 1, "unchecked": 0}
     ]
@@ -309,7 +309,7 @@ async def test_something_else_on_its_port_is_told_no_key(tmp_path: Path) -> None
         settings = {"DRAGOMAN_SERVER_PORT": port, "DRAGOMAN_SERVER_API_KEYS": "secret-key"}
         status, told = await asyncio.to_thread(lambda: doctor(tmp_path, **settings))
     assert status == 1
-    words = told["gateway"]["words"]
+    words = told["gateway"]["text"]
     assert words.startswith(f"127.0.0.1 port {port} is taken by ")
     assert words.endswith(f"(process {os.getpid()}), which is not a gateway")
     assert re.fullmatch(r"end that, or: dragoman serve --port \d+", told["gateway"]["fix"])
@@ -327,7 +327,7 @@ async def test_a_gateway_that_does_not_speak_http_is_none(tmp_path: Path) -> Non
         port = str(other.sockets[0].getsockname()[1])
         status, told = await asyncio.to_thread(lambda: doctor(tmp_path, DRAGOMAN_SERVER_PORT=port))
     assert status == 1
-    assert "is taken by" in told["gateway"]["words"]
+    assert "is taken by" in told["gateway"]["text"]
 
 
 def test_no_gateway_runs(tmp_path: Path) -> None:
@@ -337,7 +337,7 @@ def test_no_gateway_runs(tmp_path: Path) -> None:
     assert told["gateway"] == {
         "what": "gateway",
         "verdict": "ok",
-        "words": f"none runs; 127.0.0.1 port {port} is free for it; loopback only, no key needed",
+        "text": f"none runs; 127.0.0.1 port {port} is free for it; loopback only, no key needed",
         "fix": "dragoman serve",
     }
     assert "calls" not in told
@@ -346,7 +346,7 @@ def test_no_gateway_runs(tmp_path: Path) -> None:
 def test_any_port_will_do(tmp_path: Path) -> None:
     status, told = doctor(tmp_path, DRAGOMAN_SERVER_PORT="0", DRAGOMAN_SERVER_API_KEYS="first-key,second-key")
     assert status == 0
-    assert told["gateway"]["words"] == "none is looked for, as it takes any free port of 127.0.0.1; 2 keys let in"
+    assert told["gateway"]["text"] == "none is looked for, as it takes any free port of 127.0.0.1; 2 keys let in"
 
 
 def test_an_address_of_another_machine_cannot_be_listened_on() -> None:
@@ -401,7 +401,7 @@ async def test_what_models_can_do_is_told_from_memory(tmp_path: Path, monkeypatc
         status, told = await asyncio.to_thread(lambda: doctor(tmp_path, "--config", file, **variables))
     assert status == 0
     near = told["server near"]
-    assert near["words"] == f"{url} is vLLM, with 3 models"
+    assert near["text"] == f"{url} is vLLM, with 3 models"
     assert near["lines"] == [
         "qwen3-8b  parse, hermes, held by json_schema: a call was left in the text",
         "not measured yet: n, o",
@@ -432,7 +432,7 @@ def test_a_server_that_runs_and_is_not_named(tmp_path: Path) -> None:
         done = subprocess.run(command, env=env, cwd=tmp_path, capture_output=True, text=True, timeout=60)
         named = subprocess.run([*command, "--upstream", url], env=env, capture_output=True, text=True, timeout=60)
     (near,) = (finding for finding in json.loads(done.stdout) if finding["what"] == "nearby")
-    assert near["words"] == f"Dragoman at {url}/v1, with 3 models; not in the settings"
+    assert near["text"] == f"Dragoman at {url}/v1, with 3 models; not in the settings"
     assert near["fix"] == f"dragoman serve --upstream {url}/v1"
     assert not [finding for finding in json.loads(named.stdout) if finding["what"] == "nearby"]
 
@@ -452,7 +452,7 @@ def test_no_weights_and_none_may_be_fetched(tmp_path: Path) -> None:
     home = {"DRAGOMAN_HOME": str(tmp_path), "DRAGOMAN_EMBEDDED_AUTO_DOWNLOAD": "false"}
     status, told = doctor(tmp_path, **home)
     assert status == 1
-    assert told["weights"]["words"] == "the weights of smollm2-135m are not on this machine"
+    assert told["weights"]["text"] == "the weights of smollm2-135m are not on this machine"
     assert told["weights"]["fix"] == "dragoman pull smollm2-135m"
 
 
@@ -504,8 +504,8 @@ def test_agents_are_found_with_their_versions(tmp_path: Path) -> None:
     before = sorted(tmp_path.rglob("*"))
     status, told = doctor(tmp_path, PATH=f"{folder}:{os.defpath}")
     assert status == 0
-    assert told["agents"]["words"] == "Codex 0.98.1"
-    assert told["opencode"]["words"].endswith("opencode does not start")
+    assert told["agents"]["text"] == "Codex 0.98.1"
+    assert told["opencode"]["text"].endswith("opencode does not start")
     assert told["opencode"]["fix"] == f"node {package / 'postinstall.mjs'}"
     assert told["agents"]["fix"] == "dragoman run codex"
     assert sorted(tmp_path.rglob("*")) == before

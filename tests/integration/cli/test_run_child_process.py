@@ -359,7 +359,7 @@ def test_of_what_is_merged_with_ours_the_users_names_alone_are_shown(name: str) 
     [
         (["run"], "expected an agent"),
         (["run", "claud"], "did you mean 'claude'"),
-        (["run", "claude", "-p", "hi"], "goes behind `--`"),
+        (["run", "claude", "-p", "hi"], "own options after `--`"),
         (["run", "codex"], "npm install -g @openai/codex"),
         (["run", "any", "--"], "expected an agent"),
     ],

@@ -156,7 +156,7 @@ async def test_what_becomes_of_tools_decides_the_mode(
     report = await probed(of(model))
     tools = report.found("tool calls")
     assert (tools.verdict, report.choice.mode, report.choice.format) == (verdict, mode, format)
-    assert words in tools.words
+    assert words in tools.text
     assert report.choice.why
 
 
@@ -176,7 +176,7 @@ async def test_a_good_server_is_found_good() -> None:
     assert found["parallel calls"].facts == {"calls": 2}
     assert found["argument deltas"].verdict == "no"
     assert found["tool_choice"].facts == {"required": "yes", "named": "yes", "none": "yes"}
-    assert found["streams"].words.endswith("nothing odd")
+    assert found["streams"].text.endswith("nothing odd")
     assert found["usage"].facts == {"whole": True, "streamed": True, "cached": False}
 
 
@@ -204,7 +204,7 @@ async def test_dragoman_itself_is_found_good_by_each_of_its_apis(api: str) -> No
     assert (report.kind, report.choice.mode) == ("dragoman", "native")
     assert found["tool calls"].facts == {"whole": True, "streamed": True}
     assert found["tool_choice"].facts == {"required": "yes", "named": "yes", "none": "yes"}
-    assert found["streams"].words.endswith("nothing odd")
+    assert found["streams"].text.endswith("nothing odd")
     assert found["usage"].facts["whole"]
 
 
@@ -285,7 +285,7 @@ async def test_argument_pieces_are_counted() -> None:
 @pytest.mark.asyncio
 async def test_a_server_that_does_not_stream_is_told() -> None:
     report = await probed(of(lambda asked: calls({**asked, "stream": False})), "streams", "argument deltas")
-    assert report.found("streams").words == "a whole body came where a stream was asked for"
+    assert report.found("streams").text == "a whole body came where a stream was asked for"
     assert report.found("argument deltas").verdict == "no"
     assert report.found("tool calls").verdict == "yes"
 
@@ -334,7 +334,7 @@ async def test_pictures_that_the_model_is_shown(tokens: int, verdict: str, words
         return chat(asked, "Red", usage={"prompt_tokens": tokens if seen else 10, "completion_tokens": 1})
 
     found = (await probed(of(says), "images")).found("images")
-    assert (found.verdict, found.words) == (verdict, words)
+    assert (found.verdict, found.text) == (verdict, words)
 
 
 def test_the_picture_is_one() -> None:
@@ -412,7 +412,7 @@ def told_by(*signs: servers.ServerSign) -> dict[str, Answer]:
     """Answers by path that have these signs."""
     told: dict[str, Answer] = {}
     for each in signs:
-        path, answer = told_at(each.at, each.words)
+        path, answer = told_at(each.at, each.pattern)
         told[path] = answer._replace(headers=(*(told[path].headers if path in told else ()), *answer.headers))
     return told
 
@@ -436,7 +436,7 @@ def told_at(place: str, words: str) -> tuple[str, Answer]:
 @pytest.mark.parametrize(("kind", "sign"), signs())
 async def test_each_kind_is_recognised_by_each_of_its_signs(kind: servers.ServerKind, sign: servers.ServerSign) -> None:
     if sign.at == "host":
-        host = sign.words.rpartition(")")[2].strip("$").replace("\\", "")
+        host = sign.pattern.rpartition(")")[2].strip("$").replace("\\", "")
         settings = HttpConfig(url=f"https://{host}/v1", connect_timeout_s=0.01)
         async with open_connection(settings, {}) as connection:
             assert await ServerInfo(connection, settings.url).get("host") == host
@@ -685,7 +685,7 @@ async def test_a_server_that_fails_at_much_is_asked_on() -> None:
 
     report = await probed(of(model), *CHECKS)
     assert set(report.found("constrained").facts.values()) == {"refused"}
-    assert report.found("images").words == "the server answered 500: internal error"
+    assert report.found("images").text == "the server answered 500: internal error"
     assert report.choice.mode == "inject"
 
 
@@ -694,7 +694,7 @@ async def test_when_time_is_up_the_rest_is_told_not_to_have_been_asked() -> None
     async with odd(of(calls)) as far:
         report = await probe(HttpConfig(url=far.url), {}, within_s=1e-9)
     assert report.found("answers").verdict == "yes"
-    assert report.found("tool calls").words == "not asked: 1e-09 s are over"
+    assert report.found("tool calls").text == "not asked: 1e-09 s are over"
     assert len([line for line, *_ in far.asked if line.startswith("POST")]) == 1
 
 

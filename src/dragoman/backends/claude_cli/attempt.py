@@ -36,7 +36,7 @@ class Attempt:
         self._wanted, self._names = wanted, names
         self._held: list[AnyEvent] = []
         self._waits = wanted.call or wanted.reply
-        self._has_words = False
+        self._has_text = False
         self._dropped = self._beside = ""
         """The text of calls that are dropped, and text next to a structured reply."""
         self._given = 0
@@ -58,11 +58,11 @@ class Attempt:
     def is_final(self) -> bool:
         """Whether the CLI only runs the calls after this message; it re-asks a model that wrote nothing."""
         whole = self.finish is not None and self.finish.reason in _REASKABLE_REASONS
-        return whole and (self._has_words or self.called or self.replied)
+        return whole and (self._has_text or self.called or self.replied)
 
     @property
     def _is_right(self) -> bool:
-        return not self._waits and not (self._dropped and not (self._has_words or self.replied or self._given))
+        return not self._waits and not (self._dropped and not (self._has_text or self.replied or self._given))
 
     def feed(self, event: AnyEvent) -> list[AnyEvent]:
         """Returns the events that can be emitted with this one."""
@@ -70,7 +70,7 @@ class Attempt:
             case Finish():
                 self.finish = event
                 return []
-            case ReasoningDelta() if self._wanted.words and not self._has_words:
+            case ReasoningDelta() if self._wanted.text and not self._has_text:
                 self._held.append(event)  # reasoning before a call is emitted with it
                 return []
             case ToolCallStart():
@@ -95,7 +95,7 @@ class Attempt:
         name = self._names.get(call.name, call.name)
         self.called = True
         is_other = self._wanted.name not in ("", call.name)
-        if self._wanted.words or (is_other and not self._waits):
+        if self._wanted.text or (is_other and not self._waits):
             self._open, self._dropped = "dropped", f"{self._dropped}{name} "
             return []
         if not is_other and self._wanted.name and self._waits:
@@ -130,7 +130,7 @@ class Attempt:
         if self.replied:  # a structured reply has no other text
             self._beside += text
             return []
-        self._has_words = True
+        self._has_text = True
         return self._out(event)
 
     def _out(self, event: AnyEvent) -> list[AnyEvent]:

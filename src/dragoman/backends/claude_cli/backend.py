@@ -114,7 +114,7 @@ class ClaudeCliBackend:
             )
         if not self._has_budget or installed.version < versions.BUDGET_SINCE:
             conversation = conversation._replace(spec=conversation.spec._replace(again=True))
-        kind = conversation.spec if conversation.told_at_start else conversation.spec.warm
+        kind = conversation.spec if conversation.needs_start_settings else conversation.spec.warm
         answer = ClaudeResponse(request, context, conversation)
         async with self._places.acquire(), self._begun(kind, conversation) as session:
             begun = False

@@ -55,7 +55,7 @@ class Conversation(NamedTuple):
 
     spec: ModelSpec
     system: str
-    said: Sequence[ConversationTurn]
+    turns: Sequence[ConversationTurn]
     """The messages; the last is the user's."""
     tools: Sequence[ClientTool] = ()
     schema: str = ""
@@ -65,9 +65,9 @@ class Conversation(NamedTuple):
     requirement: ReplyRequirement = ReplyRequirement()
     """What the response must contain."""
     warnings: Sequence[Notice] = ()
-    in_words: bool = False
+    is_single_prompt: bool = False
     """Tools are described, and called, in the text; there is no MCP server."""
-    told_at_start: bool = False
+    needs_start_settings: bool = False
     """The process must get all settings of the model at its start."""
 
 

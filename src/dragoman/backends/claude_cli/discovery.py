@@ -27,7 +27,7 @@ _AT: Final = "at claude_cli.command"
 _DEADLINE_S: Final = 20.0
 """It takes 0.1 s, on a busy machine a few seconds."""
 _VERSION: Final = re.compile(r"(?<![\d.])(\d{1,6})\.(\d{1,6})\.(\d{1,6})")
-_SAID_CHARS: Final = 200
+_MAX_VERSION_CHARS: Final = 200
 
 
 class ClaudeInstall(NamedTuple):
@@ -60,7 +60,9 @@ async def find_claude(config: ClaudeCliConfig, environ: Mapping[str, str]) -> Cl
     output = await _version_output(path, command.environment(environ, config.env_passthrough, command.ModelSpec(""), 0))
     match = _VERSION.search(output)
     if not match:
-        raise ConfigError(f"{path} --version says {quote(output[:_SAID_CHARS])}, not a version of claude - {_AT}")
+        raise ConfigError(
+            f"{path} --version says {quote(output[:_MAX_VERSION_CHARS])}, not a version of claude - {_AT}"
+        )
     version = cast(Version, tuple(map(int, match.groups())))
     if version < TEXT_SINCE:
         raise ConfigError(f"claude {match[0]} is too old: it must be {version_string(TEXT_SINCE)} at least; {_UPDATE}")
@@ -98,7 +100,7 @@ async def _version_output(path: str, environment: Mapping[str, str]) -> str:
         with contextlib.suppress(ProcessLookupError):
             await child.wait()
     if child.returncode:
-        text = output.decode("utf-8", "replace").strip()[:_SAID_CHARS]
+        text = output.decode("utf-8", "replace").strip()[:_MAX_VERSION_CHARS]
         raise ConfigError(
             f"{path} --version ended with status {child.returncode}: {quote(text)}{_postinstall_hint(path)} - {_AT}"
         )

@@ -33,7 +33,7 @@ class ClaudeResponse:
 
         Raises: RemoteError: see `ClaudeSession.answer`.
         """
-        async with aclosing(self._asked(session)) as events:
+        async with aclosing(self._attempt_events(session)) as events:
             async for event in events:
                 for each in (
                     self._stops.close_events() if isinstance(event, Finish) else self._stops.feed_events([event])
@@ -48,7 +48,7 @@ class ClaudeResponse:
                     for warning in (*self._conversation.warnings, *session.warnings):
                         yield warning
 
-    async def _asked(self, session: ClaudeSession) -> AsyncGenerator[AnyEvent, None]:
+    async def _attempt_events(self, session: ClaudeSession) -> AsyncGenerator[AnyEvent, None]:
         """Yields the response, or a second one if the first lacks what is required."""
         wanted, names = self._conversation.requirement, self._conversation.names
         attempt, is_over = Attempt(wanted, names), False
@@ -57,7 +57,7 @@ class ClaudeResponse:
                 yield event
         if attempt.needs_reask and not self._context.reasked:
             yield Notice("reasked", f"{wanted.missed}; the model was re-asked")
-            called = attempt.called and not self._conversation.in_words
+            called = attempt.called and not self._conversation.is_single_prompt
             if called or not wanted.reply:  # if only the structured reply is missing, the CLI itself re-asks
                 await session.reask(wanted.again, called=called)
             first, attempt = attempt, Attempt(wanted, names)
@@ -97,7 +97,7 @@ class ClaudeResponse:
         # a call of a tool that is not the named one is parsed too, so that the attempt can drop it
         named = self._conversation.requirement.name
         free = replace(self._request, tool_choice=ToolChoice()) if named else self._request
-        text = single_prompt.parse_text_reply(free, self._context) if self._conversation.in_words else None
+        text = single_prompt.parse_text_reply(free, self._context) if self._conversation.is_single_prompt else None
         made = list if text is None else text.feed
         async with aclosing(self._context.wrap_model_output("claude", self._conversation, session.answer())) as answer:
             async for event in answer:

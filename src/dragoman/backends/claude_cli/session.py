@@ -78,7 +78,7 @@ class ClaudeSession:
         self._process, self._conversation, self._stall_timeout_s = process, conversation, stall_timeout_s
         self._tools_server = ClientToolsServer(conversation.tools)
         self._limits = errors.RateLimits()
-        self._is_large = sum(len(memoryview(turn.content)) for turn in conversation.said) >= _LARGE_BYTES
+        self._is_large = sum(len(memoryview(turn.content)) for turn in conversation.turns) >= _LARGE_BYTES
         self._model = conversation.spec.model
         """The model's full name, once it is known."""
         self.warnings: list[Notice] = []
@@ -96,22 +96,22 @@ class ClaudeSession:
         """
         conversation = self._conversation
         request: dict[str, object] = {"subtype": "initialize"}
-        if conversation.in_words:
+        if conversation.is_single_prompt:
             request["systemPrompt"] = conversation.system
         else:
             request |= {"systemPrompt": [conversation.system], "sdkMcpServers": [isolation_check.SERVER]}
         if conversation.schema:
             request["jsonSchema"] = msgspec.Raw(conversation.schema.encode())
-        controls = () if conversation.told_at_start else command.control_requests(conversation.spec)
+        controls = () if conversation.needs_start_settings else command.control_requests(conversation.spec)
         settings = {str(n): each for n, each in enumerate(controls)}
         begin_request: dict[str, object] = {**settings, _BEGIN: request}
         lines = ({"type": "control_request", "request_id": id, "request": each} for id, each in begin_request.items())
         await self._send(*lines)
-        while _BEGIN in begin_request or not (conversation.in_words or self._tools_server.listed):
+        while _BEGIN in begin_request or not (conversation.is_single_prompt or self._tools_server.listed):
             line = await self._receive()
             if line.type == "control_response":
                 begin_request.pop(self._accept_response(line), None)
-        *past, last = conversation.said
+        *past, last = conversation.turns
         for turn in past:
             await self._send_past_turn(turn)
         await self._send(_user(last))
@@ -159,7 +159,9 @@ class ClaudeSession:
             return
         self._over += 1
         content: list[object] = [{"type": "text", "text": text}]
-        blocks = msgspec.json.encode(content if self._conversation.told_at_start else append_command_guard(content))
+        blocks = msgspec.json.encode(
+            content if self._conversation.needs_start_settings else append_command_guard(content)
+        )
         await self._send(_user(ConversationTurn("user", msgspec.Raw(blocks))))
 
     async def cost_usd(self, *, called: bool) -> float | None:

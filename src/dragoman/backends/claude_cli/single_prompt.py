@@ -131,7 +131,7 @@ def _is_plain(request: Request, messages: Sequence[Message]) -> bool:
 def _flatten(request: Request) -> tuple[tuple[Message, ...], tuple[Message, ...]]:
     """Returns the system messages and the user message."""
     escaped = escape_markers_in_request(
-        with_text_fallbacks(_without_thoughts(request)), _MARKERS, include_assistant=True
+        with_text_fallbacks(_without_reasoning(request)), _MARKERS, include_assistant=True
     )
     media: list[Part] = []
     messages = tuple(_set_media_apart(message, media) for message in append_continue_prompt(escaped.messages))
@@ -140,7 +140,7 @@ def _flatten(request: Request) -> tuple[tuple[Message, ...], tuple[Message, ...]
     return system, (Message("user", tuple(_parts(turns[len(system) :], media))),)
 
 
-def _without_thoughts(request: Request) -> Request:
+def _without_reasoning(request: Request) -> Request:
     def without(message: Message) -> Message:
         return replace(message, parts=tuple(part for part in message.parts if not isinstance(part, Reasoning)))
 
@@ -196,7 +196,9 @@ def to_conversation(request: Request, spec: ModelSpec, version: Version) -> Conv
     conversation = conversation._replace(
         spec=conversation.spec._replace(again=must != ReplyRequirement()), requirement=must
     )
-    return conversation._replace(warnings=(*warnings, *conversation.warnings), in_words=True, told_at_start=old)
+    return conversation._replace(
+        warnings=(*warnings, *conversation.warnings), is_single_prompt=True, needs_start_settings=old
+    )
 
 
 def _callable_tools(request: Request) -> tuple[Tool, ...]:

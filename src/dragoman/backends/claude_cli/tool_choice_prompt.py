@@ -14,13 +14,13 @@ class ReplyRequirement(NamedTuple):
     """The name of the required tool."""
     reply: bool = False
     """A reply that matches the schema, or a call."""
-    words: bool = False
+    text: bool = False
     """No call."""
 
     @property
     def again(self) -> str:
         """The message that re-asks the model."""
-        if self.words:
+        if self.text:
             return "No tool may be called now, and this call was not run. Answer in words."
         if self.name:
             return f"Call the tool {self.name} now, and write nothing else. No other call is run."
@@ -29,7 +29,7 @@ class ReplyRequirement(NamedTuple):
     @property
     def missed(self) -> str:
         """What is missing, for the warning."""
-        if self.words:
+        if self.text:
             return "a tool was called where none may be"
         if self.name:
             return "the tool that was named was not called"
@@ -49,7 +49,7 @@ def reply_requirement(choice: ToolChoice, *, tools: bool, schema: bool) -> Reply
         call=must,
         name=choice.name if must else "",
         reply=schema and not must,
-        words=tools and choice.mode == "none",
+        text=tools and choice.mode == "none",
     )
 
 

@@ -209,8 +209,8 @@ class RequestPlanner:
         """Returns the request as this provider accepts it, and warnings; equal to the input if nothing changes."""
         fit, given_up = downgrade_tool_choice(request, self.kind.tool_choice if self.kind else ())
         fit, adapted = adapt_request_schemas(fit, self._target) if self._target else (fit, ())
-        if self.kind and self.kind.thoughts and _has_reasoning(fit):
-            fit = msgspec.structs.replace(fit, reasoning_field=self.kind.thoughts)
+        if self.kind and self.kind.reasoning_field and _has_reasoning(fit):
+            fit = msgspec.structs.replace(fit, reasoning_field=self.kind.reasoning_field)
         return fit, (*given_up, *adapted)
 
     def _as_shown(self, request: Request, mode: ModelMode) -> tuple[Request, tuple[Notice, ...]]:

@@ -135,4 +135,4 @@ def _require_answer(subject: ProbeContext, config: HttpConfig) -> None:
     error = subject.answers["greeting"].error
     if isinstance(error, UpstreamError) and error.status in (401, 403):
         raise missing_key_error(config)
-    raise BackendUnavailableError(f"{subject.model} does not answer: {subject.findings['answers'].words}") from None
+    raise BackendUnavailableError(f"{subject.model} does not answer: {subject.findings['answers'].text}") from None

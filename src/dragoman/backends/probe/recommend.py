@@ -27,16 +27,16 @@ def recommend(findings: Mapping[str, ProbeFinding], kind: ServerKind | None) -> 
         reason = f"a call was left in the {tools.facts['in']}, in what the format {leaked} reads"
         return Recommendation("parse", reason, "" if tools.facts["by_name"] else str(leaked), constraints)
     if tools.verdict == "partly":
-        return Recommendation("native", tools.words, constrain=constraints)
+        return Recommendation("native", tools.text, constrain=constraints)
     if tools.facts.get("dropped") or tools.facts.get("refused"):
-        return Recommendation("inject", f"tools do not reach the model: {tools.words}", _format(findings), constraints)
+        return Recommendation("inject", f"tools do not reach the model: {tools.text}", _format(findings), constraints)
     if findings["tool_choice"].facts.get("required") == "yes":
         return Recommendation("native", "its tool calls come where one is required", constrain=constraints)
     if findings["prompted calls"].verdict == "yes":
         reason = "calls come where the prompt states the tools, and not by its API"
         return Recommendation("inject", reason, _format(findings), constraints)
     return Recommendation(
-        "native", f"no call could be had of it, so that nothing speaks for another mode: {tools.words}"
+        "native", f"no call could be had of it, so that nothing speaks for another mode: {tools.text}"
     )
 
 

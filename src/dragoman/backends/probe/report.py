@@ -13,8 +13,8 @@ class ProbeFinding(Struct, frozen=True):
     what: str
     """Name of the check, `tool calls`."""
     verdict: Verdict
-    """`unknown`: the responses do not tell, or the check did not run; `words` gives the reason."""
-    words: str
+    """`unknown`: the responses do not tell, or the check did not run; `text` gives the reason."""
+    text: str
     """The result for people."""
     facts: dict[str, Any] = {}
     """The result for programs."""

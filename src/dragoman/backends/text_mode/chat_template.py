@@ -146,13 +146,13 @@ def _tool(tool: Tool, markup: tuple[str, ...]) -> dict[str, Any]:
     except _JSON_ERRORS:
         parameters, schema = {}, tool.parameters
 
-    def shown(value: Any, text: JsonText) -> VerbatimJson:
+    def as_text(value: Any, text: JsonText) -> VerbatimJson:
         return VerbatimJson(value, escape_markers_json(escape_markers_json(text, CONTROL_TOKEN_START), markup))
 
-    schema_shown = shown(parameters, schema)
+    schema_shown = as_text(parameters, schema)
     text = f'{{"name": {name}, "description": {description}, "parameters": {schema}}}'
-    function = shown({"name": tool.name, "description": tool.description, "parameters": schema_shown}, text)
-    return shown({"type": "function", "function": function}, f'{{"type": "function", "function": {text}}}')
+    function = as_text({"name": tool.name, "description": tool.description, "parameters": schema_shown}, text)
+    return as_text({"type": "function", "function": function}, f'{{"type": "function", "function": {text}}}')
 
 
 def _escaped_value(text: JsonText, markup: tuple[str, ...]) -> Any:

@@ -44,7 +44,7 @@ from dragoman.parsing.untagged.trailing_json import (
     FIRST,
     OBJECTS,
     call_left_warning,
-    call_taken_warning,
+    call_recognized_warning,
     match_call_head,
     may_become_call_head,
 )
@@ -280,15 +280,15 @@ class LeakDetector:
     def _handle_opener(self, opener: str, space: str) -> None:
         """Handles an opener, at which a call may begin."""
         place = self._lines.position(space)
-        ends_thoughts = opener == REASONING_TAGS[1]
-        if ends_thoughts and self._in_reasoning:
+        ends_reasoning = opener == REASONING_TAGS[1]
+        if ends_reasoning and self._in_reasoning:
             self._buf = self._buf.removeprefix(space + opener)
             self._at_start, self._in_reasoning, self._at_boundary, self._lines = True, False, True, LineContext()
             return
         if opener == HARMONY_END:
             self._handle_message_end(space)
             return
-        if place == "talk" or ends_thoughts or self._rejected >= MAX_REJECTED:
+        if place == "talk" or ends_reasoning or self._rejected >= MAX_REJECTED:
             self._emit_text(space + opener)
             return
         if opener in TRAILING_OPENERS:
@@ -347,7 +347,7 @@ class LeakDetector:
             self._reject(candidate, "")
             return True
         if candidate.opener in TRAILING_OPENERS and self._has_text:
-            self._events.append(call_taken_warning(candidate.opener[0], candidate.raw))
+            self._events.append(call_recognized_warning(candidate.opener[0], candidate.raw))
         self._events += _with_warnings(calls)
         self._candidate = None
         return False

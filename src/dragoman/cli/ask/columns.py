@@ -114,7 +114,7 @@ class ColumnsView:
 
     def show_totals(self, sum: Totals) -> None:
         """Shows the totals."""
-        self._console.print(Text(f" {sum.words()}", "dim"))
+        self._console.print(Text(f" {sum.summary()}", "dim"))
 
     def _draw(self) -> None:
         """Redraws the last row, at most every `_DRAW_EVERY_S`; one that fills the screen is continued."""

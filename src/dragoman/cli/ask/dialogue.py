@@ -50,7 +50,7 @@ class Dialogue:
     ) -> None:
         """`says` returns the result of a tool call."""
         self._gateway, self._page, self._line, self._says, self._turns = gateway, page, line, says, turns
-        self._asked = 0
+        self._requests = 0
         """Number of requests to models in this turn: a backend and the guard may re-ask."""
         self._request = Request("", ())
         self._began_s = time.monotonic()
@@ -89,7 +89,7 @@ class Dialogue:
 
     async def _turn(self, request: Request) -> Reply:
         self._page.begin_turn()
-        self._asked = 0
+        self._requests = 0
         self._line.say("waiting for the first word")
         collector = Collector()
         context = ExchangeContext(random_id(), int(time.time()), random_id, observer=self)
@@ -119,8 +119,8 @@ class Dialogue:
         self, to: str, sent: object, pieces: AsyncGenerator[T, None]
     ) -> AsyncGenerator[T, None]:
         """Shows the model's output, and passes it on unchanged."""
-        self._asked += 1
-        if self._asked > 1:
+        self._requests += 1
+        if self._requests > 1:
             self._page.begin_reask()
         wire = RawTextReader(self._reader(to))
         framed = bytes if to.startswith("/") else sse.encode  # the CLI yields events without SSE framing

@@ -43,7 +43,7 @@ class Totals(NamedTuple):
     first_s: float | None
     """Seconds to the first token."""
 
-    def words(self) -> str:
+    def summary(self) -> str:
         """Returns the totals in one line."""
         turns = f"{self.turns} turn{'s' * (self.turns > 1)}"
         tokens = f"{self.input_tokens:,} tokens in, {self.output_tokens:,} out"
@@ -122,11 +122,11 @@ class PlainView:
 
     def __init__(self, out: TextIO) -> None:
         self._out = out
-        self._said: list[str] = []
+        self._output: list[str] = []
         """What the client receives, with remarks; printed after the model's text."""
         self._text = ""
         """The same without remarks."""
-        self._told: list[str] = []
+        self._notices: list[str] = []
         """The remarks."""
         self._raw: list[str] = []
         """The model's text of this response."""
@@ -159,23 +159,25 @@ class PlainView:
     def feed(self, event: AnyEvent, step: BlockChange) -> None:
         """Stores the event for printing after the model's text."""
         text, notice = event_text(event)[0], notice_text(event)[0]
-        if (step.opens or notice) and self._said:
-            self._said.append("\n")
-        self._said += [text, f"  ({notice})" if notice else ""]
+        if (step.opens or notice) and self._output:
+            self._output.append("\n")
+        self._output += [text, f"  ({notice})" if notice else ""]
         self._text += text
-        self._told += [f"\n  ({notice})"] if notice else []
+        self._notices += [f"\n  ({notice})"] if notice else []
 
     def end_turn(self, reason: FinishReason) -> None:
         """Prints what the client receives."""
         self.close()
-        text, raw = "".join(self._said).strip(), "".join(self._raw).strip()
+        text, raw = "".join(self._output).strip(), "".join(self._raw).strip()
         is_same = self._text.strip() == raw != ""
         line = (
-            f"-- its client gets the same text{''.join(self._told)}" if is_same else f"-- what its client gets\n{text}"
+            f"-- its client gets the same text{''.join(self._notices)}"
+            if is_same
+            else f"-- what its client gets\n{text}"
         )
         self._print(f"\n{line}\n  (finish: {reason})")
         self._text = ""
-        for kept in (self._said, self._raw, self._told):
+        for kept in (self._output, self._raw, self._notices):
             kept.clear()
 
     def show_result(self, name: str, arguments: str, result: str) -> None:
@@ -188,7 +190,7 @@ class PlainView:
 
     def show_totals(self, sum: Totals) -> None:
         """Prints the totals."""
-        self._print(f"\n-- {sum.words()}")
+        self._print(f"\n-- {sum.summary()}")
 
     def _close_line(self) -> None:
         if self._line_open:

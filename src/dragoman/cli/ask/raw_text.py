@@ -25,9 +25,9 @@ class RawTextReader:
 
     def feed(self, piece: bytes) -> str:
         """Returns what to show of this piece."""
-        return "".join(self._shown(event.data) for event in self._decoder.feed(piece))
+        return "".join(self._content(event.data) for event in self._decoder.feed(piece))
 
-    def _shown(self, data: bytes) -> str:
+    def _content(self, data: bytes) -> str:
         events = self._reader.feed(sse.encode(data))
         content = [event for event in events if not isinstance(event, Start | UsageUpdate | Finish)]
         try:

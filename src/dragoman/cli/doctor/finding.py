@@ -20,7 +20,7 @@ class Finding(msgspec.Struct, frozen=True, omit_defaults=True):
 
     what: str
     verdict: Verdict
-    words: str
+    text: str
     fix: str = ""
     """The command or the action that fixes the problem, or makes use of what is noted."""
     lines: tuple[str, ...] = ()

@@ -38,7 +38,7 @@ def rows(finding: Finding, what_chars: int, width: int = 100, colour: bool = Fal
         colour: Whether to write ANSI colours.
     """
     head, margin = f"{finding.what.ljust(what_chars)}  {finding.verdict.ljust(4)}  ", " " * (what_chars + 8)
-    first, *more = _wrap(finding.words, width, head, margin).split("\n")
+    first, *more = _wrap(finding.text, width, head, margin).split("\n")
     if colour:
         painted = f"\x1b[{_COLOURS[finding.verdict]}m{finding.verdict.ljust(4)}\x1b[0m"
         first = f"{finding.what.ljust(what_chars)}  {painted}  {first[len(head) :]}"

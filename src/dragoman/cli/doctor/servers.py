@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _KIND_S: Final = 2.0
 """Time to identify a server, by a dozen short requests."""
-_SHOWN_AT_MOST: Final = 4
+_MAX_SHOWN: Final = 4
 """Maximum number of models of a server that are listed in full, or by name."""
 
 
@@ -95,14 +95,14 @@ def _model_modes(
 
 
 def _lines(known: list[tuple[str, str]], unknown: list[str], *, measures: bool) -> tuple[str, ...]:
-    first = known[:_SHOWN_AT_MOST]
+    first = known[:_MAX_SHOWN]
     width = max((len(model) for model, _ in first), default=0)
     lines = [f"{model.ljust(width)}  {text}" for model, text in first]
     if len(known) > len(first):
         lines.append(f"and {len(known) - len(first)} more that are known")
     if unknown:
-        names = ", ".join(unknown[:_SHOWN_AT_MOST])
-        more = f" and {len(unknown) - _SHOWN_AT_MOST} more" if len(unknown) > _SHOWN_AT_MOST else ""
+        names = ", ".join(unknown[:_MAX_SHOWN])
+        more = f" and {len(unknown) - _MAX_SHOWN} more" if len(unknown) > _MAX_SHOWN else ""
         lines.append(f"not measured yet: {names}{more}" if measures or len(unknown) > 1 else "not measured yet")
     return tuple(lines)
 

@@ -46,7 +46,7 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
         "model server runs on this machine, else the embedded model. Without AGENT: the command behind `--`.",
         epilog=_epilog(),
     )
-    command.behind = "args"  # type: ignore[attr-defined]  # a Parser of ours
+    command.rest_dest = "args"  # type: ignore[attr-defined]  # a Parser of ours
     named = command.add_argument("agent", nargs="?", metavar="AGENT", help=", ".join(agents.names()))
     complete_with(named, agents.names)
     group = command.add_argument_group("what it runs on")

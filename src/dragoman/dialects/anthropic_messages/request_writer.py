@@ -298,7 +298,7 @@ def _block(part: Part, report: TranslationReport) -> list[object]:
             fields = {"title": title} if title else {}
             return [{"type": "document", "source": _source(source, report), **fields, **report.native_fields(extra)}]
         case Reasoning():
-            return _thoughts(part, report)
+            return _reasoning(part, report)
         case ToolCall(id, name, arguments, extra):
             given = input_of(arguments)
             if isinstance(given, dict):
@@ -316,7 +316,7 @@ def _block(part: Part, report: TranslationReport) -> list[object]:
             assert_never(part)
 
 
-def _thoughts(part: Reasoning, report: TranslationReport) -> list[object]:
+def _reasoning(part: Reasoning, report: TranslationReport) -> list[object]:
     extra = report.native_fields(part.extra)
     if part.redacted:
         return [{"type": "redacted_thinking", "data": part.redacted, **extra}]

@@ -67,7 +67,7 @@ COUNTS: Final = {
     "completion_tokens_details": ("reasoning_tokens",),
 }
 """Fields of usage that `Usage` models."""
-_THOUGHTS: Final = ("reasoning_content", "reasoning", "thinking")
+_REASONING_FIELDS: Final = ("reasoning_content", "reasoning", "thinking")
 _INNER: Final = ("text", "content", "thinking", "summary")
 """Fields that contain the text if reasoning is an object."""
 _TEXTS: Final = ("text", "output_text", "")
@@ -125,7 +125,7 @@ _chunk: Final = msgspec.json.Decoder(_Chunk).decode
 class ChatResponseReader(BaseResponseReader):
     """Reads one response."""
 
-    __slots__ = ("_heard", "_inputs", "_reason", "_several", "_stop")
+    __slots__ = ("_has_content", "_inputs", "_reason", "_several", "_stop")
 
     _nothing = "no choice"
 
@@ -134,13 +134,13 @@ class ChatResponseReader(BaseResponseReader):
         self._reason: FinishReason | None = None
         self._stop = ""
         self._several = False
-        self._heard = False
+        self._has_content = False
         """A choice has arrived."""
         self._inputs: set[int] = set()
         """Open calls of custom tools, whose argument string is not complete."""
 
     def _is_empty(self) -> bool:
-        return not self._heard
+        return not self._has_content
 
     def _ended(self) -> bool:
         if self._reason is None:
@@ -149,7 +149,7 @@ class ChatResponseReader(BaseResponseReader):
         return True
 
     def _quick(self, data: bytes) -> bool:
-        if not self._heard:  # the first chunk also contains the role
+        if not self._has_content:  # the first chunk also contains the role
             return False
         try:
             delta = _chunk(data).choices[0].delta
@@ -185,10 +185,10 @@ class ChatResponseReader(BaseResponseReader):
             return
         if (error := error_from_event(choice)) is not None:
             raise error
-        self._heard = True
+        self._has_content = True
         message = lenient_values.fields(choice.pop("delta")) or lenient_values.fields(choice.pop("message"))
         if message is not None:
-            self._said(message)
+            self._message(message)
         if (probable := lenient_values.fields(choice.pop("logprobs"))) is not None:
             for name in ("content", "refusal"):
                 if entries := lenient_values.objects(probable.pop(name)):
@@ -209,8 +209,8 @@ class ChatResponseReader(BaseResponseReader):
         if self._reason == "stop" and stop is not None and stop.kind == "string" and stop.string():
             self._reason, self._stop = "stop_sequence", stop.string()
 
-    def _said(self, message: Fields) -> None:
-        self._thoughts(message)
+    def _message(self, message: Fields) -> None:
+        self._reasoning(message)
         if (content := message.pop("content")) is not None:
             self._content(content)
         self._out.refusal(lenient_values.string(message.pop("refusal")))
@@ -240,9 +240,9 @@ class ChatResponseReader(BaseResponseReader):
         flat = {"type": "url_citation", **inner.remaining()}
         self._out.detail(ANNOTATIONS, _encode([flat]).decode())
 
-    def _thoughts(self, message: Fields) -> None:
+    def _reasoning(self, message: Fields) -> None:
         """Returns the first of these fields that has a value."""
-        fields = [value for name in _THOUGHTS if (value := message.pop(name)) is not None]
+        fields = [value for name in _REASONING_FIELDS if (value := message.pop(name)) is not None]
         texts = ["".join(_texts(value)) for value in fields]
         text = next(filter(None, texts), "")
         self._out.reasoning(text)

@@ -25,12 +25,12 @@ from dragoman.text import json_cursor
 from dragoman.text.json_cursor import Cursor, Fields
 
 _TIMEOUT: Final = {"type": "integer", "description": "Time limit in milliseconds."}
-_WORDS: Final = {"type": "array", "items": {"type": "string"}}
+_STRINGS: Final = {"type": "array", "items": {"type": "string"}}
 _SCHEMAS: Final[dict[str, dict[str, Any]]] = {
     "shell": {
         "type": "object",
         "properties": {
-            "commands": {**_WORDS, "description": "Shell commands to run, each in a shell of its own."},
+            "commands": {**_STRINGS, "description": "Shell commands to run, each in a shell of its own."},
             "timeout_ms": _TIMEOUT,
             "max_output_length": {"type": "integer", "description": "Most characters of output of each command."},
         },
@@ -39,7 +39,7 @@ _SCHEMAS: Final[dict[str, dict[str, Any]]] = {
     "local_shell": {
         "type": "object",
         "properties": {
-            "command": {**_WORDS, "description": 'The command and its arguments, ["ls", "-l"].'},
+            "command": {**_STRINGS, "description": 'The command and its arguments, ["ls", "-l"].'},
             "working_directory": {"type": "string", "description": "Where to run it."},
             "timeout_ms": _TIMEOUT,
             "env": {"type": "object", "additionalProperties": {"type": "string"}, "description": "Variables to set."},

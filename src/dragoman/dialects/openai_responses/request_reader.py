@@ -186,7 +186,7 @@ class _Turns:
 
     def add(self, message: Message, *, apart: bool) -> None:
         """Adds the message of the next item; with `apart` it always begins a new turn."""
-        speaks = _has_words(message)
+        speaks = _has_text(message)
         role, parts, extra = self._turns[-1] if self._turns else ("user", [], {})
         goes_on = message.role == role == "assistant" and not (apart or (speaks and self._speaks))
         if goes_on:
@@ -201,7 +201,7 @@ class _Turns:
         return tuple(Message(role, tuple(parts), extra) for role, parts, extra in self._turns)
 
 
-def _has_words(message: Message) -> bool:
+def _has_text(message: Message) -> bool:
     return any(
         not isinstance(part, m.Reasoning | ToolCall | UnknownPart | m.PreviousResponseRef) for part in message.parts
     )

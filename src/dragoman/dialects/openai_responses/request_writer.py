@@ -243,14 +243,14 @@ def _input(messages: Sequence[Message], tools: Sequence[Tool], report: Translati
         ):
             return text
     items: list[object] = []
-    messages = _as_told(messages, tools) if report.is_native else _as_custom(messages) if report.is_openai else messages
+    messages = _as_sent(messages, tools) if report.is_native else _as_custom(messages) if report.is_openai else messages
     for at, message in enumerate(messages):
         items += added.pop(len(messages) - at, ())
         items += _items(message, report)
     return [*items, *chain.from_iterable(added.values())]
 
 
-def _as_told(messages: Sequence[Message], tools: Sequence[Tool]) -> Sequence[Message]:
+def _as_sent(messages: Sequence[Message], tools: Sequence[Tool]) -> Sequence[Message]:
     """Returns the messages with calls of a continued response in the client's terms.
 
     Such calls have only a name: their results show that they are of a custom tool, and the tools show their namespace.
@@ -259,7 +259,7 @@ def _as_told(messages: Sequence[Message], tools: Sequence[Tool]) -> Sequence[Mes
     customs = {result.call_id for result in results if bytes(result.extra.get("type", b"")) == _CUSTOM_RESULT}
     spaces = {tool.name: msgspec.Raw(msgspec.json.encode(space)) for tool in tools if (space := namespace_of(tool))}
 
-    def told(part: Part) -> Part:
+    def converted(part: Part) -> Part:
         if not isinstance(part, ToolCall) or part.extra:
             return part
         more = {"type": msgspec.Raw(_CUSTOM_CALL)} if part.id in customs else {}
@@ -268,7 +268,7 @@ def _as_told(messages: Sequence[Message], tools: Sequence[Tool]) -> Sequence[Mes
 
     if not (customs or spaces):
         return messages
-    return [msgspec.structs.replace(m, parts=tuple(map(told, m.parts))) for m in messages]
+    return [msgspec.structs.replace(m, parts=tuple(map(converted, m.parts))) for m in messages]
 
 
 def _as_custom(messages: Sequence[Message]) -> Sequence[Message]:
@@ -276,14 +276,14 @@ def _as_custom(messages: Sequence[Message]) -> Sequence[Message]:
     calls = [p for m in messages for p in m.parts if isinstance(p, ToolCall) and bytes(p.extra.get("type", b""))]
     ids = frozenset(call.id for call in calls if bytes(call.extra["type"]) == b'"custom"')
 
-    def told(part: Part) -> Part:
+    def converted(part: Part) -> Part:
         if isinstance(part, ToolCall) and part.id in ids:
             return msgspec.structs.replace(part, extra={"type": msgspec.Raw(_CUSTOM_CALL)})
         if isinstance(part, ToolResult) and part.call_id in ids:
             return msgspec.structs.replace(part, extra={"type": msgspec.Raw(_CUSTOM_RESULT)})
         return part
 
-    return [msgspec.structs.replace(m, parts=tuple(map(told, m.parts))) for m in messages] if ids else messages
+    return [msgspec.structs.replace(m, parts=tuple(map(converted, m.parts))) for m in messages] if ids else messages
 
 
 def _items_of_tools(tools: Sequence[Tool], report: TranslationReport) -> dict[int, list[object]]:
@@ -328,7 +328,7 @@ def _message(role: str, parts: Sequence[Part], extra: ExtraFields, report: Trans
 def _item(part: Part, report: TranslationReport) -> list[object]:
     match part:
         case Reasoning():
-            return _thoughts(part, report)
+            return _reasoning(part, report)
         case ToolCall():
             return [_call(part, report)]
         case UnknownPart():
@@ -361,7 +361,7 @@ def proof(id: str, encrypted: str) -> str:
     return joint if _PROOF.fullmatch(joint) else encrypted
 
 
-def _thoughts(part: Reasoning, report: TranslationReport) -> list[object]:
+def _reasoning(part: Reasoning, report: TranslationReport) -> list[object]:
     extra = dict(report.native_fields(part.extra))
     proven = part.signature or part.redacted
     summary: object = [{"type": "summary_text", "text": part.text}] if part.text else []

@@ -42,7 +42,7 @@ from dragoman.wire.detail_fields import logprobs_json, unmodelled_counts
 from dragoman.wire.response_reader import DECODE_ERRORS, BaseResponseReader, new_assembler
 from dragoman.wire.upstream_errors import error_from_body, error_from_event
 
-_WORDS: Final = {
+_CONTENT_EVENTS: Final = {
     "response.output_text": ("message", "text", "text"),
     "response.refusal": ("message", "refusal", "refusal"),
     "response.reasoning_text": ("reasoning", "text", "text"),
@@ -51,7 +51,7 @@ _WORDS: Final = {
     "response.custom_tool_call_input": ("custom_tool_call", "input", "input"),
 }
 """Prefixes of event names with content: the item type, the place in the item, and the name of the whole text."""
-_KINDS: Final = frozenset(kind for kind, _, _ in _WORDS.values())
+_KINDS: Final = frozenset(kind for kind, _, _ in _CONTENT_EVENTS.values())
 """Item types with events of their own; all others belong to the vendor."""
 _COUNTS: Final = {
     "input_tokens": (),
@@ -61,7 +61,7 @@ _COUNTS: Final = {
     "output_tokens_details": ("reasoning_tokens",),
 }
 """Fields of usage that `Usage` models."""
-_TOLD_BY: Final = {"arguments": "function_call", "content": "message", "summary": "reasoning"}
+_KIND_BY_FIELD: Final = {"arguments": "function_call", "content": "message", "summary": "reasoning"}
 _CALLS: Final = ("function_call", "custom_tool_call")
 _PLACES: Final = {"output_text": "text", "text": "text", "refusal": "refusal"}
 """Types of message parts, and the fields that contain their text."""
@@ -72,7 +72,7 @@ _CLOSER: Final = '"}'
 _encode = msgspec.json.Encoder().encode
 
 
-class _Words(Struct):
+class _ContentDelta(Struct):
     """Fast path for most events, in a tenth of the time; anything else does not match this type."""
 
     type: Literal["response.output_text.delta", "response.function_call_arguments.delta"]
@@ -83,15 +83,15 @@ class _Words(Struct):
     error: None = None
 
 
-_words: Final = msgspec.json.Decoder(_Words).decode
+_decode_delta: Final = msgspec.json.Decoder(_ContentDelta).decode
 
 
 class _Item:
     """One item of the output, as far as it has arrived."""
 
     __slots__ = (
-        *("closed", "done", "has_phase", "id", "index", "is_probable", "key", "kind", "named", "part", "place", "said"),
-        *("sources", "told"),
+        *("closed", "done", "done_chars", "has_phase", "id", "index", "is_probable", "key", "kind"),
+        *("named", "part", "place", "received", "sources"),
     )
 
     def __init__(self, kind: str, key: int, id: str, index: int | None) -> None:
@@ -100,27 +100,27 @@ class _Item:
         """For reasoning: the place of its text."""
         self.part = 0
         """For a summary: the open part."""
-        self.said: dict[str, list[str]] = {}
+        self.received: dict[str, list[str]] = {}
         """Its text so far, by place."""
-        self.told: dict[str, int] = {}
+        self.done_chars: dict[str, int] = {}
         """Number of characters of that text that a `done` event has ended."""
         self.named = self.closed = self.done = self.is_probable = self.has_phase = False
         self.sources = 0
         """Number of annotations that were forwarded."""
 
     @property
-    def heard(self) -> bool:
+    def has_content(self) -> bool:
         """Whether some content has arrived that must not be repeated."""
-        return bool(self.said) or self.named or self.done
+        return bool(self.received) or self.named or self.done
 
     def rest(self, place: str, whole: str, *, part: bool) -> str:
         """Returns the new text of a whole: of the open `part`, or of everything at that place."""
-        before = "".join(self.said.get(place, ()))
-        open = before[self.told.get(place, 0) :] if part else before
+        before = "".join(self.received.get(place, ()))
+        open = before[self.done_chars.get(place, 0) :] if part else before
         repeated = part and before.endswith(whole)
         rest = whole[len(open) :] if whole.startswith(open) and not repeated else ""
         if part:
-            self.told[place] = len(before) + len(rest)
+            self.done_chars[place] = len(before) + len(rest)
         return rest
 
 
@@ -145,12 +145,12 @@ class ResponsesResponseReader(BaseResponseReader):
 
     def _quick(self, data: bytes) -> bool:
         try:
-            event = _words(data)
+            event = _decode_delta(data)
         except DECODE_ERRORS:
             return False
         if event.logprobs:
             return False
-        kind, place, _ = _WORDS[event.type.removesuffix(".delta")]
+        kind, place, _ = _CONTENT_EVENTS[event.type.removesuffix(".delta")]
         item = self._found(kind, event.item_id, event.output_index)
         self._say(item or self._opened(kind, event.item_id, event.output_index), place, event.delta)
         return True
@@ -158,8 +158,8 @@ class ResponsesResponseReader(BaseResponseReader):
     def _frame(self, fields: Fields) -> None:
         kind = lenient_values.string(fields.pop("type")) or self._event_name
         base, _, step = kind.rpartition(".")
-        if base in _WORDS and step in ("delta", "done"):
-            self._words(base, step, fields)
+        if base in _CONTENT_EVENTS and step in ("delta", "done"):
+            self._content_event(base, step, fields)
             return
         match kind:
             case "response.created" | "response.in_progress" | "response.queued":
@@ -187,7 +187,7 @@ class ResponsesResponseReader(BaseResponseReader):
         if (error := error_from_event(response)) is not None:
             raise error
         state = state or lenient_values.string(response.pop("status")) or "completed"
-        streamed_kinds = frozenset(item.kind for item in self._items if item.heard)
+        streamed_kinds = frozenset(item.kind for item in self._items if item.has_content)
         output = response.pop("output")
         if output is None and not streamed_kinds and state == "completed":
             raise UpstreamError("expected output in the server's response, got none")
@@ -283,7 +283,7 @@ class ResponsesResponseReader(BaseResponseReader):
                 self._phase(item, fields)
                 self._message(item, fields.pop("content"))
             case "reasoning":
-                self._thoughts(item, fields)
+                self._reasoning(item, fields)
             case "function_call" | "custom_tool_call":
                 self._call(item, fields, cut=cut or lenient_values.string(fields.pop("status")) == "incomplete")
             case kind if not item.done:
@@ -320,7 +320,7 @@ class ResponsesResponseReader(BaseResponseReader):
         if item.kind != "message" or item.has_phase or phase is None:
             return
         item.has_phase = True
-        if not item.said:
+        if not item.received:
             self._out.detail(TEXT_BREAK, "", NAME)
         self._out.detail(PHASE, phase.text, NAME)
 
@@ -334,7 +334,7 @@ class ResponsesResponseReader(BaseResponseReader):
         shared = lenient_values.string(source.get("type")) == "url_citation"
         self._out.detail(ANNOTATIONS, f"[{bytes(source.raw).decode()}]", "" if shared else NAME)
 
-    def _thoughts(self, item: _Item, fields: Fields) -> None:
+    def _reasoning(self, item: _Item, fields: Fields) -> None:
         wholes = {
             place: "\n\n".join(
                 lenient_values.string(part.pop("text")) for part in lenient_values.objects(fields.pop(name))
@@ -372,8 +372,8 @@ class ResponsesResponseReader(BaseResponseReader):
 
     # Words
 
-    def _words(self, base: str, step: str, fields: Fields) -> None:
-        kind, place, name = _WORDS[base]
+    def _content_event(self, base: str, step: str, fields: Fields) -> None:
+        kind, place, name = _CONTENT_EVENTS[base]
         id, index = lenient_values.string(fields.pop("item_id")), lenient_values.integer(fields.pop("output_index"))
         item = self._found(kind, id, index) or self._opened(kind, id, index)
         if place == "summary":
@@ -390,9 +390,9 @@ class ResponsesResponseReader(BaseResponseReader):
 
     def _paragraph(self, item: _Item, part: int) -> None:
         """Separates the parts of a summary."""
-        if part > item.part and item.said:
+        if part > item.part and item.received:
             self._say(item, "summary", "\n\n")
-            item.told["summary"] = len("".join(item.said.get("summary", ())))
+            item.done_chars["summary"] = len("".join(item.received.get("summary", ())))
         item.part = max(item.part, part)
 
     def _say(self, item: _Item, place: str, text: str) -> None:
@@ -400,7 +400,7 @@ class ResponsesResponseReader(BaseResponseReader):
             item.place = item.place or place
         if not text or (item.place and item.place != place):
             return
-        pieces = item.said.setdefault(place, [])
+        pieces = item.received.setdefault(place, [])
         pieces.append(text)
         match place:
             case "arguments":
@@ -419,13 +419,13 @@ class ResponsesResponseReader(BaseResponseReader):
         """Emits the complete input of a custom tool, and ends the string that contains it."""
         if item.kind == "custom_tool_call" and not item.closed:
             item.closed = True
-            self._out.call(item.key, "", "", _CLOSER if item.said else _OPENER + _CLOSER)
+            self._out.call(item.key, "", "", _CLOSER if item.received else _OPENER + _CLOSER)
 
 
 def _kind_of(fields: Fields) -> str:
     """Returns the type of an item; if missing, by a field that only one type has."""
     kind = lenient_values.string(fields.pop("type"))
-    return kind or next((kind for name, kind in _TOLD_BY.items() if fields.get(name) is not None), "")
+    return kind or next((kind for name, kind in _KIND_BY_FIELD.items() if fields.get(name) is not None), "")
 
 
 def _usage(counts: Fields) -> Usage:

@@ -132,10 +132,10 @@ class ResponsesResponseWriter:
         step = self._collector.feed(event)
         match event:
             case events.TextDelta() if step is NO_CHANGE:  # the two most frequent events
-                return self._words(event.text) if event.text else b""
+                return self._text_delta(event.text) if event.text else b""
             case events.ToolCallDelta():
                 text = self._input.feed(event.text) if self._content is _INPUT else event.text
-                return self._words(text) if text and self._content is not _VENDOR else b""
+                return self._text_delta(text) if text and self._content is not _VENDOR else b""
             case events.Failure(error):  # an open item then gets no `done`
                 return self._fail(error)
             case _:
@@ -148,14 +148,14 @@ class ResponsesResponseWriter:
             before += self._open(opens, event)
         match event:
             case events.TextDelta(text) | events.RefusalDelta(text) | events.ReasoningDelta(text):
-                return before + self._words(text) if text else before
+                return before + self._text_delta(text) if text else before
             case ToolCallStart() | events.Notice() | events.UsageUpdate() | events.VendorBlock():
                 return before
             case events.Detail():
                 return before + self._detail(event)
             case events.ToolCallEnd():
                 rest = self._input.close() if self._content is _INPUT else ""
-                return (self._words(rest) if rest else b"") + (self._close(ends) if ends else b"")
+                return (self._text_delta(rest) if rest else b"") + (self._close(ends) if ends else b"")
             case events.ToolCallIncomplete():
                 return b""
             case Start():
@@ -220,11 +220,11 @@ class ResponsesResponseWriter:
         )
         return self._event("response.output_item.added", {"output_index": block.number, "item": item})
 
-    def _words(self, text: str) -> bytes:
+    def _text_delta(self, text: str) -> bytes:
         if self._awaits_part:
             self._awaits_part = False
             opening = self._event(f"{self._content.part}.added", {**self._place, "part": self._content.empty})
-            return opening + self._words(text) + (self._waited() if self._waiting else b"")
+            return opening + self._text_delta(text) + (self._waited() if self._waiting else b"")
         before, middle, after = self._delta
         number = self._sent
         self._sent = number + 1
@@ -288,7 +288,7 @@ def write_reply(reply: Reply, request: Request) -> bytes:
 class _Items:
     """Builds the response objects for one request, and the items in them."""
 
-    __slots__ = ("_asked", "_client", "_custom", "_spaces")
+    __slots__ = ("_client", "_custom", "_request_fields", "_spaces")
 
     def __init__(self, request: Request) -> None:
         self._custom = frozenset(tool.name for tool in request.tools if is_custom(tool))
@@ -296,7 +296,7 @@ class _Items:
         self._spaces = {tool.name: space for tool in request.tools if (space := namespace_of(tool))}
         choice, extra = request.tool_choice, request.extra
         named = {"type": "custom" if choice.name in self._custom else "function", **self._name(choice.name)}
-        self._asked: Json = {
+        self._request_fields: Json = {
             "background": False,
             "instructions": None,
             "max_output_tokens": request.max_tokens,
@@ -328,7 +328,7 @@ class _Items:
             "model": reply.model,
             "output": [item for item in output if item],
             "usage": None if state == "in_progress" else _usage(reply.usage),
-            **self._asked,
+            **self._request_fields,
             **reply.details,
         }
 

@@ -72,7 +72,7 @@ class _Array(NamedTuple):
 class _Literal(NamedTuple):
     """True, false or null, in each notation."""
 
-    words: frozenset[str]
+    spellings: frozenset[str]
 
 
 _Value: TypeAlias = _Tokens | _Object | _Array | _Literal

@@ -67,7 +67,7 @@ class _CallPattern(NamedTuple):
     parts: list[Member]
     tokens: frozenset[str]
     """All tokens of the call."""
-    words: tuple[str, ...]
+    longest_words: tuple[str, ...]
     """Words of the arguments, which are near the name in any notation."""
     reach: int
     """How near, in characters."""
@@ -124,14 +124,14 @@ def _find_source(
 
 
 def _contains(text: str, wanted: _CallPattern, work: WorkBudget) -> bool:
-    for window in candidate_windows(text, wanted.call.name, wanted.words, wanted.reach, work):
+    for window in candidate_windows(text, wanted.call.name, wanted.longest_words, wanted.reach, work):
         if any(CallSearch(each, work).contains(wanted.parts, wanted.tokens) for each in decoded_forms(window, work)):
             return True
     return False
 
 
 def _is_same_call(call: ToolCall, wanted: _CallPattern, work: WorkBudget) -> bool:
-    if call.name != wanted.call.name or not all(word in call.arguments for word in wanted.words):
+    if call.name != wanted.call.name or not all(word in call.arguments for word in wanted.longest_words):
         return False
     work.spend(len(call.arguments) // _CHARS_PER_STEP)
     return call.arguments == wanted.call.arguments or _decode_arguments(call.arguments) == wanted.value

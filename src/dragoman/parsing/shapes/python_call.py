@@ -64,10 +64,10 @@ _FIRST = re.compile(
     r"""\s*(?:'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|[^\s'"{}\[\](),:]+)\s*([:,}])|\s*([\[({])""", re.DOTALL
 )
 _NAMED = r"[^\W\d][\w.-]{0,80}\s{0,20}"
-_BEHIND_ARGUMENT = re.compile(rf"\s{{0,40}}(?:,\s{{0,40}}(?:\)|{_NAMED}=)|\)\s{{0,40}}(?:[])}},;<`\n]|{_NAMED}\())")
-_MAY_BE_BEHIND_ARGUMENT = re.compile(rf"\s*(?:,\s*(?:{_NAMED})?|\)\s*(?:{_NAMED})?)?")
-_BEHIND_ITEM = re.compile(r"\s{0,40}[]),:}]")
-_CLOSED_BEHIND = re.compile(r"\s*\)?\s*")
+_AFTER_ARGUMENT = re.compile(rf"\s{{0,40}}(?:,\s{{0,40}}(?:\)|{_NAMED}=)|\)\s{{0,40}}(?:[])}},;<`\n]|{_NAMED}\())")
+_MAY_FOLLOW_ARGUMENT = re.compile(rf"\s*(?:,\s*(?:{_NAMED})?|\)\s*(?:{_NAMED})?)?")
+_AFTER_ITEM = re.compile(r"\s{0,40}[]),:}]")
+_CLOSED_AFTER = re.compile(r"\s*\)?\s*")
 _AHEAD_CHARS: Final = 2048
 """Maximum lookahead, in characters, for the quote that ends a string."""
 _LOOK_CHARS: Final = 256
@@ -310,11 +310,11 @@ def _end_of_string(s: Scanner, inner: Container, quote: str) -> Parser[int]:
     It does if the text after it may follow a string, or if no other quote is found that ends it. -1: the reply was
     truncated before either was found.
     """
-    after = _BEHIND_ARGUMENT if inner is CALL else _BEHIND_ITEM
+    after = _AFTER_ARGUMENT if inner is CALL else _AFTER_ITEM
     while not after.match(s.buf, s.pos):
         rest = s.buf[s.pos : s.pos + _LOOK_CHARS]
-        open_yet = len(rest) < _LOOK_CHARS and _MAY_BE_BEHIND_ARGUMENT.fullmatch(rest)
-        if s.closed and s.stopped_by_model and _CLOSED_BEHIND.fullmatch(rest):
+        open_yet = len(rest) < _LOOK_CHARS and _MAY_FOLLOW_ARGUMENT.fullmatch(rest)
+        if s.closed and s.stopped_by_model and _CLOSED_AFTER.fullmatch(rest):
             return 0
         at = -1 if open_yet and not s.closed else s.buf.find(quote, s.pos, s.pos + _AHEAD_CHARS)
         while at >= 0 and (s.buf[at - 1] == "\\" or not after.match(s.buf, at + 1)):

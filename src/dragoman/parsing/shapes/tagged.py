@@ -77,7 +77,7 @@ class TaggedParameters:
     """Optional quotes around a value in which no other marker has a meaning, such as CDATA."""
 
     @property
-    def _behind(self) -> tuple[str, ...]:
+    def _after_parameters(self) -> tuple[str, ...]:
         """Markers that come next if a call lacks its own end."""
         return tuple(filter(None, (*self.after, *self.openers, self.section_close)))
 
@@ -112,7 +112,9 @@ class TaggedParameters:
         seen: set[str] = set()
         found = ""
         while True:
-            found = found or (yield from s.literal(self.key_open, *self.call_close, *self._behind, after_space=True))
+            found = found or (
+                yield from s.literal(self.key_open, *self.call_close, *self._after_parameters, after_space=True)
+            )
             if not found:
                 yield from s.skip_space()
                 return (yield from end_unclosed_call(s, sink, bool(seen), self.call_close[0], self.key_open))
@@ -164,16 +166,16 @@ class TaggedParameters:
             seen.add(key.name)
         return closer
 
-    def _behind_value(self) -> Follows:
+    def _after_value(self) -> Follows:
         ends = tuple((end,) for end in self.call_close)
-        return ((self.key_open,), *ends, *((each,) for each in self._behind), ("",))
+        return ((self.key_open,), *ends, *((each,) for each in self._after_parameters), ("",))
 
     def _closers(self, others: Collection[str], framed: str) -> Mapping[str, Follows]:
         """Returns the markers that end a raw value, with what has to follow; `framed` is the line break before the
         value."""
         lines = tuple(dict.fromkeys(("", "\n", framed)))
         closers: dict[str, Follows] = {
-            line + self.value_close: self._behind_value() for line in (lines if framed else ("",))
+            line + self.value_close: self._after_value() for line in (lines if framed else ("",))
         }
         after = tuple((*self.after, each) for each in (*self.openers, ""))
         after += ((*self.after, self.section_close, ""),) if self.section_close else ()
@@ -197,7 +199,7 @@ class TaggedParameters:
         found = yield from s.peek_field(ends, _AHEAD_CHARS)
         if found is None or found[1] != self.value_close:
             return True
-        while (here := s.follows(self._behind_value(), len("".join(found)))) is None:
+        while (here := s.follows(self._after_value(), len("".join(found)))) is None:
             yield None
         return here
 

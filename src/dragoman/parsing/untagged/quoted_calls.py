@@ -26,13 +26,13 @@ class QuotedCallReader:
 
     def __init__(self, s: Scanner, sink: ToolCallSink, openers: Iterable[str], tag: Tag) -> None:
         self._s, self._sink, self._tag = s, sink, tag
-        self._right_behind = re.compile(rf"`{{3,}}[\w+-]*\s*(?:{'|'.join(map(re.escape, openers))})")
+        self._directly_after = re.compile(rf"`{{3,}}[\w+-]*\s*(?:{'|'.join(map(re.escape, openers))})")
         self._quoting = False  # whether backticks within a line are open; the text is kept since then
 
     def read(self, found: str, line: int) -> Parser[bool]:
         """Reads what this marker begins as text. Returns True if it is code. `line` is the offset where text begins
         without a line break before it."""
-        quoted = self._quoting and bool(self._right_behind.fullmatch(self._s.captured()))
+        quoted = self._quoting and bool(self._directly_after.fullmatch(self._s.captured()))
         if found == FENCE:
             yield from self._backticks(starts_line(self._s, line))
         elif quoted:

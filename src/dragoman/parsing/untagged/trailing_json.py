@@ -89,7 +89,7 @@ def read_trailing_calls(
     first = s.buf[s.pos]
     ahead = _Lookahead(False) if s.shows_examples else (yield from _look(s, sink, ends))
     if ahead.is_last:
-        warning = call_taken_warning(first, gap + s.buf[s.pos :])
+        warning = call_recognized_warning(first, gap + s.buf[s.pos :])
         sink.warn(warning.code, warning.message, warning.raw)
         has_calls = yield from read_untagged_calls(s, _GapSink(sink, gap), tag)
         if not has_calls:
@@ -102,7 +102,7 @@ def read_trailing_calls(
     return None
 
 
-def call_taken_warning(first: str, raw: str) -> Notice:
+def call_recognized_warning(first: str, raw: str) -> Notice:
     """Returns the warning that calls which begin with the character `first`, and have the text `raw`, were accepted."""
     if first == FENCE[0]:
         return Notice("fenced_call", "took a call in a code fence at the end of the reply", raw)
@@ -133,7 +133,7 @@ def _look(s: Scanner, sink: ToolCallSink, ends: Collection[str]) -> Parser[_Look
         if not head or sink.resolve(head[1]) is None:
             return _Lookahead(False, first)
         is_fence = head[0].startswith(FENCE)
-        at = yield from (_behind_fence(s, head.end() - s.pos) if is_fence else _behind_object(s, at))
+        at = yield from (_after_fence(s, head.end() - s.pos) if is_fence else _after_object(s, at))
         first = first or head[1]
         if at >= 0:
             found = yield from _next(s, at, (*ends, "}"))
@@ -167,7 +167,7 @@ def may_become_call_head(text: str, at: int) -> bool:
     return any(head.startswith(begun) or begun.startswith(head) for head in _HEADS)
 
 
-def _behind_fence(s: Scanner, at: int) -> Parser[int]:
+def _after_fence(s: Scanner, at: int) -> Parser[int]:
     """Returns the offset after the fence whose head ends at `at`; `_LAST` if the reply ends before it."""
     while True:
         close = _CLOSE.search(s.buf, s.pos + at)
@@ -180,7 +180,7 @@ def _behind_fence(s: Scanner, at: int) -> Parser[int]:
         yield None
 
 
-def _behind_object(s: Scanner, at: int) -> Parser[int]:
+def _after_object(s: Scanner, at: int) -> Parser[int]:
     """Returns the offset after the object or array that begins at `at`; `_LAST` or `_OPEN` if the reply ends first."""
     depth, quoted, end = 0, False, -1
     while end < 0:

@@ -73,13 +73,13 @@ _SPARED: Final = KeepRules(
     named=("properties", "patternProperties", "$defs", "definitions", "dependentSchemas"),
 )
 """What an API reads and no person wrote: identifiers and schemas."""
-_SAID: Final = _SPARED._replace(whole=())
+_OUTPUT_RULES: Final = _SPARED._replace(whole=())
 """The same for model output, which contains no schemas."""
 _SCHEMA: Final = re.compile(rb'("parameters":\s*)("(?:[^"\\]|\\.)*")')
 """The schema of a tool in `values.json`."""
 _LINES: Final = re.compile(r'^(?:data: ?)?\{"', re.MULTILINE)
 """The start of a line of a stream, or of a JSONL file."""
-_WORDS: Final = (
+_PROTOCOL_WORDS: Final = (
     "true false null True False None name names arguments parameters function functions tool tools tool_call type id "
     "call calls input output result response assistant user system developer json xml data image png jpeg base64 http "
     "user_id"
@@ -115,7 +115,7 @@ async def anonymize(was: LoadedCapture) -> BundleResult:
 def raw_copy(was: LoadedCapture) -> Files:
     """Returns the capture with all content, but without the paths and headers of the machine."""
     files = {"request.json": _request(was), SUMMARY: was.files[SUMMARY]}
-    about = {f"{n}/backend.json": _backend(was, n, None) for n in range(1, was.asked + 1)}
+    about = {f"{n}/backend.json": _backend(was, n, None) for n in range(1, was.backend_call_count + 1)}
     return {**was.files, **files, **about}
 
 
@@ -131,7 +131,7 @@ def zip_bundle(made: Files) -> bytes:
 def read_outcome(of: LoadedCapture) -> tuple[str, ...]:
     """Returns what was read, without its text: the order of events, the tools, the warnings, and how it ended."""
     notes = []
-    names = [f"{n}/events.jsonl" for n in range(1, of.asked + 1)]
+    names = [f"{n}/events.jsonl" for n in range(1, of.backend_call_count + 1)]
     for name in [*names, "events.jsonl"]:
         last = ""
         for event in join_events(of.lines(name), recut=True):
@@ -154,15 +154,15 @@ def _source_files(was: LoadedCapture, fill: Anonymizer) -> Iterator[tuple[str, b
     if "model" in summary.get("log", {}):
         summary["log"]["model"] = _model(summary["log"]["model"], fill)
     yield SUMMARY, _pretty(summary)
-    for number in range(1, was.asked + 1):
+    for number in range(1, was.backend_call_count + 1):
         yield f"{number}/backend.json", _backend(was, number, fill)
-        for count in range(1, was.heard(number) + 1):
+        for count in range(1, was.output_count(number) + 1):
             name = f"{number}/said-{count}.jsonl"
-            yield name, jsonl(_anonymized_output(was.said(number, count), fill))
+            yield name, jsonl(_anonymized_output(was.model_output(number, count), fill))
         if is_continuation(was) or b'"written":' in was.files.get(f"{number}/values.json", b""):
             yield f"{number}/values.json", _values(was.files.get(f"{number}/values.json", b""), fill)
         if was.json(f"{number}/backend.json").get("kind") not in KINDS:  # then these are the only known ones
-            yield f"{number}/events.jsonl", _json(was.files.get(f"{number}/events.jsonl", b""), fill, _SAID)
+            yield f"{number}/events.jsonl", _json(was.files.get(f"{number}/events.jsonl", b""), fill, _OUTPUT_RULES)
 
 
 def _request(was: LoadedCapture) -> bytes:
@@ -231,7 +231,7 @@ def _anonymized_output(lines: list[dict[str, Any]], fill: Anonymizer) -> Iterato
     spoken = [line for line in rest if "text" in line or "base64" in line]
     if is_http:
         data = [bytes(output_from_json(line)) for line in spoken]  # type: ignore[arg-type]
-        pieces = iter(rechunk(_json(b"".join(data), fill, _SAID), map(len, data)))
+        pieces = iter(rechunk(_json(b"".join(data), fill, _OUTPUT_RULES), map(len, data)))
         texts: Iterator[dict[str, Any]] = map(chunk_to_json, pieces)
     else:
         text = fill.anonymize("".join(line["text"] for line in spoken))
@@ -256,24 +256,27 @@ def _ends(sizes: Iterable[int]) -> Iterator[tuple[int, int]]:
 
 def _names(was: LoadedCapture) -> Iterator[str]:
     """Yields the texts that are kept: names of tools and of their arguments, and the markup of calls."""
-    yield _WORDS
+    yield _PROTOCOL_WORDS
     yield from _files(was)
     for name in formats.names():
         yield from formats.get(name).markers
         yield from formats.get(name).reasoning_tags
         yield from formats.get(name).reasoning_tags.values()
-    for number in range(1, was.asked + 1):
+    for number in range(1, was.backend_call_count + 1):
         for tool in was.json(f"{number}/values.json").get("tools", ()):
             yield tool.get("name", "")
             with suppress(msgspec.DecodeError, RecursionError):  # a schema that is not JSON names nothing
                 yield from _schema_names(msgspec.json.decode(tool.get("parameters", Tool("").parameters)))
-        for count in range(1, was.heard(number) + 1):
+        for count in range(1, was.output_count(number) + 1):
             yield from _sent_names(was.files.get(f"{number}/sent-{count}.json", b""))
 
 
 def _files(was: LoadedCapture) -> Iterator[str]:
     """Yields the last parts of model names that are paths."""
-    bodies = [was.files.get("body", b""), *(was.files.get(f"{n}/backend.json", b"") for n in range(1, was.asked + 1))]
+    bodies = [
+        was.files.get("body", b""),
+        *(was.files.get(f"{n}/backend.json", b"") for n in range(1, was.backend_call_count + 1)),
+    ]
     for name in re.findall(r'"model":\s*"((?:[^"\\]|\\.)*)"', b"\n".join(bodies).decode("utf-8", "replace")):
         if not _MODEL.fullmatch(name):
             last = re.split(r"[/\\]", name)[-1]

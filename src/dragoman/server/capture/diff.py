@@ -41,10 +41,10 @@ def compare(was: LoadedCapture, now: LoadedCapture, *, recut: bool = False) -> I
         recut: whether the replay had the model's text in other chunks.
     """
     yield StageDiff("values", _documents(was, now, "values.json"))
-    for number in range(1, max(was.asked, now.asked) + 1):
+    for number in range(1, max(was.backend_call_count, now.backend_call_count) + 1):
         yield StageDiff(f"asked {number}", _documents(was, now, f"{number}/values.json"))
         is_known = was.json(f"{number}/backend.json").get("kind") in KINDS  # of others only events are replayed
-        for count in range(1, max(was.heard(number), now.heard(number)) + 1 if is_known else 1):
+        for count in range(1, max(was.output_count(number), now.output_count(number)) + 1 if is_known else 1):
             label = f"sent {number}" if count == 1 else f"sent {number}, {count}"
             yield StageDiff(label, _sent(was, now, number, count))
         yield StageDiff(f"events {number}", _events(was, now, f"{number}/events.jsonl", recut))

@@ -61,7 +61,7 @@ def capture_files(
         made["body"] = capture.body
     if capture.request is not None:
         made["values.json"] = _pretty(to_json_value(capture.request))
-    for number, call in enumerate(capture.asked, 1):
+    for number, call in enumerate(capture.backend_calls, 1):
         made |= {f"{number}/{name}": data for name, data in _call_files(call, hide).items()}
     if capture.events:
         made["events.jsonl"] = _lines(capture.events, event_json)
@@ -81,7 +81,7 @@ def _summary(capture: CaptureRecorder, outcome: Mapping[str, object], policy: Gu
         "system": f"{platform.system()} {platform.machine()}",
         "packages": {name: _version(name) for name in _PACKAGES},
         "turn": {"id": capture.context.id, "created": capture.context.created, "ids": capture.ids},
-        "backends": [call.name for call in capture.asked],
+        "backends": [call.name for call in capture.backend_calls],
         "guard": msgspec.to_builtins(policy),
         "warnings": [{"code": each.code, "message": each.message, "detail": each.detail} for each in warnings],
         "is_cut": capture.is_cut,
@@ -95,7 +95,7 @@ def _call_files(call: BackendCall, hide: Redactor) -> Files:
     if call.error is not None:
         about["error"] = error_json(call.error)
     made = {"backend.json": _pretty(about), "values.json": _pretty(to_json_value(call.request))}
-    for number, output in enumerate(call.heard, 1):
+    for number, output in enumerate(call.outputs, 1):
         sent = output.sent if isinstance(output.sent, bytes) else _pretty(to_json_value(output.sent))
         made[f"sent-{number}.json"] = sent
         if prompt := _prompt(sent):

@@ -167,7 +167,7 @@ class LoadedCapture:
         is_events = name.rpartition("/")[2] == "events.jsonl"
         return [self._read(name, d, _Event if is_events else _Line) for d in self.files.get(name, b"").splitlines()]
 
-    def said(self, number: int, count: int) -> list[dict[str, Any]]:
+    def model_output(self, number: int, count: int) -> list[dict[str, Any]]:
         """Returns the output of a model: the line with its target, then its pieces.
 
         Args:
@@ -191,11 +191,11 @@ class LoadedCapture:
         return values
 
     @property
-    def asked(self) -> int:
+    def backend_call_count(self) -> int:
         """The number of backend calls."""
         return sum(name.endswith("/backend.json") for name in self.files)
 
-    def heard(self, number: int) -> int:
+    def output_count(self, number: int) -> int:
         """Returns the number of requests to the model in this backend call."""
         return sum(name.startswith(f"{number}/said-") for name in self.files)
 

@@ -52,7 +52,7 @@ class BackendCall:
     ms: int
     facts: Mapping[str, object]
     """What the backend reports about itself."""
-    heard: list[ModelOutput] = field(default_factory=list)
+    outputs: list[ModelOutput] = field(default_factory=list)
     events: list[Timed] = field(default_factory=list)
     error: DragomanError | None = None
     is_read: bool = False
@@ -77,7 +77,7 @@ class CaptureRecorder(ServerObserver):
         """The context of the exchange, without this observer."""
         self.ids: list[str] = []
         """The ids that were generated for the exchange."""
-        self.asked: list[BackendCall] = []
+        self.backend_calls: list[BackendCall] = []
         self.events: list[Timed] = []
         """The events for the client."""
         self.reply: list[Timed] = []
@@ -119,11 +119,11 @@ class CaptureRecorder(ServerObserver):
     def on_backend_call(self, backend: Backend, request: Request) -> None:
         """See `ExchangeObserver`."""
         as_shown = backend.request_as_shown(request) if isinstance(backend, SupportsReplay) else request
-        self.asked.append(BackendCall(backend, as_shown, self.ms, _facts(backend, request)))
+        self.backend_calls.append(BackendCall(backend, as_shown, self.ms, _facts(backend, request)))
 
     async def wrap_events(self, events: AsyncGenerator[AnyEvent, None]) -> AsyncGenerator[AnyEvent, None]:
         """See `ExchangeObserver`."""
-        call = self.asked[-1]
+        call = self.backend_calls[-1]
         call.is_read = True
         try:
             async with aclosing(events):
@@ -138,7 +138,7 @@ class CaptureRecorder(ServerObserver):
         self, to: str, sent: object, pieces: AsyncGenerator[T, None]
     ) -> AsyncGenerator[T, None]:
         """See `ExchangeObserver`."""
-        output = self._heard(to, sent)
+        output = self._begin_output(to, sent)
         try:
             async with aclosing(pieces):
                 async for piece in pieces:
@@ -149,11 +149,11 @@ class CaptureRecorder(ServerObserver):
             output.error, output.left = error, False
             raise
 
-    def _heard(self, to: str, sent: object) -> ModelOutput:
-        call, output = self.asked[-1], ModelOutput(to, sent, self.ms, left=True)
-        if not call.heard:  # the backend has chosen its mode by now
+    def _begin_output(self, to: str, sent: object) -> ModelOutput:
+        call, output = self.backend_calls[-1], ModelOutput(to, sent, self.ms, left=True)
+        if not call.outputs:  # the backend has chosen its mode by now
             call.facts = _facts(call.backend, call.request)
-        call.heard.append(output)
+        call.outputs.append(output)
         return output
 
     async def wrap_client_events(self, events: AsyncGenerator[AnyEvent, None]) -> AsyncGenerator[AnyEvent, None]:

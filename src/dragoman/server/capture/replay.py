@@ -79,13 +79,13 @@ class Replay(CaptureRecorder):
         self, to: str, sent: object, pieces: AsyncGenerator[T, None]
     ) -> AsyncGenerator[T, None]:
         """Yields the captured output; no model is called."""
-        number, call = len(self.asked), self.asked[-1]
+        number, call = len(self.backend_calls), self.backend_calls[-1]
         if not to:
             for line in self._was.lines(f"{number}/events.jsonl"):
                 yield cast(T, event_from_json(line))
             return
-        count = len(call.heard) + 1
-        output = self._heard(to, sent)
+        count = len(call.outputs) + 1
+        output = self._begin_output(to, sent)
         if self.reads:
             self.read_of[number, count] = self.reads[-1]
         name = f"{number}/said-{count}.jsonl"
@@ -93,14 +93,14 @@ class Replay(CaptureRecorder):
             if "error" in (outcome := self._was.json(f"{number}/backend.json")):  # it was never sent
                 raise error_from_json(outcome["error"])
             raise BackendUnavailableError(f"more is asked now than was captured: there is no {name}")
-        _, *lines = self._was.said(number, count)
+        _, *lines = self._was.model_output(number, count)
         for each in self._pieces(to, [line for line in lines if "ms" in line]):
             output.pieces.append((self.ms, each))
             yield cast(T, each)
         if lines and "error" in lines[-1]:
             output.error, output.left = error_from_json(lines[-1]["error"]), False
             raise output.error
-        if self._left and number == self._was.asked and count == self._was.heard(number):
+        if self._left and number == self._was.backend_call_count and count == self._was.output_count(number):
             raise ClientDisconnectedError
 
     def _pieces(self, to: str, lines: list[dict[str, Any]]) -> Iterator[object]:
@@ -129,7 +129,7 @@ class Replay(CaptureRecorder):
         policy = msgspec.convert(self._summary.get("guard", {}), GuardPolicy)
         backends: dict[tuple[str, str], Backend] = {}
         order = []
-        for number in range(1, self._was.asked + 1):
+        for number in range(1, self._was.backend_call_count + 1):
             facts = self._was.json(f"{number}/backend.json") | {"cost_usd": self._cost_usd(number)}
             key = facts.get("backend", ""), facts.get("model", "")
             if key not in backends:
@@ -139,8 +139,12 @@ class Replay(CaptureRecorder):
                 again.expect(facts)
             if isinstance(backend := backends[key], ReceivesFacts) and f"{number}/values.json" in self._was.files:
                 backend.learn(request_from_json(self._was.json(f"{number}/values.json")))
-        unread = [n for n in range(1, self._was.asked + 1) if not self._was.json(f"{n}/backend.json").get("is_read")]
-        return _Gateway(order, policy, _Memory(self._was), is_relayed=1 in unread)
+        unread = [
+            n
+            for n in range(1, self._was.backend_call_count + 1)
+            if not self._was.json(f"{n}/backend.json").get("is_read")
+        ]
+        return _Gateway(order, policy, _CapturedStore(self._was), is_relayed=1 in unread)
 
     def _backend(self, name: str, facts: dict[str, Any], model: str) -> Backend:
         try:
@@ -229,7 +233,7 @@ async def run_replay(capture: CaptureRecorder, gateway: Gateway, was: LoadedCapt
     return capture_files(capture, record.facts(), gateway.policy, Redactor(gateway.secret_values()))
 
 
-class _Memory(ResponseStore):
+class _CapturedStore(ResponseStore):
     """Returns the conversation that the first backend received, if it continued a stored response."""
 
     def __init__(self, was: LoadedCapture) -> None:

@@ -200,7 +200,7 @@ def _claude(facts: Mapping[str, Any], model: str, reads: list[ReadSettings], rec
 
         @asynccontextmanager
         async def _begun(self, kind: ModelSpec, conversation: Conversation) -> AsyncIterator[ClaudeSession]:
-            reads.append(ReadSettings(single_prompt.FORMAT if conversation.in_words else None, self._tools))
+            reads.append(ReadSettings(single_prompt.FORMAT if conversation.is_single_prompt else None, self._tools))
             yield Silent(cast(Process, None), conversation, 1.0)
 
     made = Played(ClaudeCliConfig(enabled=True, warm_processes=0), {})

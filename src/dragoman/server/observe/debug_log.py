@@ -71,17 +71,17 @@ class DebugLog(ServerObserver):
 
     async def wrap_events(self, events: AsyncGenerator[AnyEvent, None]) -> AsyncGenerator[AnyEvent, None]:
         """Logs what is read from the backend."""
-        async with aclosing(self._told("read", events)) as logged:
+        async with aclosing(self._logged("read", events)) as logged:
             async for event in logged:
                 yield event
 
     async def wrap_client_events(self, events: AsyncGenerator[AnyEvent, None]) -> AsyncGenerator[AnyEvent, None]:
         """Logs what is sent to the client."""
-        async with aclosing(self._told("leaves", events)) as logged:
+        async with aclosing(self._logged("leaves", events)) as logged:
             async for event in logged:
                 yield event
 
-    async def _told(self, what: str, events: AsyncGenerator[AnyEvent, None]) -> AsyncGenerator[AnyEvent, None]:
+    async def _logged(self, what: str, events: AsyncGenerator[AnyEvent, None]) -> AsyncGenerator[AnyEvent, None]:
         try:
             async with aclosing(events):
                 async for event in events:
@@ -112,12 +112,12 @@ class DebugLog(ServerObserver):
     def wrap_send(self, send: Send) -> Send:
         """Logs the status of the response."""
 
-        async def told(message: MutableMapping[str, Any]) -> None:
+        async def send_logged(message: MutableMapping[str, Any]) -> None:
             if message["type"] == "http.response.start":
                 self._say(f"answers {message['status']} after {self._ms} ms")
             await send(message)
 
-        return told
+        return send_logged
 
 
 def _tool_names(tools: Iterable[str]) -> str:

@@ -20,13 +20,13 @@ class PromptProgressReport:
         self._clock = clock
         self._first: tuple[float, int] | None = None
         self._now = PromptProgress(0, 0)
-        self._told_s = 0.0
+        self._logged_s = 0.0
 
     def observe(self, progress: PromptProgress) -> None:
         """Records the progress that the backend reports."""
         if self._first is None:
             self._first = (self._clock(), progress.done)
-            self._told_s = self._first[0]
+            self._logged_s = self._first[0]
         self._now = progress
         if self._listener is not None:
             self._listener("; ".join(filter(None, (self.line, progress.cut))) if self.line else "")
@@ -51,9 +51,9 @@ class PromptProgressReport:
     def is_due(self) -> bool:
         """Whether another log line is due."""
         now_s = self._clock()
-        due = self.is_on and now_s - self._told_s >= _LOG_EVERY_S
+        due = self.is_on and now_s - self._logged_s >= _LOG_EVERY_S
         if due:
-            self._told_s = now_s
+            self._logged_s = now_s
         return due
 
     def close(self) -> None:

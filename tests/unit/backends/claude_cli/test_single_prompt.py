@@ -186,8 +186,8 @@ def test_no_version_reads_a_command() -> None:
 
 def test_an_old_version_is_told_all_at_its_start() -> None:
     spec = ModelSpec("m", "high")
-    assert single_prompt.to_conversation(request(user("hi")), spec, TEXT_SINCE).told_at_start
-    assert not single_prompt.to_conversation(request(user("hi")), spec, NATIVE_SINCE).told_at_start
+    assert single_prompt.to_conversation(request(user("hi")), spec, TEXT_SINCE).needs_start_settings
+    assert not single_prompt.to_conversation(request(user("hi")), spec, NATIVE_SINCE).needs_start_settings
 
 
 # What is answered

@@ -40,7 +40,7 @@ async def check_tool_calls(subject: ProbeContext) -> ProbeFinding:
     if again.verdict == "unknown" or again.facts.get("refused"):
         return finding
     return ProbeFinding(
-        "tool calls", again.verdict, f"behind two examples: {again.words}", {**again.facts, "examples": True}
+        "tool calls", again.verdict, f"behind two examples: {again.text}", {**again.facts, "examples": True}
     )
 
 
@@ -62,7 +62,7 @@ async def _request_call(subject: ProbeContext, before: tuple[Message, ...]) -> P
     if answers_with_call:
         name = next(iter(answers_with_call))
         facts = {"whole": "whole" in answers_with_call, "streamed": "streamed" in answers_with_call, **missing.facts}
-        return ProbeFinding("tool calls", "partly", f"{name} only; else {missing.words}", facts)
+        return ProbeFinding("tool calls", "partly", f"{name} only; else {missing.text}", facts)
     return missing
 
 
