@@ -120,3 +120,35 @@ def test_layout_finds_cycles() -> None:
     assert not list(layout.check_cycles(imports, [("c", "a")]))
     (finding,) = layout.check_cycles({"a": {"b"}, "b": set()}, [("c", "a")])
     assert finding.found == "c in KNOWN"
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "said = 1",
+        "_SAID = 1",
+        "def said(): ...",
+        "class Said: ...",
+        "def f(*, said): ...",
+        "self._said = 1",
+        "[1 for said in x]",
+        "with x as said: ...",
+        "try: ...\nexcept E as said: ...",
+        "match x:\n    case A(said): ...",
+    ],
+)
+def test_names_finds_vague_words(source: str) -> None:
+    (finding,) = names.check_words("a.py", ast.parse(source), set())
+    assert finding.found.startswith("name ")
+    assert finding.instead == f"write: {names.VAGUE['said']}"
+
+
+@pytest.mark.parametrize("source", ["text = said", "f(said=1)", "x.said", "said_before = 1", "'said'"])
+def test_names_leaves_other_uses_of_vague_words_alone(source: str) -> None:
+    assert not list(names.check_words("a.py", ast.parse(source), set()))
+
+
+def test_names_allows_vague_words_in_their_file_only() -> None:
+    tree = ast.parse("said = 1")
+    assert not list(names.check_words("a.py", tree, {("a.py", "said")}))
+    assert list(names.check_words("b.py", tree, {("a.py", "said")}))

@@ -83,8 +83,8 @@ class LaunchPlan:
     """Variables that override the user's; None removes one."""
     files: Mapping[str, str] = field(default_factory=dict)
     """Texts by file name, to be written to the private folder."""
-    shown: Mapping[str, str] = field(default_factory=dict)
-    """Texts to show in place of variables or files that contain something of the user's."""
+    printed: Mapping[str, str] = field(default_factory=dict)
+    """Texts to print in place of variables or files that contain something of the user's."""
     notes: tuple[str, ...] = ()
     """Sentences for the user about what was set for this run."""
 

@@ -72,7 +72,7 @@ def launch(context: LaunchContext) -> LaunchPlan:
         (context.program, "--settings", str(context.folder / _SETTINGS), *args),
         {**wires, **eases, **dict.fromkeys((name for name in _CLOUD_VARIABLES if name in context.environ), None)},
         {_SETTINGS: json.dumps(settings, indent=2)},
-        shown={_SETTINGS: json.dumps(status_line, indent=2)},
+        printed={_SETTINGS: json.dumps(status_line, indent=2)},
         notes=notes,
     )
 

@@ -39,7 +39,7 @@ def launch(context: LaunchContext) -> LaunchPlan:
     return LaunchPlan(
         (context.program, *context.args),
         {_CONTENT: json.dumps(deep_merge(config, theirs)), **eases},
-        shown={_CONTENT: json.dumps(deep_merge(config, key_names(theirs)))},
+        printed={_CONTENT: json.dumps(deep_merge(config, key_names(theirs)))},
     )
 
 

@@ -244,9 +244,9 @@ def _api(fields: Mapping[str, Any], kind: ObjectKind, path: str, known: Dialect 
         raise RequestError(f"expected {known.forms[kind].example} of {known.name}, {got}{shape}", path)
     if kind == "tool" and isinstance(type := fields.get("type"), str) and "function" not in type:
         raise _vendor_tool_error(type, path)
-    slips = (f"; {slip} in {api.name}" for api in every if (slip := _mistake(fields, api.forms[kind])))
+    mistakes = (f"; {slip} in {api.name}" for api in every if (slip := _mistake(fields, api.forms[kind])))
     shapes = ", or ".join(f"{api.forms[kind].example} of {api.name}" for api in every)
-    raise RequestError(f"expected {shapes}, {got}{next(slips, '')}", path)
+    raise RequestError(f"expected {shapes}, {got}{next(mistakes, '')}", path)
 
 
 def _vendor_tool_error(type: str, path: str) -> UnsupportedError:

@@ -97,8 +97,8 @@ def run(args: argparse.Namespace) -> int:
     Raises: ConfigError: there is no such format, and no known model of that name.
     """
     if args.json:
-        shown = facts(_find_format(args.name)) if args.name else [facts(formats.get(name)) for name in formats.names()]
-        print(json.dumps(msgspec.to_builtins(shown), ensure_ascii=False, indent=2))
+        listed = facts(_find_format(args.name)) if args.name else [facts(formats.get(name)) for name in formats.names()]
+        print(json.dumps(msgspec.to_builtins(listed), ensure_ascii=False, indent=2))
     elif args.name:
         print(format_facts(_find_format(args.name)))
     else:

@@ -71,15 +71,15 @@ def _note(request: Request, call: ToolCall | None, *, failed: bool) -> str:
     begun = (
         f"You have made this call of {call.name} already, with the same arguments; above is {what}. " if call else ""
     )
-    mended = "arguments that correct what the error names" if failed else "other arguments"
-    same, other = f"Call {call.name} with {mended}" if call else "", _other(request)
+    corrected = "arguments that correct what the error names" if failed else "other arguments"
+    same, other = f"Call {call.name} with {corrected}" if call else "", _other(request)
     match request.tool_choice.mode:
         case "named":
-            return f"{begun}Call {request.tool_choice.name} with {mended}."
+            return f"{begun}Call {request.tool_choice.name} with {corrected}."
         case "required":
             return f"{begun}{same}, or call {other}." if same else f"Call {other}."
         case _ if failed:
-            return f"{begun}{same}, or call {other}." if same else f"Call {other}, with {mended}."
+            return f"{begun}{same}, or call {other}." if same else f"Call {other}, with {corrected}."
         case _:
             question = _question(request)
             about = f"{question}\n\nIf the result above answers this" if question else "If the result above is enough"

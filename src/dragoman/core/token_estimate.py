@@ -122,18 +122,18 @@ class TokenEstimator:
             tokens += MESSAGE_TOKENS
             for part in message.parts:
                 texts += _part_texts(part)
-                tokens += self._beside(part)
+                tokens += self._tokens_without_text(part)
         return tokens + self.estimate("\n".join(filter(None, texts)))
 
     def estimate_part(self, part: Part) -> int:
         """Returns the estimated input tokens of one message part."""
-        return self._beside(part) + self.estimate("\n".join(filter(None, _part_texts(part))))
+        return self._tokens_without_text(part) + self.estimate("\n".join(filter(None, _part_texts(part))))
 
-    def _beside(self, part: Part) -> int:
+    def _tokens_without_text(self, part: Part) -> int:
         """Returns the tokens of a part other than its text."""
         match part:
             case ToolResult(parts=parts):
-                return MESSAGE_TOKENS + sum(map(self._beside, parts))
+                return MESSAGE_TOKENS + sum(map(self._tokens_without_text, parts))
             case ToolCall():
                 return _CALL_TOKENS
             case Image(source):

@@ -25,7 +25,7 @@ BEGIN, THINK, CONTENT, CALLS = "<|begin|>", "<|think|>", "<|content|>", "<|tool_
 OPEN, NAME, ARGUMENTS, CLOSE = "<|tool_call:begin|>", "<|tool_call:name|>", "<|tool_call:args|>", "<|tool_call:end|>"
 ENDS: Final = dict.fromkeys(("<|end|>", "<|flush|>", "<|calls|>"), ANYTHING)
 KINDS: Final[Mapping[str, RouteKind]] = {THINK: "reasoning", CONTENT: "text", CALLS: "nothing", ARGUMENTS: "call"}
-SHOWN: Final = "<|tool_response:begin|>{id}<|tool_response:name|>{name}<|tool_response:result|>"
+RESULT: Final = "<|tool_response:begin|>{id}<|tool_response:name|>{name}<|tool_response:result|>"
 _CALL = re.compile(rf"\s*{re.escape(OPEN)}\s*([^<\s]*)\s*{re.escape(NAME)}\s*([^<]+?)\s*")
 
 
@@ -65,7 +65,7 @@ FORMAT: Final = json_format(
     markers=(BEGIN, THINK, CONTENT, CALLS, OPEN, NAME, ARGUMENTS, CLOSE, *ENDS),
     section=(CALLS, "<|calls|>"),
     separator="",
-    result=ToolResultMarkup(SHOWN, "<|tool_response:end|>"),
+    result=ToolResultMarkup(RESULT, "<|tool_response:end|>"),
     tools=ToolListMarkup(("<|tools:begin|>", "<|tools:end|>"), ("<|tool:begin|>{", "}<|tool:end|>"), ""),
     aliases=("solar_open",),
 )

@@ -329,8 +329,8 @@ class Gateway:
         if not request.model:
             return TokenCount(await off_loop(large, GENERIC.estimate_request, request), estimated=True)
         (backend, planned), *_ = await self.route_or_refresh(request)
-        messages, mended = await off_loop(large, repair_history, planned.messages)
-        if mended:
+        messages, warnings = await off_loop(large, repair_history, planned.messages)
+        if warnings:
             planned = msgspec.structs.replace(planned, messages=messages)
         vocabulary = tokenizers.find(planned.model)
         edit = await off_loop(large, apply_edits_for, backend, planned, vocabulary)

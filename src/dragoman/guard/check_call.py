@@ -49,5 +49,5 @@ def check_call(call: ToolCall, tools: Iterable[Tool], disabled_repairs: Collecti
         replace(first, id=valid_call_id(f"{call.id}_{number}"), arguments=each.arguments)
         for number, each in enumerate(verdict.extra_calls, 2)
     )
-    mended = (*([match.step] if match.step else ()), *verdict.repairs)
-    return CheckedCall((first, *more), mended, verdict.valid, verdict.reason)
+    repairs = (*([match.step] if match.step else ()), *verdict.repairs)
+    return CheckedCall((first, *more), repairs, verdict.valid, verdict.reason)

@@ -108,14 +108,14 @@ def build_reask(
             that sets its own limit.
     """
     readable = [each for each in failed if each.kind not in TEXT_KINDS]
-    unread = [each for each in failed if each.kind in TEXT_KINDS]
+    unreadable = [each for each in failed if each.kind in TEXT_KINDS]
     spoken = collect([Start("", "", 0), *seen, Finish("stop")]).parts
     parts: list[Part] = [part for part in spoken if not isinstance(part, ToolCall | UnknownPart)]
-    parts += [Text(_call_text(each)) for each in unread if each.kind == "unread" and not _is_in_text(each, parts)]
+    parts += [Text(_call_text(each)) for each in unreadable if each.kind == "unread" and not _is_in_text(each, parts)]
     parts += [*passed, *(each.call for each in readable)]
     results = [ToolResult(call.id, (Text(feedback.VALID_CALL),)) for call in passed]
     results += [_error_result(request, each) for each in readable]
-    reason = unread[0].reason if unread else "" if failed else feedback.wrong_choice(request.tool_choice)
+    reason = unreadable[0].reason if unreadable else "" if failed else feedback.wrong_choice(request.tool_choice)
     turns = [
         *([Message("assistant", tuple(parts))] if parts else []),
         *([Message("tool", tuple(results))] if results else []),

@@ -132,8 +132,8 @@ def repair_attempts(violation: Violation, root: Any, schema: CompiledSchema) -> 
     absent = bool(violation.path) and _may_be_absent(violation.path, schema)
     if absent and _is_blank(value, violation, schema):
         yield RepairAttempt("drop_null_optional", _drop_at(root, violation.path))
-    for step, mended in _REPAIRS_BY_KIND.get(violation.kind, _no_repair)(violation, value, schema):
-        yield RepairAttempt(step, set_at(root, violation.path, mended))
+    for step, repaired in _REPAIRS_BY_KIND.get(violation.kind, _no_repair)(violation, value, schema):
+        yield RepairAttempt(step, set_at(root, violation.path, repaired))
 
 
 def unwrap_nested(value: Any, schema: CompiledSchema) -> Any:

@@ -63,8 +63,8 @@ def judge_call(tool: Tool, arguments: JsonText, steps: Collection[str]) -> Verdi
             return Verdict(arguments)
         case None:
             return Verdict(arguments, valid=None, reason=schema.reason or "its arguments are beyond what is looked at")
-    if steps and (mended := repair(arguments, schema, steps)):
-        return Verdict(mended.arguments, mended.repairs)
+    if steps and (repaired := repair(arguments, schema, steps)):
+        return Verdict(repaired.arguments, repaired.repairs)
     if steps and (several := split_into_calls(arguments, schema, steps)):
         first, *more = several
         return Verdict(first.arguments, first.repairs, extra_calls=tuple(more))

@@ -83,8 +83,10 @@ def detect_format(
         return identified(template.format, "chat_template", template.why)
     if family and named != "auto":
         # Why the template could not be rendered matters here too, because what it leaves open is not known then.
-        beside = f"; {template.why}" if chat_template else ""
-        return identified(named, "model", f"models of the name {quote(model)} write {named}: {family.source}{beside}")
+        template_reason = f"; {template.why}" if chat_template else ""
+        return identified(
+            named, "model", f"models of the name {quote(model)} write {named}: {family.source}{template_reason}"
+        )
     about_name = f"no format is known for the name {quote(model)}" if model else "no name was given"
     return identified("auto", "nothing", f"{about_name}; {template.why}")
 

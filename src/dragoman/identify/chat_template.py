@@ -142,9 +142,9 @@ def _renderings(source: str) -> Iterator[_Rendered]:
     template, problem, any_rendered = render_process.load_template(source), "", False
     for call, as_text, content in product(CALLS, (False, True), ("", None)):
         arguments = call.arguments if as_text else json.loads(call.arguments)
-        shown = {"type": "function", "id": call.id, "function": {"name": call.name, "arguments": arguments}}
+        rendered_call = {"type": "function", "id": call.id, "function": {"name": call.name, "arguments": arguments}}
         try:
-            yield _render(template, call, {"role": "assistant", "content": content, "tool_calls": [shown]})
+            yield _render(template, call, {"role": "assistant", "content": content, "tool_calls": [rendered_call]})
         except jinja_sandbox.RENDER_ERRORS as e:
             problem = problem or f"it refuses a call: {e}"
         else:

@@ -124,11 +124,11 @@ class EventSink:
 
     def end(self, id: str = "") -> None:
         """Ends the open call with the repairs made in it, and warns about JSON that was repaired."""
-        slips = self._scanner.repairs
-        self._send(ToolCallEnd(self._index, (*self._repairs, *slips), id=self._reserve_id(id)))
-        if slips:
-            self._send(repair_warning(slips, self.unmask(self._scanner.captured())))
-            slips.clear()
+        repairs = self._scanner.repairs
+        self._send(ToolCallEnd(self._index, (*self._repairs, *repairs), id=self._reserve_id(id)))
+        if repairs:
+            self._send(repair_warning(repairs, self.unmask(self._scanner.captured())))
+            repairs.clear()
 
     def _reserve_id(self, id: str) -> str:
         """Returns the id and reserves it; "" if APIs reject it or another call has it."""

@@ -150,8 +150,8 @@ class ReadTracer(ForwardingSink):
         """Records the end of a call; its closing marker may still follow."""
         self._claim(self._s.offset, "end", self._open)
         self._open, self._after = None, self._open
-        if slips := self._s.repairs:  # `self.sink` reports them
-            warning = repair_warning(slips, "")
+        if repairs := self._s.repairs:  # `self.sink` reports them
+            warning = repair_warning(repairs, "")
             self._add_note(warning.code, warning.message, "")
         self.sink.end(id)
 

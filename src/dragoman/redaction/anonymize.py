@@ -83,7 +83,7 @@ class KeepRules(NamedTuple):
 KEEP_NOTHING: Final = KeepRules()
 
 
-def map_strings(text: str, change: Callable[[str], str], spared: KeepRules = KEEP_NOTHING) -> str:
+def map_strings(text: str, change: Callable[[str], str], rules: KeepRules = KEEP_NOTHING) -> str:
     """Returns JSON, or pieces of JSON with other text between them, with its strings changed.
 
     Strings of consecutive members with the same name, as in a stream, are changed as one text.
@@ -91,10 +91,10 @@ def map_strings(text: str, change: Callable[[str], str], spared: KeepRules = KEE
     Args:
         text: The JSON.
         change: Returns a text of the same length.
-        spared: What is not changed.
+        rules: What is not changed.
     """
     runs: dict[str, list[_Found]] = {}
-    for each_string in _strings(text, spared):
+    for each_string in _strings(text, rules):
         runs.setdefault(each_string.name, []).append(each_string)
     made: list[tuple[_Found, str]] = []
     for run in runs.values():
@@ -124,14 +124,14 @@ class _Open(NamedTuple):
     how: Literal["", "whole", "free"] = ""
 
 
-def _strings(text: str, spared: KeepRules) -> Iterator[_Found]:
+def _strings(text: str, rules: KeepRules) -> Iterator[_Found]:
     """The contents of the strings, and the numbers, that are to be changed."""
     above = [_Open()]
     name = ""
     for token in _TOKEN.finditer(text):
         lexeme, outer = token[0], above[-1]
         if lexeme[0] in "[{":
-            above.append(_open(outer, name, lexeme == "{", len(above), spared))
+            above.append(_open(outer, name, lexeme == "{", len(above), rules))
         elif lexeme[0] in "]}":
             above.pop()
             above = above or [_Open()]
@@ -143,25 +143,25 @@ def _strings(text: str, spared: KeepRules) -> Iterator[_Found]:
             if outer.how == "free":
                 yield _Found(*token.span("said"), f" {name}")
             continue
-        elif not _is_kept(outer, name or outer.name, token["said"], spared):
+        elif not _is_kept(outer, name or outer.name, token["said"], rules):
             yield _Found(*token.span("said"), name or outer.name)
         name = ""
 
 
-def _open(outer: _Open, name: str, is_object: bool, depth: int, spared: KeepRules) -> _Open:
+def _open(outer: _Open, name: str, is_object: bool, depth: int, rules: KeepRules) -> _Open:
     label = name or outer.name
     if outer.how == "whole":
-        return _Open(label, "free" if name in spared.prose and outer.name not in spared.named else "whole")
-    if not outer.how and depth == _OUTERMOST and name in spared.whole:
+        return _Open(label, "free" if name in rules.prose and outer.name not in rules.named else "whole")
+    if not outer.how and depth == _OUTERMOST and name in rules.whole:
         return _Open(label, "whole")
-    return _Open(label, "free" if name in spared.free and is_object else outer.how)
+    return _Open(label, "free" if name in rules.free and is_object else outer.how)
 
 
-def _is_kept(outer: _Open, name: str, text: str, spared: KeepRules) -> bool:
+def _is_kept(outer: _Open, name: str, text: str, rules: KeepRules) -> bool:
     """Whether this string is not changed."""
     if outer.how == "whole":
-        return name not in spared.prose
-    return not outer.how and name in spared.kept and bool(spared.kept[name].fullmatch(text))
+        return name not in rules.prose
+    return not outer.how and name in rules.kept and bool(rules.kept[name].fullmatch(text))
 
 
 def _similar_letter(letter: str, chance: int) -> str:

@@ -41,15 +41,15 @@ class ClientWatch:
         task = asyncio.current_task()
         assert task is not None
         self._task = task
-        self._gone = asyncio.ensure_future(self._until_gone())
+        self._disconnected = asyncio.ensure_future(self._until_gone())
         self._timer = self._loop.call_later(self._limit_s, self._look)
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._gone.cancel()
-        del self._gone  # the CancelledError refers to its frame, and the frame to this object
+        self._disconnected.cancel()
+        del self._disconnected  # the CancelledError refers to its frame, and the frame to this object
         self._timer.cancel()
         if not self._left:
             return

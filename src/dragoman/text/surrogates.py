@@ -29,14 +29,14 @@ def may_have_surrogates(data: bytes) -> bool:
 class SurrogateJoiner:
     """Joins the surrogate halves of one response."""
 
-    __slots__ = ("_held", "has_marks", "has_unpaired")
+    __slots__ = ("_waiting", "has_marks", "has_unpaired")
 
     def __init__(self) -> None:
         self.has_marks = False
         """A half was found: every later text must be passed to `join`."""
         self.has_unpaired = False
         """A half without its counterpart was replaced by U+FFFD."""
-        self._held: dict[Hashable, str] = {}
+        self._waiting: dict[Hashable, str] = {}
 
     def mark(self, data: bytes) -> bytes:
         """Returns the JSON with marks for halves at the start or end of a string, and U+FFFD for all others."""
@@ -57,9 +57,9 @@ class SurrogateJoiner:
         """Returns the text without marks. A half at its end is held back for the next text of the same `place`."""
         if not text:
             return text
-        text = self._held.pop(place, "") + text
+        text = self._waiting.pop(place, "") + text
         if "\U0010f800" <= text[-1] < "\U0010fc00":
-            self._held[place], text = text[-1], text[:-1]
+            self._waiting[place], text = text[-1], text[:-1]
         return self.replace_marks(text)
 
     def replace_marks(self, text: str) -> str:
@@ -75,5 +75,5 @@ class SurrogateJoiner:
 
     def flush(self, place: Hashable) -> str:
         """Returns U+FFFD if a half of this `place` is held back, because nothing follows it; else ""."""
-        self.has_unpaired = self.has_unpaired or place in self._held
-        return REPLACEMENT_CHAR if self._held.pop(place, "") else ""
+        self.has_unpaired = self.has_unpaired or place in self._waiting
+        return REPLACEMENT_CHAR if self._waiting.pop(place, "") else ""

@@ -423,14 +423,14 @@ class ToolCallAssembler:
         call.named = True
         self._advance(call)
         assert call.index is not None
-        slips, whole = call.repairs, call.complete
+        repairs, whole = call.repairs, call.complete
         if not (whole or cut or call.is_object):
-            arguments, slips, _ = unwrap_arguments(raw, self._enabled_repairs)
+            arguments, repairs, _ = unwrap_arguments(raw, self._enabled_repairs)
             whole = bool(arguments)
             self._out += [ToolCallDelta(call.index, arguments)] if whole else []
         if whole:
-            self._out.append(ToolCallEnd(call.index, repairs=slips))
-            self._out += [repair_warning(slips, raw)] if slips else []
+            self._out.append(ToolCallEnd(call.index, repairs=repairs))
+            self._out += [repair_warning(repairs, raw)] if repairs else []
             return
         self._out.append(ToolCallIncomplete(call.index, raw))
         if call.problem:

@@ -34,8 +34,8 @@ def client_headers(headers: Mapping[str, str]) -> dict[str, str]:
 def client_error_headers(headers: Mapping[str, str]) -> dict[str, str]:
     """Returns the headers for the client of an error response; `retry-after` is not among them."""
     kept = client_headers(headers)
-    if (asked := headers.get(SHOULD_RETRY, "").lower()) in ("true", "false"):
-        kept[SHOULD_RETRY] = asked
+    if (should_retry := headers.get(SHOULD_RETRY, "").lower()) in ("true", "false"):
+        kept[SHOULD_RETRY] = should_retry
     if headers.get("retry-after-ms", "").isdigit():
         kept["retry-after-ms"] = headers["retry-after-ms"][:9]
     return kept

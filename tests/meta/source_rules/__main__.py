@@ -22,6 +22,7 @@ def main() -> int:
     findings: list[Finding] = [*names.check(trees), *layout.check_folders(sources), *layout.check_cycles(imports)]
     for path, source in sources.items():
         findings += [*language.check(path, source), *docstrings.check(path, trees[path])]
+        findings += names.check_words(path, trees[path])
     for finding in sorted(findings):
         print(finding)
     return 1 if findings else 0

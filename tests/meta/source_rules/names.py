@@ -1,8 +1,8 @@
-"""Names: a public class name is used once in the package."""
+"""Names: a public class name is used once in the package, and no name is a word that does not tell what a value is."""
 
 import ast
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 
 from .finding import Finding
 
@@ -26,3 +26,52 @@ def check(trees: Mapping[str, ast.Module], known: set[str] = KNOWN) -> Iterator[
             yield Finding(
                 "tests/meta/source_rules/names.py", 1, f"{name} in KNOWN", "it is unique now: remove it there"
             )
+
+
+# Words that do not tell what a value is -> what to write instead.
+VAGUE = {
+    "amiss": "what is wrong: problems, failures",
+    "asked": "the noun: request, call, question",
+    "behind": "after (in text), upstream (a server)",
+    "beside": "the noun, or next_to",
+    "came": "the noun: request, event_type",
+    "gone": "removed, or the noun",
+    "heard": "answer, output",
+    "heeded": "honoured, supported",
+    "held": "constraint (decoding), buffered (delivery), or the noun",
+    "mended": "repaired",
+    "said": "text, message, content, output, response",
+    "shown": "the noun: escaped, printed, images",
+    "slips": "json_errors",
+    "spared": "kept, keep_rules",
+    "taken": "the noun: steps, end, used",
+    "thought": "reasoning",
+    "thoughts": "reasoning",
+    "told": "message, warning, notices, result",
+    "unread": "unreadable, passthrough",
+    "words": "text, message, keywords",
+}
+# (file, name): fields of files that are read with these names.
+FIELDS = {("src/dragoman/server/capture/load.py", "said")}
+
+
+def _identifiers(tree: ast.AST) -> Iterator[tuple[str, int]]:
+    """Yields each name that the module defines, with its line: of classes, functions, parameters, variables."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.ClassDef() | ast.FunctionDef() | ast.AsyncFunctionDef():
+                yield node.name, node.lineno
+            case ast.arg():
+                yield node.arg, node.lineno
+            case ast.Name(id=name, ctx=ast.Store()) | ast.Attribute(attr=name, ctx=ast.Store()):
+                yield name, node.lineno
+            case ast.ExceptHandler(name=str(name)) | ast.MatchAs(name=str(name)) | ast.MatchStar(name=str(name)):
+                yield name, node.lineno
+
+
+def check_words(path: str, tree: ast.AST, allowed: Collection[tuple[str, str]] = FIELDS) -> Iterator[Finding]:
+    """Yields each identifier of `VAGUE`, in any case and with any number of leading underscores."""
+    for name, line in _identifiers(tree):
+        instead = VAGUE.get(name.strip("_").lower())
+        if instead and (path, name) not in allowed:
+            yield Finding(path, line, f"name {name}", f"write: {instead}")

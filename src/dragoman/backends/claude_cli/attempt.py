@@ -34,10 +34,10 @@ class Attempt:
 
     def __init__(self, wanted: ReplyRequirement, names: Mapping[str, str]) -> None:
         self._wanted, self._names = wanted, names
-        self._held: list[AnyEvent] = []
+        self._buffered: list[AnyEvent] = []
         self._waits = wanted.call or wanted.reply
         self._has_text = False
-        self._dropped = self._beside = ""
+        self._dropped = self._extra_text = ""
         """The text of calls that are dropped, and text next to a structured reply."""
         self._given = 0
         """Number of calls that were emitted."""
@@ -71,7 +71,7 @@ class Attempt:
                 self.finish = event
                 return []
             case ReasoningDelta() if self._wanted.text and not self._has_text:
-                self._held.append(event)  # reasoning before a call is emitted with it
+                self._buffered.append(event)  # reasoning before a call is emitted with it
                 return []
             case ToolCallStart():
                 return self._begun(event)
@@ -89,8 +89,8 @@ class Attempt:
         if call.name == STRUCTURED and self._wanted.reply:
             self._open = "dropped" if self.replied else "reply"
             self.replied, self._waits = True, False
-            self._beside += "".join(each.text for each in self._held if isinstance(each, TextDelta))
-            self._held = [each for each in self._held if isinstance(each, ReasoningDelta)]
+            self._extra_text += "".join(each.text for each in self._buffered if isinstance(each, TextDelta))
+            self._buffered = [each for each in self._buffered if isinstance(each, ReasoningDelta)]
             return self._release()
         name = self._names.get(call.name, call.name)
         self.called = True
@@ -100,7 +100,7 @@ class Attempt:
             return []
         if not is_other and self._wanted.name and self._waits:
             self._drop_held_calls()
-        self._held.append(ToolCallStart(call.index, call.id, name))
+        self._buffered.append(ToolCallStart(call.index, call.id, name))
         if is_other:  # it is emitted only if no call of the named tool follows
             return []
         self._waits = False
@@ -109,7 +109,7 @@ class Attempt:
     def _drop_held_calls(self) -> None:
         """Drops the held calls of other tools, now that the named tool is called."""
         kept: list[AnyEvent] = []
-        for event in self._held:
+        for event in self._buffered:
             match event:
                 case ToolCallStart(name=name):
                     self._dropped += f"{name} "
@@ -119,7 +119,7 @@ class Attempt:
                     pass
                 case _:
                     kept.append(event)
-        self._held = kept
+        self._buffered = kept
 
     def _text(self, event: TextDelta | ToolCallDelta, text: str) -> list[AnyEvent]:
         if self._open == "dropped":
@@ -128,17 +128,17 @@ class Attempt:
         if self._open == "reply":
             return [TextDelta(text)]
         if self.replied:  # a structured reply has no other text
-            self._beside += text
+            self._extra_text += text
             return []
         self._has_text = True
         return self._out(event)
 
     def _out(self, event: AnyEvent) -> list[AnyEvent]:
-        self._held.append(event)
+        self._buffered.append(event)
         return [] if self._waits else self._release()
 
     def _release(self) -> list[AnyEvent]:
-        events, self._held = self._held, []
+        events, self._buffered = self._buffered, []
         return [self._numbered(event) for event in events]
 
     def _numbered(self, event: AnyEvent) -> AnyEvent:
@@ -157,8 +157,8 @@ class Attempt:
             out.append(Notice("reask_failed", f"{self._wanted.missed}; what was answered is given", self._dropped))
         elif self._dropped:
             out.append(Notice("extra_call_dropped", "a call was dropped that was not asked for", self._dropped))
-        if self._beside.strip():
+        if self._extra_text.strip():
             out.append(
-                Notice("content_dropped", "a reply of a schema cannot have text next to it", self._beside, "text")
+                Notice("content_dropped", "a reply of a schema cannot have text next to it", self._extra_text, "text")
             )
         return out

@@ -86,16 +86,16 @@ class _Body(msgspec.Struct):
 _body: Final = msgspec.json.Decoder(_Body).decode
 
 
-def to_conversation(request: Request, spec: ModelSpec, unread: CommandGuard = append_command_guard) -> Conversation:
+def to_conversation(request: Request, spec: ModelSpec, guard: CommandGuard = append_command_guard) -> Conversation:
     """Returns the request as a conversation in native mode; the CLI executes nothing that the messages contain.
 
     Raises: UnsupportedError: a part of the request cannot be sent to the model.
     """
     client_run_tools(request, "claude")
-    return map_conversation(request, spec, unread)
+    return map_conversation(request, spec, guard)
 
 
-def map_conversation(request: Request, spec: ModelSpec, unread: CommandGuard = append_command_guard) -> Conversation:
+def map_conversation(request: Request, spec: ModelSpec, guard: CommandGuard = append_command_guard) -> Conversation:
     """Returns the conversation for a request whose tools have been checked, or are described in its text.
 
     Raises: UnsupportedError: a part of the request cannot be sent to the model.
@@ -114,8 +114,8 @@ def map_conversation(request: Request, spec: ModelSpec, unread: CommandGuard = a
         spec._replace(again=must != ReplyRequirement()),
         "\n\n".join(filter(None, (_system_text(body.system), instruction))),
         [
-            *(_guarded_turn(each, unread) for each in body.messages[:-1]),
-            _guarded_turn(body.messages[-1], unread, keep=True),
+            *(_guarded_turn(each, guard) for each in body.messages[:-1]),
+            _guarded_turn(body.messages[-1], guard, keep=True),
         ],
         tools if mounted else (),
         request.response_schema if must.reply else "",
@@ -192,7 +192,7 @@ def _system_text(system: str | list[dict[str, Any]]) -> str:
     return system if isinstance(system, str) else "\n\n".join(str(block.get("text", "")) for block in system)
 
 
-def _guarded_turn(turn: ConversationTurn, unread: CommandGuard, *, keep: bool = False) -> ConversationTurn:
+def _guarded_turn(turn: ConversationTurn, guard: CommandGuard, *, keep: bool = False) -> ConversationTurn:
     """Returns the message in a form in which the CLI runs no command and reads no file.
 
     With `keep`, everything up to here is cached for the next request: the CLI's own mark follows a date that it
@@ -205,4 +205,4 @@ def _guarded_turn(turn: ConversationTurn, unread: CommandGuard, *, keep: bool = 
     if keep and blocks:
         last = msgspec.json.decode(msgspec.json.encode(blocks[-1]), type=dict[str, msgspec.Raw])
         blocks[-1] = {**last, _MARK: {"type": "ephemeral"}}
-    return ConversationTurn("user", msgspec.Raw(msgspec.json.encode(unread(blocks))))
+    return ConversationTurn("user", msgspec.Raw(msgspec.json.encode(guard(blocks))))

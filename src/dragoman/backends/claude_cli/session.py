@@ -270,7 +270,7 @@ class _Message:
     """The events of one message. A message may break off and begin again; the CLI closes the broken one too."""
 
     def __init__(self) -> None:
-        self._held: list[bytes] = []
+        self._buffered: list[bytes] = []
         """The first event, held until the next: a message that breaks off here is discarded."""
         self._given = False
         self._stopped = False
@@ -292,10 +292,10 @@ class _Message:
             event = _Event()
         match event.type:
             case "message_start" if not self._given:
-                self._held = [data]
+                self._buffered = [data]
                 return []
             case "message_stop" if not self._given and not self._stopped:
-                self._held = []
+                self._buffered = []
                 return []
             case "message_start" | "message_stop" if not self._stopped:
                 raise UpstreamError("claude lost the connection to its service in the middle of the answer")
@@ -312,8 +312,8 @@ class _Message:
         return self._out(data, *([_STOP] if self.continues else []))
 
     def _out(self, *events: bytes) -> list[bytes]:
-        out = [*self._held, *events]
-        self._held, self._given = [], True
+        out = [*self._buffered, *events]
+        self._buffered, self._given = [], True
         return out
 
 

@@ -72,7 +72,7 @@ class RepeatStopper:
         self._answered = {call_key(call.name, call.arguments) for call in answered}
         self._last = last
         self._seen: set[CallKey] = set()
-        self._held: list[AnyEvent] = []
+        self._buffered: list[AnyEvent] = []
         self._name = ""
         self._arguments: list[str] = []
         self._complete_calls: list[ToolCall] = []
@@ -103,19 +103,19 @@ class RepeatStopper:
             case ToolCallEnd():
                 return self._end_call(event)
             case ToolCallIncomplete():
-                events, self._held = self._held, []
+                events, self._buffered = self._buffered, []
                 return self._repeated() if cut_off and self._restarts_arguments() else [*events, event]
             case Notice("truncated_call", _, raw) if cut_off and self._restarts_call(raw):
                 return self._repeated()
             case _:
                 return [event]
         if self._seen or (self._answered and not self._last):
-            self._held.append(event)
+            self._buffered.append(event)
             return []
         return [event]
 
     def _end_call(self, event: AnyEvent) -> list[AnyEvent]:
-        events, self._held = self._held, []
+        events, self._buffered = self._buffered, []
         arguments = "".join(self._arguments)
         made = call_key(self._name, arguments)
         is_answered = made in self._answered

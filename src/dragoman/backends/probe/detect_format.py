@@ -66,5 +66,5 @@ def _read_cost(format: Format, text: str, tools: Sequence[Tool], *, lenient: boo
     events = [*reader.feed(text), *reader.close("stop")]
     if not any(isinstance(event, ToolCallEnd) for event in events):
         return None
-    amiss = sum(isinstance(event, Notice) and event.code != "untagged_call" for event in events)
-    return amiss + sum(len(event.text) for event in events if isinstance(event, TextDelta))
+    problems = sum(isinstance(event, Notice) and event.code != "untagged_call" for event in events)
+    return problems + sum(len(event.text) for event in events if isinstance(event, TextDelta))

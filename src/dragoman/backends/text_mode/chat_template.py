@@ -87,10 +87,10 @@ class ChatTemplate:
         try:
             text = self._render(messages, tools)
         except RequestError:
-            mended = hoist_system_messages(original.messages)
-            if mended == original.messages:
+            hoisted = hoist_system_messages(original.messages)
+            if hoisted == original.messages:
                 raise
-            return self.render(msgspec.structs.replace(original, messages=mended), format)
+            return self.render(msgspec.structs.replace(original, messages=hoisted), format)
         opened = _OPEN_REASONING.search(text)
         return Prompt(text + prefill, (opened[0] if opened else "") + prefill)
 

@@ -86,9 +86,9 @@ class View(Protocol):
 def notice_text(event: AnyEvent) -> tuple[str, str]:
     """Returns the text and the style of an event without model text; ("", "") for most."""
     match event:
-        case ToolCallEnd(_, mended, valid, reasked):
+        case ToolCallEnd(_, repairs, valid, reasked):
             fits = {True: "whole, and fits its schema", False: "whole, but does not fit its schema", None: "whole"}
-            more = [f"repaired: {', '.join(mended)}"] * bool(mended) + ["re-asked"] * reasked
+            more = [f"repaired: {', '.join(repairs)}"] * bool(repairs) + ["re-asked"] * reasked
             return "; ".join([fits[valid], *more]), "wrong" if valid is False else "right"
         case ToolCallIncomplete():
             return "broken off: not to be run", "wrong"

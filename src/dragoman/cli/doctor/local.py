@@ -223,20 +223,20 @@ async def _version(program: str) -> str | None:
 
 async def claude(config: ClaudeCliConfig) -> list[Finding]:
     """Returns the finding for `claude` and its login; none if it is not used."""
-    amiss: Verdict = "no" if config.enabled else "note"
+    verdict: Verdict = "no" if config.enabled else "note"
     try:
         async with asyncio.timeout(_CLAUDE_S):
-            return await _claude(config, amiss)
+            return await _claude(config, verdict)
     except ImportError:
         return [check("claude", "no", missing_extras("server"))] if config.enabled else []
     except TimeoutError:
         text = f"{config.command} --version, or auth status, says nothing for {_CLAUDE_S:g} s"
-        return [Finding("claude", amiss, text, f"try it by hand: {config.command} --version")]
+        return [Finding("claude", verdict, text, f"try it by hand: {config.command} --version")]
     except ConfigError as error:
-        return [check("claude", amiss, error.message, "set claude_cli.command to the program's path")]
+        return [check("claude", verdict, error.message, "set claude_cli.command to the program's path")]
 
 
-async def _claude(config: ClaudeCliConfig, amiss: Verdict) -> list[Finding]:
+async def _claude(config: ClaudeCliConfig, verdict: Verdict) -> list[Finding]:
     from dragoman.backends.claude_cli import auth_status, discovery
     from dragoman.backends.claude_cli.errors import NOT_LOGGED_IN
 
@@ -249,7 +249,7 @@ async def _claude(config: ClaudeCliConfig, amiss: Verdict) -> list[Finding]:
             text = f"{status.how or 'logged in'}" + ("" if config.enabled else "; its models can be served")
             return [program, Finding("claude's login", "ok", text, use)]
         case False:
-            return [program, check("claude's login", amiss, NOT_LOGGED_IN)]
+            return [program, check("claude's login", verdict, NOT_LOGGED_IN)]
         case None:
             text = f"claude {installed.name} does not tell; run claude, and type /login where it asks for that"
             return [program, Finding("claude's login", "note", text)]

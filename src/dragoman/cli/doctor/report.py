@@ -64,10 +64,10 @@ def _wrap(text: str, width: int, first: str, others: str) -> str:
 
 def _sum(findings: Sequence[Finding]) -> str:
     """Returns the summary."""
-    amiss = [finding.what for finding in findings if finding.verdict == "no"]
-    if not amiss:
+    failures = [finding.what for finding in findings if finding.verdict == "no"]
+    if not failures:
         return "Everything that these settings use works."
-    return f"{len(amiss)} problem{'s' * (len(amiss) > 1)} to fix: {', '.join(dict.fromkeys(amiss))}."
+    return f"{len(failures)} problem{'s' * (len(failures) > 1)} to fix: {', '.join(dict.fromkeys(failures))}."
 
 
 def _table(models: "Sequence[Calls]") -> list[str]:

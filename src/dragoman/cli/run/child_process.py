@@ -59,7 +59,7 @@ class ForegroundProcess:
         loop, task = asyncio.get_running_loop(), asyncio.current_task()
         assert task is not None
 
-        def came(number: int, for_agent: bool) -> None:
+        def on_signal(number: int, for_agent: bool) -> None:
             if self._process is None:
                 self._number = number
                 task.cancel()
@@ -69,7 +69,7 @@ class ForegroundProcess:
         numbers = {name: getattr(signal, name) for name in (*_FORWARDED_SIGNALS, *_TERMINALS) if hasattr(signal, name)}
         if sys.platform != "win32":
             for name, number in numbers.items():
-                loop.add_signal_handler(number, came, number, name in _FORWARDED_SIGNALS)
+                loop.add_signal_handler(number, on_signal, number, name in _FORWARDED_SIGNALS)
         try:
             yield
         except asyncio.CancelledError:

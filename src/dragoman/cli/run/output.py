@@ -52,9 +52,9 @@ def format_launch(launch: LaunchPlan, folder: Path, environ: Mapping[str, str]) 
     """
     lines = ["command", f"  {shlex.join(launch.command)}", "environment"]
     for name, value in {**proxy_bypass(environ), **launch.environ}.items():
-        lines.append(f"  {name} is unset" if value is None else f"  {name}={launch.shown.get(name, value)}")
+        lines.append(f"  {name} is unset" if value is None else f"  {name}={launch.printed.get(name, value)}")
     for name, text in launch.files.items():
-        lines += [f"file {folder / name}", *(f"  {line}" for line in launch.shown.get(name, text).splitlines())]
+        lines += [f"file {folder / name}", *(f"  {line}" for line in launch.printed.get(name, text).splitlines())]
     return printable(Redactor(secret_variables(environ)).redact_text(_SECRET.sub(r"\1(not shown)", "\n".join(lines))))
 
 

@@ -111,8 +111,8 @@ def _response_format(value: Cursor | None) -> tuple[_Reply, messages.ExtraFields
         case "text":
             return _Reply(), {}
         case "json_object":  # may contain a schema in llama.cpp's server
-            beside = fields.object("schema")
-            return _Reply(beside or _ANY_OBJECT), {"response_format": value.raw} if beside else {}
+            outer_schema = fields.object("schema")
+            return _Reply(outer_schema or _ANY_OBJECT), {"response_format": value.raw} if outer_schema else {}
     inner = fields.require("json_schema").fields()
     named = _Reply(inner.schema("schema"), inner.string("name"), inner.string("description"), inner.flag("strict"))
     return named if named.schema else _Reply(_ANY_OBJECT), {"response_format": value.raw}

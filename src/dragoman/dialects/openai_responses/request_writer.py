@@ -92,7 +92,7 @@ _ANY_OBJECT: Final = '{"type":"object"}'
 _CUSTOM_CALL: Final = b'"custom_tool_call"'
 _CUSTOM_RESULT: Final = b'"custom_tool_call_output"'
 _PROOF: Final = re.compile(r"(rs_[0-9a-f]{16,}):(.+)", re.DOTALL)
-_Words = Text | Image | Document | Audio | Refusal
+_MessagePart = Text | Image | Document | Audio | Refusal
 
 
 def write_request(request: Request, model: str) -> UpstreamRequest:
@@ -318,7 +318,7 @@ def _is_content(part: Part) -> bool:
     """Returns whether the part is content of a message, not an item of its own."""
     if isinstance(part, UnknownPart):
         return part.path.rpartition(".")[2].startswith("content")
-    return isinstance(part, _Words)
+    return isinstance(part, _MessagePart)
 
 
 def _message(role: str, parts: Sequence[Part], extra: ExtraFields, report: TranslationReport) -> Json:

@@ -138,7 +138,7 @@ class _Call:
         self.doubled = False
         self._name = ""
         self._id = self._late_id = ""
-        self._held: str | None = None  # arguments that came before the name
+        self._early_arguments: str | None = None  # arguments that came before the name
         self._begun = False
         self._whole = False
         self._dropped: list[tuple[str, Json]] = []  # members that have no place in a call
@@ -151,7 +151,7 @@ class _Call:
             return (yield from self._of_unknown(key))
         if key in self._keys.name and not self._name:
             return (yield from self._read_name())
-        if key in self._keys.arguments and self._held is None and not self._begun:
+        if key in self._keys.arguments and self._early_arguments is None and not self._begun:
             doubled = self.doubled and (yield from self._s.peek(2)) == "{{" and (yield from self._s.literal("{"))
             problem = yield from self._read_arguments()
             if doubled and not problem:
@@ -178,7 +178,7 @@ class _Call:
         """Reads a member of a call whose tool is not offered; without tags, a member that calls do not have means it is
         not a call."""
         if key in self._keys.arguments:
-            self._held = ""
+            self._early_arguments = ""
         elif not (self._tagged or key in (*self._keys.id, *self._keys.other)):
             return f"unexpected key {key!r}"
         return (yield from self._s.json_value(discard))
@@ -208,7 +208,7 @@ class _Call:
     def close(self) -> Outcome:
         """Handles the end of the object."""
         if self._unknown:
-            is_tool_call = self._tagged or self._held is not None
+            is_tool_call = self._tagged or self._early_arguments is not None
             return Outcome.UNKNOWN if is_tool_call else self.fail("the object has no arguments")
         if not self._name:
             return self.fail("the object has no name")
@@ -250,8 +250,8 @@ class _Call:
         if written is None:
             return "expected the tool's name as a string"
         problem = self._resolve(written)
-        if self._name and self._held is not None:
-            self._put(self._held)
+        if self._name and self._early_arguments is not None:
+            self._put(self._early_arguments)
         return problem
 
     def _resolve(self, written: str) -> str:
@@ -281,7 +281,7 @@ class _Call:
         if self._name:
             self._put(text)
         else:
-            self._held = text
+            self._early_arguments = text
         return ""
 
     def _put(self, arguments: Json) -> None:

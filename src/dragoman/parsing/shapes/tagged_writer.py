@@ -72,7 +72,7 @@ class TaggedWriter:
     def write(self, call: ToolCall) -> str:
         """Returns the parameters of the call."""
         return "".join(
-            f"{self.open(name, kind)}{self._shown(value)}{self.end}{self.line}"
+            f"{self.open(name, kind)}{self._delimited(value)}{self.end}{self.line}"
             for name, value, kind in typed_values(call.arguments)
         )
 
@@ -88,7 +88,7 @@ class TaggedWriter:
             body = self._arguments(Schema("{}"), relaxed)
         return ConstrainedCall(before, body, after, tuple(sorted(relaxed)))
 
-    def _shown(self, value: str) -> str:
+    def _delimited(self, value: str) -> str:
         if self.inline and value.startswith("\n"):
             return f"\n{value}\n"
         opened, closed = self.quote
@@ -145,9 +145,9 @@ class TaggedWriter:
         text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
         if types - {"string"} and json.loads(as_json(text, types, known)) != value:
             return None
-        whole = self._shown(text) + self.end
+        whole = self._delimited(text) + self.end
         ends = (self.end, *self.closers)
-        return None if any(0 <= whole.find(each) < len(text) for each in ends) else self._shown(text)
+        return None if any(0 <= whole.find(each) < len(text) for each in ends) else self._delimited(text)
 
     def _raw(self) -> GrammarExpr:
         never = tuple(closer for closer in self.closers if closer != self.end)

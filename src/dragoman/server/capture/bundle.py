@@ -57,7 +57,7 @@ _ONE_OF: Final = {
     "event": "|".join(event.__name__ for event in get_args(AnyEvent)),
     "media_type": r"[a-z]+/[a-z0-9.+-]+",
 }
-_SPARED: Final = KeepRules(
+_REQUEST_RULES: Final = KeepRules(
     kept={
         **dict.fromkeys(_IDS, _ID),
         **dict.fromkeys(_WORDY, _WORD),
@@ -73,7 +73,7 @@ _SPARED: Final = KeepRules(
     named=("properties", "patternProperties", "$defs", "definitions", "dependentSchemas"),
 )
 """What an API reads and no person wrote: identifiers and schemas."""
-_OUTPUT_RULES: Final = _SPARED._replace(whole=())
+_OUTPUT_RULES: Final = _REQUEST_RULES._replace(whole=())
 """The same for model output, which contains no schemas."""
 _SCHEMA: Final = re.compile(rb'("parameters":\s*)("(?:[^"\\]|\\.)*")')
 """The schema of a tool in `values.json`."""
@@ -201,17 +201,17 @@ def _values(data: bytes, fill: Anonymizer) -> bytes:
 
     def schema(match: re.Match[bytes]) -> bytes:
         inside = f'{{"tools": [{msgspec.json.decode(match[2], type=str)}]}}'
-        made = map_strings(inside, fill.anonymize, _SPARED)
+        made = map_strings(inside, fill.anonymize, _REQUEST_RULES)
         return match[1] + msgspec.json.encode(made[len('{"tools": [') : -len("]}")])
 
     return _json(_SCHEMA.sub(schema, data), fill)
 
 
-def _json(data: bytes, fill: Anonymizer, spared: KeepRules = _SPARED) -> bytes:
+def _json(data: bytes, fill: Anonymizer, rules: KeepRules = _REQUEST_RULES) -> bytes:
     """Replaces the content of JSON, of a stream or of lines of it; other data has no structure to keep."""
     text = data.decode("utf-8", "surrogateescape")
     structured = _LINES.search(text) or is_json(data)
-    made = map_strings(text, fill.anonymize, spared) if structured else fill.anonymize(text)
+    made = map_strings(text, fill.anonymize, rules) if structured else fill.anonymize(text)
     return made.encode("utf-8", "surrogateescape")
 
 

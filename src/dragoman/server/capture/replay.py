@@ -139,12 +139,12 @@ class Replay(CaptureRecorder):
                 again.expect(facts)
             if isinstance(backend := backends[key], ReceivesFacts) and f"{number}/values.json" in self._was.files:
                 backend.learn(request_from_json(self._was.json(f"{number}/values.json")))
-        unread = [
+        passed_through = [
             n
             for n in range(1, self._was.backend_call_count + 1)
             if not self._was.json(f"{n}/backend.json").get("is_read")
         ]
-        return _Gateway(order, policy, _CapturedStore(self._was), is_relayed=1 in unread)
+        return _Gateway(order, policy, _CapturedStore(self._was), is_relayed=1 in passed_through)
 
     def _backend(self, name: str, facts: dict[str, Any], model: str) -> Backend:
         try:

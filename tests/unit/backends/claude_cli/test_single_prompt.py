@@ -49,7 +49,7 @@ def blocks(asked: v.Request) -> list[str]:
 
 def told(asked: v.Request, version: Version = NATIVE_SINCE) -> list[dict[str, str]]:
     """The blocks that the CLI is told."""
-    (said,) = single_prompt.to_conversation(asked, ModelSpec("m"), version).said
+    (said,) = single_prompt.to_conversation(asked, ModelSpec("m"), version).turns
     content: list[dict[str, str]] = json.loads(bytes(said.content))
     return content
 

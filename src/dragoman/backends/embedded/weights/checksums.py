@@ -90,13 +90,13 @@ def mismatch(
     return None if got == wanted else Mismatch(f"sha256 {wanted}", got)
 
 
-def _beside(file: Path) -> Path:
+def _note_path(file: Path) -> Path:
     return file.with_name(f"{file.name}.json")
 
 
 def _note(file: Path) -> _Note | None:
     try:
-        return msgspec.json.decode(_beside(file).read_bytes(), type=_Note)
+        return msgspec.json.decode(_note_path(file).read_bytes(), type=_Note)
     except (OSError, msgspec.DecodeError):
         return None
 
@@ -105,4 +105,4 @@ def _keep(file: Path, at: os.stat_result, sha256: str) -> None:
     note = _Note(at.st_size, at.st_mtime_ns, sha256)
     half = file.with_name(f"{file.name}.json.{os.getpid()}.part")
     half.write_bytes(msgspec.json.format(msgspec.json.encode(note), indent=2) + b"\n")
-    os.replace(half, _beside(file))
+    os.replace(half, _note_path(file))

@@ -189,8 +189,8 @@ async def check_tool_choice(subject: ProbeContext) -> ProbeFinding:
     }
     if all(answer.reply is None for answer in (required, named, none)):
         return ProbeFinding("tool_choice", "unknown", failure_reason(required), facts)
-    heeded = list(facts.values())
-    verdict: Verdict = "yes" if all(each == "yes" for each in heeded) else "partly" if "yes" in heeded else "no"
+    outcomes = list(facts.values())
+    verdict: Verdict = "yes" if all(each == "yes" for each in outcomes) else "partly" if "yes" in outcomes else "no"
     return ProbeFinding("tool_choice", verdict, ", ".join(f"{form} {so}" for form, so in facts.items()), facts)
 
 
@@ -201,7 +201,7 @@ def _called_names(answer: ProbeAnswer, subject: ProbeContext) -> tuple[str, ...]
     return started_calls(answer.text, [WEATHER, CLOCK], subject.model)
 
 
-def _outcome(answer: ProbeAnswer, heeded: bool) -> str:
+def _outcome(answer: ProbeAnswer, is_honoured: bool) -> str:
     if answer.reply is None:
         return "refused"
-    return "yes" if heeded else "no"
+    return "yes" if is_honoured else "no"

@@ -98,12 +98,12 @@ class _Body:
         """Reads the elements of an object or array and its end. Returns "" or the reason why it is incomplete."""
         types = self._schema.of(*path) if path else frozenset({"object"})
         array: bool | None = None if {"object", "array"} <= types else "array" in types
-        unread = {self._opening(name) for name in self._schema.names(*path)}
+        remaining = {self._opening(name) for name in self._schema.names(*path)}
         seen: set[str] = set()
         count = 0
         while not (yield from self._s.literal(close, after_space=True)):
             items = (self._opening(ITEM),) if array is not False else ()
-            if count and (yield from self._is_next([each for each in ends if each not in (*unread, *items)])):
+            if count and (yield from self._is_next([each for each in ends if each not in (*remaining, *items)])):
                 self._warn_unclosed(close)
                 break
             name = yield from self._name()
@@ -114,12 +114,12 @@ class _Body:
                 return expected_error(self._s, f"an element or {close}")
             array = name == ITEM if array is None else array
             again = name in seen and not array
-            unread.discard(self._opening(name))
+            remaining.discard(self._opening(name))
             if not again:
                 emit(", " if count else "[" if array else "{")
             else:
                 self._sink.warn("duplicate_parameter", f"expected each parameter once, dropped another {name!r}")
-            inner = (close, *sorted(unread), *((self._opening(ITEM),) if array else ()), *ends)
+            inner = (close, *sorted(remaining), *((self._opening(ITEM),) if array else ()), *ends)
             target = (*path, None if array else name)
             problem = yield from self._element(name, target, discard if again else emit, inner)
             if problem:

@@ -50,8 +50,8 @@ class TypedValues:
         """Reads the arguments, in the notation of the first one. Returns "" or the reason why they are incomplete."""
         if (yield from s.peek(len(self.value[0]), after_space=True)) != self.value[0]:
             return (yield from self.flat.body(s, sink, schema))
-        unread = {name: f'{self.value[0]} name="{escape_attribute(name)}"' for name in schema.names()}
-        return (yield from self._members(s, sink, sink.arguments, self.flat.call_close[0], "{}", 0, unread))
+        remaining = {name: f'{self.value[0]} name="{escape_attribute(name)}"' for name in schema.names()}
+        return (yield from self._members(s, sink, sink.arguments, self.flat.call_close[0], "{}", 0, remaining))
 
     def write(self, call: ToolCall) -> str:
         """Returns the arguments of a call."""
@@ -79,11 +79,11 @@ class TypedValues:
         close: str,
         around: str,
         depth: int,
-        unread: dict[str, str],
+        remaining: dict[str, str],
     ) -> Parser[str]:
         """Reads the values up to `close`. Returns "" or the reason why they are incomplete.
 
-        `unread`: how the tag of each parameter not read yet begins, by name. Such a tag, or the end of the call, shows
+        `remaining`: how the tag of each unread parameter begins, by name. Such a tag, or the end of the call, shows
         that the value before it lacks its closing tag.
         """
         seen: set[str] = set()
@@ -111,9 +111,9 @@ class TypedValues:
                 before = ", "
             seen.add(name)
             if not depth:
-                unread.pop(name, None)
+                remaining.pop(name, None)
             problem = yield from self._value(
-                s, sink, discard if again else emit, found[0].get("type", ""), close, around, depth, unread
+                s, sink, discard if again else emit, found[0].get("type", ""), close, around, depth, remaining
             )
             if problem:
                 return problem
@@ -129,13 +129,13 @@ class TypedValues:
         close: str,
         around: str,
         depth: int,
-        unread: dict[str, str],
+        remaining: dict[str, str],
     ) -> Parser[str]:
         """Reads the content of a tag and its end. Returns "" or the reason why it is incomplete."""
         if type in HOLDERS:
             if depth == DEPTH_LIMIT:
                 return f"expected no more than {DEPTH_LIMIT} levels"
-            return (yield from self._members(s, sink, emit, self.value[1], HOLDERS[type], depth + 1, unread))
+            return (yield from self._members(s, sink, emit, self.value[1], HOLDERS[type], depth + 1, remaining))
         if type == "json":
             yield from s.skip_space()
             problem = yield from s.json_value(emit, self.value[1:])
@@ -146,7 +146,7 @@ class TypedValues:
             emit('"')
             after_call: Follows = (*((each,) for each in self.flat.openers), (self.flat.section_close, ""), ("",))
             closing: Follows = ((self.value[0],), (close,), (self.flat.call_close[0],), *after_call)
-            begins = [*unread.values(), *((f'{self.value[0]} type="',) if around == "[]" else ())]
+            begins = [*remaining.values(), *((f'{self.value[0]} type="',) if around == "[]" else ())]
             closers = {self.value[1]: closing, self.flat.call_close[0]: after_call} | dict.fromkeys(begins, ((),))
             found = yield from s.raw_until(closers, string_writer(emit))
             emit('"' if found else "")
