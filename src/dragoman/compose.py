@@ -75,7 +75,7 @@ def get_weights(
     model = config.model or models.default().name
     if is_weights_file(model) or not config.auto_download or weights.is_downloaded(model):
         return weights.find_weights(model, _report_large(model, report))
-    report(f"fetching the weights of {model}, this once")
+    report(f"downloading the weights of {model} (first use only)")
     path = download(model)
     if not config.model:
         report("this small model is for trying things out; for agents: dragoman pull qwen2.5-coder-1.5b")

@@ -46,7 +46,7 @@ class Play:
     async def __call__(self, backend: Scripted, request: v.Request) -> AsyncGenerator[AnyEvent, None]:
         self.asked.append(request)
         yield Start("", "", 0, 100)
-        for event in self.answers[min(len(self.backend_call_count), len(self.answers)) - 1]:
+        for event in self.answers[min(len(self.asked), len(self.answers)) - 1]:
             yield event
         yield UsageUpdate(v.Usage(100, 5, 40, cache_write_tokens=20))
         yield Finish("stop")

@@ -124,7 +124,7 @@ def get(name: str) -> Agent:
     Raises: ConfigError: there is none; the message suggests the nearest name.
     """
     if name not in names():
-        others = "any other command goes behind `--`: dragoman run -- COMMAND"
+        others = "put any other command after `--`: dragoman run -- COMMAND"
         raise ConfigError(f"unknown agent {quote(name)}{nearest(name, names())} ({', '.join(names())}; {others})")
     agent: Agent = importlib.import_module(f"{__name__}.{name}").AGENT
     return agent

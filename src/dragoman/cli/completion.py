@@ -31,7 +31,7 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
         "completion",
         help="have your shell complete commands, options and names",
         description="Print the lines that make a shell complete commands, options, formats, models and agents at Tab. "
-        "In zsh they belong behind compinit. It needs the terminal extra.",
+        "In zsh they must come after compinit. It needs the terminal extra.",
         epilog=_EXAMPLES,
     )
     command.add_argument("shell", choices=list(SHELLS), help="whose lines: bash, zsh or fish")

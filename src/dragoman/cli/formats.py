@@ -82,7 +82,7 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
         "formats",
         help="list the tool-call formats",
         description="List the formats in which models write tool calls; a narrow terminal shows less of each. With a "
-        "NAME, show one in full: who writes it, how a call looks, and how it can be held to a schema.",
+        "NAME, show one in full: who writes it, how a call looks, and how it is constrained to a schema.",
         epilog=_EXAMPLES,
     )
     named = command.add_argument("name", nargs="?", metavar="NAME", help="a format, or a model, such as Qwen/Qwen3-8B")

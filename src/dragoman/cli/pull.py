@@ -17,7 +17,7 @@ _EXAMPLES = """
     examples:
       dragoman pull                                        the small model, 98 MB
       dragoman pull qwen2.5-coder-1.5b                     one that is fit for agents, 1.1 GB
-      dragoman pull --list                                 all that can be pulled, and which are here
+      dragoman pull --list                                 all that can be downloaded, and which already are
 
     exit status:
       0  the weights are on this machine
@@ -25,7 +25,7 @@ _EXAMPLES = """
       2  there is no such model, no space, or something is missing; standard error says what
     130  it was stopped; the same command continues
 """
-_HERE = "is here already (--force fetches it again)"
+_HERE = "is already downloaded (--force downloads it again)"
 _REDRAW_EVERY_S = 0.1
 _LINE_EVERY_S = 1.0
 """Limits the lines in a log."""
@@ -45,9 +45,13 @@ def add(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> No
         "name", nargs="?", metavar="NAME", help=f"one of --list, or hf:owner/repo/file.gguf (default: {default})"
     )
     complete_with(name, model_names)
-    parser.add_argument("--list", action="store_true", help="list the models that can be pulled, and which are here")
     parser.add_argument(
-        "--force", action="store_true", help="fetch again what is here already (what has changed is in any case)"
+        "--list", action="store_true", help="list the models that can be downloaded, and which already are"
+    )
+    parser.add_argument(
+        "--force",
+        action="store_true",
+        help="download again; damaged or outdated weights are downloaded again in any case",
     )
     parser.set_defaults(run=run)
 
@@ -65,7 +69,7 @@ def run(args: argparse.Namespace) -> int:
     name: str = args.name or models.default().name
     if weights.is_downloaded(name) and not args.force:
         changed = weights.find_mismatch(name)
-        state = "is here, but not as it should be: it is fetched again" if changed else _HERE
+        state = "is damaged or outdated: it is downloaded again" if changed else _HERE
         print(f"{name} {state}", file=sys.stderr)
     elif not name.startswith("hf:") and (note := models.get(name).note):
         print(f"{name}: {note}", file=sys.stderr)

@@ -200,5 +200,5 @@ def _reader(read: "ReadSettings | None") -> str:
     if read is None or read.format is None:
         return "calls are read by the server; this is what it left as text, as format auto has it"
     offered = ", ".join(tool.name for tool in read.tools[:8]) + " …" * (len(read.tools) > 8)
-    tail = f", behind {read.prompt_suffix!r} of the prompt" if read.prompt_suffix else ""
+    tail = f", after {read.prompt_suffix!r} of the prompt" if read.prompt_suffix else ""
     return f"read as format {read.format.name}{', leniently' * read.lenient}{tail}; tools: {offered or 'none'}"

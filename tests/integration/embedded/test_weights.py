@@ -187,7 +187,7 @@ def test_force_keeps_the_old_until_the_new_is_whole(index: Path, home: Path) -> 
     (home / ".parts" / "tiny").mkdir(parents=True)
     (home / ".parts" / "tiny" / "part-001").write_bytes(b"old")
     with pytest.raises(KeyboardInterrupt):
-        weights.download(tiny(parts=1), Seen(stop_at="fetching"), force=True)
+        weights.download(tiny(parts=1), Seen(stop_at="downloading"), force=True)
     assert (home / "tiny.gguf").read_bytes() == b"old"
     weights.download(tiny(parts=1), force=True)
     assert (home / "tiny.gguf").read_bytes() == PARTS[0]
@@ -219,7 +219,7 @@ def test_a_change_is_found_and_mended_by_a_pull(listed: ModelProfile, home: Path
             weights.find_weights("tiny")
     seen = Seen()
     assert weights.download("tiny", seen) == file
-    assert "fetching" in seen.steps()
+    assert "downloading" in seen.steps()
     assert weights.find_weights("tiny").read_bytes() == PARTS[0]
 
 
@@ -290,8 +290,8 @@ def read_to(process: subprocess.Popen[str], step: str) -> None:
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no such lock there")
 def test_second_of_two_waits_and_finds_it_there(index: Path, home: Path) -> None:
-    with start(tiny(parts=1), wait_at="fetching") as first:
-        read_to(first, "fetching")
+    with start(tiny(parts=1), wait_at="downloading") as first:
+        read_to(first, "downloading")
         with start(tiny(parts=1)) as second:
             read_to(second, "waiting for another pull")
             assert first.communicate("go on\n")[0].split() == ["checking", str(home / "tiny.gguf")]
@@ -482,7 +482,7 @@ def blobs(cache: Path) -> list[Path]:
 def test_hub_file_is_downloaded_checked_and_linked(sha256: str, tmp_path: Path, home: Path) -> None:
     with hub() as server:
         done = pull_from(server.address, hub_row(sha256=sha256), tmp_path / "hf")
-    assert done.stdout.split() == ["fetching", "checking", str(home / "tiny.gguf")]
+    assert done.stdout.split() == ["downloading", "checking", str(home / "tiny.gguf")]
     assert done.stderr == ""
     assert (home / "tiny.gguf").read_bytes() == PARTS[0]
     assert (home / "tiny.gguf").stat().st_nlink == 2, "the Hub's cache and ours share the bytes"

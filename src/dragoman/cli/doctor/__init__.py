@@ -51,7 +51,7 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
         help="see whether what is set up here works",
         description="Look at settings, extras, weights, upstream servers, the installed claude, the gateway's address "
         "and what a running gateway has counted, all at once, and say what to type where something does not work. No "
-        "model is asked, nothing is fetched, and no login is touched.",
+        "model is called, nothing is downloaded, and no login is changed.",
         epilog=_EXAMPLES,
     )
     add_config_flag(command)

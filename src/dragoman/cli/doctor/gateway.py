@@ -49,12 +49,10 @@ def _address_finding(config: ServerConfig, command: str) -> Finding:
     """Returns whether the address is free; nothing is sent to a program that listens there."""
     host, port = config.host, config.port
     if port == 0:
-        return Finding(
-            "gateway", "ok", f"none is looked for, as it takes any free port of {host}; {_access_text(config)}"
-        )
+        return Finding("gateway", "ok", f"not checked, because it uses any free port of {host}; {_access_text(config)}")
     error = port_finding(host, port)
     if error is None:
-        text = f"none runs; {host} port {port} is free for it; {_access_text(config)}"
+        text = f"not running; {host} port {port} is free; {_access_text(config)}"
         return Finding("gateway", "ok", text, command)
     if error.errno != errno.EADDRINUSE:
         why = (error.strerror or str(error)).lower()

@@ -107,9 +107,9 @@ def weights_found(
     name = config.embedded.model or models.default().name
     used = _embedded_finding(config, name) if served else None
     here = tuple(_downloaded_models())
-    lines = (f"here: {', '.join(here)}",) if here else ()
+    lines = (f"downloaded: {', '.join(here)}",) if here else ()
     if used is None:
-        text = "not used by these settings, which name other models" if here else "none here, and none needed"
+        text = "not used by these settings, which name other models" if here else "none downloaded, and none needed"
         used = Finding("weights", "note", text)
     return [replace(used, lines=lines), *(_verified_weights(name if served else "", say) if thorough else ())]
 
@@ -124,7 +124,7 @@ def _embedded_finding(config: settings.Config, name: str) -> Finding:
             return Finding("weights", "ok", f"{name}, {size}, in {path.parent}")
     except DragomanError as error:
         return check("weights", "no", error.message, "dragoman pull --list")
-    text = f"{name} is not here yet; `dragoman serve` fetches it"
+    text = f"{name} is not downloaded yet; `dragoman serve` downloads it"
     return Finding("weights", "note", text, f"dragoman pull {name}")
 
 
@@ -145,7 +145,7 @@ def _verified_weights(used: str, say: Callable[[str], None]) -> Iterator[Finding
             yield check(what, "no" if name == used else "note", error.message)
             continue
         if differs is None:
-            yield Finding(what, "ok", "read to the end: they are what was fetched")
+            yield Finding(what, "ok", "read completely: the checksum is right")
             continue
         text = f"expected {differs.expected}, got {differs.got}"
         yield Finding(what, "no" if name == used else "note", text, f"dragoman pull {name}")

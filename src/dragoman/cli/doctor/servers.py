@@ -87,7 +87,7 @@ def _model_modes(
             unknown.append(model)
             continue
         written = way.format or (way.format_of(model).name if way.mode != "native" else "")
-        constraint = f"held by {way.constrain[0]}" if way.constrain else ""
+        constraint = f"constrained by {way.constrain[0]}" if way.constrain else ""
         trusted = probe is None and ways.is_auto(model)
         why = "as its kind can be trusted to" if trusted else way.why
         known.append((model, f"{', '.join(filter(None, (way.mode, written, constraint)))}: {why}"))

@@ -43,7 +43,7 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
         usage="dragoman run [AGENT] [options] [-- arguments of the agent]",
         description="Start an agent wired to a gateway of its own on this machine, which ends with it. The agent's "
         "configuration is laid over for this run alone; nothing of yours is changed. Without settings or flags: what "
-        "model server runs on this machine, else the embedded model. Without AGENT: the command behind `--`.",
+        "model server runs on this machine, else the embedded model. Without AGENT: the command after `--`.",
         epilog=_epilog(),
     )
     command.rest_dest = "args"  # type: ignore[attr-defined]  # a Parser of ours
@@ -97,7 +97,7 @@ def run(args: argparse.Namespace) -> int:
     name = args.agent or agents.ANY
     agent = agents.get(name)
     if not (agent.programs or args.args or args.print_env):
-        raise ConfigError(f"expected an agent ({', '.join(agents.names())}), or a command behind `--`; got neither")
+        raise ConfigError(f"expected an agent ({', '.join(agents.names())}), or a command after `--`; got neither")
     require_extras("server", doing="serving")
     config, origin = _settings(args)
     wanted = RunOptions(

