@@ -158,7 +158,7 @@ async def test_settings_that_a_completion_has_no_place_for_are_told() -> None:
 
 async def test_where_no_template_is_told_the_error_says_what_to_do() -> None:
     async with server(completes("", "")) as behind, gateway(behind.url, endpoint="completions") as (url, _):
-        with pytest.raises(AssertionError, match=r"name the file of one in servers\.far\.template"):
+        with pytest.raises(AssertionError, match=r"name the file of one in upstreams\.far\.template"):
             await ask(url, "openai_chat")
 
 

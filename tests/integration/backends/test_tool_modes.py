@@ -344,7 +344,7 @@ def test_the_file_says_it_of_single_models(tmp_path: Path) -> None:
     assert loaded.upstreams["far"].per_model == {"smollm*": PerModel(mode="inject", endpoint="completions")}
     for wrong, told in (("mode = 3", "got `int`"), ('mod = "inject"', "unknown field `mod`")):
         file.write_text(f"{table}{wrong}\n")
-        with pytest.raises(ConfigError, match=rf"{told} - at `servers\.far\.per_model\[\.\.\.\]"):
+        with pytest.raises(ConfigError, match=rf"{told} - at `upstreams\.far\.per_model\[\.\.\.\]"):
             config.load(file, {}, {})
 
 

@@ -167,5 +167,5 @@ def test_no_byte_of_a_sealed_item_can_be_changed() -> None:
 
 
 def test_the_setting_is_one_of_three() -> None:
-    with pytest.raises(ConfigError, match=r"servers\.far\.compaction"):
+    with pytest.raises(ConfigError, match=r"upstreams\.far\.compaction"):
         HttpBackend("far", HttpConfig(url="http://127.0.0.1:1", compaction="me"), {})
