@@ -17,7 +17,7 @@ _EXAMPLES = """
     examples:
       dragoman pull                                        the small model, 98 MB
       dragoman pull qwen2.5-coder-1.5b                     one that is fit for agents, 1.1 GB
-      dragoman pull --list                                 all that can be downloaded, and which already are
+      dragoman pull --list                                 all that can be downloaded
 
     exit status:
       0  the weights are on this machine
