@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 import httpx2
 
 from dragoman.backends.embedded import weights
+from support import command_server
 from support.http_client import DEADLINE_S, blocking_http_client
 
 MODEL = "smollm2-135m"
@@ -54,8 +55,7 @@ def command(*args: str) -> list[str]:
 
 def run(home: Path, *args: str, **settings: str) -> "subprocess.CompletedProcess[str]":
     """One command line, to its end; settings are variables of the environment."""
-    env = environment(home) | settings
-    return subprocess.run(command(*args), env=env, cwd=home, capture_output=True, text=True, timeout=DEADLINE_S)
+    return command_server.run(args, environment(home) | settings, home, DEADLINE_S)
 
 
 def exists(pid: int) -> bool:

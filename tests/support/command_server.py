@@ -1,0 +1,174 @@
+"""Runs command lines of dragoman in processes that are forked from one in which it is imported already.
+
+A new Python process spends 0.3 s of CPU time on imports, which is most of what a short command takes. What is run is
+the command itself: its own process, environment, folder, standard streams and exit status.
+"""
+
+import atexit
+import json
+import os
+import selectors
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+START = (
+    "-P",
+    "-c",
+    "import sys; sys.path[:] = sys.argv.pop(1).split('|'); from support import command_server as c; c.serve()",
+)
+
+
+class CommandServer:
+    """The process that forks, for one test process."""
+
+    def __init__(self) -> None:
+        self._folder = tempfile.TemporaryDirectory(prefix="commands-")
+        self._address = os.path.join(self._folder.name, "socket")
+        listener = socket.socket(socket.AF_UNIX)
+        listener.bind(self._address)
+        listener.listen()
+        with listener:
+            self._process = subprocess.Popen(
+                [sys.executable, *START, "|".join(sys.path), str(listener.fileno())],
+                env={"PATH": os.defpath, "LANG": "C.UTF-8", "HOME": self._folder.name},
+                pass_fds=[listener.fileno()],
+                stdin=subprocess.PIPE,
+            )
+        atexit.register(self.close)
+
+    def run(
+        self, args: Sequence[str], env: Mapping[str, str], cwd: Path, timeout_s: float
+    ) -> "subprocess.CompletedProcess[str]":
+        """Returns what the command wrote and its exit status.
+
+        Raises:
+            subprocess.TimeoutExpired: It took longer, and was killed.
+        """
+        with (
+            socket.socket(socket.AF_UNIX) as asked,
+            tempfile.TemporaryFile(dir=self._folder.name) as out,
+            tempfile.TemporaryFile(dir=self._folder.name) as err,
+        ):
+            asked.settimeout(timeout_s)
+            asked.connect(self._address)
+            request = json.dumps({"args": list(args), "env": dict(env), "cwd": str(cwd)}).encode()
+            socket.send_fds(asked, [len(request).to_bytes(4)], [out.fileno(), err.fileno()])
+            asked.sendall(request)
+            pid = _received(asked, 4)
+            try:
+                status = _received(asked, 4)
+            except TimeoutError:
+                os.kill(int.from_bytes(pid), signal.SIGKILL)
+                raise subprocess.TimeoutExpired(list(args), timeout_s) from None
+            said = []
+            for file in (out, err):
+                file.seek(0)
+                said.append(file.read().decode().replace("\r\n", "\n"))
+        return subprocess.CompletedProcess(list(args), int.from_bytes(status, signed=True), *said)
+
+    def close(self) -> None:
+        """Ends the server; what it still runs is left alone."""
+        assert self._process.stdin
+        self._process.stdin.close()
+        self._process.wait()
+        self._folder.cleanup()
+
+
+_started: list[CommandServer] = []
+_starting = threading.Lock()
+
+
+def run(args: Sequence[str], env: Mapping[str, str], cwd: Path, timeout_s: float) -> "subprocess.CompletedProcess[str]":
+    """Runs a command line by the one server of this process; see `CommandServer.run`."""
+    if sys.platform == "win32":
+        argv = [sys.executable, "-m", "dragoman", *args]
+        return subprocess.run(argv, env=dict(env), cwd=cwd, capture_output=True, text=True, timeout=timeout_s)
+    with _starting:
+        if not _started:
+            _started.append(CommandServer())
+    return _started[0].run(args, env, cwd, timeout_s)
+
+
+def _received(connection: socket.socket, count: int) -> bytes:
+    data = b""
+    while len(data) < count:
+        piece = connection.recv(count - len(data))
+        if not piece:
+            raise ConnectionError("the command server ended")
+        data += piece
+    return data
+
+
+# The server
+
+
+def serve() -> None:
+    """Forks a command for each connection until standard input ends; returns in no process but by its end."""
+    import gc
+
+    from dragoman import cli
+
+    cli.parser()  # imports all commands
+    gc.freeze()
+    listener = socket.socket(fileno=int(sys.argv.pop(1)))
+    ended, wakes = socket.socketpair()
+    wakes.setblocking(False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    signal.set_wakeup_fd(wakes.fileno(), warn_on_full_buffer=False)
+    running: dict[int, socket.socket] = {}
+    with selectors.DefaultSelector() as selector:
+        for each in (listener, ended, sys.stdin):
+            selector.register(each, selectors.EVENT_READ)
+        while True:
+            ready = {key.fileobj for key, _ in selector.select()}
+            if sys.stdin in ready:
+                return
+            if ended in ready:
+                ended.recv(4096)
+                _tell_ended(running)
+            if listener in ready:
+                connection, _ = listener.accept()
+                length, files, _, _ = socket.recv_fds(connection, 4, 2)
+                request = json.loads(_received(connection, int.from_bytes(length)))
+                if (pid := os.fork()) == 0:
+                    break
+                for file in files:
+                    os.close(file)
+                connection.sendall(pid.to_bytes(4))
+                running[pid] = connection
+    for each in (listener, ended, connection, *running.values()):
+        each.close()
+    signal.set_wakeup_fd(-1)
+    wakes.close()
+    _become(request, files)
+    sys.exit(cli.main(request["args"]))
+
+
+def _tell_ended(running: dict[int, socket.socket]) -> None:
+    """Reports the exit status of every command that has ended."""
+    while running:
+        pid, status = os.waitpid(-1, os.WNOHANG)
+        if not pid:
+            return
+        with running.pop(pid) as connection:
+            connection.sendall(os.waitstatus_to_exitcode(status).to_bytes(4, signed=True))
+
+
+def _become(request: Mapping[str, Any], files: Sequence[int]) -> None:
+    """Gives the forked process what a new one would have."""
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    for number, file in enumerate([nothing, *files]):
+        os.dup2(file, number)
+        os.close(file)
+    os.chdir(request["cwd"])
+    os.environ.clear()
+    os.environ.update(request["env"])
+    sys.argv = ["dragoman", *request["args"]]
