@@ -1,9 +1,9 @@
 """Checks responses against a schema that the backend could not constrain the model to, because tools are offered too.
 
-The backend reports this by the warning `unconstrained` named `response_format`. The text of such a response is buffered
-and checked at its end. If it is not JSON of the schema, the model is re-asked once; if the second response does not
-match either, the first one is sent with a warning. Responses with a tool call are not checked: their text is not the
-reply.
+The backend reports this by the warning `constraint_not_applied` named `response_format`. The text of such a response
+is buffered and checked at its end. If it is not JSON of the schema, the model is re-asked once; if the second response
+does not match either, the first one is sent with a warning. Responses with a tool call are not checked: their text is
+not the reply.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
 """Queue of events, or bytes, from a backend to one client: returns all new ones at once, or reports silence.
 
     backend task:  queue.put(event), then `await queue.wait_for_room()` while it is `full`; at last queue.finish()
-    client's task: events, ended = await queue.drain(silence_s)      no events and not ended: silence
+    client's task: events, ended = await queue.drain(timeout_s)      no events and not ended: silence
 
 One timer serves the whole stream; it is not set again for each event. That, and no `asyncio.Queue`, make a delta 25 %
 cheaper than `asyncio.timeout` around `asyncio.Queue.get`.
@@ -48,13 +48,13 @@ class EventQueue(Generic[T]):
             self._writer = self._loop.create_future()
             await self._writer
 
-    async def drain(self, silence_s: float) -> tuple[Sequence[T], bool]:
+    async def drain(self, timeout_s: float) -> tuple[Sequence[T], bool]:
         """Returns all events that have arrived, and whether they are the last.
 
-        Waits for at least one event, but not longer than `silence_s` seconds.
+        Waits for at least one event, but not longer than `timeout_s` seconds.
         """
         if not self._events and not self._finished:
-            self._set_timer(self._loop.time() + silence_s)
+            self._set_timer(self._loop.time() + timeout_s)
             self._reader = self._loop.create_future()
             await self._reader
         events, self._events = self._events, []

@@ -230,14 +230,14 @@ class Exchange(BaseExchange):
     async def _write_stream(
         self, queue: EventQueue[T], written: Callable[[Sequence[T]], bytes], pump: "asyncio.Future[None]"
     ) -> None:
-        silence_s = self._config.max_status_delay_s
+        ping_delay_s = self._config.max_status_delay_s
         while True:
-            batch, ended = await queue.drain(silence_s)
+            batch, ended = await queue.drain(ping_delay_s)
             if not batch and not ended:
                 await self._begin()
                 await self._write(self._progress())
                 await self._write(self._dialect.ping)
-            silence_s = self._config.keepalive_interval_s
+            ping_delay_s = self._config.keepalive_interval_s
             if ended:
                 await _wait(pump)
                 if not self._sent:

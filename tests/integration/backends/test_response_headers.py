@@ -12,7 +12,7 @@ import httpx2
 import pytest
 
 from dragoman.core.errors import UpstreamError
-from dragoman.redaction.hide_key import SecretRedactor
+from dragoman.redaction.secret_redactor import SecretRedactor
 from dragoman.wire.response_headers import client_error_headers, client_headers
 from support.fake_upstream import END, FRONTS, HEAD, Play, ask, gateway, piece, server, told, whole
 from support.gateway import CHAT

@@ -21,7 +21,7 @@ from dragoman.backends.embedded.grammar import constrain
 from dragoman.backends.embedded.llama_process import LlamaProcess
 from dragoman.backends.embedded.response import EmbeddedResponse, PreparedPrompt
 from dragoman.backends.embedded.small_models import results_as_prose
-from dragoman.backends.embedded.worker_process import EngineSettings
+from dragoman.backends.embedded.start_worker import EngineSettings
 from dragoman.backends.request_limits import apply_trim
 from dragoman.backends.text_mode import sampling
 from dragoman.backends.text_mode.chat_template import ChatTemplate, Prompt

@@ -13,9 +13,9 @@ from collections.abc import AsyncGenerator, Callable, Mapping
 from typing import Any, Final
 
 from dragoman.backends.concurrency_limit import ConcurrencyLimiter
-from dragoman.backends.embedded import worker_process
+from dragoman.backends.embedded import start_worker
 from dragoman.backends.embedded.engine_output import Done, Output, Progress, TokenText, read_error, read_outputs
-from dragoman.backends.embedded.worker_process import EngineSettings
+from dragoman.backends.embedded.start_worker import EngineSettings
 from dragoman.core.errors import (
     BackendUnavailableError,
     DragomanError,
@@ -244,9 +244,7 @@ class LlamaProcess:
         while True:
             started_s = loop.time()
             try:
-                with tempfile.TemporaryDirectory(
-                    None, "dragoman-", worker_process.private_dir_parent(), True
-                ) as private:
+                with tempfile.TemporaryDirectory(None, "dragoman-", start_worker.private_dir_parent(), True) as private:
                     error = await self._run_worker(private)
             except OSError as e:
                 error = BackendUnavailableError(f"the embedded engine could not be started: {e}")
@@ -275,10 +273,10 @@ class LlamaProcess:
     async def _run_worker(self, private: str) -> BackendUnavailableError:
         """Runs one child process and returns why it ended."""
         self._stderr.clear()
-        process = self._process = await worker_process.start(LINE_LIMIT_BYTES)
+        process = self._process = await start_worker.start(LINE_LIMIT_BYTES)
         stderr_reader = asyncio.create_task(self._collect_stderr(process))
         try:
-            await self._send(worker_process.settings_message(self._settings, private))
+            await self._send(start_worker.settings_message(self._settings, private))
             await self._read(process)
             self._ready.clear()
             # It is ending by itself; killing it first would lose its exit status.
@@ -292,7 +290,7 @@ class LlamaProcess:
                 self._kill(process)
             await process.wait()
             await asyncio.wait({stderr_reader}, timeout=1)
-        why = worker_process.describe_exit(process.returncode, self._stderr, self._settings.memory_limit_mb)
+        why = start_worker.describe_exit(process.returncode, self._stderr, self._settings.memory_limit_mb)
         return BackendUnavailableError(f"the embedded engine ended: {why}", retry_after_s=2)
 
     async def _read(self, process: asyncio.subprocess.Process) -> None:

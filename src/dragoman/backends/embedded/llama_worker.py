@@ -1,4 +1,4 @@
-"""The child process that runs llama.cpp. `worker_process` starts it and never imports it.
+"""The child process that runs llama.cpp. `start_worker` starts it and never imports it.
 
 Lines of JSON in: the settings first, then {"id": 1, "body": {…}} to complete, {"cancel": 1} to stop and {"id": 2,
 "count": "…"} to count the tokens of a text. Lines of JSON out: {"ready": true}, then for each id

@@ -75,7 +75,8 @@ class HttpConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     prompt_trim: Annotated[
         str,
         _doc(
-            "How far words about tools and of the system's are cut for a local model: none, tools, aggressive or least."
+            "How far tool descriptions and the system prompt are trimmed for a local model: off, tools, aggressive or "
+            "max."
         ),
     ] = "off"
     prompt_tokens: Annotated[

@@ -32,7 +32,7 @@ from dragoman.backends.http.config import HttpConfig
 from dragoman.backends.http.proxy import proxy_for
 from dragoman.backends.http.retry import AttemptFailed
 from dragoman.core.errors import BackendUnavailableError, RemoteError, UpstreamTimeoutError, loggable_message
-from dragoman.redaction.hide_key import SecretRedactor
+from dragoman.redaction.secret_redactor import SecretRedactor
 from dragoman.wire.upstream_errors import error_from_response
 
 log = logging.getLogger("dragoman.backends.http")
@@ -121,8 +121,7 @@ class UpstreamConnection:
             body: JSON.
             headers: headers of this request alone.
             is_trial: sends a request that the server may not support: it is not retried, and the circuit breaker
-                ignores
-                its outcome.
+                ignores its outcome.
             on_headers: is called with the headers of a successful response, names in lower case.
 
         Raises:

@@ -2,7 +2,8 @@
 
 A named tool, which many servers reject or treat as `auto`, becomes a request that shows the model this tool alone; if
 no call is allowed, the model is shown no tools. What each provider supports is a row of `catalog/servers.toml`, with
-its source. `required` is enforced in `constrained_decoding`, where the provider has a way to constrain its model.
+its source. `required` is not changed here: if the provider ignores it, `RequestPlanner` constrains the model
+(`constrained_decoding`).
 """
 
 from collections.abc import Collection

@@ -88,7 +88,7 @@ def with_schema_prompt(request: Request) -> Request:
 
 
 def unconstrained_reply_warning() -> Notice:
-    """Returns the warning that makes the gateway check the reply (checked_reply.py)."""
+    """Returns the warning that makes the gateway check the reply (`gateway.reply_schema_check`)."""
     return Notice(
         "constraint_not_applied",
         "the reply is not held to its schema, as the model may call a tool instead; it is checked at its end",
