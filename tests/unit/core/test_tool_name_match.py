@@ -104,7 +104,7 @@ def test_a_letter_that_is_doubled_or_is_not(written: str, offered: str | None) -
 def test_many_tools_are_sorted_once(monkeypatch: pytest.MonkeyPatch) -> None:
     looks = Counter[str]()
     names = [f"mcp__many__server_tool_name_{number}x" for number in range(1000)]
-    for name in ("normalize_name", "_words"):
+    for name in ("normalize_name", "_name_words"):
         was = getattr(tool_name_match, name)
         monkeypatch.setattr(tool_name_match, name, _counted(was, name, looks))
     for _ in range(3):
@@ -112,7 +112,7 @@ def test_many_tools_are_sorted_once(monkeypatch: pytest.MonkeyPatch) -> None:
         for written in ("servre_tol_nam", "servre_tol_nam", "another_name"):
             assert offered.resolve(written) is None
     assert len(names) <= looks["normalize_name"] < 1.1 * len(names)
-    assert len(names) <= looks["_words"] < 1.1 * len(names)
+    assert len(names) <= looks["_name_words"] < 1.1 * len(names)
 
 
 def _counted(was: Callable[[str], Any], name: str, looks: Counter[str]) -> Callable[[str], Any]:
