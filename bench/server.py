@@ -267,7 +267,8 @@ def behind(url: str, trusted: str = "") -> list[Backend]:
 
     apis = [trusted] if trusted else dialects.names()
     return [
-        HttpBackend(api, HttpConfig(url=url, api=api, models=MODELS, trusted=bool(trusted)), os.environ) for api in apis
+        HttpBackend(api, HttpConfig(url=url, api=api, models=MODELS, passthrough=bool(trusted)), os.environ)
+        for api in apis
     ]
 
 

@@ -1,16 +1,16 @@
 """Writes the page of kinds of servers from their rows."""
 
 from dragoman.catalog import servers
-from dragoman.catalog.servers import ServerKind
+from dragoman.catalog.servers import Provider
 
-INTRO = """What is known of servers, by kind: a row each in `src/dragoman/catalog/servers.toml`.
-`kind = "NAME"` in `[upstreams.NAME]` sets one; `dragoman probe` and mode `auto` detect it ([probe](probe.md)).
+INTRO = """What is known of servers, by provider: a row each in `src/dragoman/catalog/servers.toml`.
+`provider = "NAME"` in `[upstreams.NAME]` sets one; `dragoman probe` and tool mode `auto` detect it ([probe](probe.md)).
 What is measured of a server says more than its row, and its own settings win over both.
 
 - *own calls*: `trusted` whatever the model, or `measured` for each.
 - *tool_choice*: the forms that it heeds; of others it takes no notice, or refuses them.
-- *past thoughts*: the field of Chat Completions in which it gives the model what it thought before.
-- *schemas*: whose JSON Schemas it takes, where that is not what its API takes ([configuration](configuration.md)).
+- *past reasoning*: the field of Chat Completions in which it accepts earlier reasoning.
+- *schema profile*: which JSON Schemas it accepts, if not those of its API ([configuration](configuration.md)).
 - *grammars*: the ways to hold a model to one, best first.
 
 """
@@ -18,26 +18,35 @@ What is measured of a server says more than its row, and its own settings win ov
 
 def page(note: str) -> str:
     """All of it."""
-    heads = ("kind", "what it is", "port", "own calls", "tool_choice", "past thoughts", "schemas", "grammars")
-    rows = [heads, ("---",) * len(heads), *map(_row, servers.server_kinds())]
+    heads = (
+        "provider",
+        "what it is",
+        "port",
+        "own calls",
+        "tool_choice",
+        "past reasoning",
+        "schema profile",
+        "grammars",
+    )
+    rows = [heads, ("---",) * len(heads), *map(_row, servers.providers())]
     table = "\n".join("| " + " | ".join(row) + " |" for row in rows)
-    return f"# Kinds of servers\n\n{note}{INTRO}{table}\n\n" + "\n".join(map(_section, servers.server_kinds()))
+    return f"# Kinds of servers\n\n{note}{INTRO}{table}\n\n" + "\n".join(map(_section, servers.providers()))
 
 
-def _row(kind: ServerKind) -> tuple[str, ...]:
+def _row(provider: Provider) -> tuple[str, ...]:
     return (
-        f"[`{kind.name}`](#{kind.name})",
-        kind.title,
-        str(kind.port or ""),
-        kind.native,
-        ", ".join(kind.tool_choice),
-        f"`{kind.reasoning_field}`" if kind.reasoning_field else "",
-        f"`{kind.schemas}`" if kind.schemas else "",
-        ", ".join(f"`{name}`" for name in kind.constrain),
+        f"[`{provider.name}`](#{provider.name})",
+        provider.title,
+        str(provider.port or ""),
+        provider.native,
+        ", ".join(provider.tool_choice),
+        f"`{provider.reasoning_field}`" if provider.reasoning_field else "",
+        f"`{provider.schema_profile}`" if provider.schema_profile else "",
+        ", ".join(f"`{name}`" for name in provider.constrain),
     )
 
 
-def _section(kind: ServerKind) -> str:
-    quirks = [f"- {quirk.says} ({quirk.source})" for quirk in kind.quirks]
+def _section(provider: Provider) -> str:
+    quirks = [f"- {quirk.says} ({quirk.source})" for quirk in provider.quirks]
     known = "\n".join([*quirks, ""]) + "\n" if quirks else ""
-    return f"## {kind.name}\n\n{kind.title}. Source: {kind.source}.\n\n{known}".rstrip("\n") + "\n"
+    return f"## {provider.name}\n\n{provider.title}. Source: {provider.source}.\n\n{known}".rstrip("\n") + "\n"

@@ -57,7 +57,7 @@ def _arguments() -> argparse.ArgumentParser:
     parser.add_argument("url", help="of the model's server, as its clients are told: http://127.0.0.1:1234/v1")
     parser.add_argument("--serve", metavar="COMMAND", help="what starts that server, where it does not run yet")
     parser.add_argument("--model", help="the model (default: the first that the server lists)")
-    parser.add_argument("--mode", default="auto", help="native, parse or inject (docs/servers.md)")
+    parser.add_argument("--tool-mode", default="auto", help="native, parse or prompt (docs/servers.md)")
     parser.add_argument("--prompt-trim", default="tools", help="off, tools or aggressive (default: tools)")
     parser.add_argument("--context-window", type=int, default=0, help="tokens of context that the model is run with")
     parser.add_argument("--claude", default="claude", help="where Claude Code is")
@@ -65,7 +65,12 @@ def _arguments() -> argparse.ArgumentParser:
 
 
 def _settings(args: argparse.Namespace) -> list[str]:
-    said = {"url": args.url, "mode": args.mode, "prompt_trim": args.prompt_trim, "context_window": args.context_window}
+    said = {
+        "url": args.url,
+        "tool_mode": args.tool_mode,
+        "prompt_trim": args.prompt_trim,
+        "context_window": args.context_window,
+    }
     said["max_concurrency"] = 1
     return [f"{name} = {json.dumps(value)}" for name, value in said.items()]
 

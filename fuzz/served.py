@@ -20,10 +20,12 @@ WAYS: Final = {
     "chat": "",
     "responses": 'api = "openai_responses"',
     "messages": 'api = "anthropic_messages"',
-    "trusted": "trusted = true",
-    "parse": 'mode = "parse"\nformat = "hermes"',
-    "inject": 'mode = "inject"\nformat = "hermes"\nprompt_trim = "aggressive"',
-    "completions": 'mode = "inject"\nformat = "hermes"\nendpoint = "completions"\ntemplate = "{template}"',
+    "passthrough": "passthrough = true",
+    "parse": 'tool_mode = "parse"\ncall_format = "hermes"',
+    "prompt": 'tool_mode = "prompt"\ncall_format = "hermes"\nprompt_trim = "aggressive"',
+    "completions": (
+        'tool_mode = "prompt"\ncall_format = "hermes"\nendpoint = "completions"\nchat_template = "{template}"'
+    ),
 }
 """How models are asked, each under that name, and the settings of its server."""
 TEMPLATE: Final = (
@@ -169,7 +171,7 @@ class Gateway:
         ]
         for name, more in WAYS.items():
             more = more.replace("{template}", str(folder / "template.jinja"))
-            lines += [f"[upstreams.{name}]", f'url = "{upstream}"', f'models = ["{name}"]', "probe = false", more]
+            lines += [f"[upstreams.{name}]", f'url = "{upstream}"', f'models = ["{name}"]', "auto_probe = false", more]
         (folder / "config.toml").write_text("\n".join(lines))
         self.log = folder / "log"
         environ = {"PATH": os.defpath, "HOME": str(folder), "DRAGOMAN_HOME": str(folder), "PYTHONPATH": str(_ROOT)}

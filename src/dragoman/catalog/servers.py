@@ -46,7 +46,7 @@ class Quirk(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     source: str
 
 
-class ServerKind(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Provider(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A server type, such as vLLM or Ollama."""
 
     name: str
@@ -61,11 +61,11 @@ class ServerKind(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     signs: tuple[ServerSign, ...]
     """How it is recognized: any one of these is enough."""
     version: FactPath = ""
-    schemas: str = ""
+    schema_profile: str = ""
     """Whose restrictions of JSON Schema apply (schema/targets.py); empty: those of its API."""
     native: Literal["trusted", "measured"] = "measured"
     """Whether its own tool calls can be trusted for any model, or have to be measured."""
-    trusted: bool = False
+    passthrough: bool = False
     """Whether its streams conform to its API, so that they are passed through to clients of that API."""
     tool_choice: tuple[ChoiceForm, ...] = ()
     """The forms of `tool_choice` that it supports."""
@@ -96,7 +96,7 @@ class ConstraintMethod(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class _File(Struct, frozen=True, forbid_unknown_fields=True):
-    server: tuple[ServerKind, ...]
+    server: tuple[Provider, ...]
     constraint: tuple[ConstraintMethod, ...] = ()
 
 
@@ -117,7 +117,7 @@ def _file() -> _File:
     return read(resources.files(__package__).joinpath("servers.toml").read_bytes())
 
 
-def server_kinds() -> tuple[ServerKind, ...]:
+def providers() -> tuple[Provider, ...]:
     """Returns all server types."""
     return _file().server
 
@@ -127,14 +127,14 @@ def constraints() -> tuple[ConstraintMethod, ...]:
     return _file().constraint
 
 
-def get(name: str) -> ServerKind:
+def get(name: str) -> Provider:
     """Returns the server type with this name.
 
     Raises:
         ConfigError: There is none; the message has the nearest name.
     """
-    for kind in server_kinds():
-        if kind.name == name:
-            return kind
-    known = [kind.name for kind in server_kinds()]
-    raise ConfigError(f"unknown kind of server {quote(name)}{one_of(name, known, 'expected ')}")
+    for provider in providers():
+        if provider.name == name:
+            return provider
+    known = [provider.name for provider in providers()]
+    raise ConfigError(f"unknown provider {quote(name)}{one_of(name, known, 'expected ')}")

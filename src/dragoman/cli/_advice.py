@@ -11,13 +11,13 @@ AdviceTarget: TypeAlias = Literal["parse", "gateway", "native"]
 NOTHING: Final = "nothing to change"
 CHANGE: Final = "to change that: "
 _HOLD: Final = (
-    'send tool_choice "required", or set mode = "inject" and kind of the server, which holds the model to whole calls '
-    "where the server can (docs/servers.md)"
+    'send tool_choice "required", or set tool_mode = "prompt" and provider of the server, which constrains the model '
+    "to whole calls where the server can (docs/servers.md)"
 )
 _LIMIT: Final = "raise max_tokens of the request: the limit ended the text inside a call"
 _STOPS: Final = "raise max_tokens of the request, or check its stop sequences: the text ends inside a call"
 _REASONING: Final = "turn reasoning off in the request: calls in reasoning that is closed are reasoning"
-_MODE: Final = 'set mode = "parse" of the server, so that Dragoman reads the calls'
+_MODE: Final = 'set tool_mode = "parse" of the server, so that Dragoman reads the calls'
 _FORMAT: Final = re.compile(r"format '(?!auto')(\w+)'")
 
 

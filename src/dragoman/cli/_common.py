@@ -50,8 +50,8 @@ def upstream_flags(args: argparse.Namespace) -> dict[str, object]:
     if args.upstream_api and not args.upstream:
         raise ConfigError("--upstream-api is the API of an upstream server; name that with --upstream URL")
     return {
-        "upstreams.behind.url": args.upstream,
-        "upstreams.behind.api": args.upstream_api,
+        "upstreams.upstream.url": args.upstream,
+        "upstreams.upstream.api": args.upstream_api,
         "claude_cli.enabled": args.claude_cli,
     }
 
@@ -120,7 +120,7 @@ def format_settings(config: settings.Config, origin: dict[str, str]) -> str:
     for server, of in config.upstreams.items():
         for field, value in msgspec.structs.asdict(of).items():
             key = f"upstreams.{server}.{field}"
-            unset = "not shown" if field == "key" and value else "not set" if value is None else ""
+            unset = "not shown" if field == "api_key" and value else "not set" if value is None else ""
             line = f"# {key}: {unset}" if unset else f"{key} = {settings.toml(value)}"
             lines.append(f"{line}  # {origin.get(key, 'default')}")
     for alias, target in config.model_aliases.items():

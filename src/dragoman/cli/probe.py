@@ -57,12 +57,10 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
         "--model", default="", metavar="NAME", help="the model to ask (default: the only one that it lists)"
     )
     complete_with(model, all_model_names)
-    command.add_argument("--api", choices=dialects.names(), help="the API to ask it by (default: that of its kind)")
-    provider = command.add_argument(
-        "--provider", default="", help="what it is (default: what it reports itself; docs/kinds.md)"
-    )
-    complete_with(provider, lambda: [kind.name for kind in servers.server_kinds()])
-    command.add_argument("--key-env", default="", metavar="VAR", help="the variable that holds its key")
+    command.add_argument("--api", choices=dialects.names(), help="the API to use (default: the provider's)")
+    provider = command.add_argument("--provider", default="", help="its provider (default: detected; docs/kinds.md)")
+    complete_with(provider, lambda: [each.name for each in servers.providers()])
+    command.add_argument("--api-key-env", default="", metavar="VAR", help="environment variable with its API key")
     command.add_argument("--timeout", type=float, default=60.0, metavar="SECONDS", help="time for it (default: 60)")
     command.add_argument("--tokens", type=int, default=64, help="most of an answer (default: 64); thinkers need more")
     command.add_argument("--json", action="store_true", help="as JSON")
@@ -84,7 +82,7 @@ def run(args: argparse.Namespace) -> int:
     if args.url is None:
         return _list(args.json)
     logging.getLogger("dragoman").addHandler(logging.NullHandler())  # failures are in the table
-    config = HttpConfig(url=args.url, kind=args.provider, key_env=args.key_env)
+    config = HttpConfig(url=args.url, provider=args.provider, api_key_env=args.api_key_env)
     if args.provider:
         config = msgspec.structs.replace(config, api=servers.get(args.provider).api)
     if args.api:
@@ -101,7 +99,7 @@ def run(args: argparse.Namespace) -> int:
                 tell=lambda what: line.say(f"measuring: {what}"),
             )
         )
-    store(config, report.model, report.kind, report.fingerprint, report.choice)  # used by mode auto
+    store(config, report.model, report.provider, report.fingerprint, report.choice)  # used by tool mode auto
     print(json.dumps(msgspec.to_builtins(report), indent=2) if args.json else printable(format_report(report, config)))
     return 0
 
@@ -113,13 +111,18 @@ def _list(as_json: bool) -> int:
     servers = asyncio.run(discover_servers(os.environ))
     if as_json:
         rows = [
-            {"url": url, "kind": kind.name if kind else "", "title": kind.title if kind else "", "models": models}
-            for url, kind, models in servers
+            {
+                "url": url,
+                "provider": provider.name if provider else "",
+                "title": provider.title if provider else "",
+                "models": models,
+            }
+            for url, provider, models in servers
         ]
         print(json.dumps(rows, indent=2))
     for near in () if as_json else servers:
         listed = near.models if len(near.models) <= _LISTED_AT_MOST else (*near.models[:_LISTED_AT_MOST], "…")
-        of = near.kind.title if near.kind else "of no known kind"
+        of = near.provider.title if near.provider else "an unknown provider"
         print(printable(f"{near.url}  {of}  {', '.join(listed) or 'no model'}"))
     if not servers:
         print("no server on its usual port of this machine; name one: dragoman probe URL", file=sys.stderr)
@@ -138,13 +141,18 @@ def format_report(report: "ProbeReport", config: HttpConfig) -> str:
     for finding in report.findings:
         head = f"{finding.what.ljust(width)}  {_MARKS[finding.verdict].ljust(6)}  "
         lines.append(fill(finding.text, _WIDTH, initial_indent=head, subsequent_indent=" " * len(head)))
-    quirks = servers.get(report.kind).quirks if report.kind else ()
+    quirks = servers.get(report.provider).quirks if report.provider else ()
     lines += ["", f"Known of {report.title}:"] if quirks else []
     lines += [
         fill(f"{quirk.says} ({quirk.source})", _WIDTH, initial_indent="- ", subsequent_indent="  ") for quirk in quirks
     ]
     choice = report.choice
-    lines += ["", fill(f"Best asked in mode {choice.mode}: {choice.why}.", _WIDTH), "", settings_table(report, config)]
+    lines += [
+        "",
+        fill(f"Best asked in tool mode {choice.tool_mode}: {choice.why}.", _WIDTH),
+        "",
+        settings_table(report, config),
+    ]
     return "\n".join(lines)
 
 
@@ -153,17 +161,17 @@ def settings_table(report: "ProbeReport", config: HttpConfig) -> str:
     fields = {
         "url": report.url,
         "api": report.api if report.api != HttpConfig(url="").api else "",
-        "kind": report.kind,
-        "key_env": config.key_env,
-        "mode": report.choice.mode,
-        "format": report.choice.format,
+        "provider": report.provider,
+        "api_key_env": config.api_key_env,
+        "tool_mode": report.choice.tool_mode,
+        "call_format": report.choice.call_format,
         "context_window": _truncation_limit(report),
     }
     lines = [f"{name} = {json.dumps(value)}" for name, value in fields.items() if value]
-    return "\n".join([f"[upstreams.{report.kind or 'behind'}]", *lines])
+    return "\n".join([f"[upstreams.{report.provider or 'upstream'}]", *lines])
 
 
 def _truncation_limit(report: "ProbeReport") -> int:
     """Returns the context size of a server that silently truncates prompts, so that Dragoman refuses them; else 0."""
-    cuts = bool(report.kind) and servers.get(report.kind).cuts
+    cuts = bool(report.provider) and servers.get(report.provider).cuts
     return int(report.found("context").facts.get("tokens", 0)) if cuts else 0

@@ -113,7 +113,7 @@ def _summary(was: "LoadedCapture") -> str:
     """Returns a summary of the capture in one line."""
     log = was.json("summary.json").get("log", {})
     calls = (was.json(f"{n}/backend.json") for n in range(1, was.backend_call_count + 1))
-    ways = [" ".join([one.get("backend", ""), *filter(None, one.get("way", {}).values())][:3]) for one in calls]
+    ways = [" ".join([one.get("backend", ""), *filter(None, one.get("model_mode", {}).values())][:3]) for one in calls]
     how = log.get("error") or log.get("finish") or log.get("status")
     return f"{log.get('path', '')} by {', '.join(dict.fromkeys(ways)) or 'nobody'}: {how}"
 
@@ -132,7 +132,7 @@ def _gateway(args: argparse.Namespace, was: "LoadedCapture") -> Gateway:
 
     Raises: ConfigError: the settings are wrong, or an extra is missing.
     """
-    flags: dict[str, Any] = {"upstreams.behind.url": args.upstream}
+    flags: dict[str, Any] = {"upstreams.upstream.url": args.upstream}
     names = [each.name for each in models.models()]
     if args.model and (compose.is_weights_file(args.model) or args.model in names):
         flags["embedded.model"] = args.model

@@ -166,7 +166,7 @@ def unknown_variables(environ: Mapping[str, str]) -> list[str]:
 def readable_secrets(path: Path | None, config: Config) -> str:
     """Returns a message if other users can read or change a settings file that contains keys, else ""."""
     upstreams = config.upstreams.values()
-    secret = bool(config.server.api_keys) or any(u.key or "@" in urlsplit(u.url).netloc for u in upstreams)
+    secret = bool(config.server.api_keys) or any(u.api_key or "@" in urlsplit(u.url).netloc for u in upstreams)
     if sys.platform == "win32" or path is None or not secret:
         return ""
     try:
@@ -318,7 +318,7 @@ def _describe(message: str, tables: Mapping[str, Any], origin: Mapping[str, str]
         return message
     kind, sign, limit, key, section, name, index = match.groups()
     value = tables[section][name]
-    secret = key in SECRET or name == "key"
+    secret = key in SECRET or name == "api_key"
     got = "what is not shown" if secret else toml(value if index is None else value[int(index)])
     expected = f"{_KINDS[kind]} {_LIMITS[sign]} {limit.removesuffix('.0')}" if sign else _KINDS[kind]
     advice = f'; write {name} = ["…", "…"]' if kind == "array" else ""
@@ -336,7 +336,7 @@ def _upstream(name: str, table: dict[str, Any], origin: Mapping[str, str]) -> Ht
     if urlsplit(upstream.url).scheme not in ("http", "https") or not host_name(upstream.url):
         where = f"at upstreams.{name}.url, from {origin[f'upstreams.{name}.url']}"
         raise ConfigError(f"expected a URL like http://127.0.0.1:1234/v1, got {quote(upstream.url)} - {where}")
-    if "@" in urlsplit(upstream.url).netloc and (upstream.key or upstream.key_env):
+    if "@" in urlsplit(upstream.url).netloc and (upstream.api_key or upstream.api_key_env):
         where = f"at upstreams.{name}.url, from {origin[f'upstreams.{name}.url']}"
         raise ConfigError(f"expected one way to be let in, got a password in the URL and a key - {where}")
     return upstream

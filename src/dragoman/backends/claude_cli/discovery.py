@@ -69,8 +69,8 @@ async def find_claude(config: ClaudeCliConfig, environ: Mapping[str, str]) -> Cl
     able: Mode = "native" if version >= NATIVE_SINCE else "text"
     if config.tool_mode == "native" and able != "native":
         raise ConfigError(
-            f"claude {match[0]} is too old for mode native, which needs {version_string(NATIVE_SINCE)}; {_UPDATE},"
-            " or use mode text - at claude_cli.tool_mode"
+            f"claude {match[0]} is too old for tool mode native, which needs {version_string(NATIVE_SINCE)}; {_UPDATE},"
+            " or use tool mode text - at claude_cli.tool_mode"
         )
     return ClaudeInstall(path, version, "text" if config.tool_mode == "text" else able)
 

@@ -149,13 +149,13 @@ class EmbeddedBackend:
         """Does nothing, as there is only one model."""
 
     async def start(self) -> None:
-        """Loads the weights, and measures the reading speed if `first_answer_s` is set.
+        """Loads the weights, and measures the reading speed if `first_response_target_s` is set.
 
         Raises:
             BackendUnavailableError: the engine did not start.
         """
         await self.engine.start()
-        wanted_s = self._description[1].first_answer_s
+        wanted_s = self._description[1].first_response_target_s
         if wanted_s:
             self.tokens_per_s = await self.engine.reading_speed()
             self._budget = budget_for(wanted_s, self.tokens_per_s, self._budget.tools)

@@ -22,7 +22,7 @@ class EmbeddedConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             "(docs/local.md)."
         ),
     ] = "off"
-    first_answer_s: Annotated[
+    first_response_target_s: Annotated[
         float,
         msgspec.Meta(
             ge=0,
@@ -34,7 +34,7 @@ class EmbeddedConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     tools: Annotated[
         tuple[str, ...],
         msgspec.Meta(
-            description="Tools that stay if `first_answer_s` leaves no room for all, the most important first."
+            description="Tools that stay if `first_response_target_s` leaves no room for all, the most important first."
         ),
     ] = ()
     max_concurrency: Annotated[int, msgspec.Meta(ge=1, le=64, description="Maximum concurrent requests.")] = 2

@@ -25,7 +25,7 @@ from dragoman.backends.probe.recommend import recommend_trusted
 from dragoman.backends.probe.report import Recommendation
 from dragoman.backends.probe.server_info import ServerInfo
 from dragoman.catalog import servers
-from dragoman.catalog.servers import ServerKind
+from dragoman.catalog.servers import Provider
 from dragoman.core.errors import DragomanError
 from dragoman.core.events import AnyEvent, Finish, Notice
 
@@ -35,7 +35,9 @@ RECHECK_INTERVAL_S: Final = 600.0
 """Minimum time between two checks whether the server still serves the same model by this name (a few short GETs)."""
 LEAK_WARNING_CODE: Final = "leaked_call_recovered"
 """Code of the warning about a tool call that the server left in the text."""
-_PROBE_STARTED: Final = "%s: measuring %s with about ten short requests; upstreams.%s.probe = false switches that off"
+_PROBE_STARTED: Final = (
+    "%s: measuring %s with about ten short requests; upstreams.%s.auto_probe = false switches that off"
+)
 _LEAK_REASON: Final = "it left a call in the text"
 
 
@@ -48,7 +50,7 @@ class AutoMode:
         config: HttpConfig,
         connection: UpstreamConnection,
         modes: ModelModes,
-        on_provider_found: Callable[[ServerKind], None],
+        on_provider_found: Callable[[Provider], None],
         now_s: Callable[[], float] = time.monotonic,
         *,
         can_probe: bool = True,
@@ -117,48 +119,48 @@ class AutoMode:
         subject = await open_context(
             ServerInfo(self._connection, self._config.url), self._connection, self._config, model
         )
-        kind = subject.kind
-        fingerprint = await subject.server_info.fingerprint(kind, model)
+        provider = subject.provider
+        fingerprint = await subject.server_info.fingerprint(provider, model)
         known = self._cached.get(model)
         if known is not None and known.fingerprint == fingerprint:
             return
         if known is not None:
             self._leaky.discard(model)
             log.info("%s: what stands behind the name %s is not what it was; it is measured again", self._name, model)
-        if kind is not None and kind.native == "trusted":
-            choice = recommend_trusted(kind)
+        if provider is not None and provider.native == "trusted":
+            choice = recommend_trusted(provider)
         else:
             log.info(_PROBE_STARTED, self._name, model, self._name)
             choice = (await run_checks(subject, self._config, DECISIVE_CHECKS)).choice
-            if choice.mode == "inject":  # Dragoman constrains the model then
+            if choice.tool_mode == "prompt":  # Dragoman constrains the model then
                 choice = (await run_checks(subject, self._config, ("constrained",))).choice
-        self._save(model, choice, kind.name if kind else "", fingerprint)
+        self._save(model, choice, provider.name if provider else "", fingerprint)
 
     def _record_leak(self, model: str) -> None:
         """Switches the model to mode `parse`, whatever the probe has found or will find."""
         self._leaky.add(model)
         known = self._cached.get(model)
-        if self._modes.get(model).mode != "native":
+        if self._modes.get(model).tool_mode != "native":
             return
         if known is not None:
-            self._save(model, known.choice, known.kind, known.fingerprint)
+            self._save(model, known.choice, known.provider, known.fingerprint)
         else:
             self._modes.set_measured(model, ModelMode("parse", why=_LEAK_REASON))
 
-    def _save(self, model: str, choice: Recommendation, kind: str, fingerprint: str) -> None:
-        if choice.mode == "native" and model in self._leaky:
-            choice = msgspec.structs.replace(choice, mode="parse", why=_LEAK_REASON)
-        probe = self._cached[model] = store(self._config, model, kind, fingerprint, choice)
+    def _save(self, model: str, choice: Recommendation, provider: str, fingerprint: str) -> None:
+        if choice.tool_mode == "native" and model in self._leaky:
+            choice = msgspec.structs.replace(choice, tool_mode="parse", why=_LEAK_REASON)
+        probe = self._cached[model] = store(self._config, model, provider, fingerprint, choice)
         self._apply(probe, "")
 
     def _apply(self, probe: CachedProbe, how: str) -> None:
         self._modes.set_measured(probe.model, mode_from(probe.choice, how))
         self._modes.get(probe.model)  # logs the mode
-        kind = next((kind for kind in servers.server_kinds() if kind.name == probe.kind), None)
-        if kind is not None and not self._config.kind:
-            self._on_provider_found(kind)
+        provider = next((each for each in servers.providers() if each.name == probe.provider), None)
+        if provider is not None and not self._config.provider:
+            self._on_provider_found(provider)
 
 
 def mode_from(choice: Recommendation, how: str = "") -> ModelMode:
     """Returns the mode that a probe recommends; `how` is put before its reason."""
-    return ModelMode(choice.mode, choice.format, constrain=choice.constrain, why=f"{how}{choice.why}")
+    return ModelMode(choice.tool_mode, choice.call_format, constrain=choice.constrain, why=f"{how}{choice.why}")

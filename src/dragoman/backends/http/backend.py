@@ -74,7 +74,7 @@ class HttpBackend:
         Args:
             name: the server's name in the settings.
             config: the server's settings.
-            environ: environment variables, for `key_env`.
+            environ: environment variables, for `api_key_env`.
             may_probe: whether models of mode `auto` are probed, unless the settings forbid it.
             may_recall: whether cached probe results are used, also where models are not probed.
 
@@ -88,8 +88,8 @@ class HttpBackend:
             hint = one_of(config.compaction, COMPACTION_MODES, "expected ")
             raise ConfigError(f"unknown {quote(config.compaction)}{hint} - at upstreams.{name}.compaction")
         self._planner = RequestPlanner(name, config, self._dialect)
-        kind = self._planner.kind
-        self._trusted = config.trusted or (kind is not None and kind.trusted)
+        provider = self._planner.provider
+        self._passthrough = config.passthrough or (provider is not None and provider.passthrough)
         self.modes = ModelModes(name, config)
         """The tool mode of each model."""
         key = _key(name, config, environ)
@@ -127,7 +127,7 @@ class HttpBackend:
             "url": self._connection.display_url,
             "ready": bool(self.models()),
             **self._connection.health(),
-            "rescued": self._planner.recovered_calls.total(),
+            "recovered_calls": self._planner.recovered_calls.total(),
         }
 
     def describe(self, model: str) -> Mapping[str, object]:
@@ -192,7 +192,7 @@ class HttpBackend:
         return msgspec.json.encode({name: raw for name, raw in written.items() if name in counting.forwarded_fields})
 
     def passthrough(self, request: Request, body: bytes, name: str, context: ExchangeContext) -> HttpPassthrough | None:
-        """Returns the response as bytes for a client of the server's own API, if the server's streams are trusted.
+        """Returns the response as bytes for a client of the server's own API, if passthrough is on for the server.
 
         Responses with several choices are always passed through, as events have only one.
 
@@ -203,7 +203,7 @@ class HttpBackend:
             context: The exchange that the response is part of.
         """
         passing = self._dialect.passthrough
-        if not (self._trusted or request.choices > 1) or passing is None or request.dialect != self._dialect.name:
+        if not (self._passthrough or request.choices > 1) or passing is None or request.dialect != self._dialect.name:
             return None
         if not self._planner.is_passthrough(request, self._mode_of(request.model)):
             return None
@@ -229,7 +229,7 @@ class HttpBackend:
 
     def edits_context(self, request: Request) -> bool:
         """Returns whether the server gets the conversation in its own API, and edits it itself; see `EditsContext`."""
-        return request.dialect == self._dialect.name and self._mode_of(request.model).mode == "native"
+        return request.dialect == self._dialect.name and self._mode_of(request.model).tool_mode == "native"
 
     def forward(
         self, path: str, body: bytes, headers: Mapping[str, str], began: Callable[[Mapping[str, str]], None]
@@ -305,7 +305,7 @@ class HttpBackend:
         if (
             changed is None
             and error.status in _GRAMMAR_ERROR_STATUSES
-            and (mode.mode == "inject" or outgoing.reply_format)
+            and (mode.tool_mode == "prompt" or outgoing.reply_format)
         ):
             changed, what = self._planner.build(request, mode, hold=False), _GRAMMAR
         if changed is None or changed.body == outgoing.body:
@@ -379,12 +379,14 @@ def _dialect(name: str, config: HttpConfig) -> Dialect:
 
 
 def _allows_probe(config: HttpConfig) -> bool:
-    return not (config.key or config.key_env) if config.probe is None else config.probe
+    return not (config.api_key or config.api_key_env) if config.auto_probe is None else config.auto_probe
 
 
 def _key(name: str, config: HttpConfig, environ: Mapping[str, str]) -> str:
-    if not config.key_env:
-        return config.key
-    if not environ.get(config.key_env):
-        raise ConfigError(f"expected a key in the variable {config.key_env}, got none - at upstreams.{name}.key_env")
-    return environ[config.key_env]
+    if not config.api_key_env:
+        return config.api_key
+    if not environ.get(config.api_key_env):
+        raise ConfigError(
+            f"expected a key in the variable {config.api_key_env}, got none - at upstreams.{name}.api_key_env"
+        )
+    return environ[config.api_key_env]

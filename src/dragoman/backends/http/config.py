@@ -9,67 +9,84 @@ def _doc(text: str, **limits: Any) -> msgspec.Meta:
     return msgspec.Meta(description=text, **limits)
 
 
-class PerModel(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Settings for models whose names match a pattern; an empty field means that the server's own setting applies."""
+class ModelOverride(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Settings for models whose names match a pattern; an empty field means that the upstream's own setting applies."""
 
-    mode: str = ""
-    format: str = ""
+    tool_mode: str = ""
+    call_format: str = ""
     endpoint: str = ""
-    template: str = ""
+    chat_template: str = ""
 
 
 class HttpConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Settings of one upstream server that speaks one of the APIs."""
 
-    url: Annotated[str, _doc("Where it is, as clients of its API are told: `http://127.0.0.1:1234/v1`.")]
-    api: Annotated[str, _doc("The API that it is asked by: openai_chat, openai_responses or anthropic_messages.")] = (
-        "openai_chat"
-    )
-    kind: Annotated[
-        str, _doc("The kind of server it is, such as vllm or lm_studio (docs/kinds.md); `dragoman probe` tells it.")
+    url: Annotated[str, _doc("Base URL, as for clients of its API: `http://127.0.0.1:1234/v1`.")]
+    api: Annotated[str, _doc("API of the server: openai_chat, openai_responses or anthropic_messages.")] = "openai_chat"
+    provider: Annotated[
+        str,
+        _doc(
+            "Server type, such as vllm or lm_studio (docs/kinds.md); empty: unknown. `dragoman probe URL` reports it."
+        ),
     ] = ""
-    key: Annotated[str, _doc("The API key that it wants; empty: none.")] = ""
-    key_env: Annotated[str, _doc("The variable of the environment that holds the key.")] = ""
+    api_key: Annotated[str, _doc("API key that is sent to the server; empty: none.")] = ""
+    api_key_env: Annotated[str, _doc("Environment variable that contains the API key; empty: `api_key` is used.")] = ""
     proxy: Annotated[
         str,
         _doc(
-            "The HTTP proxy through which it is reached; empty: that of HTTPS_PROXY or HTTP_PROXY, except for this "
-            "machine and the hosts of NO_PROXY; `none`: none."
+            "URL of the HTTP proxy for this server; empty: the one of HTTPS_PROXY or HTTP_PROXY, except for loopback "
+            "addresses and the hosts of NO_PROXY; `none`: no proxy."
         ),
     ] = ""
-    models: Annotated[tuple[str, ...], _doc("Models to offer; empty: those that it lists itself.")] = ()
-    schemas: Annotated[
-        str, _doc("Whose JSON Schemas it takes, such as llama_cpp or ollama; empty: those of its kind, or API.")
+    models: Annotated[tuple[str, ...], _doc("Models to serve; empty: all models that the server lists.")] = ()
+    schema_profile: Annotated[
+        str,
+        _doc(
+            "Which JSON Schema keywords the server accepts, such as llama_cpp or ollama; empty: decided by `provider`, "
+            "else by `api`."
+        ),
     ] = ""
-    max_tokens: Annotated[int, _doc("Most tokens of a reply; a request for more is lowered. 0: any.", ge=0)] = 0
+    max_output_tokens: Annotated[
+        int, _doc("Maximum output tokens of a response; larger requests are lowered to it. 0: no limit.", ge=0)
+    ] = 0
     context_window: Annotated[
         int,
         _doc(
-            "Context that its models are run with, in tokens, where it cuts longer prompts without a word (Ollama); "
-            "what is surely longer is refused. 0: not known.",
+            "Context window of the models, in tokens, for servers that truncate longer prompts without an error "
+            "(Ollama): prompts that are certainly longer are rejected. 0: unknown.",
             ge=0,
         ),
     ] = 0
-    mode: Annotated[
+    tool_mode: Annotated[
         str,
         _doc(
-            "Who writes the tools and who reads the calls: `native` the server, `parse` the server and Dragoman, "
-            "`inject` Dragoman both; `auto` what is known of the model, else native."
+            "How tools are described and calls are parsed. `native`: the server does both. `parse`: the server "
+            "describes the tools, Dragoman parses the calls. `prompt`: Dragoman does both. `auto`: as probed, else "
+            "`native`."
         ),
     ] = "auto"
-    format: Annotated[str, _doc("What its models write calls in (`dragoman formats`); empty: by their names.")] = ""
-    per_model: Annotated[
-        dict[str, PerModel],
-        _doc("`mode`, `format`, `endpoint` and `template` of models of certain names, such as `qwen2.5-coder*`."),
+    call_format: Annotated[
+        str, _doc("Format in which the models write tool calls (`dragoman formats`); empty: by the model's name.")
+    ] = ""
+    model_overrides: Annotated[
+        dict[str, ModelOverride],
+        _doc(
+            "`tool_mode`, `call_format`, `endpoint` and `chat_template` for models whose names match a pattern, such "
+            "as `qwen2.5-coder*`."
+        ),
     ] = {}
     endpoint: Annotated[
-        str, _doc("In mode `inject`, what is asked: `chat`, or `completions` with a prompt that Dragoman renders.")
-    ] = "chat"
-    template: Annotated[
         str,
         _doc(
-            "The file of the model's chat template. `completions` are rendered by it (empty: by what llama.cpp's "
-            "server tells); elsewhere it says what the model writes, and whether the prompt opens reasoning."
+            "Endpoint that is used in tool mode `prompt`: `chat`, or `completions` with a prompt that Dragoman renders."
+        ),
+    ] = "chat"
+    chat_template: Annotated[
+        str,
+        _doc(
+            "File of the model's chat template, which renders prompts for `completions` and otherwise shows the call "
+            "format and whether the prompt opens reasoning. Empty: for `completions`, the template that the server "
+            "reports (llama.cpp)."
         ),
     ] = ""
     prompt_trim: Annotated[
@@ -82,43 +99,54 @@ class HttpConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     prompt_tokens: Annotated[
         int,
         _doc(
-            "Most tokens of an agent's instructions and tools; more are cut further than by `prompt_trim`. 0: any.",
+            "Maximum tokens of an agent's instructions and tools; longer ones are trimmed further than `prompt_trim` "
+            "says. 0: no limit.",
             ge=0,
         ),
     ] = 0
     tools: Annotated[
         tuple[str, ...],
-        _doc("Tools that stay where `prompt_tokens` leaves no room for all, the most important first."),
+        _doc("Tools that are kept if `prompt_tokens` leaves no room for all, the most important first."),
     ] = ()
-    trusted: Annotated[
-        bool, _doc("Its streams are as its API has them: clients of that API get its answers unread, calls unguarded.")
+    passthrough: Annotated[
+        bool,
+        _doc(
+            "Whether clients of the server's own API get its responses unchanged and unparsed, so without checks of "
+            "tool calls. Always on for the providers openai and anthropic."
+        ),
     ] = False
     compaction: Annotated[
         str,
         _doc(
-            "Who compacts conversations of Responses clients such as Codex: `server`, `dragoman` by a summary of the "
-            "same model, or `auto`, the server where it is OpenAI's, Azure's or xAI's."
+            "Who compacts conversations of Responses clients such as Codex: `server`, `dragoman` (by a summary of the "
+            "same model), or `auto`: the server if it is OpenAI's, Azure's or xAI's."
         ),
     ] = "auto"
-    max_concurrency: Annotated[int, _doc("Requests that it gets at once; 0: as many as come.", ge=0)] = 0
+    max_concurrency: Annotated[int, _doc("Maximum concurrent requests; 0: no limit.", ge=0)] = 0
     max_queue: Annotated[
-        int, _doc("Requests that may wait for a place where `max_concurrency` is set; more get 429.", ge=0)
+        int,
+        _doc("Maximum requests that wait for a slot if `max_concurrency` is set; more get status 429.", ge=0),
     ] = 16
-    retries: Annotated[int, _doc("How often a failed request is retried, if no response has begun.", ge=0, le=10)] = 2
-    rescue: Annotated[
-        bool, _doc("Whether calls that the server leaves in its text, and that name an offered tool, are made calls.")
+    max_retries: Annotated[
+        int,
+        _doc("Maximum retries of a failed request, 0 to 10, as long as no response has begun.", ge=0, le=10),
+    ] = 2
+    recover_leaked_calls: Annotated[
+        bool,
+        _doc("Whether calls of offered tools that the server leaves in the text become tool calls."),
     ] = True
-    probe: Annotated[
+    auto_probe: Annotated[
         bool | None,
         _doc(
-            "Whether a model of mode `auto` is measured by about ten short requests, in the background after its first "
-            "answer (docs/probe.md). Unset: yes, unless the server has a key, as its requests may cost money."
+            "Whether a model in tool mode `auto` is probed with about ten short requests, in the background after its "
+            "first response (docs/probe.md). Unset: only if the upstream has no API key, as requests may cost money."
         ),
     ] = None
-    connect_timeout_s: Annotated[float, _doc("Time to reach it, in seconds.", gt=0)] = 10.0
-    first_byte_s: Annotated[
-        float, _doc("Time until an answer begins, in seconds; a local model may read a long prompt for minutes.", gt=0)
+    connect_timeout_s: Annotated[float, _doc("Timeout to connect, in seconds.", gt=0)] = 10.0
+    first_byte_timeout_s: Annotated[
+        float,
+        _doc("Timeout until a response begins, in seconds; a local model may read a long prompt for minutes.", gt=0),
     ] = 600.0
-    silence_s: Annotated[
-        float, _doc("Silence in an answer that has begun after which it is given up, in seconds.", gt=0)
+    idle_timeout_s: Annotated[
+        float, _doc("Maximum time between two parts of a response that has begun, in seconds.", gt=0)
     ] = 300.0

@@ -1,7 +1,9 @@
 """Connection to an upstream server: a pool of connections, with transport failures mapped to Dragoman's errors.
 
     a free slot (`concurrency_limit`) → the breaker is closed (`circuit_breaker`) → connected within connect_timeout_s
-    → first byte within first_byte_s → each further byte within silence_s; before the first byte, retries (`retry`)
+    → first byte within first_byte_timeout_s → each further byte within idle_timeout_s
+
+Failed requests are retried (`retry`) only before the first byte.
 
 Any byte is a sign of life, also a comment of the server's; a broken connection is reported at once. Each of these steps
 can be cancelled: closing the generator closes the connection.
@@ -88,7 +90,9 @@ class UpstreamConnection:
     async def start(self) -> None:
         """Opens the pool."""
         config = self._config
-        limits = aiohttp.ClientTimeout(total=None, connect=config.connect_timeout_s, sock_read=config.first_byte_s)
+        limits = aiohttp.ClientTimeout(
+            total=None, connect=config.connect_timeout_s, sock_read=config.first_byte_timeout_s
+        )
         self._session = aiohttp.ClientSession(
             timeout=limits,
             proxy=self._proxy,  # it would also get headers set on the session, such as the server's key
@@ -134,7 +138,7 @@ class UpstreamConnection:
         async with self._limiter.acquire():
             once = is_trial or self._breaker.state != "closed"  # no retries for a server that has failed so often
             with nullcontext(_ignore_first_byte) if is_trial else self._breaker.guard() as on_first_byte:
-                retries = 0 if once else self._config.retries
+                retries = 0 if once else self._config.max_retries
                 async with await self._send_with_retries(self.url(path), body, headers, retries) as response:
                     on_headers({name.lower(): value for name, value in response.headers.items()})
                     begun = False
@@ -226,7 +230,7 @@ class UpstreamConnection:
         config, session = self._config, self._require_session()
         try:
             # aiohttp's own timeout does not run while the server does not read a long body.
-            async with asyncio.timeout(config.connect_timeout_s + config.first_byte_s):
+            async with asyncio.timeout(config.connect_timeout_s + config.first_byte_timeout_s):
                 data = body if len(body) <= _SINGLE_WRITE_LIMIT_BYTES else io.BytesIO(body)
                 response = await session.post(
                     url, data=data, headers=self._merge_headers(headers), allow_redirects=False
@@ -246,9 +250,9 @@ class UpstreamConnection:
         return AttemptFailed(error, permanent=fields.get("x-should-retry") == "false")
 
     def _set_stall_timeout(self, response: aiohttp.ClientResponse) -> None:
-        """Call at the first byte: from now on the limit between two bytes is `silence_s`."""
+        """Call at the first byte: from now on the limit between two bytes is `idle_timeout_s`."""
         if response.connection is not None and (protocol := response.connection.protocol) is not None:
-            protocol.read_timeout = self._config.silence_s  # None after the last byte
+            protocol.read_timeout = self._config.idle_timeout_s  # None after the last byte
             protocol.start_timeout()
 
     def _connection_error(self, error: Exception, *, begun: bool) -> RemoteError:
@@ -261,10 +265,12 @@ class UpstreamConnection:
                 )
                 return BackendUnavailableError(f"{message} (setting connect_timeout_s)")
             case TimeoutError() if begun:
-                return UpstreamTimeoutError(f"{self._name} fell silent for {config.silence_s:g} s (setting silence_s)")
+                return UpstreamTimeoutError(
+                    f"{self._name} fell silent for {config.idle_timeout_s:g} s (setting idle_timeout_s)"
+                )
             case TimeoutError():
-                message = f"{self._name} said nothing for {config.first_byte_s:g} s after it was asked"
-                return UpstreamTimeoutError(f"{message} (setting first_byte_s)")
+                message = f"{self._name} said nothing for {config.first_byte_timeout_s:g} s after it was asked"
+                return UpstreamTimeoutError(f"{message} (setting first_byte_timeout_s)")
             case aiohttp.ClientProxyConnectionError() | aiohttp.ClientHttpProxyError():
                 message = f"{self._name} cannot be reached at {self.display_url}"
                 return BackendUnavailableError(

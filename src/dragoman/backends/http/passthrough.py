@@ -1,4 +1,4 @@
-"""Passthrough of a trusted server's response to a client of the same API: only its beginning and end are parsed.
+"""Passthrough of a server's response to a client of the same API: only its beginning and end are parsed.
 
     client's body ─(model's name)→ POST; bytes ─StreamRewriter→ bytes for the client
 

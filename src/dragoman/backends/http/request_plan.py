@@ -2,7 +2,7 @@
 
     native    Request → the server's API; bytes → the API's reader → events
     parse     the same, and text among the events is parsed in the model's format
-    inject    plain turns or, for `completions`, a prompt; text is parsed as in `parse`
+    prompt    plain turns or, for `completions`, a prompt; text is parsed as in `parse`
 
 Each method takes the `ModelMode` of the request's model; a request keeps it to its end, also if a probe ends meanwhile.
 """
@@ -32,7 +32,7 @@ from dragoman.backends.text_mode.content_fallback import fallback_warnings, with
 from dragoman.backends.text_mode.response import TextModeReader
 from dragoman.backends.text_mode.verbatim_history import ReplyRecorder, VerbatimHistory
 from dragoman.catalog import servers
-from dragoman.catalog.servers import ServerKind
+from dragoman.catalog.servers import Provider
 from dragoman.core.backend import ExchangeContext
 from dragoman.core.errors import ConfigError
 from dragoman.core.events import Notice
@@ -61,13 +61,13 @@ class RequestPlanner:
             ConfigError: the provider, the schema profile or the trim tier is unknown.
         """
         self._name, self._config, self._dialect = name, config, dialect
-        self.kind = _provider(name, config)
-        self._target = _target(name, config, self.kind)
+        self.provider = _provider(name, config)
+        self._target = _target(name, config, self.provider)
         self._prompt_trim = trim.validate_tier(config.prompt_trim, f"upstreams.{name}.prompt_trim")
         self._budget = Budget(config.prompt_tokens, config.tools)
         self.verbatim_history = VerbatimHistory()
         """Recent text of models that is parsed here."""
-        self._templates = completions.ChatTemplates(name, config.first_byte_s)
+        self._templates = completions.ChatTemplates(name, config.first_byte_timeout_s)
         self._rejected_constraints: set[bytes] = set()
         """Constraints that the server has rejected for a free choice, by `_constraint_key`."""
         self._identified: dict[str, FormatMatch] = {}
@@ -75,27 +75,27 @@ class RequestPlanner:
         self.recovered_calls: Counter[str] = Counter()
         """By model: the tool calls that were recovered from its text."""
 
-    def set_provider(self, kind: ServerKind) -> None:
+    def set_provider(self, provider: Provider) -> None:
         """Sets the provider, which decides what the settings leave open."""
-        self.kind, self._target = kind, _target(self._name, self._config, kind)
+        self.provider, self._target = provider, _target(self._name, self._config, provider)
 
     def describe(self, model: str, mode: ModelMode) -> Mapping[str, object]:
         """Returns how this model is requested, for a replay without the server and its files; see `SupportsReplay`."""
-        hidden = ("url", "key", "key_env", "models", "per_model")
+        hidden = ("url", "api_key", "api_key_env", "models", "model_overrides")
         settings = {k: v for k, v in msgspec.to_builtins(self._config).items() if k not in hidden}
-        template = self._templates.describe(model, mode.template) if mode.endpoint == "completions" else {}
-        if mode.template in self._identified:
-            template = {"template": completions.read_template_file(mode.template, self._name)}
-        kind = self.kind.name if self.kind else ""
-        way_taken = {name: getattr(mode, name) for name in ("mode", "format", "endpoint", "constrain", "why")}
-        return {"name": self._name, "settings": settings, "server": kind, "way": way_taken, **template}
+        template = self._templates.describe(model, mode.chat_template) if mode.endpoint == "completions" else {}
+        if mode.chat_template in self._identified:
+            template = {"template": completions.read_template_file(mode.chat_template, self._name)}
+        provider = self.provider.name if self.provider else ""
+        chosen = {name: getattr(mode, name) for name in ("tool_mode", "call_format", "endpoint", "constrain", "why")}
+        return {"name": self._name, "settings": settings, "provider": provider, "model_mode": chosen, **template}
 
     def set_template(self, model: str, mode: ModelMode, facts: Mapping[str, str]) -> None:
         """Uses the chat template of these facts instead of a file or the server's own."""
         if mode.endpoint == "completions":
-            self._templates.set(model, mode.template, facts["template"], facts.get("eos", ""))
+            self._templates.set(model, mode.chat_template, facts["template"], facts.get("eos", ""))
         else:
-            self._identified[mode.template] = detect_format(chat_template=facts["template"])
+            self._identified[mode.chat_template] = detect_format(chat_template=facts["template"])
 
     async def prepare(self, model: str, mode: ModelMode, connection: UpstreamConnection) -> None:
         """Loads what requests to this model need in this mode.
@@ -106,14 +106,14 @@ class RequestPlanner:
         """
         if (
             mode.endpoint == "chat"
-            and mode.mode != "native"
-            and mode.template
-            and mode.template not in self._identified
+            and mode.tool_mode != "native"
+            and mode.chat_template
+            and mode.chat_template not in self._identified
         ):
-            source = completions.read_template_file(mode.template, self._name)
-            self._identified[mode.template] = await asyncio.to_thread(detect_format, chat_template=source)
+            source = completions.read_template_file(mode.chat_template, self._name)
+            self._identified[mode.chat_template] = await asyncio.to_thread(detect_format, chat_template=source)
         if mode.endpoint == "completions":
-            await self._templates.prepare(model, mode.template, connection)
+            await self._templates.prepare(model, mode.chat_template, connection)
 
     def path(self, mode: ModelMode) -> str:
         """Returns the path of the endpoint."""
@@ -127,7 +127,7 @@ class RequestPlanner:
         """
         fitted, _ = self._fit(request)
         reject_oversized(fitted, self._config.context_window)
-        return mode.mode == "native" and fitted is request and self._as_accepted(request)[0] == request
+        return mode.tool_mode == "native" and fitted is request and self._as_accepted(request)[0] == request
 
     def token_count_body(self, request: Request, mode: ModelMode) -> bytes:
         """Returns the body for counting the tokens of this request.
@@ -163,7 +163,7 @@ class RequestPlanner:
         """
         by_prompt = mode.endpoint == "completions"
         reader = completions.CompletionReader(request, context) if by_prompt else self._dialect.reader(request, context)
-        match = self._identified.get(mode.template)
+        match = self._identified.get(mode.chat_template)
         opened = outgoing.prompt_suffix or (match.prompt_suffix if match else "")
         return ResponsePipeline(
             reader,
@@ -174,8 +174,10 @@ class RequestPlanner:
 
     def _format(self, request: Request, mode: ModelMode) -> Format:
         """Returns the format that the model writes: from the settings, else its template, else its name."""
-        match = self._identified.get(mode.template)
-        return match.format if match and not mode.format and match.by != "nothing" else mode.format_of(request.model)
+        match = self._identified.get(mode.chat_template)
+        return (
+            match.format if match and not mode.call_format and match.by != "nothing" else mode.format_of(request.model)
+        )
 
     def _fit(self, request: Request) -> tuple[Request, tuple[Notice, ...]]:
         """Returns the request adapted to this server and trimmed to the configured limits, with warnings."""
@@ -185,7 +187,7 @@ class RequestPlanner:
 
     def _limit_max_tokens(self, request: Request) -> tuple[Request, tuple[Notice, ...]]:
         """Returns the request with `max_tokens` lowered to the server's limit."""
-        most, requested = self._config.max_tokens, request.max_tokens
+        most, requested = self._config.max_output_tokens, request.max_tokens
         if requested is None and most:
             return msgspec.structs.replace(request, max_tokens=most), ()
         if not most or requested is None or requested <= most:
@@ -207,20 +209,20 @@ class RequestPlanner:
 
     def _as_accepted(self, request: Request) -> tuple[Request, tuple[Notice, ...]]:
         """Returns the request as this provider accepts it, and warnings; equal to the input if nothing changes."""
-        fit, given_up = downgrade_tool_choice(request, self.kind.tool_choice if self.kind else ())
+        fit, given_up = downgrade_tool_choice(request, self.provider.tool_choice if self.provider else ())
         fit, adapted = adapt_request_schemas(fit, self._target) if self._target else (fit, ())
-        if self.kind and self.kind.reasoning_field and _has_reasoning(fit):
-            fit = msgspec.structs.replace(fit, reasoning_field=self.kind.reasoning_field)
+        if self.provider and self.provider.reasoning_field and _has_reasoning(fit):
+            fit = msgspec.structs.replace(fit, reasoning_field=self.provider.reasoning_field)
         return fit, (*given_up, *adapted)
 
     def _as_shown(self, request: Request, mode: ModelMode) -> tuple[Request, tuple[Notice, ...]]:
         """Returns the request as shown to the model in this mode, and warnings about what is lost."""
-        match mode.mode:
+        match mode.tool_mode:
             case "native":
                 return request, ()
             case "parse":
                 return text_mode_request.for_parse_mode(self.verbatim_history.restore(request)), ()
-            case "inject":
+            case "prompt":
                 return text_mode_request.for_prompted_mode(
                     self.verbatim_history.restore(request), self._format(request, mode)
                 )
@@ -234,7 +236,7 @@ class RequestPlanner:
                 text_mode_request.with_schema_prompt(restored),
                 (*warnings, text_mode_request.unconstrained_reply_warning()),
             )
-        prompt = self._templates.get(request.model, mode.template).render(restored, self._format(request, mode))
+        prompt = self._templates.get(request.model, mode.chat_template).render(restored, self._format(request, mode))
         outgoing = completions.write_request(restored, prompt)
         return outgoing._replace(warnings=(*warnings, *outgoing.warnings))
 
@@ -259,11 +261,11 @@ class RequestPlanner:
 
     def _constraint_for(self, request: Request, mode: ModelMode) -> constrained_decoding.ConstraintFields:
         """Returns the fields that constrain the model to this request's calls, or to the schema of its reply."""
-        own = self.kind if self.kind and self.kind.api == self._dialect.name else None
+        own = self.provider if self.provider and self.provider.api == self._dialect.name else None
         ways, tools = mode.constrain or (own.constrain if own else ()), text_mode_request.callable_tools(request)
-        if mode.mode != "inject":
+        if mode.tool_mode != "prompt":
             ways = tuple(name for name in ways if own and name in own.beside_tools)
-            heeds = mode.mode == "native" and own is not None and "required" in own.tool_choice
+            heeds = mode.tool_mode == "native" and own is not None and "required" in own.tool_choice
             is_free = request.tool_choice.mode not in ("required", "named") or request.response_schema
             if not (ways and tools) or heeds or is_free:
                 return constrained_decoding.ConstraintFields({})
@@ -283,7 +285,7 @@ class RequestPlanner:
         """Returns the pattern for tool names in this request."""
         return (
             ANY_STRING
-            if request.dialect == self._dialect.name or mode.mode == "inject"
+            if request.dialect == self._dialect.name or mode.tool_mode == "prompt"
             else self._dialect.tool_name_pattern
         )
 
@@ -292,19 +294,21 @@ class RequestPlanner:
     ) -> TextModeReader | None:
         """Returns the reader for the response's text; None if the server is known to parse it."""
         tools = text_mode_request.callable_tools(request)
-        rescues = self._config.rescue
-        if mode.mode == "native" and not (rescues or outgoing.reply_format):
+        recovers = self._config.recover_leaked_calls
+        if mode.tool_mode == "native" and not (recovers or outgoing.reply_format):
             return None
         tools, names = text_mode_request.rename_tools(tools, self._name_pattern(request, mode))
         new = partial(text_mode_request.text_reader, request=request, tools=tools, context=context)
-        known = None if mode.mode == "native" else self._format(request, mode)
+        known = None if mode.tool_mode == "native" else self._format(request, mode)
         known = formats.get(outgoing.reply_format) if outgoing.reply_format else known
         leaks = (
-            text_mode_request.leak_detector(request, new) if rescues and (known is None or known.name != AUTO) else None
+            text_mode_request.leak_detector(request, new)
+            if recovers and (known is None or known.name != AUTO)
+            else None
         )
         reader = (lambda begins: new(known, prompt_suffix=opened if begins else "")) if known else None
         saved = partial(self._count_recovered, request.model)
-        repeats = mode.mode != "inject"  # models without native tools write the same call again and again
+        repeats = mode.tool_mode != "prompt"  # models without native tools write the same call again and again
         parallel = request.tool_choice.parallel_tool_calls
         return TextModeReader(reader, leaks, context.new_id, names, saved, parallel=parallel, repeats=repeats)
 
@@ -312,7 +316,7 @@ class RequestPlanner:
         """Counts a tool call recovered from this model's text; the first one is logged."""
         self.recovered_calls[model] += 1
         if self.recovered_calls[model] == 1:
-            log.warning('%s leaves calls of %s in the text; mode = "parse" reads them for sure', self._name, model)
+            log.warning('%s leaves calls of %s in the text; tool_mode = "parse" reads them for sure', self._name, model)
 
 
 def _constraint_key(request: Request, to: constrained_decoding.ConstraintFields) -> bytes:
@@ -323,17 +327,17 @@ def _has_reasoning(request: Request) -> bool:
     return any(isinstance(part, Reasoning) for message in request.messages for part in message.parts)
 
 
-def _provider(name: str, config: HttpConfig) -> ServerKind | None:
+def _provider(name: str, config: HttpConfig) -> Provider | None:
     try:
-        return servers.get(config.kind) if config.kind else None
+        return servers.get(config.provider) if config.provider else None
     except ConfigError as e:
-        raise ConfigError(f"{e.message} - at upstreams.{name}.kind") from None
+        raise ConfigError(f"{e.message} - at upstreams.{name}.provider") from None
 
 
-def _target(name: str, config: HttpConfig, kind: ServerKind | None) -> Target | None:
+def _target(name: str, config: HttpConfig, provider: Provider | None) -> Target | None:
     """Returns the schema profile of the settings, or else of the provider."""
-    schemas = config.schemas or (kind.schemas if kind else "")
+    profile = config.schema_profile or (provider.schema_profile if provider else "")
     try:
-        return get_target(schemas) if schemas else None
+        return get_target(profile) if profile else None
     except ConfigError as e:
-        raise ConfigError(f"{e.message} - at upstreams.{name}.schemas") from None
+        raise ConfigError(f"{e.message} - at upstreams.{name}.schema_profile") from None

@@ -1,7 +1,7 @@
 """Probes what a server can do, with about a minute of short requests.
 
     report = await probe(HttpConfig(url="http://127.0.0.1:8080/v1"), os.environ)
-    report.choice.mode, report.choice.why
+    report.choice.tool_mode, report.choice.why
 
 Each reply has at most 64 tokens, at temperature 0, and no side effects; what a server does not support is reported as
 that. No model is loaded unless it is named or the only one.
@@ -87,8 +87,8 @@ async def open_context(
         config: The settings of the server.
         model: The model to be probed.
     """
-    kind = servers.get(config.kind) if config.kind else await telling.find_provider()
-    return ProbeContext(ProbeClient(connection, dialects.get(config.api), model), telling, kind)
+    provider = servers.get(config.provider) if config.provider else await telling.find_provider()
+    return ProbeContext(ProbeClient(connection, dialects.get(config.api), model), telling, provider)
 
 
 async def run_checks(
@@ -111,19 +111,19 @@ async def run_checks(
         tell(what)
         subject.findings[what] = await CHECKS[what](subject)
         _require_answer(subject, config)
-    telling, kind, model = subject.server_info, subject.kind, subject.model
-    version = await telling.get(kind.version, model) if kind and kind.version else None
+    telling, provider, model = subject.server_info, subject.provider, subject.model
+    version = await telling.get(provider.version, model) if provider and provider.version else None
     return ProbeReport(
         url=config.url,
         api=config.api,
         model=model,
-        kind=kind.name if kind else "",
-        title=kind.title if kind else "a server of no known kind",
+        provider=provider.name if provider else "",
+        title=provider.title if provider else "a server of an unknown provider",
         version=version or "",
-        fingerprint=await telling.fingerprint(kind, model),
+        fingerprint=await telling.fingerprint(provider, model),
         models=await telling.models(),
         findings=tuple(subject.findings.values()),
-        choice=recommend(subject.findings, kind),
+        choice=recommend(subject.findings, provider),
         seconds=round(time.monotonic() - began, 1),
     )
 

@@ -32,7 +32,7 @@ class CachedProbe(Struct, frozen=True):
     where: str
     api: str
     model: str
-    kind: str
+    provider: str
     fingerprint: str
     choice: Recommendation
     rules: int = _RULES_VERSION
@@ -44,7 +44,7 @@ def load(config: HttpConfig, model: str) -> CachedProbe | None:
         probe = msgspec.json.decode(_file(config, model).read_bytes(), type=CachedProbe)
     except (OSError, msgspec.DecodeError):
         return None
-    known = probe.rules == _RULES_VERSION and probe.choice.format in ("", *formats.names())
+    known = probe.rules == _RULES_VERSION and probe.choice.call_format in ("", *formats.names())
     return probe if known else None
 
 
@@ -57,19 +57,19 @@ def cached_models() -> list[str]:
     return sorted(models)
 
 
-def store(config: HttpConfig, model: str, kind: str, fingerprint: str, choice: Recommendation) -> CachedProbe:
+def store(config: HttpConfig, model: str, provider: str, fingerprint: str, choice: Recommendation) -> CachedProbe:
     """Stores a result; if it cannot be written, a warning is logged and the model will be probed again.
 
     Args:
         config: The settings of the server.
         model: The model that was probed.
-        kind: The provider's name; "": not known.
+        provider: The provider's name; "": not known.
         fingerprint: See `ServerInfo.fingerprint`; a result with another one is invalid.
         choice: The modes to use.
     """
     at, file = urlsplit(config.url), _file(config, model)
     where = f"{at.scheme}://{at.netloc.rpartition('@')[2]}"
-    probe = CachedProbe(where, config.api, model, kind, fingerprint, choice)
+    probe = CachedProbe(where, config.api, model, provider, fingerprint, choice)
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile(dir=file.parent, suffix=".part", delete=False) as half:

@@ -26,11 +26,11 @@ def api_key(config: HttpConfig, environ: Mapping[str, str]) -> str:
     Raises:
         ConfigError: its variable is not set.
     """
-    if not config.key_env:
-        return config.key
-    if not environ.get(config.key_env):
-        raise ConfigError(f"expected a key in the variable {config.key_env}, got none")
-    return environ[config.key_env]
+    if not config.api_key_env:
+        return config.api_key
+    if not environ.get(config.api_key_env):
+        raise ConfigError(f"expected a key in the variable {config.api_key_env}, got none")
+    return environ[config.api_key_env]
 
 
 @asynccontextmanager
@@ -107,10 +107,10 @@ def _likely_urls(config: HttpConfig) -> list[str]:
 
 def missing_key_error(config: HttpConfig) -> ConfigError:
     """Returns the error for a missing or wrong key."""
-    if config.key_env or config.key:
-        named = f" in the variable {config.key_env}" if config.key_env else ""
+    if config.api_key_env or config.api_key:
+        named = f" in the variable {config.api_key_env}" if config.api_key_env else ""
         return ConfigError(f"the server at {config.url} does not take the key{named}")
-    advice = "put it in a variable and name that: --key-env VAR, or key_env in its settings"
+    advice = "put it in an environment variable and name that: --api-key-env VAR, or api_key_env in its settings"
     return ConfigError(f"the server at {config.url} wants a key; {advice}")
 
 

@@ -7,7 +7,7 @@ from typing import Final, TypeAlias
 from dragoman.backends.probe.client import ProbeAnswer, ProbeClient
 from dragoman.backends.probe.report import ProbeFinding
 from dragoman.backends.probe.server_info import ServerInfo
-from dragoman.catalog.servers import ServerKind
+from dragoman.catalog.servers import Provider
 from dragoman.core.errors import quote
 from dragoman.core.messages import Message, Text, Tool, ToolCall, ToolResult
 
@@ -41,7 +41,7 @@ class ProbeContext:
 
     client: ProbeClient
     server_info: ServerInfo
-    kind: ServerKind | None
+    provider: Provider | None
     findings: dict[str, ProbeFinding] = field(default_factory=dict)
     answers: dict[str, ProbeAnswer] = field(default_factory=dict)
     """Responses that later checks use too, by name."""

@@ -9,7 +9,7 @@ from dragoman.backends.http.config import HttpConfig
 from dragoman.backends.probe.connect import open_connection
 from dragoman.backends.probe.server_info import ServerInfo
 from dragoman.catalog import servers
-from dragoman.catalog.servers import ServerKind
+from dragoman.catalog.servers import Provider
 from dragoman.core.errors import DragomanError
 
 HOST: Final = "127.0.0.1"
@@ -24,7 +24,7 @@ class DiscoveredServer(NamedTuple):
 
     url: str
     """Base URL, `http://127.0.0.1:1234/v1`."""
-    kind: ServerKind | None
+    provider: Provider | None
     """None: it lists models, but the provider is not known."""
     models: tuple[str, ...]
     """The models that it lists; empty if nothing is loaded, or if it requires a key."""
@@ -32,7 +32,7 @@ class DiscoveredServer(NamedTuple):
 
 def default_ports() -> list[int]:
     """Returns the default ports, each once, in the order of the provider table."""
-    return list(dict.fromkeys(kind.port for kind in servers.server_kinds() if kind.port))
+    return list(dict.fromkeys(provider.port for provider in servers.providers() if provider.port))
 
 
 async def discover_servers(environ: Mapping[str, str], among: Iterable[int] | None = None) -> list[DiscoveredServer]:
@@ -53,10 +53,10 @@ async def _identify(port: int, environ: Mapping[str, str]) -> DiscoveredServer |
     try:
         async with asyncio.timeout(IDENTIFY_TIMEOUT_S), open_connection(config, environ) as connection:
             telling = ServerInfo(connection, config.url)
-            kind, models = await telling.find_provider(), await telling.models()
+            provider, models = await telling.find_provider(), await telling.models()
     except (DragomanError, TimeoutError):
         return None
-    return DiscoveredServer(config.url, kind, models) if kind or models else None
+    return DiscoveredServer(config.url, provider, models) if provider or models else None
 
 
 async def _is_open(port: int) -> bool:

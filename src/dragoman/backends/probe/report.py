@@ -23,9 +23,9 @@ class ProbeFinding(Struct, frozen=True):
 class Recommendation(Struct, frozen=True):
     """The recommended way to request a model of a server."""
 
-    mode: Literal["native", "parse", "inject"]
+    tool_mode: Literal["native", "parse", "prompt"]
     why: str
-    format: str = ""
+    call_format: str = ""
     """The format in which the model wrote calls; empty: by the model's name."""
     constrain: tuple[str, ...] = ()
     """Constraint methods that work, best first; empty: none, or not checked."""
@@ -37,7 +37,7 @@ class ProbeReport(Struct, frozen=True):
     url: str
     api: str
     model: str
-    kind: str
+    provider: str
     """A row of catalog/servers.toml; empty: not known."""
     title: str
     """Name of the provider, for people."""

@@ -10,7 +10,7 @@ import msgspec
 
 from dragoman.backends.http.connection import HttpResponse, UpstreamConnection
 from dragoman.catalog import servers
-from dragoman.catalog.servers import FactPath, ServerKind, ServerSign
+from dragoman.catalog.servers import FactPath, Provider, ServerSign
 from dragoman.core.errors import BackendUnavailableError
 
 MODELS: Final = "/v1/models"
@@ -64,16 +64,16 @@ class ServerInfo:
                 return int(value)
         return 0
 
-    async def find_provider(self) -> ServerKind | None:
+    async def find_provider(self) -> Provider | None:
         """Returns the first provider whose signs match."""
-        for kind in servers.server_kinds():
-            if await self.is_provider(kind):
-                return kind
+        for provider in servers.providers():
+            if await self.is_provider(provider):
+                return provider
         return None
 
-    async def is_provider(self, kind: ServerKind) -> bool:
+    async def is_provider(self, provider: Provider) -> bool:
         """Returns whether a sign of this provider matches; requests only what its signs need."""
-        for sign in kind.signs:
+        for sign in provider.signs:
             if await self._matches(sign):
                 return True
         return False
@@ -93,7 +93,7 @@ class ServerInfo:
         listed = decode_or_none(body.body) if body is not None and body.status == 200 else None
         return tuple(dict.fromkeys(str(id) for id in values_at(listed, ["data", "*", "id"], "")))
 
-    async def fingerprint(self, kind: ServerKind | None, model: str) -> str:
+    async def fingerprint(self, provider: Provider | None, model: str) -> str:
         """Returns a hash of the server's provider, version and template and the model's entry, without
         volatile fields.
         """
@@ -102,9 +102,9 @@ class ServerInfo:
             values_at(decode_or_none(body.body) if body else None, ["data", "{model}"], model), {}
         )
         lasting = {name: value for name, value in sorted(entry.items()) if name not in _VOLATILE_FIELDS}
-        version = await self.get(kind.version, model) if kind and kind.version else None
-        template = await self.get(kind.template, model) if kind and kind.template else None
-        whole = msgspec.json.encode([kind.name if kind else "", version, template, lasting])
+        version = await self.get(provider.version, model) if provider and provider.version else None
+        template = await self.get(provider.template, model) if provider and provider.template else None
+        whole = msgspec.json.encode([provider.name if provider else "", version, template, lasting])
         return hashlib.sha256(whole).hexdigest()[:16]
 
 

@@ -109,7 +109,7 @@ class ChatTemplates:
         source = read_template_file(file, name) if file else props.get("chat_template", "")
         if not source:
             raise BackendUnavailableError(
-                f"{name} tells no chat template; name the file of one in upstreams.{name}.template"
+                f"{name} tells no chat template; name the file of one in upstreams.{name}.chat_template"
             )
         await asyncio.to_thread(self.set, model, file, source, props.get("eos_token", ""))
 
@@ -123,7 +123,7 @@ def read_template_file(file: str, server: str) -> str:
     try:
         return Path(file).expanduser().read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as e:
-        raise ConfigError(f"cannot read the chat template {file}: {e} - at upstreams.{server}.template") from None
+        raise ConfigError(f"cannot read the chat template {file}: {e} - at upstreams.{server}.chat_template") from None
 
 
 def write_request(request: Request, prompt: "Prompt") -> UpstreamRequest:

@@ -1,7 +1,7 @@
 """Requests to models whose text is parsed here, and the readers of that text.
 
     parse     the request as it is: the server shows the model its tools
-    inject    plain turns: tools, past calls and results are written into them in the model's format
+    prompt    plain turns: tools, past calls and results are written into them in the model's format
 
 Such a response is always streamed, so that it can be stopped after its calls. A stop string at the server would not do
 that: any string that ends calls, or begins a result, may occur in a call's arguments or in the reply's text. The same

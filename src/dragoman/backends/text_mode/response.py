@@ -59,7 +59,7 @@ class TextModeReader:
         leaks: Callable[[bool, bool], LeakDetector] | None,
         new_id: NewId,
         names: Mapping[str, str],
-        rescued: Callable[[], None],
+        on_recovered: Callable[[], None],
         *,
         parallel: bool = True,
         repeats: bool = True,
@@ -71,11 +71,11 @@ class TextModeReader:
                 detection.
             new_id: makes ids for tool calls.
             names: the client's tool names, by the model's.
-            rescued: is called for each recovered call.
+            on_recovered: is called for each recovered call.
             parallel: whether several calls are allowed; if not, the first one ends the response.
             repeats: whether the same call may occur again; if not, the repeated call is dropped and ends the response.
         """
-        self._on_recovered = rescued
+        self._on_recovered = on_recovered
         self._new_reader, self._new_leaks, self._names, self._parallel = reader, leaks, names, parallel
         self._reader: TextReader | None = None
         self._leaks: LeakDetector | None = None

@@ -65,7 +65,7 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
         metavar="API",
         help="the API of --upstream: %(choices)s (default: openai_chat)",
     )
-    whom.add_argument("--key-env", metavar="VAR", help="the variable that holds the key of --upstream")
+    whom.add_argument("--api-key-env", metavar="VAR", help="environment variable with the API key of --upstream")
     add_config_flag(whom)
     what = command.add_argument_group("with which tools")
     what.add_argument(
@@ -137,14 +137,16 @@ def _choice(text: str, tools: tuple[Tool, ...]) -> ToolChoice:
 
 def _set_up(args: argparse.Namespace) -> tuple[settings.Config, bool]:
     """Returns the settings with only the backend that is asked, and whether that is the embedded model."""
-    flags = {**upstream_flags(args), "upstreams.behind.key_env": args.key_env}
+    flags = {**upstream_flags(args), "upstreams.upstream.api_key_env": args.api_key_env}
     config, origin = settings.load(compose.settings_path(args.config), os.environ, flags)
     if args.gateway:
         key = config.server.api_keys[0] if config.server.api_keys else ""
-        running = HttpConfig(url=args.gateway, key=key, mode="native", rescue=False, retries=0)
+        running = HttpConfig(
+            url=args.gateway, api_key=key, tool_mode="native", recover_leaked_calls=False, max_retries=0
+        )
         return _only(config, {"gateway": running}), False
     if args.upstream:
-        return _only(config, {"behind": config.upstreams["behind"]}), False
+        return _only(config, {"upstream": config.upstreams["upstream"]}), False
     if args.claude_cli:
         return replace(config, upstreams={}), False
     if not (config.upstreams or config.claude_cli.enabled):
@@ -204,10 +206,10 @@ def _where(backend: Backend, model: str) -> str:
     """Returns the backend and its tool mode, as a phrase."""
     state = backend.health()
     facts = backend.describe(model) if isinstance(backend, SupportsReplay) else {}
-    way = facts.get("way")
-    mode = way.get("mode") if isinstance(way, Mapping) else facts.get("mode")
+    chosen = facts.get("model_mode")
+    mode = chosen.get("tool_mode") if isinstance(chosen, Mapping) else facts.get("mode")
     at = f" at {state['url']}" if "url" in state else ""
-    return f"{state['backend']}{at}" + (f", mode {mode}" if mode else "")
+    return f"{state['backend']}{at}" + (f", tool mode {mode}" if mode else "")
 
 
 def _page(args: argparse.Namespace) -> View:

@@ -68,7 +68,7 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
 
 def run(args: argparse.Namespace) -> int:
     """Prints the findings; returns 1 if something does not work."""
-    flags = {"claude_cli.enabled": args.claude_cli, "upstreams.behind.url": args.upstream}
+    flags = {"claude_cli.enabled": args.claude_cli, "upstreams.upstream.url": args.upstream}
     line = ProgressLine(sys.stderr)
     looking = partial(local.weights_found, thorough=args.weights, say=line.say)
     with line.showing("looking"):
@@ -114,8 +114,8 @@ def _serve_command(config: Path | None, flags: Mapping[str, object]) -> str:
     parts = ["dragoman", "serve"]
     if config is not None:
         parts += ["--config", str(config)]
-    if flags.get("upstreams.behind.url"):
-        parts += ["--upstream", str(flags["upstreams.behind.url"])]
+    if flags.get("upstreams.upstream.url"):
+        parts += ["--upstream", str(flags["upstreams.upstream.url"])]
     if flags.get("claude_cli.enabled"):
         parts.append("--claude-cli")
     return shlex.join(parts)

@@ -17,9 +17,9 @@ from dragoman.host_names import LOOPBACK
 if TYPE_CHECKING:
     from dragoman.backends.http.model_modes import ModelModes
     from dragoman.backends.probe.server_info import ServerInfo
-    from dragoman.catalog.servers import ServerKind
+    from dragoman.catalog.servers import Provider
 
-_KIND_S: Final = 2.0
+_PROVIDER_TIMEOUT_S: Final = 2.0
 """Time to identify a server, by a dozen short requests."""
 _MAX_SHOWN: Final = 4
 """Maximum number of models of a server that are listed in full, or by name."""
@@ -39,24 +39,24 @@ async def server_finding(name: str, config: HttpConfig) -> Finding:
         async with open_connection(config, os.environ) as connection:
             telling = ServerInfo(connection, config.url)
             listed = await list_models(connection, telling, config, os.environ)
-            kind = await _kind(telling)
+            provider = await _find_provider(telling)
     except DragomanError as error:
         return check(what, "no", error.message, _fix(name, config, error, os.environ))
     models, url = config.models or listed, hide_credentials(config.url)
     if not models:
         return Finding(what, "no", f"{url} lists no model", f"load one there, or name them: upstreams.{name}.models")
     many = f"{len(models)} models" if len(models) > 1 else models[0]
-    known, unknown = _model_modes(models, config, ways, kind)
-    text = f"{url} is {kind.title if kind else 'of no known kind'}, with {many}"
+    known, unknown = _model_modes(models, config, ways, provider)
+    text = f"{url} is {provider.title if provider else 'of an unknown provider'}, with {many}"
     lines, fix = _lines(known, unknown, measures=bool(known)), ""
     if unknown:
         fix = _probing(config, "" if len(models) == 1 else unknown[0])
     return Finding(what, "ok", text, fix, lines)
 
 
-async def _kind(telling: "ServerInfo") -> "ServerKind | None":
+async def _find_provider(telling: "ServerInfo") -> "Provider | None":
     try:
-        async with asyncio.timeout(_KIND_S):
+        async with asyncio.timeout(_PROVIDER_TIMEOUT_S):
             return await telling.find_provider()
     except TimeoutError:
         return None
@@ -65,13 +65,13 @@ async def _kind(telling: "ServerInfo") -> "ServerKind | None":
 def _fix(name: str, config: HttpConfig, error: DragomanError, environ: Mapping[str, str]) -> str:
     if isinstance(error, BackendUnavailableError):
         return f"start it there, or take [upstreams.{name}] out of the settings"
-    if config.key_env and not environ.get(config.key_env):
-        return f"export {config.key_env}=…"
+    if config.api_key_env and not environ.get(config.api_key_env):
+        return f"export {config.api_key_env}=…"
     return f"correct [upstreams.{name}] in the settings" if isinstance(error, ConfigError) else ""
 
 
 def _model_modes(
-    models: Iterable[str], config: HttpConfig, ways: "ModelModes", kind: "ServerKind | None"
+    models: Iterable[str], config: HttpConfig, ways: "ModelModes", provider: "Provider | None"
 ) -> tuple[list[tuple[str, str]], list[str]]:
     """Returns the tool mode of each model that has one, and the models that have not been probed yet."""
     from dragoman.backends.http.auto_mode import mode_from
@@ -83,14 +83,14 @@ def _model_modes(
         if probe is not None:
             ways.set_measured(model, mode_from(probe.choice))
         way = ways.get(model)
-        if probe is None and ways.is_auto(model) and not (kind and kind.native == "trusted"):
+        if probe is None and ways.is_auto(model) and not (provider and provider.native == "trusted"):
             unknown.append(model)
             continue
-        written = way.format or (way.format_of(model).name if way.mode != "native" else "")
+        written = way.call_format or (way.format_of(model).name if way.tool_mode != "native" else "")
         constraint = f"constrained by {way.constrain[0]}" if way.constrain else ""
         trusted = probe is None and ways.is_auto(model)
-        why = "as its kind can be trusted to" if trusted else way.why
-        known.append((model, f"{', '.join(filter(None, (way.mode, written, constraint)))}: {why}"))
+        why = "as its provider can be trusted to" if trusted else way.why
+        known.append((model, f"{', '.join(filter(None, (way.tool_mode, written, constraint)))}: {why}"))
     return known, unknown
 
 
@@ -109,7 +109,7 @@ def _lines(known: list[tuple[str, str]], unknown: list[str], *, measures: bool) 
 
 def _probing(config: HttpConfig, model: str) -> str:
     named = f" --model {model}" if model else ""
-    key = f" --key-env {config.key_env}" if config.key_env else ""
+    key = f" --api-key-env {config.api_key_env}" if config.api_key_env else ""
     return f"dragoman probe {hide_credentials(config.url)}{named}{key}"
 
 
@@ -125,7 +125,8 @@ async def unconfigured_servers(servers: Iterable[HttpConfig], gateway: ServerCon
         Finding(
             "nearby",
             "note",
-            f"{each.kind.title if each.kind else 'a server'} at {each.url}, {_many(each.models)}; not in the settings",
+            f"{each.provider.title if each.provider else 'a server'} at {each.url}, {_many(each.models)}; "
+            "not in the settings",
             f"dragoman serve --upstream {each.url}",
         )
         for each in discovered

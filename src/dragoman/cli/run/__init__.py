@@ -141,8 +141,8 @@ def _settings(args: argparse.Namespace) -> tuple[settings.Config, dict[str, str]
     flags = {**upstream_flags(args), "capture.dir": str(args.capture) if args.capture else None}
     if args.upstream:  # those of the embedded model are set once it is selected: a setting for it would have it served
         flags |= {
-            "upstreams.behind.context_window": args.context_window or None,
-            "upstreams.behind.prompt_trim": args.prompt_trim,
+            "upstreams.upstream.context_window": args.context_window or None,
+            "upstreams.upstream.prompt_trim": args.prompt_trim,
         }
     for unknown in settings.unknown_variables(os.environ):
         print_status(unknown)

@@ -111,7 +111,9 @@ class AgentRun:
         if measured and not server:
             speed = measured[0]
             budget = (
-                budget_for(embedded.first_answer_s, speed, ()).tokens if embedded.first_answer_s < ANY_TIME_S else 0
+                budget_for(embedded.first_response_target_s, speed, ()).tokens
+                if embedded.first_response_target_s < ANY_TIME_S
+                else 0
             )
         for line in preface.preface_lines(self._agent, selected.offer.model, speed, budget):
             print_status(line)

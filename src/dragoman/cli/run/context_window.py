@@ -17,9 +17,9 @@ async def reported_context_window(server: HttpConfig, model: str) -> tuple[int, 
 
     async with open_connection(server, os.environ) as connection:
         info = ServerInfo(connection, server.url)
-        kind = servers.get(server.kind) if server.kind else await info.find_provider()
-        window = server.context_window or (await info.get_number(kind.context, model) if kind else 0)
-        template = await info.get(kind.template, model) if kind and kind.template else None
+        provider = servers.get(server.provider) if server.provider else await info.find_provider()
+        window = server.context_window or (await info.get_number(provider.context, model) if provider else 0)
+        template = await info.get(provider.template, model) if provider and provider.template else None
         return window, template is None or _mentions_reasoning(template)
 
 

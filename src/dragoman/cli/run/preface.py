@@ -16,7 +16,7 @@ from dragoman.core.errors import BackendUnavailableError
 from dragoman.core.messages import Message, Request, Text
 from dragoman.host_names import LOOPBACK
 
-FIRST_ANSWER_S: Final = 60.0
+FIRST_RESPONSE_S: Final = 60.0
 """Time in which the first response of a conversation should begin."""
 ANY_TIME_S: Final = 86_400.0
 """Set to measure the speed without trimming anything."""
@@ -112,13 +112,13 @@ def preface_lines(agent: Agent, model: str, tokens_per_s: float, budget_tokens: 
         f"{agent.title} sends about {agent.prompt_tokens:,} tokens before your own text; {model} reads "
         f"{tokens_per_s:.0f} tokens/s here: {_time(first_s)} until the first answer"
     ]
-    if budget_tokens and first_s > FIRST_ANSWER_S:
+    if budget_tokens and first_s > FIRST_RESPONSE_S:
         stay = f"; of its tools {', '.join(agent.tools)} stay as far as they fit" if agent.tools else ""
         lines.append(
-            f"for a first answer within {FIRST_ANSWER_S:.0f} s its instructions and tools are cut to {budget_tokens:,} "
-            f"tokens{stay}; --prompt-trim tools keeps all tools, --prompt-trim off everything"
+            f"for a first answer within {FIRST_RESPONSE_S:.0f} s its instructions and tools are cut to "
+            f"{budget_tokens:,} tokens{stay}; --prompt-trim tools keeps all tools, --prompt-trim off everything"
         )
-    elif not budget_tokens and first_s > FIRST_ANSWER_S:
+    elif not budget_tokens and first_s > FIRST_RESPONSE_S:
         lines.append("less of it is read with --prompt-trim tools, aggressive or max, or without --prompt-trim")
     return lines
 

@@ -16,7 +16,7 @@ from dragoman.catalog import models as model_catalog
 from dragoman.catalog import servers
 from dragoman.cli._common import print_status
 from dragoman.cli.run.context_window import embedded_context_window, reported_context_window
-from dragoman.cli.run.preface import ANY_TIME_S, FIRST_ANSWER_S, check_key, is_local, reading_speed
+from dragoman.cli.run.preface import ANY_TIME_S, FIRST_RESPONSE_S, check_key, is_local, reading_speed
 from dragoman.core.errors import BackendUnavailableError, ConfigError, nearest, quote
 from dragoman.gateway.gateway import alias_targets
 from dragoman.prompting.prompt_budget import budget_for
@@ -135,7 +135,7 @@ async def find_running_gateway(config: settings.Config) -> list[ModelOption]:
         return []
     where = gateway_url(config.server)
     gateway = _gateway(config, where)
-    async with open_connection(msgspec.structs.replace(gateway, key=""), os.environ) as connection:
+    async with open_connection(msgspec.structs.replace(gateway, api_key=""), os.environ) as connection:
         if not await ServerInfo(connection, where).is_provider(servers.get("dragoman")):
             return []
     async with open_connection(gateway, os.environ) as connection:
@@ -145,7 +145,7 @@ async def find_running_gateway(config: settings.Config) -> list[ModelOption]:
 
 def _gateway(config: settings.Config, where: str) -> HttpConfig:
     key = config.server.api_keys[0] if config.server.api_keys else ""
-    return HttpConfig(url=f"{where}/v1", key=key, connect_timeout_s=_UNKNOWN_S)
+    return HttpConfig(url=f"{where}/v1", api_key=key, connect_timeout_s=_UNKNOWN_S)
 
 
 def _without_unsuitable(offers: list[ModelOption], config: settings.Config) -> list[ModelOption]:
@@ -234,10 +234,12 @@ async def _with_local_servers(config: settings.Config) -> settings.Config:
 
     discovered = dict[str, HttpConfig]()
     for each in await discover_servers(os.environ):
-        name = each.kind.name if each.kind else NEARBY
+        name = each.provider.name if each.provider else NEARBY
         name = name if name not in discovered else f"{name}{len(discovered)}"
-        if each.kind != servers.get("dragoman"):
-            discovered[name] = HttpConfig(url=each.url, kind=each.kind.name if each.kind else "", models=each.models)
+        if each.provider != servers.get("dragoman"):
+            discovered[name] = HttpConfig(
+                url=each.url, provider=each.provider.name if each.provider else "", models=each.models
+            )
     return msgspec.structs.replace(config, upstreams=discovered)
 
 
@@ -278,7 +280,7 @@ def _with_embedded(
     }
     if tools := agents.get(wanted.agent or agents.ANY).tools:
         fixed = wanted.prompt_trim or "embedded.prompt_trim" in origin
-        eased |= {"first_answer_s": ANY_TIME_S if fixed else FIRST_ANSWER_S, "tools": tools}
+        eased |= {"first_response_target_s": ANY_TIME_S if fixed else FIRST_RESPONSE_S, "tools": tools}
     eased = {name: value for name, value in eased.items() if name == "model" or f"embedded.{name}" not in origin}
     eased |= {"context_window": wanted.context_window} if wanted.context_window else {}
     eased |= {"prompt_trim": wanted.prompt_trim} if wanted.prompt_trim else {}
@@ -367,8 +369,8 @@ async def _with_prompt_limit(
     set_by_user = wanted.prompt_trim or any(
         f"upstreams.{name}.{each}" in origin for each in ("prompt_trim", "prompt_tokens")
     )
-    if not speed or set_by_user or agent.prompt_tokens / speed <= FIRST_ANSWER_S:
+    if not speed or set_by_user or agent.prompt_tokens / speed <= FIRST_RESPONSE_S:
         return config, speed
-    budget = budget_for(FIRST_ANSWER_S, speed, agent.tools)
+    budget = budget_for(FIRST_RESPONSE_S, speed, agent.tools)
     server = msgspec.structs.replace(server, prompt_tokens=budget.tokens, tools=server.tools or budget.tools)
     return msgspec.structs.replace(config, upstreams={**config.upstreams, name: server}), speed

@@ -32,7 +32,7 @@ CODES: Final = ("fenced_call", "trailing_call")
 """The warnings for accepted calls."""
 _LAST, _OPEN = -1, -2
 """Instead of an offset: the reply ends here, after a closing bracket (`_LAST`) or not (`_OPEN`)."""
-CHANGES: Final = 'tool_choice required, or mode = "inject" of a server that constrains decoding, makes it a call'
+CHANGES: Final = 'tool_choice required, or tool_mode = "prompt" of a server that constrains decoding, makes it a call'
 
 _HEAD: Final = re.compile(
     r'(?:`{3,}[\w-]*)?\s*\[?\s*\{{1,2}\s*(?:"type"\s*:\s*"function"\s*,\s*)?"name"\s*:\s*"([^"\\\n]{1,128})"'

@@ -112,8 +112,8 @@ class _RecordingPlanner(RequestPlanner):
         tools, _ = text_mode_request.rename_tools(
             text_mode_request.callable_tools(request), self._name_pattern(request, mode)
         )
-        known = None if mode.mode == "native" and not outgoing.reply_format else self._format(request, mode)
-        identified = self._identified.get(mode.template)
+        known = None if mode.tool_mode == "native" and not outgoing.reply_format else self._format(request, mode)
+        identified = self._identified.get(mode.chat_template)
         tail = outgoing.prompt_suffix or (identified.prompt_suffix if identified else "")
         self._reads.append(ReadSettings(known, tools, tail, lenient=bool(tools)))
         reading.reader = _CutReader(reading.reader, self._recut())
@@ -125,12 +125,18 @@ class _HttpReplayBackend(HttpBackend):
         self, facts: Mapping[str, Any], model: str, reads: list[ReadSettings], recut: Callable[[], Rechunker]
     ) -> None:
         mode = _mode_of(facts)
-        # The mode and format are left open here, so that each request uses those that were captured for it.
-        stated = {"mode": "", "format": "", "endpoint": mode.endpoint, "template": ""}
-        settings = {**facts["settings"], **stated, "url": facts["url"], "kind": facts["server"], "models": [model]}
+        # Tool mode and call format are left open here, so that each request uses those that were captured for it.
+        stated = {"tool_mode": "", "call_format": "", "endpoint": mode.endpoint, "chat_template": ""}
+        settings = {
+            **facts["settings"],
+            **stated,
+            "url": facts["url"],
+            "provider": facts["provider"],
+            "models": [model],
+        }
         config = msgspec.convert(settings, HttpConfig)
         super().__init__(facts["name"], config, {})
-        self._asked_model, self._captured_ways = model, [mode]
+        self._asked_model, self._captured_modes = model, [mode]
         self.modes.set_measured(model, mode)
         self._planner = _RecordingPlanner(facts["name"], config, self._dialect, reads, recut)
         if "template" in facts:
@@ -140,16 +146,16 @@ class _HttpReplayBackend(HttpBackend):
         self._planner.verbatim_history.remember(request)
 
     def expect(self, facts: Mapping[str, Any]) -> None:
-        self._captured_ways.append(_mode_of(facts))
+        self._captured_modes.append(_mode_of(facts))
 
     def generate(self, request: Request, context: ExchangeContext) -> AsyncGenerator[AnyEvent, None]:
-        if self._captured_ways:
-            self.modes.set_measured(self._asked_model, self._captured_ways.pop(0))
+        if self._captured_modes:
+            self.modes.set_measured(self._asked_model, self._captured_modes.pop(0))
         return super().generate(request, context)
 
 
 def _mode_of(facts: Mapping[str, Any]) -> ModelMode:
-    return msgspec.convert({**facts["way"], "template": ""}, ModelMode)
+    return msgspec.convert({**facts["model_mode"], "chat_template": ""}, ModelMode)
 
 
 def _embedded(

@@ -160,8 +160,8 @@ class AccessRecord:
             facts["calls"] = self._calls.calls
         if by_tool := self.tally.by_tool(TOOLS_LIMIT):
             facts["by_tool"] = by_tool
-        if rescued := self.warnings.count("leaked_call_recovered"):
-            facts["rescued"] = rescued
+        if recovered := self.warnings.count("leaked_call_recovered"):
+            facts["recovered_calls"] = recovered
         if self.warnings:
             facts["warnings"] = self._labels
         if self.error:

@@ -31,7 +31,7 @@ _LABELS: Final = 1000
 _PAIRS: Final = 500
 """Maximum number of pairs of model and tool: ten models with an agent that has fifty tools."""
 _BUCKETS_S: Final = (0.1, 0.25, 0.5, 1, 2, 4, 8, 16, 30, 60, 120, 300, 600)
-"""From the first token of a cloud model to a local model that reads a long prompt for minutes (`first_byte_s`)."""
+"""From the first token of a cloud model to a local model that reads a long prompt for minutes."""
 
 _CONVERSION_BUCKETS_S: Final = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1)
 

@@ -96,7 +96,7 @@ _COMMON_LOCATIONS: Final = tuple(
 
 async def check_context_window(subject: ProbeContext) -> ProbeFinding:
     """Last, as an answer before may have told it too."""
-    places = (*(subject.kind.context if subject.kind else ()), *_COMMON_LOCATIONS)
+    places = (*(subject.provider.context if subject.provider else ()), *_COMMON_LOCATIONS)
     if tokens := await subject.server_info.get_number(places, subject.model):
         return ProbeFinding("context", "yes", f"{tokens} tokens", {"tokens": tokens})
     for answer in subject.client.answers:

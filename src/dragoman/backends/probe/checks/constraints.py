@@ -16,10 +16,10 @@ _CONSTRAINT_TOKENS = 24
 
 
 async def check_constraints(subject: ProbeContext) -> ProbeFinding:
-    """Those of its kind; all of them where that is not known."""
-    ways = [way for way in servers.constraints() if subject.kind is None or way.name in subject.kind.constrain]
+    """Checks the constraint methods of the provider; all of them if the provider is not known."""
+    ways = [way for way in servers.constraints() if subject.provider is None or way.name in subject.provider.constrain]
     if not ways:
-        return ProbeFinding("constrained", "unknown", "not asked: its kind offers none", {})
+        return ProbeFinding("constrained", "unknown", "not asked: its provider offers none", {})
     facts: dict[str, str] = {}
     for way in ways:
         asker = subject.client
@@ -42,7 +42,7 @@ _TOOLS_VARIABLE: Final = re.compile(r"\btools\b|\.Tools\b")
 
 async def check_chat_template(subject: ProbeContext) -> ProbeFinding:
     """The name tells the format too, where the template does not."""
-    place = subject.kind.template if subject.kind else ""
+    place = subject.provider.template if subject.provider else ""
     template = await subject.server_info.get(place, subject.model) if place else None
     jinja = template if template and "{%" in template else ""
     detected = detect_format(subject.model, chat_template=jinja)
