@@ -44,9 +44,9 @@ and type. `tests/integration/server/test_faults.py` has each of these happen ove
 and whole, and sees to it that the connection to the server is closed and that no task is left behind.
 
 `far` is the server's name in the settings. Whatever could be asked again has been (`max_retries`), and no other
-server has the model ([servers](servers.md)). Where an answer had begun, its stream ends with the error: `data: {"error": …}` and
-`[DONE]` in Chat Completions, `event: error` in Messages, `response.failed` in Responses. A reply that is not streamed
-is the error alone.
+server has the model ([servers](servers.md)). Where an answer had begun, its stream ends with the error:
+`data: {"error": …}` and `[DONE]` in Chat Completions, `event: error` in Messages, `response.failed` in Responses. A
+reply that is not streamed is the error alone.
 
 Where responses pass unread (`passthrough`), all of that holds too, but for what is no JSON.
 

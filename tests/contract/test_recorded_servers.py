@@ -41,7 +41,7 @@ def cases(asked: str, *servers: str) -> list[Any]:
 
 async def answered(mode: str, kept: Exchange, front: str) -> Answer:
     with replaying(kept.answer) as url:
-        async with gateway(url, mode=mode, format="hermes", api=kept.api) as (own, _):
+        async with gateway(url, tool_mode=mode, call_format="hermes", api=kept.api) as (own, _):
             return await ask(own, front, replace(REQUESTS[kept.asked], model="m", stream=kept.stream))
 
 
@@ -81,7 +81,7 @@ async def test_the_vendors_packages_get_the_call(front: str, server: str) -> Non
     """Each by its API, of what the server streamed by Chat Completions."""
     (kept,) = of(server, "call", "openai_chat", stream=True)
     with replaying(kept.answer) as url:
-        async with gateway(url, mode="native", api=kept.api) as (own, _):
+        async with gateway(url, tool_mode="native", api=kept.api) as (own, _):
             asked = replace(REQUESTS["call"], model="m")
             text, calls, end = await asyncio.to_thread(CLIENTS[front].ask, own, asked, front, True)
     assert ([(call.name, json.loads(call.arguments)) for call in calls], text) == (PARIS, "")

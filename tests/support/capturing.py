@@ -48,7 +48,7 @@ async def keeping(
 ) -> AsyncIterator[str]:
     """A gateway that keeps exchanges there, in front of a server that plays that."""
     async with server(play) as behind:
-        settings: dict[str, Any] = {"models": ("m",), "retries": 0, "key": SECRET, "probe": False, **far}
+        settings: dict[str, Any] = {"models": ("m",), "max_retries": 0, "api_key": SECRET, "auto_probe": False, **far}
         backend = HttpBackend("far", HttpConfig(url=f"{behind.url}/v1", **settings), {}, may_recall=True)
         async with serving(Gateway([backend]), capture=replace(capture, dir=str(place)), **(config or {})) as (_, url):
             yield url

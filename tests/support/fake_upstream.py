@@ -114,7 +114,7 @@ async def says_nothing(server: Server, writer: asyncio.StreamWriter) -> None:
 @contextlib.asynccontextmanager
 async def gateway(url: str, base: str = "/v1", **settings: Any) -> AsyncIterator[str]:
     """Its URL; behind it is the server, with a model `m`, which is asked once unless the settings say otherwise."""
-    config = HttpConfig(url=url + base, **{"models": ("m",), "retries": 0, **settings})
+    config = HttpConfig(url=url + base, **{"models": ("m",), "max_retries": 0, **settings})
     async with serving(Gateway([HttpBackend("far", config, {})])) as (_, own):
         yield own
 

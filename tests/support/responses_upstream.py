@@ -38,7 +38,7 @@ ANSWERS: dict[str, dict[str, Any]] = {
 }
 
 
-BEHIND = [*({"api": api} for api in ANSWERS), {"mode": "inject", "format": "hermes"}]
+BEHIND = [*({"api": api} for api in ANSWERS), {"tool_mode": "prompt", "call_format": "hermes"}]
 
 
 KEY = b"a key of several processes"
@@ -46,7 +46,7 @@ KEY = b"a key of several processes"
 
 def gateway(far: Server, key: bytes = KEY, **settings: Any) -> Gateway:
     base = "" if settings.get("api") == "anthropic_messages" else "/v1"
-    config = HttpConfig(url=far.url + base, **{"models": ("m",), "retries": 0, "probe": False, **settings})
+    config = HttpConfig(url=far.url + base, **{"models": ("m",), "max_retries": 0, "auto_probe": False, **settings})
     return Gateway([HttpBackend("far", config, {})], seal=Seal(key))
 
 

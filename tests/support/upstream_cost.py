@@ -23,10 +23,10 @@ BEHIND: Final[dict[str, dict[str, Any]]] = {
     "openai_chat": {},
     "openai_responses": {"api": "openai_responses"},
     "anthropic_messages": {"api": "anthropic_messages"},
-    "trusted": {"trusted": True},
-    "parse": {"mode": "parse", "format": "hermes"},
-    "inject": {"mode": "inject", "format": "hermes"},
-    "prompt_trimmed": {"mode": "inject", "format": "hermes", "prompt_trim": "aggressive"},
+    "passthrough": {"passthrough": True},
+    "parse": {"tool_mode": "parse", "call_format": "hermes"},
+    "prompt": {"tool_mode": "prompt", "call_format": "hermes"},
+    "prompt_trimmed": {"tool_mode": "prompt", "call_format": "hermes", "prompt_trim": "aggressive"},
 }
 
 

@@ -48,7 +48,7 @@ def test_claude_code_on_the_model_in_the_box() -> None:
 async def test_claude_code_on_llama_server(tmp_path: Path) -> None:
     folder = agents.folder_of(tmp_path)
     with llama_server(model=MODEL) as url:
-        config = settings_for(tmp_path, Real(f"{url}/v1", "smollm2"), mode="native")
+        config = settings_for(tmp_path, Real(f"{url}/v1", "smollm2"), tool_mode="native")
         with running(tmp_path, "--config", str(config)) as gateway:
             told = await agents.claude_code(gateway.url, tmp_path, folder, "--bare", "--tools", "Read")
     assert read_the_notes(told)
@@ -75,7 +75,7 @@ async def test_claude_code_on_mlx_lm(short: Path) -> None:
         async with served(reads(folder / name)) as far:
             await agents.claude_code(far.url, short, folder, *options, *earlier, prompt=f"Read {name}")
     with mlx("parse") as server:
-        config = settings_for(short, server, mode="parse", format="hermes")
+        config = settings_for(short, server, tool_mode="parse", call_format="hermes")
         with running(short, "--config", str(config)) as gateway:
             asked: dict[str, Any] = {"prompt": "Read notes.txt", "deadline_s": claude_code.DEADLINE_S}
             told = await agents.claude_code(gateway.url, short, folder, *options, "--continue", **asked)

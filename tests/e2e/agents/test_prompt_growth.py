@@ -232,7 +232,7 @@ async def test_a_real_server_has_all_of_the_last_prompt_in_its_cache() -> None:
     told: list[v.Usage] = []
     with real.llama("native") as behind:
         backend = HttpBackend(
-            "real", HttpConfig(url=behind.url, models=(behind.model,), mode="native", prompt_trim="aggressive"), {}
+            "real", HttpConfig(url=behind.url, models=(behind.model,), tool_mode="native", prompt_trim="aggressive"), {}
         )
         await backend.start()
         try:

@@ -204,7 +204,7 @@ def test_toml(
         return  # another program's
     (file := tmp_path / "config.toml").write_text(block.code)
     config, _ = settings.load(file, {}, {})
-    for name in re.findall(r'key_env = "(\w+)"', block.code):
+    for name in re.findall(r'api_key_env = "(\w+)"', block.code):
         monkeypatch.setenv(name, "none")
     if config.upstreams and all(server.models for server in config.upstreams.values()):
         gateway = dragoman.gateway.gateway.Gateway(

@@ -37,7 +37,7 @@ def probed(url: str) -> Any:
 def test_the_probe_passes_completely(format: str, tmp_path: Path) -> None:
     with text_only(format) as url:
         config = tmp_path / "config.toml"
-        config.write_text(f'[upstreams.text]\nurl = "{url}/v1"\nmode = "inject"\nformat = "{format}"\n')
+        config.write_text(f'[upstreams.text]\nurl = "{url}/v1"\ntool_mode = "prompt"\ncall_format = "{format}"\n')
         with running(tmp_path, "--config", str(config)) as gateway:
             report = probed(gateway.url)
     assert report["summary"] == {"pass": 27, "fail": 0, "error": 0, "skip": 0}, report["outcomes"]

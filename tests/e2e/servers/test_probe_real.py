@@ -29,8 +29,8 @@ def test_dragoman_itself_is_probed(tmp_path: Path) -> None:
             probe(HttpConfig(url=own.url), {}, MODEL, only=(*DECISIVE_CHECKS, *BESIDE), tokens=FEW, within_s=120)
         )
     found = {finding.what: finding for finding in report.findings}
-    assert report.kind == "dragoman"
-    assert report.choice.mode == "native"
+    assert report.provider == "dragoman"
+    assert report.choice.tool_mode == "native"
     assert found["tool_choice"].facts == {"required": "yes", "named": "yes", "none": "yes"}
     assert found["usage"].facts["whole"]
     assert found["streams"].text.endswith("nothing odd")
@@ -51,13 +51,13 @@ def test_a_llama_server_is_asked_as_it_was_started(mode: str, verdict: str, word
     with real.llama(mode) as server:
         report = asyncio.run(probe(HttpConfig(url=server.url), {}, only=(*SHOWN, *beside), tokens=FEW, within_s=120))
     found = {finding.what: finding for finding in report.findings}
-    assert report.kind == "llama_cpp"
+    assert report.provider == "llama_cpp"
     assert report.version
     assert report.models == (server.model,)
     assert found["chat template"].verdict == "yes"
     assert found["tool calls"].verdict == verdict
     assert words in found["tool calls"].text
-    assert (report.choice.mode, report.choice.format) == (mode, format)
+    assert (report.choice.tool_mode, report.choice.call_format) == (mode, format)
     if not beside:
         return
     assert found["streams"].text.endswith("nothing odd")
@@ -73,13 +73,13 @@ def test_serve_finds_out_by_itself_how_a_model_is_asked(tmp_path: Path) -> None:
     """A server that drops tools, and a model of 135M that writes calls in one format only: from prose to calls."""
     dialect = dialects.get("anthropic_messages")
     with (
-        real.llama("inject") as server,
+        real.llama("prompt") as server,
         running(tmp_path, "--upstream", server.url, "--log-format", "text", settings=apart(tmp_path)) as own,
     ):
         asked = dialect.write_request(rounds.QUESTION, server.model).body
         first = own.post(dialect.path, asked).json()
         assert first["stop_reason"] == "end_turn"
-        line = own.line(f"{server.model} is asked in mode inject, format pythonic: tools do not reach the model")
+        line = own.line(f"{server.model} is asked in tool mode prompt, format pythonic: tools do not reach the model")
         assert "dropped: the prompt has 41 tokens with tools and without" in line
         (kept,) = (tmp_path / "cache" / "probes").glob("*.json")
         assert json.loads(kept.read_text())["choice"]["constrain"] == ["gbnf", "json_schema"]

@@ -22,7 +22,7 @@ from support.servers.rounds import round_trip
 
 pytestmark = pytest.mark.model
 
-FORMATS = {"native": "hermes", "parse": "hermes", "inject": "pythonic"}
+FORMATS = {"native": "hermes", "parse": "hermes", "prompt": "pythonic"}
 """By mode, what the model writes: what the server's template shows it, or, where it is shown by us, what of all formats
 it copies best from two examples. In that of Hermes it repeats the last result in their stead.
 """
@@ -63,7 +63,7 @@ def serve(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serve]:
 
 
 def gateway_to(behind: Real, mode: str, home: Path) -> "contextlib.AbstractContextManager[Gateway]":
-    settings = {"url": behind.url, "mode": mode, "format": FORMATS[mode], "models": [behind.model]}
+    settings = {"url": behind.url, "tool_mode": mode, "call_format": FORMATS[mode], "models": [behind.model]}
     lines = (f"{name} = {json.dumps(value)}\n" for name, value in settings.items())
     config = home / "config.toml"
     config.write_text(f"[upstreams.behind]\n{''.join(lines)}")

@@ -30,8 +30,8 @@ ASKED = Request(
     stream_usage=True,
 )
 WAYS = {
-    "inject over chat": {"mode": "inject"},
-    "inject over completions": {"mode": "inject", "endpoint": "completions"},
+    "prompt over chat": {"tool_mode": "prompt"},
+    "prompt over completions": {"tool_mode": "prompt", "endpoint": "completions"},
 }
 
 
@@ -45,7 +45,7 @@ def llama() -> Iterator[str]:
 @pytest.mark.parametrize("front", FRONTS)
 @pytest.mark.parametrize("way", WAYS)
 async def test_a_tool_round_trip(way: str, front: str, stream: bool, llama: str) -> None:
-    async with gateway(llama, kind="llama_cpp", **WAYS[way]) as (url, _):
+    async with gateway(llama, provider="llama_cpp", **WAYS[way]) as (url, _):
         asked = replace(ASKED, stream=stream)
         first = await ask(url, front, asked)
         (call,) = (part for part in first.reply.parts if isinstance(part, ToolCall))
@@ -69,7 +69,7 @@ async def test_a_tool_round_trip(way: str, front: str, stream: bool, llama: str)
 async def test_json_of_a_schema_over_completions(llama: str) -> None:
     schema = '{"type":"object","properties":{"color":{"type":"string","enum":["red","blue"]}},"required":["color"]}'
     asked = replace(ASKED, tools=(), tool_choice=ToolChoice(), response_schema=schema)
-    async with gateway(llama, kind="llama_cpp", endpoint="completions") as (url, _):
+    async with gateway(llama, provider="llama_cpp", endpoint="completions") as (url, _):
         answer = await ask(url, "openai_chat", asked)
     assert json.loads(answer.text)["color"] in ("red", "blue")
 
@@ -85,7 +85,7 @@ async def test_the_server_counts_and_stops_where_completions_are_asked_for(llama
 
 
 async def test_a_grammar_that_the_server_refuses_is_left_out(llama: str, caplog: pytest.LogCaptureFixture) -> None:
-    tags = ModelMode("inject", constrain=("structural_tag",), why="somebody took it for vLLM")
+    tags = ModelMode("prompt", constrain=("structural_tag",), why="somebody took it for vLLM")
     with caplog.at_level(logging.WARNING):
         async with gateway(llama) as (url, backend):
             backend.modes.set_measured("m", tags)

@@ -14,7 +14,7 @@ import pytest
 from dragoman import dialects
 from dragoman.backends.http.auto_mode import LEAK_WARNING_CODE, RECHECK_INTERVAL_S, AutoMode
 from dragoman.backends.http.backend import HttpBackend
-from dragoman.backends.http.config import HttpConfig, PerModel
+from dragoman.backends.http.config import HttpConfig, ModelOverride
 from dragoman.backends.http.connection import UpstreamConnection
 from dragoman.backends.http.model_modes import ModelModes
 from dragoman.backends.probe.cache import store
@@ -79,25 +79,25 @@ async def test_a_model_is_measured_behind_its_first_answer_and_not_before(
         assert [line for line, *_ in far.asked] == ["GET /v1/models HTTP/1.1"]
         events = await answered(backend)
         assert isinstance(events[-1], Finish)
-        assert backend.modes.get("qwen2.5-7b").mode == "native"
-        await eventually(lambda: backend.modes.get("qwen2.5-7b").mode == "parse")
-        assert backend.modes.get("qwen2.5-7b").format == "mistral"
+        assert backend.modes.get("qwen2.5-7b").tool_mode == "native"
+        await eventually(lambda: backend.modes.get("qwen2.5-7b").tool_mode == "parse")
+        assert backend.modes.get("qwen2.5-7b").call_format == "mistral"
         assert questions(far)
     assert "qwen2.5-7b is asked in mode parse, format mistral: a call was left in the text" in caplog.text
     (file,) = folder.iterdir()
     kept = json.loads(file.read_text())
-    assert (kept["choice"]["mode"], kept["model"]) == ("parse", "qwen2.5-7b")
+    assert (kept["choice"]["tool_mode"], kept["model"]) == ("parse", "qwen2.5-7b")
 
 
 async def test_what_was_found_is_used_from_the_start_and_not_asked_again() -> None:
     async with odd(says(leaks_mistral)) as far:
         async with started(far.url) as backend:
             await answered(backend)
-            await eventually(lambda: backend.modes.get("qwen2.5-7b").mode == "parse")
+            await eventually(lambda: backend.modes.get("qwen2.5-7b").tool_mode == "parse")
         far.asked.clear()
         async with started(far.url) as backend:
             await answered(backend)
-            assert backend.modes.get("qwen2.5-7b").mode == "parse"
+            assert backend.modes.get("qwen2.5-7b").tool_mode == "parse"
             assert backend.modes.get("qwen2.5-7b").why.startswith("as found before: ")
             await eventually(lambda: any("/info" in line for line, *_ in far.asked))
         assert questions(far) == []
@@ -105,21 +105,21 @@ async def test_what_was_found_is_used_from_the_start_and_not_asked_again() -> No
 
 async def test_what_was_found_is_used_where_nothing_may_be_measured() -> None:
     async with odd(says(leaks_mistral)) as far:
-        config = HttpConfig(url=f"{far.url}/v1", probe=False)
+        config = HttpConfig(url=f"{far.url}/v1", auto_probe=False)
         store(config, "qwen2.5-7b", "", "", Recommendation("parse", "as a test has it", "mistral"))
         backend = HttpBackend("far", config, {}, may_recall=True)
         await backend.start()
         assert backend.describe("qwen2.5-7b")["way"]["mode"] == "parse"
         await answered(backend)
-        assert backend.modes.get("qwen2.5-7b").mode == "parse"
+        assert backend.modes.get("qwen2.5-7b").tool_mode == "parse"
         assert questions(far) == []
         await backend.close()
 
 
 async def test_a_server_with_a_key_is_measured_where_its_settings_ask_for_it() -> None:
-    async with odd(says(leaks)) as far, started(far.url, key="paid", probe=True) as backend:
+    async with odd(says(leaks)) as far, started(far.url, api_key="paid", auto_probe=True) as backend:
         await answered(backend)
-        await eventually(lambda: backend.modes.get("qwen2.5-7b").mode == "parse")
+        await eventually(lambda: backend.modes.get("qwen2.5-7b").tool_mode == "parse")
 
 
 async def test_tokens_are_counted_as_the_model_was_found_to_be_asked() -> None:
@@ -128,7 +128,7 @@ async def test_tokens_are_counted_as_the_model_was_found_to_be_asked() -> None:
 
     async with odd(counts) as far:
         config = HttpConfig(url=f"{far.url}/v1", api="anthropic_messages")
-        store(config, "qwen2.5-7b", "", "", Recommendation("inject", "as a test has it", "hermes"))
+        store(config, "qwen2.5-7b", "", "", Recommendation("prompt", "as a test has it", "hermes"))
         async with started(far.url, api="anthropic_messages") as backend:
             assert await backend.count_tokens(msgspec.structs.replace(ASKED, tools=(WEATHER,))) == 7
         counted = json.loads(far.asked[-1][2])
@@ -140,11 +140,11 @@ async def test_what_was_found_counts_for_a_trusted_server_too() -> None:
     asked = msgspec.structs.replace(ASKED, dialect="openai_chat")
     context = ExchangeContext("1", 0, random_id)
     async with odd(says(leaks_mistral)) as far:
-        async with started(far.url, trusted=True) as backend:
+        async with started(far.url, passthrough=True) as backend:
             assert backend.passthrough(asked, b"{}", asked.model, context) is not None
             await answered(backend)
-            await eventually(lambda: backend.modes.get("qwen2.5-7b").mode == "parse")
-        async with started(far.url, trusted=True) as backend:
+            await eventually(lambda: backend.modes.get("qwen2.5-7b").tool_mode == "parse")
+        async with started(far.url, passthrough=True) as backend:
             assert backend.passthrough(asked, b"{}", asked.model, context) is None
 
 
@@ -155,12 +155,12 @@ async def test_what_was_found_by_other_rules_is_forgotten(folder: Path) -> None:
             await eventually(lambda: list(folder.glob("*.json")))
         (file,) = folder.iterdir()
         kept = json.loads(file.read_text())
-        kept["choice"]["mode"] = "inject"
-        for rules, mode in ((kept["rules"], "inject"), (kept["rules"] - 1, "native")):
+        kept["choice"]["tool_mode"] = "prompt"
+        for rules, mode in ((kept["rules"], "prompt"), (kept["rules"] - 1, "native")):
             file.write_text(json.dumps({**kept, "rules": rules}))
             async with started(far.url) as backend:
                 await answered(backend)
-                assert backend.modes.get("qwen2.5-7b").mode == mode
+                assert backend.modes.get("qwen2.5-7b").tool_mode == mode
 
 
 async def test_another_model_behind_the_name_is_measured_again() -> None:
@@ -172,17 +172,22 @@ async def test_another_model_behind_the_name_is_measured_again() -> None:
     async with odd(changing) as far:
         async with started(far.url) as backend:
             await answered(backend)
-            await eventually(lambda: backend.modes.get("qwen2.5-7b").mode == "parse")
+            await eventually(lambda: backend.modes.get("qwen2.5-7b").tool_mode == "parse")
         entry["max_model_len"], model[0] = 2, calls
         async with started(far.url) as backend:
             await answered(backend)
-            await eventually(lambda: backend.modes.get("qwen2.5-7b").mode == "native")
+            await eventually(lambda: backend.modes.get("qwen2.5-7b").tool_mode == "native")
             assert backend.modes.get("qwen2.5-7b").why == "its own tool calls come, whole and streamed"
 
 
 @pytest.mark.parametrize(
     "settings",
-    [{"mode": "native"}, {"probe": False}, {"key": "paid"}, {"per_model": {"qwen*": PerModel(mode="inject")}}],
+    [
+        {"tool_mode": "native"},
+        {"auto_probe": False},
+        {"api_key": "paid"},
+        {"model_overrides": {"qwen*": ModelOverride(tool_mode="prompt")}},
+    ],
     ids=str,
 )
 async def test_nothing_is_asked_where_the_settings_say_so(settings: dict[str, Any], folder: Path) -> None:
@@ -230,7 +235,7 @@ async def test_a_server_that_cannot_be_measured_is_asked_as_before(caplog: pytes
     async with odd(says(model)) as far, started(far.url) as backend:
         await answered(backend)
         await eventually(lambda: "could not be measured, and is asked as before" in caplog.text)
-        assert backend.modes.get("qwen2.5-7b").mode == "native"
+        assert backend.modes.get("qwen2.5-7b").tool_mode == "native"
 
 
 async def test_closing_gives_up_what_is_being_found_out() -> None:
@@ -293,11 +298,11 @@ async def test_a_call_that_leaked_speaks_for_itself(known: bool, folder: Path) -
         if known:
             auto.observe("qwen2.5-7b", Finish("stop"))
             await auto.wait_idle()
-            assert ways.get("qwen2.5-7b").mode == "native"
+            assert ways.get("qwen2.5-7b").tool_mode == "native"
         auto.observe("qwen2.5-7b", Notice(LEAK_WARNING_CODE, ""))
         await auto.close()
         await connection.close()
-    assert (ways.get("qwen2.5-7b").mode, ways.get("qwen2.5-7b").why) == ("parse", "it left a call in the text")
+    assert (ways.get("qwen2.5-7b").tool_mode, ways.get("qwen2.5-7b").why) == ("parse", "it left a call in the text")
     kept = [json.loads(file.read_text())["choice"]["mode"] for file in folder.glob("*")]
     assert kept == (["parse"] if known else [])
 
@@ -312,14 +317,14 @@ async def test_a_real_leak_has_the_next_answers_read_whatever_was_measured(folde
     asked = msgspec.structs.replace(ASKED, tools=(WEATHER,))
     async with odd(says(model)) as far, started(far.url) as backend:
         for mode in ("native", "parse"):
-            assert backend.modes.get("qwen2.5-7b").mode == mode
+            assert backend.modes.get("qwen2.5-7b").tool_mode == mode
             events = [event async for event in backend.generate(asked, ExchangeContext("1", 0, random_id))]
             assert [event.name for event in events if isinstance(event, ToolCallStart)] == ["get_weather"]
             await eventually(lambda: list(folder.glob("*.json")))
         assert backend.modes.get("qwen2.5-7b").why == "it left a call in the text"
 
 
-@pytest.mark.parametrize("kept", ["", "{}", "nonsense", '{"choice": {"mode": "shout", "why": ""}}'])
+@pytest.mark.parametrize("kept", ["", "{}", "nonsense", '{"choice": {"tool_mode": "shout", "why": ""}}'])
 async def test_findings_that_make_no_sense_are_none(kept: str, folder: Path) -> None:
     async with odd(says(leaks_mistral)) as far:
         async with started(far.url) as backend:
@@ -329,6 +334,6 @@ async def test_findings_that_make_no_sense_are_none(kept: str, folder: Path) -> 
         file.write_text(kept)
         async with started(far.url) as backend:
             await answered(backend)
-            assert backend.modes.get("qwen2.5-7b").mode == "native"
-            await eventually(lambda: backend.modes.get("qwen2.5-7b").mode == "parse")
+            assert backend.modes.get("qwen2.5-7b").tool_mode == "native"
+            await eventually(lambda: backend.modes.get("qwen2.5-7b").tool_mode == "parse")
     assert json.loads(file.read_text())["choice"]["mode"] == "parse"

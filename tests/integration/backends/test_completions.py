@@ -11,7 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from dragoman import formats
-from dragoman.backends.http.config import HttpConfig, PerModel
+from dragoman.backends.http.config import HttpConfig, ModelOverride
 from dragoman.backends.http.connection import UpstreamConnection
 from dragoman.backends.http.model_modes import ModelModes
 from dragoman.backends.text_mode.completions import REFRESH_INTERVAL_S, ChatTemplates
@@ -84,7 +84,7 @@ async def test_a_call_is_read_and_what_is_made_up_behind_it_is_not_waited_for(fr
 async def test_the_thoughts_that_the_prompt_opens_are_thoughts(tmp_path: Path) -> None:
     file = tmp_path / "thinks.jinja"
     file.write_text(CHATML.replace("<|im_start|>assistant\n{% endif", "<|im_start|>assistant\n<think>\n{% endif"))
-    settings = {"endpoint": "completions", "template": str(file)}
+    settings = {"endpoint": "completions", "chat_template": str(file)}
     play = completes(f"Look it up.\n</think>\n\n{CALL}", "")
     async with server(play) as behind, gateway(behind.url, **settings) as (url, _):
         answer = await ask(url, "anthropic_messages")
@@ -158,12 +158,12 @@ async def test_settings_that_a_completion_has_no_place_for_are_told() -> None:
 
 async def test_where_no_template_is_told_the_error_says_what_to_do() -> None:
     async with server(completes("", "")) as behind, gateway(behind.url, endpoint="completions") as (url, _):
-        with pytest.raises(AssertionError, match=r"name the file of one in upstreams\.far\.template"):
+        with pytest.raises(AssertionError, match=r"name the file of one in upstreams\.far\.chat_template"):
             await ask(url, "openai_chat")
 
 
 async def test_a_file_that_is_not_there_is_told(tmp_path: Path) -> None:
-    settings = {"endpoint": "completions", "template": str(tmp_path / "none.jinja")}
+    settings = {"endpoint": "completions", "chat_template": str(tmp_path / "none.jinja")}
     async with server(completes("")) as behind, gateway(behind.url, **settings) as (url, _):
         with pytest.raises(AssertionError, match="cannot read the chat template"):
             await ask(url, "openai_chat")
@@ -177,32 +177,35 @@ async def test_no_tool_is_called_where_none_may_be() -> None:
 
 
 def test_completions_are_asked_for_by_models_too() -> None:
-    rows = {"base-*": PerModel(endpoint="completions", template="base.jinja")}
-    ways = ModelModes("far", HttpConfig(url="http://127.0.0.1:9", per_model=rows))
-    assert (ways.get("other").mode, ways.get("other").endpoint) == ("native", "chat")
+    rows = {"base-*": ModelOverride(endpoint="completions", chat_template="base.jinja")}
+    ways = ModelModes("far", HttpConfig(url="http://127.0.0.1:9", model_overrides=rows))
+    assert (ways.get("other").tool_mode, ways.get("other").endpoint) == ("native", "chat")
     base = ways.get("base-7b")
-    assert (base.mode, base.endpoint, base.template) == ("inject", "completions", "base.jinja")
+    assert (base.tool_mode, base.endpoint, base.chat_template) == ("prompt", "completions", "base.jinja")
 
 
 @pytest.mark.parametrize("mode", ["native", "parse"])
 def test_of_a_mode_and_an_endpoint_that_contradict_each_other_the_closer_counts(mode: str) -> None:
-    def way(settings: dict[str, str], *rows: PerModel) -> tuple[str, str]:
+    def way(settings: dict[str, str], *rows: ModelOverride) -> tuple[str, str]:
         patterns = ("qwen3-*", "qwen*")
         per_model = dict(zip(patterns, rows, strict=False))
-        chosen = ModelModes("far", HttpConfig(url="http://127.0.0.1:9", per_model=per_model, **settings)).get(
+        chosen = ModelModes("far", HttpConfig(url="http://127.0.0.1:9", model_overrides=per_model, **settings)).get(
             "qwen3-8b"
         )
-        return chosen.mode, chosen.endpoint
+        return chosen.tool_mode, chosen.endpoint
 
-    completions = PerModel(endpoint="completions")
-    assert way({"endpoint": "completions"}, PerModel(mode=mode)) == (mode, "chat")
-    assert way({"mode": mode}, completions) == ("inject", "completions")
-    assert way({}, PerModel(mode=mode), completions) == (mode, "chat")
-    assert way({}, completions, PerModel(mode=mode)) == ("inject", "completions")
-    assert way({"endpoint": "completions"}, PerModel(mode="inject")) == ("inject", "completions")
-    assert way({"endpoint": "completions"}, PerModel(endpoint="chat"), PerModel(mode=mode)) == (mode, "chat")
-    assert way({"endpoint": "completions"}, PerModel(mode="auto"), PerModel(format="hermes")) == (
-        "inject",
+    completions = ModelOverride(endpoint="completions")
+    assert way({"endpoint": "completions"}, ModelOverride(tool_mode=mode)) == (mode, "chat")
+    assert way({"tool_mode": mode}, completions) == ("prompt", "completions")
+    assert way({}, ModelOverride(tool_mode=mode), completions) == (mode, "chat")
+    assert way({}, completions, ModelOverride(tool_mode=mode)) == ("prompt", "completions")
+    assert way({"endpoint": "completions"}, ModelOverride(tool_mode="prompt")) == ("prompt", "completions")
+    assert way({"endpoint": "completions"}, ModelOverride(endpoint="chat"), ModelOverride(tool_mode=mode)) == (
+        mode,
+        "chat",
+    )
+    assert way({"endpoint": "completions"}, ModelOverride(tool_mode="auto"), ModelOverride(call_format="hermes")) == (
+        "prompt",
         "completions",
     )
 
@@ -211,7 +214,10 @@ def test_of_a_mode_and_an_endpoint_that_contradict_each_other_the_closer_counts(
     ("settings", "told"),
     [
         ({"endpoint": "completion"}, "did you mean 'completions'?"),
-        ({"endpoint": "completions", "mode": "parse"}, "expected mode inject, got parse - at upstreams.far.mode"),
+        (
+            {"endpoint": "completions", "tool_mode": "parse"},
+            "expected tool_mode prompt, got parse - at upstreams.far.tool_mode",
+        ),
     ],
 )
 def test_an_endpoint_that_cannot_be_meant_is_refused(settings: Any, told: str) -> None:

@@ -72,7 +72,7 @@ async def all_of(made: UpstreamConnection) -> bytes:
 @pytest.mark.parametrize("status", [429, 500, 503, 529])
 async def test_a_server_that_says_not_now_is_asked_again(status: int, pauses: list[float]) -> None:
     play = in_turn(whole(status, REFUSED), whole(status, REFUSED), whole(200, COMPLETION))
-    async with server(play) as behind, gateway(behind.url, retries=2) as url:
+    async with server(play) as behind, gateway(behind.url, max_retries=2) as url:
         answer = await ask(url, MESSAGES, False)
     assert answer.json()["content"] == [{"type": "text", "text": "Hello"}]
     assert pauses == [0.5, 1.0]
@@ -81,7 +81,7 @@ async def test_a_server_that_says_not_now_is_asked_again(status: int, pauses: li
 
 
 async def test_so_often_and_no_oftener(pauses: list[float]) -> None:
-    async with server(whole(503, REFUSED)) as behind, gateway(behind.url, retries=2) as url:
+    async with server(whole(503, REFUSED)) as behind, gateway(behind.url, max_retries=2) as url:
         answer = await ask(url, CHAT, True)
     assert (answer.status_code, told(CHAT, answer)) == (503, "the server answered 503: because")
     assert len(behind.asked) == 3
@@ -129,7 +129,7 @@ async def speaks_tls() -> AsyncIterator[str]:
 
 
 async def test_a_certificate_that_is_not_trusted_is_told_of() -> None:
-    async with speaks_tls() as url, connection(url, retries=0) as far:
+    async with speaks_tls() as url, connection(url, max_retries=0) as far:
         with pytest.raises(BackendUnavailableError, match="its certificate is not trusted, unable to get local issuer"):
             await all_of(far)
 
@@ -141,7 +141,7 @@ async def test_a_server_that_speaks_no_tls_is_told_of() -> None:
 
     async with await asyncio.start_server(plain, "127.0.0.1", 0) as listening:
         url = f"https://127.0.0.1:{listening.sockets[0].getsockname()[1]}"
-        async with connection(url, retries=0) as far:
+        async with connection(url, max_retries=0) as far:
             with pytest.raises(
                 BackendUnavailableError, match=f"far cannot be reached at {url}: it does not speak TLS, "
             ):
@@ -152,7 +152,7 @@ async def test_a_name_that_is_not_found_is_told_of(monkeypatch: pytest.MonkeyPat
     async def not_found(*args: object, **more: object) -> None:
         raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
 
-    async with connection("http://far.invalid", retries=0) as far:
+    async with connection("http://far.invalid", max_retries=0) as far:
         monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", not_found)
         with pytest.raises(
             BackendUnavailableError, match=r"cannot be reached at http://far\.invalid: Name or service not known"
@@ -161,7 +161,7 @@ async def test_a_name_that_is_not_found_is_told_of(monkeypatch: pytest.MonkeyPat
 
 
 async def test_a_connection_that_had_just_been_closed_is_made_anew_at_once(pauses: list[float]) -> None:
-    async with server(in_turn(drops, whole(200, "ok"))) as behind, connection(behind.url, retries=0) as far:
+    async with server(in_turn(drops, whole(200, "ok"))) as behind, connection(behind.url, max_retries=0) as far:
         assert await all_of(far) == b"ok"
     assert (len(behind.asked), pauses) == (2, [0.0])
 
@@ -205,9 +205,12 @@ async def test_a_connection_is_used_again_though_http_ends_after_the_stream(stre
 
 
 async def test_the_first_byte_has_a_limit_of_its_own(pauses: list[float]) -> None:
-    async with server(says_nothing) as behind, connection(behind.url, first_byte_s=0.05, silence_s=60) as far:
+    async with (
+        server(says_nothing) as behind,
+        connection(behind.url, first_byte_timeout_s=0.05, idle_timeout_s=60) as far,
+    ):
         with pytest.raises(
-            UpstreamTimeoutError, match=r"said nothing for 0.05 s after it was asked \(setting first_byte_s\)"
+            UpstreamTimeoutError, match=r"said nothing for 0.05 s after it was asked \(setting first_byte_timeout_s\)"
         ):
             await all_of(far)
         await soon(behind.left)
@@ -221,8 +224,11 @@ async def only_a_head(server: Server, writer: asyncio.StreamWriter) -> None:
 
 
 async def test_a_head_without_a_body_is_no_first_byte() -> None:
-    async with server(only_a_head) as behind, connection(behind.url, first_byte_s=0.05, silence_s=60) as far:
-        with pytest.raises(UpstreamTimeoutError, match="setting first_byte_s"):
+    async with (
+        server(only_a_head) as behind,
+        connection(behind.url, first_byte_timeout_s=0.05, idle_timeout_s=60) as far,
+    ):
+        with pytest.raises(UpstreamTimeoutError, match="setting first_byte_timeout_s"):
             await all_of(far)
         await soon(behind.left)
 
@@ -230,8 +236,8 @@ async def test_a_head_without_a_body_is_no_first_byte() -> None:
 async def test_a_server_that_takes_nothing_of_a_long_body_is_given_up_too() -> None:
     with socket.create_server(("127.0.0.1", 0)) as deaf:
         url = f"http://127.0.0.1:{deaf.getsockname()[1]}"
-        async with connection(url, first_byte_s=0.05, connect_timeout_s=0.05) as far:
-            with pytest.raises(UpstreamTimeoutError, match="setting first_byte_s"):
+        async with connection(url, first_byte_timeout_s=0.05, connect_timeout_s=0.05) as far:
+            with pytest.raises(UpstreamTimeoutError, match="setting first_byte_timeout_s"):
                 async for _ in far.stream_post(CHAT, b"x" * 30_000_000, {}):
                     pass
 
@@ -241,7 +247,7 @@ async def test_a_server_that_cannot_be_reached_in_time(monkeypatch: pytest.Monke
         await asyncio.get_running_loop().create_future()
 
     monkeypatch.setattr("aiohttp.connector.aiohappyeyeballs.start_connection", never)
-    async with connection("http://127.0.0.1:9", connect_timeout_s=0.02, retries=1) as far:
+    async with connection("http://127.0.0.1:9", connect_timeout_s=0.02, max_retries=1) as far:
         words = r"could not be reached at http://127.0.0.1:9 within 0.02 s \(setting connect_timeout_s\)"
         with pytest.raises(BackendUnavailableError, match=words):
             await all_of(far)
@@ -257,7 +263,7 @@ async def test_comments_are_a_sign_of_life() -> None:
                 await asyncio.wait_for(server.left.wait(), 0.05)
         writer.write(piece({"content": "done"}) + END)
 
-    async with server(comments) as behind, connection(behind.url, first_byte_s=0.5, silence_s=0.5) as far:
+    async with server(comments) as behind, connection(behind.url, first_byte_timeout_s=0.5, idle_timeout_s=0.5) as far:
         assert b"done" in await all_of(far)
 
 
@@ -284,7 +290,7 @@ async def test_a_server_that_was_left_alone_is_tried_once(
 ) -> None:
     monkeypatch.setattr(circuit_breaker, "FAILURE_THRESHOLD", 1)
     monkeypatch.setattr(circuit_breaker, "COOL_DOWN_S", 0.0)
-    async with server(whole(500, REFUSED)) as behind, connection(behind.url, retries=2) as far:
+    async with server(whole(500, REFUSED)) as behind, connection(behind.url, max_retries=2) as far:
         for asked in (3, 4, 5):
             with pytest.raises(UpstreamError):
                 await all_of(far)
@@ -297,7 +303,7 @@ async def test_a_server_that_is_left_alone_is_still_asked_for_its_models(
     monkeypatch: pytest.MonkeyPatch, pauses: list[float]
 ) -> None:
     monkeypatch.setattr(circuit_breaker, "FAILURE_THRESHOLD", 1)
-    async with server(whole(500, REFUSED)) as behind, connection(behind.url, retries=0) as far:
+    async with server(whole(500, REFUSED)) as behind, connection(behind.url, max_retries=0) as far:
         with pytest.raises(UpstreamError):
             await all_of(far)
         with pytest.raises(BackendUnavailableError, match="is left alone"):

@@ -140,8 +140,8 @@ def test_each_way_is_one_that_is_known() -> None:
     assert known >= {"gbnf", "ebnf", "structured_outputs", "structural_tag", "json_schema"}
 
 
-async def asked_of(kind: str, choice: ToolChoice, text: str, mode: str = "inject", **more: Any) -> tuple[Answer, Any]:
-    async with server(writes(*cut(text))) as behind, gateway(behind.url, mode=mode, kind=kind) as (url, _):
+async def asked_of(kind: str, choice: ToolChoice, text: str, mode: str = "prompt", **more: Any) -> tuple[Answer, Any]:
+    async with server(writes(*cut(text))) as behind, gateway(behind.url, tool_mode=mode, provider=kind) as (url, _):
         answer = await ask(url, "openai_chat", replace(ASKED, tool_choice=choice, **more))
     return answer, json.loads(behind.asked[-1][2])
 
@@ -183,8 +183,8 @@ async def test_a_schema_of_the_reply_does_not_keep_the_model_from_calling() -> N
 
 
 async def test_what_was_measured_says_more_than_the_kind() -> None:
-    measured = ModelMode("inject", constrain=("ebnf",), why="the probe found it")
-    async with server(writes(CALL)) as behind, gateway(behind.url, kind="vllm") as (url, backend):
+    measured = ModelMode("prompt", constrain=("ebnf",), why="the probe found it")
+    async with server(writes(CALL)) as behind, gateway(behind.url, provider="vllm") as (url, backend):
         backend.modes.set_measured("m", measured)
         await ask(url, "openai_chat", replace(ASKED, tool_choice=REQUIRED))
     assert json.loads(behind.asked[-1][2]).keys() >= {"ebnf"}
@@ -196,7 +196,7 @@ async def test_a_server_that_refuses_the_grammar_is_asked_without() -> None:
         said = whole(500, '{"error": {"message": "failed to parse grammar"}}') if refuses else writes(CALL)
         await said(far, writer)
 
-    settings = {"mode": "inject", "kind": "llama_cpp", "retries": 0}
+    settings = {"tool_mode": "prompt", "provider": "llama_cpp", "max_retries": 0}
     async with server(play) as behind, gateway(behind.url, **settings) as (url, _):
         answer = await ask(url, "openai_chat", replace(ASKED, tool_choice=REQUIRED))
     assert len(behind.asked) == 2
@@ -210,7 +210,7 @@ async def test_a_server_that_refuses_to_hold_a_free_choice_is_not_asked_to_again
         said = whole(400, '{"error": {"message": "unknown response_format"}}') if refuses else writes("It rains.")
         await said(far, writer)
 
-    settings = {"mode": "inject", "kind": "vllm", "retries": 0}
+    settings = {"tool_mode": "prompt", "provider": "vllm", "max_retries": 0}
     async with server(play) as behind, gateway(behind.url, **settings) as (url, _):
         for _ in range(2):
             answer = await ask(url, "openai_chat", replace(ASKED, tool_choice=FREE))
@@ -234,7 +234,7 @@ async def test_where_a_choice_is_not_heeded_a_schema_holds_beside_the_tools(
     kind: str, mode: str, choice: ToolChoice
 ) -> None:
     said = '{"tool_calls": [{"name": "get_weather", "arguments": {"city": "Paris"}}]}'
-    async with server(writes(*cut(said))) as behind, gateway(behind.url, mode=mode, kind=kind) as (url, _):
+    async with server(writes(*cut(said))) as behind, gateway(behind.url, tool_mode=mode, provider=kind) as (url, _):
         answer = await ask(url, "openai_chat", replace(ASKED, tool_choice=choice))
         free = await ask(url, "openai_chat", replace(ASKED, tool_choice=FREE))
     body = json.loads(behind.asked[-2][2])
@@ -253,7 +253,7 @@ async def test_a_schema_beside_tools_that_is_refused_is_left_out() -> None:
             far, writer
         )
 
-    settings = {"mode": "native", "kind": "ollama", "retries": 0}
+    settings = {"tool_mode": "native", "provider": "ollama", "max_retries": 0}
     async with server(play) as behind, gateway(behind.url, **settings) as (url, _):
         answer = await ask(url, "openai_chat", replace(ASKED, tool_choice=REQUIRED))
     assert "constraint_not_applied" in answer.warnings

@@ -117,7 +117,7 @@ async def test_errors_in_other_shapes(body: str) -> None:
 
 async def test_a_key_that_the_server_repeats_is_not_told() -> None:
     words = json.dumps({"error": {"message": "Incorrect API key provided: sk-secret."}})
-    async with server(whole(401, words)) as behind, gateway(behind.url, key="sk-secret") as url:
+    async with server(whole(401, words)) as behind, gateway(behind.url, api_key="sk-secret") as url:
         answer = await ask(url, CHAT, False)
     assert "sk-secret" not in answer.text
     assert "Incorrect API key provided: …." in told(CHAT, answer)
@@ -147,7 +147,7 @@ async def test_an_answer_that_lacks_only_its_last_line_is_whole() -> None:
 async def test_the_most_that_a_server_gives_is_asked_for_where_nobody_says() -> None:
     async with (
         server(whole(200, MESSAGE)) as behind,
-        gateway(behind.url, api="anthropic_messages", max_tokens=4096) as url,
+        gateway(behind.url, api="anthropic_messages", max_output_tokens=4096) as url,
     ):
         assert (await ask(url, RESPONSES, False)).status_code == 200
     (body,) = (json.loads(body) for _, _, body in behind.asked)

@@ -29,7 +29,7 @@ def plays(fake: Fake) -> Play:
 
 
 async def answered(fake: Fake, front: str, request: Request, **settings: Any) -> Answer:
-    async with server(plays(fake)) as behind, gateway(behind.url, **{"mode": "native", **settings}) as (url, _):
+    async with server(plays(fake)) as behind, gateway(behind.url, **{"tool_mode": "native", **settings}) as (url, _):
         return await ask(url, front, request)
 
 
@@ -60,7 +60,7 @@ async def test_calls_their_results_and_the_answer(fake: Fake, front: str, stream
 @each_front
 @pytest.mark.parametrize("fake", [fakes.ollama_toolless, fakes.mlx_textgen_old], ids=lambda fake: fake.__name__)
 async def test_a_server_without_tools_is_given_them_as_text(fake: Fake, front: str, stream: bool) -> None:
-    settings = {"mode": "inject", "format": "hermes"}
+    settings = {"tool_mode": "prompt", "call_format": "hermes"}
     answer = await answered(fake, front, replace(ASKED, stream=stream), **settings)
     assert answer.calls == (BOTH if fake is fakes.ollama_toolless else BOTH[:1])
     assert (answer.text, answer.reply.finish_reason) == ("", "tool_calls")
@@ -72,7 +72,7 @@ CHOSEN = replace(ASKED, tools=(PING, WEATHER), tool_choice=ToolChoice("named", "
 
 
 async def sent(fake: Fake, front: str, request: Request, kind: str) -> tuple[Any, Answer]:
-    async with server(plays(fake)) as behind, gateway(behind.url, mode="native", kind=kind) as (url, _):
+    async with server(plays(fake)) as behind, gateway(behind.url, tool_mode="native", provider=kind) as (url, _):
         answer = await ask(url, front, request)
         return json.loads(behind.asked[-1][2]), answer
 
@@ -91,7 +91,7 @@ async def test_where_no_tool_can_be_named_the_model_is_shown_that_one_alone(fron
 
 
 async def test_of_a_kind_that_is_not_known_the_refusal_is_told() -> None:
-    async with server(plays(fakes.lm_studio)) as behind, gateway(behind.url, mode="native") as (url, _):
+    async with server(plays(fakes.lm_studio)) as behind, gateway(behind.url, tool_mode="native") as (url, _):
         with pytest.raises(AssertionError, match="Supported string values: none, auto, required"):
             await ask(url, "openai_chat", CHOSEN)
 

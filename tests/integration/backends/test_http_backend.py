@@ -139,7 +139,7 @@ MOVED = (
 async def test_a_redirect_is_not_followed(status: int) -> None:
     async with server(whole(200, "{}")) as elsewhere:
         play = whole(status, "", location=f"{elsewhere.url}/v1/chat/completions")
-        async with server(play) as behind, gateway(behind.url, key="secret") as url:
+        async with server(play) as behind, gateway(behind.url, api_key="secret") as url:
             answer = await ask(url, CHAT, False)
     assert (answer.status_code, told(CHAT, answer)) == (502, MOVED.format(status, elsewhere.url))
     assert len(behind.asked) == 1
@@ -213,19 +213,19 @@ async def test_a_stream_that_ends_without_its_end_is_no_answer(path: str, far: S
 
 
 async def test_a_server_that_falls_silent() -> None:
-    async with server(falls_silent) as behind, gateway(behind.url, silence_s=0.2) as url:
+    async with server(falls_silent) as behind, gateway(behind.url, idle_timeout_s=0.2) as url:
         for path in FRONTS:
             answer = await ask(url, path, True)
             await soon(behind.left)
-            assert "far fell silent for 0.2 s (setting silence_s)" in answer.text
+            assert "far fell silent for 0.2 s (setting idle_timeout_s)" in answer.text
             assert ends_as_failed(path, answer.text)
 
 
 async def test_a_server_that_never_says_anything() -> None:
-    async with server(says_nothing) as behind, gateway(behind.url, first_byte_s=0.2) as url:
+    async with server(says_nothing) as behind, gateway(behind.url, first_byte_timeout_s=0.2) as url:
         for path in FRONTS:
             answer = await ask(url, path, False)
-            words = "far said nothing for 0.2 s after it was asked (setting first_byte_s)"
+            words = "far said nothing for 0.2 s after it was asked (setting first_byte_timeout_s)"
             assert (answer.status_code, told(path, answer)) == (504, words)
 
 
@@ -253,7 +253,7 @@ async def listed(url: str, **settings: Any) -> list[str]:
 
 async def test_it_is_asked_for_its_models() -> None:
     async with server(whole(200, LIST)) as behind:
-        assert await listed(behind.url, key="secret") == ["one", "two"]
+        assert await listed(behind.url, api_key="secret") == ["one", "two"]
         assert await listed(f"{behind.url}/v1/", models=("mine",)) == ["mine"]
     ((line, headers, _),) = behind.asked
     assert line == "GET /v1/models HTTP/1.1"
@@ -288,7 +288,7 @@ async def test_what_headers_ask_goes_to_the_same_api_as_it_came(api: str, goes: 
     headers = [("anthropic-beta", betas), ("anthropic-beta", "effort-2025-11-24")]
     headers += [("anthropic-version", "2026-10-21"), ("x-api-key", "the clients own")]
     edits = {"edits": [{"type": "clear_thinking_20251015", "keep": "all"}]}
-    async with server(whole(400, "{}")) as behind, gateway(behind.url, api=api, key="secret") as url:
+    async with server(whole(400, "{}")) as behind, gateway(behind.url, api=api, api_key="secret") as url:
         await ask(url, MESSAGES, False, headers, context_management=edits)
     ((line, sent, said),) = behind.asked
     assert line == f"POST {dialects.get(api).path} HTTP/1.1"

@@ -521,7 +521,7 @@ async def test_where_none_may_be_called_or_json_is_asked_for_nothing_is_rescued(
 
 
 async def test_it_can_be_switched_off() -> None:
-    async with server(writes(*cut(CALL))) as behind, gateway(behind.url, rescue=False) as (url, _):
+    async with server(writes(*cut(CALL))) as behind, gateway(behind.url, recover_leaked_calls=False) as (url, _):
         answer = await ask(url, "openai_chat")
     assert (answer.text, answer.calls) == (CALL, [])
 
@@ -532,11 +532,11 @@ async def test_it_is_counted_and_logged(caplog: pytest.LogCaptureFixture) -> Non
         async with server(writes(*cut(text))) as behind, gateway(behind.url) as (url, backend):
             for _ in range(2):
                 await ask(url, "openai_chat")
-            assert backend.health()["rescued"] == 4
+            assert backend.health()["recovered_calls"] == 4
     lines = [r.getMessage() for r in caplog.records if r.name == "dragoman.backends.http"]
     assert len([line for line in lines if "leaves calls of m in the text" in line]) == 1
     records = [json.loads(r.getMessage()) for r in caplog.records if r.name == "dragoman.access"]
-    assert [record["rescued"] for record in records if record["status"] == 200] == [2, 2]
+    assert [record["recovered_calls"] for record in records if record["status"] == 200] == [2, 2]
 
 
 @pytest.mark.parametrize("api", FRONTS)
@@ -553,10 +553,13 @@ async def test_whatever_the_servers_api(api: str, front: str) -> None:
     assert (answer.text.strip(), answer.calls, answer.reply.finish_reason) == (PROSE.strip(), [PARIS], "tool_calls")
 
 
-@pytest.mark.parametrize("mode", ["parse", "inject"])
+@pytest.mark.parametrize("mode", ["parse", "prompt"])
 async def test_a_model_of_a_known_format_may_write_another(mode: str) -> None:
     other = f"{PROSE}[TOOL_CALLS]get_weather[ARGS]{ARGUMENTS}"
-    async with server(writes(*cut(other))) as behind, gateway(behind.url, mode=mode, format="hermes") as (url, _):
+    async with (
+        server(writes(*cut(other))) as behind,
+        gateway(behind.url, tool_mode=mode, call_format="hermes") as (url, _),
+    ):
         answer = await ask(url, "openai_chat")
     assert (answer.text.strip(), answer.calls) == (PROSE.strip(), [PARIS])
     assert "leaked_call_recovered" in answer.warnings

@@ -16,16 +16,16 @@ from support.fake_upstream import gateway, server, whole
 from support.gateway import CHAT, MESSAGES
 from support.http_client import http_client
 
-KINDS = pytest.mark.parametrize("kind", servers.server_kinds(), ids=lambda kind: kind.name)
+KINDS = pytest.mark.parametrize("kind", servers.providers(), ids=lambda kind: kind.name)
 PLACE = re.compile(r"host|(POST )?/[\w./]*([@#][^ ]+)")
 DATED = re.compile(r"\(.*20\d\d-\d\d\)")
 
 
 @KINDS
-def test_row_is_of_use(kind: servers.ServerKind) -> None:
+def test_row_is_of_use(kind: servers.Provider) -> None:
     assert servers.get(kind.name) is kind
     assert kind.api in dialects.names()
-    assert kind.schemas in ("", *RELAXING_TARGETS)
+    assert kind.schema_profile in ("", *RELAXING_TARGETS)
     assert set(kind.constrain) <= {each.name for each in servers.constraints()}
     assert kind.signs
     assert DATED.search(kind.source)
@@ -37,7 +37,7 @@ def test_row_is_of_use(kind: servers.ServerKind) -> None:
 
 
 def test_names_are_taken_once() -> None:
-    for rows in (servers.server_kinds(), servers.constraints()):
+    for rows in (servers.providers(), servers.constraints()):
         names = [row.name for row in rows]
         assert len(set(names)) == len(names)
 
@@ -64,10 +64,8 @@ def test_slip_of_the_pen_is_found(row: str, says: str) -> None:
 
 
 def test_a_kind_that_there_is_not_is_told_by_its_place() -> None:
-    with pytest.raises(
-        ConfigError, match=r"unknown kind of server 'vlm'; did you mean 'vllm'.* - at upstreams.far.kind"
-    ):
-        HttpBackend("far", HttpConfig(url="http://127.0.0.1:1", kind="vlm"), {})
+    with pytest.raises(ConfigError, match=r"unknown provider 'vlm'; did you mean 'vllm'.* - at upstreams.far.provider"):
+        HttpBackend("far", HttpConfig(url="http://127.0.0.1:1", provider="vlm"), {})
 
 
 THOUGHT: dict[str, Any] = {
@@ -94,7 +92,7 @@ ANSWER = whole(200, '{"id": "x", "choices": [{"message": {"content": "yes"}, "fi
 @pytest.mark.parametrize(("kind", "field"), [("vllm", "reasoning"), ("llama_cpp", "reasoning_content")])
 async def test_past_thoughts_stand_where_this_kind_reads_them(kind: str, field: str, path: str) -> None:
     talk = [{"role": "user", "content": "2 + 2?"}, THOUGHT[path], {"role": "user", "content": "Sure?"}]
-    said = (await sent(path, {"kind": kind}, messages=talk))["messages"][1]
+    said = (await sent(path, {"provider": kind}, messages=talk))["messages"][1]
     assert said[field] == "Two and two."
     assert len({"reasoning", "reasoning_content"} & set(said)) == 1
 
@@ -104,7 +102,7 @@ UNION = {"type": "object", "anyOf": [{"properties": {"a": {"type": "string"}}}]}
 
 @pytest.mark.asyncio
 @pytest.mark.parametrize(
-    ("settings", "kept"), [({"kind": "ollama"}, False), ({"kind": "ollama", "schemas": "vllm"}, True)]
+    ("settings", "kept"), [({"provider": "ollama"}, False), ({"provider": "ollama", "schema_profile": "vllm"}, True)]
 )
 async def test_schemas_are_those_of_its_kind_unless_the_settings_say_otherwise(
     settings: dict[str, Any], kept: bool

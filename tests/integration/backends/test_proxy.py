@@ -51,7 +51,7 @@ async def test_a_server_is_asked_through_it(by_setting: bool, monkeypatch: pytes
             monkeypatch.delenv(name, raising=False)
         if not by_setting:
             monkeypatch.setenv("HTTP_PROXY", proxy.url.replace("//", "//user:word@"))
-        async with gateway("http://models.test", proxy=proxy.url if by_setting else "", key="k") as url:
+        async with gateway("http://models.test", proxy=proxy.url if by_setting else "", api_key="k") as url:
             answer = await ask(url, CHAT, stream=False)
     assert answer.status_code == 200, answer.text
     ((line, headers, _),) = proxy.asked
@@ -69,7 +69,7 @@ async def test_a_proxy_that_is_not_there_is_named_as_the_reason() -> None:
 
 async def test_a_proxy_gets_no_key_of_the_server_it_connects_to() -> None:
     refuses = whole(403, "no")
-    async with server(refuses) as proxy, gateway("https://models.test", proxy=proxy.url, key="k") as url:
+    async with server(refuses) as proxy, gateway("https://models.test", proxy=proxy.url, api_key="k") as url:
         answer = await ask(url, CHAT, stream=False)
     assert (answer.status_code, "the proxy is not there, or refuses" in answer.text) == (503, True)
     ((line, headers, _),) = proxy.asked

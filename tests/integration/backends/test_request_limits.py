@@ -84,7 +84,7 @@ async def test_what_a_server_would_cut_in_silence_is_refused_where_it_is_surely_
 async def test_that_goes_for_answers_that_are_passed_on_unread_too(words: int) -> None:
     answer = json.dumps({"choices": [{"message": {"content": "hi"}, "finish_reason": "stop"}]})
     tool = {"type": "function", "function": {"name": "f", "description": "one word " * (words // 2)}}
-    async with server(whole(200, answer)) as behind, gateway(behind.url, context_window=4096, trusted=True) as url:
+    async with server(whole(200, answer)) as behind, gateway(behind.url, context_window=4096, passthrough=True) as url:
         told = await ask(url, CHAT, False, tools=[tool])
     assert (told.status_code, len(behind.asked)) == ((200, 1) if words == 1000 else (400, 0))
 

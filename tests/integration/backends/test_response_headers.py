@@ -64,7 +64,7 @@ async def test_rate_limits_and_the_id_of_a_good_answer_go_on(stream: bool, trust
         writer.write(body)  # type: ignore[attr-defined]
 
     answers: Play = play if stream else whole(200, COMPLETION, **{k.replace("-", "_"): v for k, v in sent.items()})
-    async with server(answers) as behind, gateway(behind.url, trusted=trusted) as url:
+    async with server(answers) as behind, gateway(behind.url, passthrough=trusted) as url:
         answer = await ask(url, CHAT, stream)
     assert answer.status_code == 200
     assert {name: answer.headers[name] for name in LIMITS} == LIMITS
@@ -126,7 +126,7 @@ async def test_no_form_of_a_secret_is_left(form: str, secret: str) -> None:
 async def test_a_key_that_a_server_repeats_is_hidden_from_clients(status: int, path: str) -> None:
     theirs = "sk-proj-0123456789abcdefghijklmnop"
     said = json.dumps({"error": {"message": f"got {KEY} and {theirs}", "code": 500}})
-    async with server(whole(status, said)) as behind, gateway(behind.url, key=KEY) as url:
+    async with server(whole(status, said)) as behind, gateway(behind.url, api_key=KEY) as url:
         for stream in (False, True):
             answer = await ask(url, path, stream)
             assert KEY not in told(path, answer)
@@ -139,7 +139,7 @@ async def test_a_key_that_a_server_repeats_within_a_stream_is_hidden(path: str) 
         data = f"data: {json.dumps({'error': {'message': f'bad key {KEY}'}})}\n\n".encode()
         writer.write(HEAD + piece({"content": "It"}) + f"{len(data):x}\r\n".encode() + data + b"\r\n" + END)  # type: ignore[attr-defined]
 
-    async with server(play) as behind, gateway(behind.url, key=KEY) as url:
+    async with server(play) as behind, gateway(behind.url, api_key=KEY) as url:
         answer = await ask(url, path, True)
     assert json.dumps(KEY)[1:-1] not in answer.text
     assert "bad key" in answer.text

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from dragoman import config, dialects, formats
-from dragoman.backends.http.config import HttpConfig, PerModel
+from dragoman.backends.http.config import HttpConfig, ModelOverride
 from dragoman.backends.http.model_modes import ModelMode, ModelModes
 from dragoman.backends.text_mode import request
 from dragoman.backends.text_mode.response import TextModeReader
@@ -47,7 +47,7 @@ from dragoman.core.messages import (
 from support.fake_upstream import END, HEAD, piece, server, soon, whole
 from support.text_upstream import ARGUMENTS, ASKED, FRONTS, PING, QUESTION, WEATHER, ask, cut, gateway, writes
 
-MODES = ["parse", "inject"]
+MODES = ["parse", "prompt"]
 CALL = f'<tool_call>\n{{"name": "get_weather", "arguments": {ARGUMENTS}}}\n</tool_call>'
 PARIS = ("get_weather", {"city": "Paris", "days": 3})
 
@@ -61,7 +61,7 @@ def sent(behind: Any, n: int = -1) -> Any:
 @pytest.mark.parametrize("mode", MODES)
 async def test_a_call_in_the_text_is_a_call(mode: str, front: str, stream: bool) -> None:
     text = f"<think>\nLook it up.\n</think>\n\nSure.\n{CALL}"
-    async with server(writes(*cut(text))) as behind, gateway(behind.url, mode=mode) as (url, _):
+    async with server(writes(*cut(text))) as behind, gateway(behind.url, tool_mode=mode) as (url, _):
         answer = await ask(url, front, replace(ASKED, stream=stream))
     assert next(part for part in answer.reply.parts if isinstance(part, Reasoning)).text.strip() == "Look it up."
     assert (answer.text, answer.calls, answer.reply.finish_reason) == ("Sure.", [PARIS], "tool_calls")
@@ -71,7 +71,7 @@ async def test_a_call_in_the_text_is_a_call(mode: str, front: str, stream: bool)
 @pytest.mark.parametrize("mode", MODES)
 async def test_a_result_of_its_own_making_ends_the_reply_and_the_asking(mode: str, front: str) -> None:
     text = f"{CALL}\n<tool_result>\n18 degrees\n</tool_result>\nIt is 18 degrees."
-    async with server(writes(text, stays=True)) as behind, gateway(behind.url, mode=mode) as (url, _):
+    async with server(writes(text, stays=True)) as behind, gateway(behind.url, tool_mode=mode) as (url, _):
         answer = await ask(url, front)
         await soon(behind.left)
     assert (answer.text, answer.calls, answer.reply.finish_reason) == ("", [PARIS], "tool_calls")
@@ -81,7 +81,7 @@ async def test_a_result_of_its_own_making_ends_the_reply_and_the_asking(mode: st
 @pytest.mark.parametrize("mode", MODES)
 async def test_where_one_call_is_wanted_the_asking_ends_behind_it(mode: str) -> None:
     asked = replace(ASKED, tool_choice=ToolChoice(parallel_tool_calls=False))
-    async with server(writes(f"{CALL}\n{CALL}", stays=True)) as behind, gateway(behind.url, mode=mode) as (url, _):
+    async with server(writes(f"{CALL}\n{CALL}", stays=True)) as behind, gateway(behind.url, tool_mode=mode) as (url, _):
         answer = await ask(url, "openai_chat", asked)
         await soon(behind.left)
     assert (answer.calls, answer.reply.finish_reason) == ([PARIS], "tool_calls")
@@ -90,12 +90,12 @@ async def test_where_one_call_is_wanted_the_asking_ends_behind_it(mode: str) -> 
 async def test_a_model_that_knows_no_tools_and_writes_a_call_again_has_ended() -> None:
     rome = CALL.replace("Paris", "Rome")
     text = f"{CALL}\n{rome}\n{CALL}\n{CALL}"
-    async with server(writes(*cut(text), stays=True)) as behind, gateway(behind.url, mode="inject") as (url, _):
+    async with server(writes(*cut(text), stays=True)) as behind, gateway(behind.url, tool_mode="prompt") as (url, _):
         answer = await ask(url, "openai_chat")
         await soon(behind.left)
     assert answer.calls == [PARIS, ("get_weather", {"city": "Rome", "days": 3})]
     assert "duplicate_call_dropped" in answer.warnings
-    async with server(writes(f"{CALL}\n{CALL}")) as behind, gateway(behind.url, mode="parse") as (url, _):
+    async with server(writes(f"{CALL}\n{CALL}")) as behind, gateway(behind.url, tool_mode="parse") as (url, _):
         assert (await ask(url, "openai_chat")).calls == [PARIS, PARIS]
 
 
@@ -109,7 +109,7 @@ HISTORY = (
 @pytest.mark.parametrize("front", FRONTS)
 async def test_parsed_the_server_has_tools_and_history_as_its_api_has_them(front: str) -> None:
     asked = replace(ASKED, messages=HISTORY)
-    async with server(writes("It is 18 degrees.")) as behind, gateway(behind.url, mode="parse") as (url, _):
+    async with server(writes("It is 18 degrees.")) as behind, gateway(behind.url, tool_mode="parse") as (url, _):
         answer = await ask(url, front, asked)
     assert (answer.text, answer.reply.finish_reason) == ("It is 18 degrees.", "stop")
     body = sent(behind)
@@ -122,7 +122,7 @@ async def test_parsed_the_server_has_tools_and_history_as_its_api_has_them(front
 @pytest.mark.parametrize("front", FRONTS)
 async def test_injected_the_server_gets_plain_turns(front: str, name: str) -> None:
     asked = replace(ASKED, messages=HISTORY, tool_choice=ToolChoice("required"), stop=("END",))
-    settings = {"mode": "inject", "format": name}
+    settings = {"tool_mode": "prompt", "call_format": name}
     async with server(writes("It is 18 degrees.")) as behind, gateway(behind.url, **settings) as (url, _):
         answer = await ask(url, front, asked)
     assert answer.text == "It is 18 degrees."
@@ -148,7 +148,7 @@ async def test_injected_whatever_the_servers_api(api: str, front: str) -> None:
     events = [Start("1", "m", 0), *map(TextDelta, cut(CALL)), UsageUpdate(Usage(9, 9)), Finish("stop")]
     play = whole(200, b"".join(map(writer.feed, events)).decode(), "text/event-stream")
     asked = replace(ASKED, messages=HISTORY, tool_choice=ToolChoice("required"), stop=("END",))
-    async with server(play) as behind, gateway(behind.url, mode="inject", api=api) as (url, _):
+    async with server(play) as behind, gateway(behind.url, tool_mode="prompt", api=api) as (url, _):
         answer = await ask(url, front, asked)
     assert (answer.text, answer.calls, answer.reply.finish_reason) == ("", [PARIS], "tool_calls")
     got = dialects.get(api).read_request(behind.asked[-1][2])
@@ -160,7 +160,7 @@ async def test_injected_whatever_the_servers_api(api: str, front: str) -> None:
 
 async def test_pictures_are_told_of_where_they_become_words() -> None:
     seen = Message("user", (Image(MediaSource("image/png", "aGk=")), Text("What is this?")))
-    async with server(writes("A cat.")) as behind, gateway(behind.url, mode="inject") as (url, _):
+    async with server(writes("A cat.")) as behind, gateway(behind.url, tool_mode="prompt") as (url, _):
         answer = await ask(url, "openai_chat", replace(ASKED, messages=(seen,)))
     assert sent(behind)["messages"][-1]["content"] == "[image]\nWhat is this?"
     assert "content_dropped" in answer.warnings
@@ -170,10 +170,10 @@ async def test_pictures_are_told_of_where_they_become_words() -> None:
 @pytest.mark.parametrize("mode", MODES)
 async def test_no_tool_is_called_where_none_may_be(mode: str, front: str) -> None:
     asked = replace(ASKED, tool_choice=ToolChoice("none"))
-    async with server(writes(*cut(CALL))) as behind, gateway(behind.url, mode=mode) as (url, _):
+    async with server(writes(*cut(CALL))) as behind, gateway(behind.url, tool_mode=mode) as (url, _):
         answer = await ask(url, front, asked)
     assert (answer.text.strip(), answer.calls, answer.reply.finish_reason) == (CALL, [], "stop")
-    if mode == "inject":
+    if mode == "prompt":
         assert [message["role"] for message in sent(behind)["messages"]] == ["user"]
 
 
@@ -181,7 +181,7 @@ async def test_no_tool_is_called_where_none_may_be(mode: str, front: str) -> Non
 async def test_a_stop_string_of_the_client_tears_no_call(mode: str) -> None:
     asked = replace(ASKED, stop=("\n", "Paris", "END"))
     text = f"{CALL}\nand END then"
-    async with server(writes(*cut(CALL), stays=True)) as behind, gateway(behind.url, mode=mode) as (url, _):
+    async with server(writes(*cut(CALL), stays=True)) as behind, gateway(behind.url, tool_mode=mode) as (url, _):
         behind.play = writes(*cut(text), stays=True)
         answer = await ask(url, "anthropic_messages", asked)
         await soon(behind.left)
@@ -192,7 +192,7 @@ async def test_a_stop_string_of_the_client_tears_no_call(mode: str) -> None:
 
 @pytest.mark.parametrize("mode", MODES)
 async def test_a_stop_string_of_the_client_ends_the_text(mode: str) -> None:
-    async with server(writes("one E", "ND two", stays=True)) as behind, gateway(behind.url, mode=mode) as (url, _):
+    async with server(writes("one E", "ND two", stays=True)) as behind, gateway(behind.url, tool_mode=mode) as (url, _):
         answer = await ask(url, "anthropic_messages", replace(ASKED, stop=("END",)))
         await soon(behind.left)
     assert (answer.text, answer.reply.finish_reason, answer.reply.stop_sequence) == ("one ", "stop_sequence", "END")
@@ -202,7 +202,7 @@ async def test_a_stop_string_of_the_client_ends_the_text(mode: str) -> None:
 @pytest.mark.parametrize("mode", MODES)
 async def test_a_call_that_the_limit_cuts_off_is_not_to_be_run(mode: str, front: str) -> None:
     half = CALL[: CALL.index("Paris") + 2]
-    async with server(writes(*cut(half), finish="length")) as behind, gateway(behind.url, mode=mode) as (url, _):
+    async with server(writes(*cut(half), finish="length")) as behind, gateway(behind.url, tool_mode=mode) as (url, _):
         answer = await ask(url, front, replace(ASKED, stream=True))
     assert answer.reply.finish_reason == "length"
 
@@ -213,7 +213,7 @@ async def test_calls_that_the_server_reads_itself_pass_too(front: str) -> None:
         native = {"index": 0, "id": "call_7", "type": "function", "function": {"name": "ping", "arguments": "{}"}}
         writer.write(HEAD + piece({"content": CALL}) + piece({"tool_calls": [native]}) + piece({}, "tool_calls") + END)
 
-    async with server(play) as behind, gateway(behind.url, mode="parse") as (url, _):
+    async with server(play) as behind, gateway(behind.url, tool_mode="parse") as (url, _):
         answer = await ask(url, front)
     assert answer.calls == [PARIS, ("ping", {})]
 
@@ -226,7 +226,7 @@ async def test_a_call_that_comes_in_both_ways_is_made_once(first: str) -> None:
         pieces = [piece({"content": CALL}), native]
         writer.write(HEAD + b"".join(pieces if first == "text" else reversed(pieces)) + piece({}, "tool_calls") + END)
 
-    async with server(play) as behind, gateway(behind.url, mode="parse") as (url, _):
+    async with server(play) as behind, gateway(behind.url, tool_mode="parse") as (url, _):
         answer = await ask(url, "openai_chat")
     assert (answer.calls, answer.text) == ([PARIS], "")
     assert "duplicate_call_dropped" in answer.warnings
@@ -234,7 +234,10 @@ async def test_a_call_that_comes_in_both_ways_is_made_once(first: str) -> None:
 
 async def test_a_call_that_breaks_is_no_other_call_too() -> None:
     broken = CALL.replace('"Paris"', "Paris")
-    async with server(writes(broken)) as behind, gateway(behind.url, mode="parse", format="hermes") as (url, _):
+    async with (
+        server(writes(broken)) as behind,
+        gateway(behind.url, tool_mode="parse", call_format="hermes") as (url, _),
+    ):
         answer = await ask(url, "openai_chat")
     assert (answer.calls, answer.reply.finish_reason) == ([], "stop")
     assert broken.startswith(answer.text)
@@ -247,7 +250,7 @@ async def test_one_call_of_the_text_stands_for_one_of_the_server() -> None:
         calls = [{"index": n, "id": f"call_{n}", "type": "function", "function": function} for n in (0, 1)]
         writer.write(HEAD + piece({"content": CALL}) + piece({"tool_calls": calls}) + piece({}, "tool_calls") + END)
 
-    async with server(play) as behind, gateway(behind.url, mode="parse") as (url, _):
+    async with server(play) as behind, gateway(behind.url, tool_mode="parse") as (url, _):
         answer = await ask(url, "openai_chat")
     assert answer.calls == [PARIS, PARIS]
 
@@ -261,7 +264,7 @@ async def test_no_two_calls_of_an_answer_have_one_id() -> None:
         text = piece({"content": f"<|START_ACTION|>[{call}]<|END_ACTION|>"})
         writer.write(HEAD + text + native + piece({}, "tool_calls") + END)
 
-    async with server(play) as behind, gateway(behind.url, mode="parse", format="cohere") as (url, _):
+    async with server(play) as behind, gateway(behind.url, tool_mode="parse", call_format="cohere") as (url, _):
         answer = await ask(url, "openai_chat")
     ids = [part.id for part in answer.reply.parts if isinstance(part, ToolCall)]
     assert answer.calls == [PARIS, ("ping", {})]
@@ -271,7 +274,7 @@ async def test_no_two_calls_of_an_answer_have_one_id() -> None:
 
 async def test_names_that_the_api_does_not_take_are_read_as_the_server_knows_them() -> None:
     tools = (Tool("fs.read"), PING)
-    async with server(writes("…")) as behind, gateway(behind.url, mode="parse", format="hermes") as (url, _):
+    async with server(writes("…")) as behind, gateway(behind.url, tool_mode="parse", call_format="hermes") as (url, _):
         await ask(
             url, "anthropic_messages", replace(ASKED, tools=(WEATHER,)), tools=[{"name": "fs.read", "input_schema": {}}]
         )
@@ -291,27 +294,27 @@ def ways(**settings: Any) -> ModelModes:
 
 
 def test_the_settings_say_how_a_model_is_asked() -> None:
-    rows = {"smollm*": PerModel(mode="inject"), "*-coder-*": PerModel(format="qwen3_xml")}
-    chosen = ways(mode="parse", format="hermes", per_model=rows)
-    assert (chosen.get("SmolLM2-135M").mode, chosen.get("SmolLM2-135M").format) == ("inject", "hermes")
-    assert (chosen.get("qwen-coder-7b").mode, chosen.get("qwen-coder-7b").format) == ("parse", "qwen3_xml")
-    assert (chosen.get("other").mode, chosen.get("other").format) == ("parse", "hermes")
+    rows = {"smollm*": ModelOverride(tool_mode="prompt"), "*-coder-*": ModelOverride(call_format="qwen3_xml")}
+    chosen = ways(tool_mode="parse", call_format="hermes", model_overrides=rows)
+    assert (chosen.get("SmolLM2-135M").tool_mode, chosen.get("SmolLM2-135M").call_format) == ("prompt", "hermes")
+    assert (chosen.get("qwen-coder-7b").tool_mode, chosen.get("qwen-coder-7b").call_format) == ("parse", "qwen3_xml")
+    assert (chosen.get("other").tool_mode, chosen.get("other").call_format) == ("parse", "hermes")
 
 
 def test_what_was_measured_counts_where_the_settings_leave_it_open(caplog: pytest.LogCaptureFixture) -> None:
-    measured = ModelMode("inject", "glm", why="the probe found no tools")
+    measured = ModelMode("prompt", "glm", why="the probe found no tools")
     with caplog.at_level(logging.INFO, "dragoman.backends.http"):
-        open_, stated = ways(), ways(mode="native")
-        assert open_.get("m").mode == "native"
+        open_, stated = ways(), ways(tool_mode="native")
+        assert open_.get("m").tool_mode == "native"
         for each in (open_, stated):
             each.set_measured("m", measured)
             each.get("m")
             each.get("m")
         assert open_.get("m") == measured
-        assert stated.get("m").mode == "native"
+        assert stated.get("m").tool_mode == "native"
     assert [record.getMessage() for record in caplog.records] == [
         "far: m is asked in mode native: nothing else is known of it",
-        "far: m is asked in mode inject, format glm: the probe found no tools",
+        "far: m is asked in tool mode prompt, format glm: the probe found no tools",
         "far: m is asked in mode native, format glm: the settings say so",
     ]
 
@@ -319,15 +322,15 @@ def test_what_was_measured_counts_where_the_settings_leave_it_open(caplog: pytes
 def test_the_format_is_that_of_the_models_name() -> None:
     assert ModelMode().format_of("Qwen/Qwen3-8B").name == "hermes"
     assert ModelMode().format_of("no-such-model").name == "auto"
-    assert ModelMode(format="glm").format_of("Qwen/Qwen3-8B").name == "glm"
+    assert ModelMode(call_format="glm").format_of("Qwen/Qwen3-8B").name == "glm"
 
 
 @pytest.mark.parametrize(
     ("settings", "told"),
     [
-        ({"mode": "injekt"}, "unknown mode 'injekt'; did you mean 'inject'?"),
+        ({"tool_mode": "promt"}, "unknown tool_mode 'promt'; did you mean 'prompt'?"),
         ({"format": "hermez"}, "unknown format 'hermez'; did you mean 'hermes'?"),
-        ({"per_model": {"a*": PerModel(mode="x")}}, "at upstreams.far.per_model.a*.mode"),
+        ({"model_overrides": {"a*": ModelOverride(tool_mode="x")}}, "at upstreams.far.model_overrides.a*.tool_mode"),
     ],
 )
 def test_a_way_that_is_none_is_refused(settings: Any, told: str) -> None:
@@ -338,13 +341,15 @@ def test_a_way_that_is_none_is_refused(settings: Any, told: str) -> None:
 
 def test_the_file_says_it_of_single_models(tmp_path: Path) -> None:
     file = tmp_path / "config.toml"
-    table = '[upstreams.far]\nurl = "http://127.0.0.1:9"\n[upstreams.far.per_model."smollm*"]\n'
-    file.write_text(f'{table}mode = "inject"\nendpoint = "completions"\n')
+    table = '[upstreams.far]\nurl = "http://127.0.0.1:9"\n[upstreams.far.model_overrides."smollm*"]\n'
+    file.write_text(f'{table}tool_mode = "prompt"\nendpoint = "completions"\n')
     loaded, _ = config.load(file, {}, {})
-    assert loaded.upstreams["far"].per_model == {"smollm*": PerModel(mode="inject", endpoint="completions")}
-    for wrong, told in (("mode = 3", "got `int`"), ('mod = "inject"', "unknown field `mod`")):
+    assert loaded.upstreams["far"].model_overrides == {
+        "smollm*": ModelOverride(tool_mode="prompt", endpoint="completions")
+    }
+    for wrong, told in (("tool_mode = 3", "got `int`"), ('tool_mod = "prompt"', "unknown field `tool_mod`")):
         file.write_text(f"{table}{wrong}\n")
-        with pytest.raises(ConfigError, match=rf"{told} - at `upstreams\.far\.per_model\[\.\.\.\]"):
+        with pytest.raises(ConfigError, match=rf"{told} - at `upstreams\.far\.model_overrides\[\.\.\.\]"):
             config.load(file, {}, {})
 
 
@@ -360,7 +365,7 @@ async def test_a_template_says_which_thoughts_it_has_opened(mode: str, tmp_path:
     file = tmp_path / "thinks.jinja"
     file.write_text(TEMPLATE)
     text = f"Look it up.\n</think>\n\nSure.\n{CALL}"
-    settings = {"mode": mode, "template": str(file)}
+    settings = {"tool_mode": mode, "chat_template": str(file)}
     async with server(writes(*cut(text))) as behind, gateway(behind.url, **settings) as (url, _):
         answer = await ask(url, "anthropic_messages")
         thoughts = [part.text.strip() for part in answer.reply.parts if isinstance(part, Reasoning)]
@@ -378,7 +383,7 @@ async def test_a_template_says_which_thoughts_it_has_opened(mode: str, tmp_path:
 
 
 async def test_a_template_that_is_not_there_is_told(tmp_path: Path) -> None:
-    settings = {"mode": "parse", "template": str(tmp_path / "none.jinja")}
+    settings = {"tool_mode": "parse", "chat_template": str(tmp_path / "none.jinja")}
     async with server(writes("")) as behind, gateway(behind.url, **settings) as (url, _):
         with pytest.raises(AssertionError, match="cannot read the chat template"):
             await ask(url, "openai_chat")

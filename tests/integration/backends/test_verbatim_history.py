@@ -56,7 +56,10 @@ def shown(own_words: VerbatimHistory, *parts: v.Part) -> v.Message:
 @pytest.mark.parametrize("front", FRONTS)
 @pytest.mark.parametrize("spelled", [json.dumps, lambda x: json.dumps(x, separators=(",", ":"))])
 async def test_history_is_what_the_model_wrote(front: str, spelled: Any) -> None:
-    async with server(writes(FENCED)) as behind, gateway(behind.url, mode="inject", format="hermes") as (url, _):
+    async with (
+        server(writes(FENCED)) as behind,
+        gateway(behind.url, tool_mode="prompt", call_format="hermes") as (url, _),
+    ):
         answer = await ask(url, front)
         parts = [
             replace(p, arguments=spelled(json.loads(p.arguments))) if isinstance(p, v.ToolCall) else p
@@ -77,7 +80,10 @@ LATE_ID = '<tool_call>\n{"name": "get_weather", "arguments": {"city":  "Paris"},
 @pytest.mark.parametrize("stream", [True, False], ids=["streamed", "whole"])
 @pytest.mark.parametrize("front", FRONTS)
 async def test_an_id_after_the_arguments_is_the_client_s_too(front: str, stream: bool) -> None:
-    async with server(writes(LATE_ID)) as behind, gateway(behind.url, mode="inject", format="hermes") as (url, _):
+    async with (
+        server(writes(LATE_ID)) as behind,
+        gateway(behind.url, tool_mode="prompt", call_format="hermes") as (url, _),
+    ):
         answer = await ask(url, front, replace(ASKED, stream=stream))
         (call,) = (p for p in answer.reply.parts if isinstance(p, v.ToolCall))
         result = v.Message("tool", (v.ToolResult(call.id, (v.Text("sunny"),)),))

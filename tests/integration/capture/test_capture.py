@@ -32,7 +32,7 @@ from support.scripted_backend import Scripted, eventually, serving
 
 async def test_each_stage_is_a_file(tmp_path: Path) -> None:
     call = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Paris"}}\n</tool_call>'
-    async with keeping(tmp_path / "kept", says(call[:20], call[20:]), mode="parse", format="hermes") as url:
+    async with keeping(tmp_path / "kept", says(call[:20], call[20:]), tool_mode="parse", call_format="hermes") as url:
         answer = await ask(url, CHAT, True, tools=TOOLS)
         [folder] = await kept(tmp_path / "kept")
     assert folder.name.endswith(answer.headers["x-request-id"])
@@ -117,7 +117,7 @@ async def test_those_that_failed(tmp_path: Path) -> None:
         wanted = await ask(url, CHAT, True, {"x-dragoman-capture": "on"})
         assert ids(await kept(tmp_path, 2)) == [answer.headers["x-request-id"] for answer in (refused, wanted)]
     broken = says("<tool_call>\n", '{"name": "no_such_tool", "arguments": {}}\n</tool_call>')
-    async with keeping(tmp_path, broken, {}, failed, mode="parse", format="hermes") as url:
+    async with keeping(tmp_path, broken, {}, failed, tool_mode="parse", call_format="hermes") as url:
         warned = await ask(url, CHAT, True, tools=TOOLS)
         assert ids(await kept(tmp_path, 3))[-1] == warned.headers["x-request-id"]
 
@@ -152,7 +152,7 @@ async def test_a_server_that_refuses_or_breaks_off(tmp_path: Path) -> None:
 
 
 async def test_an_answer_that_is_passed_on_unread(tmp_path: Path) -> None:
-    async with keeping(tmp_path, says("hi"), trusted=True) as url:
+    async with keeping(tmp_path, says("hi"), passthrough=True) as url:
         answer = await ask(url, CHAT, True)
         [folder] = await kept(tmp_path)
     summary = json.loads((folder / "summary.json").read_text())
@@ -204,7 +204,7 @@ async def test_a_folder_that_cannot_be_written_to_breaks_no_answer(
 
 async def test_a_template_that_is_gone_breaks_no_answer(tmp_path: Path) -> None:
     (template := tmp_path / "of-mine.jinja").write_text("{{ messages }}")
-    far = {"mode": "inject", "format": "hermes", "template": str(template)}
+    far = {"tool_mode": "prompt", "call_format": "hermes", "chat_template": str(template)}
     async with keeping(tmp_path / "kept", says("hi"), **far) as url:
         await ask(url, CHAT, True)
         template.unlink()
@@ -317,7 +317,7 @@ def test_headers_and_variables_by_their_names() -> None:
 async def test_the_steps_of_an_exchange_can_be_followed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG, "dragoman.steps")
     words = "<tool_call>\n", '{"name": "get_weather", "arguments": {"city": "Paris"}}\n</tool_call>'
-    async with keeping(tmp_path, says(*words), mode="parse", format="hermes") as url:
+    async with keeping(tmp_path, says(*words), tool_mode="parse", call_format="hermes") as url:
         id = (await ask(url, CHAT, True, tools=TOOLS)).headers["x-request-id"]
         [folder] = await kept(tmp_path)
         refused = (await ask(url, CHAT, True, temperature="warm")).headers["x-request-id"]
@@ -349,7 +349,9 @@ async def test_the_steps_of_an_exchange_can_be_followed(tmp_path: Path, caplog: 
 async def test_a_step_that_fails(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG, "dragoman.steps")
     async with server(whole(400, '{"error": {"message": "words of the server"}}')) as behind:
-        backend = HttpBackend("far", HttpConfig(url=f"{behind.url}/v1", models=("m",), retries=0, probe=False), {})
+        backend = HttpBackend(
+            "far", HttpConfig(url=f"{behind.url}/v1", models=("m",), max_retries=0, auto_probe=False), {}
+        )
         async with serving(Gateway([backend])) as (_, url):
             await ask(url, CHAT, True)
     told = "\n".join(record.getMessage() for record in caplog.records if record.name == "dragoman.steps")

@@ -72,14 +72,14 @@ def stages(said: str) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("broken", BROKEN.values(), ids=BROKEN)
-@pytest.mark.parametrize("mode", ["parse", "inject", "native"])
+@pytest.mark.parametrize("mode", ["parse", "prompt", "native"])
 async def test_a_parse_that_failed_fails_again_and_is_explained(
     broken: tuple[str, str], mode: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     text, why = broken
     # the guard would ask once more, and has a page of tests of its own
     policy = {"tool_choice": "auto"}
-    async with keeping(tmp_path, says(*re.findall(r"(?s).{1,7}", text)), mode=mode, format="hermes") as url:
+    async with keeping(tmp_path, says(*re.findall(r"(?s).{1,7}", text)), tool_mode=mode, call_format="hermes") as url:
         answer = await ask(url, MESSAGES, True, tools=anthropic(TOOLS), **({} if mode else policy))
         await kept(tmp_path)
     assert ('"tool_use"' in answer.text) is (why == "get_weather")
@@ -103,12 +103,12 @@ def asked(path: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("path", [CHAT, MESSAGES, RESPONSES])
-@pytest.mark.parametrize("mode", ["native", "parse", "inject"])
+@pytest.mark.parametrize("mode", ["native", "parse", "prompt"])
 async def test_every_way_however_it_is_cut(
     mode: str, path: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     text = f"Let me see… <b>{CALL}\n"
-    async with keeping(tmp_path, says(*re.findall(r"(?s).{1,5}", text)), mode=mode, format="hermes") as url:
+    async with keeping(tmp_path, says(*re.findall(r"(?s).{1,5}", text)), tool_mode=mode, call_format="hermes") as url:
         assert (await ask(url, path, True, **asked(path))).status_code == 200
         await kept(tmp_path)
     for cut, seed in [*((cut, 0) for cut in CUTS), ("random", 1), ("random", 2)]:
@@ -117,7 +117,7 @@ async def test_every_way_however_it_is_cut(
 
 
 async def test_an_answer_that_went_by_unread(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    async with keeping(tmp_path, says("Hel", "lo"), trusted=True) as url:
+    async with keeping(tmp_path, says("Hel", "lo"), passthrough=True) as url:
         await ask(url, CHAT, True)
         await kept(tmp_path)
     for cut in CUTS:
@@ -130,7 +130,7 @@ async def test_a_prompt_that_was_made_here_needs_no_server(tmp_path: Path, capsy
     thinking = CHATML.replace("assistant\n", "assistant\n<think>\n")
     props = PROPS.replace(json.dumps(CHATML), json.dumps(thinking))
     play = completes(f"A tool helps.</think>\n\n{CALL}", props)
-    async with keeping(tmp_path, play, mode="inject", endpoint="completions", format="hermes") as url:
+    async with keeping(tmp_path, play, tool_mode="prompt", endpoint="completions", call_format="hermes") as url:
         answer = await ask(url, CHAT, True, tools=TOOLS)
         [folder] = await kept(tmp_path)
     assert "get_weather" in answer.text
@@ -170,7 +170,7 @@ async def test_replay_uses_the_mode_captured_for_each_request(
 async def test_what_went_wrong_goes_wrong_again(
     play: Play, trusted: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    async with keeping(tmp_path, play, trusted=trusted) as url:
+    async with keeping(tmp_path, play, passthrough=trusted) as url:
         await ask(url, CHAT, True)
         await kept(tmp_path)
     status, said = await replayed(capsys, tmp_path)
@@ -216,7 +216,7 @@ async def test_a_backend_of_which_nothing_is_known(tmp_path: Path, capsys: pytes
 
 async def test_the_next_backend_was_asked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     async with server(whole(503, "busy")) as one, server(says(CALL)) as other:
-        far = {"models": ("m",), "retries": 0, "probe": False, "mode": "parse", "format": "hermes"}
+        far = {"models": ("m",), "max_retries": 0, "auto_probe": False, "tool_mode": "parse", "call_format": "hermes"}
         backends = [
             HttpBackend(n, HttpConfig(url=f"{b.url}/v1", **far), {}) for n, b in (("one", one), ("other", other))
         ]
@@ -230,7 +230,7 @@ async def test_the_next_backend_was_asked(tmp_path: Path, capsys: pytest.Capture
 
 @pytest.mark.parametrize("kind", ["llama_cpp", "vllm", "lm_studio"])
 async def test_what_holds_a_model_is_sent_again(kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    async with keeping(tmp_path, says(CALL), mode="inject", format="hermes", kind=kind) as url:
+    async with keeping(tmp_path, says(CALL), tool_mode="prompt", call_format="hermes", provider=kind) as url:
         await ask(url, CHAT, True, tools=TOOLS, tool_choice="required")
         [folder] = await kept(tmp_path)
     assert re.search("grammar|structur|json_schema", (folder / "1/sent-1.json").read_text())
@@ -298,7 +298,7 @@ async def test_a_request_that_goes_on_from_an_earlier_answer(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The earlier one is in no memory any more."""
-    async with keeping(tmp_path / "kept", says(CALL), mode="inject", format="hermes") as url:
+    async with keeping(tmp_path / "kept", says(CALL), tool_mode="prompt", call_format="hermes") as url:
         one = await ask(url, RESPONSES, False, **asked(RESPONSES), instructions="Mallorca")
         (call,) = (each for each in one.json()["output"] if each["type"] == "function_call")
         result = {"type": "function_call_output", "call_id": call["call_id"], "output": "It is sunny."}
@@ -318,7 +318,7 @@ async def test_a_request_that_goes_on_from_an_earlier_answer(
 async def test_a_conversation_in_the_model_s_own_words(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Which the gateway remembers, and no client sends back so."""
     bare = '```json\n{"name": "get_weather",\n "arguments": {"city":   "Mallorca"}}\n```'
-    async with keeping(tmp_path / "kept", says(bare), mode="inject", format="hermes") as url:
+    async with keeping(tmp_path / "kept", says(bare), tool_mode="prompt", call_format="hermes") as url:
         one = await ask(url, CHAT, False, tools=TOOLS)
         (call,) = one.json()["choices"][0]["message"]["tool_calls"]
         call["function"]["arguments"] = '{"city":"Mallorca"}'
@@ -355,7 +355,7 @@ async def test_what_claude_says_it_cost(tmp_path: Path, capsys: pytest.CaptureFi
 
 
 async def test_a_difference_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    async with keeping(tmp_path, says(CALL), mode="parse", format="hermes") as url:
+    async with keeping(tmp_path, says(CALL), tool_mode="parse", call_format="hermes") as url:
         await ask(url, CHAT, True, tools=TOOLS)
         [folder] = await kept(tmp_path)
     events = folder / "1/events.jsonl"
@@ -372,7 +372,7 @@ async def test_a_difference_is_shown(tmp_path: Path, capsys: pytest.CaptureFixtu
 
 
 async def test_more_is_asked_than_was_captured(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    async with keeping(tmp_path, says("hi"), mode="parse", format="hermes") as url:
+    async with keeping(tmp_path, says("hi"), tool_mode="parse", call_format="hermes") as url:
         await ask(url, CHAT, True)
         [folder] = await kept(tmp_path)
     (folder / "1/said-1.jsonl").unlink()
@@ -382,13 +382,13 @@ async def test_more_is_asked_than_was_captured(tmp_path: Path, capsys: pytest.Ca
 
 
 async def test_a_real_backend_is_asked_in_its_place(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    async with keeping(tmp_path / "one", says("It is sunny."), mode="native") as url:
+    async with keeping(tmp_path / "one", says("It is sunny."), tool_mode="native") as url:
         await ask(url, CHAT, True, tools=TOOLS)
         await kept(tmp_path / "one")
     settings = tmp_path / "config.toml"
     async with server(says(CALL)) as behind:
         settings.write_text(
-            f'[upstreams.real]\nurl = "{behind.url}/v1"\nmodels = ["x"]\nmode = "parse"\nprobe = false\n'
+            f'[upstreams.real]\nurl = "{behind.url}/v1"\nmodels = ["x"]\ntool_mode = "parse"\nauto_probe = false\n'
         )
         args = ["--model", "x", "--config", settings, "--output", tmp_path / "two"]
         status, said = await replayed(capsys, tmp_path / "one", *args)
@@ -485,12 +485,14 @@ def private(path: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("path", [CHAT, MESSAGES])
-@pytest.mark.parametrize("mode", ["native", "inject"])
+@pytest.mark.parametrize("mode", ["native", "prompt"])
 async def test_nothing_that_was_said_is_in_a_bundle_and_the_problem_is(
     mode: str, path: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = f'{PRIVATE}\n<tool_call>\n{{"name": "get_weather", "arguments": {{"city": "{PRIVATE} \\u6f22"'
-    async with keeping(tmp_path / "kept", says(*re.findall(r"(?s).{1,3}", words)), mode=mode, format="hermes") as url:
+    async with keeping(
+        tmp_path / "kept", says(*re.findall(r"(?s).{1,3}", words)), tool_mode=mode, call_format="hermes"
+    ) as url:
         body = {"model": "m", "stream": True, **private(path)}
         async with http_client(url) as client:
             headers = {"x-private": "Mallorca"}
@@ -535,7 +537,9 @@ async def test_each_failing_parse_fails_in_its_bundle(
     broken: tuple[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     text, why = broken
-    async with keeping(tmp_path / "kept", says(*re.findall(r"(?s).{1,4}", text)), mode="parse", format="hermes") as url:
+    async with keeping(
+        tmp_path / "kept", says(*re.findall(r"(?s).{1,4}", text)), tool_mode="parse", call_format="hermes"
+    ) as url:
         await ask(url, CHAT, True, tools=TOOLS)
         await kept(tmp_path / "kept")
     said = await bundled(capsys, tmp_path / "kept", "-o", tmp_path / "bug.zip")
@@ -549,7 +553,7 @@ async def test_a_bundle_that_is_read_otherwise_says_so(tmp_path: Path, capsys: p
     """The filler of a date is none."""
     tool = json.loads(json.dumps(TOOLS[0]))
     tool["function"]["parameters"]["properties"]["city"] = {"type": "string", "pattern": "^Paris$"}
-    async with keeping(tmp_path / "kept", says(CALL), mode="parse", format="hermes") as url:
+    async with keeping(tmp_path / "kept", says(CALL), tool_mode="parse", call_format="hermes") as url:
         await ask(url, CHAT, True, tools=[tool])
         await kept(tmp_path / "kept")
     said = await bundled(capsys, tmp_path / "kept", "-o", tmp_path / "bug.zip")
@@ -564,7 +568,7 @@ async def test_a_bundle_that_is_read_otherwise_says_so(tmp_path: Path, capsys: p
 async def test_a_bundle_does_not_say_where_anything_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     template = tmp_path / "of-mine.jinja"
     template.write_text(CHATML)
-    more = {"mode": "inject", "format": "hermes", "template": str(template)}
+    more = {"tool_mode": "prompt", "call_format": "hermes", "chat_template": str(template)}
     async with keeping(tmp_path / "kept", says("It is ", CALL), **more) as url:
         await ask(url, CHAT, True, tools=TOOLS)
         await kept(tmp_path / "kept")
@@ -631,7 +635,7 @@ async def test_of_tools_their_names_and_schemas_stay_and_no_words(
         {"type": "mcp", "name": "far", "server_url": f"https://{SECRET}.example", "headers": {"x": SECRET}},
     ]
     told = {"tools": tools, "stop_sequences": [SECRET], "max_tokens": 9}
-    async with keeping(tmp_path / "kept", says("It is noted."), mode="inject", format="hermes") as url:
+    async with keeping(tmp_path / "kept", says("It is noted."), tool_mode="prompt", call_format="hermes") as url:
         await ask(url, MESSAGES, True, **{**told, "tools": tools[:1]})
         [folder] = await kept(tmp_path / "kept")
     await bundled(capsys, folder, "-o", tmp_path / "out.zip")
@@ -739,7 +743,7 @@ NONE_OF_OURS = {
     "JSON that is too deep": {"request.json": DEEP},
     "JSON that is none": {"request.json": b"{"},
     "a backend that tells nothing": {"1/backend.json": b'{"kind": "http"}'},
-    "a backend that tells otherwise": {"1/backend.json": b'{"kind": "http", "way": {"mode": 1}}'},
+    "a backend that tells otherwise": {"1/backend.json": b'{"kind": "http", "model_mode": {"tool_mode": 1}}'},
     "a backend with an error that is none": {"1/backend.json": b'{"error": "it broke"}'},
     "values that are a list": {"1/values.json": b"[]"},
     "tools that are none": {"1/values.json": b'{"tools": [1]}'},

@@ -88,8 +88,8 @@ def test_every_setting_can_be_a_variable() -> None:
         ("[upstreams.lan]\nqueue = 1", "unknown setting 'upstreams.lan.queue'; did you mean 'max_queue'? - in /con"),
         ("[upstreams.lan]\nplaces = 1", "unknown setting 'upstreams.lan.places'; an upstream has url, api, "),
         (
-            '[upstreams.lan]\nurl = "u"\nper_model = 1',
-            "expected a table, got 1 - at upstreams.lan.per_model, from /con",
+            '[upstreams.lan]\nurl = "u"\nmodel_overrides = 1',
+            "expected a table, got 1 - at upstreams.lan.model_overrides, from /con",
         ),
         ("server = 5", "expected a table, [server], got 5 - at server, from /config.toml"),
         ('[server]\nport = "http"', 'expected a whole number, got "http" - at server.port, from /config.toml'),

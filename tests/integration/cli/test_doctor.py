@@ -178,7 +178,7 @@ def test_servers_that_answer_and_do_not(tmp_path: Path) -> None:
         file = settings(
             tmp_path,
             f'[upstreams.near]\nurl = "{url}/v1"\n[upstreams.gone]\nurl = "http://127.0.0.1:9/v1"\n'
-            f'[upstreams.keyed]\nurl = "{url}/v1"\nkey_env = "NOT_SET"\n',
+            f'[upstreams.keyed]\nurl = "{url}/v1"\napi_key_env = "NOT_SET"\n',
         )
         status, told = doctor(tmp_path, "--config", file)
     assert status == 1
@@ -396,7 +396,7 @@ async def test_what_models_can_do_is_told_from_memory(tmp_path: Path, monkeypatc
         url = f"{behind.url}/v1"
         held = Recommendation("parse", "a call was left in the text", "hermes", ("json_schema",))
         store(HttpConfig(url=url), "qwen3-8b", "vllm", "1", held)
-        file = settings(tmp_path, f'[upstreams.near]\nurl = "{url}"\nkey_env = "KEY"\n')
+        file = settings(tmp_path, f'[upstreams.near]\nurl = "{url}"\napi_key_env = "KEY"\n')
         variables = {"DRAGOMAN_HOME": str(tmp_path), "KEY": "k"}
         status, told = await asyncio.to_thread(lambda: doctor(tmp_path, "--config", file, **variables))
     assert status == 0
@@ -406,15 +406,15 @@ async def test_what_models_can_do_is_told_from_memory(tmp_path: Path, monkeypatc
         "qwen3-8b  parse, hermes, constrained by json_schema: a call was left in the text",
         "not measured yet: n, o",
     ]
-    assert near["fix"] == f"dragoman probe {url} --model n --key-env KEY"
+    assert near["fix"] == f"dragoman probe {url} --model n --api-key-env KEY"
     assert not [line for line, _, body in behind.asked if body or not line.startswith("GET ")]
 
 
 def test_what_the_settings_say_of_models_need_not_be_measured(tmp_path: Path) -> None:
     with in_thread(plain) as url:
-        file = settings(tmp_path, f'[upstreams.near]\nurl = "{url}/v1"\nmodels = ["qwen3"]\nmode = "inject"\n')
+        file = settings(tmp_path, f'[upstreams.near]\nurl = "{url}/v1"\nmodels = ["qwen3"]\ntool_mode = "prompt"\n')
         _, told = doctor(tmp_path, "--config", file)
-    assert told["server near"]["lines"] == ["qwen3  inject, hermes: the settings say so"]
+    assert told["server near"]["lines"] == ["qwen3  prompt, hermes: the settings say so"]
     assert "fix" not in told["server near"]
 
 

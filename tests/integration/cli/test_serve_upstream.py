@@ -124,8 +124,8 @@ def test_flags_that_cannot_be_meant(flags: list[str], told: str, tmp_path: Path)
 
 def test_settings_are_explained_without_the_key(tmp_path: Path) -> None:
     config = tmp_path / "config.toml"
-    config.write_text('[upstreams.far]\nurl = "http://127.0.0.1:9"\nkey = "sk-secret"\n')
+    config.write_text('[upstreams.far]\nurl = "http://127.0.0.1:9"\napi_key = "sk-secret"\n')
     ended = command(tmp_path, "serve", "--print-config", "--config", str(config))
     assert ended.returncode == 0
-    assert "# upstreams.far.key: not shown" in ended.stdout
+    assert "# upstreams.far.api_key: not shown" in ended.stdout
     assert "sk-secret" not in ended.stdout + ended.stderr

@@ -101,7 +101,7 @@ async def test_the_choice_of_a_model(capsys: pytest.CaptureFixture[str], monkeyp
 
 
 async def test_replay_and_a_bundle_of_somebody_else(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    async with keeping(tmp_path / "kept", says("<tool_call>"), mode="parse", format="hermes") as url:
+    async with keeping(tmp_path / "kept", says("<tool_call>"), tool_mode="parse", call_format="hermes") as url:
         await ask(url, CHAT, True, tools=TOOLS)
         [folder] = await kept(tmp_path / "kept")
     summary = json.loads((folder / "summary.json").read_text())

@@ -97,7 +97,7 @@ async def test_what_is_kept_goes_on_from_the_summary_alone() -> None:
 async def test_a_server_that_compacts_gets_the_items_as_they_came() -> None:
     theirs = {"type": "compaction", "id": "cmp_1", "encrypted_content": "gAAA"}
     reply = {"object": "response", "status": "completed", "output": [theirs], "usage": None}
-    settings: dict[str, Any] = {"api": "openai_responses", "compaction": "server", "trusted": True}
+    settings: dict[str, Any] = {"api": "openai_responses", "compaction": "server", "passthrough": True}
     ours = {"type": "compaction", "encrypted_content": Seal(KEY).seal(SUMMARY)}
     async with server(whole(200, json.dumps(reply))) as far:
         answer = await post(gateway(far, **settings), RESPONSES, input=[theirs, ours, *SAID[:1], TRIGGER])

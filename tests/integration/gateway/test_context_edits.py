@@ -179,7 +179,7 @@ def test_a_long_conversation_takes_linear_time() -> None:
     assert cpu_cost.growth(made, 500, 2_000, most=2) < 2
 
 
-IN_PROMPT = {"api": "anthropic_messages", "mode": "inject", "format": "hermes"}
+IN_PROMPT = {"api": "anthropic_messages", "tool_mode": "prompt", "call_format": "hermes"}
 
 
 @pytest.mark.parametrize("stream", [False, True])

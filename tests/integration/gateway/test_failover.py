@@ -160,7 +160,7 @@ async def test_each_of_an_aliass_models_is_there() -> None:
 
 
 def behind(name: str, url: str, **settings: Any) -> HttpBackend:
-    return HttpBackend(name, HttpConfig(url=f"{url}/v1", **{"models": ("m",), "retries": 0, **settings}), {})
+    return HttpBackend(name, HttpConfig(url=f"{url}/v1", **{"models": ("m",), "max_retries": 0, **settings}), {})
 
 
 @contextlib.asynccontextmanager

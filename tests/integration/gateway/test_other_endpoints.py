@@ -27,13 +27,13 @@ BUSY = whole(503, '{"error":"loading"}')
 
 
 def http(name: str, far: Server, **settings: Any) -> HttpBackend:
-    return HttpBackend(name, HttpConfig(url=f"{far.url}/v1", **{"models": ("em",), "retries": 0, **settings}), {})
+    return HttpBackend(name, HttpConfig(url=f"{far.url}/v1", **{"models": ("em",), "max_retries": 0, **settings}), {})
 
 
 async def asked(play: Play, path: str, **sent: Any) -> tuple[httpx2.Response, Server]:
     """The answer by a gateway with two servers, of which the second is never asked."""
     async with server(play) as far, server(whole(200, "{}")) as other:
-        backends = [http("far", far, key="secret"), http("other", other, models=("o",))]
+        backends = [http("far", far, api_key="secret"), http("other", other, models=("o",))]
         async with (
             serving(Gateway(backends, {"mine": "far/em"})) as (_, url),
             http_client(url) as client,

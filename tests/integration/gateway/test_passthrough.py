@@ -73,7 +73,7 @@ class Behind:
 async def trusting(url: str, **settings: Any) -> AsyncIterator[str]:
     """The URL of a gateway that trusts this one, of whichever API."""
     backends = [
-        HttpBackend(name, HttpConfig(url=url, api=name, models=tuple(SCENARIOS), trusted=True, retries=0), {})
+        HttpBackend(name, HttpConfig(url=url, api=name, models=tuple(SCENARIOS), passthrough=True, max_retries=0), {})
         for name in dialects.names()
     ]
     async with serving(Gateway(backends), **settings) as (_, own):
@@ -128,7 +128,7 @@ async def trusted(
     play: Callable[[Server, asyncio.StreamWriter], Awaitable[None]], api: str, **more: Any
 ) -> AsyncIterator[Any]:
     """A server that plays this, and the URL of a gateway that trusts it."""
-    async with server(play) as behind, gateway(behind.url, api=api, trusted=True, **more) as url:
+    async with server(play) as behind, gateway(behind.url, api=api, passthrough=True, **more) as url:
         yield behind, url
 
 
@@ -190,7 +190,7 @@ NOT_PASSED: list[tuple[str, bytes]] = [
 @pytest.mark.parametrize(("path", "more"), NOT_PASSED)
 async def test_what_has_to_be_changed_or_kept_is_read(path: str, more: bytes, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, logger="dragoman.access")
-    async with trusted(whole(200, COMPLETION), OF_PATH[path], max_tokens=100) as (behind, url):
+    async with trusted(whole(200, COMPLETION), OF_PATH[path], max_output_tokens=100) as (behind, url):
         await post(url, path, body_of(path, more))
         assert behind.asked[0][2] != body_of(path, more)
     assert "relayed" not in json.loads(caplog.messages[-1])
@@ -226,7 +226,10 @@ async def test_what_a_kind_of_server_takes_in_another_way_is_changed(kind: str, 
     body = body_of(CHAT, more)
     asked = []
     for trusted in (True, False):
-        async with server(whole(200, COMPLETION)) as behind, gateway(behind.url, kind=kind, trusted=trusted) as url:
+        async with (
+            server(whole(200, COMPLETION)) as behind,
+            gateway(behind.url, provider=kind, passthrough=trusted) as url,
+        ):
             await post(url, CHAT, body)
         asked.append(behind.asked[0][2])
     assert (asked[0] == body) is goes
@@ -243,7 +246,7 @@ async def test_another_api_behind_is_translated(path: str) -> None:
 
 
 async def test_some_kinds_of_servers_are_trusted() -> None:
-    async with server(whole(200, COMPLETION)) as behind, gateway(behind.url, kind="openai") as url:
+    async with server(whole(200, COMPLETION)) as behind, gateway(behind.url, provider="openai") as url:
         answer = await post(url, CHAT, body_of(CHAT))
     assert answer.content == COMPLETION.encode()
 
@@ -275,7 +278,7 @@ async def test_what_is_refused_is_mended_on_the_other_way() -> None:
 @pytest.mark.parametrize("path", FRONTS)
 async def test_a_refusal_is_the_clients_own_error(path: str, status: int) -> None:
     play = whole(status, '{"error": {"message": "because"}}', retry_after="7")
-    async with trusted(play, OF_PATH[path], retries=0) as (behind, url):
+    async with trusted(play, OF_PATH[path], max_retries=0) as (behind, url):
         for stream in (b', "stream": true', b""):
             answer = await post(url, path, body_of(path, stream))
             assert answer.status_code == {401: 502, 429: 429, 500: 502}[status]
@@ -373,7 +376,7 @@ async def test_so_it_does_where_the_gateway_is_stopped() -> None:
         await server.left.wait()
 
     async with server(pauses) as behind:
-        config = HttpConfig(url=behind.url, api="openai_responses", models=("m",), trusted=True)
+        config = HttpConfig(url=behind.url, api="openai_responses", models=("m",), passthrough=True)
         async with (
             serving(Gateway([HttpBackend("far", config, {})])) as (running, url),
             http_client(url) as client,
@@ -426,7 +429,7 @@ async def test_silence_has_its_pings_and_its_limit() -> None:
         await begins(server, writer)
         await server.left.wait()
 
-    config = HttpConfig(url="", models=("m",), trusted=True, silence_s=0.3)
+    config = HttpConfig(url="", models=("m",), passthrough=True, idle_timeout_s=0.3)
     async with server(pauses) as behind:
         backend = HttpBackend("far", msgspec.structs.replace(config, url=behind.url), {})
         async with serving(Gateway([backend]), keepalive_interval_s=0.05) as (_, url):

@@ -130,7 +130,7 @@ async def native(text: str) -> AsyncIterator[tuple[str, Count]]:
 
 @contextlib.asynccontextmanager
 async def as_text(mode: str, text: str) -> AsyncIterator[tuple[str, Count]]:
-    async with server(writes(text)) as far, gateway(far.url, mode=mode, format="hermes") as (url, _):
+    async with server(writes(text)) as far, gateway(far.url, tool_mode=mode, call_format="hermes") as (url, _):
         yield url, lambda: len(far.asked)
 
 
@@ -148,7 +148,7 @@ async def model(mode: str, text: str) -> AsyncIterator[tuple[str, Count]]:
                 yield pair
 
 
-MODES = ["embedded", "native", "parse", "inject"]
+MODES = ["embedded", "native", "parse", "prompt"]
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -250,7 +250,7 @@ async def test_tokens_of_both_generations_are_counted() -> None:
 async def test_a_limit_of_repeats_shows_the_model_its_result() -> None:
     texts = [REPEAT, PLAIN]
     async with server(lambda far, writer: writes(texts[len(far.asked) - 1])(far, writer)) as far:
-        config = HttpConfig(url=f"{far.url}/v1", models=("m",), mode="inject", format="hermes")
+        config = HttpConfig(url=f"{far.url}/v1", models=("m",), tool_mode="prompt", call_format="hermes")
         async with serving(Gateway([HttpBackend("far", config, {})], policy=GuardPolicy(max_identical_calls=1))) as (
             _,
             url,

@@ -37,7 +37,7 @@ def one_by_one(*texts: str) -> Any:
     ],
 )
 async def test_a_reply_of_a_schema_beside_tools(front: str, texts: list[str], answer: str, more: list[str]) -> None:
-    async with server(one_by_one(*texts)) as behind, gateway(behind.url, mode="inject") as (url, _):
+    async with server(one_by_one(*texts)) as behind, gateway(behind.url, tool_mode="prompt") as (url, _):
         got = await ask(url, front, WANTED)
     assert got.text == answer
     assert got.reply.finish_reason == "stop"
@@ -51,7 +51,10 @@ async def test_a_reply_of_a_schema_beside_tools(front: str, texts: list[str], an
 
 async def test_a_call_is_no_reply_to_check() -> None:
     call = '<tool_call>\n{"name": "ping", "arguments": {}}\n</tool_call>'
-    async with server(writes(call)) as behind, gateway(behind.url, mode="inject", format="hermes") as (url, _):
+    async with (
+        server(writes(call)) as behind,
+        gateway(behind.url, tool_mode="prompt", call_format="hermes") as (url, _),
+    ):
         got = await ask(url, "openai_chat", WANTED)
     assert (got.calls, got.text, len(behind.asked)) == ([("ping", {})], "", 1)
 
@@ -60,11 +63,11 @@ async def test_a_call_is_no_reply_to_check() -> None:
     ("path", "tool"),
     [(CHAT, {"type": "web_search"}), (MESSAGES, {"type": "web_search_20250305", "name": "web_search"})],
 )
-@pytest.mark.parametrize("mode", ["inject", "native"])
+@pytest.mark.parametrize("mode", ["prompt", "native"])
 async def test_tools_that_only_their_vendor_runs_are_refused(path: str, tool: Any, mode: str) -> None:
     api = "openai_responses" if mode == "native" else "openai_chat"
     body = {"model": "m", "max_tokens": 9, "messages": [{"role": "user", "content": "hi"}], "tools": [tool]}
-    async with server(writes("x")) as behind, gateway(behind.url, mode=mode, api=api) as (url, _):
+    async with server(writes("x")) as behind, gateway(behind.url, tool_mode=mode, api=api) as (url, _):
         answer = await posted(url, path, body)
     assert answer.status_code == 400
     assert repr(tool["type"]) in answer.json()["error"]["message"]
@@ -88,7 +91,7 @@ async def test_several_choices_are_relayed_from_a_server_of_the_same_api() -> No
         writer.write(HEAD + choice(0, "a") + choice(1, "b") + END)
 
     body = {"model": "m", "messages": [{"role": "user", "content": "hi"}], "n": 2, "stream": True}
-    async with server(play) as behind, gateway(behind.url, mode="native") as (url, _):
+    async with server(play) as behind, gateway(behind.url, tool_mode="native") as (url, _):
         answer = await posted(url, CHAT, body)
     assert answer.status_code == 200, answer.text
     assert answer.headers["x-dragoman-warnings"] == "unguarded_choices: n"
@@ -100,7 +103,7 @@ async def test_several_choices_are_relayed_from_a_server_of_the_same_api() -> No
 
 async def test_several_choices_are_refused_by_name_elsewhere() -> None:
     body = {"model": "m", "messages": [{"role": "user", "content": "hi"}], "n": 2}
-    async with server(writes("x")) as behind, gateway(behind.url, mode="inject") as (url, _):
+    async with server(writes("x")) as behind, gateway(behind.url, tool_mode="prompt") as (url, _):
         answer = await posted(url, CHAT, body)
     assert (answer.status_code, answer.json()["error"]["param"]) == (400, "n")
     assert not behind.asked

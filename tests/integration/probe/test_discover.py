@@ -34,7 +34,7 @@ async def test_what_runs_is_told_with_its_models() -> None:
 async def test_a_gateway_is_known_for_one() -> None:
     async with served(plain) as s:
         (found,) = await discover_servers({}, [port_of(s.url)])
-    assert found.kind == servers.get("dragoman")
+    assert found.provider == servers.get("dragoman")
     assert found.models[0] == "m"
 
 
@@ -44,7 +44,7 @@ async def test_a_gateway_is_known_for_one_whatever_is_behind() -> None:
         behind = HttpBackend("vllm", HttpConfig(url=f"{far.url}/v1", models=("qwen3",)), {})
         async with serving(Gateway([behind])) as (_, url):
             (found,) = await discover_servers({}, [port_of(url)])
-    assert found.kind == servers.get("dragoman")
+    assert found.provider == servers.get("dragoman")
     assert "qwen3" in found.models
 
 

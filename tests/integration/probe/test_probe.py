@@ -138,14 +138,14 @@ def calls_whole_only(asked: dict[str, Any]) -> Answer:
         (leaks, "no", "the call is left in the text, in the format hermes", "parse", ""),
         (leaks_mistral, "no", "the call is left in the text, in the format mistral", "parse", ""),
         (leaks_in_reasoning, "no", "the call is left in the reasoning, in the format hermes", "parse", ""),
-        (drops, "no", "dropped: the prompt has 10 tokens with tools and without", "inject", ""),
+        (drops, "no", "dropped: the prompt has 10 tokens with tools and without", "prompt", ""),
         (counts_the_same, "unknown", "5 prompt tokens are reported for every prompt", "native", ""),
-        (refuses, "no", "requires --enable-auto-tool-choice", "inject", ""),
+        (refuses, "no", "requires --enable-auto-tool-choice", "prompt", ""),
         (passes_over, "unknown", "it was shown the tools (140 tokens); the model wrote 'Hm.'", "native", ""),
         (never_calls, "unknown", "it was shown the tools (140 tokens)", "native", ""),
-        (calls_when_prompted, "unknown", "it was shown the tools (140 tokens)", "inject", ""),
+        (calls_when_prompted, "unknown", "it was shown the tools (140 tokens)", "prompt", ""),
         (calls_behind_examples, "yes", "behind two examples: get_weather(", "native", ""),
-        (copies_python, "no", "dropped: the prompt has 10 tokens with tools and without", "inject", "pythonic"),
+        (copies_python, "no", "dropped: the prompt has 10 tokens with tools and without", "prompt", "pythonic"),
         (calls_whole_only, "partly", "whole only; else the call is left in the text", "parse", ""),
     ],
     ids=lambda value: getattr(value, "__name__", None),
@@ -155,7 +155,7 @@ async def test_what_becomes_of_tools_decides_the_mode(
 ) -> None:
     report = await probed(of(model))
     tools = report.found("tool calls")
-    assert (tools.verdict, report.choice.mode, report.choice.format) == (verdict, mode, format)
+    assert (tools.verdict, report.choice.tool_mode, report.choice.call_format) == (verdict, mode, format)
     assert words in tools.text
     assert report.choice.why
 
@@ -166,7 +166,7 @@ async def test_a_format_that_the_name_does_not_tell_is_advised() -> None:
         return models("qwen2.5-7b") if path == "/v1/models" else leaks_mistral(asked)
 
     report = await probed(says)
-    assert (report.choice.mode, report.choice.format) == ("parse", "mistral")
+    assert (report.choice.tool_mode, report.choice.call_format) == ("parse", "mistral")
 
 
 @pytest.mark.asyncio
@@ -201,7 +201,7 @@ async def test_dragoman_itself_is_found_good_by_each_of_its_apis(api: str) -> No
     async with serving(Gateway([Scripted(calls_as_asked)])) as (_, url):
         report = await probe(HttpConfig(url=url, api=api), {}, "m", only=(*DECISIVE_CHECKS, "streams", "usage"))
     found = {finding.what: finding for finding in report.findings}
-    assert (report.kind, report.choice.mode) == ("dragoman", "native")
+    assert (report.provider, report.choice.tool_mode) == ("dragoman", "native")
     assert found["tool calls"].facts == {"whole": True, "streamed": True}
     assert found["tool_choice"].facts == {"required": "yes", "named": "yes", "none": "yes"}
     assert found["streams"].text.endswith("nothing odd")
@@ -388,7 +388,9 @@ async def test_the_context_is_found_where_the_kind_tells_it(kind: str, path: str
         return models("m") if at == "/v1/models" else calls(asked) if at == CHAT else NOTHING_HERE
 
     async with odd(says) as far:
-        report = await probe(HttpConfig(url=f"{far.url}/v1", kind=kind), {}, "m", only=(*DECISIVE_CHECKS, "context"))
+        report = await probe(
+            HttpConfig(url=f"{far.url}/v1", provider=kind), {}, "m", only=(*DECISIVE_CHECKS, "context")
+        )
     assert report.found("context").facts == {"tokens": tokens}
 
 
@@ -396,7 +398,7 @@ async def test_the_context_is_found_where_the_kind_tells_it(kind: str, path: str
 
 
 def signs() -> list[Any]:
-    rows = [(kind, sign) for kind in servers.server_kinds() for sign in kind.signs]
+    rows = [(kind, sign) for kind in servers.providers() for sign in kind.signs]
     return [pytest.param(kind, sign, id=f"{kind.name} {sign.at}") for kind, sign in rows]
 
 
@@ -434,7 +436,7 @@ def told_at(place: str, words: str) -> tuple[str, Answer]:
 
 @pytest.mark.asyncio
 @pytest.mark.parametrize(("kind", "sign"), signs())
-async def test_each_kind_is_recognised_by_each_of_its_signs(kind: servers.ServerKind, sign: servers.ServerSign) -> None:
+async def test_each_kind_is_recognised_by_each_of_its_signs(kind: servers.Provider, sign: servers.ServerSign) -> None:
     if sign.at == "host":
         host = sign.pattern.rpartition(")")[2].strip("$").replace("\\", "")
         settings = HttpConfig(url=f"https://{host}/v1", connect_timeout_s=0.01)
@@ -446,7 +448,7 @@ async def test_each_kind_is_recognised_by_each_of_its_signs(kind: servers.Server
     assert await kind_by(told_by(sign, *sign.also)) is kind
 
 
-async def kind_by(told: dict[str, Answer]) -> servers.ServerKind | None:
+async def kind_by(told: dict[str, Answer]) -> servers.Provider | None:
     async with odd(lambda at, _: told.get(at) or (models("m") if at == "/v1/models" else NOTHING_HERE)) as far:
         settings = HttpConfig(url=f"{far.url}/v1")
         async with open_connection(settings, {}) as connection:
@@ -458,7 +460,7 @@ WITH_OTHERS = [pytest.param(*each.values, id=each.id) for each in signs() if eac
 
 @pytest.mark.asyncio
 @pytest.mark.parametrize(("kind", "sign"), WITH_OTHERS)
-async def test_a_common_sign_counts_only_with_the_others(kind: servers.ServerKind, sign: servers.ServerSign) -> None:
+async def test_a_common_sign_counts_only_with_the_others(kind: servers.Provider, sign: servers.ServerSign) -> None:
     for left in (sign, *sign.also):
         rest = [each for each in (sign, *sign.also) if each is not left]
         assert await kind_by(told_by(*rest)) is not kind, left.at
@@ -611,9 +613,9 @@ async def test_nothing_at_a_url_is_told() -> None:
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({}, r"wants a key; put it in a variable and name that: --key-env VAR"),
-        ({"key_env": "KEY"}, "does not take the key in the variable KEY"),
-        ({"key_env": "NONE"}, "expected a key in the variable NONE, got none"),
+        ({}, r"wants a key; put it in an environment variable and name that: --api-key-env VAR"),
+        ({"api_key_env": "KEY"}, "does not take the key in the variable KEY"),
+        ({"api_key_env": "NONE"}, "expected a key in the variable NONE, got none"),
     ],
 )
 @pytest.mark.parametrize("open_list", [False, True])
@@ -673,7 +675,7 @@ async def test_nonsense_is_a_finding_and_never_an_exception(answer: Answer) -> N
 
     report = await probed(says, *CHECKS)
     assert [finding.what for finding in report.findings] == list(dict.fromkeys((*DECISIVE_CHECKS, *CHECKS)))
-    assert report.choice.mode in ("native", "inject")
+    assert report.choice.tool_mode in ("native", "prompt")
     json.dumps(msgspec.to_builtins(report))
 
 
@@ -686,7 +688,7 @@ async def test_a_server_that_fails_at_much_is_asked_on() -> None:
     report = await probed(of(model), *CHECKS)
     assert set(report.found("constrained").facts.values()) == {"refused"}
     assert report.found("images").text == "the server answered 500: internal error"
-    assert report.choice.mode == "inject"
+    assert report.choice.tool_mode == "prompt"
 
 
 @pytest.mark.asyncio
@@ -730,7 +732,12 @@ async def test_the_table_and_the_settings_to_paste(capsys: pytest.CaptureFixture
     file.write_text(out[out.index("[upstreams.vllm]") :])
     loaded, _ = config.load(file, {}, {})
     server = loaded.upstreams["vllm"]
-    assert (server.url, server.kind, server.mode, server.format) == (f"{far.url}/v1", "vllm", "parse", "mistral")
+    assert (server.url, server.provider, server.tool_mode, server.call_format) == (
+        f"{far.url}/v1",
+        "vllm",
+        "parse",
+        "mistral",
+    )
 
 
 @pytest.mark.asyncio
@@ -743,7 +750,7 @@ async def test_a_server_that_cuts_long_prompts_is_told_its_context(capsys: pytes
     async with odd(says) as far:
         _, out, _ = await asyncio.to_thread(command, capsys, f"{far.url}/v1")
     assert f"{far.url}/v1 is Ollama 0.32.15" in out
-    assert 'kind = "ollama"\nmode = "native"\ncontext_window = 4096\n' in out
+    assert 'provider = "ollama"\ntool_mode = "native"\ncontext_window = 4096\n' in out
 
 
 @pytest.mark.asyncio
@@ -753,9 +760,9 @@ async def test_json_for_programs(capsys: pytest.CaptureFixture[str]) -> None:
     told = json.loads(out)
     assert status == 0
     assert told["choice"] == {
-        "mode": "native",
+        "tool_mode": "native",
         "why": "its own tool calls come, whole and streamed",
-        "format": "",
+        "call_format": "",
         "constrain": [],
     }
     assert [finding["what"] for finding in told["findings"]] == list(CHECKS)

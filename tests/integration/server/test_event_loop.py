@@ -38,10 +38,15 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def behind(template: Path) -> AsyncIterator[dict[str, HttpBackend]]:
     """Each way of asking a server, by its name."""
-    rendered = {"mode": "inject", "format": "hermes", "endpoint": "completions", "template": str(template)}
+    rendered = {
+        "tool_mode": "prompt",
+        "call_format": "hermes",
+        "endpoint": "completions",
+        "chat_template": str(template),
+    }
     async with server(plays) as far:
         yield {
-            name: HttpBackend(name, HttpConfig(url=f"{far.url}/v1", models=(name,), retries=0, **more), {})
+            name: HttpBackend(name, HttpConfig(url=f"{far.url}/v1", models=(name,), max_retries=0, **more), {})
             for name, more in (BEHIND | {"completions": rendered}).items()
         }
 
@@ -93,7 +98,7 @@ async def test_a_prompt_is_rendered_in_a_thread(
     path, asked = dialects.get("openai_chat").path, body("openai_chat", "completions")
     assert await posted(app, path, asked) == 200
     threads: list[bool] = []
-    template = behind["completions"]._planner._templates.get("completions", behind["completions"]._config.template)
+    template = behind["completions"]._planner._templates.get("completions", behind["completions"]._config.chat_template)
     render = template._template.render
 
     def rendered(**variables: Any) -> str:
@@ -138,7 +143,7 @@ async def test_a_large_request_does_not_hold_the_event_loop(app: App, api: str, 
     path, grow = dialects.get(api).path, growing_requests.SHAPES[api].get(shape, long_text(api))
     count = LARGE_BYTES * 100 // len(growing_requests.body(api, grow, 100))
     more = {"store": True} if api == "openai_responses" else {}
-    for how in ("openai_chat", "anthropic_messages", "trusted", "inject"):
+    for how in ("openai_chat", "anthropic_messages", "passthrough", "prompt"):
         asked = growing_requests.body(api, grow, count, model=how, stream=True, **more)
         held = await share_held(app, path, asked)
         held = held if held < MOST_HELD else await share_held(app, path, asked)

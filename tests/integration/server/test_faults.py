@@ -65,7 +65,7 @@ ANY_NUMBER = GuardPolicy(max_calls=0)
 async def gate(url: str, api: str, policy: GuardPolicy = ANY_NUMBER, **settings: Any) -> AsyncIterator[Gate]:
     """At its end nothing of what was asked is left: no connection to the server in use, no place taken, no task."""
     before = asyncio.all_tasks()
-    config = HttpConfig(url=url, api=api, **{"models": ("m",), "retries": 0, **settings})
+    config = HttpConfig(url=url, api=api, **{"models": ("m",), "max_retries": 0, **settings})
     backend = HttpBackend("far", config, {})
     async with serving(Gateway([backend], policy=policy)) as (_, own):
         made = Gate(own, backend)
@@ -221,18 +221,18 @@ UNREAD = ("garbage", "garbage_in_mid_stream")
 @pytest.mark.parametrize(("name", "api"), [(name, api) for name, api in TOLD if name not in UNREAD])
 async def test_so_they_are_where_answers_pass_unread(name: str, api: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(circuit_breaker, "FAILURE_THRESHOLD", 10**6)
-    await happens(name, api, [dialects.get(api).path], trusted=True)
+    await happens(name, api, [dialects.get(api).path], passthrough=True)
 
 
 async def happens(name: str, api: str, fronts: Sequence[str], **settings: Any) -> None:
     fault = FAULTS[name]
-    limits = {"silence_s" if fault.begun else "first_byte_s": SHORT_S} if "hangs" in name else {}
+    limits = {"idle_timeout_s" if fault.begun else "first_byte_timeout_s": SHORT_S} if "hangs" in name else {}
     async with contextlib.AsyncExitStack() as stack:
         behind = await stack.enter_async_context(server(PLAYS[name](api))) if name in PLAYS else None
         url = behind.url if behind else nobody()
         made = await stack.enter_async_context(gate(url, api, **limits, **settings))
         for path, stream in itertools.product(fronts, (False, True)):
-            unread = {"store": False} if path == RESPONSES and settings.get("trusted") else {}
+            unread = {"store": False} if path == RESPONSES and settings.get("passthrough") else {}
             answer = await ask(made.url, path, stream, **unread)
             assert told(path, answer) == expected(fault, path, stream, url)
             assert ("It is" in answer.text) == (stream and fault.begun)
@@ -375,7 +375,7 @@ async def test_a_client_that_leaves_lets_go_of_the_server(
     name: str, path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stage = STAGES[name]
-    settings: dict[str, Any] = {"max_concurrency": 1} if name == "queued" else {"retries": 9}
+    settings: dict[str, Any] = {"max_concurrency": 1} if name == "queued" else {"max_retries": 9}
     paused = asyncio.Event()
 
     async def pause(wait_s: float) -> None:

@@ -45,7 +45,7 @@ async def behind() -> AsyncIterator[dict[str, HttpBackend]]:
     async with server(plays) as far:
         url = f"{far.url}/v1"
         yield {
-            name: HttpBackend(name, HttpConfig(url=url, models=(name,), retries=0, **more), {})
+            name: HttpBackend(name, HttpConfig(url=url, models=(name,), max_retries=0, **more), {})
             for name, more in BEHIND.items()
         }
 
@@ -139,4 +139,4 @@ async def test_a_large_request_is_written_in_a_thread(
         said = [{"role": "user", "content": "x" * size}]
         body = {"model": how, "messages": said, "max_tokens": 1, "tools": []}
         assert await posted(app, "/v1/chat/completions", json.dumps(body).encode()) == 200
-    assert threads == ([] if how == "trusted" else [False, True])
+    assert threads == ([] if how == "passthrough" else [False, True])

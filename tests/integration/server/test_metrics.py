@@ -216,7 +216,7 @@ async def test_those_in_flight_and_those_whose_client_left() -> None:
 async def test_what_is_passed_on_unread(stream: bool) -> None:
     """Tokens are known; calls are where the answer came whole, and nobody has checked them."""
     async with served(calling, policy=GuardPolicy()) as behind:
-        backend = HttpBackend("near", HttpConfig(behind.url, models=("m",), trusted=True), {})
+        backend = HttpBackend("near", HttpConfig(behind.url, models=("m",), passthrough=True), {})
         async with serving(Gateway([backend])) as (_, url), http_client(url) as client:
             answer = await client.post(CHAT, json=offering(CHAT, stream))
             assert answer.status_code == 200

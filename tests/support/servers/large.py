@@ -51,7 +51,9 @@ def trips(name: str, behind: Real) -> None:
     for mode in MODES:
         with tempfile.TemporaryDirectory() as home:
             config = Path(home) / "config.toml"
-            settings = f'url = "{behind.url}"\nmodels = ["{behind.model}"]\nmode = "{mode}"\nformat = "hermes"\n'
+            settings = (
+                f'url = "{behind.url}"\nmodels = ["{behind.model}"]\ntool_mode = "{mode}"\ncall_format = "hermes"\n'
+            )
             config.write_text(f"[upstreams.behind]\n{settings}")
             with running(Path(home), "--config", str(config)) as gateway:
                 for api in dialects.names():

@@ -1,7 +1,7 @@
 """Real servers with real weights, each a process of its own that ends with the test: llama-server and mlx_lm.server.
 
 Each can show its model tools and read the calls (`native`), show them and leave the calls in the text (`parse`), or
-knows nothing of tools, as the model's own template has none (`inject`).
+knows nothing of tools, as the model's own template has none (`prompt`).
 """
 
 import contextlib
@@ -50,7 +50,7 @@ def llama_server(template: Path | None = None, *, reads: bool = True, model: str
 @contextlib.contextmanager
 def llama(mode: str) -> Iterator[Real]:
     """llama.cpp's server."""
-    with llama_server(None if mode == "inject" else HERMES, reads=mode != "parse") as url:
+    with llama_server(None if mode == "prompt" else HERMES, reads=mode != "parse") as url:
         yield Real(f"{url}/v1", "smollm2")
 
 
@@ -65,7 +65,7 @@ def mlx(mode: str) -> Iterator[Real]:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     args = ["--model", str(convert.folder()), "--host", "127.0.0.1", "--port", str(port)]
-    if mode != "inject":
+    if mode != "prompt":
         args += ["--chat-template", template]
     with process([sys.executable, "-m", "mlx_lm", "server", *args], HF_HUB_OFFLINE="1") as (server, log):
         url = f"http://127.0.0.1:{port}"

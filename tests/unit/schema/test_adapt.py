@@ -488,7 +488,7 @@ async def test_a_server_gets_what_its_kind_takes() -> None:
     message = v.Message("user", (v.Text("hi"),))
     request = v.Request("m", (message,), (v.Tool("f", parameters=schema),), dialect="openai_chat")
     async with served(script) as far:
-        backend = HttpBackend("far", HttpConfig(url=far.url, schemas="llama_cpp"), {})
+        backend = HttpBackend("far", HttpConfig(url=far.url, schema_profile="llama_cpp"), {})
         await backend.start()
         events = [event async for event in backend.generate(request, ExchangeContext("1", 0, lambda: "1"))]
         await backend.close()
@@ -500,9 +500,9 @@ async def test_a_server_gets_what_its_kind_takes() -> None:
 
 def test_a_server_of_an_unknown_kind() -> None:
     with pytest.raises(
-        ConfigError, match=r"unknown server 'llamacpp'; did you mean 'llama_cpp'\?.*upstreams.far.schemas"
+        ConfigError, match=r"unknown server 'llamacpp'; did you mean 'llama_cpp'\?.*upstreams.far.schema_profile"
     ):
-        HttpBackend("far", HttpConfig(url="http://x.test", schemas="llamacpp"), {})
+        HttpBackend("far", HttpConfig(url="http://x.test", schema_profile="llamacpp"), {})
 
 
 def test_a_summary_stays_short() -> None:
