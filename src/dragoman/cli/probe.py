@@ -28,7 +28,7 @@ _EXAMPLES: Final = """
     examples:
       dragoman probe                                       the servers that run here, and their models
       dragoman probe http://127.0.0.1:1234/v1 --model qwen3-8b
-      dragoman probe https://models.example/v1 --model m --key-env MODELS_KEY --json
+      dragoman probe https://models.example/v1 --model m --api-key-env MODELS_KEY --json
 
     exit status:
       0  it was measured, whatever came of it

@@ -83,7 +83,7 @@ async def test_a_model_is_measured_behind_its_first_answer_and_not_before(
         await eventually(lambda: backend.modes.get("qwen2.5-7b").tool_mode == "parse")
         assert backend.modes.get("qwen2.5-7b").call_format == "mistral"
         assert questions(far)
-    assert "qwen2.5-7b is asked in mode parse, format mistral: a call was left in the text" in caplog.text
+    assert "qwen2.5-7b is asked in tool mode parse, format mistral: a call was left in the text" in caplog.text
     (file,) = folder.iterdir()
     kept = json.loads(file.read_text())
     assert (kept["choice"]["tool_mode"], kept["model"]) == ("parse", "qwen2.5-7b")
@@ -109,7 +109,7 @@ async def test_what_was_found_is_used_where_nothing_may_be_measured() -> None:
         store(config, "qwen2.5-7b", "", "", Recommendation("parse", "as a test has it", "mistral"))
         backend = HttpBackend("far", config, {}, may_recall=True)
         await backend.start()
-        assert backend.describe("qwen2.5-7b")["way"]["mode"] == "parse"
+        assert backend.describe("qwen2.5-7b")["model_mode"]["tool_mode"] == "parse"
         await answered(backend)
         assert backend.modes.get("qwen2.5-7b").tool_mode == "parse"
         assert questions(far) == []
@@ -303,7 +303,7 @@ async def test_a_call_that_leaked_speaks_for_itself(known: bool, folder: Path) -
         await auto.close()
         await connection.close()
     assert (ways.get("qwen2.5-7b").tool_mode, ways.get("qwen2.5-7b").why) == ("parse", "it left a call in the text")
-    kept = [json.loads(file.read_text())["choice"]["mode"] for file in folder.glob("*")]
+    kept = [json.loads(file.read_text())["choice"]["tool_mode"] for file in folder.glob("*")]
     assert kept == (["parse"] if known else [])
 
 
@@ -336,4 +336,4 @@ async def test_findings_that_make_no_sense_are_none(kept: str, folder: Path) -> 
             await answered(backend)
             assert backend.modes.get("qwen2.5-7b").tool_mode == "native"
             await eventually(lambda: backend.modes.get("qwen2.5-7b").tool_mode == "parse")
-    assert json.loads(file.read_text())["choice"]["mode"] == "parse"
+    assert json.loads(file.read_text())["choice"]["tool_mode"] == "parse"

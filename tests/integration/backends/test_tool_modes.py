@@ -313,9 +313,9 @@ def test_what_was_measured_counts_where_the_settings_leave_it_open(caplog: pytes
         assert open_.get("m") == measured
         assert stated.get("m").tool_mode == "native"
     assert [record.getMessage() for record in caplog.records] == [
-        "far: m is asked in mode native: nothing else is known of it",
+        "far: m is asked in tool mode native: nothing else is known of it",
         "far: m is asked in tool mode prompt, format glm: the probe found no tools",
-        "far: m is asked in mode native, format glm: the settings say so",
+        "far: m is asked in tool mode native, format glm: the settings say so",
     ]
 
 
@@ -329,7 +329,7 @@ def test_the_format_is_that_of_the_models_name() -> None:
     ("settings", "told"),
     [
         ({"tool_mode": "promt"}, "unknown tool_mode 'promt'; did you mean 'prompt'?"),
-        ({"format": "hermez"}, "unknown format 'hermez'; did you mean 'hermes'?"),
+        ({"call_format": "hermez"}, "unknown format 'hermez'; did you mean 'hermes'?"),
         ({"model_overrides": {"a*": ModelOverride(tool_mode="x")}}, "at upstreams.far.model_overrides.a*.tool_mode"),
     ],
 )

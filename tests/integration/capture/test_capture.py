@@ -45,7 +45,7 @@ async def test_each_stage_is_a_file(tmp_path: Path) -> None:
     assert values["messages"][0]["parts"] == [{"is": "Text", "text": "hi"}]
     backend = json.loads((folder / "1/backend.json").read_text())
     assert backend["backend"] == "far"
-    assert (backend["way"]["mode"], backend["way"]["format"]) == ("parse", "hermes")
+    assert (backend["model_mode"]["tool_mode"], backend["model_mode"]["call_format"]) == ("parse", "hermes")
     sent = json.loads((folder / "1/sent-1.json").read_bytes())
     assert sent["tools"] == TOOLS
     first, *said, _ = said_all = lines(folder / "1/said-1.jsonl")

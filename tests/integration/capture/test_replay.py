@@ -158,7 +158,7 @@ async def test_replay_uses_the_mode_captured_for_each_request(
     async with keeping(tmp_path, says(CALL.replace('"city": "Paris"', ""))) as url:
         await ask(url, CHAT, True, tools=TOOLS)
         (capture,) = await kept(tmp_path)
-    modes = [json.loads((capture / f"{n}/backend.json").read_text())["way"]["mode"] for n in (1, 2)]
+    modes = [json.loads((capture / f"{n}/backend.json").read_text())["model_mode"]["tool_mode"] for n in (1, 2)]
     assert modes == ["native", "parse"]
     status, said = await replayed(capsys, tmp_path)
     assert status == 0, said

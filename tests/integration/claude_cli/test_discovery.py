@@ -59,7 +59,7 @@ async def test_in_the_path(tmp_path: Path) -> None:
     [
         ("echo 2.1.75", "auto", ["claude 2.1.75 is too old", "2.1.76", "run: claude update"]),
         ("echo 1.0.128", "text", ["claude 1.0.128 is too old", "run: claude update"]),
-        ("echo 2.1.151", "native", ["too old for mode native", "2.1.152", "claude update", "mode text"]),
+        ("echo 2.1.151", "native", ["too old for tool mode native", "2.1.152", "claude update", "tool mode text"]),
         ("echo 2.1.329", "fast", ["unknown mode 'fast'", "claude_cli.tool_mode"]),
         ("echo hello", "auto", ["says 'hello'", "not a version of claude"]),
         ("echo 1.2", "auto", ["not a version of claude"]),

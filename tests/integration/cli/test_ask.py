@@ -79,7 +79,7 @@ def test_a_round_trip_without_a_terminal(tmp_path: Path) -> None:
     assert done.stderr == ""
     blocks = done.stdout.split("\n-- ")
     assert blocks[0].splitlines() == [
-        f"model: m, of gateway at {url}, mode native",
+        f"model: m, of gateway at {url}, tool mode native",
         "asked: What is the weather in Paris?",
         "tools: get_weather(city: string)",
         "choice: required",
@@ -105,7 +105,7 @@ def test_the_installed_claude(tmp_path: Path) -> None:
         login = {"ANTHROPIC_API_KEY": "sk-ant-dummy", "ANTHROPIC_BASE_URL": url, "DRAGOMAN_CLAUDE_CLI_MODELS": "m"}
         done = run(tmp_path, "ask", "--claude-cli", "--model", "m", PATH=path, **login)
     assert done.returncode == 0, done.stderr
-    assert "model: m, of claude_cli, mode native" in done.stdout
+    assert "model: m, of claude_cli, tool mode native" in done.stdout
     assert '"type":"tool_use"' in done.stdout, "as claude has it of the model"
     assert 'get_weather {"city": "Paris"}\n  (whole, and fits its schema' in done.stdout
     assert "It is sunny." in done.stdout
@@ -123,7 +123,7 @@ def test_a_model_that_calls_nothing_has_one_turn(tmp_path: Path) -> None:
     with in_thread(plain) as url:
         done = run(tmp_path, "ask", "Hi", "--upstream", url, "--upstream-api", "anthropic_messages", "--model", "n")
     assert done.returncode == 0, done.stderr
-    assert "model: n, of behind" in done.stdout
+    assert "model: n, of upstream" in done.stdout
     assert "choice: auto" in done.stdout
     assert "1 turn · " in done.stdout
 

@@ -94,7 +94,7 @@ def test_a_server_that_comes_later(tmp_path: Path) -> None:
         client = openai.OpenAI(base_url=f"{gateway.url}/v1", api_key="none", max_retries=0, timeout=DEADLINE_S)
         messages: list[Any] = [{"role": "user", "content": "hi"}]
         tools: list[Any] = [{"type": "function", "function": {"name": "weather", "parameters": SCHEMA}}]
-        with pytest.raises(openai.InternalServerError, match="unknown model 'm', but behind may have it") as refused:
+        with pytest.raises(openai.InternalServerError, match="unknown model 'm', but upstream may have it") as refused:
             client.chat.completions.create(model="m", messages=messages)
         assert refused.value.status_code == 503
         assert refused.value.response.headers["retry-after"] == "3"

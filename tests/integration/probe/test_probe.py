@@ -726,7 +726,7 @@ async def test_the_table_and_the_settings_to_paste(capsys: pytest.CaptureFixture
     assert f"{far.url}/v1 is vLLM; asked: qwen2.5-7b, by openai_chat" in out
     assert re.search(r"^context +yes +4096 tokens$", out, re.M)
     assert "https://github.com/vllm-project/vllm/issues/38488" in out
-    assert "Best asked in mode parse: a call was left in the text, in what the format mistral reads." in out
+    assert "Best asked in tool mode parse: a call was left in the text, in what the format mistral reads." in out
     assert "context_window" not in out
     file = tmp_path / "config.toml"
     file.write_text(out[out.index("[upstreams.vllm]") :])
@@ -800,7 +800,7 @@ async def test_servers_on_this_machine_are_listed(
         monkeypatch.setattr(discover, "default_ports", lambda: [int(url.rpartition(":")[2]) for url in urls])
         status, out, _ = await asyncio.to_thread(command, capsys)
         assert status == 0
-        assert out == f"{urls[0]}/v1  of no known kind  m\n{urls[1]}/v1  vLLM  a, b\n"
+        assert out == f"{urls[0]}/v1  an unknown provider  m\n{urls[1]}/v1  vLLM  a, b\n"
         status, out, _ = await asyncio.to_thread(command, capsys, "--json")
         assert [near["kind"] for near in json.loads(out)] == ["", "vllm"]
     status, out, err = await asyncio.to_thread(command, capsys)

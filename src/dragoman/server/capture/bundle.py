@@ -177,8 +177,8 @@ def _backend(was: LoadedCapture, number: int, fill: Anonymizer | None) -> bytes:
     if "url" in about and not any(host in about["url"] for host in vendors):
         about["url"] = "http://127.0.0.1"
     settings = about.get("settings", {})
-    if "template" in settings:
-        settings["template"] = ""
+    if "chat_template" in settings:
+        settings["chat_template"] = ""
     if fill and "model" in about:
         about["model"] = _model(about["model"], fill)
     if fill and "error" in about:
