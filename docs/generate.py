@@ -132,7 +132,7 @@ def configuration_page() -> str:
     )
     servers = (
         "\n## Servers behind\n\nEach is a table of its own, `[upstreams.NAME]`, in the file ([servers](servers.md)); "
-        "`dragoman serve --upstream URL`\nadds one that is called `behind`.\n\n"
+        "`dragoman serve --upstream URL`\nadds one that is called `upstream`.\n\n"
         "| key | type | default | meaning |\n|---|---|---|---|\n"
     )
     return f"# Configuration\n\n{NOTE}{intro}{head}" + "\n".join(rows) + "\n" + servers + "\n".join(behind) + "\n"

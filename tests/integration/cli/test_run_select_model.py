@@ -96,7 +96,7 @@ async def test_a_name_with_control_characters_is_no_offer(odd: str, monkeypatch:
         with pytest.raises(ConfigError, match=r"no model is loaded at .*, or none by a name that can be typed"):
             await behind(monkeypatch, one.url)
         with pytest.raises(ConfigError, match="no model is listed, or none by a name that can be typed"):
-            await behind(monkeypatch, named=True, flags={"upstreams.behind.url": f"{one.url}/v1"})
+            await behind(monkeypatch, named=True, flags={"upstreams.upstream.url": f"{one.url}/v1"})
 
 
 async def test_at_a_terminal_one_is_chosen_and_a_name_chooses_too(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -99,7 +99,7 @@ def test_a_server_that_comes_later(tmp_path: Path) -> None:
         assert refused.value.status_code == 503
         assert refused.value.response.headers["retry-after"] == "3"
         with in_thread(weather, port):
-            gateway.line("behind is up")
+            gateway.line("upstream is up")
             told = client.chat.completions.create(model="m", messages=messages, tools=tools)
             assert told.choices[0].finish_reason == "tool_calls"
 

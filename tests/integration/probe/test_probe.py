@@ -802,7 +802,7 @@ async def test_servers_on_this_machine_are_listed(
         assert status == 0
         assert out == f"{urls[0]}/v1  an unknown provider  m\n{urls[1]}/v1  vLLM  a, b\n"
         status, out, _ = await asyncio.to_thread(command, capsys, "--json")
-        assert [near["kind"] for near in json.loads(out)] == ["", "vllm"]
+        assert [near["provider"] for near in json.loads(out)] == ["", "vllm"]
     status, out, err = await asyncio.to_thread(command, capsys)
     assert (status, out) == (1, "")
     assert "dragoman probe URL" in err
