@@ -151,7 +151,7 @@ class Gateway:
 
         Raises:
             UnknownModelError: No backend offers the model.
-            BackendError: A backend that may offer it is not ready yet.
+            BackendUnavailableError: A backend that may offer it is not ready yet.
         """
         meant = dialects.get(request.dialect).resolve_display_name(request.model) if request.dialect else request.model
         names = dict.fromkeys((request.model, meant))
