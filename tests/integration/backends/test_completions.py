@@ -188,8 +188,8 @@ def test_completions_are_asked_for_by_models_too() -> None:
 def test_of_a_mode_and_an_endpoint_that_contradict_each_other_the_closer_counts(mode: str) -> None:
     def way(settings: dict[str, str], *rows: ModelOverride) -> tuple[str, str]:
         patterns = ("qwen3-*", "qwen*")
-        per_model = dict(zip(patterns, rows, strict=False))
-        chosen = ModelModes("far", HttpConfig(url="http://127.0.0.1:9", model_overrides=per_model, **settings)).get(
+        overrides = dict(zip(patterns, rows, strict=False))
+        chosen = ModelModes("far", HttpConfig(url="http://127.0.0.1:9", model_overrides=overrides, **settings)).get(
             "qwen3-8b"
         )
         return chosen.tool_mode, chosen.endpoint
