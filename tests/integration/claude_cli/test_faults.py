@@ -490,11 +490,17 @@ def test_it_does_not_outlive_a_gateway_that_was_killed(tmp_path: Path, faults: S
         until(lambda: not [pid for pid in pids if exists(pid)], "the end of what it started")
 
 
+def only_waits(here: Place) -> bool:
+    """The process that waits is the only one; that of the answer before has ended."""
+    state = here.backend.health()
+    return state["warm"] == state["processes"] == len(here.running()) == 1
+
+
 async def test_one_that_died_while_it_waited_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where nobody has noticed yet."""
     async with place(tmp_path, warm_processes=1) as here:
         await here.ask("plain")
-        await eventually(lambda: here.backend.health()["warm"] and len(here.running()) == 1)
+        await eventually(lambda: only_waits(here))
         (waiting,) = here.running()
         monkeypatch.setattr(Process, "is_running", True)
         os.kill(waiting, signal.SIGKILL)
@@ -502,12 +508,6 @@ async def test_one_that_died_while_it_waited_is_replaced(tmp_path: Path, monkeyp
         answer = await here.once_more(CHAT)
         assert text_of(CHAT, answer) == SAID
         assert here.backend.health()["cold_starts"] == cold_before + 1  # type: ignore[operator]
-
-
-def only_waits(here: Place) -> bool:
-    """The process that waits is the only one; that of the answer before has ended."""
-    state = here.backend.health()
-    return state["warm"] == state["processes"] == len(here.running()) == 1
 
 
 async def test_one_that_dies_while_it_waits_is_tidied_up(tmp_path: Path) -> None:
