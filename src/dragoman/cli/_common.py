@@ -56,7 +56,7 @@ def upstream_flags(args: argparse.Namespace) -> dict[str, object]:
     }
 
 
-def missing_extras(*wanted: str, doing: str = "serving") -> str:
+def missing_extras_message(*wanted: str, doing: str = "serving") -> str:
     """Returns a text with the command that installs the extras that are missing, or "" if none is.
 
     Imports nothing.
@@ -65,13 +65,13 @@ def missing_extras(*wanted: str, doing: str = "serving") -> str:
         wanted: names of extras, such as `server`.
         doing: what needs them, in one word, for the text.
     """
-    names = extras.missing(*wanted)
-    return f"{doing} needs more than is installed: {extras.to_type(*names)}" if names else ""
+    names = extras.missing_extras(*wanted)
+    return f"{doing} needs more than is installed: {extras.install_command(*names)}" if names else ""
 
 
 def require_extras(*wanted: str, doing: str) -> None:
     """Raises: ConfigError: one of these extras is missing; the message has the command that installs it."""
-    if missing := missing_extras(*wanted, doing=doing):
+    if missing := missing_extras_message(*wanted, doing=doing):
         raise ConfigError(missing)
 
 

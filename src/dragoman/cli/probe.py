@@ -80,7 +80,7 @@ def run(args: argparse.Namespace) -> int:
         from dragoman.backends.probe import probe
         from dragoman.backends.probe.cache import store
     except ImportError as error:
-        raise ConfigError(f"asking servers needs more than is installed: {extras.to_type('server')}") from error
+        raise ConfigError(f"asking servers needs more than is installed: {extras.install_command('server')}") from error
     if args.url is None:
         return _list(args.json)
     logging.getLogger("dragoman").addHandler(logging.NullHandler())  # failures are in the table

@@ -20,7 +20,7 @@ from dragoman.cli._common import (
     check_claude_login,
     format_settings,
     get_weights,
-    missing_extras,
+    missing_extras_message,
     print_status,
     upstream_flags,
 )
@@ -101,7 +101,7 @@ def run(args: argparse.Namespace) -> int:
     ):
         if target != name and not others:
             raise unknown_alias_target(alias, target, [name])
-    missing = missing_extras("server", *(("embedded",) if name else ()))
+    missing = missing_extras_message("server", *(("embedded",) if name else ()))
     if args.print_config:
         _resolve(config.server)
         print(format_settings(config, origin))

@@ -109,7 +109,7 @@ async def test_what_was_found_is_used_where_nothing_may_be_measured() -> None:
         store(config, "qwen2.5-7b", "", "", Recommendation("parse", "as a test has it", "mistral"))
         backend = HttpBackend("far", config, {}, may_recall=True)
         await backend.start()
-        assert backend.describe("qwen2.5-7b")["way"]["mode"] == "parse"
+        assert backend.describe("qwen2.5-7b")["model_mode"]["mode"] == "parse"
         await answered(backend)
         assert backend.modes.get("qwen2.5-7b").mode == "parse"
         assert questions(far) == []

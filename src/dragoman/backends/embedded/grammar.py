@@ -24,7 +24,7 @@ from dragoman.schema.targets import LLGUIDANCE
 try:
     from llguidance import LLMatcher
 except ImportError as e:
-    raise ConfigError(f"the embedded model needs the embedded extra: {extras.to_type('embedded')}") from e
+    raise ConfigError(f"the embedded model needs the embedded extra: {extras.install_command('embedded')}") from e
 
 _JSON_LIMIT_ERRORS = (ValueError, RecursionError)
 """Raised by `json` for numbers of thousands of digits, and by recursion over schemas of hundreds of levels."""

@@ -87,8 +87,8 @@ class RequestPlanner:
         if mode.template in self._identified:
             template = {"template": completions.read_template_file(mode.template, self._name)}
         kind = self.kind.name if self.kind else ""
-        way_taken = {name: getattr(mode, name) for name in ("mode", "format", "endpoint", "constrain", "why")}
-        return {"name": self._name, "settings": settings, "server": kind, "way": way_taken, **template}
+        model_mode = {name: getattr(mode, name) for name in ("mode", "format", "endpoint", "constrain", "why")}
+        return {"name": self._name, "settings": settings, "server": kind, "model_mode": model_mode, **template}
 
     def set_template(self, model: str, mode: ModelMode, facts: Mapping[str, str]) -> None:
         """Uses the chat template of these facts instead of a file or the server's own."""

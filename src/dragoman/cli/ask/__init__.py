@@ -204,8 +204,8 @@ def _where(backend: Backend, model: str) -> str:
     """Returns the backend and its tool mode, as a phrase."""
     state = backend.health()
     facts = backend.describe(model) if isinstance(backend, SupportsReplay) else {}
-    way = facts.get("way")
-    mode = way.get("mode") if isinstance(way, Mapping) else facts.get("mode")
+    model_mode = facts.get("model_mode")
+    mode = model_mode.get("mode") if isinstance(model_mode, Mapping) else facts.get("mode")
     at = f" at {state['url']}" if "url" in state else ""
     return f"{state['backend']}{at}" + (f", mode {mode}" if mode else "")
 
@@ -221,7 +221,7 @@ def _page(args: argparse.Namespace) -> View:
 
         from dragoman.cli.ask.columns import NARROWEST, ColumnsView
     except ImportError:
-        print(f"dragoman: two columns, and colours, need: {extras.to_type('terminal')}", file=sys.stderr)
+        print(f"dragoman: two columns, and colours, need: {extras.install_command('terminal')}", file=sys.stderr)
         return PlainView(sys.stdout)
     console = Console(highlight=False)
     return ColumnsView(console) if console.width >= NARROWEST else PlainView(sys.stdout)

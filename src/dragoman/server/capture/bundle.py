@@ -157,9 +157,9 @@ def _source_files(was: LoadedCapture, fill: Anonymizer) -> Iterator[tuple[str, b
     for number in range(1, was.backend_call_count + 1):
         yield f"{number}/backend.json", _backend(was, number, fill)
         for count in range(1, was.output_count(number) + 1):
-            name = f"{number}/said-{count}.jsonl"
+            name = f"{number}/model-output-{count}.jsonl"
             yield name, jsonl(_anonymized_output(was.model_output(number, count), fill))
-        if is_continuation(was) or b'"written":' in was.files.get(f"{number}/values.json", b""):
+        if is_continuation(was) or b'"verbatim_text":' in was.files.get(f"{number}/values.json", b""):
             yield f"{number}/values.json", _values(was.files.get(f"{number}/values.json", b""), fill)
         if was.json(f"{number}/backend.json").get("kind") not in KINDS:  # then these are the only known ones
             yield f"{number}/events.jsonl", _json(was.files.get(f"{number}/events.jsonl", b""), fill, _OUTPUT_RULES)
@@ -193,7 +193,7 @@ def _model(name: str, fill: Anonymizer) -> str:
 
 def _error(error: dict[str, Any], fill: Anonymizer) -> dict[str, Any]:
     """Replaces the message of an error: it is a server's, and may quote anything."""
-    return {k: fill.anonymize(v) if k in ("said", "message", "path", "model") else v for k, v in error.items()}
+    return {k: fill.anonymize(v) if k in ("text", "message", "path", "model") else v for k, v in error.items()}
 
 
 def _values(data: bytes, fill: Anonymizer) -> bytes:
@@ -227,7 +227,7 @@ def is_json(data: bytes) -> bool:
 def _anonymized_output(lines: list[dict[str, Any]], fill: Anonymizer) -> Iterator[dict[str, Any]]:
     """Replaces the content of model output, in pieces of the same sizes and times."""
     first, *rest = lines
-    is_http = first["to"] != "completion"
+    is_http = first["target"] != "completion"
     spoken = [line for line in rest if "text" in line or "base64" in line]
     if is_http:
         data = [bytes(output_from_json(line)) for line in spoken]  # type: ignore[arg-type]

@@ -42,7 +42,7 @@ def compare(was: LoadedCapture, now: LoadedCapture, *, recut: bool = False) -> I
     """
     yield StageDiff("values", _documents(was, now, "values.json"))
     for number in range(1, max(was.backend_call_count, now.backend_call_count) + 1):
-        yield StageDiff(f"asked {number}", _documents(was, now, f"{number}/values.json"))
+        yield StageDiff(f"request {number}", _documents(was, now, f"{number}/values.json"))
         is_known = was.json(f"{number}/backend.json").get("kind") in KINDS  # of others only events are replayed
         for count in range(1, max(was.output_count(number), now.output_count(number)) + 1 if is_known else 1):
             label = f"sent {number}" if count == 1 else f"sent {number}, {count}"

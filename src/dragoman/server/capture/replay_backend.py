@@ -130,7 +130,7 @@ class _HttpReplayBackend(HttpBackend):
         settings = {**facts["settings"], **stated, "url": facts["url"], "kind": facts["server"], "models": [model]}
         config = msgspec.convert(settings, HttpConfig)
         super().__init__(facts["name"], config, {})
-        self._asked_model, self._captured_ways = model, [mode]
+        self._requested_model, self._captured_modes = model, [mode]
         self.modes.set_measured(model, mode)
         self._planner = _RecordingPlanner(facts["name"], config, self._dialect, reads, recut)
         if "template" in facts:
@@ -140,16 +140,16 @@ class _HttpReplayBackend(HttpBackend):
         self._planner.verbatim_history.remember(request)
 
     def expect(self, facts: Mapping[str, Any]) -> None:
-        self._captured_ways.append(_mode_of(facts))
+        self._captured_modes.append(_mode_of(facts))
 
     def generate(self, request: Request, context: ExchangeContext) -> AsyncGenerator[AnyEvent, None]:
-        if self._captured_ways:
-            self.modes.set_measured(self._asked_model, self._captured_ways.pop(0))
+        if self._captured_modes:
+            self.modes.set_measured(self._requested_model, self._captured_modes.pop(0))
         return super().generate(request, context)
 
 
 def _mode_of(facts: Mapping[str, Any]) -> ModelMode:
-    return msgspec.convert({**facts["way"], "template": ""}, ModelMode)
+    return msgspec.convert({**facts["model_mode"], "template": ""}, ModelMode)
 
 
 def _embedded(
