@@ -83,9 +83,7 @@ def _installer(prefix: Path) -> tuple[str, str]:
 def _installed_extras() -> list[str]:
     """Returns the installed extras, without those that another installed extra includes."""
     installed = [extra for extra in PACKAGES if not missing_extras(extra)]
-    return [
-        extra for extra in installed if not any(set(PACKAGES[extra]) < set(PACKAGES[other]) for other in installed)
-    ]
+    return [extra for extra in installed if not any(set(PACKAGES[extra]) < set(PACKAGES[other]) for other in installed)]
 
 
 def _requirement(*extras: str) -> str:

@@ -119,8 +119,8 @@ def _list(as_json: bool) -> int:
         print(json.dumps(rows, indent=2))
     for near in () if as_json else servers:
         listed = near.models if len(near.models) <= _LISTED_AT_MOST else (*near.models[:_LISTED_AT_MOST], "…")
-        of = near.kind.title if near.kind else "of no known kind"
-        print(printable(f"{near.url}  {of}  {', '.join(listed) or 'no model'}"))
+        title = near.kind.title if near.kind else "of no known kind"
+        print(printable(f"{near.url}  {title}  {', '.join(listed) or 'no model'}"))
     if not servers:
         print("no server on its usual port of this machine; name one: dragoman probe URL", file=sys.stderr)
         return 1

@@ -97,7 +97,7 @@ def run(args: argparse.Namespace) -> int:
     others = compose.has_upstreams(config)
     name = compose.embedded_model_name(config.embedded) if compose.serves_embedded(config, origin) else ""
     for alias, target in (
-        (alias, target) for alias, meant in config.model_aliases.items() for target in alias_targets(meant)
+        (alias, target) for alias, targets in config.model_aliases.items() for target in alias_targets(targets)
     ):
         if target != name and not others:
             raise unknown_alias_target(alias, target, [name])

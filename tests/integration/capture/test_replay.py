@@ -504,7 +504,9 @@ async def test_nothing_that_was_said_is_in_a_bundle_and_the_problem_is(
     assert len(made["body"].encode()) == len((folder / "body").read_bytes())
     assert "get_weather" in made["body"]
     assert "get_weather" in made["1/text-1.txt"]
-    for line, other in zip(lines(folder / "1/model-output-1.jsonl"), made["1/model-output-1.jsonl"].splitlines(), strict=True):
+    for line, other in zip(
+        lines(folder / "1/model-output-1.jsonl"), made["1/model-output-1.jsonl"].splitlines(), strict=True
+    ):
         assert {k: len(str(v).encode()) for k, v in line.items()} == {
             k: len(str(v).encode()) for k, v in json.loads(other).items()
         }

@@ -151,8 +151,10 @@ def _set_up(args: argparse.Namespace) -> tuple[settings.Config, bool]:
         named = replace(config.embedded, model=args.model or config.embedded.model)
         compose.embedded_model_name(named)
         return replace(config, embedded=named), True
-    wanted = compose.serves_embedded(config, origin) and args.model == compose.embedded_model_name(config.embedded)
-    return config, wanted
+    needs_embedded = compose.serves_embedded(config, origin) and args.model == compose.embedded_model_name(
+        config.embedded
+    )
+    return config, needs_embedded
 
 
 def _only(config: settings.Config, servers: dict[str, HttpConfig]) -> settings.Config:

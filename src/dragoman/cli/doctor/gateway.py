@@ -38,7 +38,7 @@ async def gateway(config: ServerConfig, command: str = "dragoman serve") -> list
     text += _access_text(config)
     if metrics.not_ready:
         text += f"; not ready: {', '.join(metrics.not_ready)}"
-    many = _number(sum(of.calls for of in metrics.models), "tool call") if metrics.models else "no tool calls"
+    many = _number(sum(model.calls for model in metrics.models), "tool call") if metrics.models else "no tool calls"
     return [
         Finding("gateway", "note" if metrics.not_ready else "ok", text),
         Finding("calls", "ok", f"{many} since then", models=metrics.models),

@@ -105,11 +105,11 @@ async def anonymize(was: LoadedCapture) -> BundleResult:
     Raises: ConfigError: the capture cannot be replayed.
     """
     fill = Anonymizer(_names(was), secrets.token_bytes(32))
-    given = {name: data for name, data in _source_files(was, fill)}
-    now = await Replay(LoadedCapture(was.name, given)).answered()
+    sources = {name: data for name, data in _source_files(was, fill)}
+    now = await Replay(LoadedCapture(was.name, sources)).answered()
     before = read_outcome(LoadedCapture(was.name, await Replay(was).answered()))
     after = read_outcome(LoadedCapture(was.name, now))
-    return BundleResult({**now, **given}, before == after, before, after)
+    return BundleResult({**now, **sources}, before == after, before, after)
 
 
 def raw_copy(was: LoadedCapture) -> Files:
@@ -128,13 +128,13 @@ def zip_bundle(made: Files) -> bytes:
     return out.getvalue()
 
 
-def read_outcome(of: LoadedCapture) -> tuple[str, ...]:
+def read_outcome(capture: LoadedCapture) -> tuple[str, ...]:
     """Returns what was read, without its text: the order of events, the tools, the warnings, and how it ended."""
     notes = []
-    names = [f"{n}/events.jsonl" for n in range(1, of.backend_call_count + 1)]
+    names = [f"{n}/events.jsonl" for n in range(1, capture.backend_call_count + 1)]
     for name in [*names, "events.jsonl"]:
         last = ""
-        for event in join_events(of.lines(name), recut=True):
+        for event in join_events(capture.lines(name), recut=True):
             if event["event"] == last and last in _TEXT_EVENTS:
                 continue  # only a notice came between: how long text is held back depends on its letters
             last = last if event["event"] == "Notice" else event["event"]

@@ -199,7 +199,7 @@ def _claude(facts: Mapping[str, Any], model: str, reads: list[ReadSettings], rec
             return super().generate(request, context)
 
         @asynccontextmanager
-        async def _begun(self, kind: ModelSpec, conversation: Conversation) -> AsyncIterator[ClaudeSession]:
+        async def _open_session(self, kind: ModelSpec, conversation: Conversation) -> AsyncIterator[ClaudeSession]:
             reads.append(ReadSettings(single_prompt.FORMAT if conversation.is_single_prompt else None, self._tools))
             yield Silent(cast(Process, None), conversation, 1.0)
 
