@@ -212,14 +212,14 @@ class Gateway:
             or compaction.uses_compaction(request)
         ):
             return None
-        relay = self._passthrough_backends[id(backend)].passthrough(planned, body, request.model, context)
-        if relay is None or repair_history(planned.messages)[1]:
+        response = self._passthrough_backends[id(backend)].passthrough(planned, body, request.model, context)
+        if response is None or repair_history(planned.messages)[1]:
             return None
         if any(isinstance(part, PreviousResponseRef) for message in planned.messages for part in message.parts):
             return None
         if context.observer is not None:
             context.observer.on_backend_call(backend, planned)
-        return relay
+        return response
 
     def generate(
         self, request: Request, context: ExchangeContext, buffering: Buffering | None = None

@@ -42,4 +42,4 @@ class DraftSink(Protocol):
         """Opens a draft: buffers all events from here on."""
 
     def settle_draft(self, is_reply: bool) -> None:
-        """Closes the draft: emits the buffered events if `is_reply`, else discards them as if they had never been read."""
+        """Closes the draft: emits the buffered events if `is_reply`, else discards them as if they were never read."""

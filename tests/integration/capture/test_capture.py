@@ -156,7 +156,7 @@ async def test_an_answer_that_is_passed_on_unread(tmp_path: Path) -> None:
         answer = await ask(url, CHAT, True)
         [folder] = await kept(tmp_path)
     summary = json.loads((folder / "summary.json").read_text())
-    assert (summary["log"]["relayed"], summary["is_cut"]) == (True, False)
+    assert (summary["log"]["passthrough"], summary["is_cut"]) == (True, False)
     assert (folder / "1/text-1.txt").read_text() == "hi"
     assert "".join(line["text"] for line in lines(folder / "reply.jsonl")[1:]) == answer.text
     assert not (folder / "events.jsonl").exists()

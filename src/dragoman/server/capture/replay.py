@@ -144,7 +144,7 @@ class Replay(CaptureRecorder):
             for n in range(1, self._was.backend_call_count + 1)
             if not self._was.json(f"{n}/backend.json").get("is_read")
         ]
-        return _Gateway(order, policy, _CapturedStore(self._was), is_relayed=1 in passed_through)
+        return _Gateway(order, policy, _CapturedStore(self._was), is_passthrough=1 in passed_through)
 
     def _backend(self, name: str, facts: dict[str, Any], model: str) -> Backend:
         try:
@@ -260,12 +260,17 @@ class _Gateway(Gateway):
     """Routes to the captured backends."""
 
     def __init__(
-        self, order: list[tuple[Backend, str]], policy: GuardPolicy, response_store: ResponseStore, *, is_relayed: bool
+        self,
+        order: list[tuple[Backend, str]],
+        policy: GuardPolicy,
+        response_store: ResponseStore,
+        *,
+        is_passthrough: bool,
     ) -> None:
         super().__init__(
             [backend for backend, _ in order], response_store=response_store, policy=policy, seal=Seal(checks=False)
         )
-        self._order, self._is_relayed = order, is_relayed
+        self._order, self._is_passthrough = order, is_passthrough
 
     def route(self, request: Request) -> list[tuple[Backend, Request]]:
         """Returns the captured backends, in the same order and with the same model names.
@@ -277,5 +282,5 @@ class _Gateway(Gateway):
         return [(backend, msgspec.structs.replace(request, model=model)) for backend, model in self._order]
 
     def passthrough(self, request: Request, body: bytes, context: ExchangeContext) -> PassthroughResponse | None:
-        """Returns a relay if the captured response was passed through."""
-        return super().passthrough(request, body, context) if self._is_relayed else None
+        """Returns the passthrough response if the captured response was passed through."""
+        return super().passthrough(request, body, context) if self._is_passthrough else None
