@@ -341,6 +341,18 @@ async def test_a_conversation_in_the_model_s_own_words(tmp_path: Path, capsys: p
     assert status == 0, said
 
 
+async def test_a_replay_does_not_reask_claude(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    place = tmp_path / "kept"
+    script = Turns([Says("It is sunny."), Says("", [("get_weather", {"city": "Paris"})])])
+    async with behind_claude(script, tmp_path, "native", capture=str(place)) as chain:
+        answer = await ask(chain.url, CHAT, False, tools=TOOLS, tool_choice="required")
+        [folder] = await kept(place)
+    assert answer.json()["choices"][0]["message"]["tool_calls"]
+    assert (folder / "1/model-output-2.jsonl").exists()
+    status, said = await replayed(capsys, place)
+    assert status == 0, said
+
+
 async def test_what_claude_says_it_cost(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     place = tmp_path / "kept"
     async with behind_claude(Turns([Says("Hello there.")]), tmp_path, "native", capture=str(place)) as chain:

@@ -187,7 +187,7 @@ def _claude(facts: Mapping[str, Any], model: str, reads: list[ReadSettings], rec
     class Silent(ClaudeSession):
         """Records nothing."""
 
-        async def again(self, text: str, *, called: bool) -> None:
+        async def reask(self, text: str, *, called: bool) -> None:
             pass
 
         async def cost_usd(self, *, called: bool) -> float | None:
