@@ -1,7 +1,7 @@
-"""What need not be installed with Dragoman, and what to type where it is missing.
+"""Optional dependencies: which extras are installed, and the command that installs the others.
 
-    missing("server", "terminal")   ["terminal"]: of these, what is not here; nothing is imported for it
-    to_type("server")               pip install 'dragoman[server]', or what pipx or uv tool wants in its place
+    missing_extras("server", "terminal")   ["terminal"]: those that are not installed; imports nothing
+    install_command("server")              pip install 'dragoman[server]', or the command of pipx or uv tool
 
 pipx and uv tool keep a program in an environment of its own, which no `pip` on the user's path reaches.
 """
@@ -19,40 +19,40 @@ PACKAGES: Final = {
     "templates": ("jinja2",),
     "terminal": ("argcomplete", "rich"),
 }
-"""By extra the modules that it brings; each is imported only where it is used."""
+"""The modules that each extra installs; each is imported only where it is used."""
 
 
-def missing(*wanted: str) -> list[str]:
-    """Those of these extras that are not here, or not whole."""
-    return [extra for extra in wanted if not all(map(_is_here, PACKAGES[extra]))]
+def missing_extras(*extras: str) -> list[str]:
+    """Returns those of these extras of which a module is not installed."""
+    return [extra for extra in extras if not all(map(_is_installed, PACKAGES[extra]))]
 
 
-def to_type(*wanted: str, prefix: str = sys.prefix) -> str:
-    """The line that brings these extras into the environment at `prefix`."""
-    match _made_by(Path(prefix)):
+def install_command(*extras: str, prefix: str = sys.prefix) -> str:
+    """Returns the command that installs these extras into the environment at `prefix`."""
+    match _installer(Path(prefix)):
         case "pipx", name:
-            return f"pipx inject {name} {_requirement(*_here(), *wanted)}"
+            return f"pipx inject {name} {_requirement(*_installed_extras(), *extras)}"
         case "older pipx", name:  # its inject takes this for a package that it has already
-            return f"pipx runpip {name} install {_requirement(*wanted)}"
-        case "uv", _:  # rebuilds the environment, with what the line names and nothing else
-            return f"uv tool install {_requirement(*_here(), *wanted)}"
+            return f"pipx runpip {name} install {_requirement(*extras)}"
+        case "uv", _:  # rebuilds the environment with only what the command names
+            return f"uv tool install {_requirement(*_installed_extras(), *extras)}"
         case _:
-            return f"pip install {_requirement(*wanted)}"
+            return f"pip install {_requirement(*extras)}"
 
 
-def pip_to_type(prefix: str = sys.prefix) -> str:
-    """The line that brings pip itself into the environment at `prefix`."""
-    match _made_by(Path(prefix)):
+def pip_install_command(prefix: str = sys.prefix) -> str:
+    """Returns the command that installs pip itself into the environment at `prefix`."""
+    match _installer(Path(prefix)):
         case "pipx" | "older pipx", name:
             return f"pipx inject {name} pip"
         case "uv", _:
-            return f"uv tool install --with pip {_requirement(*_here())}"
+            return f"uv tool install --with pip {_requirement(*_installed_extras())}"
         case _:
             return "python -m ensurepip (or: uv pip install pip)"
 
 
 def npm_postinstall(program: str) -> str:
-    """The line that puts the real program in place of an npm package's stub, or "" where `program` is not such a stub.
+    """Returns the command that replaces an npm package's stub by the real program; "" if `program` is not such a stub.
 
     npm packages that ship one program for each system install a script first, which their postinstall step replaces.
     That step is left out by `npm install --ignore-scripts` and by some settings of pnpm.
@@ -62,8 +62,8 @@ def npm_postinstall(program: str) -> str:
     return next((f"node {step}" for step in steps if step.is_file()), "")
 
 
-def _made_by(prefix: Path) -> tuple[str, str]:
-    """What made an environment, and the name by which that knows it.
+def _installer(prefix: Path) -> tuple[str, str]:
+    """Returns the program that created an environment, and the environment's name in that program.
 
     Sources: pipx 1.17, which writes the name down where `inject` may be given extras
     (https://github.com/pypa/pipx/pull/1926, 2026-07), and none for `pipx run`; uv,
@@ -80,17 +80,17 @@ def _made_by(prefix: Path) -> tuple[str, str]:
     return ("older pipx", prefix.name) if prefix.parent.name == "venvs" else ("", "")
 
 
-def _here() -> list[str]:
-    """The extras that are here, without those that another of them brings too."""
-    here = [extra for extra in PACKAGES if not missing(extra)]
-    return [extra for extra in here if not any(set(PACKAGES[extra]) < set(PACKAGES[other]) for other in here)]
+def _installed_extras() -> list[str]:
+    """Returns the installed extras, without those that another installed extra includes."""
+    installed = [extra for extra in PACKAGES if not missing_extras(extra)]
+    return [extra for extra in installed if not any(set(PACKAGES[extra]) < set(PACKAGES[other]) for other in installed)]
 
 
 def _requirement(*extras: str) -> str:
     return f"'dragoman[{','.join(dict.fromkeys(extras))}]'" if extras else "dragoman"
 
 
-def _is_here(module: str) -> bool:
+def _is_installed(module: str) -> bool:
     try:
         return importlib.util.find_spec(module) is not None
     except ImportError:

@@ -34,12 +34,12 @@ def test_the_table_is_that_of_the_package() -> None:
 @pytest.fixture
 def without(monkeypatch: pytest.MonkeyPatch) -> None:
     """An environment that has the engine and no more."""
-    monkeypatch.setattr(extras, "_is_here", lambda module: module in extras.PACKAGES["embedded"])
+    monkeypatch.setattr(extras, "_is_installed", lambda module: module in extras.PACKAGES["embedded"])
 
 
 @pytest.mark.usefixtures("without")
 def test_what_is_missing() -> None:
-    assert extras.missing("server", "embedded", "templates", "terminal") == ["server", "terminal"]
+    assert extras.missing_extras("server", "embedded", "templates", "terminal") == ["server", "terminal"]
 
 
 @pytest.mark.usefixtures("without")
@@ -84,8 +84,8 @@ def test_what_to_type(file: str, holds: str, line: str, for_pip: str, tmp_path: 
     path = tmp_path / file
     path.parent.mkdir(parents=True)
     path.write_text(holds)
-    assert extras.to_type("server", "terminal", prefix=str(path.parent)) == line
-    assert extras.pip_to_type(str(path.parent)) == for_pip
+    assert extras.install_command("server", "terminal", prefix=str(path.parent)) == line
+    assert extras.pip_install_command(str(path.parent)) == for_pip
 
 
 def test_what_the_engine_needs_of_the_system(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -144,13 +144,13 @@ def get_option(args: tuple[str, ...], *names: str) -> str | None:
 
 def drop_option(args: tuple[str, ...], name: str) -> tuple[str, ...]:
     """Returns the arguments without this option and its value."""
-    kept, skipped = list[str](), False
+    remaining, skipped = list[str](), False
     for word in args:
         if skipped or word == name or word.startswith(f"{name}="):
             skipped = word == name and not skipped
         else:
-            kept.append(word)
-    return tuple(kept)
+            remaining.append(word)
+    return tuple(remaining)
 
 
 def deep_merge(below: object, above: object) -> object:

@@ -81,20 +81,20 @@ def assemble_calls(pieces: Iterable[Piece], names: Iterable[str] = ()) -> Assemb
     if isinstance(pieces, Mapping | str | bytes) or not isinstance(pieces, Iterable):
         raise UsageError(f"expected a list of pieces, got {type(pieces).__name__} - at pieces")
     parts = CallAssembler(names)
-    begun: list[ToolCallStart] = []
+    starts: list[ToolCallStart] = []
     texts: list[list[str]] = []
     made, warnings, cut = AssembledCalls(), list[Notice](), list[RequestError]()
     for event in [*(event for piece in pieces for event in parts.feed(piece)), *parts.close()]:
         match event:
             case ToolCallStart():
-                begun.append(event)
+                starts.append(event)
                 texts.append([])
             case ToolCallDelta(index, text):
                 texts[index].append(text)
             case ToolCallEnd(index):
-                made.append(ToolCall(begun[index].id, begun[index].name, "".join(texts[index])))
+                made.append(ToolCall(starts[index].id, starts[index].name, "".join(texts[index])))
             case ToolCallIncomplete(index, raw):
-                cut.append(_incomplete(begun[index], raw))
+                cut.append(_incomplete(starts[index], raw))
             case Notice():
                 warnings.append(event)
             case Failure(error):
@@ -111,8 +111,8 @@ def _incomplete(call: ToolCallStart, raw: str) -> RequestError:
         why = "that is another value"
     except ValueError as e:
         why = str(e)
-    wanted = f"a JSON object as the arguments of {quote(call.name)} ({call.id})"
-    return RequestError(f"expected {wanted}, got {quote(raw)}: {why}", "pieces")
+    expected = f"a JSON object as the arguments of {quote(call.name)} ({call.id})"
+    return RequestError(f"expected {expected}, got {quote(raw)}: {why}", "pieces")
 
 
 class CallAssembler:

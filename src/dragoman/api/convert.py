@@ -162,11 +162,11 @@ def _converted(values: Iterable[Values], kind: ObjectKind, api: str, target: Tar
     return made
 
 
-def _values(given: object, kind: ObjectKind, where: str, source_api: str | None) -> Iterator[Values]:
+def _values(caller_items: object, kind: ObjectKind, where: str, source_api: str | None) -> Iterator[Values]:
     """Yields runs of objects of one API as values, each run with the name of its API; "" for values."""
     start = 0
     for api, group in groupby(
-        _recognize(_as_list(given, kind, where), kind, where, source_api), key=lambda each: each[0]
+        _recognize(_as_list(caller_items, kind, where), kind, where, source_api), key=lambda each: each[0]
     ):
         items = [item for _, item in group]
         things = _read(api, kind, items, where, start) if api else items
@@ -186,20 +186,20 @@ def _restore_names(values: Iterable[Values], tools: list[Any]) -> Iterator[Value
         yield api, [replace(call, name=original[call.name][0]) if original[call.name] else call for call in calls]
 
 
-def _as_list(given: object, kind: ObjectKind, where: str) -> list[object]:
-    if isinstance(given, Mapping | Model | _TYPES[kind]):
-        return [given]
-    if isinstance(given, str | bytes) or not isinstance(given, Iterable):
-        raise UsageError(f"expected a list of {where}, got {type(given).__name__} - at {where}")
-    return list(given)
+def _as_list(items: object, kind: ObjectKind, where: str) -> list[object]:
+    if isinstance(items, Mapping | Model | _TYPES[kind]):
+        return [items]
+    if isinstance(items, str | bytes) or not isinstance(items, Iterable):
+        raise UsageError(f"expected a list of {where}, got {type(items).__name__} - at {where}")
+    return list(items)
 
 
 def _recognize(
-    given: list[object], kind: ObjectKind, where: str, source_api: str | None
+    items: list[object], kind: ObjectKind, where: str, source_api: str | None
 ) -> Iterator[tuple[Dialect | None, Any]]:
     """Yields each object as JSON text with its API; a value with None."""
     known = dialects.get(source_api) if source_api else None
-    for n, each in enumerate(given):
+    for n, each in enumerate(items):
         if isinstance(each, _TYPES[kind]):
             yield None, each
             continue
@@ -207,18 +207,18 @@ def _recognize(
         yield _api(json.loads(text), kind, f"{where}[{n}]", known), text
 
 
-def as_json(given: object, path: str) -> str:
+def as_json(item: object, path: str) -> str:
     """Returns the JSON text of a mapping, or of an object of a vendor's SDK.
 
     Raises:
         UsageError: The argument is neither.
     """
-    if isinstance(given, Model):
-        return given.model_dump_json(exclude_unset=True)
-    if not isinstance(given, Mapping):
-        raise UsageError(f"expected an object as an API's JSON has it, got {type(given).__name__} - at {path}")
+    if isinstance(item, Model):
+        return item.model_dump_json(exclude_unset=True)
+    if not isinstance(item, Mapping):
+        raise UsageError(f"expected an object as an API's JSON has it, got {type(item).__name__} - at {path}")
     try:
-        return msgspec.json.encode(given).decode()
+        return msgspec.json.encode(item).decode()
     except TypeError as e:
         raise UsageError(f"expected an object as an API's JSON has it: {e} - at {path}") from None
 

@@ -82,18 +82,18 @@ def parse_tools(tools: Iterable[AnyTool]) -> tuple[Tool, ...]:
     """
     if isinstance(tools, Mapping | str | bytes) or not isinstance(tools, Iterable):
         raise UsageError(f"expected a list of tools, got {type(tools).__name__} - at tools")
-    given = list(tools)
-    for i, tool in enumerate(given):
+    tool_list = list(tools)
+    for i, tool in enumerate(tool_list):
         for field in ("name", "description", "parameters"):
             if isinstance(tool, Tool) and not isinstance(value := getattr(tool, field), str):
                 hint = "; write it with json.dumps" if field == "parameters" else ""
                 raise UsageError(f"expected str, got {type(value).__name__}{hint} - at tools[{i}].{field}")
     try:
-        body = msgspec.json.encode([tool for tool in given if not isinstance(tool, Tool)])
+        body = msgspec.json.encode([tool for tool in tool_list if not isinstance(tool, Tool)])
     except TypeError as e:
         raise UsageError(f"expected tools as an API's JSON has them: {e} - at tools") from None
     read = iter(parse_tools_json(body))
-    return tuple(tool if isinstance(tool, Tool) else next(read) for tool in given)
+    return tuple(tool if isinstance(tool, Tool) else next(read) for tool in tool_list)
 
 
 def parse_tools_json(body: bytes) -> tuple[Tool, ...]:
@@ -102,7 +102,7 @@ def parse_tools_json(body: bytes) -> tuple[Tool, ...]:
     Raises:
         RequestError: The text is not JSON or a tool is invalid; the message says why and where.
     """
-    listed, seen, meant = _tool_items(body)
+    listed, body_path, caller_path = _tool_items(body)
     anthropic = any("input_schema" in tool.fields().remaining() for tool in listed)
     flat = any(tool.fields().remaining().keys() >= {"type", "name", "parameters"} for tool in listed)
     dialect = dialects.get("anthropic_messages" if anthropic else "openai_responses" if flat else "openai_chat")
@@ -110,13 +110,15 @@ def parse_tools_json(body: bytes) -> tuple[Tool, ...]:
     try:
         return dialect.read_request(request.encode()).tools
     except RequestError as e:
-        raise _with_hint(e, f"; a tool is {_SHAPES}", seen, meant) from None
+        raise _with_hint(e, f"; a tool is {_SHAPES}", body_path, caller_path) from None
 
 
-def _with_hint(error: RequestError, hint: str, seen: str = "", meant: str = "") -> RequestError:
+def _with_hint(error: RequestError, hint: str, body_path: str = "", caller_path: str = "") -> RequestError:
     """Returns the error with the caller's own path, and with the hint where a whole tool has another shape."""
     hint = hint if re.fullmatch(r"\$\.tools\[\d+\]", error.path) else ""
-    return type(error)(str(error).removesuffix(f" - at {error.path}") + hint, error.path.replace(seen, meant, 1))
+    return type(error)(
+        str(error).removesuffix(f" - at {error.path}") + hint, error.path.replace(body_path, caller_path, 1)
+    )
 
 
 def _tool_items(body: bytes) -> tuple[list[Cursor], str, str]:

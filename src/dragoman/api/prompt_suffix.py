@@ -27,12 +27,12 @@ def open_reasoning_prefix(prompt: str) -> str:
     """
     if not isinstance(prompt, str):
         raise UsageError(f"expected a prompt's text, got {type(prompt).__name__}; render it with tokenize=False")
-    return left_open(prompt)
+    return find_open_reasoning(prompt)
 
 
-def left_open(prompt: str) -> str:
+def find_open_reasoning(prompt: str) -> str:
     """Returns the reasoning marker of any format at the end of a prompt, with the white space after it, or ""."""
-    match = _opened().search(prompt, max(0, len(prompt) - 100))
+    match = _open_reasoning_pattern().search(prompt, max(0, len(prompt) - 100))
     return match[0] if match else ""
 
 
@@ -43,7 +43,7 @@ def known_formats() -> tuple[Format, ...]:
 
 
 @cache
-def _opened() -> re.Pattern[str]:
+def _open_reasoning_pattern() -> re.Pattern[str]:
     """Matches an opening reasoning marker of any format at the end of a text."""
     openers = {"<think>", *(opener for format in known_formats() for opener in format.reasoning_tags)}
     return re.compile(rf"(?:{'|'.join(map(re.escape, sorted(openers, key=len, reverse=True)))})\s*\Z")

@@ -56,5 +56,5 @@ def prepare_for_server(request: Request, dialect: Dialect, url: str) -> Request:
         return resolve_deferred_tools(request)
     if not dialect.vendor_only_fields & request.extra.keys() or urlsplit(url).hostname in dialect.vendor_hosts:
         return request
-    kept = {name: raw for name, raw in request.extra.items() if name not in dialect.vendor_only_fields}
-    return msgspec.structs.replace(request, extra=kept)
+    extra = {name: raw for name, raw in request.extra.items() if name not in dialect.vendor_only_fields}
+    return msgspec.structs.replace(request, extra=extra)

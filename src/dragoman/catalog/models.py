@@ -121,9 +121,9 @@ def get(name: str) -> ModelProfile:
     Raises:
         ConfigError: There is none; the message has the nearest name.
     """
-    wanted = name.lower()
+    key = name.lower()
     for model in models():
-        if wanted in (model.name, *model.aliases):
+        if key in (model.name, *model.aliases):
             return model
     known = [known for model in models() for known in (model.name, *model.aliases)]
     raise ConfigError(f"unknown model {quote(name)}{nearest(name, known)} (`dragoman pull --list` lists all)")

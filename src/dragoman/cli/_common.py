@@ -56,22 +56,22 @@ def upstream_flags(args: argparse.Namespace) -> dict[str, object]:
     }
 
 
-def missing_extras(*wanted: str, doing: str = "serving") -> str:
+def missing_extras_message(*extra_names: str, doing: str = "serving") -> str:
     """Returns a text with the command that installs the extras that are missing, or "" if none is.
 
     Imports nothing.
 
     Args:
-        wanted: names of extras, such as `server`.
+        extra_names: names of extras, such as `server`.
         doing: what needs them, in one word, for the text.
     """
-    names = extras.missing(*wanted)
-    return f"{doing} needs more than is installed: {extras.to_type(*names)}" if names else ""
+    names = extras.missing_extras(*extra_names)
+    return f"{doing} needs more than is installed: {extras.install_command(*names)}" if names else ""
 
 
-def require_extras(*wanted: str, doing: str) -> None:
+def require_extras(*extra_names: str, doing: str) -> None:
     """Raises: ConfigError: one of these extras is missing; the message has the command that installs it."""
-    if missing := missing_extras(*wanted, doing=doing):
+    if missing := missing_extras_message(*extra_names, doing=doing):
         raise ConfigError(missing)
 
 
@@ -117,8 +117,8 @@ def format_settings(config: settings.Config, origin: dict[str, str]) -> str:
         hidden = key in settings.SECRET and value
         line = f"# {key}: {len(value)} not shown" if hidden else f"{key} = {settings.toml(value)}"
         lines.append(f"{line}  # {origin.get(key, 'default')}")
-    for server, of in config.upstreams.items():
-        for field, value in msgspec.structs.asdict(of).items():
+    for server, upstream in config.upstreams.items():
+        for field, value in msgspec.structs.asdict(upstream).items():
             key = f"upstreams.{server}.{field}"
             unset = "not shown" if field == "api_key" and value else "not set" if value is None else ""
             line = f"# {key}: {unset}" if unset else f"{key} = {settings.toml(value)}"

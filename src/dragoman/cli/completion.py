@@ -80,5 +80,5 @@ def _argcomplete() -> "ModuleType":
     try:
         import argcomplete
     except ImportError as error:
-        raise ConfigError(f"completion needs the terminal extra: {extras.to_type('terminal')}") from error
+        raise ConfigError(f"completion needs the terminal extra: {extras.install_command('terminal')}") from error
     return argcomplete

@@ -239,7 +239,7 @@ class _Ids(ForwardingSink):
     """Records the id that the model wrote."""
 
     def __init__(self, format: Format) -> None:
-        self.given = ""
+        self.call_id = ""
         self.format = replace(format, read=self._read)
         self._format = format
 
@@ -249,7 +249,7 @@ class _Ids(ForwardingSink):
 
     def start(self, name: str, id: str = "") -> None:
         """Records the id."""
-        self.given = id
+        self.call_id = id
         self.sink.start(name, id)
 
 
@@ -257,11 +257,11 @@ def _ids(format: Format) -> Ids:
     recorder = _Ids(format)
     reader, text = ReplyReader(recorder.format, (TOOL,), new_id=lambda: ""), format.write_calls(CALLS[:1])
     events = [*reader.feed(text), *reader.close()]
-    if any(isinstance(event, ToolCallStart) and event.id == recorder.given for event in events):
+    if any(isinstance(event, ToolCallStart) and event.id == recorder.call_id for event in events):
         return "model's"
     if any(isinstance(event, ToolCallEnd) and event.id == CALLS[0].id for event in events):
         return "model's"
-    return "replaced" if recorder.given or CALLS[0].id in text else "ours"
+    return "replaced" if recorder.call_id or CALLS[0].id in text else "ours"
 
 
 def _line(text: str) -> str:

@@ -200,13 +200,13 @@ def wrap_advice(line: str) -> str:
 def format_spans(spans: Iterable[Span]) -> list[str]:
     """Returns the lines of `--explain`: what each piece of a text was read as."""
     columns = get_terminal_size((0, 0)).columns  # 0 without a terminal, as in a pipe
-    kept, lines = list(spans), list[str]()
-    for span in kept:
+    listed, lines = list(spans), list[str]()
+    for span in listed:
         lines.append(_row(span, max(20, (columns or 120) - ROW_CHARS)))
         if span.kind == "call":
             lines.append(_note(f"= {one_line(span.name)} as {one_line(span.id)}, read by {span.format}", columns))
         lines += [_note(f"! {note.code} at {note.at}: {one_line(note.message)}", columns) for note in span.notes]
-    whole, broken = (sum(span.kind == kind for span in kept) for kind in ("end", "incomplete"))
+    whole, broken = (sum(span.kind == kind for span in listed) for kind in ("end", "incomplete"))
     summary = f"{whole or 'no'} whole call{'s' * (whole > 1)}{f', {broken} broken' * (broken > 0)}"
     return [*lines, "", summary]
 

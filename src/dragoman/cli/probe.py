@@ -78,7 +78,7 @@ def run(args: argparse.Namespace) -> int:
         from dragoman.backends.probe import probe
         from dragoman.backends.probe.cache import store
     except ImportError as error:
-        raise ConfigError(f"asking servers needs more than is installed: {extras.to_type('server')}") from error
+        raise ConfigError(f"asking servers needs more than is installed: {extras.install_command('server')}") from error
     if args.url is None:
         return _list(args.json)
     logging.getLogger("dragoman").addHandler(logging.NullHandler())  # failures are in the table
@@ -122,8 +122,8 @@ def _list(as_json: bool) -> int:
         print(json.dumps(rows, indent=2))
     for near in () if as_json else servers:
         listed = near.models if len(near.models) <= _LISTED_AT_MOST else (*near.models[:_LISTED_AT_MOST], "…")
-        of = near.provider.title if near.provider else "an unknown provider"
-        print(printable(f"{near.url}  {of}  {', '.join(listed) or 'no model'}"))
+        title = near.provider.title if near.provider else "an unknown provider"
+        print(printable(f"{near.url}  {title}  {', '.join(listed) or 'no model'}"))
     if not servers:
         print("no server on its usual port of this machine; name one: dragoman probe URL", file=sys.stderr)
         return 1

@@ -110,8 +110,10 @@ def format_model_list(width: int | None = None) -> str:
         also = f" Also called {', '.join(model.aliases)}." if model.aliases else ""
         rows.append((name, weights.format_size(model.size_bytes), model.licence, here, model.description + also))
     widths = [max(len(row[column]) for row in rows) for column in range(4)]
-    begun = ["  ".join(cell.ljust(chars) for cell, chars in zip(row[:4], widths, strict=True)) + "  " for row in rows]
-    lines = [_wrap(start, row[4], width) for start, row in zip(begun, rows, strict=True)]
+    row_starts = [
+        "  ".join(cell.ljust(chars) for cell, chars in zip(row[:4], widths, strict=True)) + "  " for row in rows
+    ]
+    lines = [_wrap(start, row[4], width) for start, row in zip(row_starts, rows, strict=True)]
     notes = ["\n" + _wrap("", f"{model.name}: {model.note}", width) for model in models.models() if model.note]
     return "\n".join(lines + notes)
 
@@ -132,7 +134,7 @@ class ProgressBar:
         self._clock = clock
         self._tty = out.isatty()
         self._what = ""
-        self._begun = (0.0, 0)
+        self._step_start = (0.0, 0)
         """When the current step began, in seconds, and at how many bytes."""
         self._last_line = ("", -1)
         self._drawn = 0.0
@@ -144,7 +146,7 @@ class ProgressBar:
         step = "part" if what.startswith("part ") else what
         if step != self._what:
             self.close()
-            self._what, self._begun = step, (now, done)
+            self._what, self._step_start = step, (now, done)
         if self._tty:
             whole = total > 0 and done >= total
             if whole or what != self._last_line[0] or now - self._drawn >= _REDRAW_EVERY_S:
@@ -165,8 +167,8 @@ class ProgressBar:
             self._open = False
 
     def _line(self, done: int, total: int, what: str, now: float) -> str:
-        began, first = self._begun
+        began, first = self._step_start
         mb_per_s = (done - first) / 1e6 / (now - began) if now > began else 0.0
         share = f"{done * 100 // total:3d} %  " if total else ""
-        of = f" of {weights.format_size(total)}" if total else ""
-        return f"{share}{weights.format_size(done)}{of}  {mb_per_s:.1f} MB/s  {what}"
+        of_total = f" of {weights.format_size(total)}" if total else ""
+        return f"{share}{weights.format_size(done)}{of_total}  {mb_per_s:.1f} MB/s  {what}"

@@ -113,9 +113,9 @@ def _summary(was: "LoadedCapture") -> str:
     """Returns a summary of the capture in one line."""
     log = was.json("summary.json").get("log", {})
     calls = (was.json(f"{n}/backend.json") for n in range(1, was.backend_call_count + 1))
-    ways = [" ".join([one.get("backend", ""), *filter(None, one.get("model_mode", {}).values())][:3]) for one in calls]
+    modes = [" ".join([one.get("backend", ""), *filter(None, one.get("model_mode", {}).values())][:3]) for one in calls]
     how = log.get("error") or log.get("finish") or log.get("status")
-    return f"{log.get('path', '')} by {', '.join(dict.fromkeys(ways)) or 'nobody'}: {how}"
+    return f"{log.get('path', '')} by {', '.join(dict.fromkeys(modes)) or 'nobody'}: {how}"
 
 
 def _notes(was: "LoadedCapture") -> Iterator[str]:

@@ -20,7 +20,7 @@ from dragoman.cli._common import (
     check_claude_login,
     format_settings,
     get_weights,
-    missing_extras,
+    missing_extras_message,
     print_status,
     upstream_flags,
 )
@@ -97,11 +97,11 @@ def run(args: argparse.Namespace) -> int:
     others = compose.has_upstreams(config)
     name = compose.embedded_model_name(config.embedded) if compose.serves_embedded(config, origin) else ""
     for alias, target in (
-        (alias, target) for alias, meant in config.model_aliases.items() for target in alias_targets(meant)
+        (alias, target) for alias, targets in config.model_aliases.items() for target in alias_targets(targets)
     ):
         if target != name and not others:
             raise unknown_alias_target(alias, target, [name])
-    missing = missing_extras("server", *(("embedded",) if name else ()))
+    missing = missing_extras_message("server", *(("embedded",) if name else ()))
     if args.print_config:
         _resolve(config.server)
         print(format_settings(config, origin))

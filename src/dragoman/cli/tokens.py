@@ -90,7 +90,7 @@ def _counts(request: Request, vocabulary: TokenEstimator) -> dict[str, int]:
         "system": replace(request, tools=(), messages=system, response_schema=""),
         "conversation": replace(request, tools=(), messages=messages, response_schema=""),
     }
-    counts = {part: vocabulary.estimate_request(of) for part, of in parts.items()}
+    counts = {part: vocabulary.estimate_request(part_request) for part, part_request in parts.items()}
     return {**counts, "all": sum(counts.values())}
 
 

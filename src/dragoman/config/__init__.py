@@ -305,14 +305,14 @@ _LIMITS = {"<=": "of at most", ">=": "of at least", "<": "below", ">": "over"}
 _WRONG = re.compile(r"Expected `(\w+)`(?: ([<>]=?) ([\d.]+))?.* - at `\$\.(([\w-]+)\.(\w+))(?:\[(\d+)\])?`")
 
 
-def _describe(message: str, tables: Mapping[str, Any], origin: Mapping[str, str], within: str = "") -> str:
+def _describe(message: str, tables: Mapping[str, Any], origin: Mapping[str, str], prefix: str = "") -> str:
     """Returns msgspec's `message` about a wrong value, with the key as the settings name it.
 
     Args:
         message: The text of msgspec's error.
-        tables: Each table of the settings, by its key without `within`.
+        tables: Each table of the settings, by its key without `prefix`.
         origin: For each key, the file or variable that set it.
-        within: What precedes the table's name in the key, such as "upstreams.".
+        prefix: What precedes the table's name in the key, such as "upstreams.".
     """
     if not (match := _WRONG.fullmatch(message)):
         return message
@@ -322,7 +322,7 @@ def _describe(message: str, tables: Mapping[str, Any], origin: Mapping[str, str]
     got = "what is not shown" if secret else toml(value if index is None else value[int(index)])
     expected = f"{_KINDS[kind]} {_LIMITS[sign]} {limit.removesuffix('.0')}" if sign else _KINDS[kind]
     advice = f'; write {name} = ["…", "…"]' if kind == "array" else ""
-    return f"expected {expected}, got {got[:100]} - at {within}{key}, from {origin[within + key]}{advice}"
+    return f"expected {expected}, got {got[:100]} - at {prefix}{key}, from {origin[prefix + key]}{advice}"
 
 
 def _upstream(name: str, table: dict[str, Any], origin: Mapping[str, str]) -> HttpConfig:

@@ -24,11 +24,11 @@ def hint_for_key(key: str, value: object, sections: Sections) -> str:
         return f"; did you mean '{section}.{found}'?" if found else f"; [{section}] has {_listed(sections[section])}"
     if isinstance(value, dict):
         return f"; did you mean [upstreams.{name}]?"
-    meant = nearest_setting(section, [*sections, "model_aliases"])
-    if meant == "model_aliases":
-        return f"; did you mean [{meant}]?"
-    if meant and (found := nearest_setting(name, sections[meant])):
-        return f"; did you mean '{meant}.{found}'?"
+    nearest = nearest_setting(section, [*sections, "model_aliases"])
+    if nearest == "model_aliases":
+        return f"; did you mean [{nearest}]?"
+    if nearest and (found := nearest_setting(name, sections[nearest])):
+        return f"; did you mean '{nearest}.{found}'?"
     return f"; the sections are {', '.join(f'[{each}]' for each in [*sections, 'upstreams.NAME', 'model_aliases'])}"
 
 

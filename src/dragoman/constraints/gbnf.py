@@ -146,16 +146,16 @@ class _GbnfWriter:
 
 def _next(text: str, names: Mapping[str, str], end: str, never: tuple[str, ...]) -> str:
     """Returns the rule body after `text`, the longest prefix of a searched string that was written last."""
-    wanted = dict.fromkeys(s[len(t)] for t in names if text.endswith(t) for s in (end, *never) if s.startswith(t))
+    next_chars = dict.fromkeys(s[len(t)] for t in names if text.endswith(t) for s in (end, *never) if s.startswith(t))
     branches = []
-    for char in wanted:
+    for char in next_chars:
         written = text + char
         if written.endswith(end):
             branches.append(_literal(char))
         elif not written.endswith(never):
             longest = max((t for t in names if written.endswith(t)), key=len)
             branches.append(f"{_literal(char)} {names[longest]}")
-    others = "".join(f"\\u{ord(c):04X}" if c in _IN_CLASSES else _escaped(c) for c in wanted)
+    others = "".join(f"\\u{ord(c):04X}" if c in _IN_CLASSES else _escaped(c) for c in next_chars)
     return " | ".join([*branches, f"[^{others}] {names['']}"])
 
 

@@ -46,11 +46,11 @@ class ExchangeObserver(Protocol):
     def wrap_events(self, events: AsyncGenerator[AnyEvent, None]) -> AsyncGenerator[AnyEvent, None]:
         """Returns the backend's events unchanged; sees them before the guard does."""
 
-    def wrap_model_output(self, to: str, sent: object, pieces: AsyncGenerator[T, None]) -> AsyncGenerator[T, None]:
+    def wrap_model_output(self, target: str, sent: object, pieces: AsyncGenerator[T, None]) -> AsyncGenerator[T, None]:
         """Returns the model's output unchanged.
 
         Args:
-            to: Where the request was sent.
+            target: Where the request is sent: a URL path, or the name of another target.
             sent: The request, as sent.
             pieces: The model's output, split as it arrived.
         """
@@ -83,9 +83,9 @@ class ExchangeContext:
         self.observer.on_backend_call(backend, request)
         return self.observer.wrap_events(backend.generate(request, self))
 
-    def wrap_model_output(self, to: str, sent: object, pieces: AsyncGenerator[T, None]) -> AsyncGenerator[T, None]:
+    def wrap_model_output(self, target: str, sent: object, pieces: AsyncGenerator[T, None]) -> AsyncGenerator[T, None]:
         """Returns the model's output unchanged, observed; backends must pass all of it through here."""
-        return pieces if self.observer is None else self.observer.wrap_model_output(to, sent, pieces)
+        return pieces if self.observer is None else self.observer.wrap_model_output(target, sent, pieces)
 
 
 class Backend(Protocol):

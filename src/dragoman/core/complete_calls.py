@@ -113,8 +113,8 @@ def call_as_text(name: str, arguments: str, raw: str) -> str:
 
 def is_text_of_call(raw: str, text: str) -> bool:
     """Returns whether the reader emitted `text` for the broken call with the text `raw`."""
-    content, meant = text.strip(), raw.strip()
-    return bool(content) and (content.startswith(meant) or content in meant)
+    content, call_text = text.strip(), raw.strip()
+    return bool(content) and (content.startswith(call_text) or content in call_text)
 
 
 async def with_complete_calls(

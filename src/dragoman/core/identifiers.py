@@ -88,9 +88,9 @@ def rename_for_api(request: Request, names: re.Pattern[str], ids: re.Pattern[str
     """Returns the request with all tool names and call ids converted to these forms."""
     parts = [part for message in request.messages for part in message.parts]
     called = [part.name for part in parts if isinstance(part, ToolCall)]
-    kept = {id for part in parts if (id := _id(part)) and encode_id(id, ids) == id}
+    valid_ids = {id for part in parts if (id := _id(part)) and encode_id(id, ids) == id}
     is_legal = all(map(names.fullmatch, (*(tool.name for tool in request.tools if tool.name), *called)))
-    if is_legal and all(not id or id in kept for id in map(_id, parts)):
+    if is_legal and all(not id or id in valid_ids for id in map(_id, parts)):
         return request
     table = ToolNameMap((tool.name for tool in request.tools if tool.name), names)
     choice = request.tool_choice

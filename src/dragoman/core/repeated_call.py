@@ -68,22 +68,22 @@ def reask_request(request: Request, call: ToolCall | None) -> Request:
 
 def _note(request: Request, call: ToolCall | None, *, failed: bool) -> str:
     what = "an error" if failed else "its result again"
-    begun = (
+    opening = (
         f"You have made this call of {call.name} already, with the same arguments; above is {what}. " if call else ""
     )
     corrected = "arguments that correct what the error names" if failed else "other arguments"
     same, other = f"Call {call.name} with {corrected}" if call else "", _other(request)
     match request.tool_choice.mode:
         case "named":
-            return f"{begun}Call {request.tool_choice.name} with {corrected}."
+            return f"{opening}Call {request.tool_choice.name} with {corrected}."
         case "required":
-            return f"{begun}{same}, or call {other}." if same else f"Call {other}."
+            return f"{opening}{same}, or call {other}." if same else f"Call {other}."
         case _ if failed:
-            return f"{begun}{same}, or call {other}." if same else f"Call {other}, with {corrected}."
+            return f"{opening}{same}, or call {other}." if same else f"Call {other}, with {corrected}."
         case _:
             question = _question(request)
             about = f"{question}\n\nIf the result above answers this" if question else "If the result above is enough"
-            return f"{begun}{about}, answer now in plain words. If not, call {other}."
+            return f"{opening}{about}, answer now in plain words. If not, call {other}."
 
 
 def _other(request: Request) -> str:

@@ -79,8 +79,8 @@ class ToolNames:
 
     def _sought(self, written: str) -> NameMatch | None:
         for step in (each for each in STEPS if each in self._steps):
-            if meant := _MATCHERS[step](written, self._names):
-                return NameMatch(meant.pop(), step) if len(meant) == 1 else None
+            if matches := _MATCHERS[step](written, self._names):
+                return NameMatch(matches.pop(), step) if len(matches) == 1 else None
         return None
 
 
@@ -93,15 +93,15 @@ def _by_prefix(written: str, names: frozenset[str]) -> set[str]:
 
 
 def _by_case(written: str, names: frozenset[str]) -> set[str]:
-    wanted = {normalize_name(written), normalize_name(_without_prefix(written))}
-    return {name for each in wanted for name in _names_by_key(normalize_name, names).get(each, ())}
+    keys = {normalize_name(written), normalize_name(_without_prefix(written))}
+    return {name for each in keys for name in _names_by_key(normalize_name, names).get(each, ())}
 
 
 def _by_letters(written: str, names: frozenset[str]) -> set[str]:
     bare = _without_prefix(written)
-    wanted = _name_words(bare)
+    words = _name_words(bare)
     return {
-        name for name in _names_by_key(_letters, names).get(_letters(bare), ()) if _is_close(wanted, _name_words(name))
+        name for name in _names_by_key(_letters, names).get(_letters(bare), ()) if _is_close(words, _name_words(name))
     }
 
 

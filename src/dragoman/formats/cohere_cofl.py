@@ -25,7 +25,7 @@ from dragoman.parsing.tool_markup import ToolListMarkup, ToolResultMarkup
 
 CALL, VALUE = ("<cofl:tool_call", "</cofl:tool_call>"), ("<cofl:value", "</cofl:value>")
 SECTION: Final = ("<cofl:tool_calls>", "</cofl:tool_calls>")
-REASONING: Final = {"<|START_THINKING|>": "<|END_THINKING|>"}
+REASONING_TAGS: Final = {"<|START_THINKING|>": "<|END_THINKING|>"}
 FRAMES: Final = ("<|START_TEXT|>", "<|END_TEXT|>", "<|START_RESPONSE|>", "<|END_RESPONSE|>")
 PARAMETER: Final = ("<cofl:tool_param", "</cofl:tool_param>")
 FLAT: Final = InvokeTags(CALL, PARAMETER, SECTION, type_attribute="string", escapes=True)
@@ -56,14 +56,14 @@ FORMAT: Final = text_format(
     read=Markup(
         calls={SECTION[0]: WrappedCalls(NESTED.read, FLAT.openers, SECTION[1]).read}
         | dict.fromkeys(FLAT.openers, NESTED.read),
-        reasoning_tags=REASONING,
+        reasoning_tags=REASONING_TAGS,
         closers=(CALL[1], SECTION[1]),
         ignored_wrappers=FRAMES,
     ),
     write_call=write_call,
     constrain_call=constrain_call,
     opener=SECTION[0],
-    markers=(*FLAT.markers(), *VALUE, *REASONING, *REASONING.values(), *FRAMES),
+    markers=(*FLAT.markers(), *VALUE, *REASONING_TAGS, *REASONING_TAGS.values(), *FRAMES),
     section=SECTION,
     separator="",
     id_prefix="",

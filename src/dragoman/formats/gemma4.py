@@ -20,11 +20,11 @@ from dragoman.parsing.shapes.python_call import TOOL_CODE, read_tool_code
 from dragoman.parsing.tool_markup import ToolResultMarkup
 
 OPEN, CLOSE, QUOTE = "<|tool_call>", "<tool_call|>", '<|"|>'
-REASONING: Final = ("<|channel>thought", "<channel|>")
+REASONING_TAGS: Final = {"<|channel>thought": "<channel|>"}
 CALLS: Final = ObjectNotationCalls(OPEN, CLOSE, QUOTE)
 MARKUP: Final = Markup(
     calls={OPEN: CALLS.read, TOOL_CODE: read_tool_code},
-    reasoning_tags=dict([REASONING]),
+    reasoning_tags=REASONING_TAGS,
     closers=(CLOSE,),
     ignored_wrappers=(
         *(f"<|channel>{name}{end}" for name in ("response", "final") for end in ("\n", "")),
@@ -42,7 +42,7 @@ FORMAT: Final = text_format(
     write_call=CALLS.write,
     constrain_call=CALLS.constrain_call,
     opener=OPEN,
-    markers=(OPEN, CLOSE, QUOTE, *REASONING, "<|channel>", "<|turn>", "<turn|>"),
+    markers=(OPEN, CLOSE, QUOTE, *REASONING_TAGS, *REASONING_TAGS.values(), "<|channel>", "<|turn>", "<turn|>"),
     separator="",
     result=ToolResultMarkup("<|tool_response>response:{name}{value:" + QUOTE, QUOTE + "}<tool_response|>"),
     aliases=("gemma_4",),

@@ -28,9 +28,9 @@ OPEN_SOURCE: Final = KeyValueTags(
     key=("<arg_key:opensource>", "</arg_key:opensource>"),
     value=("<arg_value:opensource>", "</arg_value:opensource>"),
 )
-REASONING: Final = {"<think>": "</think>", "<think:opensource>": "</think:opensource>"}
-_OTHER: Final = TAGS.markup(REASONING)
-_PUBLISHED: Final = OPEN_SOURCE.markup(REASONING)
+REASONING_TAGS: Final = {"<think>": "</think>", "<think:opensource>": "</think:opensource>"}
+_OTHER: Final = TAGS.markup(REASONING_TAGS)
+_PUBLISHED: Final = OPEN_SOURCE.markup(REASONING_TAGS)
 MARKUP: Final = replace(
     _PUBLISHED, calls={**_PUBLISHED.calls, **_OTHER.calls}, closers=(*_PUBLISHED.closers, *_OTHER.closers)
 )
@@ -43,7 +43,7 @@ FORMAT: Final = text_format(
     write_call=OPEN_SOURCE.writer.write_call,
     constrain_call=OPEN_SOURCE.writer.constrain_call,
     opener=OPEN_SOURCE.section[0],
-    markers=(*TAGS.markers(), *OPEN_SOURCE.markers(), *REASONING, *REASONING.values()),
+    markers=(*TAGS.markers(), *OPEN_SOURCE.markers(), *REASONING_TAGS, *REASONING_TAGS.values()),
     section=OPEN_SOURCE.written_section,
     result=ToolResultMarkup(
         "<tool_responses:opensource>\n<tool_response:opensource>\n",

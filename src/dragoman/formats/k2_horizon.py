@@ -29,7 +29,7 @@ TAGS: Final = KeyValueTags(
     value=("<ifm|arg_value>", "</ifm|arg_value>"),
 )
 
-REASONING: Final = {f"<ifm|{name}>": f"</ifm|{name}>" for name in ("think", "think_fast", "think_faster")}
+REASONING_TAGS: Final = {f"<ifm|{name}>": f"</ifm|{name}>" for name in ("think", "think_fast", "think_faster")}
 
 WRITER: Final = replace(TAGS, type=("", "")).writer
 
@@ -37,10 +37,10 @@ FORMAT: Final = text_format(
     name="k2_horizon",
     model_families="K2 Horizon",
     source="as vLLM 0.33's parser k2_horizon reads it (2026-10); the template was not seen",
-    read=TAGS.markup(REASONING),
+    read=TAGS.markup(REASONING_TAGS),
     write_call=WRITER.write_call,
     constrain_call=WRITER.constrain_call,
     opener=TAGS.section[0],
-    markers=(*TAGS.markers(), *REASONING, *REASONING.values()),
+    markers=(*TAGS.markers(), *REASONING_TAGS, *REASONING_TAGS.values()),
     section=TAGS.written_section,
 )

@@ -30,7 +30,7 @@ TAGS: Final = InvokeTags(
     escapes=True,
     lines=False,
 )
-REASONING: Final = {"<|open|>think<|sep|>": "<|close|>think<|sep|>"}
+REASONING_TAGS: Final = {"<|open|>think<|sep|>": "<|close|>think<|sep|>"}
 FRAMES: Final = (
     '<|open|>message role="assistant"<|sep|>',
     "<|open|>response<|sep|>",
@@ -43,11 +43,11 @@ FORMAT: Final = text_format(
     name="kimi_k3",
     model_families="Kimi K3",
     source="chat template of moonshotai/Kimi-K3 (2026-07), as llama.cpp has it (2026-10)",
-    read=replace(TAGS.markup(REASONING, keep_whitespace=True), ignored_wrappers=FRAMES),
+    read=replace(TAGS.markup(REASONING_TAGS, keep_whitespace=True), ignored_wrappers=FRAMES),
     write_call=TAGS.writer.write_call,
     constrain_call=TAGS.writer.constrain_call,
     opener=TAGS.section[0],
-    markers=(*TAGS.markers(), *REASONING, *REASONING.values(), *FRAMES),
+    markers=(*TAGS.markers(), *REASONING_TAGS, *REASONING_TAGS.values(), *FRAMES),
     section=TAGS.written_section,
     separator="",
     first_call_marker=TAGS.index,

@@ -29,7 +29,7 @@ MARK: Final = "]<]minimax[>["
 SECTION: Final = (f"{MARK}<tool_call>", f"{MARK}</tool_call>")
 INVOKE, INVOKE_END = f"{MARK}<invoke", f"{MARK}</invoke>"
 OPENERS: Final = (f"{INVOKE} ", f"{INVOKE}\n")
-REASONING: Final = {"<mm:think>": "</mm:think>"}
+REASONING_TAGS: Final = {"<mm:think>": "</mm:think>"}
 
 
 def head(s: Scanner, _: str) -> Parser[CallHead | None]:
@@ -56,7 +56,7 @@ def constrain_call(tool: Tool) -> ConstrainedCall:
 CALL: Final = NestedElements(head, MARK, "</invoke>")
 MARKUP: Final = Markup(
     calls={SECTION[0]: WrappedCalls(CALL.read, OPENERS, SECTION[1]).read} | dict.fromkeys(OPENERS, CALL.read),
-    reasoning_tags=REASONING,
+    reasoning_tags=REASONING_TAGS,
     closers=(INVOKE_END, SECTION[1]),
 )
 
@@ -68,7 +68,7 @@ FORMAT: Final = text_format(
     write_call=write_call,
     constrain_call=constrain_call,
     opener=SECTION[0],
-    markers=(MARK, *REASONING, *REASONING.values()),
+    markers=(MARK, *REASONING_TAGS, *REASONING_TAGS.values()),
     section=(f"{SECTION[0]}\n", f"\n{SECTION[1]}"),
     tools=ToolListMarkup(tool_wrapper=("<tool>{", "}</tool>")),
     result=ToolResultMarkup("<response>", "</response>"),

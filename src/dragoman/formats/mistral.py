@@ -21,7 +21,7 @@ from dragoman.parsing.tool_markup import ToolListMarkup, ToolResultMarkup
 from dragoman.text.scanner import Parser, Scanner, markers
 
 OPEN, ID, ARGUMENTS = "[TOOL_CALLS]", "[CALL_ID]", "[ARGS]"
-REASONING: Final = {"[THINK]": "[/THINK]", "<think>": "</think>"}
+REASONING_TAGS: Final = {"[THINK]": "[/THINK]", "<think>": "</think>"}
 _NAME = re.compile(r"[\w.-]+")
 
 
@@ -43,7 +43,7 @@ def call_wrapper(name: str, _: str) -> tuple[str, str]:
     return f"{OPEN}{name}{ARGUMENTS}", ""
 
 
-MARKUP: Final = Markup(calls={OPEN: NameThenJson(head).read}, reasoning_tags=REASONING)
+MARKUP: Final = Markup(calls={OPEN: NameThenJson(head).read}, reasoning_tags=REASONING_TAGS)
 
 FORMAT: Final = json_format(
     name="mistral",
@@ -52,7 +52,7 @@ FORMAT: Final = json_format(
     read=MARKUP,
     call_wrapper=call_wrapper,
     opener=OPEN,
-    markers=(OPEN, ID, ARGUMENTS, "[TOOL_RESULTS]", *REASONING, *REASONING.values()),
+    markers=(OPEN, ID, ARGUMENTS, "[TOOL_RESULTS]", *REASONING_TAGS, *REASONING_TAGS.values()),
     separator="",
     tools=ToolListMarkup(("[AVAILABLE_TOOLS][", "][/AVAILABLE_TOOLS]"), separator=", "),
     result=ToolResultMarkup("[TOOL_RESULTS]", "[/TOOL_RESULTS]"),

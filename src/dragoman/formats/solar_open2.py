@@ -22,16 +22,23 @@ TAGS: Final = KeyValueTags(
     key=("<|tool_arg:start|>", "<|tool_arg:value|>"),
     value=("", "<|tool_arg:end|>"),
 )
-REASONING: Final = ("<|think:start|>", "<|think:end|>")
+REASONING_TAGS: Final = {"<|think:start|>": "<|think:end|>"}
 
 FORMAT: Final = text_format(
     name="solar_open2",
     model_families="Solar Open 2",
     source="vLLM's parser solar_open2 (2026-09); the template was not seen",
-    read=TAGS.markup(dict([REASONING])),
+    read=TAGS.markup(REASONING_TAGS),
     write_call=TAGS.writer.write_call,
     constrain_call=TAGS.writer.constrain_call,
     opener=TAGS.call[0],
-    markers=(*TAGS.markers(), *REASONING, "<|im:start|>", "<|im:content|>", "<|im:end|>"),
+    markers=(
+        *TAGS.markers(),
+        *REASONING_TAGS,
+        *REASONING_TAGS.values(),
+        "<|im:start|>",
+        "<|im:content|>",
+        "<|im:end|>",
+    ),
     result=ToolResultMarkup("<|tool_response:start|>", "<|tool_response:end|>"),
 )

@@ -38,13 +38,13 @@ async def events_for_client(
     early = bool(request.dialect) and dialects.get(request.dialect).usage_in_first_event
     usage = UsageFiller(edit.request, tokenizers.find(edit.request.model), early=early)
     warnings += edit.warnings
-    begun, has_text, client = False, False, ClientEventFilter(request, warnings)
+    has_started, has_text, client = False, False, ClientEventFilter(request, warnings)
     async with aclosing(answer) as events:
         try:
             async for event in events:
-                if isinstance(event, Failure) and not begun:
+                if isinstance(event, Failure) and not has_started:
                     raise event.error
-                begun, has_text = True, has_text or has_content(event)
+                has_started, has_text = True, has_text or has_content(event)
                 if not has_text and isinstance(event, Finish) and event.reason in MODEL_FINISHES:
                     yield Notice("empty_answer", "the model ended its answer without text and without a call")
                 if large and usage.needs_estimate(event):
@@ -55,7 +55,7 @@ async def events_for_client(
                     return
             raise BackendUnavailableError("the backend ended without finishing its answer")
         except DragomanError as error:
-            if not begun:
+            if not has_started:
                 raise
             yield Failure(error)
 

@@ -99,7 +99,7 @@ class Gateway:
         self._passthrough_backends = {
             id(backend): backend for backend in backends if isinstance(backend, SupportsPassthrough)
         }
-        self._model_aliases = {alias: alias_targets(meant) for alias, meant in (model_aliases or {}).items()}
+        self._model_aliases = {alias: alias_targets(targets) for alias, targets in (model_aliases or {}).items()}
         self.response_store = ResponseStore() if response_store is None else response_store
         self._policy = policy
         self._seal = seal or Seal()
@@ -115,7 +115,7 @@ class Gateway:
     def _check_aliases(self) -> None:
         """Rejects an alias of an unknown model; not while a backend does not know its models yet."""
         known = self._models_by_name()
-        for alias, target in ((alias, target) for alias, meant in self._model_aliases.items() for target in meant):
+        for alias, target in ((alias, target) for alias, targets in self._model_aliases.items() for target in targets):
             if not self._providers_of(target) and all(backend.models() for backend in self._backends):
                 raise unknown_alias_target(alias, target, known)
 
@@ -127,7 +127,7 @@ class Gateway:
     def models(self) -> list[ServedModel]:
         """Returns all models that can be requested, each name once: the models' own names, then aliases."""
         known = self._models_by_name()
-        first = {alias: next(filter(self._providers_of, meant), "") for alias, meant in self._model_aliases.items()}
+        first = {alias: next(filter(self._providers_of, targets), "") for alias, targets in self._model_aliases.items()}
         named = {alias: _as_alias(known.get(m, ServedModel(m)), alias) for alias, m in first.items() if m}
         return list((known | named).values())
 
@@ -153,8 +153,10 @@ class Gateway:
             UnknownModelError: No backend offers the model.
             BackendUnavailableError: A backend that may offer it is not ready yet.
         """
-        meant = dialects.get(request.dialect).resolve_display_name(request.model) if request.dialect else request.model
-        names = dict.fromkeys((request.model, meant))
+        resolved = (
+            dialects.get(request.dialect).resolve_display_name(request.model) if request.dialect else request.model
+        )
+        names = dict.fromkeys((request.model, resolved))
         for offering in (self._listed_by, self._accepted_by):
             for name in names:
                 meant_by_it = self._model_aliases.get(name)
@@ -179,18 +181,18 @@ class Gateway:
             await asyncio.gather(*(backend.refresh_models() for backend in self._backends))
             return self.route(request)
 
-    def _listed_by(self, wanted: str) -> "list[tuple[Backend, str]]":
+    def _listed_by(self, model: str) -> "list[tuple[Backend, str]]":
         """The backends that list this name, each with its own name of the model; own names precede aliases."""
-        own = [(each, m.id) for each in self._backends for m in each.models() if m.id == wanted]
-        return own or [(each, m.id) for each in self._backends for m in each.models() if wanted in m.aliases]
+        own = [(each, m.id) for each in self._backends for m in each.models() if m.id == model]
+        return own or [(each, m.id) for each in self._backends for m in each.models() if model in m.aliases]
 
-    def _providers_of(self, wanted: str) -> "list[tuple[Backend, str]]":
-        return self._listed_by(wanted) or self._accepted_by(wanted)
+    def _providers_of(self, model: str) -> "list[tuple[Backend, str]]":
+        return self._listed_by(model) or self._accepted_by(model)
 
-    def _accepted_by(self, wanted: str) -> "list[tuple[Backend, str]]":
+    def _accepted_by(self, model: str) -> "list[tuple[Backend, str]]":
         """The backends that accept a name that none lists, each with its own name of the model."""
         takers = [each for each in self._backends if isinstance(each, ResolvesModelNames)]
-        return [(each, name) for each in takers if (name := each.resolve_model_name(wanted)) is not None]
+        return [(each, name) for each in takers if (name := each.resolve_model_name(model)) is not None]
 
     def passthrough(self, request: Request, body: bytes, context: ExchangeContext) -> PassthroughResponse | None:
         """Returns the upstream response's bytes if neither it nor the body has to be changed; None: use `generate`.
@@ -210,14 +212,14 @@ class Gateway:
             or compaction.uses_compaction(request)
         ):
             return None
-        relay = self._passthrough_backends[id(backend)].passthrough(planned, body, request.model, context)
-        if relay is None or repair_history(planned.messages)[1]:
+        response = self._passthrough_backends[id(backend)].passthrough(planned, body, request.model, context)
+        if response is None or repair_history(planned.messages)[1]:
             return None
         if any(isinstance(part, PreviousResponseRef) for message in planned.messages for part in message.parts):
             return None
         if context.observer is not None:
             context.observer.on_backend_call(backend, planned)
-        return relay
+        return response
 
     def generate(
         self, request: Request, context: ExchangeContext, buffering: Buffering | None = None
@@ -388,9 +390,9 @@ def _as_alias(model: ServedModel, alias: str) -> ServedModel:
     return dataclasses.replace(model, id=alias, display_name="")
 
 
-def alias_targets(meant: str | Sequence[str]) -> tuple[str, ...]:
+def alias_targets(targets: str | Sequence[str]) -> tuple[str, ...]:
     """Returns the models that an alias stands for."""
-    return (meant,) if isinstance(meant, str) else tuple(meant)
+    return (targets,) if isinstance(targets, str) else tuple(targets)
 
 
 def unknown_alias_target(alias: str, target: str, known: Iterable[str]) -> ConfigError:

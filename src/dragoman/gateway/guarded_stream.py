@@ -63,7 +63,7 @@ async def _reask(
 ) -> None:
     second = ToolCallGuard(reask.request, replace(policy, buffering="all", reask=False))
     second_turn = dataclasses.replace(context, reasked=True)
-    given: list[AnyEvent] = []
+    second_events: list[AnyEvent] = []
     try:
         async with (
             asyncio.timeout(policy.reask_timeout_s),
@@ -72,7 +72,7 @@ async def _reask(
             async for event in events:
                 if isinstance(event, Failure):
                     raise event.error
-                given += second.feed(event)
+                second_events += second.feed(event)
     except UsageError:  # a bug in Dragoman itself
         raise
     except (TimeoutError, DragomanError) as error:
@@ -82,5 +82,5 @@ async def _reask(
             else f"it took more than {policy.reask_timeout_s:g} s"
         )
         log.warning("the model could not be re-asked: %s", why)
-        given.clear()
-    guard.merge_reask(second, given)
+        second_events.clear()
+    guard.merge_reask(second, second_events)

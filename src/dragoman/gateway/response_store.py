@@ -135,8 +135,8 @@ class ResponseStore:
     def response_body(self, id: str) -> bytes | None:
         """Returns the body of a stored response; None: it is not stored."""
         self._evict()
-        kept = self._touch(id)[0]
-        return kept.body if kept and kept.body else None
+        stored = self._touch(id)[0]
+        return stored.body if stored and stored.body else None
 
     def input_messages(self, id: str) -> tuple[Message, ...] | None:
         """Returns the conversation that a stored response answered, without instructions; None: the response is not
@@ -147,18 +147,18 @@ class ResponseStore:
         if last is None:
             return None
         messages: list[Message] = []
-        for kept in filter(None, reversed(before)):
-            messages += kept.input_messages
-            if parts := tuple(part for part in kept.parts if part is not None):
+        for stored in filter(None, reversed(before)):
+            messages += stored.input_messages
+            if parts := tuple(part for part in stored.parts if part is not None):
                 messages.append(Message("assistant", parts))
         return (*messages, *last.input_messages)
 
     def delete(self, id: str) -> bool:
         """Deletes a response. Returns whether it was stored."""
         with self._lock:
-            kept = self._responses.pop(id, None)
-            self.size_bytes -= kept.size_bytes if kept else 0
-            return kept is not None
+            stored = self._responses.pop(id, None)
+            self.size_bytes -= stored.size_bytes if stored else 0
+            return stored is not None
 
     def add(self, recalled: ResolvedRequest, reply: Reply, body: bytes = b"") -> None:
         """Stores a response and evicts the least recently used ones; a response larger than the limit is not stored.
@@ -191,11 +191,11 @@ class ResponseStore:
         oldest_s = self._now_s() - self._ttl_s
         with self._lock:
             while self._responses:
-                id, kept = next(iter(self._responses.items()))
+                id, stored = next(iter(self._responses.items()))
                 fits = len(self._responses) <= self._max_responses and self.size_bytes <= self._max_bytes
-                if kept.used_s >= oldest_s and fits:
+                if stored.used_s >= oldest_s and fits:
                     return
-                self.size_bytes -= kept.size_bytes
+                self.size_bytes -= stored.size_bytes
                 del self._responses[id]
 
     def _touch(self, id: str) -> list[_StoredResponse | None]:
@@ -203,21 +203,21 @@ class ResponseStore:
         replies: list[_StoredResponse | None] = []
         with self._lock:
             while id:
-                kept = self._responses.get(id)
-                if kept is not None:
-                    kept.used_s = self._now_s()
+                stored = self._responses.get(id)
+                if stored is not None:
+                    stored.used_s = self._now_s()
                     self._responses.move_to_end(id)
-                replies.append(kept)
-                id = kept.previous_id if kept else ""
+                replies.append(stored)
+                id = stored.previous_id if stored else ""
         return replies
 
     def _conversation(self, previous: PreviousResponseRef) -> Iterator[Message]:
-        for kept in reversed(self._touch(previous.reply_id)):
-            if kept is None:
+        for stored in reversed(self._touch(previous.reply_id)):
+            if stored is None:
                 message = f"answer {quote(previous.reply_id)} not found: answers are kept for a while only"
                 raise UnknownResponseError(f"{message}; send the whole conversation", previous.path)
-            yield from kept.input_messages
-            if parts := tuple(part for part in kept.parts if part is not None):
+            yield from stored.input_messages
+            if parts := tuple(part for part in stored.parts if part is not None):
                 yield Message("assistant", parts)
 
     def _fill_references(self, messages: tuple[Message, ...], warnings: list[Notice]) -> Iterator[Message]:
@@ -237,8 +237,8 @@ class ResponseStore:
         """`known`: responses that were looked up already, because each look-up goes through the whole conversation."""
         if named.reply_id not in known:
             known[named.reply_id] = self._touch(named.reply_id)[0]
-        kept = known[named.reply_id]
-        parts = kept.parts if kept else ()
+        stored = known[named.reply_id]
+        parts = stored.parts if stored else ()
         return parts[named.number] if named.number is not None and named.number < len(parts) else None
 
 

@@ -66,14 +66,14 @@ def repeated_call(name: str, times: int, choice: ToolChoice) -> str:
         times: How often it was called so.
         choice: What the model may call now.
     """
-    begun = f"{_shorten_name(name)} has been called {times} times with these arguments, and was not run again."
+    opening = f"{_shorten_name(name)} has been called {times} times with these arguments, and was not run again."
     match choice.mode:
         case "named":
-            return f"{begun} Call it with other arguments."
+            return f"{opening} Call it with other arguments."
         case "required":
-            return f"{begun} Call another tool, or call it with other arguments."
+            return f"{opening} Call another tool, or call it with other arguments."
         case _:
-            return f"{begun} Call another tool, or answer from its result."
+            return f"{opening} Call another tool, or answer from its result."
 
 
 def replacement_text(name: str, why: str) -> str:

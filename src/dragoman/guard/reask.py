@@ -207,13 +207,13 @@ def merge_calls(
         out += fixed.events if fixed else [waiting]
     names = {each.call.name for each in failed}
     extra_events: list[AnyEvent] = []
-    given = len(by_place)
+    count = len(by_place)
     for one in spare:
-        if (names and one.call.name not in names) or (most is not None and given >= most):
+        if (names and one.call.name not in names) or (most is not None and count >= most):
             message = "the second answer has a call that was not asked for; it was dropped"
             extra_events.append(Notice("extra_call_dropped", message, f"{one.call.name} {one.call.arguments}"))
         else:
-            given += 1
+            count += 1
             extra_events += one.events
     return out, extra_events
 
@@ -229,27 +229,27 @@ class SentState(NamedTuple):
     """Whether the client accepts valid calls only (`buffering = "all"`)."""
 
 
-def rejected_call_events(failed: RejectedCall, choice: ToolChoice, given: SentState) -> list[AnyEvent]:
+def rejected_call_events(failed: RejectedCall, choice: ToolChoice, sent: SentState) -> list[AnyEvent]:
     """Returns the events for a call that stayed invalid: text, or the call with a warning.
 
     Args:
         failed: The call.
         choice: The request's tool choice.
-        given: What the client has received so far.
+        sent: What the client has received so far.
     """
     name, raw = failed.call.name, f"{failed.call.name} {failed.call.arguments}"
     if failed.kind == "other" and choice.mode == "none":
         return [Notice("extra_call_dropped", "a call was dropped, as none may be made now", raw)]
-    if given.has_call and not choice.parallel_tool_calls:
+    if sent.has_call and not choice.parallel_tool_calls:
         return [Notice("extra_call_dropped", "a second call was dropped, as one at most was asked for", raw)]
-    if failed.kind == "other" and not given.valid_calls_only:
-        return [*failed.events, *([] if given.mismatch_reported else [Notice("reask_failed", failed.reason, raw)])]
+    if failed.kind == "other" and not sent.valid_calls_only:
+        return [*failed.events, *([] if sent.mismatch_reported else [Notice("reask_failed", failed.reason, raw)])]
     if failed.kind == "unoffered":
         return [*failed.events, *failed.leftover]
     if failed.kind == "unread":
         return incomplete_call_as_text(name, failed.raw, failed.leftover)
     notice = Notice("invalid_call", f"{name}: {failed.reason}", raw)
-    if failed.kind == "looping" or given.valid_calls_only:
+    if failed.kind == "looping" or sent.valid_calls_only:
         return [TextDelta(feedback.replacement_text(name, failed.reason)), notice]
     return [*failed.events, notice]
 

@@ -179,14 +179,14 @@ def _no_repair(violation: Violation, value: Any, schema: CompiledSchema) -> Iter
 
 
 def _repair_type(violation: Violation, value: Any, schema: CompiledSchema) -> Iterator[tuple[str, Any]]:
-    wanted = violation.expected
+    expected = violation.expected
     if isinstance(value, str):
-        yield from _from_text(value.strip(), wanted)
-    if isinstance(value, list) and len(value) == 1 and "array" not in wanted:
+        yield from _from_text(value.strip(), expected)
+    if isinstance(value, list) and len(value) == 1 and "array" not in expected:
         yield "unwrap", value[0]
-    if "string" in wanted and _may_be_text(value, violation.path):
+    if "string" in expected and _may_be_text(value, violation.path):
         yield "to_string", encode_exact(value)
-    if "array" in wanted and _may_be_item(value):
+    if "array" in expected and _may_be_item(value):
         yield "wrap", [value]
 
 
@@ -208,16 +208,16 @@ def name_words(name: str) -> frozenset[str]:
     return frozenset(word.lower() for word in _NAME_WORD.findall(name))
 
 
-def _from_text(text: str, wanted: tuple[str, ...]) -> Iterator[tuple[str, Any]]:
+def _from_text(text: str, expected: tuple[str, ...]) -> Iterator[tuple[str, Any]]:
     """Values that a string can stand for."""
-    if ("integer" in wanted or "number" in wanted) and len(text) <= _MAX_DIGITS and _NUMBER.fullmatch(text):
+    if ("integer" in expected or "number" in expected) and len(text) <= _MAX_DIGITS and _NUMBER.fullmatch(text):
         yield "to_number", decode_exact(text)
-    if "boolean" in wanted and text.lower() in _BOOLEANS:
+    if "boolean" in expected and text.lower() in _BOOLEANS:
         yield "to_boolean", _BOOLEANS[text.lower()]
-    if "null" in wanted and text.lower() in _NULLS:
+    if "null" in expected and text.lower() in _NULLS:
         yield "to_null", None
     for kind, opener, type_ in (("object", "{", dict), ("array", "[", list)):
-        if kind in wanted and text.startswith(opener):
+        if kind in expected and text.startswith(opener):
             inner = _decode_or_none(text)
             if isinstance(inner, type_):
                 yield "parse_string", inner
@@ -234,8 +234,8 @@ def _repair_enum(violation: Violation, value: Any, schema: CompiledSchema) -> It
     options = violation.expected if violation.kind == "enum" else (violation.expected,)
     if isinstance(value, str):
         texts = [option for option in options if isinstance(option, str)]
-        if (meant := _match_option(value.strip(), texts, violation.kind == "enum")) is not None:
-            yield "match_enum", meant
+        if (match := _match_option(value.strip(), texts, violation.kind == "enum")) is not None:
+            yield "match_enum", match
         yield from _from_text(value.strip(), ("integer", "number", "boolean", "null"))
     elif isinstance(value, list) and len(value) == 1:
         yield "unwrap", value[0]
@@ -291,19 +291,19 @@ def _repair_unknown(violation: Violation, value: Any, schema: CompiledSchema) ->
     by_words: dict[str, list[str]] = {}
     for each in known if spare else ():
         by_words.setdefault(normalize_name(each), []).append(each)
-    meant: dict[str, str] = {}
+    renames: dict[str, str] = {}
     used: set[str] = set()
     for name in spare:
         fits = by_words.get(normalize_name(name), [])
         if len(fits) > 1 or (fits and fits[0] in used):
             return
         if fits and fits[0] not in value:
-            meant[name] = fits[0]
+            renames[name] = fits[0]
             used.add(fits[0])
         elif fits and value[fits[0]] != value[name]:
             return
-    if meant:
-        yield "rename_key", _rename_keys(value, meant)
+    if renames:
+        yield "rename_key", _rename_keys(value, renames)
     elif spare and all(normalize_name(name) in by_words or _has_no_effect(name, value[name]) for name in spare):
         left = {name: each for name, each in value.items() if name not in spare}
         if left or not known or all(value[name] in (None, "") for name in spare):

@@ -47,11 +47,11 @@ class TrailingCallCheck:
 
     def _find_in_request(self, arguments: str) -> str:
         """Where the text of the request contains these arguments; "" if it does not."""
-        wanted = "".join(arguments.split())
-        if len(wanted) <= len("{}"):
+        compact = "".join(arguments.split())
+        if len(compact) <= len("{}"):
             return ""
         is_quoted = any(
-            wanted in "".join(text.split()) for message in self._request.messages for text in _texts(message)
+            compact in "".join(text.split()) for message in self._request.messages for text in _texts(message)
         )
         return "the request's own text" if is_quoted else ""
 

@@ -22,7 +22,7 @@ import msgspec
 
 from dragoman import formats
 from dragoman.api.parse import parse
-from dragoman.api.prompt_suffix import known_formats, left_open
+from dragoman.api.prompt_suffix import find_open_reasoning, known_formats
 from dragoman.core.errors import ConfigError
 from dragoman.core.messages import Text, ToolCall
 from dragoman.parsing.format import Format
@@ -159,7 +159,7 @@ def _render(template: "Renderable", call: ToolCall, assistant: Mapping[str, Any]
         return template.render(messages=[*messages], tools=[TOOL], add_generation_prompt=prompt, **tokens)
 
     before, opened, whole = text(USER_MESSAGE), text(USER_MESSAGE, prompt=True), text(USER_MESSAGE, assistant)
-    tail = left_open(opened[_common_prefix_chars(before, opened) :])
+    tail = find_open_reasoning(opened[_common_prefix_chars(before, opened) :])
     if whole.startswith(opened):
         return _Rendered(call, whole[len(opened) :], tail, tail, opened)
     # Past reasoning is omitted or closed: the reply begins before the prompt opens any.

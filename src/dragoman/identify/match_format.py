@@ -31,8 +31,8 @@ def match_known_format(template: Template) -> Format | None:
 
 def _reads_as(made: Format, format: Format, ends: tuple[str, ...]) -> bool:
     """Whether both read the format's replies alike; the template can require the end of the turn after a reply."""
-    for text, meant in _samples(made, format):
-        if _read_reply(text, format) != meant or meant not in [_read_reply(text + end, made) for end in ends]:
+    for text, expected in _samples(made, format):
+        if _read_reply(text, format) != expected or expected not in [_read_reply(text + end, made) for end in ends]:
             return False
     return True
 
@@ -41,10 +41,10 @@ def _samples(made: Format, format: Format) -> Iterator[tuple[str, ReplyParts]]:
     """Replies, and the parts in them."""
     for call in CALLS:
         text = format.section[0] + format.write_call(call) + format.section[1]
-        meant: ReplyParts = [(call.name, json.loads(call.arguments))]
-        yield text, meant
+        expected: ReplyParts = [(call.name, json.loads(call.arguments))]
+        yield text, expected
         for opener, closer in made.reasoning_tags.items():
-            yield f"{opener}{SAMPLE_REASONING}{closer}{text}", [("thought", SAMPLE_REASONING), *meant]
+            yield f"{opener}{SAMPLE_REASONING}{closer}{text}", [("thought", SAMPLE_REASONING), *expected]
 
 
 def _read_reply(text: str, format: Format) -> ReplyParts:

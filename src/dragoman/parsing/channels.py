@@ -114,10 +114,10 @@ class Channels:
 
     def _answer(self, s: Scanner, sink: ToolCallSink, emit: Emit | None, has_content: bool) -> Parser[str]:
         """Reads the body of an answer, and calls in plain JSON that end the reply. Returns the marker that ends it."""
-        wanted = markers(*self.starts, *self.ends, *STARTS)
+        stops = markers(*self.starts, *self.ends, *STARTS)
         line = s.offset
         while True:
-            found = yield from s.until(wanted, sink.text, has_content or emit is not None)
+            found = yield from s.until(stops, sink.text, has_content or emit is not None)
             if found in STARTS:
                 has_content = yield from self._plain_json(s, sink, found, line)
             elif not emit:

@@ -31,13 +31,15 @@ class ControlTokenMask:
     """
 
     def __init__(self, control: Iterable[str]) -> None:
-        given: list[object] = [control] if isinstance(control, str) or not isinstance(control, Iterable) else [*control]
-        for token in given:
+        tokens_passed: list[object] = (
+            [control] if isinstance(control, str) or not isinstance(control, Iterable) else [*control]
+        )
+        for token in tokens_passed:
             if not isinstance(token, str) or not token:
                 token_text = quote(token) if isinstance(token, str) else type(token).__name__
                 raise UsageError(f"expected the texts of control tokens, got {token_text} - at control")
         # Tokenizers also add runs of white space, which mark nothing up.
-        tokens = sorted({str(token) for token in given if str(token).strip()})
+        tokens = sorted({str(token) for token in tokens_passed if str(token).strip()})
         beginnings = sorted({token[0] for token in tokens})
         if not 0 < len(beginnings) <= NONCHARACTER_COUNT:
             raise UsageError(

@@ -62,7 +62,7 @@ class EventSink:
     def begin(self, prompt: list[AnyEvent], buffered_calls: BufferedCalls | None) -> None:
         """Marks the start of the reply. Of the prompt's events, only those of a call that it leaves open are kept."""
         if self.current_draft:
-            self.settle_draft(meant=True)
+            self.settle_draft(is_reply=True)
             prompt += self.drain()
         last = max((i for i, e in enumerate(prompt) if isinstance(e, ToolCallStart)), default=len(prompt))
         end_unclosed_call = not any(isinstance(e, ToolCallEnd | ev.ToolCallIncomplete) for e in prompt[last:])
@@ -118,8 +118,8 @@ class EventSink:
             self.current_draft.text_after_call = False
         self._index += 1
         self.calls += 1
-        meant, step = self._matched_name
-        self._repairs = [step] if step and meant == name else []
+        matched_name, step = self._matched_name
+        self._repairs = [step] if step and matched_name == name else []
         self._send(ToolCallStart(self._index, id, name))
 
     def end(self, id: str = "") -> None:
@@ -160,11 +160,11 @@ class EventSink:
         self._flush()
         self.current_draft = ReasoningDraft(closer, self._index, self.calls)
 
-    def settle_draft(self, meant: bool) -> None:
-        """Closes the draft: emits its events if `meant`, else discards them and releases its ids."""
+    def settle_draft(self, is_reply: bool) -> None:
+        """Closes the draft: emits its events if `is_reply`, else discards them and releases its ids."""
         self._flush()
         draft, self.current_draft = self.current_draft, None
-        if draft and meant:
+        if draft and is_reply:
             for each in draft.buffered:
                 each()
         elif draft:

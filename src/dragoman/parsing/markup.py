@@ -348,7 +348,7 @@ class Markup:
             s.start_draft(s.skipped_space + opener)
             sink.begin_draft(closer)
             whole = yield from self.calls.get(opener, self.read_section)(s, aside, opener)
-            if aside.begun:
+            if aside.has_started:
                 return whole
             if closer in s.draft():
                 yield from _reread(s, sink, closer, has_content)
@@ -372,7 +372,7 @@ def _closes_draft(sink: ToolCallSink) -> str:
 def _keep_draft(s: Scanner, sink: ToolCallSink) -> None:
     """Accepts the calls of the draft."""
     if sink.current_draft:
-        sink.settle_draft(meant=True)
+        sink.settle_draft(is_reply=True)
         s.stop_draft()
 
 
@@ -394,7 +394,7 @@ def _end_draft(s: Scanner, sink: ToolCallSink, closer: str) -> Parser[bool]:
         return False
     kept = s.draft().removesuffix(closer)
     if closer and not (draft.broken and closer in kept):
-        sink.settle_draft(meant=False)
+        sink.settle_draft(is_reply=False)
         sink.reasoning(kept.rstrip(SPACE))
         s.stop_draft()
     else:  # a broken call must not hide the marker that closes the reasoning
@@ -405,7 +405,7 @@ def _end_draft(s: Scanner, sink: ToolCallSink, closer: str) -> Parser[bool]:
 
 def _reread(s: Scanner, sink: ToolCallSink, closer: str, has_content: bool) -> Parser[None]:
     """Reads a draft again as reasoning, up to the first closing marker in it."""
-    sink.settle_draft(meant=False)
+    sink.settle_draft(is_reply=False)
     s.rewind()
     if (yield from s.until(markers(closer), sink.reasoning, has_content)):
         yield from _blank_lines(s)

@@ -41,5 +41,5 @@ class DraftSink(Protocol):
     def begin_draft(self, closer: str) -> None:
         """Opens a draft: buffers all events from here on."""
 
-    def settle_draft(self, meant: bool) -> None:
-        """Closes the draft: emits the buffered events if `meant`, else discards them as if they had never been read."""
+    def settle_draft(self, is_reply: bool) -> None:
+        """Closes the draft: emits the buffered events if `is_reply`, else discards them as if they were never read."""

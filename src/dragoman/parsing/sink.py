@@ -176,9 +176,9 @@ class ForwardingSink:
         """Forwards to `sink`."""
         self.sink.begin_draft(closer)
 
-    def settle_draft(self, meant: bool) -> None:
+    def settle_draft(self, is_reply: bool) -> None:
         """Forwards to `sink`."""
-        self.sink.settle_draft(meant)
+        self.sink.settle_draft(is_reply)
 
     def end_reply(self, code: str, message: str, raw: str = "") -> None:
         """Forwards to `sink`."""
@@ -198,16 +198,16 @@ class ReasoningSink(ForwardingSink):
 
     def __init__(self, sink: ToolCallSink) -> None:
         self.sink = sink
-        self.begun = False
+        self.has_started = False
 
     def start(self, name: str, id: str = "") -> None:
         """Starts a call; text after it is answer text."""
-        self.begun = True
+        self.has_started = True
         self.sink.start(name, id)
 
     def text(self, text: str) -> None:
         """Adds text that is not a call."""
-        if self.begun:
+        if self.has_started:
             self.sink.text(text)
         else:
             self.sink.reasoning(text)

@@ -133,8 +133,8 @@ class ReadTracer(ForwardingSink):
 
     def start(self, name: str, id: str = "") -> None:
         """Records a call, which begins where the reader began to capture text."""
-        kept, here = self._s.captured(), self._s.offset
-        self._gap(here - len(kept) if self._text[here - len(kept) : here] == kept else self._end)
+        captured, here = self._s.captured(), self._s.offset
+        self._gap(here - len(captured) if self._text[here - len(captured) : here] == captured else self._end)
         self._open = _Call(self._calls, name, self._reader)
         self._calls += 1
         self._claim(here, "call", self._open)
@@ -164,18 +164,18 @@ class ReadTracer(ForwardingSink):
     def begin_draft(self, closer: str) -> None:
         """Saves the state: the spans that follow may turn out to be reasoning."""
         last = self._rows[-1] if self._rows else None
-        kept = replace(last, notes=[*last.notes]) if last else None
-        self._before_draft = (len(self._rows), kept, self._end, len(self._pending), self._after, self._calls)
+        last_copy = replace(last, notes=[*last.notes]) if last else None
+        self._before_draft = (len(self._rows), last_copy, self._end, len(self._pending), self._after, self._calls)
         self.sink.begin_draft(closer)
 
-    def settle_draft(self, meant: bool) -> None:
+    def settle_draft(self, is_reply: bool) -> None:
         """Keeps the spans of the draft, or restores the state before it."""
-        if self._before_draft and not meant:
+        if self._before_draft and not is_reply:
             count, last, self._end, pending, self._after, self._calls = self._before_draft
             del self._rows[count - 1 if last else 0 :], self._pending[pending:]
             self._rows += [last] if last else []
             self._open = None
-        self.sink.settle_draft(meant)
+        self.sink.settle_draft(is_reply)
 
     def end_reply(self, code: str, message: str, raw: str = "") -> None:
         """Records that the rest is not read."""
@@ -223,16 +223,16 @@ class ReadTracer(ForwardingSink):
         before = self._prompt_chars
         start = max(row.start, before)
         number = row.call.index - self._calls + len(starts) if row.call else -1  # the prompt's own calls do not count
-        given = starts[number] if number >= 0 else None
+        call_start = starts[number] if number >= 0 else None
         return Span(
             start - before,
             row.end - before,
             row.kind,
             self._text[start : row.end],
-            given.index if given else None,
-            given.id if given else "",
-            given.name if given else "",
-            row.call.format if row.call and given else "",
+            call_start.index if call_start else None,
+            call_start.id if call_start else "",
+            call_start.name if call_start else "",
+            row.call.format if row.call and call_start else "",
             row.also_text,
             tuple(Note(r.code, r.message, max(0, r.at - before)) for r in row.notes),
         )

@@ -73,7 +73,7 @@ def add_hints(messages: Sequence[Message], tools: Sequence[str]) -> tuple[Messag
 
 def remove_hints(messages: Sequence[Message]) -> tuple[Message, ...]:
     """Returns the messages with the hints removed."""
-    kept = (
+    messages_kept = (
         m
         for m in messages
         if not (m.role == "user" and len(m.parts) == 1 and _text(m.parts[0]).startswith(RESULT_HINT))
@@ -82,7 +82,7 @@ def remove_hints(messages: Sequence[Message]) -> tuple[Message, ...]:
         replace(m, parts=tuple(Text(_CALL_LINE.sub("", p.text)) if isinstance(p, Text) else p for p in m.parts))
         if m.role == "user" and _CALL_LINE.search(_text(m.parts[-1]) if m.parts else "")
         else m
-        for m in kept
+        for m in messages_kept
     )
 
 

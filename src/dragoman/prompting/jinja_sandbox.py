@@ -20,7 +20,7 @@ try:
     from jinja2.parser import Parser
     from jinja2.sandbox import ImmutableSandboxedEnvironment
 except ImportError as e:
-    raise ConfigError(f"chat templates need the templates extra: {extras.to_type('templates')}") from e
+    raise ConfigError(f"chat templates need the templates extra: {extras.install_command('templates')}") from e
 
 RENDER_ERRORS: Final = (
     jinja2.TemplateError,

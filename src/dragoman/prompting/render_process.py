@@ -86,11 +86,11 @@ class _RenderProcess:
         until, why = self._blocked.get(key, (0.0, ""))
         if time.monotonic() < until:
             raise jinja_sandbox.TemplateError(why)
-        given = pickle.dumps(variables)
-        cpu_s = CPU_S + len(given) / BYTES_PER_S
+        pickled = pickle.dumps(variables)
+        cpu_s = CPU_S + len(pickled) / BYTES_PER_S
         with self._lock:
             result = self._exchange(pickle.dumps((source, variables, cpu_s)), 1 + WAIT_FACTOR * cpu_s)
-        if result.get("stop") and len(given) < BLOCK_BELOW_BYTES:
+        if result.get("stop") and len(pickled) < BLOCK_BELOW_BYTES:
             self._blocked[key] = (time.monotonic() + BLOCK_S, result["error"])
         if result.get("config"):
             raise ConfigError(result["error"])

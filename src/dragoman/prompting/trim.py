@@ -179,10 +179,10 @@ def _required_only(schema: Any) -> Any:
     """A tool's schema without its optional parameters; unchanged if no parameter is required."""
     if not (isinstance(schema, dict) and isinstance(schema.get("properties"), dict) and schema.get("required")):
         return schema
-    kept = {name: each for name, each in schema["properties"].items() if name in schema["required"]}
-    if any(word in schema for word in _DEPENDENCY_KEYWORDS) or not kept:
+    required = {name: each for name, each in schema["properties"].items() if name in schema["required"]}
+    if any(word in schema for word in _DEPENDENCY_KEYWORDS) or not required:
         return schema
-    return {word: value for word, value in schema.items() if word != "$schema"} | {"properties": kept}
+    return {word: value for word, value in schema.items() if word != "$schema"} | {"properties": required}
 
 
 def _message(message: Message, tier: str) -> Message:
@@ -272,8 +272,8 @@ def first_sentence(text: str, most_chars: int) -> str:
     sentence = paragraph[: end.end()] if end else paragraph
     if len(sentence) <= most_chars:
         return sentence
-    begun = sentence[:most_chars]
-    return (begun.rpartition(" ")[0] or begun).rstrip(",;:—- ") + " …"  # not all languages have spaces
+    beginning = sentence[:most_chars]
+    return (beginning.rpartition(" ")[0] or beginning).rstrip(",;:—- ") + " …"  # not all languages have spaces
 
 
 def _aggressive_system(text: str) -> str:
@@ -294,8 +294,8 @@ def _shorten_line(line: str) -> str:
         return line
     first, *more = _sentences(text)
     aside = _TRAILING_PARENTHESES.search(text) if more else None
-    kept = " ".join([first, *(each for each in more if _EMPHASIS.search(each))])
-    return line[: len(line) - len(text)] + kept + (aside[0] if aside and not kept.endswith(aside[0]) else "")
+    shortened = " ".join([first, *(each for each in more if _EMPHASIS.search(each))])
+    return line[: len(line) - len(text)] + shortened + (aside[0] if aside and not shortened.endswith(aside[0]) else "")
 
 
 def _sentences(text: str) -> list[str]:
@@ -322,14 +322,14 @@ def _max_system(text: str) -> str:
     lines = text.split("\n")
     own = next((n for n, line in enumerate(lines) if _PROJECT_START.match(line)), len(lines))
     first = next((n for n, line in enumerate(lines[:own]) if line.strip() and not _HEADING.match(line)), own)
-    kept, chars = list[str](), 0
+    shortened, chars = list[str](), 0
     for n, line in enumerate(lines[:own]):
         if n == first and not _is_fact(line):
-            kept.append(first_sentence(line, MAX_LINE_CHARS))
+            shortened.append(first_sentence(line, MAX_LINE_CHARS))
         elif _is_fact(line) and chars < MAX_FACTS_CHARS:
-            kept.append(line)
+            shortened.append(line)
             chars += len(line)
-    return "\n".join([*kept, *lines[own:]]).strip("\n")
+    return "\n".join([*shortened, *lines[own:]]).strip("\n")
 
 
 def _project_instructions(text: str) -> str:

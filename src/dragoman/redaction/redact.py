@@ -149,12 +149,12 @@ class Redactor:
         return self.redact_bytes(text.encode("utf-8", "surrogateescape")).decode("utf-8", "surrogateescape")
 
 
-def _find_all(data: bytes, wanted: bytes) -> Iterator[int]:
-    """The positions of `wanted`, without overlaps."""
-    at = data.find(wanted)
+def _find_all(data: bytes, secret: bytes) -> Iterator[int]:
+    """The positions of `secret`, without overlaps."""
+    at = data.find(secret)
     while at >= 0:
         yield at
-        at = data.find(wanted, at + len(wanted))
+        at = data.find(secret, at + len(secret))
 
 
 def _matches(pattern: re.Pattern[bytes], beginning: bytes, data: bytes, small: bytes) -> Iterator[tuple[int, int]]:
@@ -171,14 +171,14 @@ def _matches(pattern: re.Pattern[bytes], beginning: bytes, data: bytes, small: b
 def _unescaped(data: bytes) -> tuple[bytes, Callable[[int], int]]:
     r"""The data with `\/` and `\u002b` decoded, and a function from positions in that to positions in the data."""
     pieces, done = list[bytes](), 0
-    places, lost = [0], [0]
+    places, dropped_before = [0], [0]
     for match in _ESCAPE.finditer(data):
         char = bytes.fromhex(match[1].decode()) if match[1] else b"/"
         if char in b"\"'\\":
             continue
         pieces += [data[done : match.start()], char]
         done = match.end()
-        lost.append(lost[-1] + len(match[0]) - 1)
-        places.append(done - lost[-1])
+        dropped_before.append(dropped_before[-1] + len(match[0]) - 1)
+        places.append(done - dropped_before[-1])
     plain = b"".join([*pieces, data[done:]])
-    return plain, lambda at: at + lost[bisect_right(places, at) - 1]
+    return plain, lambda at: at + dropped_before[bisect_right(places, at) - 1]

@@ -89,11 +89,11 @@ def summarize_changes(changes: Mapping[str, Sequence[SchemaChange]]) -> str:
 
 def _adapt(schema: JsonText, target: Target) -> AdaptedSchema:
     try:
-        given = _loaded(schema)
-        root = with_json_types(given)
+        original = _loaded(schema)
+        root = with_json_types(original)
         relaxer = SchemaRelaxer(root, target, careful=False)
         made = relaxer.adapted()
-        if made == given:
+        if made == original:
             return AdaptedSchema(schema, ())
         if has_refs(root):
             relaxer = SchemaRelaxer(root, target, careful=True)

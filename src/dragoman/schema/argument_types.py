@@ -91,16 +91,16 @@ def _inside(schema: Any, key: str | None, root: Mapping[str, Any], depth: int, t
     if isinstance(schema_inside, dict):
         return schema_inside
 
-    def within(branches: list[Any]) -> list[Any]:
+    def union_parts(branches: list[Any]) -> list[Any]:
         deeper = (_inside(branch, key, root, depth + 1, tried) for branch in branches)
         return [each for each in deeper if each is not None]
 
     parts: list[Any] = []
     if isinstance(reference := schema.get("$ref"), str) and reference not in tried:
         tried.add(reference)
-        parts += within([resolve_ref(reference, root)])
+        parts += union_parts([resolve_ref(reference, root)])
     for word in ("allOf", "anyOf", "oneOf"):
-        stated = within(schema[word]) if isinstance(schema.get(word), list) else []
+        stated = union_parts(schema[word]) if isinstance(schema.get(word), list) else []
         parts += [{"anyOf": stated}] if word != "allOf" and len(stated) > 1 else stated
     return {"allOf": parts} if len(parts) > 1 else next(iter(parts), None)
 
@@ -213,8 +213,8 @@ def as_json(text: str, types: frozenset[str] = ALL, constants: Collection[Any] =
         return literal
     if types & {"number", "integer"} and _NUMBER.fullmatch(word):
         return word
-    wanted = {"{": "object", "[": "array", '"': "string"}.get(word[:1])
-    if wanted in types and (wanted != "string" or types == ALL):
+    json_type = {"{": "object", "[": "array", '"': "string"}.get(word[:1])
+    if json_type in types and (json_type != "string" or types == ALL):
         return whole_json(word) or as_string(text)
     return as_string(text)
 

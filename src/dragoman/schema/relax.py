@@ -89,11 +89,11 @@ class SchemaRelaxer:
             return True
         return not known or word in self._target.unsupported or (path == "$" and word in self._target.root_unsupported)
 
-    def _schema(self, given: Any, path: str, depth: int, trail: Trail) -> Any:
+    def _schema(self, value: Any, path: str, depth: int, trail: Trail) -> Any:
         whole = path == "$" and self._target.object_root
-        if isinstance(given, bool) and self._target.flags and not whole:
-            return given
-        schema = self._well_formed(self._as_object(given, path, depth, trail), path)
+        if isinstance(value, bool) and self._target.flags and not whole:
+            return value
+        schema = self._well_formed(self._as_object(value, path, depth, trail), path)
         schema, trail = self._resolved(schema, path, trail, depth)
         schema = self._combined(schema, path, trail)
         for step in (self._objects, self._arrays, self._strings, self._constants, self._types):
@@ -107,28 +107,28 @@ class SchemaRelaxer:
         schema = self._without(schema, path, *[word for word in schema if self._is_unsupported(word, path)])
         made = self._sub_schemas(schema, path, depth, trail)
         rest = [word for word in ("unevaluatedProperties", "unevaluatedItems") if word in made]
-        if rest and (made != given or (self._careful and has_refs(made))):
+        if rest and (made != value or (self._careful and has_refs(made))):
             made = self._without(made, path, *rest)
         return self._strict(made, path) if self._target.closed else made
 
-    def _as_object(self, given: Any, path: str, depth: int, trail: Trail) -> Schema:
+    def _as_object(self, value: Any, path: str, depth: int, trail: Trail) -> Schema:
         """Returns the schema as an object; `{}` if it is not one, or if a limit is exceeded."""
         self._left -= len(trail) > 1
         if depth > DEPTH_LIMIT or self._left < 0:
             self._report(path, "nested too deep; it may be anything")
             return {}
-        if isinstance(given, dict):
-            return given
-        if given is not True:
+        if isinstance(value, dict):
+            return value
+        if value is not True:
             self._report(path, "no schema for a value; it may be anything")
         return {}
 
-    def _well_formed(self, given: Schema, path: str) -> Schema:
-        schema = with_prefix_items(given)
+    def _well_formed(self, original: Schema, path: str) -> Schema:
+        schema = with_prefix_items(original)
         for word in malformed_keywords(schema):
             self._report(path, f"{word} is malformed, left out")
             schema = {each: value for each, value in schema.items() if each != word}
-        if schema is not given and "prefixItems" in schema:
+        if schema is not original and "prefixItems" in schema:
             schema.pop("$schema", None)  # it names a draft without `prefixItems`
         for word in ("required", "type"):
             listed = schema.get(word)
@@ -208,12 +208,12 @@ class SchemaRelaxer:
             schema = all_of(schema, part, lambda word: self._report(path, f"of two {word} one left out"))
         return schema
 
-    def _part(self, given: Any, path: str, trail: Trail, depth: int, objects: bool) -> Schema | None:
+    def _part(self, value: Any, path: str, trail: Trail, depth: int, objects: bool) -> Schema | None:
         """Returns one branch without combined schemas; None if it matches no value, or no object for `objects`."""
-        if given is False:
+        if value is False:
             return None
         self._left -= 1
-        schema = self._well_formed(self._as_object(given, path, depth, trail), path)
+        schema = self._well_formed(self._as_object(value, path, depth, trail), path)
         schema, trail = self._resolved(schema, path, trail, depth, stay=False)
         stated = types_in(schema)
         if objects and stated and "object" not in stated:
@@ -237,9 +237,9 @@ class SchemaRelaxer:
         for name in sorted(odd):
             self._report(_below(path, "properties", name), "left out, as its name may not be used")
         schema = self._without(schema, path, "additionalProperties") if open_to is not True else schema
-        kept = [name for name in schema.get("required", []) if name not in odd]
+        required = [name for name in schema.get("required", []) if name not in odd]
         left = {name: each for name, each in names.items() if name not in odd}
-        return {**schema, "properties": left, **({"required": kept} if "required" in schema else {})}
+        return {**schema, "properties": left, **({"required": required} if "required" in schema else {})}
 
     def _arrays(self, schema: Schema, path: str) -> Schema:
         if "prefixItems" in schema and self._is_unsupported("prefixItems", path):

@@ -52,7 +52,7 @@ _OF: Final = re.compile(r"(?:array|list|set|sequence)\s+of\s+(.+?)(?<=[^s])s?")
 _SCHEMAS: Final = LISTED | SINGLE | {"additionalItems"}
 """Keywords that contain one schema or a list of schemas."""
 
-_Meant: TypeAlias = dict[str, str]
+_Meanings: TypeAlias = dict[str, str]
 """JSON types in order. The value is the name of the item type for an array, else ""."""
 
 
@@ -98,24 +98,26 @@ def _renamed(schema: dict[str, Any]) -> dict[str, Any]:
     listed = stated if isinstance(stated, list) else [stated]
     if all(each in JSON_TYPES for each in listed if isinstance(each, str)):
         return schema
-    meant: _Meant = {}
+    meanings: _Meanings = {}
     for each in listed:
         meaning = _meaning(each) if isinstance(each, str) else None
         if meaning is None:
             return schema
-        meant |= meaning
+        meanings |= meaning
     rest = {word: value for word, value in schema.items() if word != "type"}
-    if not meant.keys() <= set(JSON_TYPES):
+    if not meanings.keys() <= set(JSON_TYPES):
         return rest
-    types = list(meant)
-    items = meant.get("array", "")
-    within = {} if not items or rest.keys() & {"items", "prefixItems"} else {"items": _with_json_types({"type": items})}
+    types = list(meanings)
+    items = meanings.get("array", "")
+    item_types = (
+        {} if not items or rest.keys() & {"items", "prefixItems"} else {"items": _with_json_types({"type": items})}
+    )
     # `type` keeps its position, so that a schema that is shown keeps its order.
     order = {word: types if len(types) > 1 else types[0] for word in schema if word == "type"}
-    return {word: order.get(word, value) for word, value in schema.items()} | within
+    return {word: order.get(word, value) for word, value in schema.items()} | item_types
 
 
-def _meaning(name: str) -> _Meant | None:
+def _meaning(name: str) -> _Meanings | None:
     """Returns the JSON types that a name means, including "any" for any value; None if it is ambiguous."""
     word = " ".join(name.split()).lower()
     if len(name) > _LIMIT_CHARS:
@@ -139,7 +141,7 @@ def _meaning(name: str) -> _Meant | None:
     return _generic(word)
 
 
-def _generic(word: str) -> _Meant | None:
+def _generic(word: str) -> _Meanings | None:
     """Returns the meaning of names such as `list[str]`, `dict<string, int>` and `optional[int]`."""
     match = _GENERIC.fullmatch(word)
     if not match:
@@ -156,18 +158,18 @@ def _generic(word: str) -> _Meant | None:
     return {kind: ""} if kind == "object" or (kind and match[4] is not None) else None
 
 
-def _array(item: str) -> _Meant | None:
+def _array(item: str) -> _Meanings | None:
     return {"array": item} if _meaning(item) is not None else None
 
 
-def _union(names: list[str]) -> _Meant | None:
-    meant: _Meant = {}
+def _union(names: list[str]) -> _Meanings | None:
+    meanings: _Meanings = {}
     for name in names:
         meaning = _meaning(name.strip())
         if meaning is None:
             return None
-        meant |= meaning
-    return meant
+        meanings |= meaning
+    return meanings
 
 
 def _split(text: str, separator: str) -> list[str]:

@@ -142,8 +142,8 @@ class App:
             if posted is not None and posted.passed:
                 await Passthrough(posted, self._gateway, self._config, record, receive, send_tracked).run(headers)
             elif posted is not None:
-                kept = {name: value for name, value in headers.items() if name != "content-encoding"}
-                capture = self._captures.begin(method, path, kept) if self._captures else None
+                headers_decoded = {name: value for name, value in headers.items() if name != "content-encoding"}
+                capture = self._captures.begin(method, path, headers_decoded) if self._captures else None
                 observer = _observer_for(capture, record)
                 await Exchange(posted, self._gateway, self._config, record, receive, send_tracked, observer).run(
                     headers

@@ -159,8 +159,8 @@ class Exchange(BaseExchange):
         )
         if self._observer:
             context = self._observer.wrap_context(context)
-        relay = await off_loop(large, self._gateway.passthrough, request, body, context)
-        if relay is not None and await self._relayed(request, relay):
+        passthrough = await off_loop(large, self._gateway.passthrough, request, body, context)
+        if passthrough is not None and await self._pass_through(request, passthrough):
             return
         answer = self._gateway.generate(request, context, self._buffering)
         if request.stream and (self._config.delta_min_chars or self._config.delta_max_chars):
@@ -179,29 +179,29 @@ class Exchange(BaseExchange):
 
             await self._stream(events, written)
 
-    async def _relayed(self, request: Request, relay: PassthroughResponse) -> bool:
+    async def _pass_through(self, request: Request, response: PassthroughResponse) -> bool:
         """Passes the upstream response through unchanged.
 
         Returns: False if the server refused the request with a status that translation may avoid; nothing is sent then.
         """
-        self._record.relayed = True
+        self._record.is_passthrough = True
         if request.choices > 1:
             notice = Notice("unguarded_choices", "several choices are passed on unread: no call is checked", detail="n")
             self._record.observe(notice)
             self._headers |= warning_headers([notice])
         try:
-            async with aclosing(relay.stream()) as pieces:
+            async with aclosing(response.stream()) as pieces:
                 if not request.stream:
                     body = b"".join([piece async for piece in pieces])
-                    await self._reply(200, self._observe(relay.drain_events(), body), {})
+                    await self._reply(200, self._observe(response.drain_events(), body), {})
                     return True
-                self._ending = relay.error_event
-                await self._stream(pieces, lambda batch: self._observe(relay.drain_events(), b"".join(batch)))
+                self._ending = response.error_event
+                await self._stream(pieces, lambda batch: self._observe(response.drain_events(), b"".join(batch)))
         except UpstreamError as error:
             if error.status not in _RETRY_READ or request.choices > 1:
                 raise
-            self._record.relayed = False
-        return self._record.relayed
+            self._record.is_passthrough = False
+        return self._record.is_passthrough
 
     async def _whole(self, request: Request, events: AsyncGenerator[AnyEvent, None]) -> None:
         collector = Collector(self._dialect.name)  # numbers the parts as a stream does

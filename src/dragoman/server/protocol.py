@@ -43,9 +43,9 @@ class ConnectionLimits:
         self.connections = connections or _descriptors() // _DESCRIPTOR_SHARE
         self._logged_s: dict[str, float] = {}
 
-    def protocol(self, **given: Any) -> "LimitedProtocol":
+    def protocol(self, **options: Any) -> "LimitedProtocol":
         """Returns the protocol of a new connection; uvicorn calls it."""
-        return LimitedProtocol(self, **given)
+        return LimitedProtocol(self, **options)
 
     def warn(self, text: str) -> None:
         """Logs the text, but at most once per `_LOG_EVERY_S`."""
@@ -58,8 +58,8 @@ class ConnectionLimits:
 class LimitedProtocol(HttpToolsProtocol):
     """One HTTP connection, within its limits."""
 
-    def __init__(self, limits: ConnectionLimits, **given: Any) -> None:
-        super().__init__(**given)
+    def __init__(self, limits: ConnectionLimits, **options: Any) -> None:
+        super().__init__(**options)
         self._limits = limits
         self._in_head = True
         """No request is being answered, or the head of the next one is incomplete."""

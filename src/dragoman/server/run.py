@@ -30,7 +30,7 @@ try:
 
     from dragoman.server import protocol
 except ImportError as e:
-    raise ConfigError(f"the gateway needs the server extra: {extras.to_type('server')}") from e
+    raise ConfigError(f"the gateway needs the server extra: {extras.install_command('server')}") from e
 
 Asgi: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
 

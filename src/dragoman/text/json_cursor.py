@@ -279,8 +279,12 @@ class Fields:
         if value is None or value.kind != "object" or b"null" not in bytes(value.raw):
             return value.object() if value else ""
         members = value.fields()
-        kept = members.remaining()
-        return msgspec.json.encode(kept).decode() if len(kept) < len(members.remaining_with_nulls()) else value.text
+        remaining = members.remaining()
+        return (
+            msgspec.json.encode(remaining).decode()
+            if len(remaining) < len(members.remaining_with_nulls())
+            else value.text
+        )
 
     def items(self, name: str, limit: int = MAX_ITEMS) -> list[Cursor]:
         """Pops the items of the array `name` of at most `limit` items; empty if absent."""

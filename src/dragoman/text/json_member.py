@@ -67,14 +67,14 @@ class StringMember:
 
     def _open(self, accepted: str) -> str:
         """Returns the text after the opening, once the opening is complete."""
-        wanted = f'{{"{self._name}":"'
+        expected = f'{{"{self._name}":"'
         for at, char in enumerate(accepted):
             if char not in _BLANK or self._opening.count('"') % 2:
                 self._opening += char
-            if self._opening == wanted:
+            if self._opening == expected:
                 self._state = "inside"
                 return accepted[at + 1 :]
-            if not wanted.startswith(self._opening):
+            if not expected.startswith(self._opening):
                 self._state = "other"
                 break
         return ""

@@ -73,20 +73,20 @@ class Scanner(TextBuffer):
 
     __slots__ = ()
 
-    def until(self, wanted: Markers, emit: Callable[[str], None], has_text: bool = False) -> Parser[str]:
+    def until(self, stops: Markers, emit: Callable[[str], None], has_text: bool = False) -> Parser[str]:
         """Emit the text up to the first marker and consume the marker. Returns the marker, or "" at the text's end.
 
         White space before the marker is not emitted but stored in `skipped_space`. At the text's end, white space is
         emitted only after other text, from this call or (`has_text`) before it.
 
         Args:
-            wanted: The markers.
+            stops: The markers.
             emit: Receives the text.
             has_text: Whether text precedes, from an earlier call.
         """
         gap: list[str] = []
         while True:
-            start, end = wanted.find(self.buf, self.pos, self.closed)
+            start, end = stops.find(self.buf, self.pos, self.closed)
             whole = self.buf[self.pos : start]
             text = whole.rstrip(SPACE)
             if text:
@@ -100,7 +100,7 @@ class Scanner(TextBuffer):
             if end >= 0 or self.closed:
                 break
             ready = has_text and not gap and start == len(self.buf)
-            yield FastPath(wanted.find_start_or_trailing_space, emit, SPACE) if ready else None
+            yield FastPath(stops.find_start_or_trailing_space, emit, SPACE) if ready else None
         self.skipped_space = "".join(gap)
         if end < 0 and has_text:
             self._emit(self.skipped_space, emit)
@@ -108,17 +108,17 @@ class Scanner(TextBuffer):
         self.pos = max(start, end)
         return self.buf[start : self.pos]
 
-    def verbatim_until(self, wanted: Markers, emit: Callable[[str], None]) -> Parser[str]:
+    def verbatim_until(self, stops: Markers, emit: Callable[[str], None]) -> Parser[str]:
         """Like `until`, but white space before the marker is emitted too."""
         fast_path: FastPath | None = None
         while True:
-            start, end = wanted.find(self.buf, self.pos, self.closed)
+            start, end = stops.find(self.buf, self.pos, self.closed)
             text, self.pos = self.buf[self.pos : start], start
             self._emit(text, emit)
             self.pos = max(start, end)
             if end >= 0 or self.closed:
                 return self.buf[start : self.pos]
-            fast_path = fast_path or FastPath(wanted.find_start, emit, wanted.prefixes)
+            fast_path = fast_path or FastPath(stops.find_start, emit, stops.prefixes)
             yield fast_path if start == len(self.buf) else None
 
     def raw_until(self, closers: Mapping[str, Follows], emit: Callable[[str], None]) -> Parser[str]:
@@ -127,9 +127,9 @@ class Scanner(TextBuffer):
         A closer that is followed by something else is part of the value. Returns "" if the value is never closed. The
         caller may go back to the start of the closer: it is still in the buffer.
         """
-        wanted = markers(*closers)
+        closer_markers = markers(*closers)
         while True:
-            closer = yield from self.verbatim_until(wanted, emit)
+            closer = yield from self.verbatim_until(closer_markers, emit)
             if not closer:
                 return ""
             self.pos -= len(closer)
@@ -213,9 +213,9 @@ class Scanner(TextBuffer):
         that is open there is not closed.
         """
         enders = () if ends is None else unclosed_json.enders(self, ends)
-        wanted = markers(*enders) if enders else None
-        reader = unclosed_json.CallValueReader(self, enders, wanted, closes=ends is not None)
-        stops = unclosed_json.string_stops(wanted.start_pattern if wanted else "")
+        end_markers = markers(*enders) if enders else None
+        reader = unclosed_json.CallValueReader(self, enders, end_markers, closes=ends is not None)
+        stops = unclosed_json.string_stops(end_markers.start_pattern if end_markers else "")
         plain, with_escapes = FastPath(stops[0], emit, "\\"), FastPath(stops[1], emit, "\\")
         while True:
             needs_text = yield from reader.read()

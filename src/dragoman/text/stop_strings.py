@@ -13,8 +13,8 @@ class StopStrings:
     """Forwards text up to the first stop string. Text that may be the start of one is held back."""
 
     def __init__(self, strings: Sequence[str]) -> None:
-        wanted = [s for s in strings if s]
-        self._markers = Markers(*wanted) if wanted else None
+        nonempty = [s for s in strings if s]
+        self._markers = Markers(*nonempty) if nonempty else None
         self._buffered = ""
         self.found = ""
         """The stop string that ended the text; empty until one has."""

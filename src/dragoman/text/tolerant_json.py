@@ -347,11 +347,11 @@ class TolerantJsonStream(WindowsPathDetector):
             return pos if ("escapes" if buf[pos] == "\\" else "comments") in self._enabled else -1
         if buf[pos] == "\\":
             return pos + 2 if buf[pos + 1] in "nrt" and self._allow_repair("escapes") else -1
-        begun = COMMENT.match(buf, pos)
-        if not (begun and self._allow_repair("comments")):
+        comment = COMMENT.match(buf, pos)
+        if not (comment and self._allow_repair("comments")):
             return -1
-        self._resume, self._state = self._state, _BLOCK if begun[0] == "/*" else _LINE
-        return begun.end()
+        self._resume, self._state = self._state, _BLOCK if comment[0] == "/*" else _LINE
+        return comment.end()
 
     def _in_comment(self, buf: str, pos: int) -> int:
         end = "*/" if self._state == _BLOCK else "\n"

@@ -25,10 +25,10 @@ def logprobs_json(entries: Sequence[Fields]) -> JsonText:
 
 def _entry(fields: Fields) -> dict[str, object]:
     token = lenient_values.string(fields.get("token"))
-    wanted = {"token": token, "bytes": list(token.encode("utf-8", "replace")), "logprob": 0.0}
+    required = {"token": token, "bytes": list(token.encode("utf-8", "replace")), "logprob": 0.0}
     members = {name: raw for name, raw in fields.remaining().items() if name != "top_logprobs" and raw != _NULL}
     return {
-        **wanted,
+        **required,
         **members,
         "top_logprobs": [_inner(each) for each in lenient_values.objects(fields.get("top_logprobs"))],
     }
@@ -50,8 +50,8 @@ def unmodelled_counts(counts: Fields, known: Mapping[str, tuple[str, ...]]) -> E
     """Returns usage fields that `Usage` does not model; `known` contains the modelled fields and their inner fields."""
     counts_left = nonempty_fields(counts)
     for name, inner in known.items():
-        within = lenient_values.fields(counts.get(name)) if inner else None
-        rest = nonempty_fields(within, *inner) if within is not None else {}
+        inner_fields = lenient_values.fields(counts.get(name)) if inner else None
+        rest = nonempty_fields(inner_fields, *inner) if inner_fields is not None else {}
         counts_left.pop(name, None)
         if rest:
             counts_left[name] = Raw(_encode(rest))

@@ -139,17 +139,17 @@ class _HistoryRepair:
             self._turn(message)
             return
         rest: list[Part] = []
-        kept: list[Part] = []
+        results: list[Part] = []
         for part in message.parts:
             if not isinstance(part, ToolResult):
                 rest.append(part)
             elif part.call_id in self._waiting:
-                kept.append(replace(part, call_id=self._own(part.call_id)))
+                results.append(replace(part, call_id=self._own(part.call_id)))
             else:
                 self._astray += 1
                 rest += [Text(f"Result of a call that is not here ({part.call_id}):"), *part.parts]
-        if kept:
-            self._results.append(Message("tool", tuple(kept), message.extra if message.role == "tool" else {}))
+        if results:
+            self._results.append(Message("tool", tuple(results), message.extra if message.role == "tool" else {}))
         if rest or not message.parts:
             role = "user" if message.role == "tool" else message.role
             self._after.append(Message(role, tuple(rest), {} if message.role == "tool" else message.extra))

@@ -57,9 +57,9 @@ _encode: Final = msgspec.json.Encoder().encode
 class StreamRewriter:
     """Rewrites one stream, chunk by chunk."""
 
-    __slots__ = ("_cr", "_last", "_model", "_passing", "_rest", "_usage_only_markers", "finished", "first")
+    __slots__ = ("_cr", "_last", "_model", "_passthrough", "_rest", "_usage_only_markers", "finished", "first")
 
-    def __init__(self, passing: StreamPassthrough, model: str | None = None, *, hides_usage: bool = False) -> None:
+    def __init__(self, passthrough: StreamPassthrough, model: str | None = None, *, hides_usage: bool = False) -> None:
         """Creates a rewriter.
 
         Args:
@@ -67,9 +67,9 @@ class StreamRewriter:
             model: The client's name of the model if the server uses another one.
             hides_usage: The client did not request usage: events that only report it are removed.
         """
-        self._passing = passing
+        self._passthrough = passthrough
         self._model = model
-        self._usage_only_markers = passing.usage_only_markers if hides_usage else ()
+        self._usage_only_markers = passthrough.usage_only_markers if hides_usage else ()
         self._rest = bytearray()
         self._cr = ""
         """If lines end with CR alone: how the last chunk ended, `cr` or `other`."""
@@ -103,9 +103,9 @@ class StreamRewriter:
     def close(self) -> bytes:
         """Returns the last event if the server omitted its final blank line; an incomplete event is discarded."""
         rest = bytes(self._rest).strip()
-        data = self.feed(b"\n\n") if rest == self._passing.end_event.strip() or _is_complete(rest) else b""
+        data = self.feed(b"\n\n") if rest == self._passthrough.end_event.strip() or _is_complete(rest) else b""
         self.finished = self.finished or any(
-            self._passing.end_pattern.match(event.lstrip()) for event in self.boundary_events()
+            self._passthrough.end_pattern.match(event.lstrip()) for event in self.boundary_events()
         )
         return data
 
@@ -155,11 +155,11 @@ class StreamRewriter:
     def _is_end(self, whole: bytes) -> bool:
         """Whether the last of these events ends the response; if a comment follows it, `close` detects it."""
         last = max(whole.rfind(b"\n\n", 0, -2) + 2, whole.rfind(b"\n\r\n", 0, -3) + 3)
-        return self._passing.end_pattern.match(whole, last if last > 2 else 0) is not None
+        return self._passthrough.end_pattern.match(whole, last if last > 2 else 0) is not None
 
     def _with_model_name(self, whole: bytes) -> bytes:
         return _DATA.sub(
-            lambda match: match[1] + replace_model_name(match[2], self._model or "", self._passing.model_container),
+            lambda match: match[1] + replace_model_name(match[2], self._model or "", self._passthrough.model_container),
             whole,
         )
 
@@ -173,13 +173,13 @@ def _is_complete(event: bytes) -> bool:
         return False
 
 
-def replace_model_name(data: bytes, model: str, within: str = "") -> bytes:
-    """Returns the JSON with another model name in it, or in its member `within`; the rest is not changed."""
+def replace_model_name(data: bytes, model: str, container: str = "") -> bytes:
+    """Returns the JSON with another model name in it, or in its member `container`; the rest is not changed."""
     try:
         members = _members(data)
-        if within and within in members:
-            members[within] = msgspec.Raw(replace_model_name(bytes(members[within]), model))
-        elif not within and "model" in members:
+        if container and container in members:
+            members[container] = msgspec.Raw(replace_model_name(bytes(members[container]), model))
+        elif not container and "model" in members:
             members["model"] = msgspec.Raw(_encode(model))
         else:
             return data

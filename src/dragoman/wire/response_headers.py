@@ -25,17 +25,17 @@ _MAX_LIMIT_HEADERS: Final = 32
 def client_headers(headers: Mapping[str, str]) -> dict[str, str]:
     """Returns the headers for the client; names in `headers` are in lower case."""
     limits = [name for name in headers if name.startswith(_LIMITS)][:_MAX_LIMIT_HEADERS]
-    kept = {name: headers[name] for name in limits}
+    forwarded = {name: headers[name] for name in limits}
     if id := next((headers[name] for name in _IDS if name in headers), ""):
-        kept[REQUEST_ID] = id
-    return {name: value for name, value in kept.items() if _VALUE.fullmatch(value)}
+        forwarded[REQUEST_ID] = id
+    return {name: value for name, value in forwarded.items() if _VALUE.fullmatch(value)}
 
 
 def client_error_headers(headers: Mapping[str, str]) -> dict[str, str]:
     """Returns the headers for the client of an error response; `retry-after` is not among them."""
-    kept = client_headers(headers)
+    forwarded = client_headers(headers)
     if (should_retry := headers.get(SHOULD_RETRY, "").lower()) in ("true", "false"):
-        kept[SHOULD_RETRY] = should_retry
+        forwarded[SHOULD_RETRY] = should_retry
     if headers.get("retry-after-ms", "").isdigit():
-        kept["retry-after-ms"] = headers["retry-after-ms"][:9]
-    return kept
+        forwarded["retry-after-ms"] = headers["retry-after-ms"][:9]
+    return forwarded

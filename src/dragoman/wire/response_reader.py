@@ -102,8 +102,8 @@ class BaseResponseReader:
             return
         self._body += piece
         if self._whole_body is None:
-            begun = bytes(self._body.lstrip(_BLANK)[:1])
-            self._whole_body = begun in _BODY_STARTS if begun else None
+            first_byte = bytes(self._body.lstrip(_BLANK)[:1])
+            self._whole_body = first_byte in _BODY_STARTS if first_byte else None
         if self._whole_body is False:
             self._sse = Decoder()
             self._events(self._sse.feed(bytes(self._body)))

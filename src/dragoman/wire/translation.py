@@ -101,7 +101,7 @@ def adapt_request_schemas(request: Request, target: Target) -> tuple[Request, tu
         tools.append(replace(tool, parameters=made.json))
     reply = adapt(request.response_schema, target) if request.response_schema else AdaptedSchema("", ())
     changes_by_tool["the reply"] = reply.changes
-    changed = {of: changes for of, changes in changes_by_tool.items() if changes}
+    changed = {owner: changes for owner, changes in changes_by_tool.items() if changes}
     warnings = (Notice("schema_adapted", f"for {target.name}: {summarize_changes(changed)}"),) if changed else ()
     return replace(request, tools=tuple(tools), response_schema=reply.json), warnings
 
@@ -298,7 +298,7 @@ class TranslationReport:
         """Records content that is represented differently, by its name."""
         self._reworded.setdefault(name, reason)
 
-    def adapted_schema(self, schema: JsonText, target: Target, of: str, *, always: bool = False) -> msgspec.Raw:
+    def adapted_schema(self, schema: JsonText, target: Target, owner: str, *, always: bool = False) -> msgspec.Raw:
         """Returns the schema of a tool or of the response, adapted to the server.
 
         A schema from a client of this same API is not changed, because other servers than the vendor's use the API too
@@ -306,7 +306,7 @@ class TranslationReport:
         Args:
             schema: The schema.
             target: What the server accepts.
-            of: What has the schema, for the report.
+            owner: What has the schema, for the report.
             always: Whether it is adapted for a client of this same API too, for APIs whose servers all have the same
                 limits.
         """
@@ -314,7 +314,7 @@ class TranslationReport:
             return msgspec.Raw(schema.encode())
         adapted = adapt(schema, target)
         if adapted.changes:
-            self._adapted_schemas[of] = adapted.changes
+            self._adapted_schemas[owner] = adapted.changes
         return msgspec.Raw(adapted.json.encode())
 
     def unknown_part(self, part: UnknownPart) -> msgspec.Raw:

@@ -33,10 +33,10 @@ _encode: Final = msgspec.json.Encoder().encode
 class WebSourceConverter:
     """Converts the web sources of one response for a client of one API."""
 
-    __slots__ = ("_began", "_buffered", "_chars", "_is_one_text", "_wanted")
+    __slots__ = ("_began", "_buffered", "_chars", "_is_needed", "_is_one_text")
 
     def __init__(self, client: str) -> None:
-        self._wanted = is_for("", client)
+        self._is_needed = is_for("", client)
         self._is_one_text = client in SINGLE_TEXT_APIS
         self._chars = self._began = 0
         """Characters of the text so far, and of the text before the open block."""
@@ -49,7 +49,7 @@ class WebSourceConverter:
 
     def feed(self, event: AnyEvent) -> list[AnyEvent]:
         """Returns the events that replace this one; text events go to `text` instead."""
-        if not self._wanted:
+        if not self._is_needed:
             return [event]
         match event:
             case Detail(name, json) if name == CITATIONS:

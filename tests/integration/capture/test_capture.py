@@ -48,8 +48,8 @@ async def test_each_stage_is_a_file(tmp_path: Path) -> None:
     assert (backend["model_mode"]["tool_mode"], backend["model_mode"]["call_format"]) == ("parse", "hermes")
     sent = json.loads((folder / "1/sent-1.json").read_bytes())
     assert sent["tools"] == TOOLS
-    first, *said, _ = said_all = lines(folder / "1/said-1.jsonl")
-    assert first["to"] == CHAT
+    first, *said, _ = said_all = lines(folder / "1/model-output-1.jsonl")
+    assert first["target"] == CHAT
     assert "".join(line["text"] for line in said_all[1:]).count("data: ") == 5
     assert all(a["ms"] <= b["ms"] for a, b in itertools.pairwise(said))
     assert (folder / "1/text-1.txt").read_text() == call
@@ -140,12 +140,12 @@ async def test_a_server_that_refuses_or_breaks_off(tmp_path: Path) -> None:
     async with keeping(tmp_path, whole(400, '{"error": {"message": "no"}}')) as url:
         await ask(url, CHAT, True)
         [folder] = await kept(tmp_path)
-    *_, last = lines(folder / "1/said-1.jsonl")
+    *_, last = lines(folder / "1/model-output-1.jsonl")
     assert (last["error"]["error"], last["error"]["status"]) == ("UpstreamError", 400)
     async with keeping(tmp_path / "other", dies) as url:
         await ask(url, CHAT, True)
         [folder] = await kept(tmp_path / "other")
-    *_, piece, last = lines(folder / "1/said-1.jsonl")
+    *_, piece, last = lines(folder / "1/model-output-1.jsonl")
     assert "It is" in piece["text"]
     assert last["error"]["error"] == "BackendUnavailableError"
     assert lines(folder / "events.jsonl")[-1]["event"] == "Failure"
@@ -156,7 +156,7 @@ async def test_an_answer_that_is_passed_on_unread(tmp_path: Path) -> None:
         answer = await ask(url, CHAT, True)
         [folder] = await kept(tmp_path)
     summary = json.loads((folder / "summary.json").read_text())
-    assert (summary["log"]["relayed"], summary["is_cut"]) == (True, False)
+    assert (summary["log"]["passthrough"], summary["is_cut"]) == (True, False)
     assert (folder / "1/text-1.txt").read_text() == "hi"
     assert "".join(line["text"] for line in lines(folder / "reply.jsonl")[1:]) == answer.text
     assert not (folder / "events.jsonl").exists()
@@ -210,7 +210,7 @@ async def test_a_template_that_is_gone_breaks_no_answer(tmp_path: Path) -> None:
         template.unlink()
         assert "[DONE]" in (await ask(url, CHAT, True)).text
         _, folder = await kept(tmp_path / "kept", 2)
-    assert "cannot read the chat template" in json.loads((folder / "1/backend.json").read_text())["untold"]
+    assert "cannot read the chat template" in json.loads((folder / "1/backend.json").read_text())["describe_error"]
 
 
 def test_a_folder_that_there_cannot_be(tmp_path: Path) -> None:

@@ -122,7 +122,7 @@ async def test_an_answer_that_went_by_unread(tmp_path: Path, capsys: pytest.Capt
         await kept(tmp_path)
     for cut in CUTS:
         status, said = await replayed(capsys, tmp_path, "--chunking", cut)
-        assert (status, list(stages(said))) == (0, ["values", "asked 1", "sent 1", "events 1", "reply"]), said
+        assert (status, list(stages(said))) == (0, ["values", "request 1", "sent 1", "events 1", "reply"]), said
 
 
 async def test_a_prompt_that_was_made_here_needs_no_server(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -341,6 +341,18 @@ async def test_a_conversation_in_the_model_s_own_words(tmp_path: Path, capsys: p
     assert status == 0, said
 
 
+async def test_a_replay_does_not_reask_claude(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    place = tmp_path / "kept"
+    script = Turns([Says("It is sunny."), Says("", [("get_weather", {"city": "Paris"})])])
+    async with behind_claude(script, tmp_path, "native", capture=str(place)) as chain:
+        answer = await ask(chain.url, CHAT, False, tools=TOOLS, tool_choice="required")
+        [folder] = await kept(place)
+    assert answer.json()["choices"][0]["message"]["tool_calls"]
+    assert (folder / "1/model-output-2.jsonl").exists()
+    status, said = await replayed(capsys, place)
+    assert status == 0, said
+
+
 async def test_what_claude_says_it_cost(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     place = tmp_path / "kept"
     async with behind_claude(Turns([Says("Hello there.")]), tmp_path, "native", capture=str(place)) as chain:
@@ -375,10 +387,10 @@ async def test_more_is_asked_than_was_captured(tmp_path: Path, capsys: pytest.Ca
     async with keeping(tmp_path, says("hi"), tool_mode="parse", call_format="hermes") as url:
         await ask(url, CHAT, True)
         [folder] = await kept(tmp_path)
-    (folder / "1/said-1.jsonl").unlink()
+    (folder / "1/model-output-1.jsonl").unlink()
     status, said = await replayed(capsys, folder)
     assert status == 1
-    assert "more is asked now than was captured" in said
+    assert "the replay sends more requests than were captured" in said
 
 
 async def test_a_real_backend_is_asked_in_its_place(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -506,7 +518,9 @@ async def test_nothing_that_was_said_is_in_a_bundle_and_the_problem_is(
     assert len(made["body"].encode()) == len((folder / "body").read_bytes())
     assert "get_weather" in made["body"]
     assert "get_weather" in made["1/text-1.txt"]
-    for line, other in zip(lines(folder / "1/said-1.jsonl"), made["1/said-1.jsonl"].splitlines(), strict=True):
+    for line, other in zip(
+        lines(folder / "1/model-output-1.jsonl"), made["1/model-output-1.jsonl"].splitlines(), strict=True
+    ):
         assert {k: len(str(v).encode()) for k, v in line.items()} == {
             k: len(str(v).encode()) for k, v in json.loads(other).items()
         }
@@ -525,10 +539,10 @@ async def test_a_character_that_came_in_two_pieces_is_bundled(
     said = json.dumps({"choices": [{"index": 0, "delta": {"content": word}}]}, ensure_ascii=False)
     data = f"data: {said}\n\ndata: [DONE]\n\n".encode()
     middle = data.index("ö".encode()) + 1
-    told = [{"ms": 0, "to": CHAT}, *({"ms": 1, **chunk_to_json(part)} for part in (data[:middle], data[middle:]))]
-    path = zipped(tmp_path / "bug.zip", {"1/said-1.jsonl": jsonl(told)})
+    told = [{"ms": 0, "target": CHAT}, *({"ms": 1, **chunk_to_json(part)} for part in (data[:middle], data[middle:]))]
+    path = zipped(tmp_path / "bug.zip", {"1/model-output-1.jsonl": jsonl(told)})
     assert "the problem is still in it" in await bundled(capsys, path, "-o", tmp_path / "out.zip")
-    _, *made = unpacked(tmp_path / "out.zip")["1/said-1.jsonl"].splitlines()
+    _, *made = unpacked(tmp_path / "out.zip")["1/model-output-1.jsonl"].splitlines()
     assert [len(chunk_from_json(json.loads(line))) for line in made] == [middle, len(data) - middle]
 
 
@@ -598,8 +612,8 @@ async def test_nothing_that_was_said_hides_in_a_member(
 ) -> None:
     said = {"role": "assistant", "content": [{"type": "tool_use", "id": "c1", "name": "get_weather", **hidden}]}
     body = json.dumps({"model": "m", "messages": [said], **(hidden if "metadata" in hidden else {})}).encode()
-    heard = jsonl([{"ms": 0, "to": CHAT}, {"ms": 1, **chunk_to_json(json.dumps({"error": hidden}).encode())}])
-    path = zipped(tmp_path / "bug.zip", {"body": body, "1/said-1.jsonl": heard})
+    heard = jsonl([{"ms": 0, "target": CHAT}, {"ms": 1, **chunk_to_json(json.dumps({"error": hidden}).encode())}])
+    path = zipped(tmp_path / "bug.zip", {"body": body, "1/model-output-1.jsonl": heard})
     await bundled(capsys, path, "-o", tmp_path / "out.zip")
     made = unpacked(tmp_path / "out.zip")
     assert "get_weather" in made["body"]
@@ -616,7 +630,7 @@ async def test_what_a_server_says_in_a_refusal_is_not_in_a_bundle(
     async with keeping(tmp_path / "kept", refusal) as url:
         await ask(url, CHAT, True)
         [folder] = await kept(tmp_path / "kept")
-    assert "Mallorca" in (folder / "1/said-1.jsonl").read_text()
+    assert "Mallorca" in (folder / "1/model-output-1.jsonl").read_text()
     await bundled(capsys, folder, "-o", tmp_path / "bug.zip")
     for name, text in unpacked(tmp_path / "bug.zip").items():
         assert [word for word in WORDS if word in text] == [], name
@@ -735,7 +749,7 @@ CAPTURES = DATA / "captures"
 DEEP = b"[" * 100_000
 NONE_OF_OURS = {
     "a summary that is a list": {"summary.json": b"[]"},
-    "a summary with a turn that is none": {"summary.json": b'{"turn": []}'},
+    "a summary with a turn that is none": {"summary.json": b'{"context": []}'},
     "a summary with warnings that are none": {"summary.json": b'{"warnings": ["it is"]}'},
     "a summary with a guard of another kind": {"summary.json": b'{"guard": {"buffer_limit_chars": "many"}}'},
     "a request that is a list": {"request.json": b"[]"},
@@ -780,7 +794,7 @@ def test_files_that_are_not_as_they_were_written_are_no_capture(
 
 @pytest.mark.parametrize("said", [b"", b'{"text": "it came from nowhere"}\n'], ids=["nothing", "no place"])
 def test_words_from_nowhere_are_not_packed(said: bytes, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = zipped(tmp_path / "bug.zip", {"1/said-1.jsonl": said})
+    path = zipped(tmp_path / "bug.zip", {"1/model-output-1.jsonl": said})
     assert refused(capsys, "bundle", path, "-o", str(tmp_path / "out.zip"))
     assert cli.main(["replay", str(path)]) == 1
 

@@ -107,8 +107,8 @@ async def test_the_packages_see_what_they_see_without(
     assert api.said(reply)[0] == expected(scenario)
     assert reply.model.endswith(f"/{scenario}")
     await eventually(lambda: len(caplog.messages) == 2)
-    inner, outer = sorted((json.loads(m) for m in caplog.messages), key=lambda line: "relayed" in line)
-    assert outer["relayed"]
+    inner, outer = sorted((json.loads(m) for m in caplog.messages), key=lambda line: "passthrough" in line)
+    assert outer["passthrough"]
     assert {n: outer[n] for n in ("input_tokens", "output_tokens")} == {"input_tokens": 90, "output_tokens": 12}
     assert "calls" in inner
     assert outer["finish"] == ("content_filter" if scenario == "refusal" and api is MESSAGES_API else inner["finish"])
@@ -168,7 +168,7 @@ async def test_usage_is_asked_for_where_the_client_has_not(caplog: pytest.LogCap
         )
     assert json.loads(s.sent[-1].body)["stream_options"] == {"include_usage": True}
     assert '"usage":{' not in answer.text
-    (facts,) = [json.loads(r.message) for r in caplog.records if '"relayed":true' in r.message]
+    (facts,) = [json.loads(r.message) for r in caplog.records if '"passthrough":true' in r.message]
     assert facts["output_tokens"] > 0
 
 
@@ -193,7 +193,7 @@ async def test_what_has_to_be_changed_or_kept_is_read(path: str, more: bytes, ca
     async with trusted(whole(200, COMPLETION), OF_PATH[path], max_output_tokens=100) as (behind, url):
         await post(url, path, body_of(path, more))
         assert behind.asked[0][2] != body_of(path, more)
-    assert "relayed" not in json.loads(caplog.messages[-1])
+    assert "passthrough" not in json.loads(caplog.messages[-1])
 
 
 def tool(parameters: str) -> bytes:

@@ -42,13 +42,13 @@ def offered(name: str) -> dict[str, object]:
 def line(
     caplog: pytest.LogCaptureFixture,
     *events: AnyEvent,
-    relayed: bool = False,
+    is_passthrough: bool = False,
     tools: Sequence[str] = ("search", "look"),
 ) -> dict[str, Any]:
     """What is told of one answer with these events."""
     record, dialect = AccessRecord("POST", CHAT), dialects.get("openai_chat")
     record.on_request(dialect.name, dialect.read_request(json.dumps(body() | {"tools": [*map(offered, tools)]})))
-    record.relayed = relayed
+    record.is_passthrough = is_passthrough
     for event in (Start("", "m", 0), *events):
         record.observe(event)
     record.status = 200
@@ -83,7 +83,7 @@ def test_a_call_in_which_it_broke_off_is_incomplete(caplog: pytest.LogCaptureFix
 
 
 def test_a_call_that_was_passed_on_unread_may_have_ended(caplog: pytest.LogCaptureFixture) -> None:
-    facts = line(caplog, ToolCallStart(0, "id", "search"), Finish("stop"), relayed=True)
+    facts = line(caplog, ToolCallStart(0, "id", "search"), Finish("stop"), is_passthrough=True)
     assert "by_tool" not in facts
     assert "calls" not in facts
 
@@ -108,7 +108,7 @@ def test_the_page_tells_of_each_field(caplog: pytest.LogCaptureFixture) -> None:
     broken = line(caplog, Failure(BackendUnavailableError("it died")))
     section = PAGE.partition("## The line of the log")[2]
     documented = [name for row in re.findall(r"^\| (`.*?) \|", section, re.M) for name in re.findall(r"`(\w+)`", row)]
-    assert set(documented) == full.keys() | broken.keys() | line(caplog, Finish("stop"), relayed=True).keys()
+    assert set(documented) == full.keys() | broken.keys() | line(caplog, Finish("stop"), is_passthrough=True).keys()
     assert len(documented) == len(set(documented))
 
 

@@ -221,7 +221,7 @@ async def test_what_is_passed_on_unread(stream: bool) -> None:
             answer = await client.post(CHAT, json=offering(CHAT, stream))
             assert answer.status_code == 200
             found = await scraped(url)
-    assert value(found, "dragoman_relayed_answers_total", model="m") == 1
+    assert value(found, "dragoman_passthrough_responses_total", model="m") == 1
     assert value(found, "dragoman_output_tokens_total", model="m") == 12
     assert value(found, CALLS, tool="search", outcome="unchecked") == (0 if stream else 1)
     assert value(found, "dragoman_requests_total", model="m", status="200") == 1
@@ -513,7 +513,7 @@ async def test_the_page_tells_of_each_name() -> None:
     assert {name: kind for name, (kind, _) in documented.items()} == {name: f.type for name, f in shown.items()}
     seen = {name: set(f.samples[0].labels) - {"le"} for name, f in shown.items() if f.samples}
     assert {name: set(documented[name][1]) for name in seen} == seen
-    assert set(documented) - set(seen) == {"dragoman_relayed_answers_total", "dragoman_tool_call_repairs_total"}
+    assert set(documented) - set(seen) == {"dragoman_passthrough_responses_total", "dragoman_tool_call_repairs_total"}
 
 
 def test_the_questions_ask_for_what_there_is() -> None:

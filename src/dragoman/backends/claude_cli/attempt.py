@@ -32,14 +32,14 @@ _REASKABLE_REASONS: Final = ("stop", "tool_calls")
 class Attempt:
     """The events of one message; its `finish` is stored, not emitted."""
 
-    def __init__(self, wanted: ReplyRequirement, names: Mapping[str, str]) -> None:
-        self._wanted, self._names = wanted, names
+    def __init__(self, requirement: ReplyRequirement, names: Mapping[str, str]) -> None:
+        self._requirement, self._names = requirement, names
         self._buffered: list[AnyEvent] = []
-        self._waits = wanted.call or wanted.reply
+        self._waits = requirement.call or requirement.reply
         self._has_text = False
         self._dropped = self._extra_text = ""
         """The text of calls that are dropped, and text next to a structured reply."""
-        self._given = 0
+        self._call_count = 0
         """Number of calls that were emitted."""
         self._open = ""
         """What the open call is: `reply`, `dropped`, or empty for a call of the client's tools."""
@@ -62,7 +62,7 @@ class Attempt:
 
     @property
     def _is_right(self) -> bool:
-        return not self._waits and not (self._dropped and not (self._has_text or self.replied or self._given))
+        return not self._waits and not (self._dropped and not (self._has_text or self.replied or self._call_count))
 
     def feed(self, event: AnyEvent) -> list[AnyEvent]:
         """Returns the events that can be emitted with this one."""
@@ -70,11 +70,11 @@ class Attempt:
             case Finish():
                 self.finish = event
                 return []
-            case ReasoningDelta() if self._wanted.text and not self._has_text:
+            case ReasoningDelta() if self._requirement.text and not self._has_text:
                 self._buffered.append(event)  # reasoning before a call is emitted with it
                 return []
             case ToolCallStart():
-                return self._begun(event)
+                return self._start_call(event)
             case ToolCallDelta(text=text) | TextDelta(text) if self._open or isinstance(event, TextDelta):
                 return self._text(event, text)
             case ToolCallEnd() | ToolCallIncomplete() if self._open:
@@ -85,8 +85,8 @@ class Attempt:
             case _:
                 return self._out(event)
 
-    def _begun(self, call: ToolCallStart) -> list[AnyEvent]:
-        if call.name == STRUCTURED and self._wanted.reply:
+    def _start_call(self, call: ToolCallStart) -> list[AnyEvent]:
+        if call.name == STRUCTURED and self._requirement.reply:
             self._open = "dropped" if self.replied else "reply"
             self.replied, self._waits = True, False
             self._extra_text += "".join(each.text for each in self._buffered if isinstance(each, TextDelta))
@@ -94,21 +94,21 @@ class Attempt:
             return self._release()
         name = self._names.get(call.name, call.name)
         self.called = True
-        is_other = self._wanted.name not in ("", call.name)
-        if self._wanted.text or (is_other and not self._waits):
+        is_other = self._requirement.name not in ("", call.name)
+        if self._requirement.text or (is_other and not self._waits):
             self._open, self._dropped = "dropped", f"{self._dropped}{name} "
             return []
-        if not is_other and self._wanted.name and self._waits:
-            self._drop_held_calls()
+        if not is_other and self._requirement.name and self._waits:
+            self._drop_buffered_calls()
         self._buffered.append(ToolCallStart(call.index, call.id, name))
         if is_other:  # it is emitted only if no call of the named tool follows
             return []
         self._waits = False
         return self._release()
 
-    def _drop_held_calls(self) -> None:
+    def _drop_buffered_calls(self) -> None:
         """Drops the held calls of other tools, now that the named tool is called."""
-        kept: list[AnyEvent] = []
+        remaining: list[AnyEvent] = []
         for event in self._buffered:
             match event:
                 case ToolCallStart(name=name):
@@ -118,8 +118,8 @@ class Attempt:
                 case ToolCallEnd() | ToolCallIncomplete():
                     pass
                 case _:
-                    kept.append(event)
-        self._buffered = kept
+                    remaining.append(event)
+        self._buffered = remaining
 
     def _text(self, event: TextDelta | ToolCallDelta, text: str) -> list[AnyEvent]:
         if self._open == "dropped":
@@ -144,9 +144,9 @@ class Attempt:
     def _numbered(self, event: AnyEvent) -> AnyEvent:
         """Returns the event with the index of its call among the emitted calls."""
         if isinstance(event, ToolCallStart):
-            self._given += 1
+            self._call_count += 1
         if isinstance(event, ToolCallStart | ToolCallDelta | ToolCallEnd | ToolCallIncomplete):
-            return replace(event, index=self._given - 1)
+            return replace(event, index=self._call_count - 1)
         return event
 
     def close(self) -> list[AnyEvent]:
@@ -154,7 +154,7 @@ class Attempt:
         missed = self.needs_reask
         out = self._release()
         if missed:
-            out.append(Notice("reask_failed", f"{self._wanted.missed}; what was answered is given", self._dropped))
+            out.append(Notice("reask_failed", f"{self._requirement.missed}; what was answered is given", self._dropped))
         elif self._dropped:
             out.append(Notice("extra_call_dropped", "a call was dropped that was not asked for", self._dropped))
         if self._extra_text.strip():

@@ -116,24 +116,24 @@ class ClaudeCliBackend:
             conversation = conversation._replace(spec=conversation.spec._replace(again=True))
         kind = conversation.spec if conversation.needs_start_settings else conversation.spec.warm
         answer = ClaudeResponse(request, context, conversation)
-        async with self._places.acquire(), self._begun(kind, conversation) as session:
-            begun = False
+        async with self._places.acquire(), self._open_session(kind, conversation) as session:
+            has_started = False
             self._pool.warm(kind)  # for the next request, while the model works on this one
             try:
                 async with aclosing(answer.events(session)) as events:
                     async for event in events:
-                        begun = True
+                        has_started = True
                         yield event
             except DragomanError as error:
                 if isinstance(error, errors.OverBudgetError):
                     log.warning("claude %s breaks off answers for a budget; from now on it has none", installed.name)
                     self._has_budget = False
-                if not begun:
+                if not has_started:
                     raise
                 yield Failure(error)
 
     @asynccontextmanager
-    async def _begun(self, kind: ModelSpec, conversation: Conversation) -> AsyncIterator[ClaudeSession]:
+    async def _open_session(self, kind: ModelSpec, conversation: Conversation) -> AsyncIterator[ClaudeSession]:
         """Yields a session whose process has received the conversation; replaces a process that died while it waited.
 
         Raises: RemoteError: no process can be started.

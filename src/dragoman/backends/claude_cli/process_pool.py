@@ -104,14 +104,14 @@ class ProcessPool:
                 process = await self._started(spec)
                 timer = asyncio.get_running_loop().call_later(self._idle_timeout_s, self.stop, process)
                 self._waiting[process] = spec, timer
-                process.exited.add_done_callback(lambda _: self._lost(process))
+                process.exited.add_done_callback(lambda _: self._on_lost(process))
 
     def _gave_way_lately(self, kind: ModelSpec) -> bool:
         since_s = asyncio.get_running_loop().time() - _REPLACED_S
         self._gave_way_s = {each: at_s for each, at_s in self._gave_way_s.items() if at_s > since_s}
         return kind in self._gave_way_s
 
-    def _lost(self, process: Process) -> None:
+    def _on_lost(self, process: Process) -> None:
         """Removes a waiting process that has exited."""
         if process in self._waiting:
             self.stop(process)

@@ -50,23 +50,23 @@ class ClaudeResponse:
 
     async def _attempt_events(self, session: ClaudeSession) -> AsyncGenerator[AnyEvent, None]:
         """Yields the response, or a second one if the first lacks what is required."""
-        wanted, names = self._conversation.requirement, self._conversation.names
-        attempt, is_over = Attempt(wanted, names), False
-        async with aclosing(self._given(session, attempt)) as events:
+        requirement, names = self._conversation.requirement, self._conversation.names
+        attempt, is_over = Attempt(requirement, names), False
+        async with aclosing(self._validated_events(session, attempt)) as events:
             async for event in events:
                 yield event
         if attempt.needs_reask and not self._context.reasked:
-            yield Notice("reasked", f"{wanted.missed}; the model was re-asked")
+            yield Notice("reasked", f"{requirement.missed}; the model was re-asked")
             called = attempt.called and not self._conversation.is_single_prompt
-            if called or not wanted.reply:  # if only the structured reply is missing, the CLI itself re-asks
-                await session.reask(wanted.again, called=called)
-            first, attempt = attempt, Attempt(wanted, names)
+            if called or not requirement.reply:  # if only the structured reply is missing, the CLI itself re-asks
+                await session.reask(requirement.again, called=called)
+            first, attempt = attempt, Attempt(requirement, names)
             try:
-                async with aclosing(self._given(session, attempt)) as events:
+                async with aclosing(self._validated_events(session, attempt)) as events:
                     async for event in (event async for event in events if not isinstance(event, Start)):
                         yield event
             except BackendUnavailableError:  # how it ends if the model does not match the schema
-                if not wanted.reply or attempt.called or attempt.replied:
+                if not requirement.reply or attempt.called or attempt.replied:
                     raise
                 attempt, is_over = first, True
         for event in attempt.close():
@@ -80,7 +80,7 @@ class ClaudeResponse:
             yield UsageUpdate(replace(self._usage, cost_usd=cost_usd))
         yield attempt.finish
 
-    async def _given(self, session: ClaudeSession, attempt: Attempt) -> AsyncGenerator[AnyEvent, None]:
+    async def _validated_events(self, session: ClaudeSession, attempt: Attempt) -> AsyncGenerator[AnyEvent, None]:
         """Yields the events of an attempt that can be sent; usage is that of all attempts."""
         before = self._usage
         async with aclosing(self._read(session)) as events:

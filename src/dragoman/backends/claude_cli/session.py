@@ -272,7 +272,7 @@ class _Message:
     def __init__(self) -> None:
         self._buffered: list[bytes] = []
         """The first event, held until the next: a message that breaks off here is discarded."""
-        self._given = False
+        self._released = False
         self._stopped = False
         """The model has ended the message."""
         self.refused = False
@@ -291,10 +291,10 @@ class _Message:
         except msgspec.DecodeError:  # the reader reports it
             event = _Event()
         match event.type:
-            case "message_start" if not self._given:
+            case "message_start" if not self._released:
                 self._buffered = [data]
                 return []
-            case "message_stop" if not self._given and not self._stopped:
+            case "message_stop" if not self._released and not self._stopped:
                 self._buffered = []
                 return []
             case "message_start" | "message_stop" if not self._stopped:
@@ -313,7 +313,7 @@ class _Message:
 
     def _out(self, *events: bytes) -> list[bytes]:
         out = [*self._buffered, *events]
-        self._buffered, self._given = [], True
+        self._buffered, self._released = [], True
         return out
 
 

@@ -220,13 +220,13 @@ class EmbeddedBackend:
         Raises:
             RequestError: something in the request can be neither shown to the model nor left out.
         """
-        lost = fallback_warnings(request)
+        fallbacks = fallback_warnings(request)
         request, prompt, trimming = self._as_shown(request)
         # A number over the engine's 32 bits would come out as another one.
         limit = min(request.max_tokens or self._reply_tokens or self._context_window, self._context_window)
         body: dict[str, Any] = {"prompt": prompt.text, "cache_prompt": True, "n_predict": limit}
         body |= sampling.engine_settings(request)
-        warnings = [*lost, *trimming]
+        warnings = [*fallbacks, *trimming]
         if names := sampling.ignored_settings(request):
             warnings += notices_by_name(
                 "unsupported_parameter", "the embedded engine does not have {}", {n: n for n in names}

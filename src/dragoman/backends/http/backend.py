@@ -202,8 +202,12 @@ class HttpBackend:
             name: The model's name as the client wrote it.
             context: The exchange that the response is part of.
         """
-        passing = self._dialect.passthrough
-        if not (self._passthrough or request.choices > 1) or passing is None or request.dialect != self._dialect.name:
+        passthrough = self._dialect.passthrough
+        if (
+            not (self._passthrough or request.choices > 1)
+            or passthrough is None
+            or request.dialect != self._dialect.name
+        ):
             return None
         if not self._planner.is_passthrough(request, self._mode_of(request.model)):
             return None
@@ -215,7 +219,7 @@ class HttpBackend:
             on_headers=head.update,
         )
         return HttpPassthrough(
-            self._dialect, passing, request, body, name, context, post, clean, lambda: client_headers(head)
+            self._dialect, passthrough, request, body, name, context, post, clean, lambda: client_headers(head)
         )
 
     def compacts(self, request: Request) -> bool:

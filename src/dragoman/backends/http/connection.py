@@ -141,16 +141,16 @@ class UpstreamConnection:
                 retries = 0 if once else self._config.max_retries
                 async with await self._send_with_retries(self.url(path), body, headers, retries) as response:
                     on_headers({name.lower(): value for name, value in response.headers.items()})
-                    begun = False
+                    has_started = False
                     try:
                         async for piece in response.content.iter_any():
-                            if not begun:
-                                begun = True
+                            if not has_started:
+                                has_started = True
                                 on_first_byte()
                                 self._set_stall_timeout(response)
                             yield piece
                     except aiohttp.ClientError as e:
-                        raise self._connection_error(e, begun=begun) from None
+                        raise self._connection_error(e, has_started=has_started) from None
 
     async def request(
         self,
@@ -240,7 +240,9 @@ class UpstreamConnection:
                 async with response:
                     raise self._attempt_failed(response, await _read_body(response, ERROR_BODY_LIMIT_BYTES))
         except (aiohttp.ClientError, TimeoutError) as e:
-            raise AttemptFailed(self._connection_error(e, begun=False), connection_closed=_closed_by_peer(e)) from None
+            raise AttemptFailed(
+                self._connection_error(e, has_started=False), connection_closed=_closed_by_peer(e)
+            ) from None
 
     def _attempt_failed(self, response: aiohttp.ClientResponse, head: bytes) -> AttemptFailed:
         fields = {name.lower(): value for name, value in response.headers.items()}
@@ -255,7 +257,7 @@ class UpstreamConnection:
             protocol.read_timeout = self._config.idle_timeout_s  # None after the last byte
             protocol.start_timeout()
 
-    def _connection_error(self, error: Exception, *, begun: bool) -> RemoteError:
+    def _connection_error(self, error: Exception, *, has_started: bool) -> RemoteError:
         """Returns the error for a transport failure, with the setting that applies."""
         config = self._config
         match error:
@@ -264,7 +266,7 @@ class UpstreamConnection:
                     f"{self._name} could not be reached at {self.display_url} within {config.connect_timeout_s:g} s"
                 )
                 return BackendUnavailableError(f"{message} (setting connect_timeout_s)")
-            case TimeoutError() if begun:
+            case TimeoutError() if has_started:
                 return UpstreamTimeoutError(
                     f"{self._name} fell silent for {config.idle_timeout_s:g} s (setting idle_timeout_s)"
                 )
@@ -280,7 +282,7 @@ class UpstreamConnection:
                 return BackendUnavailableError(
                     f"{self._name} cannot be reached at {self.display_url}: {_os_error_reason(error.os_error)}"
                 )
-            case _ if not begun and _closed_by_peer(error):
+            case _ if not has_started and _closed_by_peer(error):
                 return BackendUnavailableError(f"{self._name} closed the connection before it answered")
             case aiohttp.ClientResponseError():
                 return BackendUnavailableError(f"{self._name} at {self.display_url} sent an invalid HTTP response")

@@ -105,11 +105,11 @@ def _calls_by_schema(tools: Sequence[Tool], choice: ToolChoice, target: Target |
     if schema is None:
         return ConstraintFields({}, (unconstrained_warning("a call is required, and none of the tools can be called"),))
     adapted = adapt(schema, target) if target else None
-    lost = summarize_changes({"the calls": adapted.changes}) if adapted and adapted.changes else ""
-    warning = (Notice("schema_relaxed", f"what the server does not take of the tools' schemas is not held: {lost}"),)
+    changes = summarize_changes({"the calls": adapted.changes}) if adapted and adapted.changes else ""
+    warning = (Notice("schema_relaxed", f"what the server does not take of the tools' schemas is not held: {changes}"),)
     return ConstraintFields(
         _response_format(msgspec.Raw((adapted.json if adapted else schema).encode())),
-        warning if lost else (),
+        warning if changes else (),
         SCHEMA_REPLY_FORMAT,
     )
 

@@ -40,7 +40,7 @@ class HttpPassthrough:
     def __init__(
         self,
         dialect: Dialect,
-        passing: StreamPassthrough,
+        passthrough: StreamPassthrough,
         request: Request,
         body: bytes,
         name: str,
@@ -61,25 +61,25 @@ class HttpPassthrough:
             clean: removes secrets from errors.
             headers: returns the response headers for Start.
         """
-        self._dialect, self._passing, self._request, self._post = dialect, passing, request, post
+        self._dialect, self._passthrough, self._request, self._post = dialect, passthrough, request, post
         self._context = context
         self._clean, self._headers = clean, headers
         self._name = None if name == request.model else name
-        self._hides_usage = request.stream and bool(passing.usage_request) and not request.stream_usage
+        self._hides_usage = request.stream and bool(passthrough.usage_request) and not request.stream_usage
         self.body = self._request_body(body)
         """The body sent to the server."""
         self._pending_events: list[AnyEvent] = []
-        self._rewriter = StreamRewriter(passing, self._name, hides_usage=self._hides_usage)
+        self._rewriter = StreamRewriter(passthrough, self._name, hides_usage=self._hides_usage)
         self._started = False
         self._start_events: tuple[Start, ...] = ()
 
     def _request_body(self, body: bytes) -> bytes:
-        wanted = self._passing.usage_request if self._hides_usage else {}
-        if self._name is None and not wanted:
+        usage_fields = self._passthrough.usage_request if self._hides_usage else {}
+        if self._name is None and not usage_fields:
             return body
         members = json_cursor.parse(body).fields().remaining_with_nulls()
         changed: dict[str, object] = {**members, "model": self._request.model}
-        for member, values in wanted.items():
+        for member, values in usage_fields.items():
             had = msgspec.json.decode(members.get(member, b"null"), type=dict[str, msgspec.Raw] | None)
             changed[member] = {**(had or {}), **values}
         return msgspec.json.encode(changed)
@@ -94,32 +94,34 @@ class HttpPassthrough:
         async with aclosing(
             self._context.wrap_model_output(self._dialect.path, self.body, self._post(self.body))
         ) as pieces:
-            begun = await _first_data(pieces)
-            if self._request.stream and begun[:1] not in _NOT_SSE:
-                async with aclosing(self._rewrite_stream(begun, pieces)) as stream:
+            first_data = await _first_data(pieces)
+            if self._request.stream and first_data[:1] not in _NOT_SSE:
+                async with aclosing(self._rewrite_stream(first_data, pieces)) as stream:
                     async for data in stream:
                         yield data
             else:
-                yield await self._buffered(begun, pieces)
+                yield await self._buffered(first_data, pieces)
 
-    async def _rewrite_stream(self, begun: bytes, pieces: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
-        splice = self._rewriter
+    async def _rewrite_stream(
+        self, first_data: bytes, pieces: AsyncGenerator[bytes, None]
+    ) -> AsyncGenerator[bytes, None]:
+        rewriter = self._rewriter
         error: DragomanError | None = None
         try:
-            data = splice.feed(begun)
-            while not splice.first:
+            data = rewriter.feed(first_data)
+            while not rewriter.first:
                 if data:  # a comment; half of an event is kept back, as it may become an error with its own status
                     yield data
-                data = splice.feed(await anext(pieces))
-            self._start(splice.first)
+                data = rewriter.feed(await anext(pieces))
+            self._start(rewriter.first)
             yield data
-            while not splice.finished:
-                yield splice.feed(await anext(pieces))
+            while not rewriter.finished:
+                yield rewriter.feed(await anext(pieces))
             await drain(pieces)
         except StopAsyncIteration:
-            data = splice.close()
-            if splice.first and not self._started:
-                self._start(splice.first)
+            data = rewriter.close()
+            if rewriter.first and not self._started:
+                self._start(rewriter.first)
             yield data
         except DragomanError as broken:
             if not self._started:
@@ -150,8 +152,8 @@ class HttpPassthrough:
         for event in self._start_events:  # the client has these already, from the server
             writer.feed(event)
         payload = writer.feed(Failure(error))
-        joined = self._passing.rewrite_error if self._started else None
-        return joined(payload, self._rewriter.boundary_events()) if joined else payload
+        rewrite_error = self._passthrough.rewrite_error if self._started else None
+        return rewrite_error(payload, self._rewriter.boundary_events()) if rewrite_error else payload
 
     def _finish(self, error: DragomanError | None) -> bytes:
         """Returns the bytes that the client still needs once the upstream stream has ended.
@@ -159,30 +161,30 @@ class HttpPassthrough:
         Raises:
             DragomanError: the stream never began.
         """
-        splice = self._rewriter
+        rewriter = self._rewriter
         reader = self._dialect.reader(self._request, dataclasses.replace(self._context, is_partial=True))
-        events = reader.feed(b"".join(splice.boundary_events())) + reader.close()
+        events = reader.feed(b"".join(rewriter.boundary_events())) + reader.close()
         self._pending_events += [event for event in events if isinstance(event, UsageUpdate | ToolCallStart)]
         last = events[-1]
-        if not splice.finished and isinstance(last, Failure) and error is not None:
+        if not rewriter.finished and isinstance(last, Failure) and error is not None:
             last = Failure(error)
-        elif not splice.finished and isinstance(last, Finish) and not self._passing.end_event:
+        elif not rewriter.finished and isinstance(last, Finish) and not self._passthrough.end_event:
             last = Failure(UpstreamError("the server's stream broke off before its end"))
         if isinstance(last, Failure) and not self._started:
             raise self._clean(last.error)
         self._pending_events.append(last)
-        if splice.finished:
+        if rewriter.finished:
             return b""
-        return self.error_event(last.error) if isinstance(last, Failure) else self._passing.end_event
+        return self.error_event(last.error) if isinstance(last, Failure) else self._passthrough.end_event
 
-    async def _buffered(self, begun: bytes, pieces: AsyncGenerator[bytes, None]) -> bytes:
+    async def _buffered(self, first_data: bytes, pieces: AsyncGenerator[bytes, None]) -> bytes:
         """Returns the client's bytes for a response that is parsed whole.
 
         Raises:
             DragomanError: the response is an error.
         """
         reader = self._dialect.reader(self._request, self._context)
-        body, events = bytearray(begun), reader.feed(begun)
+        body, events = bytearray(first_data), reader.feed(first_data)
         async for piece in pieces:
             body += piece
             events += reader.feed(piece)
@@ -213,8 +215,8 @@ async def _first_data(pieces: AsyncGenerator[bytes, None]) -> bytes:
     """
     blank = 0
     async for piece in pieces:
-        if begun := piece.lstrip(_BLANK):
-            return begun
+        if first_data := piece.lstrip(_BLANK):
+            return first_data
         blank += len(piece)
         if blank > _BLANK_LIMIT_BYTES:
             raise UpstreamError(f"expected an answer of the server, got more than {_BLANK_LIMIT_BYTES} bytes of blanks")

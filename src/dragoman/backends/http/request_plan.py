@@ -201,10 +201,10 @@ class RequestPlanner:
 
     def _write(self, request: Request, mode: ModelMode) -> UpstreamRequest:
         """Returns the request in the server's API."""
-        as_shown, lost = self._as_shown(request, mode)
+        as_shown, fallbacks = self._as_shown(request, mode)
         fit, given_up = self._as_accepted(as_shown)
         outgoing = self._dialect.write_request(fit, request.model)
-        outgoing = outgoing._replace(warnings=(*lost, *given_up, *outgoing.warnings))
+        outgoing = outgoing._replace(warnings=(*fallbacks, *given_up, *outgoing.warnings))
         return outgoing if as_shown is request else outgoing._replace(stop_locally=request.stop)
 
     def _as_accepted(self, request: Request) -> tuple[Request, tuple[Notice, ...]]:
@@ -255,8 +255,8 @@ class RequestPlanner:
                 {}, () if free else (constrained_decoding.unconstrained_warning("the server refused the grammar"),)
             )
         if to.reply_format:  # overrides a warning about the server's own tool choice
-            kept = tuple(w for w in outgoing.warnings if w.code != "constraint_not_applied")
-            outgoing = outgoing._replace(warnings=kept)
+            warnings = tuple(w for w in outgoing.warnings if w.code != "constraint_not_applied")
+            outgoing = outgoing._replace(warnings=warnings)
         return constrained_decoding.with_constraint(outgoing, to)
 
     def _constraint_for(self, request: Request, mode: ModelMode) -> constrained_decoding.ConstraintFields:

@@ -135,13 +135,15 @@ def remove_rejected_param(outgoing: UpstreamRequest, error_text: str) -> Upstrea
 
 def _without_effort(outgoing: UpstreamRequest) -> UpstreamRequest | None:
     body = msgspec.json.decode(outgoing.body, type=dict[str, msgspec.Raw])
-    kept = {name: raw for name, raw in body.items() if name not in _EFFORT_FIELDS}
+    remaining = {name: raw for name, raw in body.items() if name not in _EFFORT_FIELDS}
     if "output_config" in body:
         config = msgspec.json.decode(body["output_config"], type=dict[str, msgspec.Raw])
-        kept["output_config"] = msgspec.Raw(msgspec.json.encode({n: raw for n, raw in config.items() if n != "effort"}))
-        if bytes(kept["output_config"]) == b"{}":
-            del kept["output_config"]
-    if kept == body:
+        remaining["output_config"] = msgspec.Raw(
+            msgspec.json.encode({n: raw for n, raw in config.items() if n != "effort"})
+        )
+        if bytes(remaining["output_config"]) == b"{}":
+            del remaining["output_config"]
+    if remaining == body:
         return None
     warning = Notice("content_dropped", "the server does not take an effort with this model", detail="effort")
-    return outgoing._replace(body=msgspec.json.encode(kept), warnings=(*outgoing.warnings, warning))
+    return outgoing._replace(body=msgspec.json.encode(remaining), warnings=(*outgoing.warnings, warning))

@@ -58,8 +58,8 @@ class LeakCandidate:
     @property
     def is_call(self) -> bool:
         """Whether the text is a call, or begins as one, whatever follows."""
-        begun = not self.waits and any(isinstance(event, ToolCallStart) for event in self.events)
-        return begun and (not self._compares or self.last_call_end > 0)
+        has_start = not self.waits and any(isinstance(event, ToolCallStart) for event in self.events)
+        return has_start and (not self._compares or self.last_call_end > 0)
 
     @property
     def is_comparable(self) -> bool:

@@ -232,15 +232,15 @@ class LeakDetector:
                 after = self._buf[end:].lstrip(SPACE)
                 if (closed and not after) or after.startswith(HARMONY_OPENERS):
                     return start, end
-                begun = any(opener.startswith(after) for opener in HARMONY_OPENERS)
+                may_be_opener = any(opener.startswith(after) for opener in HARMONY_OPENERS)
             elif opened in OBJECTS:
                 at = start + 1
                 if match_call_head(self._buf, at):
                     return at, at + 1
-                begun = may_become_call_head(self._buf, at)
+                may_be_opener = may_become_call_head(self._buf, at)
             else:
                 return start, end
-            if begun and not closed:
+            if may_be_opener and not closed:
                 return start, -1
             at = max(at, start + 1)
 

@@ -55,8 +55,8 @@ def engine_settings(request: Request) -> dict[str, Any]:
 
 def ignored_settings(request: Request) -> list[str]:
     """Returns the names of settings that have a value and that the engine does not support."""
-    given = ((name, request.extra.get(name)) for name in _UNSUPPORTED)
-    return [name for name, raw in given if raw is not None and bytes(raw) not in _EMPTY_VALUES]
+    unsupported = ((name, request.extra.get(name)) for name in _UNSUPPORTED)
+    return [name for name, raw in unsupported if raw is not None and bytes(raw) not in _EMPTY_VALUES]
 
 
 def _extra(request: Request, name: str) -> Cursor | None:

@@ -93,15 +93,15 @@ class VerbatimHistory:
     def _message(self, message: Message) -> Message:
         calls = [part for part in message.parts if isinstance(part, ToolCall)]
         key = _key(calls[0].id) if calls else ""
-        kept = self._replies.get(key)
-        if kept is None or not _same_calls(calls, kept.calls):
+        reply = self._replies.get(key)
+        if reply is None or not _same_calls(calls, reply.calls):
             return message
         with suppress(KeyError):  # large requests are written in a thread, so the reply may be gone by now
             self._replies.move_to_end(key)
-        written = iter(kept.calls)
+        written = iter(reply.calls)
         parts = (replace(p, arguments=next(written).arguments) if isinstance(p, ToolCall) else p for p in message.parts)
         return replace(
-            message, parts=tuple(parts), verbatim_text=kept.raw if _same_text(message.parts, kept.text) else ""
+            message, parts=tuple(parts), verbatim_text=reply.raw if _same_text(message.parts, reply.text) else ""
         )
 
 
@@ -160,10 +160,10 @@ def _key(id: str) -> str:
     return re.sub(r"[^A-Za-z0-9]", "", id)
 
 
-def _same_calls(sent: Sequence[ToolCall], kept: Sequence[ToolCall]) -> bool:
-    return len(sent) == len(kept) and all(
+def _same_calls(sent: Sequence[ToolCall], recorded: Sequence[ToolCall]) -> bool:
+    return len(sent) == len(recorded) and all(
         one.name == other.name and _same_json(one.arguments, other.arguments)
-        for one, other in zip(sent, kept, strict=True)
+        for one, other in zip(sent, recorded, strict=True)
     )
 
 

@@ -153,8 +153,10 @@ def _set_up(args: argparse.Namespace) -> tuple[settings.Config, bool]:
         named = replace(config.embedded, model=args.model or config.embedded.model)
         compose.embedded_model_name(named)
         return replace(config, embedded=named), True
-    wanted = compose.serves_embedded(config, origin) and args.model == compose.embedded_model_name(config.embedded)
-    return config, wanted
+    needs_embedded = compose.serves_embedded(config, origin) and args.model == compose.embedded_model_name(
+        config.embedded
+    )
+    return config, needs_embedded
 
 
 def _only(config: settings.Config, servers: dict[str, HttpConfig]) -> settings.Config:
@@ -223,7 +225,7 @@ def _page(args: argparse.Namespace) -> View:
 
         from dragoman.cli.ask.columns import NARROWEST, ColumnsView
     except ImportError:
-        print(f"dragoman: two columns, and colours, need: {extras.to_type('terminal')}", file=sys.stderr)
+        print(f"dragoman: two columns, and colours, need: {extras.install_command('terminal')}", file=sys.stderr)
         return PlainView(sys.stdout)
     console = Console(highlight=False)
     return ColumnsView(console) if console.width >= NARROWEST else PlainView(sys.stdout)

@@ -54,8 +54,8 @@ def _tool_of_signature(text: str) -> Tool:
         raise ConfigError(f"--tool: expected a file or a signature like 'add(a: int, b: int)', got {text!r}") from e
     names = [*made.args.posonlyargs, *made.args.args]
     required = [one.arg for one in names[: len(names) - len(made.args.defaults)]]
-    given = {one.arg: _schema(one.annotation) for one in names}
-    schema = {"type": "object", "properties": given, "required": required, "additionalProperties": False}
+    properties = {one.arg: _schema(one.annotation) for one in names}
+    schema = {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
     return Tool(made.name, "", json.dumps(schema))
 
 
@@ -68,10 +68,12 @@ def signature(tool: Tool) -> str:
     """Returns `get_weather(city: string)`."""
     try:
         schema: dict[str, Any] = json.loads(tool.parameters)
-        given = {name: of.get("type", "") for name, of in schema.get("properties", {}).items()}
+        types = {
+            name: property_schema.get("type", "") for name, property_schema in schema.get("properties", {}).items()
+        }
     except (ValueError, AttributeError):
         return tool.name
-    return f"{tool.name}({', '.join(f'{name}: {type}' if type else name for name, type in given.items())})"
+    return f"{tool.name}({', '.join(f'{name}: {type}' if type else name for name, type in types.items())})"
 
 
 def tool_result(call: ToolCall, output: str | None) -> str:

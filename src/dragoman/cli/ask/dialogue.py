@@ -116,14 +116,14 @@ class Dialogue:
         return events
 
     async def wrap_model_output(
-        self, to: str, sent: object, pieces: AsyncGenerator[T, None]
+        self, target: str, sent: object, pieces: AsyncGenerator[T, None]
     ) -> AsyncGenerator[T, None]:
         """Shows the model's output, and passes it on unchanged."""
         self._requests += 1
         if self._requests > 1:
             self._page.begin_reask()
-        wire = RawTextReader(self._reader(to))
-        framed = bytes if to.startswith("/") else sse.encode  # the CLI yields events without SSE framing
+        wire = RawTextReader(self._reader(target))
+        framed = bytes if target.startswith("/") else sse.encode  # the CLI yields events without SSE framing
         async with aclosing(pieces):
             async for piece in pieces:
                 if text := wire.feed(framed(piece)) if isinstance(piece, bytes) else _text(piece):

@@ -177,8 +177,8 @@ class PlainView:
         )
         self._print(f"\n{line}\n  (finish: {reason})")
         self._text = ""
-        for kept in (self._output, self._raw, self._notices):
-            kept.clear()
+        for buffer in (self._output, self._raw, self._notices):
+            buffer.clear()
 
     def show_result(self, name: str, arguments: str, result: str) -> None:
         """Prints the call and its result in one line."""

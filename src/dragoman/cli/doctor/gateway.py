@@ -5,7 +5,7 @@ import socket
 import sys
 from contextlib import closing
 
-from dragoman.cli._common import missing_extras
+from dragoman.cli._common import missing_extras_message
 from dragoman.cli.doctor.finding import Finding
 from dragoman.config import ServerConfig
 from dragoman.core.errors import BackendUnavailableError, ConfigError
@@ -23,7 +23,7 @@ async def gateway(config: ServerConfig, command: str = "dragoman serve") -> list
         config: address and keys.
         command: the command that starts a gateway with these settings.
     """
-    if missing_extras("server"):
+    if missing_extras_message("server"):
         return [_address_finding(config, command)]
     from dragoman.cli.doctor.metrics_client import ForeignError, fetch_metrics, gateway_url
 
@@ -38,7 +38,7 @@ async def gateway(config: ServerConfig, command: str = "dragoman serve") -> list
     text += _access_text(config)
     if metrics.not_ready:
         text += f"; not ready: {', '.join(metrics.not_ready)}"
-    many = _number(sum(of.calls for of in metrics.models), "tool call") if metrics.models else "no tool calls"
+    many = _number(sum(model.calls for model in metrics.models), "tool call") if metrics.models else "no tool calls"
     return [
         Finding("gateway", "note" if metrics.not_ready else "ok", text),
         Finding("calls", "ok", f"{many} since then", models=metrics.models),

@@ -21,7 +21,7 @@ from dragoman import extras as optional
 from dragoman.backends.claude_cli.config import ClaudeCliConfig
 from dragoman.backends.embedded import weights
 from dragoman.catalog import models
-from dragoman.cli._common import missing_extras
+from dragoman.cli._common import missing_extras_message
 from dragoman.cli.doctor.finding import Finding, Verdict, check
 from dragoman.core.errors import ConfigError, DragomanError
 
@@ -85,9 +85,9 @@ def hide_credentials(url: str) -> str:
 
 def extras_findings(*needed: str) -> Finding:
     """Returns which extras are installed, and which required one is missing."""
-    others = optional.missing(*_EXTRAS)
+    others = optional.missing_extras(*_EXTRAS)
     there = [extra for extra in _EXTRAS if extra not in others]
-    if missing := missing_extras(*needed):
+    if missing := missing_extras_message(*needed):
         return check("extras", "no", missing)
     text = ", ".join(there) or "none"
     return Finding("extras", "ok", f"{text}; not installed: {', '.join(others)}" if others else text)
@@ -228,7 +228,7 @@ async def claude(config: ClaudeCliConfig) -> list[Finding]:
         async with asyncio.timeout(_CLAUDE_S):
             return await _claude(config, verdict)
     except ImportError:
-        return [check("claude", "no", missing_extras("server"))] if config.enabled else []
+        return [check("claude", "no", missing_extras_message("server"))] if config.enabled else []
     except TimeoutError:
         text = f"{config.command} --version, or auth status, says nothing for {_CLAUDE_S:g} s"
         return [Finding("claude", verdict, text, f"try it by hand: {config.command} --version")]

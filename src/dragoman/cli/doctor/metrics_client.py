@@ -135,10 +135,12 @@ def _sum(samples: Iterable[Sample], name: str) -> int:
 
 
 def _by_model(samples: Iterable[Sample]) -> list[Calls]:
-    of: dict[str, Counter[str]] = {}
+    outcomes_by_model: dict[str, Counter[str]] = {}
     for sample in samples:
         if sample.name == "dragoman_tool_calls_total":
-            of.setdefault(sample.labels["model"], Counter())[sample.labels["outcome"]] += round(sample.value)
+            outcomes_by_model.setdefault(sample.labels["model"], Counter())[sample.labels["outcome"]] += round(
+                sample.value
+            )
     calls = [
         Calls(
             model=model,
@@ -149,6 +151,6 @@ def _by_model(samples: Iterable[Sample]) -> list[Calls]:
             failed=sum(outcomes[one] for one in FAILED),
             unchecked=outcomes["unchecked"],
         )
-        for model, outcomes in of.items()
+        for model, outcomes in outcomes_by_model.items()
     ]
     return sorted(calls, key=lambda one: (-one.calls, one.model))

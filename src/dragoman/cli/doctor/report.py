@@ -84,8 +84,16 @@ def _table(models: "Sequence[Calls]") -> list[str]:
     return ["", *(f"  {line}" for line in [*lines, *more])]
 
 
-def _cells(of: "Calls") -> tuple[str, ...]:
-    name = of.model if of.model.isprintable() else repr(of.model)
+def _cells(counts: "Calls") -> tuple[str, ...]:
+    name = counts.model if counts.model.isprintable() else repr(counts.model)
     name = name if len(name) <= _NAME_CHARS else f"{name[: _NAME_CHARS - 1]}…"
-    share = "-" if of.share is None else f"{of.share:.1%}".replace("%", " %")
-    return (name, str(of.calls), share, str(of.repaired), str(of.reasked), str(of.failed), str(of.unchecked))
+    share = "-" if counts.share is None else f"{counts.share:.1%}".replace("%", " %")
+    return (
+        name,
+        str(counts.calls),
+        share,
+        str(counts.repaired),
+        str(counts.reasked),
+        str(counts.failed),
+        str(counts.unchecked),
+    )

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
 from dragoman.backends.http.config import HttpConfig
-from dragoman.cli._common import missing_extras
+from dragoman.cli._common import missing_extras_message
 from dragoman.cli.doctor.finding import Finding, check
 from dragoman.cli.doctor.local import hide_credentials
 from dragoman.config import ServerConfig
@@ -33,7 +33,7 @@ async def server_finding(name: str, config: HttpConfig) -> Finding:
         from dragoman.backends.probe.connect import list_models, open_connection
         from dragoman.backends.probe.server_info import ServerInfo
     except ImportError:
-        return check(what, "no", missing_extras("server"))
+        return check(what, "no", missing_extras_message("server"))
     try:
         ways = ModelModes(name, config)
         async with open_connection(config, os.environ) as connection:

@@ -100,7 +100,7 @@ def run(args: argparse.Namespace) -> int:
         raise ConfigError(f"expected an agent ({', '.join(agents.names())}), or a command after `--`; got neither")
     require_extras("server", doing="serving")
     config, origin = _settings(args)
-    wanted = RunOptions(
+    options = RunOptions(
         agent=args.agent or "",
         args=args.args or (),
         model=args.model or "",
@@ -114,7 +114,7 @@ def run(args: argparse.Namespace) -> int:
     from dragoman.cli.run.agent_run import AgentRun
     from dragoman.server.run import runner
 
-    agent_run = AgentRun(agent, _program(agent), args, wanted)
+    agent_run = AgentRun(agent, _program(agent), args, options)
     try:
         with runner() as loop:
             return loop.run(agent_run.printed(config, origin) if args.print_env else agent_run.run(config, origin))

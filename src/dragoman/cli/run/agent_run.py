@@ -41,8 +41,8 @@ _LEVELS: Final = (logging.INFO, logging.INFO, logging.DEBUG)
 class AgentRun:
     """An agent, and the arguments of the command."""
 
-    def __init__(self, agent: Agent, program: str, args: argparse.Namespace, wanted: RunOptions) -> None:
-        self._agent, self._program, self._args, self._wanted = agent, program, args, wanted
+    def __init__(self, agent: Agent, program: str, args: argparse.Namespace, options: RunOptions) -> None:
+        self._agent, self._program, self._args, self._options = agent, program, args, options
         self._attended = ForegroundProcess()
 
     async def run(self, config: settings.Config, origin: dict[str, str]) -> int:
@@ -52,7 +52,7 @@ class AgentRun:
             ConfigError: it is not clear which model the agent should use.
             InterruptedBySignal: a signal arrived before the agent was started.
         """
-        selected = await select_model(config, origin, self._wanted)
+        selected = await select_model(config, origin, self._options)
         with _folder() as folder:
             if self._args.dry_run:
                 launch = self._launch(selected, selected.offer.url or "http://127.0.0.1:PORT", "(key)", folder)
@@ -70,7 +70,7 @@ class AgentRun:
 
         Raises: ConfigError: no gateway is running, or the choice of the model is ambiguous.
         """
-        selected = await select_from_running(config, origin, self._wanted)
+        selected = await select_from_running(config, origin, self._options)
         folder = self._kept()
         launch = self._launch(selected, selected.offer.url, _key(selected.config), folder)
         if launch.files:
@@ -139,8 +139,8 @@ class AgentRun:
         if self._args.debug:
             print(output.format_launch(launch, folder, os.environ), file=sys.stderr)
         environ = {**os.environ, **output.proxy_bypass(os.environ), **launch.environ}
-        given = {name: value for name, value in environ.items() if value is not None}
-        return await self._attended.run(launch.command, given)
+        variables = {name: value for name, value in environ.items() if value is not None}
+        return await self._attended.run(launch.command, variables)
 
     def _unknown_context(self, selected: SelectedModel) -> Iterator[str]:
         """Yields a note if the server does not report its context window."""
@@ -232,9 +232,9 @@ def _log(args: argparse.Namespace, folder: Path) -> Iterator[_Log]:
     finally:
         written.close()
         if not args.log_file and (log.wrong or args.debug):
-            kept = Path(tempfile.mkdtemp(prefix="dragoman-log-")) / _LOG
-            shutil.move(file, kept)
-            file = kept
+            moved = Path(tempfile.mkdtemp(prefix="dragoman-log-")) / _LOG
+            shutil.move(file, moved)
+            file = moved
         if log.wrong or args.debug:
             many = f"{log.wrong} of its lines tell of something that went wrong" if log.wrong else "all went well"
             print_status(f"the gateway's log is in {file}; {many}")

@@ -81,20 +81,20 @@ class RunOptions(NamedTuple):
     """Nothing is started, so nothing is measured."""
 
 
-async def select_model(config: settings.Config, origin: dict[str, str], wanted: RunOptions) -> SelectedModel:
+async def select_model(config: settings.Config, origin: dict[str, str], options: RunOptions) -> SelectedModel:
     """Selects the backend and the model.
 
     Raises: ConfigError: the choice is ambiguous, or nothing is available; the message has the commands to run.
     """
-    offers = [] if wanted.named or wanted.new else await find_running_gateway(config)
-    if not (wanted.model or "embedded.model" in origin):
+    offers = [] if options.named or options.new else await find_running_gateway(config)
+    if not (options.model or "embedded.model" in origin):
         offers = _without_unsuitable(offers, config)
-    if offers and (not wanted.model or wanted.model in [offer.model for offer in offers]):
-        return await _selected(config, origin, _pick(offers, wanted), wanted)
+    if offers and (not options.model or options.model in [offer.model for offer in offers]):
+        return await _selected(config, origin, _pick(offers, options), options)
     if config.upstreams or config.claude_cli.enabled:
-        return await _configured(config, origin, wanted)
-    if _is_embedded(wanted.model) or "embedded.model" in origin:
-        return await _selected(*_with_embedded(config, origin, wanted.model, wanted), wanted)
+        return await _configured(config, origin, options)
+    if _is_embedded(options.model) or "embedded.model" in origin:
+        return await _selected(*_with_embedded(config, origin, options.model, options), options)
     discovered = await _with_local_servers(config)
     if discovered.upstreams:
         offers = [
@@ -108,13 +108,13 @@ async def select_model(config: settings.Config, origin: dict[str, str], wanted: 
                 f"no model is loaded at {urls}, or none by a name that can be typed; "
                 "load one there, or name one: --model NAME"
             )
-        return await _selected(discovered, origin, _pick(offers, wanted), wanted)
-    if wanted.model:
-        model_catalog.get(wanted.model)  # raises for an unknown model
-    return await _selected(*_with_embedded(config, origin, _best_installed(), wanted), wanted)
+        return await _selected(discovered, origin, _pick(offers, options), options)
+    if options.model:
+        model_catalog.get(options.model)  # raises for an unknown model
+    return await _selected(*_with_embedded(config, origin, _best_installed(), options), options)
 
 
-async def select_from_running(config: settings.Config, origin: dict[str, str], wanted: RunOptions) -> SelectedModel:
+async def select_from_running(config: settings.Config, origin: dict[str, str], options: RunOptions) -> SelectedModel:
     """Selects a model of the gateway that is already running, whether or not it suits agents.
 
     Raises: ConfigError: no gateway is running, or the choice is ambiguous.
@@ -122,7 +122,7 @@ async def select_from_running(config: settings.Config, origin: dict[str, str], w
     offers = await find_running_gateway(config)
     if not offers:
         raise ConfigError(f"no gateway answers at port {config.server.port}; start one: dragoman serve")
-    return await _selected(config, origin, _pick(offers, wanted), wanted)
+    return await _selected(config, origin, _pick(offers, options), options)
 
 
 async def find_running_gateway(config: settings.Config) -> list[ModelOption]:
@@ -181,14 +181,14 @@ def _distinct(models: Sequence[str]) -> list[str]:
     return [name for name in models if name not in others and name.partition("/")[2] not in whole]
 
 
-async def _configured(config: settings.Config, origin: dict[str, str], wanted: RunOptions) -> SelectedModel:
+async def _configured(config: settings.Config, origin: dict[str, str], options: RunOptions) -> SelectedModel:
     """Selects by settings or flags."""
     offers, silent = list[ModelOption](), list[str]()
     listed = await asyncio.gather(*(_model_list(server) for server in config.upstreams.values()))
     for (name, server), models in zip(config.upstreams.items(), listed, strict=True):
         if models is None:
             silent.append(server.url)
-        url = server.url if wanted.named else ""
+        url = server.url if options.named else ""
         offers += [
             ModelOption(model, name, "", server.url, _flags(model, url)) for model in _printable_names(models or ())
         ]
@@ -201,17 +201,17 @@ async def _configured(config: settings.Config, origin: dict[str, str], wanted: R
     if compose.serves_embedded(config, origin):
         name = compose.embedded_model_name(config.embedded)
         offers.append(ModelOption(name, "", "", "this machine", _flags(name)))
-    elif not wanted.named and _is_embedded(wanted.model) and wanted.model not in [o.model for o in offers]:
-        return await _selected(*_with_embedded(config, origin, wanted.model, wanted), wanted)
+    elif not options.named and _is_embedded(options.model) and options.model not in [o.model for o in offers]:
+        return await _selected(*_with_embedded(config, origin, options.model, options), options)
     if not offers and silent:
         raise BackendUnavailableError(f"nothing answers at {' and '.join(silent)}; is the server running?")
-    if wanted.model and (alias := config.model_aliases.get(wanted.model)):
+    if options.model and (alias := config.model_aliases.get(options.model)):
         first = alias_targets(alias)[0]
         target = next(
             (offer for offer in offers if first in (offer.model, f"{offer.server}/{offer.model}")), ModelOption("")
         )
-        return await _selected(config, origin, target._replace(model=wanted.model), wanted, requested=target.model)
-    return await _selected(config, origin, _pick(offers, wanted, config), wanted)
+        return await _selected(config, origin, target._replace(model=options.model), options, requested=target.model)
+    return await _selected(config, origin, _pick(offers, options, config), options)
 
 
 async def _model_list(server: HttpConfig) -> tuple[str, ...] | None:
@@ -266,7 +266,7 @@ def _best_installed() -> str:
 
 
 def _with_embedded(
-    config: settings.Config, origin: dict[str, str], model: str, wanted: RunOptions
+    config: settings.Config, origin: dict[str, str], model: str, options: RunOptions
 ) -> tuple[settings.Config, dict[str, str], ModelOption]:
     """Returns the settings for the embedded model, with the context that an agent needs, and for one conversation."""
     profile = (
@@ -278,42 +278,42 @@ def _with_embedded(
         "prompt_trim": "tools",
         **({"model": profile.name if profile else model} if model else {}),
     }
-    if tools := agents.get(wanted.agent or agents.ANY).tools:
-        fixed = wanted.prompt_trim or "embedded.prompt_trim" in origin
+    if tools := agents.get(options.agent or agents.ANY).tools:
+        fixed = options.prompt_trim or "embedded.prompt_trim" in origin
         eased |= {"first_response_target_s": ANY_TIME_S if fixed else FIRST_RESPONSE_S, "tools": tools}
     eased = {name: value for name, value in eased.items() if name == "model" or f"embedded.{name}" not in origin}
-    eased |= {"context_window": wanted.context_window} if wanted.context_window else {}
-    eased |= {"prompt_trim": wanted.prompt_trim} if wanted.prompt_trim else {}
+    eased |= {"context_window": options.context_window} if options.context_window else {}
+    eased |= {"prompt_trim": options.prompt_trim} if options.prompt_trim else {}
     config = msgspec.structs.replace(config, embedded=msgspec.structs.replace(config.embedded, enabled=True, **eased))
     name = compose.embedded_model_name(config.embedded)
     origin = origin | {f"embedded.{key}": "run" for key in eased}
     return config, origin, ModelOption(name, "", "", "this machine", _flags(name))
 
 
-def _pick(offers: Sequence[ModelOption], wanted: RunOptions, config: settings.Config | None = None) -> ModelOption:
+def _pick(offers: Sequence[ModelOption], options: RunOptions, config: settings.Config | None = None) -> ModelOption:
     """Returns the option that is named, or the only one.
 
     Raises: ConfigError: the choice is ambiguous.
     """
-    if wanted.model:
+    if options.model:
         for offer in offers:
-            if wanted.model in (offer.model, f"{offer.server}/{offer.model}"):
-                return offer._replace(model=wanted.model)
+            if options.model in (offer.model, f"{offer.server}/{offer.model}"):
+                return offer._replace(model=options.model)
         if config and config.claude_cli.enabled:
             from dragoman.backends.claude_cli.models import resolve_model
 
-            if resolve_model(wanted.model):
-                return ModelOption(wanted.model, "", "", "claude")
-        there = f"there are\n{_lines(offers, wanted)}" if offers else "none is listed"
-        raise ConfigError(f"no model {quote(wanted.model)}{_similar(wanted.model, offers)}; {there}")
+            if resolve_model(options.model):
+                return ModelOption(options.model, "", "", "claude")
+        there = f"there are\n{_lines(offers, options)}" if offers else "none is listed"
+        raise ConfigError(f"no model {quote(options.model)}{_similar(options.model, offers)}; {there}")
     if not offers:
         raise ConfigError("no model is listed, or none by a name that can be typed; name one: --model NAME")
     if len(offers) == 1:
         return offers[0]
-    if wanted.ask:
-        return wanted.ask(offers)
+    if options.ask:
+        return options.ask(offers)
     raise ConfigError(
-        f"there are {len(offers)} models, and none is named; one of these lines is meant\n{_lines(offers, wanted)}"
+        f"there are {len(offers)} models, and none is named; one of these lines is meant\n{_lines(offers, options)}"
     )
 
 
@@ -321,8 +321,11 @@ def _similar(model: str, offers: Sequence[ModelOption]) -> str:
     return nearest(model, [offer.model for offer in offers])
 
 
-def _lines(offers: Sequence[ModelOption], wanted: RunOptions) -> str:
-    agent, args = f"{wanted.agent} " if wanted.agent else "", f" -- {shlex.join(wanted.args)}" if wanted.args else ""
+def _lines(offers: Sequence[ModelOption], options: RunOptions) -> str:
+    agent, args = (
+        f"{options.agent} " if options.agent else "",
+        f" -- {shlex.join(options.args)}" if options.args else "",
+    )
     lines = [f"  dragoman run {agent}{offer.line}{args}" for offer in offers[:_LISTED_AT_MOST]]
     return "\n".join(lines + (["  …"] if len(offers) > _LISTED_AT_MOST else []))
 
@@ -331,7 +334,7 @@ async def _selected(
     config: settings.Config,
     origin: dict[str, str],
     offer: ModelOption,
-    wanted: RunOptions,
+    options: RunOptions,
     requested: str | None = None,
 ) -> SelectedModel:
     """Returns the selected model with what is known of it; `requested` is its own name."""
@@ -341,17 +344,17 @@ async def _selected(
     elif offer.server:
         own = model.removeprefix(f"{offer.server}/")
         window = await reported_context_window(config.upstreams[offer.server], own)
-        if not wanted.check:
-            config, speed = await _with_prompt_limit(config, origin, offer.server, own, wanted)
+        if not options.check:
+            config, speed = await _with_prompt_limit(config, origin, offer.server, own, options)
     elif compose.serves_embedded(config, origin) and model == compose.embedded_model_name(config.embedded):
         window = embedded_context_window(config.embedded)
     else:
         window = (0, True)
-    return SelectedModel(config, origin, offer, wanted.context_window or window[0], window[1], speed)
+    return SelectedModel(config, origin, offer, options.context_window or window[0], window[1], speed)
 
 
 async def _with_prompt_limit(
-    config: settings.Config, origin: dict[str, str], name: str, model: str, wanted: RunOptions
+    config: settings.Config, origin: dict[str, str], name: str, model: str, options: RunOptions
 ) -> tuple[settings.Config, float]:
     """Returns the settings with a prompt limit that the model reads in time, and its speed.
 
@@ -360,13 +363,13 @@ async def _with_prompt_limit(
         BackendUnavailableError: nothing listens there.
     """
     server = config.upstreams[name]
-    others = alias_targets(config.model_aliases.get(wanted.model, wanted.model))[1:]
+    others = alias_targets(config.model_aliases.get(options.model, options.model))[1:]
     await check_key(server, required=not others)
-    agent = agents.get(wanted.agent) if wanted.agent else None
+    agent = agents.get(options.agent) if options.agent else None
     if not (is_local(server) and agent and agent.prompt_tokens):
         return config, 0.0
     speed = await reading_speed(server, model)
-    set_by_user = wanted.prompt_trim or any(
+    set_by_user = options.prompt_trim or any(
         f"upstreams.{name}.{each}" in origin for each in ("prompt_trim", "prompt_tokens")
     )
     if not speed or set_by_user or agent.prompt_tokens / speed <= FIRST_RESPONSE_S:

@@ -46,8 +46,14 @@ import re
 from typing import Final
 
 from dragoman.core.identifiers import LONG_NAME_FORM
-from dragoman.dialects.anthropic_messages.request_reader import BILLING, listed_as, meant_by, read_count, read_request
-from dragoman.dialects.anthropic_messages.request_writer import sign, write_request
+from dragoman.dialects.anthropic_messages.request_reader import (
+    BILLING,
+    display_name,
+    read_count,
+    read_request,
+    resolve_display_name,
+)
+from dragoman.dialects.anthropic_messages.request_writer import auth_headers, write_request
 from dragoman.dialects.anthropic_messages.response_reader import MessagesResponseReader, count_of
 from dragoman.dialects.anthropic_messages.response_writer import (
     PING,
@@ -72,7 +78,7 @@ DIALECT: Final = Dialect(
     ping=PING,
     write_request=write_request,
     reader=MessagesResponseReader,
-    auth_headers=sign,
+    auth_headers=auth_headers,
     tool_name_pattern=LONG_NAME_FORM,
     forwarded_headers=("anthropic-beta", "anthropic-version"),
     vendor_only_fields=frozenset({BILLING}),
@@ -82,8 +88,8 @@ DIALECT: Final = Dialect(
         end_event=sse.encode(b'{"type":"message_stop"}', "message_stop"),
         model_container="message",
     ),
-    display_name=listed_as,
-    resolve_display_name=meant_by,
+    display_name=display_name,
+    resolve_display_name=resolve_display_name,
     forms={
         "tool": ObjectForm(
             example='{"name": …, "input_schema": …}',

@@ -62,7 +62,7 @@ def _request(fields: Fields, max_tokens: int | None) -> Request:
         # The SDKs' tool runners send it first, and retry without it after an error with this text.
         raise UnsupportedError("message threads are not kept here; send the whole conversation", thread.path)
     tools = tuple(_tool(item) for item in fields.items("tools", json_cursor.MAX_TOOLS))
-    schema, kept = _response_schema(fields)
+    schema, format_extra = _response_schema(fields)
     system, billing = _system(fields.pop("system"))
     messages = tuple(_message(item) for item in fields.require("messages").items())
     if not messages:
@@ -85,13 +85,13 @@ def _request(fields: Fields, max_tokens: int | None) -> Request:
         stream=fields.flag("stream"),
         stream_usage=True,
         instruction_count=1 if system else 0,
-        reasoning_effort=_effort(fields.get("thinking"), kept),
-        extra={**billing, **kept, **fields.remaining()},
+        reasoning_effort=_effort(fields.get("thinking"), format_extra),
+        extra={**billing, **format_extra, **fields.remaining()},
         dialect="anthropic_messages",
     )
 
 
-def listed_as(model: str) -> str:
+def display_name(model: str) -> str:
     """Returns the name of a model in a model list: Claude Code ignores names unlike its vendor's.
 
     Text that Claude Code strips from a name (`[1m]`), and characters not allowed in a path, are escaped: `~5b1m~5d`.
@@ -101,23 +101,23 @@ def listed_as(model: str) -> str:
     return _PREFIX + _UNSAFE.sub(lambda match: "".join(f"~{byte:02x}" for byte in match[0].encode()), model)
 
 
-def meant_by(name: str) -> str:
+def resolve_display_name(name: str) -> str:
     """Returns the model with this listed name; any other name is returned unchanged."""
-    spelled = name.removeprefix(_PREFIX)
-    if spelled == name or not _SPELLED.fullmatch(spelled):
+    escaped = name.removeprefix(_PREFIX)
+    if escaped == name or not _ESCAPED.fullmatch(escaped):
         return name
-    return unquote_to_bytes(spelled.replace("~", "%")).decode("utf-8", "replace")
+    return unquote_to_bytes(escaped.replace("~", "%")).decode("utf-8", "replace")
 
 
 _PREFIX: Final = "claude-"
 _VENDORS: Final = re.compile(r"claude|anthropic", re.IGNORECASE)
 _UNSAFE: Final = re.compile(r"[^A-Za-z0-9._:/@+-]")
-_SPELLED: Final = re.compile(r"(?:[A-Za-z0-9._:/@+-]|~[0-9a-f]{2})+")
+_ESCAPED: Final = re.compile(r"(?:[A-Za-z0-9._:/@+-]|~[0-9a-f]{2})+")
 
 
-def _effort(thinking: Cursor | None, kept: m.ExtraFields) -> str:
+def _effort(thinking: Cursor | None, extra: m.ExtraFields) -> str:
     """Returns `output_config.effort`, or the effort equivalent to the thinking budget."""
-    config = kept.get("output_config")
+    config = extra.get("output_config")
     value = json_cursor.Cursor(config, "$.output_config").fields().get("effort") if config is not None else None
     if value is not None and value.kind == "string":
         return value.string()
@@ -169,15 +169,19 @@ def _message(cursor: Cursor) -> Message:
 
 
 def _image(fields: Fields) -> m.Image | UnknownPart:
-    media, kept = _media(fields.require("source"))
-    return m.Image(media, {**kept, **fields.remaining()}) if media else UnknownPart("image", fields.raw, fields.path)
+    media, source_extra = _media(fields.require("source"))
+    return (
+        m.Image(media, {**source_extra, **fields.remaining()})
+        if media
+        else UnknownPart("image", fields.raw, fields.path)
+    )
 
 
 def _document(fields: Fields) -> m.Document | UnknownPart:
-    media, kept = _media(fields.require("source"))
+    media, source_extra = _media(fields.require("source"))
     if media is None:
         return UnknownPart("document", fields.raw, fields.path)
-    return m.Document(media, fields.string("title"), {**kept, **fields.remaining()})
+    return m.Document(media, fields.string("title"), {**source_extra, **fields.remaining()})
 
 
 def _search_result(fields: Fields) -> m.Document:
@@ -256,10 +260,10 @@ def _tool(cursor: Cursor) -> Tool:
             f"{message}; move its name and parameters up, or send the request to an OpenAI path", fields.path
         )
     if kind != "custom":
-        given = fields.string("name")
-        if (run := client_tool(kind, given)) is not None:
+        tool_name = fields.string("name")
+        if (run := client_tool(kind, tool_name)) is not None:
             return replace(run, extra={"type": msgspec.Raw(msgspec.json.encode(kind)), **fields.remaining()})
-        return Tool(given, kind=kind, extra=cursor.fields().remaining())
+        return Tool(tool_name, kind=kind, extra=cursor.fields().remaining())
     fields = cursor.fields()
     fields.pop("type")
     name, strict = fields.require("name").nonempty_string(NAME_LIMIT_CHARS), fields.get("strict")

@@ -77,7 +77,7 @@ _ANY_OBJECT: Final = '{"type":"object"}'
 _MODES: Final = {"auto": "auto", "required": "any", "none": "none", "named": "tool"}
 
 
-def sign(key: str) -> dict[str, str]:
+def auth_headers(key: str) -> dict[str, str]:
     """Headers that every request needs."""
     return {"anthropic-version": "2023-06-01", **({"x-api-key": key} if key else {})}
 
@@ -205,16 +205,16 @@ def _tools(request: Request, report: TranslationReport) -> dict[str, object]:
 def _binding(tools: Sequence[Tool], report: TranslationReport) -> frozenset[str]:
     """Returns the names of tools to send as `strict`: as many as this API compiles, of those marked strict."""
     strict = [tool for tool in tools if report.is_strict(tool, ANTHROPIC_STRICT)]
-    kept: list[str] = []
+    binding: list[str] = []
     optional = unions = 0
     for tool in strict[:STRICT_TOOLS]:
         left, several = complexity(adapt(tool.parameters, ANTHROPIC_STRICT).json)
         if optional + left > STRICT_OPTIONAL or unions + several > STRICT_UNIONS:
             break
-        kept, optional, unions = [*kept, tool.name], optional + left, unions + several
-    if len(kept) < len(strict):
+        binding, optional, unions = [*binding, tool.name], optional + left, unions + several
+    if len(binding) < len(strict):
         report.dropped("strict")
-    return frozenset(kept)
+    return frozenset(binding)
 
 
 def _tool(tool: Tool, report: TranslationReport, strict: bool) -> object:
@@ -300,10 +300,10 @@ def _block(part: Part, report: TranslationReport) -> list[object]:
         case Reasoning():
             return _reasoning(part, report)
         case ToolCall(id, name, arguments, extra):
-            given = input_of(arguments)
-            if isinstance(given, dict):
-                report.adapted("arguments", f"arguments of a call, which are not an object, are in {', '.join(given)}")
-            return [{"type": "tool_use", "id": id, "name": name, "input": given, **report.native_fields(extra)}]
+            input = input_of(arguments)
+            if isinstance(input, dict):
+                report.adapted("arguments", f"arguments of a call, which are not an object, are in {', '.join(input)}")
+            return [{"type": "tool_use", "id": id, "name": name, "input": input, **report.native_fields(extra)}]
         case ToolResult():
             return [_result(part, report)]
         case UnknownPart():

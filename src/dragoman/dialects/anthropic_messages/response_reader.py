@@ -218,8 +218,8 @@ class MessagesResponseReader(BaseResponseReader):
             self._apart()
         if index in self._vendors:
             kind, block, pieces = self._vendors.pop(index)
-            given = "".join(pieces)
-            input = {"input": json_cursor.parse(given).raw} if given.strip() else {}
+            input_json = "".join(pieces)
+            input = {"input": json_cursor.parse(input_json).raw} if input_json.strip() else {}
             whole = msgspec.json.encode({**block.fields().remaining(), **input}) if input else bytes(block.raw)
             self._out.vendor(NAME, kind, whole.decode())
 

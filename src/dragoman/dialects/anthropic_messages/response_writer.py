@@ -107,10 +107,10 @@ class MessagesResponseWriter:
                 shell, first_delta = self._vendor(json)
             case _:
                 shell = _BLOCKS[block.kind]
-        begun = (
+        block_start = (
             _index("content_block_start", block) + b',"content_block":' + sse.one_line(shell) + b"}\n\n" + first_delta
         )
-        return begun + self._cited() if block.kind == "text" else begun
+        return block_start + self._cited() if block.kind == "text" else block_start
 
     def _detail(self, event: events.Detail) -> bytes:
         if event.dialect != NAME or event.name == events.TEXT_BREAK:
@@ -130,10 +130,10 @@ class MessagesResponseWriter:
     def _vendor(self, json: messages.JsonText) -> tuple[bytes, bytes]:
         """Returns the events of a vendor's block: the block without its input, then the input as a delta."""
         fields = json_cursor.parse(json).fields()
-        given = fields.pop("input")
-        if given is None:
+        input = fields.pop("input")
+        if input is None:
             return json.encode(), b""
-        return _encode({**fields.remaining(), "input": {}}), self._delta + _encode(given.text) + b"}}\n\n"
+        return _encode({**fields.remaining(), "input": {}}), self._delta + _encode(input.text) + b"}}\n\n"
 
     def _reasoning(self, text: str, signature: str) -> bytes:
         events = self._delta + _encode(text) + b"}}\n\n" if text else b""

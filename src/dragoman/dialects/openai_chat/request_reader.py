@@ -43,7 +43,7 @@ def read_request(body: bytes | str) -> Request:
     several = fields.get("parallel_tool_calls")
     functions = fields.get(FUNCTIONS)
     tools, choice = _functions(fields) if functions else _tools(fields)
-    reply, kept = _response_format(fields.pop("response_format"))
+    reply, format_extra = _response_format(fields.pop("response_format"))
     options = fields.pop("stream_options")
     limits = [_limit(limit) for limit in (fields.get("max_completion_tokens"), fields.pop("max_tokens"))]
     return Request(
@@ -69,7 +69,7 @@ def read_request(body: bytes | str) -> Request:
         stream_usage=options.fields().flag("include_usage") if options else False,
         reasoning_effort=_effort(fields.get("reasoning_effort")),
         choices=choices or 1,
-        extra={**kept, **fields.remaining()},
+        extra={**format_extra, **fields.remaining()},
         dialect="openai_chat",
         accepts_parallel_calls=several is not None and several.boolean(),
     )
@@ -180,8 +180,8 @@ def _answered(fields: Fields, called: dict[str, str]) -> str:
 
 
 def _arguments(function: Fields) -> messages.JsonText:
-    given = function.pop("arguments")
-    return (given.text if given.kind == "object" else given.string()) or "{}" if given else "{}"
+    arguments = function.pop("arguments")
+    return (arguments.text if arguments.kind == "object" else arguments.string()) or "{}" if arguments else "{}"
 
 
 def _call(cursor: Cursor) -> Part:
@@ -204,9 +204,9 @@ def _call(cursor: Cursor) -> Part:
 def _custom_call(fields: Fields, kind: Cursor) -> ToolCall:
     """Returns free text as the only argument of a function."""
     call = fields.require("custom").fields()
-    given = json.dumps({"input": call.string("input")}, ensure_ascii=False)
+    arguments = json.dumps({"input": call.string("input")}, ensure_ascii=False)
     call_id, name = fields.require("id").nonempty_string(), call.require("name").nonempty_string()
-    return ToolCall(call_id, name, given, {**call.remaining(), "type": kind.raw, **_outer(fields)})
+    return ToolCall(call_id, name, arguments, {**call.remaining(), "type": kind.raw, **_outer(fields)})
 
 
 def _outer(fields: Fields) -> messages.ExtraFields:

@@ -290,15 +290,15 @@ class ChatResponseReader(BaseResponseReader):
         self._out.call(key, id, lenient_values.string(custom.pop("name")), opener + text)
 
 
-def _texts(value: Cursor | None, *, within: bool = False) -> Iterator[str]:
-    """Yields the texts of reasoning: a string, `{"text": …}`, or a list of either; `within` is such an object."""
+def _texts(value: Cursor | None, *, is_inner: bool = False) -> Iterator[str]:
+    """Yields the texts of reasoning: a string, `{"text": …}`, or a list of either; `is_inner` is such an object."""
     for item in lenient_values.items(value):
         block = lenient_values.fields(item)
         if block is None:
             yield lenient_values.string(item)
-        elif not within:
+        elif not is_inner:
             for each in filter(None, (block.pop(name) for name in _INNER)):
-                yield from _texts(each, within=True)
+                yield from _texts(each, is_inner=True)
         else:
             yield lenient_values.string(block.pop("text"))
 

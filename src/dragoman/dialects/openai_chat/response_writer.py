@@ -114,8 +114,8 @@ class ChatResponseWriter:
         if isinstance(event, ToolCallStart):
             is_custom = event.name in self._customs
             self._input = StringMember(INPUT) if is_custom else None
-            begun = _encode({"index": event.index, **_head(event, is_custom=is_custom)})
-            return self._head + b'"tool_calls":[' + begun + b"]" + self._tail
+            call_head = _encode({"index": event.index, **_head(event, is_custom=is_custom)})
+            return self._head + b'"tool_calls":[' + call_head + b"]" + self._tail
         text = event.text if isinstance(event, events.ToolCallDelta) else None
         if self._input is not None:
             delta = self._input.close() if text is None else self._input.feed(text)

@@ -49,7 +49,7 @@ import re
 from typing import Final
 
 from dragoman.core.identifiers import NAME_FORM
-from dragoman.dialects.openai_responses.passthrough_events import joined
+from dragoman.dialects.openai_responses.passthrough_events import rewrite_error
 from dragoman.dialects.openai_responses.request_reader import read_count, read_request
 from dragoman.dialects.openai_responses.request_writer import write_request
 from dragoman.dialects.openai_responses.response_reader import ResponsesResponseReader, count_of
@@ -77,7 +77,7 @@ DIALECT: Final = Dialect(
     passthrough=StreamPassthrough(
         end_pattern=re.compile(rb"event: ?(response\.(completed|incomplete|failed)|error)\r?\n"),
         model_container="response",
-        rewrite_error=joined,
+        rewrite_error=rewrite_error,
     ),
     forms={
         "tool": ObjectForm(

@@ -19,7 +19,7 @@ class _Event(Struct, omit_defaults=True):
     response: dict[str, Raw] = {}
 
 
-def joined(event: bytes, before: Sequence[bytes]) -> bytes:
+def rewrite_error(event: bytes, before: Sequence[bytes]) -> bytes:
     """Returns `response.failed` to follow the server's events: next sequence number, same response."""
     payload, earlier = _read(event), [_read(each) for each in before]
     theirs = next((each.response for each in earlier if each.response), {})

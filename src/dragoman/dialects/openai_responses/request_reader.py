@@ -83,7 +83,7 @@ def _request(fields: Fields, partly: bool = False) -> Request:
     _no_clash(offered)
     several = fields.get("parallel_tool_calls")
     tools, choice, chosen = _tool_choice(fields, offered)
-    form, kept = _format(fields.pop("text"))
+    form, text_extra = _format(fields.pop("text"))
     instructions = fields.string("instructions")
     previous = fields.pop("previous_response_id")
     system = (Message("system", (Text(instructions),)),) if instructions else ()
@@ -107,7 +107,7 @@ def _request(fields: Fields, partly: bool = False) -> Request:
         else None,
         instruction_count=len(system),
         store=fields.flag("store", default=True),
-        extra={**kept, **chosen, **fields.remaining()},
+        extra={**text_extra, **chosen, **fields.remaining()},
         dialect=NAME,
         accepts_parallel_calls=several is not None and several.boolean(),
     )
@@ -235,15 +235,17 @@ def _reference(id: Cursor) -> PreviousResponseRef:
 
 def _function_call(fields: Fields) -> Part:
     arguments = fields.string("arguments") or "{}"
-    name, within = _called(fields)
-    return ToolCall(fields.require("call_id").nonempty_string(), name, arguments, {**within, **fields.remaining()})
+    name, namespace_extra = _called(fields)
+    return ToolCall(
+        fields.require("call_id").nonempty_string(), name, arguments, {**namespace_extra, **fields.remaining()}
+    )
 
 
 def _custom_call(fields: Fields) -> Part:
     arguments = json.dumps({INPUT: fields.string("input")}, ensure_ascii=False)
-    call_id, (name, within) = fields.require("call_id").nonempty_string(), _called(fields)
+    call_id, (name, namespace_extra) = fields.require("call_id").nonempty_string(), _called(fields)
     kind = {"type": msgspec.Raw(b'"custom_tool_call"')}
-    return ToolCall(call_id, name, arguments, {**kind, **within, **fields.remaining()})
+    return ToolCall(call_id, name, arguments, {**kind, **namespace_extra, **fields.remaining()})
 
 
 def _called(fields: Fields) -> tuple[str, m.ExtraFields]:
@@ -258,8 +260,8 @@ def _reasoning(fields: Fields) -> Part:
     text = "\n\n".join(texts.get("content") or texts.get("summary") or [])
     # One text of the summary is written again as such; anything else would be lost.
     least = {"summary": 0 if texts.get("content") else 1, "content": 0}
-    kept = {n: c.raw for n, c in fields_of_text.items() if c and len(texts[n]) > least[n]}
-    proof, extra = fields.string("encrypted_content"), {**kept, **fields.remaining()}
+    text_fields = {n: c.raw for n, c in fields_of_text.items() if c and len(texts[n]) > least[n]}
+    proof, extra = fields.string("encrypted_content"), {**text_fields, **fields.remaining()}
     if proof.startswith(REDACTED):
         return m.Reasoning(text, redacted=proof.removeprefix(REDACTED), extra=extra)
     return m.Reasoning(text, proof, extra=extra)
@@ -328,12 +330,14 @@ def _tools_of(cursor: Cursor) -> list[Tool]:
         return [_tool(cursor)]
     about = {name: raw for name, raw in cursor.fields().remaining().items() if name != "tools"}
     named = fields.require("name")
-    space, kept = (
+    space, namespace_extra = (
         named.nonempty_string(),
         {NAMESPACE: named.raw, ABOUT_NAMESPACE: msgspec.Raw(msgspec.json.encode(about))},
     )
     inside = [_tool(item) for item in fields.items("tools", json_cursor.MAX_TOOLS)]
-    return [replace(tool, name=f"{space}{JOINT}{tool.name}", extra={**tool.extra, **kept}) for tool in inside]
+    return [
+        replace(tool, name=f"{space}{JOINT}{tool.name}", extra={**tool.extra, **namespace_extra}) for tool in inside
+    ]
 
 
 def _tool(cursor: Cursor) -> Tool:

@@ -213,8 +213,8 @@ def _grouped(
 def _tool(tool: Tool, report: TranslationReport) -> Json:
     free = is_custom(tool) and report.is_openai
     custom, left = to_responses_custom_tool(tool.extra) if free else ({}, tool.extra)
-    kept = report.native_fields(left)
-    extra = {name: raw for name, raw in kept.items() if name not in (NAMESPACE, ABOUT_NAMESPACE, IN_ITEM)}
+    native = report.native_fields(left)
+    extra = {name: raw for name, raw in native.items() if name not in (NAMESPACE, ABOUT_NAMESPACE, IN_ITEM)}
     if tool.kind != "function":
         return dict(extra)
     name = _apart(tool.name, namespace_of(tool) if report.is_native else "")["name"]
@@ -339,14 +339,14 @@ def _item(part: Part, report: TranslationReport) -> list[object]:
             raise report.unsendable_part(part)
 
 
-def _kept(extra: ExtraFields, custom: bytes, report: TranslationReport) -> dict[str, msgspec.Raw]:
+def _native_fields(extra: ExtraFields, custom: bytes, report: TranslationReport) -> dict[str, msgspec.Raw]:
     """Returns the fields of this API; for a custom tool from OpenAI's other API, only its type."""
-    kept = dict(report.native_fields(extra))
-    return {"type": extra["type"]} if not report.is_native and bytes(extra.get("type", b"")) == custom else kept
+    native = dict(report.native_fields(extra))
+    return {"type": extra["type"]} if not report.is_native and bytes(extra.get("type", b"")) == custom else native
 
 
 def _call(call: ToolCall, report: TranslationReport) -> Json:
-    extra = _kept(call.extra, _CUSTOM_CALL, report)
+    extra = _native_fields(call.extra, _CUSTOM_CALL, report)
     space, kind = extra.pop("namespace", None), extra.pop("type", msgspec.Raw(b'"function_call"'))
     name = _apart(call.name, json_cursor.Cursor(space, "$.namespace").string() if space is not None else "")
     item: Json = {"type": kind, "call_id": call.id, **name}
@@ -380,7 +380,7 @@ def _reasoning(part: Reasoning, report: TranslationReport) -> list[object]:
 
 
 def _result(result: ToolResult, report: TranslationReport) -> Json:
-    extra = _kept(result.extra, _CUSTOM_RESULT, report)
+    extra = _native_fields(result.extra, _CUSTOM_RESULT, report)
     parts = prefix_error(result.parts) if result.is_error else result.parts
     kind = extra.pop("type", "function_call_output")
     return {"type": kind, "call_id": result.call_id, "output": _content(parts, report, "tool"), **extra}
@@ -401,8 +401,8 @@ def _content(parts: Sequence[Part], report: TranslationReport, role: str, *, pla
 def _block(part: Part, report: TranslationReport, text_type: str) -> object:
     match part:
         case Text(text, extra):
-            kept = {name: raw for name, raw in report.native_fields(extra).items() if name != PHASE}
-            return {"type": text_type, "text": text, **kept}
+            native = {name: raw for name, raw in report.native_fields(extra).items() if name != PHASE}
+            return {"type": text_type, "text": text, **native}
         case Refusal(text, extra):
             return {"type": "refusal", "refusal": text, **report.native_fields(extra)}
         case Image(source, extra):

@@ -201,7 +201,7 @@ class ResponsesResponseWriter:
         )
 
     def _open(self, block: Block, event: AnyEvent) -> bytes:
-        part, self._content = self._items.begun(event)
+        part, self._content = self._items.new_item(event)
         if self._content is _INPUT:
             self._input = StringMember(INPUT)
         if self._content is _TEXT and self._phase:
@@ -233,7 +233,7 @@ class ResponsesResponseWriter:
     def _close(self, block: Block) -> bytes:
         reply, content = self._collector.reply(), self._content
         cut = self._collector.phase == "ended" and _state(reply) == "incomplete"
-        item = self._items.done(reply, block.number, cut=cut)
+        item = self._items.finished_item(reply, block.number, cut=cut)
         whole = _whole(reply.parts[block.number], content)
         extra = _details(reply.parts[block.number])
         done = b""
@@ -316,7 +316,7 @@ class _Items:
     def response(self, reply: Reply, state: str, error: Json | None = None) -> Json:
         """Returns the response object as far as the reply has arrived."""
         last, cut = len(reply.parts) - 1, state in ("incomplete", "failed")
-        output = [self.done(reply, number, cut=cut and number == last) for number in range(len(reply.parts))]
+        output = [self.finished_item(reply, number, cut=cut and number == last) for number in range(len(reply.parts))]
         why = {"reason": _ENDS[reply.finish_reason]} if state == "incomplete" else None
         return {
             "id": f"resp_{reply.id}",
@@ -332,7 +332,7 @@ class _Items:
             **reply.details,
         }
 
-    def begun(self, event: AnyEvent) -> tuple[Part, _ContentEvents]:
+    def new_item(self, event: AnyEvent) -> tuple[Part, _ContentEvents]:
         """Returns the item that begins with this event, and its form."""
         match event:
             case ToolCallStart(_, id, name):
@@ -347,7 +347,7 @@ class _Items:
             case _:
                 return Text(""), _TEXT
 
-    def done(self, reply: Reply, number: int, *, cut: bool) -> Json:
+    def finished_item(self, reply: Reply, number: int, *, cut: bool) -> Json:
         """Returns the item of a part; whether a call was cut off shows in its arguments."""
         part = reply.parts[number]
         cut = not _is_object(part.arguments) if isinstance(part, ToolCall) else cut
@@ -413,8 +413,8 @@ class _Items:
         name = self._name(tool.name)["name"]
         if is_custom(tool):
             return {"name": name, "description": tool.description, **extra}
-        given: Json = {"name": name, "description": tool.description, "parameters": msgspec.Raw(tool.parameters)}
-        return {"type": "function", **given, "strict": None, **extra}
+        function: Json = {"name": name, "description": tool.description, "parameters": msgspec.Raw(tool.parameters)}
+        return {"type": "function", **function, "strict": None, **extra}
 
 
 def _message(name: str, state: str, content: list[Json]) -> Json:

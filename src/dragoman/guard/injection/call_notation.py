@@ -248,6 +248,6 @@ class CallSearch:
             case _Literal(literal):
                 return at + 1 if at < len(tokens) and tokens[at] in literal else -1
 
-    def _match_tokens(self, wanted: Tokens, at: int) -> int:
-        self._work.spend(1 + len(wanted) // _TOKENS_PER_STEP)
-        return at + len(wanted) if self._tokens[at : at + len(wanted)] == wanted else -1
+    def _match_tokens(self, tokens: Tokens, at: int) -> int:
+        self._work.spend(1 + len(tokens) // _TOKENS_PER_STEP)
+        return at + len(tokens) if self._tokens[at : at + len(tokens)] == tokens else -1

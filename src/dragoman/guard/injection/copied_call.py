@@ -110,31 +110,31 @@ def find_copied_call(name: str, arguments: JsonText, request: Request) -> str:
 def _find_source(
     call: ToolCall, sources: Sequence[_Source], own: Sequence[str], calls: Sequence[ToolCall], work: WorkBudget
 ) -> str:
-    wanted = _call_pattern(call, work)
-    if wanted is None:
+    pattern = _call_pattern(call, work)
+    if pattern is None:
         return ""
     first: int | None = None  # position of the model's earlier identical call
     for source in sources:
-        if (first is None or first >= source.before) and _contains(source.text, wanted, work):
+        if (first is None or first >= source.before) and _contains(source.text, pattern, work):
             if first is None:
-                first = next((at for at, made in enumerate(calls) if _is_same_call(made, wanted, work)), len(calls))
+                first = next((at for at, made in enumerate(calls) if _is_same_call(made, pattern, work)), len(calls))
             if first >= source.before:
-                return "" if any(_contains(text, wanted, work) for text in own) else source.where
+                return "" if any(_contains(text, pattern, work) for text in own) else source.where
     return ""
 
 
-def _contains(text: str, wanted: _CallPattern, work: WorkBudget) -> bool:
-    for window in candidate_windows(text, wanted.call.name, wanted.longest_words, wanted.reach, work):
-        if any(CallSearch(each, work).contains(wanted.parts, wanted.tokens) for each in decoded_forms(window, work)):
+def _contains(text: str, pattern: _CallPattern, work: WorkBudget) -> bool:
+    for window in candidate_windows(text, pattern.call.name, pattern.longest_words, pattern.reach, work):
+        if any(CallSearch(each, work).contains(pattern.parts, pattern.tokens) for each in decoded_forms(window, work)):
             return True
     return False
 
 
-def _is_same_call(call: ToolCall, wanted: _CallPattern, work: WorkBudget) -> bool:
-    if call.name != wanted.call.name or not all(word in call.arguments for word in wanted.longest_words):
+def _is_same_call(call: ToolCall, pattern: _CallPattern, work: WorkBudget) -> bool:
+    if call.name != pattern.call.name or not all(word in call.arguments for word in pattern.longest_words):
         return False
     work.spend(len(call.arguments) // _CHARS_PER_STEP)
-    return call.arguments == wanted.call.arguments or _decode_arguments(call.arguments) == wanted.value
+    return call.arguments == pattern.call.arguments or _decode_arguments(call.arguments) == pattern.value
 
 
 def _collect_texts(request: Request) -> tuple[list[_Source], list[str], list[ToolCall]]:

@@ -30,7 +30,7 @@ try:
         validator_for,
     )
 except ImportError as e:
-    raise ConfigError(f"checking calls needs the guard extra: {extras.to_type('guard')}") from e
+    raise ConfigError(f"checking calls needs the guard extra: {extras.install_command('guard')}") from e
 
 __all__ = ["ValidationError", "ValidationErrorKind", "Validator", "build_validator", "is_linear"]
 

@@ -236,10 +236,10 @@ class _Call:
     def _end_object(self) -> Outcome:
         """Ends the call and reports dropped members, except null and other empty values."""
         self._sink.end(self._late_id)
-        lost = [(k, v) for k, v in self._dropped if v not in ("null", "{}", '""')]
-        if lost:
-            names = ", ".join(quote(k) for k, _ in lost)
-            raw = ", ".join(f"{json.dumps(k, ensure_ascii=False)}: {v}" for k, v in lost)
+        nonempty = [(k, v) for k, v in self._dropped if v not in ("null", "{}", '""')]
+        if nonempty:
+            names = ", ".join(quote(k) for k, _ in nonempty)
+            raw = ", ".join(f"{json.dumps(k, ensure_ascii=False)}: {v}" for k, v in nonempty)
             self._sink.warn(
                 "unknown_member_dropped", f"expected a call's name and arguments only, dropped {names}", raw
             )

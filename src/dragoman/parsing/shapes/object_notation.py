@@ -46,7 +46,7 @@ class ObjectNotation:
     containers: Mapping[str, Container]
     """Containers by their opener."""
     scalar: ReadPart
-    opened: "Callable[[Scanner, str], Parser[Container]] | None" = None
+    resolve_opener: "Callable[[Scanner, str], Parser[Container]] | None" = None
     """Returns the container after an opener that several share."""
 
     def call(self, s: Scanner, sink: ToolCallSink, name: str, first: Container) -> Parser[bool]:
@@ -75,17 +75,17 @@ class ObjectNotation:
         """Reads the members of an opened container and its end. Returns "" or the reason why they are invalid."""
         enclosing = [first]
         sink.arguments(first.json[0])
-        behind_value, comma = False, ""
+        after_value, comma = False, ""
         while enclosing:
             inner = enclosing[-1]
-            wanted = (inner.close, ",") if behind_value else (inner.close,)
-            found = yield from s.literal(*wanted, after_space=True)
+            expected = (inner.close, ",") if after_value else (inner.close,)
+            found = yield from s.literal(*expected, after_space=True)
             if found == ",":
-                behind_value, comma = False, ", "
+                after_value, comma = False, ", "
             elif found:
                 sink.arguments(enclosing.pop().json[1])
-                behind_value = True
-            elif behind_value:
+                after_value = True
+            elif after_value:
                 return expected_error(s, f"',' or '{inner.close}'")
             else:
                 sink.arguments(comma)
@@ -94,7 +94,7 @@ class ObjectNotation:
                     sink.arguments(enclosing.pop().json[1])
                 elif problem:
                     return problem
-                behind_value, comma = deeper is None, ""
+                after_value, comma = deeper is None, ""
                 enclosing += [deeper._replace(outer=inner.close + inner.outer)] if deeper else []
         return ""
 
@@ -110,7 +110,7 @@ class ObjectNotation:
         if not opener:
             yield from s.skip_space()
             return None, (yield from self.scalar(s, sink, inner))
-        container = (yield from self.opened(s, opener)) if self.opened else self.containers[opener]
+        container = (yield from self.resolve_opener(s, opener)) if self.resolve_opener else self.containers[opener]
         sink.arguments(container.json[0])
         return container, f"expected no more than {DEPTH_LIMIT} levels" if depth >= DEPTH_LIMIT else ""
 

@@ -74,13 +74,13 @@ def read(s: Scanner, sink: ToolCallSink, opener: str) -> Parser[bool]:
 
 def write_call(call: ToolCall) -> str:
     """Returns the call with its one string as text if that is unambiguous; otherwise with its arguments as JSON."""
-    given = object_or_string(call.arguments)
+    arguments = object_or_string(call.arguments)
     try:
-        ((name, text),) = json.loads(given).items()
+        ((name, text),) = json.loads(arguments).items()
     except (ValueError, RecursionError):
         name, text = "", None
     plain = name == COMMAND and isinstance(text, str) and text == text.strip() and CLOSE not in text
-    written = text if plain and text and not text.startswith("{") else given
+    written = text if plain and text and not text.startswith("{") else arguments
     return f"{OPEN} {LABEL}\n{call.name} {written}\n{CLOSE}"
 
 

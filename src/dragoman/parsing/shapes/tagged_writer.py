@@ -116,7 +116,8 @@ class TaggedWriter:
             tags.setdefault(self.open(name, kind), []).append((kind, each))
         if self.typed:
             pieces = [
-                Concat((tag_piece(tag), self._value(of, frozenset(), schema, relaxed))) for tag, of in tags.items()
+                Concat((tag_piece(tag), self._value(value_type, frozenset(), schema, relaxed)))
+                for tag, value_type in tags.items()
             ]
         else:
             pieces = [Concat((tag_piece(next(iter(tags))), self._value(kinds, types, schema, relaxed)))]
@@ -185,8 +186,8 @@ def readable_kinds(kinds: Kinds, types: frozenset[str], relaxed: set[str]) -> Ki
 def may_be_misread(kinds: Kinds, types: frozenset[str]) -> bool:
     """Returns True if a raw string of one of these types may be read as a value that the schema does not allow."""
     mixed = types - {"string"}
-    wanted = "number" not in mixed >= {"integer"} or any(each.keys() - _ANNOTATIONS for _, each in kinds)
-    return bool(mixed) and wanted
+    is_ambiguous = "number" not in mixed >= {"integer"} or any(each.keys() - _ANNOTATIONS for _, each in kinds)
+    return bool(mixed) and is_ambiguous
 
 
 def kinds_of(schema: Any, root: Mapping[str, Any], relaxed: set[str]) -> Kinds:

@@ -42,7 +42,7 @@ def read_fenced_block(s: Scanner, emit: Emit, size: int = 0, before: str = "") -
     return stop == "`" or (yield from read_fence_lines(s, emit, size, before))
 
 
-def read_fence_lines(s: Scanner, emit: Emit, size: int, before: str = "", begun: bool = False) -> Parser[bool]:
+def read_fence_lines(s: Scanner, emit: Emit, size: int, before: str = "", in_line: bool = False) -> Parser[bool]:
     """Emits the lines of a fence up to the closing one. Returns True if that came.
 
     Args:
@@ -50,15 +50,15 @@ def read_fence_lines(s: Scanner, emit: Emit, size: int, before: str = "", begun:
         emit: Receives the text.
         size: Number of backticks that opened the fence; as many or more close it.
         before: A marker that may follow the closing backticks on their line, as small models write calls.
-        begun: Whether the scanner is within a line.
+        in_line: Whether the scanner is within a line.
     """
     while True:
-        if not begun:
+        if not in_line:
             yield from s.run(" \t", emit)
             ticks = yield from s.run("`", emit)
             if ticks >= size and (yield from _line_ends(s, emit, before)):
                 return True
-        begun = False
+        in_line = False
         stop = yield from s.verbatim_until(markers("\n"), emit)
         emit(stop)
         if not stop:

@@ -163,8 +163,8 @@ def may_become_call_head(text: str, at: int) -> bool:
     opened = _OPENS.match(rest)
     if not opened or len(rest) == MAX_HEAD_CHARS:
         return False
-    begun = "".join(rest[opened.end() :].split())
-    return any(head.startswith(begun) or begun.startswith(head) for head in _HEADS)
+    head_text = "".join(rest[opened.end() :].split())
+    return any(head.startswith(head_text) or head_text.startswith(head) for head in _HEADS)
 
 
 def _after_fence(s: Scanner, at: int) -> Parser[int]:
@@ -175,8 +175,8 @@ def _after_fence(s: Scanner, at: int) -> Parser[int]:
             return close.end() - s.pos
         if s.closed:
             return _LAST
-        begun = _CLOSE_BEGUN.search(s.buf, s.pos + at)
-        at = (begun.start() if begun else len(s.buf)) - s.pos
+        partial_close = _CLOSE_BEGUN.search(s.buf, s.pos + at)
+        at = (partial_close.start() if partial_close else len(s.buf)) - s.pos
         yield None
 
 

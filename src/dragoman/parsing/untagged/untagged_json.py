@@ -105,12 +105,12 @@ def read_fenced_calls(
             return True
         if tagged and (yield from s.peek(len(tag[1]), after_space=True)) == tag[1]:
             return True
-    kept = s.captured()
-    if first and "\n" not in kept:
+    captured = s.captured()
+    if first and "\n" not in captured:
         closed = yield from read_fenced_block(s, sink.text, fence, tag[0])
     else:
-        begun = not kept or bool(kept.rpartition("\n")[2].strip())
-        closed = yield from read_fence_lines(s, sink.text, fence, tag[0], begun)
+        in_line = not captured or bool(captured.rpartition("\n")[2].strip())
+        closed = yield from read_fence_lines(s, sink.text, fence, tag[0], in_line)
     warn_about_quoted_calls(s, sink, closed, tag)
     return False
 

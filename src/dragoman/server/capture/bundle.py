@@ -105,11 +105,11 @@ async def anonymize(was: LoadedCapture) -> BundleResult:
     Raises: ConfigError: the capture cannot be replayed.
     """
     fill = Anonymizer(_names(was), secrets.token_bytes(32))
-    given = {name: data for name, data in _source_files(was, fill)}
-    now = await Replay(LoadedCapture(was.name, given)).answered()
+    sources = {name: data for name, data in _source_files(was, fill)}
+    now = await Replay(LoadedCapture(was.name, sources)).answered()
     before = read_outcome(LoadedCapture(was.name, await Replay(was).answered()))
     after = read_outcome(LoadedCapture(was.name, now))
-    return BundleResult({**now, **given}, before == after, before, after)
+    return BundleResult({**now, **sources}, before == after, before, after)
 
 
 def raw_copy(was: LoadedCapture) -> Files:
@@ -128,13 +128,13 @@ def zip_bundle(made: Files) -> bytes:
     return out.getvalue()
 
 
-def read_outcome(of: LoadedCapture) -> tuple[str, ...]:
+def read_outcome(capture: LoadedCapture) -> tuple[str, ...]:
     """Returns what was read, without its text: the order of events, the tools, the warnings, and how it ended."""
     notes = []
-    names = [f"{n}/events.jsonl" for n in range(1, of.backend_call_count + 1)]
+    names = [f"{n}/events.jsonl" for n in range(1, capture.backend_call_count + 1)]
     for name in [*names, "events.jsonl"]:
         last = ""
-        for event in join_events(of.lines(name), recut=True):
+        for event in join_events(capture.lines(name), recut=True):
             if event["event"] == last and last in _TEXT_EVENTS:
                 continue  # only a notice came between: how long text is held back depends on its letters
             last = last if event["event"] == "Notice" else event["event"]
@@ -157,9 +157,9 @@ def _source_files(was: LoadedCapture, fill: Anonymizer) -> Iterator[tuple[str, b
     for number in range(1, was.backend_call_count + 1):
         yield f"{number}/backend.json", _backend(was, number, fill)
         for count in range(1, was.output_count(number) + 1):
-            name = f"{number}/said-{count}.jsonl"
+            name = f"{number}/model-output-{count}.jsonl"
             yield name, jsonl(_anonymized_output(was.model_output(number, count), fill))
-        if is_continuation(was) or b'"written":' in was.files.get(f"{number}/values.json", b""):
+        if is_continuation(was) or b'"verbatim_text":' in was.files.get(f"{number}/values.json", b""):
             yield f"{number}/values.json", _values(was.files.get(f"{number}/values.json", b""), fill)
         if was.json(f"{number}/backend.json").get("kind") not in KINDS:  # then these are the only known ones
             yield f"{number}/events.jsonl", _json(was.files.get(f"{number}/events.jsonl", b""), fill, _OUTPUT_RULES)
@@ -193,7 +193,7 @@ def _model(name: str, fill: Anonymizer) -> str:
 
 def _error(error: dict[str, Any], fill: Anonymizer) -> dict[str, Any]:
     """Replaces the message of an error: it is a server's, and may quote anything."""
-    return {k: fill.anonymize(v) if k in ("said", "message", "path", "model") else v for k, v in error.items()}
+    return {k: fill.anonymize(v) if k in ("text", "message", "path", "model") else v for k, v in error.items()}
 
 
 def _values(data: bytes, fill: Anonymizer) -> bytes:
@@ -227,7 +227,7 @@ def is_json(data: bytes) -> bool:
 def _anonymized_output(lines: list[dict[str, Any]], fill: Anonymizer) -> Iterator[dict[str, Any]]:
     """Replaces the content of model output, in pieces of the same sizes and times."""
     first, *rest = lines
-    is_http = first["to"] != "completion"
+    is_http = first["target"] != "completion"
     spoken = [line for line in rest if "text" in line or "base64" in line]
     if is_http:
         data = [bytes(output_from_json(line)) for line in spoken]  # type: ignore[arg-type]

@@ -42,7 +42,7 @@ def compare(was: LoadedCapture, now: LoadedCapture, *, recut: bool = False) -> I
     """
     yield StageDiff("values", _documents(was, now, "values.json"))
     for number in range(1, max(was.backend_call_count, now.backend_call_count) + 1):
-        yield StageDiff(f"asked {number}", _documents(was, now, f"{number}/values.json"))
+        yield StageDiff(f"request {number}", _documents(was, now, f"{number}/values.json"))
         is_known = was.json(f"{number}/backend.json").get("kind") in KINDS  # of others only events are replayed
         for count in range(1, max(was.output_count(number), now.output_count(number)) + 1 if is_known else 1):
             label = f"sent {number}" if count == 1 else f"sent {number}, {count}"
@@ -64,16 +64,16 @@ def _documents(was: LoadedCapture, now: LoadedCapture, name: str) -> tuple[str, 
     return difference(_pretty(was, name), _pretty(now, name))
 
 
-def _pretty(of: LoadedCapture, name: str) -> list[str]:
-    text = "\n".join(_text(of, name))
+def _pretty(capture: LoadedCapture, name: str) -> list[str]:
+    text = "\n".join(_text(capture, name))
     try:
         return json.dumps(json.loads(text), indent=1, ensure_ascii=False).splitlines() if text else []
     except ValueError:
         return text.splitlines()
 
 
-def _text(of: LoadedCapture, name: str) -> list[str]:
-    return of.files.get(name, b"").decode("utf-8", "replace").splitlines()
+def _text(capture: LoadedCapture, name: str) -> list[str]:
+    return capture.files.get(name, b"").decode("utf-8", "replace").splitlines()
 
 
 def _events(was: LoadedCapture, now: LoadedCapture, name: str, recut: bool) -> tuple[str, ...]:
@@ -107,9 +107,9 @@ def _replies(was: LoadedCapture, now: LoadedCapture, recut: bool) -> tuple[str, 
     return difference(one, other)
 
 
-def reply_lines(of: LoadedCapture) -> list[str]:
+def reply_lines(capture: LoadedCapture) -> list[str]:
     """Returns the status and the bytes of the response as lines, without keep-alive data."""
-    lines = of.lines("reply.jsonl")
+    lines = capture.lines("reply.jsonl")
     heads = [line for line in lines if "status" in line]
     text = b"".join(chunk_from_json(line) for line in lines if "status" not in line).decode("utf-8", "replace")
     pings = {dialects.get(name).ping.decode() for name in dialects.names()}

@@ -4,7 +4,7 @@
     values.json    the parsed request
     1/backend.json the first backend that was called, and its settings  1/values.json its request
     1/sent-1.json  what it sent to the model                1/prompt-1.txt … the prompt in that, if there is one
-    1/said-1.jsonl the model's output, in chunks            1/text-1.txt  … the text in that
+    1/model-output-1.jsonl the model's output, in chunks    1/text-1.txt  … the text in that
     1/events.jsonl the events that were read from it
     events.jsonl   the events for the client, after the guard   reply.jsonl   the bytes of the response
     summary.json   versions, settings, warnings, outcome; the log line
@@ -80,7 +80,7 @@ def _summary(capture: CaptureRecorder, outcome: Mapping[str, object], policy: Gu
         "python": platform.python_version(),
         "system": f"{platform.system()} {platform.machine()}",
         "packages": {name: _version(name) for name in _PACKAGES},
-        "turn": {"id": capture.context.id, "created": capture.context.created, "ids": capture.ids},
+        "context": {"id": capture.context.id, "created": capture.context.created, "ids": capture.ids},
         "backends": [call.name for call in capture.backend_calls],
         "guard": msgspec.to_builtins(policy),
         "warnings": [{"code": each.code, "message": each.message, "detail": each.detail} for each in warnings],
@@ -100,7 +100,7 @@ def _call_files(call: BackendCall, hide: Redactor) -> Files:
         made[f"sent-{number}.json"] = sent
         if prompt := _prompt(sent):
             made[f"prompt-{number}.txt"] = prompt.encode()
-        made[f"said-{number}.jsonl"] = _output_files(output, hide)
+        made[f"model-output-{number}.jsonl"] = _output_files(output, hide)
         if text := _text(output, call.request):
             made[f"text-{number}.txt"] = text.encode()
     if call.events:
@@ -110,7 +110,7 @@ def _call_files(call: BackendCall, hide: Redactor) -> Files:
 
 def _output_files(output: ModelOutput, hide: Redactor) -> bytes:
     """Returns the model's output in chunks, after a line with the request's target and before one with how it ended."""
-    lines: list[dict[str, object]] = [{"ms": output.ms, "to": output.to}]
+    lines: list[dict[str, object]] = [{"ms": output.ms, "target": output.target}]
     if all(isinstance(piece, bytes) for _, piece in output.pieces):
         cleaned = rechunk(
             hide.redact_stream(b"".join(piece for _, piece in output.pieces)), [len(p) for _, p in output.pieces]
@@ -120,8 +120,8 @@ def _output_files(output: ModelOutput, hide: Redactor) -> bytes:
         lines += [{"ms": ms, **_piece(piece)} for ms, piece in output.pieces]
     if output.error is not None:
         lines.append({"error": error_json(output.error)})
-    elif output.left:
-        lines.append({"left": True})
+    elif output.abandoned:
+        lines.append({"abandoned": True})
     return jsonl(lines)
 
 
@@ -136,7 +136,7 @@ def _piece(piece: object) -> Mapping[str, object]:
             fields: Mapping[str, object] = piece._asdict()
             return fields
         case _:
-            return {"said": to_json_value(piece)}
+            return {"value": to_json_value(piece)}
 
 
 def rechunk(data: bytes, sizes: Iterable[int]) -> list[bytes]:
@@ -187,7 +187,7 @@ def _builtin(value: object) -> object:
 def error_json(error: DragomanError) -> dict[str, object]:
     """Returns an error as a JSON object with all its fields."""
     known = {name: value for name, value in vars(error).items() if value is not None}
-    return {"error": type(error).__name__, "said": str(error), **known}
+    return {"error": type(error).__name__, "text": str(error), **known}
 
 
 def to_json_value(value: object) -> Any:
@@ -240,21 +240,21 @@ def _text(output: ModelOutput, request: Request) -> str:
     whole = [piece for _, piece in output.pieces]
     if not all(isinstance(piece, bytes) for piece in whole):
         return "".join(getattr(piece, "text", "") for piece in whole)
-    reader = reader_of(output.to, request)
+    reader = reader_of(output.target, request)
     if reader is None:
         return ""
-    framed = whole if output.to.startswith("/") else map(sse.encode, whole)
+    framed = whole if output.target.startswith("/") else map(sse.encode, whole)
     events = [event for piece in framed for event in reader.feed(piece)]
     return "".join(event.text for event in (*events, *reader.close()) if isinstance(event, TextDelta))
 
 
-def reader_of(to: str, request: Request) -> ResponseReader | None:
+def reader_of(target: str, request: Request) -> ResponseReader | None:
     """Returns the reader for responses from this path, or None."""
     context = ExchangeContext("", 0, lambda: "")
-    if to == completions.PATH:
+    if target == completions.PATH:
         return completions.CompletionReader(request, context)
     known = {dialects.get(name).path: name for name in dialects.names()} | {"claude": "anthropic_messages"}
-    return dialects.get(known[to]).reader(request, context) if to in known else None
+    return dialects.get(known[target]).reader(request, context) if target in known else None
 
 
 def _version(package: str) -> str:

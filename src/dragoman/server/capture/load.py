@@ -65,7 +65,7 @@ class _RequestFile(msgspec.Struct, frozen=True):
     headers: dict[str, str] = {}
 
 
-class _Turn(msgspec.Struct, frozen=True):
+class _Context(msgspec.Struct, frozen=True):
     id: str = ""
     created: int = 0
     ids: list[str] = []
@@ -85,7 +85,7 @@ class _Log(msgspec.Struct, frozen=True):
 
 class _Summary(msgspec.Struct, frozen=True):
     dragoman: str = ""
-    turn: _Turn = _Turn()
+    context: _Context = _Context()
     guard: GuardPolicy = GuardPolicy()
     warnings: list[_WarningEntry] = []
     log: _Log = _Log()
@@ -93,7 +93,7 @@ class _Summary(msgspec.Struct, frozen=True):
 
 class _Error(msgspec.Struct, frozen=True):
     error: str
-    said: str = ""
+    text: str = ""
     message: str = ""
     path: str = ""
     model: str = ""
@@ -105,7 +105,7 @@ class _BackendFile(msgspec.Struct, frozen=True):
     kind: str = ""
     url: str = ""
     settings: dict[str, Any] = {}
-    way: dict[str, Any] = {}
+    model_mode: dict[str, Any] = {}
     error: _Error | None = None
 
 
@@ -120,7 +120,7 @@ class _Request(msgspec.Struct, frozen=True):
 
 class _Line(msgspec.Struct, frozen=True):
     ms: float = 0
-    to: str = ""
+    target: str = ""
     text: str = ""
     base64: str = ""
     headers: dict[str, str] = {}
@@ -177,8 +177,8 @@ class LoadedCapture:
         Raises:
             ConfigError: the file is missing or damaged.
         """
-        name = f"{number}/said-{count}.jsonl"
-        if not (lines := self.lines(name)) or "to" not in lines[0]:
+        name = f"{number}/model-output-{count}.jsonl"
+        if not (lines := self.lines(name)) or "target" not in lines[0]:
             raise ConfigError(f"{self.name} is not a capture: {name} does not begin with where it was sent")
         return lines
 
@@ -197,7 +197,7 @@ class LoadedCapture:
 
     def output_count(self, number: int) -> int:
         """Returns the number of requests to the model in this backend call."""
-        return sum(name.startswith(f"{number}/said-") for name in self.files)
+        return sum(name.startswith(f"{number}/model-output-") for name in self.files)
 
 
 def output_from_json(line: Mapping[str, Any]) -> bytes | Output:
@@ -218,12 +218,12 @@ def error_from_json(fields: Mapping[str, Any]) -> DragomanError:
     """Returns the error with these fields."""
     known = getattr(errors, str(fields.get("error")), DragomanError)
     kind = known if isinstance(known, type) and issubclass(known, DragomanError) else DragomanError
-    error = kind.__new__(kind, fields.get("said", ""))
-    Exception.__init__(error, fields.get("said", ""))
-    vars(error).update({"message": fields.get("said", ""), "retry_after_s": None})
+    error = kind.__new__(kind, fields.get("text", ""))
+    Exception.__init__(error, fields.get("text", ""))
+    vars(error).update({"message": fields.get("text", ""), "retry_after_s": None})
     if issubclass(kind, errors.UpstreamError):
         vars(error).update({"status": None})
-    vars(error).update({name: value for name, value in fields.items() if name not in ("error", "said")})
+    vars(error).update({name: value for name, value in fields.items() if name not in ("error", "text")})
     return error
 
 

@@ -32,14 +32,14 @@ T = TypeVar("T")
 class ModelOutput:
     """One request to a model, and its output."""
 
-    to: str
+    target: str
     """The path at the upstream server, or the name of another target."""
     sent: object
     """Bytes, or a value that is written as JSON."""
     ms: int
     pieces: list[Timed] = field(default_factory=list)
     error: DragomanError | None = None
-    left: bool = False
+    abandoned: bool = False
     """The output was not read to its end: no more was needed, or the client had disconnected."""
 
 
@@ -135,22 +135,22 @@ class CaptureRecorder(ServerObserver):
             raise
 
     async def wrap_model_output(
-        self, to: str, sent: object, pieces: AsyncGenerator[T, None]
+        self, target: str, sent: object, pieces: AsyncGenerator[T, None]
     ) -> AsyncGenerator[T, None]:
         """See `ExchangeObserver`."""
-        output = self._begin_output(to, sent)
+        output = self._begin_output(target, sent)
         try:
             async with aclosing(pieces):
                 async for piece in pieces:
                     self._keep(output.pieces, piece, len(piece) if isinstance(piece, bytes) else 100)
                     yield piece
-            output.left = False
+            output.abandoned = False
         except DragomanError as error:
-            output.error, output.left = error, False
+            output.error, output.abandoned = error, False
             raise
 
-    def _begin_output(self, to: str, sent: object) -> ModelOutput:
-        call, output = self.backend_calls[-1], ModelOutput(to, sent, self.ms, left=True)
+    def _begin_output(self, target: str, sent: object) -> ModelOutput:
+        call, output = self.backend_calls[-1], ModelOutput(target, sent, self.ms, abandoned=True)
         if not call.outputs:  # the backend has chosen its mode by now
             call.facts = _facts(call.backend, call.request)
         call.outputs.append(output)
@@ -166,11 +166,11 @@ class CaptureRecorder(ServerObserver):
     def wrap_send(self, send: Send) -> Send:
         """Records the messages of the response."""
 
-        async def kept(message: MutableMapping[str, Any]) -> None:
+        async def send_recorded(message: MutableMapping[str, Any]) -> None:
             self._keep(self.reply, dict(message), len(message.get("body", b"")) + 100)
             await send(message)
 
-        return kept
+        return send_recorded
 
     def _keep(self, where: list[Timed], what: object, size: int) -> None:
         self._bytes += size
@@ -185,4 +185,4 @@ def _facts(backend: Backend, request: Request) -> Mapping[str, object]:
     try:
         return backend.describe(request.model) if isinstance(backend, SupportsReplay) else {}
     except DragomanError as error:
-        return {"untold": error.message}
+        return {"describe_error": error.message}

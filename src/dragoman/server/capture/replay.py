@@ -58,8 +58,8 @@ class Replay(CaptureRecorder):
         super().__init__(request.get("method", "POST"), request.get("path", ""), request.get("headers", {}))
         self._was, self._cut, self._seed = was, cut, seed
         self._summary = summary
-        self._turn = summary.get("turn", {})
-        self._left = summary.get("log", {}).get("status") == _CLIENT_CLOSED
+        self._context_fields = summary.get("context", {})
+        self._client_left = summary.get("log", {}).get("status") == _CLIENT_CLOSED
         self.reads: list[ReadSettings] = []
         """How text was read, each time that a reader was created."""
         self.read_of: dict[tuple[int, int], ReadSettings] = {}
@@ -67,7 +67,7 @@ class Replay(CaptureRecorder):
 
     def wrap_context(self, context: ExchangeContext) -> ExchangeContext:
         """Returns the context with the ids and the time of the capture."""
-        captured = self._turn
+        captured = self._context_fields
         more = iter([*captured.get("ids", ()), *(f"{n:024}" for n in range(1, 10_000))])
         return super().wrap_context(
             ExchangeContext(
@@ -76,44 +76,44 @@ class Replay(CaptureRecorder):
         )
 
     async def wrap_model_output(
-        self, to: str, sent: object, pieces: AsyncGenerator[T, None]
+        self, target: str, sent: object, pieces: AsyncGenerator[T, None]
     ) -> AsyncGenerator[T, None]:
         """Yields the captured output; no model is called."""
         number, call = len(self.backend_calls), self.backend_calls[-1]
-        if not to:
+        if not target:
             for line in self._was.lines(f"{number}/events.jsonl"):
                 yield cast(T, event_from_json(line))
             return
         count = len(call.outputs) + 1
-        output = self._begin_output(to, sent)
+        output = self._begin_output(target, sent)
         if self.reads:
             self.read_of[number, count] = self.reads[-1]
-        name = f"{number}/said-{count}.jsonl"
+        name = f"{number}/model-output-{count}.jsonl"
         if name not in self._was.files:
             if "error" in (outcome := self._was.json(f"{number}/backend.json")):  # it was never sent
                 raise error_from_json(outcome["error"])
-            raise BackendUnavailableError(f"more is asked now than was captured: there is no {name}")
+            raise BackendUnavailableError(f"the replay sends more requests than were captured: {name} is missing")
         _, *lines = self._was.model_output(number, count)
-        for each in self._pieces(to, [line for line in lines if "ms" in line]):
+        for each in self._pieces(target, [line for line in lines if "ms" in line]):
             output.pieces.append((self.ms, each))
             yield cast(T, each)
         if lines and "error" in lines[-1]:
-            output.error, output.left = error_from_json(lines[-1]["error"]), False
+            output.error, output.abandoned = error_from_json(lines[-1]["error"]), False
             raise output.error
-        if self._left and number == self._was.backend_call_count and count == self._was.output_count(number):
+        if self._client_left and number == self._was.backend_call_count and count == self._was.output_count(number):
             raise ClientDisconnectedError
 
-    def _pieces(self, to: str, lines: list[dict[str, Any]]) -> Iterator[object]:
+    def _pieces(self, target: str, lines: list[dict[str, Any]]) -> Iterator[object]:
         """Yields the pieces, in other chunks if that is asked for and possible."""
         recut = Rechunker(self._cut, self._seed)
-        if to.startswith("/"):  # bytes over HTTP may be split anywhere
+        if target.startswith("/"):  # bytes over HTTP may be split anywhere
             body = b"".join(cast(bytes, output_from_json(line)) for line in lines)
             if self._cut == "recorded":
                 yield from map(output_from_json, lines)
             else:
                 yield from (text.encode("latin-1") for text in recut.feed(body.decode("latin-1")))
                 yield from (text.encode("latin-1") for text in recut.close())
-        elif to == "completion":
+        elif target == "completion":
             for line in lines:
                 if "text" in line:
                     yield from (engine_piece({"text": text}) for text in recut.feed(line["text"]))
@@ -144,7 +144,7 @@ class Replay(CaptureRecorder):
             for n in range(1, self._was.backend_call_count + 1)
             if not self._was.json(f"{n}/backend.json").get("is_read")
         ]
-        return _Gateway(order, policy, _CapturedStore(self._was), is_relayed=1 in passed_through)
+        return _Gateway(order, policy, _CapturedStore(self._was), is_passthrough=1 in passed_through)
 
     def _backend(self, name: str, facts: dict[str, Any], model: str) -> Backend:
         try:
@@ -164,7 +164,7 @@ class Replay(CaptureRecorder):
 
         Raises: ConfigError: the capture is not of a request that can be replayed.
         """
-        return await run_replay(self, self.gateway(), self._was, str(self._turn.get("id", "")))
+        return await run_replay(self, self.gateway(), self._was, str(self._context_fields.get("id", "")))
 
 
 class LiveReplay(CaptureRecorder):
@@ -260,12 +260,17 @@ class _Gateway(Gateway):
     """Routes to the captured backends."""
 
     def __init__(
-        self, order: list[tuple[Backend, str]], policy: GuardPolicy, response_store: ResponseStore, *, is_relayed: bool
+        self,
+        order: list[tuple[Backend, str]],
+        policy: GuardPolicy,
+        response_store: ResponseStore,
+        *,
+        is_passthrough: bool,
     ) -> None:
         super().__init__(
             [backend for backend, _ in order], response_store=response_store, policy=policy, seal=Seal(checks=False)
         )
-        self._order, self._is_relayed = order, is_relayed
+        self._order, self._is_passthrough = order, is_passthrough
 
     def route(self, request: Request) -> list[tuple[Backend, Request]]:
         """Returns the captured backends, in the same order and with the same model names.
@@ -277,5 +282,5 @@ class _Gateway(Gateway):
         return [(backend, msgspec.structs.replace(request, model=model)) for backend, model in self._order]
 
     def passthrough(self, request: Request, body: bytes, context: ExchangeContext) -> PassthroughResponse | None:
-        """Returns a relay if the captured response was passed through."""
-        return super().passthrough(request, body, context) if self._is_relayed else None
+        """Returns the passthrough response if the captured response was passed through."""
+        return super().passthrough(request, body, context) if self._is_passthrough else None

@@ -136,7 +136,7 @@ class _HttpReplayBackend(HttpBackend):
         }
         config = msgspec.convert(settings, HttpConfig)
         super().__init__(facts["name"], config, {})
-        self._asked_model, self._captured_modes = model, [mode]
+        self._requested_model, self._captured_modes = model, [mode]
         self.modes.set_measured(model, mode)
         self._planner = _RecordingPlanner(facts["name"], config, self._dialect, reads, recut)
         if "template" in facts:
@@ -150,7 +150,7 @@ class _HttpReplayBackend(HttpBackend):
 
     def generate(self, request: Request, context: ExchangeContext) -> AsyncGenerator[AnyEvent, None]:
         if self._captured_modes:
-            self.modes.set_measured(self._asked_model, self._captured_modes.pop(0))
+            self.modes.set_measured(self._requested_model, self._captured_modes.pop(0))
         return super().generate(request, context)
 
 
@@ -193,7 +193,7 @@ def _claude(facts: Mapping[str, Any], model: str, reads: list[ReadSettings], rec
     class Silent(ClaudeSession):
         """Records nothing."""
 
-        async def again(self, text: str, *, called: bool) -> None:
+        async def reask(self, text: str, *, called: bool) -> None:
             pass
 
         async def cost_usd(self, *, called: bool) -> float | None:
@@ -205,7 +205,7 @@ def _claude(facts: Mapping[str, Any], model: str, reads: list[ReadSettings], rec
             return super().generate(request, context)
 
         @asynccontextmanager
-        async def _begun(self, kind: ModelSpec, conversation: Conversation) -> AsyncIterator[ClaudeSession]:
+        async def _open_session(self, kind: ModelSpec, conversation: Conversation) -> AsyncIterator[ClaudeSession]:
             reads.append(ReadSettings(single_prompt.FORMAT if conversation.is_single_prompt else None, self._tools))
             yield Silent(cast(Process, None), conversation, 1.0)
 

@@ -64,8 +64,8 @@ class CaptureStore:
         choice = headers.get(HEADER)
         if choice is not None and choice not in _ON_DEMAND:
             raise RequestError(f"unknown {quote(choice)}{one_of(choice, _ON_DEMAND, 'expected ')} - at {HEADER}")
-        wanted = choice == "on" or (choice is None and self._config.filter != "requested")
-        return CaptureRecorder(method, path, headers) if wanted else None
+        is_captured = choice == "on" or (choice is None and self._config.filter != "requested")
+        return CaptureRecorder(method, path, headers) if is_captured else None
 
     def finish(self, capture: CaptureRecorder, record: AccessRecord) -> None:
         """The exchange is over: stores its capture if the settings ask for it."""
@@ -143,12 +143,12 @@ def write(place: Path, made: Files) -> None:
 
 def prune(place: Path, max_exchanges: int, max_bytes: int) -> None:
     """Deletes the oldest captures until at most `max_exchanges` with `max_bytes` in total are left."""
-    kept, size = 0, 0
+    count, size = 0, 0
     with suppress(OSError):
         for each in sorted(_folders(place), reverse=True):
-            kept += 1
+            count += 1
             size += sum(file.stat().st_size for file in each.rglob("*") if file.is_file())
-            if kept > max(max_exchanges, 1) or (size > max_bytes and kept > 1):
+            if count > max(max_exchanges, 1) or (size > max_bytes and count > 1):
                 shutil.rmtree(each, ignore_errors=True)
 
 

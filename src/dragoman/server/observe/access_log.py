@@ -51,7 +51,7 @@ class AccessRecord:
         self.error = ""
         self.cause: BaseException | None = None
         """The exception that `error` describes."""
-        self.relayed = False
+        self.is_passthrough = False
         """The response was passed through: the number of its calls is unknown."""
         self.request: Request | None = None
         """Set once the request has been parsed."""
@@ -115,7 +115,7 @@ class AccessRecord:
                 self._facts["output_tokens"] = usage.output_tokens
                 self._facts |= {} if usage.cost_usd is None else {"cost_usd": usage.cost_usd}
             case Finish():
-                unseen = self.relayed and not self._calls.calls
+                unseen = self.is_passthrough and not self._calls.calls
                 self._facts["finish"] = event.reason if unseen else finish_reason(event, self._calls)
             case Failure(error):
                 self.on_error(error)
@@ -146,7 +146,7 @@ class AccessRecord:
 
     def close(self) -> None:
         """Ends the record, whatever the result."""
-        if not self.relayed:  # of a call that was passed through, the end is not known
+        if not self.is_passthrough:  # of a call that was passed through, the end is not known
             self.tally.close(self.warnings)
 
     def facts(self) -> dict[str, object]:
@@ -154,8 +154,8 @@ class AccessRecord:
         facts = self._facts | {"status": self.status, "ms": _ms(self.seconds)}
         if self.first_s is not None:
             facts["first_ms"] = _ms(self.first_s)
-        if self.relayed:
-            facts["relayed"] = True
+        if self.is_passthrough:
+            facts["passthrough"] = True
         elif "model" in facts:
             facts["calls"] = self._calls.calls
         if by_tool := self.tally.by_tool(TOOLS_LIMIT):

@@ -85,9 +85,9 @@ class CallOutcomes:
         for (tool, what), count in self.outcomes.items():
             if tool in outcomes or len(outcomes) < limit:
                 outcomes.setdefault(tool, {})[what] = count
-        for tool, of in outcomes.items():
+        for tool, counts in outcomes.items():
             if steps := {step: count for (named, step), count in self.steps.items() if named == tool}:
-                of["steps"] = steps
+                counts["steps"] = steps
         return outcomes
 
 

@@ -93,11 +93,11 @@ class DebugLog(ServerObserver):
             raise
 
     async def wrap_model_output(
-        self, to: str, sent: object, pieces: AsyncGenerator[T, None]
+        self, target: str, sent: object, pieces: AsyncGenerator[T, None]
     ) -> AsyncGenerator[T, None]:
         """Logs the size and duration of the exchange with the model."""
         size = f"{len(sent)} bytes: " if isinstance(sent, bytes) else ""
-        self._say(f"sends {size}{to}")
+        self._say(f"sends {size}{target}")
         count, began_ms = 0, self._ms
         try:
             async with aclosing(pieces):

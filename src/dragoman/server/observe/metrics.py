@@ -80,9 +80,9 @@ class Metrics:
             "dragoman_input_tokens_total", "Tokens of prompts, those from a cache too.", ("model",), registry=r
         )
         self._output = Counter("dragoman_output_tokens_total", "Tokens that models wrote.", ("model",), registry=r)
-        self._relayed = Counter(
-            "dragoman_relayed_answers_total",
-            "Answers that were passed on unread; of those that streamed no calls are counted.",
+        self._passed_through = Counter(
+            "dragoman_passthrough_responses_total",
+            "Responses that were passed through without being parsed; of streamed ones no calls are counted.",
             ("model",),
             registry=r,
         )
@@ -130,12 +130,12 @@ class Metrics:
         self._seconds.labels(model).observe(record.seconds)
         if record.request and record.request.stream:
             self._first_seconds.labels(model).observe(first_s)
-        if not record.relayed:
+        if not record.is_passthrough:
             self._conversion.labels(model).observe(record.spent.seconds)
         self._input.labels(model).inc(record.usage.input_tokens)
         self._output.labels(model).inc(record.usage.output_tokens)
-        if record.relayed:
-            self._relayed.labels(model).inc()
+        if record.is_passthrough:
+            self._passed_through.labels(model).inc()
         for (tool, outcome), count in record.tally.outcomes.items():
             self._calls.labels(model, self._tool(model, tool), outcome).inc(count)
         for (tool, step), count in record.tally.steps.items():

@@ -38,7 +38,7 @@ class ServerObserver:
         """See `ExchangeObserver`."""
         return events
 
-    def wrap_model_output(self, to: str, sent: object, pieces: AsyncGenerator[T, None]) -> AsyncGenerator[T, None]:
+    def wrap_model_output(self, target: str, sent: object, pieces: AsyncGenerator[T, None]) -> AsyncGenerator[T, None]:
         """See `ExchangeObserver`."""
         return pieces
 
@@ -84,10 +84,10 @@ class CompositeObserver(ServerObserver):
             events = one.wrap_events(events)
         return events
 
-    def wrap_model_output(self, to: str, sent: object, pieces: AsyncGenerator[T, None]) -> AsyncGenerator[T, None]:
+    def wrap_model_output(self, target: str, sent: object, pieces: AsyncGenerator[T, None]) -> AsyncGenerator[T, None]:
         """Lets each wrap the output."""
         for one in self._each:
-            pieces = one.wrap_model_output(to, sent, pieces)
+            pieces = one.wrap_model_output(target, sent, pieces)
         return pieces
 
     def wrap_client_events(self, events: AsyncGenerator[AnyEvent, None]) -> AsyncGenerator[AnyEvent, None]:

@@ -76,18 +76,18 @@ def mismatch(
     now, note = file.stat(), _note(file)
     if size_bytes and now.st_size != size_bytes:
         return Mismatch(f"{size_bytes} bytes", f"{now.st_size}")
-    wanted = sha256 or (note.sha256 if note else "")
-    if not wanted:
+    expected = sha256 or (note.sha256 if note else "")
+    if not expected:
         return None
     noted = note is not None and (note.size_bytes, note.mtime_ns) == (now.st_size, now.st_mtime_ns)
     if note is not None and noted and not thorough:
-        got = note.sha256
+        actual = note.sha256
     else:
-        got, _ = digest([file], len, step)
-        if sha256 or got == wanted:  # without a pinned sha256, the note is the only record of what was downloaded
+        actual, _ = digest([file], len, step)
+        if sha256 or actual == expected:  # without a pinned sha256, the note is the only record of what was downloaded
             with suppress(OSError):
-                _keep(file, now, got)
-    return None if got == wanted else Mismatch(f"sha256 {wanted}", got)
+                _keep(file, now, actual)
+    return None if actual == expected else Mismatch(f"sha256 {expected}", actual)
 
 
 def _note_path(file: Path) -> Path:

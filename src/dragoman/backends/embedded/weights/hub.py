@@ -70,7 +70,7 @@ def _fetch(job: DownloadJob, source: HubSource) -> Path:
         import huggingface_hub as hub
         from huggingface_hub import constants
     except ImportError as error:
-        command = extras.to_type("embedded")
+        command = extras.install_command("embedded")
         raise SourceUnavailableError(f"pulling {job.name} needs huggingface-hub; run: {command}") from error
     job.report(0, "downloading")
     cache = Path(constants.HF_HUB_CACHE)

