@@ -204,8 +204,8 @@ class ToolCallGuard:
         call.chars += len(text)
         if not call.buffered:
             return [event]
-        waits = self._policy.buffering == "all" or self._rejection_kind(call.start.name) or self._limit_reached()
-        if waits or call.chars <= self._policy.buffer_limit_chars:
+        waits = call.chars <= self._policy.buffer_limit_chars or self._policy.buffering == "all"
+        if waits or self._rejection_kind(call.start.name) or self._limit_reached():
             return []
         call.buffered = False
         return [call.start, ToolCallDelta(event.index, call.arguments)]
