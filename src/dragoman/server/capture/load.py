@@ -93,7 +93,7 @@ class _Summary(msgspec.Struct, frozen=True):
 
 class _Error(msgspec.Struct, frozen=True):
     error: str
-    said: str = ""
+    text: str = msgspec.field(default="", name="said")
     message: str = ""
     path: str = ""
     model: str = ""
