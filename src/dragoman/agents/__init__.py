@@ -7,8 +7,6 @@ kinds. Those that connect the agent to the gateway (URL, key, model) override th
 model work better yield to the user's. The arguments that the user passes to the agent override both.
 """
 
-import importlib
-import pkgutil
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -17,6 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from dragoman.core.errors import ConfigError, nearest, quote
+from dragoman.folder_registry import FolderRegistry
 
 ANY: Final = "any"
 """The agent that is used if none is named: the command after `--`."""
@@ -111,10 +110,8 @@ class Agent:
     """Names of its tools for ordinary work, the most important first: kept if a model is too slow for all tools."""
 
 
-@cache
-def names() -> tuple[str, ...]:
-    """Returns the names of all agents, sorted."""
-    return tuple(sorted(m.name for m in pkgutil.iter_modules(__path__)))
+_REGISTRY: Final = FolderRegistry[Agent](__name__, __path__, "AGENT")
+names = _REGISTRY.names
 
 
 @cache
@@ -126,8 +123,7 @@ def get(name: str) -> Agent:
     if name not in names():
         others = "put any other command after `--`: dragoman run -- COMMAND"
         raise ConfigError(f"unknown agent {quote(name)}{nearest(name, names())} ({', '.join(names())}; {others})")
-    agent: Agent = importlib.import_module(f"{__name__}.{name}").AGENT
-    return agent
+    return _REGISTRY.load(name)
 
 
 def get_option(args: tuple[str, ...], *names: str) -> str | None:

@@ -51,7 +51,7 @@ Piece: TypeAlias = Mapping[str, Any] | Model
 """A piece of a stream, as JSON or as an object of a vendor's SDK."""
 
 _PIECE_TYPES: Final = ("tool_call_start", "tool_call_delta", "tool_call_end", "tool_call_complete")
-_DONE: Final = sse.encode(b"[DONE]")
+_DONE: Final = sse.encode(sse.DONE)
 
 
 class AssembledCalls(list[ToolCall]):

@@ -5,12 +5,10 @@ Exit status: 0 success; 1 the model, the engine or the network failed; 2 the com
 
 import argparse
 import copy
-import importlib
 import os
-import pkgutil
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from shutil import get_terminal_size
 from textwrap import dedent, fill
 from typing import Any, Final, NoReturn
@@ -18,9 +16,11 @@ from typing import Any, Final, NoReturn
 from dragoman import __version__
 from dragoman.cli._terminal_safe import printable
 from dragoman.core.errors import ClientError, DragomanError, nearest
+from dragoman.folder_registry import FolderRegistry
 
 _ORDER: Final = ("serve", "run", "ask", "doctor", "probe", "pull", "parse", "formats", "tokens", "replay", "bundle")
 """Order of the commands in the help; others follow."""
+_COMMANDS: Final = FolderRegistry[Callable[..., None]](__name__, __path__, "add")
 _WIDTH: Final = 100
 _EXAMPLES: Final = """
     examples:
@@ -109,14 +109,13 @@ def parser() -> argparse.ArgumentParser:
         title="commands", dest="command", metavar="COMMAND", required=True, parser_class=Parser
     )
     for name in names():
-        importlib.import_module(f"{__name__}.{name}").add(commands)
+        _COMMANDS.load(name)(commands)
     return top
 
 
 def names() -> list[str]:
     """Returns the names of all commands, in the order of the help."""
-    there = [module.name for module in pkgutil.iter_modules(__path__) if not module.name.startswith("_")]
-    return sorted(there, key=lambda name: _ORDER.index(name) if name in _ORDER else len(_ORDER))
+    return sorted(_COMMANDS.names(), key=lambda name: _ORDER.index(name) if name in _ORDER else len(_ORDER))
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from dragoman import dialects
 from dragoman.catalog import tokenizers
 from dragoman.core.errors import ClientError, ConfigError, RequestError
-from dragoman.core.messages import Request, Text
+from dragoman.core.messages import SYSTEM_ROLES, Request, Text
 from dragoman.core.token_estimate import TokenEstimator
 from dragoman.prompting import trim
 
@@ -24,7 +24,6 @@ EXAMPLE: Final = """
       0  done
       2  the file cannot be read, or is not a request of any of the APIs
 """
-_SYSTEM: Final = ("system", "developer")
 
 
 def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -83,8 +82,8 @@ def _read(body: bytes, api: str | None) -> Request:
 
 
 def _counts(request: Request, vocabulary: TokenEstimator) -> dict[str, int]:
-    system = tuple(m for m in request.messages if m.role in _SYSTEM)
-    messages = tuple(m for m in request.messages if m.role not in _SYSTEM)
+    system = tuple(m for m in request.messages if m.role in SYSTEM_ROLES)
+    messages = tuple(m for m in request.messages if m.role not in SYSTEM_ROLES)
     parts = {
         "tools": replace(request, messages=()),
         "system": replace(request, tools=(), messages=system, response_schema=""),
@@ -99,5 +98,5 @@ def _trimmed_text(request: Request) -> Iterator[str]:
     for tool in request.tools:
         yield f"{tool.name}: {tool.description}\n{tool.parameters}"
     for message in request.messages:
-        if message.role in _SYSTEM:
+        if message.role in SYSTEM_ROLES:
             yield from (part.text for part in message.parts if isinstance(part, Text))

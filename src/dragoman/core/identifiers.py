@@ -30,6 +30,8 @@ from dragoman.core.messages import Part, Request, ToolCall, ToolResult
 
 NewId: TypeAlias = Callable[[], str]
 """Returns a new random id of `[A-Za-z0-9]{24}`; passed in, so that tests are deterministic."""
+NAME_LIMIT_CHARS: Final = 128
+"""Maximum length of a tool name in any of the APIs."""
 NAME_FORM: Final = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 """Tool names in OpenAI's APIs."""
 LONG_NAME_FORM: Final = re.compile(r"[a-zA-Z0-9_-]{1,128}")

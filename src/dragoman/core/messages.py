@@ -6,12 +6,18 @@ All values are frozen. JSON that Dragoman does not need to parse stays text (`Js
 """
 
 from collections.abc import Mapping
-from typing import Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 import msgspec
 
 JsonText: TypeAlias = str
 """JSON as text, unchanged."""
+
+ANY_OBJECT: Final[JsonText] = '{"type":"object"}'
+"""The response schema of JSON mode: any object."""
+
+ANY_ARGUMENTS: Final[JsonText] = '{"type":"object","properties":{}}'
+"""The parameters of a tool that states none."""
 
 ExtraFields: TypeAlias = Mapping[str, msgspec.Raw]
 """Fields of the caller's JSON that these types do not model: carried along, never dropped."""
@@ -19,9 +25,15 @@ ExtraFields: TypeAlias = Mapping[str, msgspec.Raw]
 Role: TypeAlias = Literal["system", "developer", "user", "assistant", "tool"]
 """`tool` messages contain `ToolResult` parts only (the OpenAI shape); Anthropic's results are in `user` messages."""
 
+SYSTEM_ROLES: Final[tuple[Role, ...]] = ("system", "developer")
+"""Roles of instructions."""
+
 FinishReason: TypeAlias = Literal["stop", "stop_sequence", "length", "tool_calls", "content_filter", "pause"]
 """`pause`: a tool that the vendor runs took too long; the client returns the reply unchanged and the model
 continues."""
+
+COMPLETE_FINISHES: Final[tuple[FinishReason, ...]] = ("stop", "tool_calls")
+"""Reasons for which the model itself ended the reply; after a limit or a refusal it would end in the same way again."""
 
 
 class FrozenStruct(msgspec.Struct, frozen=True, gc=False):
@@ -153,7 +165,7 @@ class Tool(FrozenStruct, frozen=True):
 
     name: str
     description: str = ""
-    parameters: JsonText = '{"type":"object","properties":{}}'
+    parameters: JsonText = ANY_ARGUMENTS
     """JSON Schema of the arguments, as the caller wrote it."""
     extra: ExtraFields = {}
     """For a tool that the vendor runs itself (`kind` other than "function"): all of its fields."""

@@ -1,21 +1,18 @@
 """The APIs that Dragoman reads and writes, one package each; new packages are found automatically."""
 
-import importlib
-import pkgutil
 from functools import cache
-from typing import Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 from dragoman.core.errors import ConfigError, one_of, quote
+from dragoman.folder_registry import FolderRegistry
 from dragoman.wire.dialect import Dialect
 
 Api: TypeAlias = Literal["anthropic_messages", "openai_chat", "openai_responses"]
 """The name of a built-in API, as the functions of `dragoman` take it; `names()` lists those that are installed."""
 
 
-@cache
-def names() -> tuple[str, ...]:
-    """Returns the names of all dialects, sorted."""
-    return tuple(sorted(m.name for m in pkgutil.iter_modules(__path__)))
+_REGISTRY: Final = FolderRegistry[Dialect](__name__, __path__, "DIALECT")
+names = _REGISTRY.names
 
 
 @cache
@@ -27,5 +24,4 @@ def get(name: str) -> Dialect:
     """
     if name not in names():
         raise ConfigError(f"unknown dialect {quote(name)}{one_of(name, names(), 'there are ')}")
-    dialect: Dialect = importlib.import_module(f"{__name__}.{name}").DIALECT
-    return dialect
+    return _REGISTRY.load(name)

@@ -1,17 +1,14 @@
 """Tool-call formats, one module per family of models; the folder's modules are the list of formats."""
 
-import importlib
-import pkgutil
 from functools import cache
+from typing import Final
 
 from dragoman.core.errors import ConfigError, nearest, quote
+from dragoman.folder_registry import FolderRegistry
 from dragoman.parsing.format import Format
 
-
-@cache
-def names() -> tuple[str, ...]:
-    """Returns the names of all formats, sorted."""
-    return tuple(sorted(m.name for m in pkgutil.iter_modules(__path__)))
+_REGISTRY: Final = FolderRegistry[Format](__name__, __path__, "FORMAT")
+names = _REGISTRY.names
 
 
 @cache
@@ -22,8 +19,7 @@ def get(name: str) -> Format:
         ConfigError: The name is unknown; the message suggests the nearest.
     """
     if name in names():
-        format: Format = importlib.import_module(f"{__name__}.{name}").FORMAT
-        return format
+        return _REGISTRY.load(name)
     by_name = {alias: get(module) for module in names() for alias in (module, *get(module).aliases)}
     if name not in by_name:
         where = "`dragoman formats` lists all, `dragoman formats MODEL` tells a model's"

@@ -20,9 +20,8 @@ from typing import Final
 from dragoman.parsing.channels import ANYTHING, ChannelRoute, Channels, read_recipient
 from dragoman.parsing.define_format import text_format
 from dragoman.parsing.shapes.invoke_tags import InvokeTags
-from dragoman.parsing.shapes.name_then_json import CallHead
+from dragoman.parsing.shapes.name_then_json import CallHead, head_in_header
 from dragoman.parsing.shapes.tagged import TaggedParameters
-from dragoman.text.scanner import Parser, Scanner
 
 START, CHANNEL, MESSAGE, CONSTRAIN = "<|start|>", "<|channel|>", "<|message|>", "<|constrain|>"
 END, CALL, RETURN = "<|end|>", "<|call|>", "<|return|>"
@@ -44,9 +43,8 @@ def route(header: str, _: str) -> ChannelRoute | None:
     return ChannelRoute("reasoning" if match[2] == "analysis" else "text", problem)
 
 
-def head(_: Scanner, header: str) -> Parser[CallHead | None]:
-    """Returns the recipient in the header, which has been read."""
-    yield from ()
+def head(header: str) -> CallHead | None:
+    """Returns the recipient in the header."""
     match = _HEADER.fullmatch(header.removesuffix(MESSAGE))
     return CallHead((match[1] or match[3]).removeprefix("functions.")) if match else None
 
@@ -57,7 +55,7 @@ def call_wrapper(name: str) -> tuple[str, str]:
 
 
 TAGGED: Final = TaggedParameters(
-    head,
+    head_in_header(head),
     key_open=TAGS.parameter[0],
     key=TAGS.read_key,
     value_close=TAGS.parameter[1],

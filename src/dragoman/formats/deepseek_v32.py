@@ -16,17 +16,10 @@ models/templates/deepseek-ai-DeepSeek-V3.2.jinja of llama.cpp (2026-10).
 
 from typing import Final
 
-from dragoman.parsing.shapes.invoke_tags import InvokeTags, invoke_format
+from dragoman.parsing.shapes.invoke_tags import dsml_tags, invoke_format
 from dragoman.parsing.tool_markup import ToolListMarkup, ToolResultMarkup
 
-TAGS: Final = InvokeTags(
-    call=("<｜DSML｜invoke", "</｜DSML｜invoke>"),
-    parameter=("<｜DSML｜parameter", "</｜DSML｜parameter>"),
-    section=("<｜DSML｜function_calls>", "</｜DSML｜function_calls>"),
-    type_attribute="string",
-    section_optional=True,
-    blank=True,
-)
+TAGS: Final = dsml_tags("｜DSML｜", "function_calls")
 OTHER: Final = ("<｜DSML｜tool_calls>", "</｜DSML｜tool_calls>")
 """The section of V4; the model may write its name."""
 

@@ -16,17 +16,10 @@ deepseek-ai-DeepSeek-V4.jinja and -V4-Flash-0731.jinja in models/templates of ll
 
 from typing import Final
 
-from dragoman.parsing.shapes.invoke_tags import InvokeTags, invoke_format
+from dragoman.parsing.shapes.invoke_tags import dsml_tags, invoke_format
 from dragoman.parsing.tool_markup import ToolResultMarkup
 
-TAGS: Final = InvokeTags(
-    call=("<｜DSML｜invoke", "</｜DSML｜invoke>"),
-    parameter=("<｜DSML｜parameter", "</｜DSML｜parameter>"),
-    section=("<｜DSML｜tool_calls>", "</｜DSML｜tool_calls>"),
-    type_attribute="string",
-    section_optional=True,
-    blank=True,
-)
+TAGS: Final = dsml_tags("｜DSML｜", "tool_calls")
 OTHER: Final = ("<｜DSML｜function_calls>", "</｜DSML｜function_calls>")
 """The section of V3.2; the model may write its name."""
 

@@ -15,17 +15,10 @@ Source: the reference encoder of DeepSeek-V4.1 (2026-08), as in vLLM 0.33, token
 
 from typing import Final
 
-from dragoman.parsing.shapes.invoke_tags import InvokeTags, invoke_format
+from dragoman.parsing.shapes.invoke_tags import dsml_tags, invoke_format
 from dragoman.parsing.tool_markup import ToolResultMarkup
 
-TAGS: Final = InvokeTags(
-    call=("<｜DSML｜ invoke", "</｜DSML｜ invoke>"),
-    parameter=("<｜DSML｜ parameter", "</｜DSML｜ parameter>"),
-    section=("<｜DSML｜ calls>", "</｜DSML｜ calls>"),
-    type_attribute="string",
-    section_optional=True,
-    blank=True,
-)
+TAGS: Final = dsml_tags("｜DSML｜ ", "calls")
 
 FORMAT: Final = invoke_format(
     TAGS,

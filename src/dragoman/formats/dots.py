@@ -16,11 +16,7 @@ from typing import Final
 
 from dragoman.parsing.shapes.invoke_tags import InvokeTags, invoke_format
 
-TAGS: Final = InvokeTags(
-    call=("<invoke", "</invoke>"),
-    parameter=("<parameter", "</parameter>"),
-    section=("<dots_function_call>", "</dots_function_call>"),
-)
+TAGS: Final = InvokeTags(section=("<dots_function_call>", "</dots_function_call>"))
 
 FORMAT: Final = invoke_format(
     TAGS,

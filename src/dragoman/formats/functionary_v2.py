@@ -19,8 +19,7 @@ from typing import Final
 
 from dragoman.parsing.channels import ANYTHING, ChannelRoute, Channels, name_reader
 from dragoman.parsing.define_format import json_format
-from dragoman.parsing.shapes.name_then_json import CallHead, NameThenJson
-from dragoman.text.scanner import Parser, Scanner
+from dragoman.parsing.shapes.name_then_json import CallHead, NameThenJson, head_in_header
 
 FROM, RECIPIENT, CONTENT, STOP, ALL = "<|from|>", "<|recipient|>", "<|content|>", "<|stop|>", "all"
 _HEADER = re.compile(r"\s*+(?:<\|from\|>\s*+assistant\s*+)?(?:<\|recipient\|>\s*+)?([\w.-]+)\s*+")
@@ -32,9 +31,8 @@ def route(header: str, _: str) -> ChannelRoute | None:
     return ChannelRoute("text" if match[1] == ALL else "call") if match else None
 
 
-def head(_: Scanner, header: str) -> Parser[CallHead | None]:
-    """Returns the recipient in the header, which has been read."""
-    yield from ()
+def head(header: str) -> CallHead | None:
+    """Returns the recipient in the header."""
     match = _HEADER.fullmatch(header.removesuffix(CONTENT))
     return CallHead(match[1]) if match else None
 
@@ -48,7 +46,7 @@ MESSAGES: Final = Channels(
     starts=(FROM, RECIPIENT),
     bodies=(CONTENT,),
     route=route,
-    call=NameThenJson(head).read,
+    call=NameThenJson(head_in_header(head)).read,
     ends={STOP: ANYTHING},
     breaks=(FROM,),
     read_opened_header=name_reader(f"\n{CONTENT}"),

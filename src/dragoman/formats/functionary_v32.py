@@ -16,8 +16,7 @@ from typing import Final
 
 from dragoman.parsing.channels import ChannelRoute, Channels, name_reader
 from dragoman.parsing.define_format import json_format
-from dragoman.parsing.shapes.name_then_json import CallHead, NameThenJson
-from dragoman.text.scanner import Parser, Scanner
+from dragoman.parsing.shapes.name_then_json import CallHead, NameThenJson, head_in_header
 
 OPEN, LINE, CRLF, ALL = ">>>", "\n", "\r\n", "all"
 _HEADER = re.compile(rf"\s*(?:{OPEN})?([\w.-]*\w)(?:\r?\n)?")
@@ -29,9 +28,8 @@ def route(header: str, _: str) -> ChannelRoute | None:
     return ChannelRoute("text" if match[1] == ALL else "call") if match else None
 
 
-def head(_: Scanner, header: str) -> Parser[CallHead | None]:
-    """Returns the recipient in the header, which has been read."""
-    yield from ()
+def head(header: str) -> CallHead | None:
+    """Returns the recipient in the header."""
     match = _HEADER.fullmatch(header)
     return CallHead(match[1]) if match else None
 
@@ -45,7 +43,7 @@ MESSAGES: Final = Channels(
     starts=(OPEN,),
     bodies=(LINE, CRLF),
     route=route,
-    call=NameThenJson(head).read,
+    call=NameThenJson(head_in_header(head)).read,
     breaks=(OPEN,),
     read_opened_header=name_reader(LINE, CRLF),
 )

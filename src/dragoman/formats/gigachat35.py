@@ -15,15 +15,9 @@ Source: chat template of GigaChat 3.5, GigaChat3.5.jinja of llama.cpp (2026).
 
 from typing import Final
 
-from dragoman.parsing.shapes.invoke_tags import InvokeTags, invoke_format
+from dragoman.parsing.shapes.invoke_tags import dsml_tags, invoke_format
 
-TAGS: Final = InvokeTags(
-    call=("<｜GCML｜invoke", "</｜GCML｜invoke>"),
-    parameter=("<｜GCML｜parameter", "</｜GCML｜parameter>"),
-    section=("<｜GCML｜tool_calls>", "</｜GCML｜tool_calls>"),
-    type_attribute="string",
-    section_optional=True,
-)
+TAGS: Final = dsml_tags("｜GCML｜", "tool_calls", blank=False)
 
 FORMAT: Final = invoke_format(
     TAGS,

@@ -19,8 +19,7 @@ from typing import Final
 
 from dragoman.parsing.channels import ANYTHING, ChannelRoute, Channels, read_recipient
 from dragoman.parsing.define_format import json_format
-from dragoman.parsing.shapes.name_then_json import CallHead, NameThenJson
-from dragoman.text.scanner import Parser, Scanner
+from dragoman.parsing.shapes.name_then_json import CallHead, NameThenJson, head_in_header
 
 START, CHANNEL, MESSAGE, CONSTRAIN = "<|start|>", "<|channel|>", "<|message|>", "<|constrain|>"
 END, CALL, RETURN = "<|end|>", "<|call|>", "<|return|>"
@@ -62,9 +61,8 @@ def route(header: str, _: str) -> ChannelRoute | None:
     return ChannelRoute("reasoning" if channel == "analysis" else "text", problem)
 
 
-def head(_: Scanner, header: str) -> Parser[CallHead | None]:
-    """Returns the recipient in the header, which has been read."""
-    yield from ()
+def head(header: str) -> CallHead:
+    """Returns the recipient in the header."""
     fields = parts(header.removesuffix(MESSAGE)) or {}
     return CallHead(recipient(fields).removeprefix("functions."))
 
@@ -78,7 +76,7 @@ MESSAGES: Final = Channels(
     starts=(START, CHANNEL),
     bodies=(MESSAGE,),
     route=route,
-    call=NameThenJson(head, closers=(CALL, END, RETURN), may_stay_open=True).read,
+    call=NameThenJson(head_in_header(head), closers=(CALL, END, RETURN), may_stay_open=True).read,
     ends={END: ANYTHING, RETURN: ANYTHING, CALL: ((START,), ("",))},
     breaks=(START,),
     read_opened_header=read_recipient,

@@ -17,11 +17,7 @@ from typing import Final
 from dragoman.parsing.shapes.invoke_tags import InvokeTags, invoke_format
 from dragoman.parsing.tool_markup import ToolListMarkup, ToolResultMarkup
 
-TAGS: Final = InvokeTags(
-    call=("<invoke", "</invoke>"),
-    parameter=("<parameter", "</parameter>"),
-    section=("<minimax:tool_call>", "</minimax:tool_call>"),
-)
+TAGS: Final = InvokeTags(section=("<minimax:tool_call>", "</minimax:tool_call>"))
 
 FORMAT: Final = invoke_format(
     TAGS,

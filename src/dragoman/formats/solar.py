@@ -17,9 +17,8 @@ from typing import Final
 
 from dragoman.parsing.channels import ANYTHING, ChannelRoute, Channels, RouteKind
 from dragoman.parsing.define_format import json_format
-from dragoman.parsing.shapes.name_then_json import CallHead, NameThenJson
+from dragoman.parsing.shapes.name_then_json import CallHead, NameThenJson, head_in_header
 from dragoman.parsing.tool_markup import ToolListMarkup, ToolResultMarkup
-from dragoman.text.scanner import Parser, Scanner
 
 BEGIN, THINK, CONTENT, CALLS = "<|begin|>", "<|think|>", "<|content|>", "<|tool_calls|>"
 OPEN, NAME, ARGUMENTS, CLOSE = "<|tool_call:begin|>", "<|tool_call:name|>", "<|tool_call:args|>", "<|tool_call:end|>"
@@ -35,9 +34,8 @@ def route(header: str, marker: str) -> ChannelRoute | None:
     return ChannelRoute(KINDS[marker]) if fits else None
 
 
-def head(_: Scanner, header: str) -> Parser[CallHead | None]:
-    """Returns the id and name in the header, which has been read."""
-    yield from ()
+def head(header: str) -> CallHead | None:
+    """Returns the id and name in the header."""
     match = _CALL.fullmatch(header.removesuffix(ARGUMENTS))
     return CallHead(match[2], match[1]) if match else None
 
@@ -55,7 +53,7 @@ FORMAT: Final = json_format(
         starts=(BEGIN, THINK, CONTENT, CALLS, OPEN),
         bodies=tuple(KINDS),
         route=route,
-        call=NameThenJson(head, closers=(CLOSE,)).read,
+        call=NameThenJson(head_in_header(head), closers=(CLOSE,)).read,
         ends=ENDS,
         breaks=(BEGIN, OPEN, CLOSE),
     ),

@@ -9,8 +9,8 @@ from dragoman.catalog import tokenizers
 from dragoman.core.backend import Backend, ExchangeContext
 from dragoman.core.errors import BackendUnavailableError, DragomanError
 from dragoman.core.events import AnyEvent, Failure, Finish, Notice
-from dragoman.core.messages import Request
-from dragoman.gateway.client_events import MODEL_FINISHES, ClientEventFilter, has_content
+from dragoman.core.messages import COMPLETE_FINISHES, Request
+from dragoman.gateway.client_events import ClientEventFilter, has_content
 from dragoman.gateway.usage import UsageFiller
 from dragoman.guard.policy import GuardPolicy
 from dragoman.wire.context_edits import EditedRequest
@@ -45,7 +45,7 @@ async def events_for_client(
                 if isinstance(event, Failure) and not has_started:
                     raise event.error
                 has_started, has_text = True, has_text or has_content(event)
-                if not has_text and isinstance(event, Finish) and event.reason in MODEL_FINISHES:
+                if not has_text and isinstance(event, Finish) and event.reason in COMPLETE_FINISHES:
                     yield Notice("empty_answer", "the model ended its answer without text and without a call")
                 if large and usage.needs_estimate(event):
                     await asyncio.to_thread(usage.estimate)

@@ -22,8 +22,6 @@ from dragoman.core.response_details import NON_TEXT_CONTENT, PROGRESS, SERVICE, 
 from dragoman.wire.web_sources import WebSourceConverter
 
 _CONTENT_EVENTS: Final = (TextDelta, RefusalDelta, ToolCallStart, VendorBlock)
-MODEL_FINISHES: Final = ("stop", "tool_calls")
-"""Finish reasons that the model chose itself."""
 
 
 def has_content(event: AnyEvent) -> bool:

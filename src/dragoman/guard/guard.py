@@ -34,7 +34,7 @@ from dragoman.core.events import (
     VendorBlock,
 )
 from dragoman.core.identifiers import valid_call_id
-from dragoman.core.messages import Request, Tool, ToolCall, Usage, add_usage
+from dragoman.core.messages import COMPLETE_FINISHES, Request, Tool, ToolCall, Usage, add_usage
 from dragoman.guard import feedback, reask, unoffered_tool
 from dragoman.guard.injection.copied_call import CopiedCallDetector
 from dragoman.guard.policy import GuardPolicy
@@ -48,8 +48,6 @@ WARN_AT_CALLS: Final = 32
 """From these counts on a warning is emitted, whatever the policy is."""
 MAX_KEPT_EVENTS: Final = 20_000
 """Events of a response that are kept; the model of a longer response is not re-asked."""
-_COMPLETE_FINISHES: Final = ("stop", "tool_calls")
-"""Finish reasons after which the model can be re-asked; after a limit or a refusal it would end in the same way."""
 CALL_EVENTS: Final = (ToolCallStart, ToolCallDelta, ToolCallEnd, ToolCallIncomplete)
 _REASK_CODES: Final = ("reasked", "reask_failed")
 """Warnings of a backend that re-asks the model itself."""
@@ -204,8 +202,8 @@ class ToolCallGuard:
         call.chars += len(text)
         if not call.buffered:
             return [event]
-        waits = self._policy.buffering == "all" or self._rejection_kind(call.start.name) or self._limit_reached()
-        if waits or call.chars <= self._policy.buffer_limit_chars:
+        waits = call.chars <= self._policy.buffer_limit_chars or self._policy.buffering == "all"
+        if waits or self._rejection_kind(call.start.name) or self._limit_reached():
             return []
         call.buffered = False
         return [call.start, ToolCallDelta(event.index, call.arguments)]
@@ -317,7 +315,7 @@ class ToolCallGuard:
     def reask_request(self) -> ReaskRequest | None:
         """Returns the request that re-asks the model; None if the response is valid or re-asking cannot help."""
         unoffered_tool.release(self.rejected, self._waiting, self._copies, ended=True)
-        complete = self.finish is not None and self.finish.reason in _COMPLETE_FINISHES
+        complete = self.finish is not None and self.finish.reason in COMPLETE_FINISHES
         may = self._policy.reask and not self._reasked and complete and len(self.received) < MAX_KEPT_EVENTS
         if not may or not (self.rejected or self._call_missing()) or self._is_acceptable():
             return None

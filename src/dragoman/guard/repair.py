@@ -1,7 +1,7 @@
 """Repairs a call's arguments to match the schema, if their meaning is clear.
 
-    repair('{"days": "3", "unit": "C"}', compile_schema(schema))
-        RepairedArguments('{"days":3,"unit":"celsius"}', ("to_number", "match_enum"))
+    repair(Arguments('{"days": "3", "unit": "C"}'), compile_schema(schema))
+        (RepairedArguments('{"days":3,"unit":"celsius"}', ("to_number", "match_enum")),)
 
 The validator decides: only a value that it reports is changed (`repair_steps`), and a repair is kept only if it removes
 the violation. The result matches the schema, or nothing is returned. So valid arguments are never changed, and repaired
@@ -16,9 +16,11 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from dragoman.core.messages import JsonText
+from dragoman.guard.arguments import Arguments, encode_exact, with_plain_numbers
 from dragoman.guard.policy import ARGUMENT_REPAIRS
-from dragoman.guard.repair_steps import decode_exact, encode_exact, repair_attempts, unwrap_nested, with_plain_numbers
-from dragoman.guard.validation.compiled_schema import CompiledSchema
+from dragoman.guard.repair_steps import repair_attempts, unwrap_nested
+from dragoman.guard.split_calls import NOT_FOR_ITEMS, SPLIT_INTO_CALLS, split_into_calls
+from dragoman.guard.validation.compiled_schema import UNDECODABLE, CompiledSchema
 from dragoman.guard.validation.violations import Violation
 
 MAX_CHOICE_DEPTH: Final = 3
@@ -43,30 +45,52 @@ class RepairedArguments(NamedTuple):
 
 
 def repair(
-    arguments: JsonText, schema: CompiledSchema, steps: Collection[str] = ARGUMENT_REPAIRS
-) -> RepairedArguments | None:
+    arguments: Arguments, schema: CompiledSchema, enabled: Collection[str] = ARGUMENT_REPAIRS
+) -> tuple[RepairedArguments, ...] | None:
     """Repairs arguments to match a schema.
 
     Args:
         arguments: The arguments as the model wrote them.
         schema: The schema of the tool.
-        steps: Names of the repairs in `ARGUMENT_REPAIRS` that are allowed.
+        enabled: Names of the repairs in `ARGUMENT_REPAIRS` that are allowed.
 
     Returns:
-        The repaired arguments; None if their meaning is not clear or they cannot be checked.
+        The arguments of the call, or of each call if one was written for several; None if their meaning is not clear or
+        they cannot be checked.
     """
-    if not schema.can_check or len(arguments) > MAX_ARGUMENT_CHARS:
+    if not schema.can_check:
+        return None
+    if repaired := _repair_call(arguments, schema, enabled):
+        return (repaired,)
+    return _repair_several(arguments, schema, enabled) if SPLIT_INTO_CALLS in enabled else None
+
+
+def _repair_call(arguments: Arguments, schema: CompiledSchema, enabled: Collection[str]) -> RepairedArguments | None:
+    if len(arguments.text) > MAX_ARGUMENT_CHARS or arguments.exact is UNDECODABLE:
         return None
     try:
-        value = decode_exact(arguments)
-        repaired = _Repairer(schema, steps, arguments).repair(value)
-        if repaired is None:
+        result = _Repairer(arguments, schema, enabled).repair()
+        if result is None:
             return None
-        value, applied = repaired
-        text = encode_exact(value) if applied else arguments
+        value, applied = result
+        made = Arguments(encode_exact(value)) if applied else arguments
     except (ValueError, RecursionError):
         return None
-    return RepairedArguments(text, tuple(dict.fromkeys(applied))) if schema.valid(text) else None
+    return RepairedArguments(made.text, tuple(dict.fromkeys(applied))) if made.valid(schema) else None
+
+
+def _repair_several(
+    arguments: Arguments, schema: CompiledSchema, enabled: Collection[str]
+) -> tuple[RepairedArguments, ...] | None:
+    """The arguments of each call that one call was written for; None if one cannot be repaired or is there twice."""
+    for_items = frozenset(enabled) - NOT_FOR_ITEMS
+    calls: dict[JsonText, RepairedArguments] = {}
+    parts = split_into_calls(arguments, schema)
+    for part in parts:
+        if repaired := _repair_call(part, schema, for_items):
+            repairs = (SPLIT_INTO_CALLS, *repaired.repairs)
+            calls[repaired.arguments] = RepairedArguments(repaired.arguments, repairs)
+    return tuple(calls.values()) if calls and len(calls) == len(parts) else None
 
 
 _Result: TypeAlias = tuple[Any, list[str]]
@@ -78,22 +102,21 @@ _Check: TypeAlias = Callable[[Any], Sequence[Violation]]
 class _Repairer:
     """Repairs the arguments of one call, within a budget."""
 
-    def __init__(self, schema: CompiledSchema, steps: Collection[str], arguments: str) -> None:
-        self._schema, self._steps = schema, steps
-        members = arguments.count(",") + arguments.count(":")
-        self._budget, self._check_cost = (
-            MAX_WORK,
-            _CHECK_COST + len(arguments) // _CHARS_PER_UNIT + members // _MEMBERS_PER_UNIT,
-        )
+    def __init__(self, arguments: Arguments, schema: CompiledSchema, enabled: Collection[str]) -> None:
+        self._arguments, self._schema, self._enabled = arguments, schema, enabled
+        members = arguments.text.count(",") + arguments.text.count(":")
+        self._check_cost = _CHECK_COST + len(arguments.text) // _CHARS_PER_UNIT + members // _MEMBERS_PER_UNIT
+        self._budget = MAX_WORK
         self._last: tuple[Any, Sequence[Violation]] = (None, ())
 
-    def repair(self, value: Any) -> _Result | None:
+    def repair(self) -> _Result | None:
         """Returns the value that matches the schema, and its repairs; None if there is none.
 
         Raises:
             ValueError: The budget is spent.
         """
-        inner = unwrap_nested(value, self._schema) if "unnest" in self._steps else None
+        value = self._arguments.exact
+        inner = unwrap_nested(value, self._schema) if "unnest" in self._enabled else None
         if (
             inner is not None
             and self._violations(value)
@@ -107,7 +130,11 @@ class _Repairer:
             return self._last[1]
         if self._budget <= 0:
             raise ValueError("too much is wrong")
-        violations = self._schema.violations(with_plain_numbers(value))
+        violations = (
+            self._arguments.violations(self._schema)
+            if value is self._arguments.exact
+            else self._schema.violations(with_plain_numbers(value))
+        )
         self._budget -= self._check_cost + _count(violations)
         self._last = (value, violations)
         return violations
@@ -129,7 +156,7 @@ class _Repairer:
     def _repair_one(self, violation: Violation, look: _Check, value: Any, depth: int) -> _Result | None:
         """Removes this violation."""
         for tried in repair_attempts(violation, value, self._schema):
-            is_free = tried.repair in self._steps and (depth == MAX_CHOICE_DEPTH or tried.repair != "fill_default")
+            is_free = tried.repair in self._enabled and (depth == MAX_CHOICE_DEPTH or tried.repair != "fill_default")
             if is_free and _is_gone(violation, look(tried.value)):
                 return tried.value, [tried.repair]
         return self._repair_branch(violation, look, value, depth - 1) if violation.branches and depth else None

@@ -21,14 +21,12 @@ mean something else that does more, or if a part that limits the action would be
     defaults    never decide a choice, and never confirm an action (`confirm: true`)
 """
 
-import json
 import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, NamedTuple, TypeAlias
 
-import msgspec
-
 from dragoman.core.tool_name_match import normalize_name
+from dragoman.guard.arguments import ExactNumber, decode_exact, encode_exact
 from dragoman.guard.careful_words import (
     DOCUMENT_WORDS,
     EXPLANATION_NAMES,
@@ -55,69 +53,11 @@ _MAX_DIGITS: Final = 1000
 Path: TypeAlias = tuple[str | int, ...]
 
 
-class ExactNumber(NamedTuple):
-    """A number with a fraction, with the digits that the model wrote."""
-
-    text: str
-
-
 class RepairAttempt(NamedTuple):
     """The arguments after one repair."""
 
     repair: str
     value: Any
-
-
-def decode_exact(text: str) -> Any:
-    """Decodes JSON to values that keep the digits of numbers.
-
-    Raises:
-        ValueError, RecursionError: It is not JSON, is nested too deeply, or has a member twice with different values.
-    """
-    return json.loads(text, parse_float=ExactNumber, parse_constant=_reject_constant, object_pairs_hook=_unique_members)
-
-
-def _unique_members(members: list[tuple[str, Any]]) -> dict[str, Any]:
-    made = dict(members)
-    if len(made) < len(members) and any(encode_exact(each) != encode_exact(made[name]) for name, each in members):
-        raise ValueError("a member has two values")
-    return made
-
-
-def _reject_constant(name: str) -> Any:
-    raise ValueError(f"{name} is not JSON")
-
-
-def with_plain_numbers(value: Any) -> Any:
-    """Returns the value with ordinary floats, for the validator."""
-    match value:
-        case ExactNumber(text):
-            return float(text)
-        case dict():
-            return {name: with_plain_numbers(each) for name, each in value.items()}
-        case list():
-            return [with_plain_numbers(each) for each in value]
-        case _:
-            return value
-
-
-def encode_exact(value: Any) -> str:
-    """Encodes a value of `decode_exact` as JSON."""
-    return msgspec.json.encode(_to_raw(value)).decode()
-
-
-def _to_raw(value: Any) -> Any:
-    match value:
-        case ExactNumber():
-            return msgspec.Raw(value.text.encode())
-        case dict():
-            return {name: _to_raw(each) for name, each in value.items()}
-        case list():
-            return [_to_raw(each) for each in value]
-        case int() if not isinstance(value, bool):
-            return msgspec.Raw(str(value).encode())
-        case _:
-            return value
 
 
 def repair_attempts(violation: Violation, root: Any, schema: CompiledSchema) -> Iterator[RepairAttempt]:

@@ -13,50 +13,40 @@ not become several actions. So these are not split:
 """
 
 import re
-from collections.abc import Collection
+from collections.abc import Sequence
 from typing import Any, Final
 
-from dragoman.core.messages import JsonText
+from dragoman.guard.arguments import Arguments, encode_exact
 from dragoman.guard.careful_words import COMPOSITE_WORDS
-from dragoman.guard.repair import RepairedArguments, repair
-from dragoman.guard.repair_steps import decode_exact, encode_exact, name_words, with_plain_numbers
+from dragoman.guard.repair_steps import name_words
 from dragoman.guard.validation.compiled_schema import CompiledSchema
 from dragoman.guard.validation.violations import Violation
 
 SPLIT_INTO_CALLS: Final = "split_into_calls"
 MAX_CALLS: Final = 16
 """Calls that one call can be split into."""
-_NOT_FOR_ITEMS: Final = frozenset({SPLIT_INTO_CALLS, "to_string", "wrap", "unwrap", "parse_string"})
+NOT_FOR_ITEMS: Final = frozenset({SPLIT_INTO_CALLS, "to_string", "wrap", "unwrap", "parse_string"})
 """Repairs that are not made to an item."""
 _PATH_FRAGMENT: Final = re.compile(r"\s*(?:[./\\~*?%]*|[/\\~].*|.*[/\\]|[A-Za-z]:.*)\s*", re.DOTALL)
 """An item that is a root, a part of a path, or a pattern for everything."""
 
 
-def split_into_calls(arguments: JsonText, schema: CompiledSchema, steps: Collection[str]) -> list[RepairedArguments]:
-    """Returns the arguments of each call; empty if it is not clear that several calls were meant.
-
-    Args:
-        arguments: The arguments of the one call that the model wrote.
-        schema: The schema that the arguments of each call must match.
-        steps: The enabled repairs.
-    """
-    if SPLIT_INTO_CALLS not in steps or not schema.can_check:
-        return []
+def split_into_calls(arguments: Arguments, schema: CompiledSchema) -> list[Arguments]:
+    """Returns the arguments of each call, which can still need repairs; empty if several calls were not meant."""
+    value = arguments.exact
     try:
-        value = decode_exact(arguments)
-        names = _list_members(value, schema)
+        names = _list_members(value, arguments.violations(schema)) if isinstance(value, dict) else []
+        lengths = {len(value[name]) for name in names}
+        if len(lengths) != 1 or not 2 <= (length := lengths.pop()) <= MAX_CALLS:
+            return []
+        parts = ({name: each[n] if name in names else each for name, each in value.items()} for n in range(length))
+        return [Arguments(encode_exact(part)) for part in parts]
     except (ValueError, RecursionError):
         return []
-    lengths = {len(value[name]) for name in names}
-    if len(lengths) != 1 or not 2 <= (length := lengths.pop()) <= MAX_CALLS:
-        return []
-    calls = [each for number in range(length) if (each := _call_for_item(value, names, number, schema, steps))]
-    return calls if len({each.arguments for each in calls}) == length else []
 
 
-def _list_members(value: Any, schema: CompiledSchema) -> list[str]:
+def _list_members(value: Any, violations: Sequence[Violation]) -> list[str]:
     """Members with a list in place of a single value; empty if one of the lists is one value in parts."""
-    violations = schema.violations(with_plain_numbers(value)) if isinstance(value, dict) else ()
     by_name = {violation.path[0]: violation for violation in violations if len(violation.path) == 1}
     lists = {str(name): violation for name, violation in by_name.items() if isinstance(value[name], list)}
     is_one = any(
@@ -77,11 +67,3 @@ def _expects_single_value(violation: Violation) -> bool:
             for branch in violation.branches
         )
     return violation.kind in ("type", "enum", "const")
-
-
-def _call_for_item(
-    value: Any, names: Collection[str], number: int, schema: CompiledSchema, steps: Collection[str]
-) -> RepairedArguments | None:
-    part = {name: each[number] if name in names else each for name, each in value.items()}
-    repaired = repair(encode_exact(part), schema, [step for step in steps if step not in _NOT_FOR_ITEMS])
-    return RepairedArguments(repaired.arguments, (SPLIT_INTO_CALLS, *repaired.repairs)) if repaired else None

@@ -6,9 +6,9 @@ from typing import NamedTuple
 from dragoman.core.events import ToolCallEnd, ToolCallStart
 from dragoman.core.messages import JsonText, Tool
 from dragoman.guard import feedback
+from dragoman.guard.arguments import Arguments
 from dragoman.guard.repair import RepairedArguments, repair
-from dragoman.guard.split_calls import split_into_calls
-from dragoman.guard.validation.compiled_schema import compile_schema, decode_arguments
+from dragoman.guard.validation.compiled_schema import compile_schema
 
 
 class PendingCall:
@@ -49,27 +49,26 @@ class Verdict(NamedTuple):
     """Arguments of further calls that this call was written for."""
 
 
-def judge_call(tool: Tool, arguments: JsonText, steps: Collection[str]) -> Verdict:
+def judge_call(tool: Tool, text: JsonText, enabled: Collection[str]) -> Verdict:
     """Checks arguments against the tool's schema, and repairs them if they do not match.
 
     Args:
         tool: The tool that is called.
-        arguments: The arguments as the model wrote them.
-        steps: Names of the repairs that are allowed.
+        text: The arguments as the model wrote them.
+        enabled: Names of the repairs that are allowed.
     """
     schema = compile_schema(tool.parameters)
-    match schema.valid(arguments):
+    if schema.reason:
+        return Verdict(text, valid=None, reason=schema.reason)
+    arguments = Arguments(text)
+    match arguments.valid(schema):
         case True:
-            return Verdict(arguments)
+            return Verdict(text)
         case None:
-            return Verdict(arguments, valid=None, reason=schema.reason or "its arguments are beyond what is looked at")
-    if steps and (repaired := repair(arguments, schema, steps)):
-        return Verdict(repaired.arguments, repaired.repairs)
-    if steps and (several := split_into_calls(arguments, schema, steps)):
-        first, *more = several
+            return Verdict(text, valid=None, reason="its arguments are beyond what is looked at")
+    if enabled and (repaired := repair(arguments, schema, enabled)):
+        first, *more = repaired
         return Verdict(first.arguments, first.repairs, extra_calls=tuple(more))
-    try:
-        violations = schema.violations(decode_arguments(arguments))
-    except ValueError:
-        return Verdict(arguments, valid=False, reason=feedback.unreadable_call(tool.name))
-    return Verdict(arguments, valid=False, reason=feedback.invalid_arguments(tool.name, violations))
+    if not arguments.is_decodable:
+        return Verdict(text, valid=False, reason=feedback.unreadable_call(tool.name))
+    return Verdict(text, valid=False, reason=feedback.invalid_arguments(tool.name, arguments.violations(schema)))

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
-from dragoman.core.messages import Request, Tool
+from dragoman.core.messages import SYSTEM_ROLES, Request, Tool
 from dragoman.core.token_estimate import TokenEstimator
 from dragoman.prompting import trim
 from dragoman.prompting.trim import TrimmedRequest
@@ -22,7 +22,6 @@ from dragoman.prompting.trim import TrimmedRequest
 INSTRUCTION_SHARE: Final = 0.6
 """Share of the time for instructions and tools. The rest is for the user's own text, for the first tokens of the
 response, and for a machine that is busier than during the measurement."""
-_ROLES: Final = ("system", "developer")
 
 
 class Budget(NamedTuple):
@@ -81,7 +80,7 @@ def fit_request(request: Request, tier: str, budget: Budget, vocabulary: TokenEs
 def head_tokens(request: Request, vocabulary: TokenEstimator) -> int:
     """Returns the estimated tokens of the tools and the system messages before the first response."""
     first_reply = next((n for n, message in enumerate(request.messages) if message.role == "assistant"), None)
-    head = tuple(message for message in request.messages[:first_reply] if message.role in _ROLES)
+    head = tuple(message for message in request.messages[:first_reply] if message.role in SYSTEM_ROLES)
     return vocabulary.estimate_request(replace(request, messages=head, response_schema=""))
 
 

@@ -28,7 +28,7 @@ from msgspec.structs import replace
 
 from dragoman.core.errors import ConfigError, one_of, quote
 from dragoman.core.events import Notice
-from dragoman.core.messages import JsonText, Message, Part, Request, Text, Tool
+from dragoman.core.messages import SYSTEM_ROLES, JsonText, Message, Part, Request, Text, Tool
 from dragoman.core.token_estimate import TokenEstimator
 from dragoman.prompting import hints
 from dragoman.schema.keywords import LISTED, NAMED, SINGLE
@@ -82,7 +82,6 @@ _DEPENDENCY_KEYWORDS: Final = (
     "minProperties",
 )
 """Keywords of a schema that can make an optional parameter necessary."""
-_ROLES: Final = ("system", "developer")
 
 
 class TrimmedRequest(NamedTuple):
@@ -163,7 +162,7 @@ def _trimmable_texts(request: Request) -> Iterator[str]:
             yield tool.description
             yield tool.parameters
     for message in request.messages:
-        if message.role in _ROLES:
+        if message.role in SYSTEM_ROLES:
             yield from (part.text for part in message.parts if isinstance(part, Text))
 
 
@@ -186,7 +185,7 @@ def _required_only(schema: Any) -> Any:
 
 
 def _message(message: Message, tier: str) -> Message:
-    if message.role not in _ROLES:
+    if message.role not in SYSTEM_ROLES:
         return message
     parts = (replace(p, text=_system(p.text, tier)) if isinstance(p, Text) else p for p in message.parts)
     return replace(message, parts=tuple(parts))
@@ -209,7 +208,7 @@ def _gather_system_text(messages: tuple[Message, ...], hint: tuple[Text, ...]) -
     parts: list[Part] = []
     rest: list[Message] = []
     for message in messages[:end]:
-        if message.role in _ROLES:
+        if message.role in SYSTEM_ROLES:
             parts += message.parts
             continue
         own = [part for part in message.parts if not hints.is_reminder(part)]

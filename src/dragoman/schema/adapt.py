@@ -37,7 +37,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from dragoman.core.messages import JsonText
+from dragoman.core.messages import ANY_ARGUMENTS, JsonText
 from dragoman.schema.keywords import has_refs
 from dragoman.schema.relax import SchemaChange, SchemaRelaxer
 from dragoman.schema.targets import Target
@@ -46,7 +46,6 @@ from dragoman.text.json_cursor import replace_lone_surrogates
 
 _CACHED_CHARS: Final = 16_384
 """Agents send the same tools in every turn, so results are cached. Longer schemas are adapted again each time."""
-_ANY_OBJECT: Final = '{"type":"object","properties":{}}'
 
 
 _MAX_REPORTED_CHANGES: Final = 3
@@ -100,7 +99,7 @@ def _adapt(schema: JsonText, target: Target) -> AdaptedSchema:
             made = relaxer.adapted()
         return AdaptedSchema(msgspec.json.encode(made).decode(), tuple(relaxer.changes))
     except RecursionError:  # raised for a deeply nested value in `enum`
-        whole = _adapt(_ANY_OBJECT, target).json
+        whole = _adapt(ANY_ARGUMENTS, target).json
         return AdaptedSchema(whole, (SchemaChange("$", "nested too deep; it may be any object"),))
 
 

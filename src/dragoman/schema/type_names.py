@@ -16,9 +16,8 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final, TypeAlias
 
-from dragoman.schema.keywords import LISTED, NAMED, SINGLE
+from dragoman.schema.keywords import LISTED, NAMED, SINGLE, TYPES
 
-JSON_TYPES: Final = ("string", "number", "integer", "boolean", "null", "array", "object")
 _NAMES: Final[Mapping[str, tuple[str, ...]]] = {
     "string": (
         "str",
@@ -96,7 +95,7 @@ def _renamed(schema: dict[str, Any]) -> dict[str, Any]:
     """Returns the schema with a valid `type`, or without `type` if it means any value."""
     stated = schema["type"]
     listed = stated if isinstance(stated, list) else [stated]
-    if all(each in JSON_TYPES for each in listed if isinstance(each, str)):
+    if all(each in TYPES for each in listed if isinstance(each, str)):
         return schema
     meanings: _Meanings = {}
     for each in listed:
@@ -105,7 +104,7 @@ def _renamed(schema: dict[str, Any]) -> dict[str, Any]:
             return schema
         meanings |= meaning
     rest = {word: value for word, value in schema.items() if word != "type"}
-    if not meanings.keys() <= set(JSON_TYPES):
+    if not meanings.keys() <= set(TYPES):
         return rest
     types = list(meanings)
     items = meanings.get("array", "")

@@ -20,7 +20,7 @@ from dragoman.core.messages import JsonText
 T = TypeVar("T")
 S = TypeVar("S", bound=str)
 
-_NULL: Final = msgspec.Raw(b"null")
+NULL: Final = msgspec.Raw(b"null")
 # Created once: looking up a decoder for each value takes longer than decoding the value.
 _raw_value: Final = msgspec.json.Decoder(msgspec.Raw).decode
 _members: Final = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
@@ -230,12 +230,12 @@ class Fields:
     def pop(self, name: str) -> Cursor | None:
         """Removes and returns the member; None if it is absent or null."""
         raw = self._left.pop(name, None)
-        return None if raw is None or raw == _NULL else Cursor(raw, f"{self.path}.{name}")
+        return None if raw is None or raw == NULL else Cursor(raw, f"{self.path}.{name}")
 
     def get(self, name: str) -> Cursor | None:
         """Returns the member without removing it; None if it is absent or null."""
         raw = self._left.get(name)
-        return None if raw is None or raw == _NULL else Cursor(raw, f"{self.path}.{name}")
+        return None if raw is None or raw == NULL else Cursor(raw, f"{self.path}.{name}")
 
     def require(self, name: str) -> Cursor:
         """Removes and returns the member.
@@ -297,4 +297,4 @@ class Fields:
 
     def remaining(self) -> Mapping[str, msgspec.Raw]:
         """Returns all members that were not popped and are not null (null counts as absent), to be forwarded."""
-        return {name: raw for name, raw in self._left.items() if raw != _NULL}
+        return {name: raw for name, raw in self._left.items() if raw != NULL}

@@ -15,6 +15,8 @@ from dragoman.text.json_cursor import Cursor, Fields
 MAX_COUNT: Final = 2**53
 """The largest count that is returned: every JSON parser represents it exactly."""
 
+EMPTY_VALUES: Final = (b"null", b"false", b"{}", b"[]", b'""')
+"""JSON values that request nothing."""
 _NOTHING: Final = ('""', "false")
 
 

@@ -8,10 +8,9 @@ from msgspec import Raw
 
 from dragoman.core.messages import ExtraFields, JsonText, Usage
 from dragoman.text import lenient_values
-from dragoman.text.json_cursor import Fields
+from dragoman.text.json_cursor import NULL, Fields
+from dragoman.wire import sse
 
-_ONE_LINE: Final = bytes.maketrans(b"\r\n", b"  ")
-_NULL: Final = Raw(b"null")
 _NOTHING: Final = (b"null", b"0", b"0.0", b"{}", b"[]", b'""', b"false")
 
 _members: Final = msgspec.json.Decoder(dict[str, Raw]).decode
@@ -26,7 +25,7 @@ def logprobs_json(entries: Sequence[Fields]) -> JsonText:
 def _entry(fields: Fields) -> dict[str, object]:
     token = lenient_values.string(fields.get("token"))
     required = {"token": token, "bytes": list(token.encode("utf-8", "replace")), "logprob": 0.0}
-    members = {name: raw for name, raw in fields.remaining().items() if name != "top_logprobs" and raw != _NULL}
+    members = {name: raw for name, raw in fields.remaining().items() if name != "top_logprobs" and raw != NULL}
     return {
         **required,
         **members,
@@ -42,7 +41,7 @@ def _inner(fields: Fields) -> dict[str, object]:
 
 def nonempty_fields(fields: Fields, *known: str) -> dict[str, Raw]:
     """Returns the fields that are not in `known` and have a value."""
-    texts = ((name, bytes(raw).translate(_ONE_LINE)) for name, raw in fields.remaining().items() if name not in known)
+    texts = ((name, sse.one_line(bytes(raw))) for name, raw in fields.remaining().items() if name not in known)
     return {name: Raw(json) for name, json in texts if json not in _NOTHING}
 
 

@@ -26,7 +26,7 @@ from msgspec.structs import replace
 
 from dragoman.core.errors import quote
 from dragoman.core.events import Notice
-from dragoman.core.messages import JsonText, Message, Part, Text, ToolCall, ToolResult
+from dragoman.core.messages import SYSTEM_ROLES, JsonText, Message, Part, Text, ToolCall, ToolResult
 from dragoman.text.json_repairs import ALL_REPAIRS
 from dragoman.text.unclosed_json import ClosableJsonStream
 from dragoman.text.unwrap_arguments import unwrap_arguments
@@ -103,7 +103,7 @@ def system_reminder(message: Message) -> Message:
 
 
 def _is_system(message: Message) -> bool:
-    return message.role in ("system", "developer")
+    return message.role in SYSTEM_ROLES
 
 
 def append_continue_prompt(messages: Sequence[Message]) -> tuple[Message, ...]:

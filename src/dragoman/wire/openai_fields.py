@@ -11,11 +11,11 @@ Source: the parameter types of the openai package 3.52; 2026-11.
 """
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, Literal
 
 import msgspec
 
-from dragoman.core.messages import ExtraFields
+from dragoman.core.messages import ExtraFields, Tool
 
 APIS: Final = frozenset({"openai_chat", "openai_responses"})
 SHARED: Final = frozenset(
@@ -26,6 +26,10 @@ SHARED: Final = frozenset(
 )
 DETAILS: Final = (b'"auto"', b'"low"', b'"high"')
 """Values of an image's `detail` in both APIs."""
+REASONING_FIELDS: Final = ("reasoning_content", "reasoning", "thinking")
+"""Fields of a Chat Completions message in which servers send reasoning."""
+CHOICE_MODES: Final[tuple[Literal["none", "auto", "required"], ...]] = ("none", "auto", "required")
+"""Values of `tool_choice` that do not name a tool."""
 _LOGPROBS: Final = "message.output_text.logprobs"
 
 Json = dict[str, object]
@@ -76,6 +80,11 @@ def to_responses_custom_tool(extra: ExtraFields) -> tuple[Json, ExtraFields]:
     if bytes(form.get("type", b"")) == b'"text"':
         return {"type": "custom", "format": form}, left
     return {"type": "custom"}, extra
+
+
+def is_custom(tool: Tool) -> bool:
+    """Returns whether it is a custom tool, which takes free text and is offered as a function."""
+    return tool.kind == "function" and bytes(tool.extra.get("type", b"")) == b'"custom"'
 
 
 def merge_fields(body: Json, shared: Json) -> Json:

@@ -25,7 +25,7 @@ from dragoman.text import json_cursor
 from dragoman.text.json_cursor import Cursor, Fields
 from dragoman.text.surrogates import may_have_surrogates
 from dragoman.wire.call_assembler import ToolCallAssembler
-from dragoman.wire.sse import ERROR, EVENT_LIMIT_BYTES, Decoder, ServerSentEvent
+from dragoman.wire.sse import DONE, ERROR, EVENT_LIMIT_BYTES, Decoder, ServerSentEvent
 from dragoman.wire.upstream_errors import error_from_body, error_from_event
 
 
@@ -45,12 +45,13 @@ def new_assembler(
     return ToolCallAssembler(context, request.model, names.offered(), back=names.back, used=call_ids(request))
 
 
-_DONE: Final = b"[DONE]"
 DECODE_ERRORS: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 """Exceptions of msgspec for JSON that does not match a type."""
-_BLANK: Final = b" \t\r\n\xef\xbb\xbf"
+BLANK: Final = b" \t\r\n\xef\xbb\xbf"
+"""White space that can precede a body, and the byte order mark."""
 _BOM: Final = b"\xef\xbb\xbf"
-_BODY_STARTS: Final = (b"{", b"[", b"<")
+BODY_STARTS: Final = (b"{", b"[", b"<")
+"""The first character of a body that is not a stream: JSON, or an error page."""
 _CONSTANT: Final = re.compile(r'"(?:[^"\\]|\\.)*+"|-?\b(?:NaN|nan|Infinity|inf)\b', re.DOTALL)
 """Matches Python constants that are not valid JSON, and strings, in which they are plain text."""
 _QUOTED_CHARS: Final = 200
@@ -102,8 +103,8 @@ class BaseResponseReader:
             return
         self._body += piece
         if self._whole_body is None:
-            first_byte = bytes(self._body.lstrip(_BLANK)[:1])
-            self._whole_body = first_byte in _BODY_STARTS if first_byte else None
+            first_byte = bytes(self._body.lstrip(BLANK)[:1])
+            self._whole_body = first_byte in BODY_STARTS if first_byte else None
         if self._whole_body is False:
             self._sse = Decoder()
             self._events(self._sse.feed(bytes(self._body)))
@@ -115,7 +116,7 @@ class BaseResponseReader:
             if self._out.phase == "ended":
                 return
             data = raw.strip()
-            if data == _DONE:
+            if data == DONE:
                 self._finish(done=True, bare=True)
             elif name == ERROR and data:
                 raise self._error(data)
@@ -214,7 +215,7 @@ _DEFAULT_FINISH: Final[dict[bool, FinishReason]] = {True: "length", False: "stop
 
 def _is_complete(data: bytes) -> bool:
     """Whether the last event, which has no blank line after it, is complete."""
-    if data.strip() == _DONE:
+    if data.strip() == DONE:
         return True
     try:
         return bool(json_cursor.parse(data.decode("utf-8", "replace")))

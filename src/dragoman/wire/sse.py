@@ -17,6 +17,8 @@ EVENT_LIMIT_BYTES: Final = 64 * 1024 * 1024
 
 ERROR: Final = "error"
 """Name of error events, in every API that names events."""
+DONE: Final = b"[DONE]"
+"""Data of the last event of a stream in OpenAI's APIs."""
 _NO_LINE_ENDS: Final = bytes.maketrans(b"\r\n", b"  ")
 _LINE_END = re.compile(rb"\r\n|\n|\r(?!\Z)")
 

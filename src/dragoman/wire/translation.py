@@ -68,7 +68,7 @@ REDACTED: Final = ("redacted reasoning",)
 SIGNATURE: Final = ("signature", "signature of reasoning")
 UNSIGNED: Final = ("reasoning", "reasoning without a signature of this vendor")
 """Reasoning that servers do not accept, as arguments of `TranslationReport.dropped`."""
-_MEDIA_TYPES: Final = ("image", "document")
+MEDIA_TYPES: Final = ("image", "document")
 """Known parts with an unknown source: their JSON would not be readable for the model."""
 _PART_NAMES: Final = {
     Audio: "audio",
@@ -116,7 +116,7 @@ def notices_by_name(code: str, message: str, messages: Mapping[str, str]) -> Ite
 
 def is_content(part: UnknownPart) -> bool:
     """Returns True for an unknown content part, whose JSON is shown to the model; False for a vendor's item or call."""
-    return part.type not in _MEDIA_TYPES and part.path.rpartition(".")[2].startswith(("content", "output"))
+    return part.type not in MEDIA_TYPES and part.path.rpartition(".")[2].startswith(("content", "output"))
 
 
 def json_text_notice(part: UnknownPart) -> tuple[str, str]:

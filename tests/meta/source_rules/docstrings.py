@@ -7,8 +7,6 @@ from collections.abc import Iterator
 from .finding import Finding
 
 PLACEHOLDERS = {"The same.", "Pass on.", "Ask.", "Forwarded.", "As behind.", "Of one API."}
-NULL_OBJECT = {"Prints nothing.", "Records nothing."}
-"""Short docstrings that state all there is to say."""
 
 UNDESCRIBED_LIMIT = 3
 """Maximum number of parameters of a public function without `Args:`."""
@@ -41,7 +39,7 @@ def check(path: str, tree: ast.Module) -> Iterator[Finding]:
     for node in ast.walk(tree):
         if not isinstance(node, _FUNCTIONS | ast.ClassDef) or not (text := ast.get_docstring(node)):
             continue
-        if text in PLACEHOLDERS or (len(text.split()) <= 2 and "`" not in text and text not in NULL_OBJECT):
+        if text in PLACEHOLDERS or (len(text.split()) <= 2 and "`" not in text):
             yield Finding(path, node.lineno, f"placeholder {text!r}", "say what the name does not, or delete it")
         if isinstance(node, _FUNCTIONS) and (section := _SECTION.search(text)):
             described, wanted = _NAME.findall(section[1]), _parameters(node)

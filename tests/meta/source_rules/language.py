@@ -46,7 +46,6 @@ _THERE = re.compile(r"\b(there|here)\s+$", re.I)
 # words.
 DATA: dict[str, set[str]] = {
     "src/dragoman/guard/careful_words.py": {"reasoning summary thought thoughts why"},
-    "src/dragoman/guard/validation/validation_cost.py": {"beside"},
     "src/dragoman/parsing/define_format.py": {"somebody else runs the tool"},
 }
 

@@ -10,8 +10,6 @@ from .finding import Finding
 MODULES_PER_FOLDER = 15
 # Folders of many files of one kind: one for each format, and the protocol of one program.
 LARGE = {"src/dragoman/formats", "src/dragoman/backends/claude_cli"}
-# Imports that close a cycle: (importer, imported). Only ever remove one.
-KNOWN: set[tuple[str, str]] = set()
 
 
 def check_folders(paths: Iterable[str]) -> Iterator[Finding]:
@@ -23,14 +21,9 @@ def check_folders(paths: Iterable[str]) -> Iterator[Finding]:
             yield Finding(folder, 1, f"{count} modules", f"merge or part some: {MODULES_PER_FOLDER} are allowed")
 
 
-def check_cycles(imports: Mapping[str, Iterable[str]], known: Iterable[tuple[str, str]] = KNOWN) -> Iterator[Finding]:
+def check_cycles(imports: Mapping[str, Iterable[str]]) -> Iterator[Finding]:
     """Yields the first cycle of `imports` (module -> modules it imports), those of type checking included."""
     left = {module: set(used) - {module} for module, used in imports.items()}
-    for module, used in known:
-        if used not in left.get(module, ()):
-            yield Finding("tests/meta/source_rules/layout.py", 1, f"{module} in KNOWN", "it is gone: remove it there")
-        else:
-            left[module].remove(used)
     try:
         TopologicalSorter(left).prepare()
     except CycleError as error:

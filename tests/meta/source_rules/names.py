@@ -2,15 +2,12 @@
 
 import ast
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 
 from .finding import Finding
 
-# Names that two modules define. Only ever remove one.
-KNOWN: set[str] = set()
 
-
-def check(trees: Mapping[str, ast.Module], known: set[str] = KNOWN) -> Iterator[Finding]:
+def check(trees: Mapping[str, ast.Module]) -> Iterator[Finding]:
     """Yields each public class whose name another class of `trees` (path -> module) has too."""
     places: dict[str, list[tuple[str, int]]] = defaultdict(list)
     for path, tree in trees.items():
@@ -18,14 +15,9 @@ def check(trees: Mapping[str, ast.Module], known: set[str] = KNOWN) -> Iterator[
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 places[node.name].append((path, node.lineno))
     for name, found in places.items():
-        for path, line in found[1:] if name not in known else ():
+        for path, line in found[1:]:
             first = ":".join(map(str, found[0]))
             yield Finding(path, line, f"class {name}, also at {first}", "give each a name that says its job")
-    for name in sorted(known):
-        if len(places[name]) < 2:
-            yield Finding(
-                "tests/meta/source_rules/names.py", 1, f"{name} in KNOWN", "it is unique now: remove it there"
-            )
 
 
 # Words that do not tell what a value is -> what to write instead.
@@ -51,8 +43,6 @@ VAGUE = {
     "unread": "unreadable, passthrough",
     "words": "text, message, keywords",
 }
-# (file, name): fields of files that are read with these names.
-FIELDS = {("src/dragoman/server/capture/load.py", "said")}
 
 
 def _identifiers(tree: ast.AST) -> Iterator[tuple[str, int]]:
@@ -69,9 +59,9 @@ def _identifiers(tree: ast.AST) -> Iterator[tuple[str, int]]:
                 yield name, node.lineno
 
 
-def check_words(path: str, tree: ast.AST, allowed: Collection[tuple[str, str]] = FIELDS) -> Iterator[Finding]:
+def check_words(path: str, tree: ast.AST) -> Iterator[Finding]:
     """Yields each identifier of `VAGUE`, in any case and with any number of leading underscores."""
     for name, line in _identifiers(tree):
         instead = VAGUE.get(name.strip("_").lower())
-        if instead and (path, name) not in allowed:
+        if instead:
             yield Finding(path, line, f"name {name}", f"write: {instead}")

@@ -6,9 +6,10 @@ from typing import Any
 import pytest
 
 from dragoman.guard.policy import ARGUMENT_REPAIRS
-from dragoman.guard.repair import RepairedArguments, repair
+from dragoman.guard.repair import RepairedArguments
 from dragoman.guard.split_calls import SPLIT_INTO_CALLS
 from dragoman.guard.validation.compiled_schema import CompiledSchema, compile_schema
+from support.repairs import repair_one
 
 N = {"type": "integer"}
 S = {"type": "string"}
@@ -136,10 +137,10 @@ MEND: list[tuple[Any, Any, Any, str]] = [
 @pytest.mark.parametrize(("schema", "written", "meant", "steps"), MEND)
 def test_what_was_meant(schema: Any, written: Any, meant: Any, steps: str) -> None:
     wanted = meant if isinstance(meant, str) else json.dumps(meant, separators=(",", ":"), ensure_ascii=False)
-    assert repair(text(written), of(schema)) == RepairedArguments(wanted, tuple(steps.split()))
+    assert repair_one(text(written), of(schema)) == RepairedArguments(wanted, tuple(steps.split()))
     for step in steps.split():
         others = [each for each in ARGUMENT_REPAIRS if each != step]
-        found = repair(text(written), of(schema), others)
+        found = repair_one(text(written), of(schema), others)
         assert found is None or step not in found.repairs
 
 
@@ -253,16 +254,16 @@ LEAVE: list[tuple[str, Any, Any]] = [
 
 @pytest.mark.parametrize(("schema", "written"), [each[1:] for each in LEAVE], ids=[each[0] for each in LEAVE])
 def test_what_may_mean_something_else(schema: Any, written: Any) -> None:
-    assert repair(text(written), of(schema)) is None
+    assert repair_one(text(written), of(schema)) is None
 
 
 def test_nothing_is_done_where_no_step_may_be_taken() -> None:
     for schema, written, _, _ in MEND:
-        assert repair(text(written), of(schema), ()) is None
+        assert repair_one(text(written), of(schema), ()) is None
 
 
 @pytest.mark.parametrize(
     "written", ['{"n":1}', '{ "n" : 1, "n": 2 }', '{"n": 1.0, "x": "3"}', '{"n": 12345678901234567890123}']
 )
 def test_valid_arguments_stay_byte_for_byte(written: str) -> None:
-    assert repair(written, of(obj({"n": N}))) in (RepairedArguments(written, ()), None)
+    assert repair_one(written, of(obj({"n": N}))) in (RepairedArguments(written, ()), None)

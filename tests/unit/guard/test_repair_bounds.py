@@ -7,11 +7,10 @@ from typing import Any
 import pytest
 
 from dragoman.guard import repair as mending
-from dragoman.guard.policy import ARGUMENT_REPAIRS
-from dragoman.guard.repair import MAX_ARGUMENT_CHARS, MAX_WORK, repair
-from dragoman.guard.split_calls import split_into_calls
+from dragoman.guard.repair import MAX_ARGUMENT_CHARS, MAX_WORK
 from dragoman.guard.validation.compiled_schema import CompiledSchema
 from dragoman.guard.validation.violations import Violation
+from support.repairs import repair_one, repair_several
 
 N = {"type": "integer"}
 
@@ -74,18 +73,18 @@ def test_no_arguments_take_long(name: str) -> None:
     counting: Any = Counting(schema)
     written = value if isinstance(value, str) else json.dumps(value)
     assert counting.can_check
-    assert repair(written, counting) is None
+    assert repair_one(written, counting) is None
     assert counting.looks <= MAX_WORK / 10 + 1
     assert counting.found <= MAX_WORK * 2
-    assert split_into_calls(written, counting, ARGUMENT_REPAIRS) == []
+    assert repair_several(written, counting) == []
 
 
 def test_looking_at_much_costs_more() -> None:
     looks = []
     for number in (1, 10_000):
         counting: Any = Counting(obj({"l": {"type": "array", "items": N}, "n": N}))
-        repair(json.dumps({"l": [0] * number, "n": ["x", "y"]}), counting)
-        repair(json.dumps({"l": ["1"] * number, "n": "3"}), counting)
+        repair_one(json.dumps({"l": [0] * number, "n": ["x", "y"]}), counting)
+        repair_one(json.dumps({"l": ["1"] * number, "n": "3"}), counting)
         looks.append(counting.looks)
     assert 1 < looks[0] < looks[1] < 100
 
@@ -93,20 +92,20 @@ def test_looking_at_much_costs_more() -> None:
 def test_large_arguments_with_a_slip_are_mended() -> None:
     schema = CompiledSchema(json.dumps(obj({"n": N, "content": {"type": "string"}})))
     for content in ("x" * 980_000, "a: b, c;\n" * 8_000):
-        found = repair(json.dumps({"content": content, "n": "3"}), schema)
+        found = repair_one(json.dumps({"content": content, "n": "3"}), schema)
         assert found is not None
         assert found.repairs == ("to_number",)
-    assert repair(json.dumps({"content": "x" * MAX_ARGUMENT_CHARS, "n": "3"}), schema) is None
+    assert repair_one(json.dumps({"content": "x" * MAX_ARGUMENT_CHARS, "n": "3"}), schema) is None
 
 
 def test_hundreds_of_slips_are_rather_asked_about() -> None:
     counting: Any = Counting(obj({f"k{n}": N for n in range(500)}))
-    assert repair(json.dumps({f"k{n}": "3" for n in range(500)}), counting) is None
+    assert repair_one(json.dumps({f"k{n}": "3" for n in range(500)}), counting) is None
     assert counting.looks <= 30
 
 
 def test_a_call_with_many_slips_is_mended() -> None:
     schema = CompiledSchema(json.dumps(obj({"l": {"type": "array", "items": N}})))
-    found = repair(json.dumps({"l": ["1"] * 45}), schema)
+    found = repair_one(json.dumps({"l": ["1"] * 45}), schema)
     assert found is not None
     assert json.loads(found.arguments) == {"l": [1] * 45}

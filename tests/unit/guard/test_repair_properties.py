@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
 from dragoman.core.messages import Tool
+from dragoman.guard.arguments import Arguments
 from dragoman.guard.policy import ARGUMENT_REPAIRS
-from dragoman.guard.repair import repair
 from dragoman.guard.validation.compiled_schema import CompiledSchema, compile_schema
 from dragoman.guard.verdict import Verdict, judge_call
+from support.repairs import repair_one
 from support.sampling import exhaustive
 from support.schema_samples import Made
 
@@ -50,7 +51,7 @@ def test_a_valid_call_is_never_changed() -> None:
 def test_what_is_made_fits_its_schema(seed: int) -> None:
     each = made(seed)
     assert fits(each.schema, each.value)
-    assert compile_schema(json.dumps(each.schema)).valid(json.dumps(each.value)) is True
+    assert Arguments(json.dumps(each.value)).valid(compile_schema(json.dumps(each.schema))) is True
 
 
 def mended(seeds: range, slips: int) -> Iterator[tuple[Made, list[str], Any, Any]]:
@@ -60,8 +61,8 @@ def mended(seeds: range, slips: int) -> Iterator[tuple[Made, list[str], Any, Any
         steps, slipped = each.slipped(slips)
         schema = of(each)
         written = each.text(slipped)
-        if not schema.valid(written):
-            found = repair(written, schema)
+        if not Arguments(written).valid(schema):
+            found = repair_one(written, schema)
             yield each, steps, slipped, found and (found.arguments, found.repairs)
 
 
@@ -89,14 +90,14 @@ def wrong(seed: int) -> tuple[Made, Any]:
 @given(SEED)
 def test_a_mended_call_always_fits(seed: int) -> None:
     each, written = wrong(seed)
-    if found := repair(json.dumps(written), of(each)):
+    if found := repair_one(json.dumps(written), of(each)):
         assert fits(each.schema, json.loads(found.arguments))
 
 
 @given(SEED)
 def test_what_was_mended_is_not_mended_again(seed: int) -> None:
     each, written = wrong(seed)
-    if found := repair(json.dumps(written), of(each)):
+    if found := repair_one(json.dumps(written), of(each)):
         assert judge_call(Tool("t", parameters=json.dumps(each.schema)), found.arguments, ARGUMENT_REPAIRS) == Verdict(
             found.arguments
         )
@@ -150,7 +151,7 @@ def stated(schema: Any) -> Iterator[Any]:
 def test_no_value_is_made_up(seed: int) -> None:
     """Each was written by the model, or stands in the schema."""
     each, written = wrong(seed)
-    if found := repair(json.dumps(written), of(each)):
+    if found := repair_one(json.dumps(written), of(each)):
         known = {json.dumps(leaf) for leaf in (*readings(written), *stated(each.schema))}
         assert {json.dumps(leaf) for leaf in leaves(json.loads(found.arguments))} <= known
 
@@ -160,8 +161,8 @@ def test_no_value_is_made_up(seed: int) -> None:
 @given(SEED)
 def test_all_of_it_of_many_more(seed: int) -> None:
     each, written = wrong(seed)
-    if found := repair(json.dumps(written), of(each)):
+    if found := repair_one(json.dumps(written), of(each)):
         assert fits(each.schema, json.loads(found.arguments))
-        assert repair(found.arguments, of(each)) == (found.arguments, ())
+        assert repair_one(found.arguments, of(each)) == (found.arguments, ())
         known = {json.dumps(leaf) for leaf in (*readings(written), *stated(each.schema))}
         assert {json.dumps(leaf) for leaf in leaves(json.loads(found.arguments))} <= known

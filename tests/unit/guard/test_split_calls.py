@@ -8,9 +8,10 @@ import pytest
 from dragoman.core.messages import Tool
 from dragoman.guard.policy import ARGUMENT_REPAIRS
 from dragoman.guard.repair import RepairedArguments
-from dragoman.guard.split_calls import MAX_CALLS, SPLIT_INTO_CALLS, split_into_calls
+from dragoman.guard.split_calls import MAX_CALLS, SPLIT_INTO_CALLS
 from dragoman.guard.validation.compiled_schema import compile_schema
 from dragoman.guard.verdict import judge_call
+from support.repairs import repair_several
 
 S = {"type": "string"}
 N = {"type": "integer"}
@@ -24,7 +25,7 @@ def of(properties: dict[str, Any]) -> str:
 def spread_of(properties: dict[str, Any], written: Any) -> list[Any]:
     return [
         json.loads(each.arguments)
-        for each in split_into_calls(json.dumps(written), compile_schema(of(properties)), ARGUMENT_REPAIRS)
+        for each in repair_several(json.dumps(written), compile_schema(of(properties)), ARGUMENT_REPAIRS)
     ]
 
 
@@ -89,19 +90,24 @@ def test_a_list_that_may_be_one_thing(properties: dict[str, Any], written: Any) 
 
 def test_it_may_be_switched_off() -> None:
     schema = compile_schema(of({"id": N}))
-    assert split_into_calls('{"id":[1,2]}', schema, [SPLIT_INTO_CALLS]) == [
+    assert repair_several('{"id":[1,2]}', schema, [SPLIT_INTO_CALLS]) == [
         RepairedArguments('{"id":1}', (SPLIT_INTO_CALLS,)),
         RepairedArguments('{"id":2}', (SPLIT_INTO_CALLS,)),
     ]
-    assert (
-        split_into_calls('{"id":[1,2]}', schema, [step for step in ARGUMENT_REPAIRS if step != SPLIT_INTO_CALLS]) == []
-    )
-    assert split_into_calls('{"id":["1","2"]}', schema, [SPLIT_INTO_CALLS]) == []
+    assert repair_several('{"id":[1,2]}', schema, [step for step in ARGUMENT_REPAIRS if step != SPLIT_INTO_CALLS]) == []
+    assert repair_several('{"id":["1","2"]}', schema, [SPLIT_INTO_CALLS]) == []
 
 
 def test_what_cannot_be_read_or_checked_is_not_spread() -> None:
-    assert split_into_calls('{"id":[1,2', compile_schema(of({"id": N})), ARGUMENT_REPAIRS) == []
-    assert split_into_calls('{"id":[1,2]}', compile_schema("no schema"), ARGUMENT_REPAIRS) == []
+    assert repair_several('{"id":[1,2', compile_schema(of({"id": N})), ARGUMENT_REPAIRS) == []
+    assert repair_several('{"id":[1,2]}', compile_schema("no schema"), ARGUMENT_REPAIRS) == []
+
+
+def test_a_list_next_to_a_lone_surrogate_is_not_split() -> None:
+    """JSON accepts a lone surrogate, but UTF-8 cannot represent it, so no call can be written."""
+    tool = Tool("cancel", parameters=of({"id": N, "note": S}))
+    verdict = judge_call(tool, '{"id": [1, 2], "note": "\\ud800"}', ARGUMENT_REPAIRS)
+    assert (verdict.valid, verdict.extra_calls) == (False, ())
 
 
 def test_a_call_that_can_be_mended_is_one() -> None:

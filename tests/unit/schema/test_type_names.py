@@ -8,6 +8,7 @@ import pytest
 from dragoman import formats
 from dragoman.api.parse import parse
 from dragoman.core import messages as v
+from dragoman.guard.arguments import Arguments
 from dragoman.guard.validation.compiled_schema import compile_schema
 from dragoman.schema import targets
 from dragoman.schema.adapt import adapt
@@ -96,6 +97,6 @@ def test_tagged_formats_read_values_of_these_types(format: str) -> None:
 @pytest.mark.parametrize(("name", "value"), SAME.items())
 def test_they_are_checked_and_sent_as_what_they_mean(name: str, value: str) -> None:
     schema = json.dumps({"type": "object", "properties": {"a": {"type": name}}})
-    assert compile_schema(schema).valid(f'{{"a": {value}}}')
-    assert compile_schema(schema).valid('{"a": "x"}') is False
+    assert Arguments(f'{{"a": {value}}}').valid(compile_schema(schema))
+    assert Arguments('{"a": "x"}').valid(compile_schema(schema)) is False
     assert f'"{name}"' not in adapt(schema, targets.OPENAI).json

@@ -5,7 +5,6 @@ to be discarded, and the model re-asked.
 """
 
 from collections.abc import Mapping
-from typing import Final
 
 from msgspec.structs import replace
 
@@ -24,9 +23,7 @@ from dragoman.core.events import (
     ToolCallStart,
     UsageUpdate,
 )
-
-_REASKABLE_REASONS: Final = ("stop", "tool_calls")
-"""A message that ended with another finish reason, by a limit or a refusal, would end so again."""
+from dragoman.core.messages import COMPLETE_FINISHES
 
 
 class Attempt:
@@ -52,12 +49,12 @@ class Attempt:
     @property
     def needs_reask(self) -> bool:
         """Whether the message lacks what is required, and another attempt may have it."""
-        return not self._is_right and self.finish is not None and self.finish.reason in _REASKABLE_REASONS
+        return not self._is_right and self.finish is not None and self.finish.reason in COMPLETE_FINISHES
 
     @property
     def is_final(self) -> bool:
         """Whether the CLI only runs the calls after this message; it re-asks a model that wrote nothing."""
-        whole = self.finish is not None and self.finish.reason in _REASKABLE_REASONS
+        whole = self.finish is not None and self.finish.reason in COMPLETE_FINISHES
         return whole and (self._has_text or self.called or self.replied)
 
     @property

@@ -26,13 +26,13 @@ from dragoman.backends.claude_cli.unsupported_params import unsupported_warnings
 from dragoman.core.events import Notice
 from dragoman.core.identifiers import NAME_FORM, ToolNameMap
 from dragoman.core.messages import Message, Part, Request, ToolCall, ToolResult, UnknownPart
+from dragoman.dialects.anthropic_messages.request_writer import CACHE_CONTROL
 from dragoman.wire.translation import client_run_tools
 
 STRUCTURED: Final = "StructuredOutput"
 """The CLI's own tool by which the model writes a structured reply."""
 CommandGuard: TypeAlias = Callable[[Sequence[object]], list[object]]
 _PREFIX: Final = f"mcp__{SERVER}__"
-_MARK: Final = "cache_control"
 
 
 class ConversationTurn(msgspec.Struct, frozen=True):
@@ -168,15 +168,15 @@ def _without_cache_marks(message: Message) -> Message:
 def _part_without_cache_marks(part: Part) -> Part:
     if isinstance(part, ToolResult):
         part = replace(part, parts=tuple(map(_part_without_cache_marks, part.parts)))
-    if isinstance(part, UnknownPart) and _MARK.encode() in bytes(part.raw):
+    if isinstance(part, UnknownPart) and CACHE_CONTROL.encode() in bytes(part.raw):
         fields = msgspec.json.decode(part.raw, type=dict[str, msgspec.Raw])
         return replace(part, raw=msgspec.Raw(msgspec.json.encode(_without_cache_mark(fields))))
     extra = getattr(part, "extra", {})
-    return replace(part, extra=_without_cache_mark(extra)) if _MARK in extra else part
+    return replace(part, extra=_without_cache_mark(extra)) if CACHE_CONTROL in extra else part
 
 
 def _without_cache_mark(extra: Mapping[str, msgspec.Raw]) -> Mapping[str, msgspec.Raw]:
-    return {name: raw for name, raw in extra.items() if name != _MARK} if _MARK in extra else extra
+    return {name: raw for name, raw in extra.items() if name != CACHE_CONTROL} if CACHE_CONTROL in extra else extra
 
 
 def _full_description(tool: _Tool) -> str:
@@ -204,5 +204,5 @@ def _guarded_turn(turn: ConversationTurn, guard: CommandGuard, *, keep: bool = F
     blocks: list[object] = [{"type": "text", "text": content}] if isinstance(content, str) else [*content]
     if keep and blocks:
         last = msgspec.json.decode(msgspec.json.encode(blocks[-1]), type=dict[str, msgspec.Raw])
-        blocks[-1] = {**last, _MARK: {"type": "ephemeral"}}
+        blocks[-1] = {**last, CACHE_CONTROL: {"type": "ephemeral"}}
     return ConversationTurn("user", msgspec.Raw(msgspec.json.encode(guard(blocks))))

@@ -25,6 +25,8 @@ from dragoman.backends.claude_cli.reaper import Reaper
 from dragoman.backends.embedded import weights
 from dragoman.core.errors import BackendUnavailableError, UpstreamTimeoutError
 from dragoman.off_loop import off_loop
+from dragoman.text.json_cursor import NULL
+from dragoman.wire.response_reader import DECODE_ERRORS
 
 log = logging.getLogger("dragoman.backends.claude_cli")
 
@@ -40,7 +42,6 @@ _TEMP_VARIABLES: Final = ("TMPDIR", "TEMP", "TMP")
 """The variables for the folder of temporary files, on different systems."""
 
 _encode = msgspec.json.Encoder().encode
-_NULL: Final = msgspec.Raw(b"null")
 
 
 class OutputLine(msgspec.Struct, frozen=True):
@@ -48,28 +49,27 @@ class OutputLine(msgspec.Struct, frozen=True):
 
     type: str = ""
     subtype: str = ""
-    event: msgspec.Raw = _NULL
+    event: msgspec.Raw = NULL
     """Of a `stream_event`: the unchanged event of the Messages API."""
-    message: msgspec.Raw = _NULL
+    message: msgspec.Raw = NULL
     request_id: str = ""
-    request: msgspec.Raw = _NULL
-    response: msgspec.Raw = _NULL
-    tools: msgspec.Raw = _NULL
-    mcp_servers: msgspec.Raw = _NULL
-    rate_limit_info: msgspec.Raw = _NULL
+    request: msgspec.Raw = NULL
+    response: msgspec.Raw = NULL
+    tools: msgspec.Raw = NULL
+    mcp_servers: msgspec.Raw = NULL
+    rate_limit_info: msgspec.Raw = NULL
     is_error: bool = False
-    error: msgspec.Raw = _NULL
+    error: msgspec.Raw = NULL
     """Of an `assistant` message that the CLI wrote itself: the code of the error."""
-    error_status: msgspec.Raw = _NULL
-    result: msgspec.Raw = _NULL
-    api_error_status: msgspec.Raw = _NULL
-    retry_delay_ms: msgspec.Raw = _NULL
-    total_cost_usd: msgspec.Raw = _NULL
+    error_status: msgspec.Raw = NULL
+    result: msgspec.Raw = NULL
+    api_error_status: msgspec.Raw = NULL
+    retry_delay_ms: msgspec.Raw = NULL
+    total_cost_usd: msgspec.Raw = NULL
     parent_tool_use_id: str | None = None
 
 
 _line: Final = msgspec.json.Decoder(OutputLine).decode
-_BROKEN: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _COLOURS: Final = re.compile(rb"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\))|\xef\xbb\xbf")
 """Terminal escapes (ECMA-48 control sequences, and the operating system commands of xterm), and a byte order mark."""
 
@@ -253,7 +253,7 @@ def _parse_line(line: bytes) -> OutputLine | None:
     Raises: BackendUnavailableError: a line of a response is damaged, so a part would be missing.
     """
     for text in (line, _COLOURS.sub(b"", line)):
-        with contextlib.suppress(*_BROKEN):
+        with contextlib.suppress(*DECODE_ERRORS):
             return _line(text)
     if b'"stream_event"' in line:
         raise BackendUnavailableError("claude said a broken line in the middle of its answer")

@@ -39,6 +39,7 @@ from dragoman.backends.text_mode.response import TextModeReader
 from dragoman.core.backend import ExchangeContext
 from dragoman.core.events import Notice
 from dragoman.core.messages import (
+    SYSTEM_ROLES,
     Document,
     Message,
     Part,
@@ -149,7 +150,7 @@ def _without_reasoning(request: Request) -> Request:
 
 def _set_media_apart(message: Message, media: list[Part]) -> Message:
     """Returns the message with placeholders for images and files, which are appended to `media`."""
-    if message.role in ("system", "developer"):
+    if message.role in SYSTEM_ROLES:
         return message
 
     def marked(part: Part) -> Part:

@@ -12,6 +12,7 @@ import msgspec
 from dragoman.backends.claude_cli.command import EFFORTS
 from dragoman.core.events import Notice
 from dragoman.core.messages import Request
+from dragoman.text.lenient_values import EMPTY_VALUES
 from dragoman.wire.translation import notices_by_name
 
 _SUPPORTED: Final = frozenset(
@@ -31,7 +32,6 @@ _WITHOUT_EFFECT: Final = frozenset(
 """About the account, the connection, or storage: the response is the same without them."""
 _NESTED: Final = ("output_config", "reasoning", "text")
 """Objects whose members are checked one by one."""
-_EMPTY: Final = (b"null", b"false", b"{}", b"[]", b'""')
 _DEFAULTS: Final[Mapping[str, Sequence[object]]] = {
     "frequency_penalty": (0,),
     "modalities": (["text"],),
@@ -79,5 +79,5 @@ def _members(extra: Mapping[str, msgspec.Raw], outer: str = "") -> Iterator[tupl
     for name, raw in extra.items():
         if name in _NESTED and bytes(raw).startswith(b"{"):
             yield from _members(msgspec.json.decode(raw, type=dict[str, msgspec.Raw]), f"{name}.")
-        elif name not in _SUPPORTED | _WITHOUT_EFFECT and bytes(raw) not in _EMPTY:
+        elif name not in _SUPPORTED | _WITHOUT_EFFECT and bytes(raw) not in EMPTY_VALUES:
             yield outer + name, msgspec.json.decode(raw)

@@ -24,9 +24,8 @@ from dragoman.core.messages import Request
 from dragoman.text import json_cursor
 from dragoman.wire.dialect import Dialect
 from dragoman.wire.passthrough import StreamPassthrough, StreamRewriter, replace_model_name
+from dragoman.wire.response_reader import BLANK, BODY_STARTS
 
-_NOT_SSE: Final = (b"{", b"[", b"<")
-_BLANK: Final = b" \t\r\n\xef\xbb\xbf"
 _BLANK_LIMIT_BYTES: Final = 65_536
 """Limit of blanks before a response: some servers send them while their model thinks."""
 
@@ -95,7 +94,7 @@ class HttpPassthrough:
             self._context.wrap_model_output(self._dialect.path, self.body, self._post(self.body))
         ) as pieces:
             first_data = await _first_data(pieces)
-            if self._request.stream and first_data[:1] not in _NOT_SSE:
+            if self._request.stream and first_data[:1] not in BODY_STARTS:
                 async with aclosing(self._rewrite_stream(first_data, pieces)) as stream:
                     async for data in stream:
                         yield data
@@ -194,7 +193,7 @@ class HttpPassthrough:
         self._pending_events += [replace(e, headers=self._headers()) if isinstance(e, Start) else e for e in events]
         if self._request.stream:
             return b"".join(map(self._dialect.writer(self._request).feed, events))
-        if bytes(body.lstrip(_BLANK)[:1]) in _NOT_SSE:
+        if bytes(body.lstrip(BLANK)[:1]) in BODY_STARTS:
             return bytes(body) if self._name is None else replace_model_name(bytes(body), self._name)
         return self._dialect.write_reply(collect(events, self._dialect.name), self._request)
 
@@ -215,7 +214,7 @@ async def _first_data(pieces: AsyncGenerator[bytes, None]) -> bytes:
     """
     blank = 0
     async for piece in pieces:
-        if first_data := piece.lstrip(_BLANK):
+        if first_data := piece.lstrip(BLANK):
             return first_data
         blank += len(piece)
         if blank > _BLANK_LIMIT_BYTES:

@@ -37,6 +37,7 @@ from dragoman.core.messages import (
     ToolChoice,
     Usage,
 )
+from dragoman.wire import sse
 from dragoman.wire.dialect import Dialect, UpstreamRequest
 from dragoman.wire.sse import Decoder
 
@@ -201,7 +202,7 @@ class ProbeClient:
             error=collector.error,
             frames=frames,
             streamed=streamed,
-            has_done=any(data.strip() == b"[DONE]" for data in datas),
+            has_done=any(data.strip() == sse.DONE for data in datas),
             argument_deltas=sum(isinstance(event, ToolCallDelta) for event in events),
             seconds=seconds,
         )

@@ -1,7 +1,6 @@
 """Turns message parts that only one API has into text, with warnings about what is lost."""
 
 from collections.abc import Iterator
-from typing import Final
 
 import msgspec
 
@@ -9,10 +8,7 @@ from dragoman.core.errors import quote
 from dragoman.core.events import Notice
 from dragoman.core.messages import Message, Part, Reasoning, Request, ResultPart, Role, Text, ToolResult, UnknownPart
 from dragoman.prompting.deferred_tools import resolve_deferred_tools
-from dragoman.wire.translation import client_run_tools, json_text_notice, notices_by_name
-
-_PLACEHOLDERS: Final = ("image", "document")
-"""Types that are known but have an unknown source: shown by name like other media."""
+from dragoman.wire.translation import MEDIA_TYPES, client_run_tools, json_text_notice, notices_by_name
 
 
 def with_text_fallbacks(request: Request) -> Request:
@@ -47,7 +43,7 @@ def _part(part: Part, role: Role) -> Part:
 
 def _as_text(part: UnknownPart | ResultPart) -> ResultPart:
     """Returns an unknown part as text, which is its JSON."""
-    if not isinstance(part, UnknownPart) or part.type in _PLACEHOLDERS:
+    if not isinstance(part, UnknownPart) or part.type in MEDIA_TYPES:
         return part
     return Text(bytes(part.raw).decode())
 
@@ -59,7 +55,7 @@ def _is_result(message: Message) -> bool:
 def _unknown(message: Message) -> Iterator[UnknownPart]:
     for part in message.parts:
         for each in part.parts if isinstance(part, ToolResult) else (part,):
-            if isinstance(each, UnknownPart) and message.role != "assistant" and each.type not in _PLACEHOLDERS:
+            if isinstance(each, UnknownPart) and message.role != "assistant" and each.type not in MEDIA_TYPES:
                 yield each
 
 

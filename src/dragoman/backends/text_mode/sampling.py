@@ -7,6 +7,7 @@ import msgspec
 from dragoman.core.errors import RequestError
 from dragoman.core.messages import Request
 from dragoman.text.json_cursor import Cursor
+from dragoman.text.lenient_values import EMPTY_VALUES
 
 _INT32: Final = 2**31 - 1
 """The engine's counts are 32 bits wide; a larger number would overflow."""
@@ -33,7 +34,6 @@ _EXTRA_SETTINGS: Final = (
     ("repetition_penalty", "repeat_penalty", 10),
 )
 """Settings that servers of open models accept beyond the APIs: name, the engine's name, and maximum."""
-_EMPTY_VALUES: Final = (b"null", b"false", b"{}", b"[]", b'""')
 
 
 def engine_settings(request: Request) -> dict[str, Any]:
@@ -56,7 +56,7 @@ def engine_settings(request: Request) -> dict[str, Any]:
 def ignored_settings(request: Request) -> list[str]:
     """Returns the names of settings that have a value and that the engine does not support."""
     unsupported = ((name, request.extra.get(name)) for name in _UNSUPPORTED)
-    return [name for name, raw in unsupported if raw is not None and bytes(raw) not in _EMPTY_VALUES]
+    return [name for name, raw in unsupported if raw is not None and bytes(raw) not in EMPTY_VALUES]
 
 
 def _extra(request: Request, name: str) -> Cursor | None:

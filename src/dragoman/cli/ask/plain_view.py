@@ -213,25 +213,25 @@ class RawView:
         self._out.flush()
 
     def begin(self, head: Head) -> None:
-        """Prints nothing."""
+        """Does not print the heading."""
 
     def begin_turn(self) -> None:
-        """Prints nothing."""
+        """Does not mark the turn."""
 
     def begin_reask(self) -> None:
-        """Prints nothing."""
+        """Does not mark the second response."""
 
     def feed(self, event: AnyEvent, step: BlockChange) -> None:
-        """Prints nothing."""
+        """Does not print events; the model's text arrives in `feed_raw`."""
 
     def end_turn(self, reason: FinishReason) -> None:
-        """Prints nothing."""
+        """Does not print the finish reason."""
 
     def show_result(self, name: str, arguments: str, result: str) -> None:
-        """Prints nothing."""
+        """Does not print results."""
 
     def close(self) -> None:
-        """Prints nothing."""
+        """Leaves the output open."""
 
     def show_totals(self, sum: Totals) -> None:
-        """Prints nothing."""
+        """Does not print totals."""

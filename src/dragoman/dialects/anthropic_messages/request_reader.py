@@ -10,14 +10,12 @@ from msgspec.structs import replace
 
 from dragoman.core import messages as m
 from dragoman.core.errors import RequestError, UnsupportedError
+from dragoman.core.identifiers import NAME_LIMIT_CHARS
 from dragoman.core.messages import Message, Part, Request, Text, Tool, ToolCall, ToolChoice, UnknownPart
 from dragoman.dialects.anthropic_messages.client_tools import client_tool
 from dragoman.text import json_cursor
 from dragoman.text.json_cursor import Cursor, Fields
 from dragoman.wire.content_blocks import read_parts, read_text
-
-NAME_LIMIT_CHARS: Final = 128
-"""Maximum length of a tool name, by the API reference."""
 
 BILLING: Final = "x-anthropic-billing-header"
 """Key in a request's `extra` for the billing line at the beginning of the system prompt."""

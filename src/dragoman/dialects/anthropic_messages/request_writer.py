@@ -36,6 +36,8 @@ import msgspec
 
 from dragoman.core.identifiers import CALL_ID, LONG_NAME_FORM
 from dragoman.core.messages import (
+    ANY_OBJECT,
+    SYSTEM_ROLES,
     Audio,
     Document,
     Image,
@@ -57,6 +59,7 @@ from dragoman.dialects.anthropic_messages.response_writer import input_of
 from dragoman.schema.adapt import adapt
 from dragoman.schema.strictness import complexity
 from dragoman.schema.targets import ANTHROPIC, ANTHROPIC_STRICT
+from dragoman.text.json_cursor import NULL
 from dragoman.wire.content_blocks import image_type
 from dragoman.wire.dialect import UpstreamRequest
 from dragoman.wire.history import system_reminder
@@ -71,9 +74,8 @@ STRICT_UNIONS: Final = 16
 """Maximum tools with `strict: true` per request, and maximum optional properties and union types in all of them."""
 BREAKPOINTS: Final = 4
 """Maximum `cache_control` breakpoints per request, including one on the request itself."""
-_MARK: Final = "cache_control"
-_NULL: Final = msgspec.Raw(b"null")
-_ANY_OBJECT: Final = '{"type":"object"}'
+CACHE_CONTROL: Final = "cache_control"
+"""The field that marks the end of a prefix to be cached."""
 _MODES: Final = {"auto": "auto", "required": "any", "none": "none", "named": "tool"}
 
 
@@ -105,7 +107,7 @@ def write_request(request: Request, model: str) -> UpstreamRequest:
     body |= {"stream": True} if request.stream or watched else {}
     extra = {name: raw for name, raw in report.native_fields(request.extra).items() if name != BILLING}
     if report.is_native:
-        _bound_marks(body, BREAKPOINTS - (_MARK in extra), report)
+        _bound_marks(body, BREAKPOINTS - (CACHE_CONTROL in extra), report)
     return report.close({**body, **extra})
 
 
@@ -114,8 +116,8 @@ def _bound_marks(body: Mapping[str, object], most: int, report: TranslationRepor
     first, later = [*_marked(body.get("tools")), *_marked(body.get("system"))], [*_marked(body["messages"])]
     spare = [*later[:-1], *first, *later[-1:]]
     for block in spare[: max(0, len(spare) - most)]:
-        del block[_MARK]
-        report.dropped(_MARK, f"more than {BREAKPOINTS} {_MARK}")
+        del block[CACHE_CONTROL]
+        report.dropped(CACHE_CONTROL, f"more than {BREAKPOINTS} {CACHE_CONTROL}")
 
 
 def _marked(value: object) -> Iterator[dict[str, object]]:
@@ -124,13 +126,13 @@ def _marked(value: object) -> Iterator[dict[str, object]]:
             yield from _marked(one)
     elif isinstance(value, dict):
         yield from _marked(value.get("content"))
-        if value.get(_MARK, _NULL) != _NULL:
+        if value.get(CACHE_CONTROL, NULL) != NULL:
             yield value
 
 
 def _first(messages: Sequence[Message], report: TranslationReport) -> int:
     """Returns the number of leading system messages."""
-    kinds = ("system",) if report.is_same_api else ("system", "developer")
+    kinds = ("system",) if report.is_same_api else SYSTEM_ROLES
     for n, message in enumerate(messages):
         if message.role not in kinds or report.native_fields(message.extra):
             return n
@@ -145,7 +147,7 @@ def _system(messages: Sequence[Message], billing: msgspec.Raw | None, report: Tr
 def _thinking(request: Request, report: TranslationReport) -> dict[str, object]:
     """Returns `thinking` and `output_config`; the caller's own fields for this API are in `extra`."""
     config: dict[str, object] = {}
-    if request.response_schema == _ANY_OBJECT and not report.is_same_api:
+    if request.response_schema == ANY_OBJECT and not report.is_same_api:
         report.dropped("response_format", "a reply of any JSON object")
     elif request.response_schema:
         schema = report.adapted_schema(_described(request), ANTHROPIC_STRICT, "the reply")
@@ -251,7 +253,7 @@ def _messages(messages: Sequence[Message], report: TranslationReport) -> list[ob
     for message in report.end_with_user(messages):
         role = "assistant" if message.role == "assistant" else "user"
         report.native_fields(message.extra)
-        is_late = message.role in ("system", "developer") and message.parts
+        is_late = message.role in SYSTEM_ROLES and message.parts
         blocks = _blocks((system_reminder(message) if is_late else message).parts, report)
         if turns and turns[-1][0] == role:
             turns[-1][1].extend(blocks)

@@ -66,7 +66,7 @@ DIALECT: Final = Dialect(
     forwarded_headers=("openai-beta",),
     passthrough=StreamPassthrough(
         end_pattern=re.compile(rb'data: ?(\[DONE\]|\{"error")'),
-        end_event=sse.encode(b"[DONE]"),
+        end_event=sse.encode(sse.DONE),
         usage_request={"stream_options": {"include_usage": True}},
         usage_only_markers=(b'"choices":[]', b'"choices": []'),
     ),

@@ -9,17 +9,15 @@ from msgspec.structs import replace
 
 from dragoman.core import messages
 from dragoman.core.errors import RequestError, quote
-from dragoman.core.messages import Message, Part, Request, Tool, ToolCall, ToolChoice, UnknownPart
+from dragoman.core.identifiers import NAME_LIMIT_CHARS
+from dragoman.core.messages import ANY_OBJECT, Message, Part, Request, Tool, ToolCall, ToolChoice, UnknownPart
 from dragoman.schema.free_text import free_text
 from dragoman.text import json_cursor
 from dragoman.text.json_cursor import Cursor, Fields
 from dragoman.wire.content_blocks import media_from_url, read_parts, read_text
-
-NAME_LIMIT_CHARS: Final = 128
-"""Maximum length of a tool name in any of the APIs."""
+from dragoman.wire.openai_fields import CHOICE_MODES, is_custom
 
 _ROLES: Final[tuple[messages.Role, ...]] = ("system", "developer", "user", "assistant", "tool")
-_MODES: Final[tuple[Literal["none", "auto", "required"], ...]] = ("none", "auto", "required")
 _FREE: Final[tuple[Literal["none", "auto"], ...]] = ("none", "auto")
 IN_FIELD: Final = "in_field"
 """Key in the `extra` of reasoning: the name of its field, unless it is `reasoning_content`."""
@@ -29,7 +27,6 @@ FUNCTIONS: Final = "functions"
 """Key in a request's `extra`: the request uses `functions` of 2023, and its reply must too."""
 OUTER: Final = "outer."
 """Prefix of keys in `extra` for fields next to, not inside, the object of a block."""
-_ANY_OBJECT = '{"type":"object"}'
 
 
 def read_request(body: bytes | str) -> Request:
@@ -112,10 +109,10 @@ def _response_format(value: Cursor | None) -> tuple[_Reply, messages.ExtraFields
             return _Reply(), {}
         case "json_object":  # may contain a schema in llama.cpp's server
             outer_schema = fields.object("schema")
-            return _Reply(outer_schema or _ANY_OBJECT), {"response_format": value.raw} if outer_schema else {}
+            return _Reply(outer_schema or ANY_OBJECT), {"response_format": value.raw} if outer_schema else {}
     inner = fields.require("json_schema").fields()
     named = _Reply(inner.schema("schema"), inner.string("name"), inner.string("description"), inner.flag("strict"))
-    return named if named.schema else _Reply(_ANY_OBJECT), {"response_format": value.raw}
+    return named if named.schema else _Reply(ANY_OBJECT), {"response_format": value.raw}
 
 
 def _messages(value: Cursor) -> tuple[Message, ...]:
@@ -284,11 +281,6 @@ def _custom(fields: Fields) -> Tool:
     return Tool(name, description, free_text(*definition), {**custom.remaining(), **kind, **_outer(fields)})
 
 
-def is_custom(tool: Tool) -> bool:
-    """Returns whether it is a custom tool, which takes free text and is offered as a function."""
-    return tool.kind == "function" and bytes(tool.extra.get("type", b"")) == b'"custom"'
-
-
 def custom_names(request: Request) -> frozenset[str]:
     """Returns the names of custom tools, which take free text."""
     return frozenset(tool.name for tool in request.tools if is_custom(tool))
@@ -322,7 +314,7 @@ def _tools(fields: Fields) -> tuple[tuple[Tool, ...], ToolChoice]:
     if value := fields.pop("function_call"):
         raise RequestError("expected functions to choose from, got none", value.path)
     value, parallel = fields.pop("tool_choice"), fields.flag("parallel_tool_calls", default=True)
-    word = value.one_of(_MODES, "tool choice") if value and value.kind != "object" else "auto"
+    word = value.one_of(CHOICE_MODES, "tool choice") if value and value.kind != "object" else "auto"
     if value and not tools and (value.kind == "object" or word == "required"):
         raise RequestError("expected tools to choose from, got none", value.path)
     if not tools:
@@ -335,7 +327,7 @@ def _tools(fields: Fields) -> tuple[tuple[Tool, ...], ToolChoice]:
     offered = dict.fromkeys(tool.name for tool in tools if tool.name)
     if kind != "allowed_tools":
         return tools, ToolChoice("named", named.require("name").one_of(offered, "tool"), parallel)
-    listed, mode = named.require("tools"), named.require("mode").one_of(_MODES, "mode")
+    listed, mode = named.require("tools"), named.require("mode").one_of(CHOICE_MODES, "mode")
     allowed = {_allowed(item.fields()).one_of(offered, "tool") for item in listed.items()}
     if mode == "required" and not allowed:
         raise RequestError("expected tools to choose from, got none", listed.path)

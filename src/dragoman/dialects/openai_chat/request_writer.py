@@ -37,6 +37,7 @@ import msgspec
 
 from dragoman.core.identifiers import ANY_STRING, NAME_FORM
 from dragoman.core.messages import (
+    ANY_OBJECT,
     Audio,
     Document,
     ExtraFields,
@@ -55,16 +56,15 @@ from dragoman.core.messages import (
     ToolResult,
     UnknownPart,
 )
-from dragoman.dialects.openai_chat.request_reader import CUSTOM, FUNCTIONS, IN_FIELD, OUTER, is_custom
+from dragoman.dialects.openai_chat.request_reader import CUSTOM, FUNCTIONS, IN_FIELD, OUTER
 from dragoman.schema.targets import OPENAI, OPENAI_STRICT
 from dragoman.text.json_member import read_string_member
 from dragoman.wire.dialect import UpstreamRequest
 from dragoman.wire.history import hoist_system_messages
-from dragoman.wire.openai_fields import to_chat_fields
+from dragoman.wire.openai_fields import is_custom, to_chat_fields
 from dragoman.wire.translation import REDACTED, SIGNATURE, TranslationReport, prefix_error
 
 NAME: Final = "openai_chat"
-_ANY_OBJECT: Final = '{"type":"object"}'
 _NOTHING: Final = {"content": ""}
 """A placeholder for a turn that this API cannot represent."""
 
@@ -111,7 +111,7 @@ def write_request(request: Request, model: str) -> UpstreamRequest:
 
 def _response_format(request: Request, report: TranslationReport) -> dict[str, object]:
     schema = request.response_schema
-    if schema == _ANY_OBJECT:
+    if schema == ANY_OBJECT:
         return {"type": "json_object"}
     named: dict[str, object] = {"name": request.response_name or "reply"}
     named |= {"description": request.response_description} if request.response_description else {}

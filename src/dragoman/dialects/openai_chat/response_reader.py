@@ -34,10 +34,12 @@ from dragoman.core.identifiers import NAME_FORM
 from dragoman.core.messages import FinishReason, Request, Usage
 from dragoman.core.response_details import ANNOTATIONS, LOGPROBS, PROGRESS
 from dragoman.dialects.openai_chat.request_writer import NAME
+from dragoman.dialects.openai_chat.response_writer import OF_MESSAGE
 from dragoman.schema.free_text import INPUT
 from dragoman.text import lenient_values
 from dragoman.text.json_cursor import Cursor, Fields
 from dragoman.wire.detail_fields import logprobs_json, unmodelled_counts
+from dragoman.wire.openai_fields import REASONING_FIELDS
 from dragoman.wire.response_reader import DECODE_ERRORS, BaseResponseReader, new_assembler
 from dragoman.wire.upstream_errors import error_from_event
 
@@ -55,8 +57,6 @@ _FINISH: Final[dict[str, FinishReason]] = {
 }
 _CUT: Final = ("length", "content_filter")
 """Finish reasons that are kept if the server also sends `stop`."""
-_OF_MESSAGE: Final = ("reasoning_details", "audio", "images")
-"""Fields next to the text (OpenRouter, audio models), for clients of this API."""
 _OF_REPLY: Final = ("system_fingerprint", "provider", "timings", "citations", "search_results")
 """Fields next to the choices in chunks and bodies (llama.cpp, OpenRouter, Perplexity)."""
 COUNTS: Final = {
@@ -67,7 +67,6 @@ COUNTS: Final = {
     "completion_tokens_details": ("reasoning_tokens",),
 }
 """Fields of usage that `Usage` models."""
-_REASONING_FIELDS: Final = ("reasoning_content", "reasoning", "thinking")
 _INNER: Final = ("text", "content", "thinking", "summary")
 """Fields that contain the text if reasoning is an object."""
 _TEXTS: Final = ("text", "output_text", "")
@@ -214,7 +213,7 @@ class ChatResponseReader(BaseResponseReader):
         if (content := message.pop("content")) is not None:
             self._content(content)
         self._out.refusal(lenient_values.string(message.pop("refusal")))
-        self._carry(message, _OF_MESSAGE)
+        self._carry(message, OF_MESSAGE)
         for source in lenient_values.objects(message.pop("annotations")):
             self._annotation(source)
         for n, call in enumerate(lenient_values.objects(message.pop("tool_calls"))):
@@ -242,7 +241,7 @@ class ChatResponseReader(BaseResponseReader):
 
     def _reasoning(self, message: Fields) -> None:
         """Returns the first of these fields that has a value."""
-        fields = [value for name in _REASONING_FIELDS if (value := message.pop(name)) is not None]
+        fields = [value for name in REASONING_FIELDS if (value := message.pop(name)) is not None]
         texts = ["".join(_texts(value)) for value in fields]
         text = next(filter(None, texts), "")
         self._out.reasoning(text)

@@ -21,6 +21,7 @@ from dragoman.wire.openai_errors import write_error
 NAME: Final = "openai_chat"
 
 OF_MESSAGE: Final = ("reasoning_details", "audio", "images")
+"""Fields next to the text (OpenRouter, audio models), for clients of this API."""
 
 _encode = msgspec.json.Encoder().encode
 
@@ -144,7 +145,7 @@ class ChatResponseWriter:
         return last + _DONE
 
 
-_DONE = sse.encode(b"[DONE]")
+_DONE = sse.encode(sse.DONE)
 
 
 def _identity(reply: Reply | Start, kind: str) -> dict[str, object]:

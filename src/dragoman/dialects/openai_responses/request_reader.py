@@ -3,14 +3,16 @@
 import json
 import re
 from collections.abc import Callable, Mapping
-from typing import Final, Literal
+from typing import Final
 
 import msgspec
 from msgspec.structs import replace
 
 from dragoman.core import messages as m
 from dragoman.core.errors import RequestError, UnsupportedError, one_of, quote
+from dragoman.core.identifiers import NAME_LIMIT_CHARS
 from dragoman.core.messages import (
+    ANY_OBJECT,
     Message,
     Part,
     PreviousResponseRef,
@@ -25,9 +27,7 @@ from dragoman.schema.free_text import INPUT, free_text
 from dragoman.text import json_cursor
 from dragoman.text.json_cursor import Cursor, Fields
 from dragoman.wire.content_blocks import media_from_url, read_parts
-
-NAME_LIMIT_CHARS: Final = 128
-"""Maximum length of a tool name in any of the APIs."""
+from dragoman.wire.openai_fields import CHOICE_MODES
 
 NAME: Final = "openai_responses"
 _ITEM: Final = re.compile(r"[a-z]+_(.+)_(\d{1,6})", re.ASCII)
@@ -45,8 +45,6 @@ JOINT: Final = "__"
 """Separator between the names of a namespace and of a tool; every API allows these characters."""
 
 _ROLES: Final[tuple[m.Role, ...]] = ("user", "assistant", "system", "developer")
-_MODES: Final[tuple[Literal["none", "auto", "required"], ...]] = ("none", "auto", "required")
-_ANY_OBJECT: Final = '{"type":"object"}'
 _UNKEPT: Final = {
     "conversation": "conversations are not kept here; send the whole of it as input",
     "prompt": "prompt templates are not kept here; send the text as instructions and input",
@@ -133,7 +131,7 @@ def _response_schema(form: Fields | None) -> m.JsonText:
         case "text":
             return ""
         case "json_object":
-            return _ANY_OBJECT
+            return ANY_OBJECT
         case _:
             return form.require("schema").object()
 
@@ -378,15 +376,10 @@ def namespace_of(tool: Tool) -> str:
     return json_cursor.parse(bytes(named)).string() if named else ""
 
 
-def is_custom(tool: Tool) -> bool:
-    """Returns whether it is a custom tool, which takes free text and is offered as a function."""
-    return tool.kind == "function" and bytes(tool.extra.get("type", b"")) == b'"custom"'
-
-
 def _tool_choice(fields: Fields, tools: tuple[Tool, ...]) -> tuple[tuple[Tool, ...], ToolChoice, m.ExtraFields]:
     """Returns the tools that may be called, the tool choice, and the fields left over."""
     value, parallel = fields.pop("tool_choice"), fields.flag("parallel_tool_calls", default=True)
-    word = value.one_of(_MODES, "tool choice") if value and value.kind != "object" else "auto"
+    word = value.one_of(CHOICE_MODES, "tool choice") if value and value.kind != "object" else "auto"
     if value and not tools and (value.kind == "object" or word == "required"):
         raise RequestError("expected tools to choose from, got none", value.path)
     if not tools:
@@ -399,7 +392,7 @@ def _tool_choice(fields: Fields, tools: tuple[Tool, ...]) -> tuple[tuple[Tool, .
         case "function" | "custom":
             return tools, ToolChoice("named", _named(inner, offered), parallel), {}
         case "allowed_tools":
-            listed, mode = inner.require("tools"), inner.require("mode").one_of(_MODES, "mode")
+            listed, mode = inner.require("tools"), inner.require("mode").one_of(CHOICE_MODES, "mode")
         case kind:
             return tools, ToolChoice("named", kind, parallel), {"tool_choice": value.raw}
     allowed = {_allowed(item.fields(), offered) for item in listed.items()}

@@ -46,6 +46,7 @@ import msgspec
 
 from dragoman.core.identifiers import ANY_STRING, NAME_FORM
 from dragoman.core.messages import (
+    ANY_OBJECT,
     Audio,
     Document,
     ExtraFields,
@@ -72,7 +73,6 @@ from dragoman.dialects.openai_responses.request_reader import (
     NAME,
     NAMESPACE,
     REDACTED,
-    is_custom,
     namespace_of,
 )
 from dragoman.schema.free_text import INPUT
@@ -80,7 +80,7 @@ from dragoman.schema.targets import OPENAI, OPENAI_STRICT
 from dragoman.text import json_cursor
 from dragoman.text.json_member import read_string_member
 from dragoman.wire.dialect import UpstreamRequest
-from dragoman.wire.openai_fields import merge_fields, to_responses_custom_tool, to_responses_fields
+from dragoman.wire.openai_fields import is_custom, merge_fields, to_responses_custom_tool, to_responses_fields
 from dragoman.wire.translation import REDACTED as REDACTED_REASONING
 from dragoman.wire.translation import UNSIGNED, TranslationReport, prefix_error
 
@@ -88,7 +88,6 @@ Json = dict[str, object]
 
 MIN_TOKENS: Final = 16
 """Minimum `max_output_tokens` that the vendor accepts."""
-_ANY_OBJECT: Final = '{"type":"object"}'
 _CUSTOM_CALL: Final = b'"custom_tool_call"'
 _CUSTOM_RESULT: Final = b'"custom_tool_call_output"'
 _PROOF: Final = re.compile(r"(rs_[0-9a-f]{16,}):(.+)", re.DOTALL)
@@ -150,7 +149,7 @@ def _limits(request: Request, report: TranslationReport) -> Json:
 
 
 def _format(request: Request, report: TranslationReport) -> Json:
-    if request.response_schema == _ANY_OBJECT:
+    if request.response_schema == ANY_OBJECT:
         return {"type": "json_object"}
     named: Json = {"type": "json_schema", "name": request.response_name or "reply"}
     named |= {"description": request.response_description} if request.response_description else {}

@@ -20,7 +20,6 @@ from dragoman.dialects.openai_responses.request_reader import (
     NAME,
     NAMESPACE,
     REDACTED,
-    is_custom,
     namespace_of,
 )
 from dragoman.schema.free_text import INPUT
@@ -29,6 +28,7 @@ from dragoman.text.json_member import StringMember, read_string_member
 from dragoman.wire import sse
 from dragoman.wire.detail_fields import with_unmodelled_counts
 from dragoman.wire.openai_errors import error_fields, status
+from dragoman.wire.openai_fields import is_custom
 
 Json = dict[str, object]
 

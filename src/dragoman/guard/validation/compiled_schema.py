@@ -1,8 +1,8 @@
 """Checks a call's arguments against the schema of its tool, and describes what is wrong with them.
 
     schema = compile_schema(tool.parameters)
-    schema.valid('{"days": "three"}')      False; None if it cannot be checked
     schema.violations({"days": "three"})   (Violation(("days",), "type", 'days: expected an integer, got "three"', …),)
+    schema.valid({"days": 3}, len(text))   True; None if it cannot be checked
 
 Schemas come from clients and arguments from a model, so both can be hostile: nothing is ever fetched, and what would
 take long to check is not checked; `can_check`, `reason` and `reason_unchecked` report that.
@@ -53,7 +53,7 @@ MAX_CACHED_CHARS: Final = 1_000_000
 """Schemas that stay compiled, and their characters in total, which take forty bytes each. An agent sends the same
 hundred tools (some 200 KB) with every request, and only those that are called are compiled."""
 
-_UNREADABLE: Final = (ValueError, RecursionError)
+UNREADABLE: Final = (ValueError, RecursionError)
 """Errors of the JSON decoders and the validator: lone surrogates, hundreds of levels, thousands of digits."""
 
 
@@ -65,20 +65,21 @@ def decode_arguments(arguments: JsonText) -> Any:
     """
     try:
         return msgspec.json.decode(arguments)
-    except _UNREADABLE as e:
+    except UNREADABLE as e:
         raise ValueError(f"no arguments that can be read: {e}") from e
 
 
-_UNDECODABLE: Final = object()
+UNDECODABLE: Final = object()
+"""In place of the value of text that cannot be decoded."""
 
 
-def _replace_surrogates(arguments: JsonText) -> Any:
-    """Decodes arguments with `?` in place of each lone surrogate; `_UNDECODABLE` if that is not possible."""
+def replace_surrogates(arguments: JsonText) -> Any:
+    """Decodes arguments with `?` in place of each lone surrogate; returns `UNDECODABLE` if that is not possible."""
     try:
         text = json.dumps(json.loads(arguments), ensure_ascii=False, allow_nan=False)
         return msgspec.json.decode(text.encode("utf-8", "replace"))
-    except _UNREADABLE:
-        return _UNDECODABLE
+    except UNREADABLE:
+        return UNDECODABLE
 
 
 class CompiledSchema:
@@ -116,19 +117,18 @@ class CompiledSchema:
         """Whether values can be checked against the schema."""
         return self._validator is not None
 
-    def valid(self, arguments: JsonText) -> bool | None:
-        """Returns whether the arguments match; None if they cannot be checked (see `reason` and `reason_unchecked`)."""
-        if self._validator is None:
-            return None
-        try:
-            value = msgspec.json.decode(arguments)
-        except _UNREADABLE:
-            value = _replace_surrogates(arguments)
-        if value is _UNDECODABLE or (len(arguments) > self._cost.unmeasured_chars and self.reason_unchecked(value)):
+    def valid(self, value: Any, chars: int) -> bool | None:
+        """Returns whether a value matches; None if it cannot be checked (see `reason` and `reason_unchecked`).
+
+        Args:
+            value: The decoded arguments.
+            chars: Length of their text. How much work a short text can cause is not computed.
+        """
+        if self._validator is None or (chars > self._cost.unmeasured_chars and self.reason_unchecked(value)):
             return None
         try:
             return self._validator.is_valid(value)
-        except _UNREADABLE:  # hundreds of levels within a constant
+        except UNREADABLE:  # hundreds of levels within a constant
             return None
 
     def reason_unchecked(self, value: Any) -> str:
@@ -148,9 +148,9 @@ class CompiledSchema:
         try:
             return self._list_violations(self._validator, value)
         except UnicodeEncodeError:
-            value = _replace_surrogates(json.dumps(value))
-            return () if value is _UNDECODABLE else self._list_violations(self._validator, value)
-        except _UNREADABLE:
+            value = replace_surrogates(json.dumps(value))
+            return () if value is UNDECODABLE else self._list_violations(self._validator, value)
+        except UNREADABLE:
             return ()
 
     def _list_violations(self, engine: Validator, value: Any) -> Sequence[Violation]:

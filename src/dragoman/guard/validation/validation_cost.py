@@ -33,8 +33,8 @@ MAX_WORK: Final = 1_000_000
 """10 ms."""
 
 _APPLIES_TO: Final[Mapping[str, str]] = {
-    **dict.fromkeys(("$ref", "allOf", "anyOf", "oneOf", "not", "if", "then", "else"), "beside"),
-    **dict.fromkeys(("dependentSchemas", "dependencies"), "beside"),
+    **dict.fromkeys(("$ref", "allOf", "anyOf", "oneOf", "not", "if", "then", "else"), "same"),
+    **dict.fromkeys(("dependentSchemas", "dependencies"), "same"),
     **dict.fromkeys(("patternProperties", "additionalProperties", "unevaluatedProperties", "propertyNames"), "members"),
     **dict.fromkeys(("items", "additionalItems", "unevaluatedItems", "contains"), "items"),
     **dict.fromkeys(("properties", "prefixItems"), "named"),
@@ -119,7 +119,7 @@ class _SchemaCosts:
             raise UnboundedCheck(f"it has more than {MAX_SUBSCHEMAS:,} parts")
         factor = _UNEVALUATED_FACTOR if "unevaluatedProperties" in schema or "unevaluatedItems" in schema else 1
         for place, name, child in self._children(schema):
-            if place == "beside":
+            if place == "same":
                 if height < MAX_HEIGHT:
                     load.include(self._cost_of(child, height + 1), factor)
                 if load.height >= MAX_HEIGHT or height >= MAX_HEIGHT:

@@ -71,10 +71,10 @@ def escape_attribute(text: str) -> str:
 class InvokeTags:
     """The tags of one such format."""
 
-    call: tuple[str, str]
-    """`("<invoke", "</invoke>")`."""
-    parameter: tuple[str, str]
-    """`("<parameter", "</parameter>")`."""
+    call: tuple[str, str] = ("<invoke", "</invoke>")
+    """The beginning of the opening tag of a call, and the closing tag."""
+    parameter: tuple[str, str] = ("<parameter", "</parameter>")
+    """The same of a parameter."""
     section: tuple[str, str] = ("", "")
     """The tags around all calls."""
     prefix: str = ""
@@ -215,6 +215,24 @@ class InvokeTags:
 
     def _read(self, text: str) -> str:
         return unescape_attribute(text) if self.escapes else text
+
+
+def dsml_tags(prefix: str, section: str, *, blank: bool = True) -> InvokeTags:
+    """Returns tags as in DeepSeek's DSML: `string="true"` marks strings, and the section may be missing.
+
+    Args:
+        prefix: The beginning of the name of each tag, such as `｜DSML｜`.
+        section: The rest of the name of the tags around all calls.
+        blank: Whether a call without parameters contains an empty line.
+    """
+    return InvokeTags(
+        call=(f"<{prefix}invoke", f"</{prefix}invoke>"),
+        parameter=(f"<{prefix}parameter", f"</{prefix}parameter>"),
+        section=(f"<{prefix}{section}>", f"</{prefix}{section}>"),
+        type_attribute="string",
+        section_optional=True,
+        blank=blank,
+    )
 
 
 def invoke_format(

@@ -29,6 +29,16 @@ ReadCallHead: TypeAlias = Callable[[Scanner, str], Parser[CallHead | None]]
 """Reads the text between the opener, which is its second argument, and the arguments; None if this is not a call."""
 
 
+def head_in_header(find: Callable[[str], CallHead | None]) -> ReadCallHead:
+    """Returns a reader of calls that are messages: the header that names the tool was read before and is the opener."""
+
+    def read_head(_: Scanner, header: str) -> Parser[CallHead | None]:
+        yield from ()
+        return find(header)
+
+    return read_head
+
+
 @dataclass(frozen=True, slots=True)
 class NameThenJson:
     """How such a call is written."""

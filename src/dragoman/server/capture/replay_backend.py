@@ -191,7 +191,7 @@ def _claude(facts: Mapping[str, Any], model: str, reads: list[ReadSettings], rec
     from dragoman.backends.claude_cli.session import ClaudeSession
 
     class Silent(ClaudeSession):
-        """Records nothing."""
+        """A session of recorded output, which does not write to a process."""
 
         async def reask(self, text: str, *, called: bool) -> None:
             pass

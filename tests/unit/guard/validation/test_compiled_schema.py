@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from dragoman.guard.arguments import Arguments
 from dragoman.guard.validation import compiled_schema
 from dragoman.guard.validation.compiled_schema import CompiledSchema, compile_schema, decode_arguments
 from dragoman.guard.validation.violations import format_path, quote_value
@@ -95,18 +96,18 @@ WRONG: list[tuple[Any, str, tuple[Any, ...], str]] = [
 def test_what_is_wrong_is_told(value: Any, kind: str, path: tuple[Any, ...], message: str) -> None:
     (problem,) = of(TRIP).violations(value)
     assert (problem.kind, problem.path, problem.message) == (kind, path, message)
-    assert of(TRIP).valid(json.dumps(value)) is False
+    assert Arguments(json.dumps(value)).valid(of(TRIP)) is False
 
 
 def test_what_fits() -> None:
     value = {"days": 3.0, "unit": "celsius", "who": [{"name": "Al"}], "to": None, "by": {"train": 1}, "odd name": 1.5}
     assert of(TRIP).violations(value) == ()
-    assert of(TRIP).valid(json.dumps(value)) is True
+    assert Arguments(json.dumps(value)).valid(of(TRIP)) is True
 
 
 def test_of_two_members_of_one_name_the_last_counts() -> None:
-    assert of(TRIP).valid('{"days": "x", "days": 1}') is True
-    assert of(TRIP).valid('{"days": 1, "days": "x"}') is False
+    assert Arguments('{"days": "x", "days": 1}').valid(of(TRIP)) is True
+    assert Arguments('{"days": 1, "days": "x"}').valid(of(TRIP)) is False
     assert decode_arguments('{"days": 1, "days": "x"}') == {"days": "x"}
 
 
@@ -174,8 +175,8 @@ def test_problems_and_what_they_quote_are_bounded() -> None:
     ],
 )
 def test_numbers_and_texts_are_those_of_json(schema: Any, good: list[str], bad: list[str]) -> None:
-    assert [of(schema).valid(text) for text in good] == [True] * len(good)
-    assert [of(schema).valid(text) for text in bad] == [False] * len(bad)
+    assert [Arguments(text).valid(of(schema)) for text in good] == [True] * len(good)
+    assert [Arguments(text).valid(of(schema)) for text in bad] == [False] * len(bad)
 
 
 @pytest.mark.parametrize(
@@ -186,12 +187,12 @@ def test_a_schema_is_read_by_the_draft_that_it_names(url: str) -> None:
     schema = of({"$schema": url, "items": [{"type": "string"}]})
     assert schema.can_check is old
     if old:
-        assert schema.valid("[1]") is False
+        assert Arguments("[1]").valid(schema) is False
 
 
 def test_a_schema_without_a_draft_may_be_of_an_older_one() -> None:
-    assert of({"items": [{"type": "string"}]}).valid("[1]") is False
-    assert of({"minimum": 1, "exclusiveMinimum": True}).valid("1") is False
+    assert Arguments("[1]").valid(of({"items": [{"type": "string"}]})) is False
+    assert Arguments("1").valid(of({"minimum": 1, "exclusiveMinimum": True})) is False
 
 
 @pytest.mark.parametrize(
@@ -221,7 +222,7 @@ def test_what_cannot_be_checked_says_why(schema: str, why: str) -> None:
     made = compile_schema(schema)
     assert not made.can_check
     assert why in made.reason
-    assert made.valid("{}") is None
+    assert Arguments("{}").valid(made) is None
     assert made.violations({}) == ()
     assert made.reason_unchecked({}) == made.reason
 
@@ -237,8 +238,12 @@ def test_what_cannot_be_checked_says_why(schema: str, why: str) -> None:
 )
 def test_patterns(pattern: str, good: str, bad: str) -> None:
     made = of({"pattern": pattern})
-    assert (made.valid(json.dumps(good)), made.valid(json.dumps(bad)), made.skipped_patterns) == (True, False, ())
-    assert made.valid(json.dumps(good + "a" * 200_000)) in (True, False)
+    assert (Arguments(json.dumps(good)).valid(made), Arguments(json.dumps(bad)).valid(made), made.skipped_patterns) == (
+        True,
+        False,
+        (),
+    )
+    assert Arguments(json.dumps(good + "a" * 200_000)).valid(made) in (True, False)
 
 
 @pytest.mark.parametrize(
@@ -247,30 +252,30 @@ def test_patterns(pattern: str, good: str, bad: str) -> None:
 def test_patterns_that_are_none_or_may_take_for_ever_are_left_out(pattern: str) -> None:
     made = of({"properties": {"a": {"pattern": pattern, "type": "string"}, "pattern": {"const": 1}}})
     assert made.skipped_patterns == (pattern,)
-    assert made.valid(json.dumps({"a": "a" * 100_000, "pattern": 1})) is True
-    assert made.valid('{"a": 1}') is False
-    assert made.valid('{"pattern": 2}') is False
+    assert Arguments(json.dumps({"a": "a" * 100_000, "pattern": 1})).valid(made) is True
+    assert Arguments('{"a": 1}').valid(made) is False
+    assert Arguments('{"pattern": 2}').valid(made) is False
     assert not of({"patternProperties": {pattern: {}}, "additionalProperties": False}).can_check
     assert of({"pattern": "a", "oneOf": [{"pattern": pattern}, {}]}).reason.startswith("the schema has a pattern")
 
 
 def test_any_schema_that_is_true_or_false() -> None:
-    assert compile_schema("true").valid("{}") is True
+    assert Arguments("{}").valid(compile_schema("true")) is True
     assert [problem.message for problem in compile_schema("false").violations({})] == ["must not be there"]
 
 
 def test_half_a_surrogate_is_some_character() -> None:
     """JSON lets it stand, and models write it where an emoji was cut; UTF-8 has no place for it."""
     made = of({"properties": {"a": {"type": "string", "maxLength": 1}, "b": {"type": "integer"}}})
-    assert made.valid('{"a": "\\ud83d"}') is True
-    assert made.valid('{"a": "\\ud83d\\ud83d"}') is False
+    assert Arguments('{"a": "\\ud83d"}').valid(made) is True
+    assert Arguments('{"a": "\\ud83d\\ud83d"}').valid(made) is False
     (problem,) = made.violations({"a": "\ud83d", "b": "\ud83d"})
     assert problem.path == ("b",)
 
 
 @pytest.mark.parametrize("arguments", ["", "{", "nonsense", '{"a": 1e999}', '{"a": NaN}', f'{{"a": {"9" * 5000}}}'])
 def test_what_is_no_json_that_can_be_held_is_not_checked(arguments: str) -> None:
-    assert of({"type": "object"}).valid(arguments) is None
+    assert Arguments(arguments).valid(of({"type": "object"})) is None
     with pytest.raises(ValueError, match="no arguments that can be read"):
         decode_arguments(arguments)
 

@@ -7,6 +7,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from jsonschema import Draft7Validator, Draft202012Validator
 
+from dragoman.guard.arguments import Arguments
 from dragoman.guard.validation.compiled_schema import compile_schema
 
 NAMES = st.sampled_from(["a", "b", "c", "long name"])
@@ -86,7 +87,7 @@ def test_it_agrees_with_jsonschema(schema: Any, value: Any) -> None:
     assert made.can_check, made.reason
     judge = Draft202012Validator(schema, format_checker=Draft202012Validator.FORMAT_CHECKER)
     fits = judge.is_valid(value)
-    assert made.valid(json.dumps(value)) is fits
+    assert Arguments(json.dumps(value)).valid(made) is fits
     assert (made.violations(value) == ()) is fits
     assert all(len(problem.message) < 2000 for problem in made.violations(value))
 
@@ -106,4 +107,4 @@ OLD = st.fixed_dictionaries(
 @given(OLD, VALUES)
 def test_it_agrees_of_an_older_draft(schema: Any, value: Any) -> None:
     fits = Draft7Validator(schema).is_valid(value)
-    assert compile_schema(json.dumps(schema)).valid(json.dumps(value)) is fits
+    assert Arguments(json.dumps(value)).valid(compile_schema(json.dumps(schema))) is fits

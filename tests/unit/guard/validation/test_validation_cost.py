@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from dragoman.guard.arguments import Arguments
 from dragoman.guard.validation import validation_cost
 from dragoman.guard.validation.compiled_schema import compile_schema
 from dragoman.guard.validation.validation_cost import value_size
@@ -97,7 +98,7 @@ def test_nothing_takes_long(name: str) -> None:
     text, arguments = json.dumps(schema), json.dumps(value)
     with cpu_cost.measured() as taken:
         made = compile_schema(text)
-        fits = made.valid(arguments)
+        fits = Arguments(arguments).valid(made)
         problems = made.violations(value)
     assert taken[0] < LONG_S
     assert bool(problems) == (fits is False)
@@ -112,7 +113,7 @@ def test_depth_never_breaks_the_engine(levels: int) -> None:
         made, value = compile_schema(json.dumps(schema)), nested(levels, 1, around)
         assert made.reason_unchecked(value) == "the value cannot be checked: it has more than 48 levels"
         assert made.violations(value) == ()
-        assert made.valid('{"a":' * levels + "1" + "}" * levels) is None
+        assert Arguments('{"a":' * levels + "1" + "}" * levels).valid(made) is None
         while value != 1:  # Python itself cannot take apart what is so deep
             value = value["a"] if isinstance(value, dict) else value[0]
 
@@ -127,7 +128,9 @@ def test_depth_and_height_together_never_break_the_engine() -> None:
     def check() -> None:
         for levels in range(2, 47):
             value = nested(levels, 1, member)
-            told.append((made.valid(json.dumps(value)), len(made.violations(value)), made.reason_unchecked(value)))
+            told.append(
+                (Arguments(json.dumps(value)).valid(made), len(made.violations(value)), made.reason_unchecked(value))
+            )
 
     before = threading.stack_size(512 * 1024)
     try:
@@ -145,7 +148,7 @@ def test_deep_schemas_never_break_the_engine() -> None:
         for word in ("not", "items", "additionalProperties", "if"):
             for inner in ("{}", '{"pattern": "("}'):
                 made = compile_schema(f'{{"{word}":' * levels + inner + "}" * levels)
-                assert (made.valid("{}") is None) is not made.can_check
+                assert (Arguments("{}").valid(made) is None) is not made.can_check
 
 
 def test_what_people_write_is_checked() -> None:
@@ -165,10 +168,12 @@ def test_what_people_write_is_checked() -> None:
     made = compile_schema(json.dumps(tree))
     for key, fits in (("field", True), ("feld", False)):
         value = {"where": nested(8, {key: "x", "is": 1}, lambda inner: {"and": [inner, {"or": [inner]}]})}
-        assert made.valid(json.dumps(value)) is fits
+        assert Arguments(json.dumps(value)).valid(made) is fits
         assert bool(made.violations(value)) is not fits
     assert (
-        compile_schema(json.dumps(ANY)).valid(json.dumps(nested(20, [1, None], lambda inner: {"a": [inner, "x"]})))
+        Arguments(json.dumps(nested(20, [1, None], lambda inner: {"a": [inner, "x"]}))).valid(
+            compile_schema(json.dumps(ANY))
+        )
         is True
     )
 

@@ -8,6 +8,7 @@ import msgspec
 from dragoman.backends.probe.context import GREETING, ProbeContext, quote_line
 from dragoman.backends.probe.report import ProbeFinding
 from dragoman.backends.probe.server_info import decode_or_none, values_at
+from dragoman.backends.text_mode import completions
 from dragoman.catalog import servers
 from dragoman.core.errors import UpstreamError
 from dragoman.identify import detect_format
@@ -56,13 +57,10 @@ async def check_chat_template(subject: ProbeContext) -> ProbeFinding:
     return ProbeFinding("chat template", "yes" if knows else "no", summary, facts)
 
 
-_COMPLETIONS_PATH = "/v1/completions"
-
-
 async def check_completions(subject: ProbeContext) -> ProbeFinding:
     """A few words to go on from."""
     body = {"model": subject.model, "prompt": "The sky is", "max_tokens": 4, "temperature": 0}
-    got, error = await subject.client.post(_COMPLETIONS_PATH, body)
+    got, error = await subject.client.post(completions.PATH, body)
     if error is not None:
         status = getattr(error, "status", None)
         return ProbeFinding("completions", "no" if status in (400, 404, 405, 501) else "unknown", error.message)

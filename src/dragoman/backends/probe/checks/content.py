@@ -8,6 +8,7 @@ from dragoman.backends.probe.context import ProbeContext, failure_reason, quote_
 from dragoman.backends.probe.report import ProbeFinding
 from dragoman.backends.probe.server_info import values_at
 from dragoman.core.messages import Image, MediaSource
+from dragoman.wire.openai_fields import REASONING_FIELDS
 
 _SIDE_PIXELS = 64
 _IMAGE_PROMPT = "What colour is this? Say one word."
@@ -41,7 +42,6 @@ def red_png() -> bytes:
     return b"\x89PNG\r\n\x1a\n" + b"".join(packed)
 
 
-_REASONING_FIELDS = ("reasoning_content", "reasoning", "thinking")
 _MESSAGE_PATHS = (["choices", "*", "message"], ["choices", "*", "delta"])
 
 
@@ -55,7 +55,7 @@ async def check_reasoning(subject: ProbeContext) -> ProbeFinding:
         for inner in values_at(frame, place, "")
         if isinstance(inner, dict)
     ]
-    fields = [name for name in _REASONING_FIELDS if any(inner.get(name) for inner in counts)]
+    fields = [name for name in REASONING_FIELDS if any(inner.get(name) for inner in counts)]
     if fields:
         return ProbeFinding("reasoning", "yes", f"in the field {' and '.join(fields)}", {"fields": fields})
     if any(answer.reasoning for answer in subject.client.answers):
