@@ -81,17 +81,15 @@ def test_control_tokens_that_are_meant_read_as_ever(name: str, subtests: pytest.
 
     def check(case: Case) -> None:
         control = control_of(case.format)
-        reader = case.reader()
         hinted = dragoman.parsing.reply_reader.ReplyReader(
             formats.get(case.format),
             None if case.options.get("tools") == "any" else TOOLS,
             new_id=lambda: "1",
             options=case.reader_options(control=[*control, "<|none|>"]),
         )
-        events = [*reader.feed(case.text), *reader.close(case.reason)]
         pieces = tokens(case.text, [*control, "<|none|>"])
         told = [event for text, plain in pieces for event in hinted.feed(text, plain=plain)]
-        assert shown([*told, *hinted.close(case.reason)]) == shown(events)
+        assert shown([*told, *hinted.close(case.reason)]) == shown(case.events)
 
     check_each(subtests, cases_by_format()[name], check, title)
 

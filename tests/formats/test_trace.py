@@ -50,7 +50,7 @@ def remarks(found: tuple[dragoman.types.Span, ...]) -> list[str]:
 @pytest.mark.parametrize("name", cases_by_format())
 def test_spans_tile_the_text_and_agree_with_the_events(name: str, subtests: pytest.Subtests) -> None:
     def check(case: Case) -> None:
-        found, events = spans(case), case.read([case.text])
+        found, events = spans(case), case.events
         check_tiles(found, case.text)
         said = "".join(e.text for e in events if isinstance(e, ev.TextDelta))
         assert "".join(span.raw for span in found if span.kind == "text" or span.also_text) == said

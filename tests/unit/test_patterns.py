@@ -51,6 +51,8 @@ PIECES = (
 SIZE = 500
 FREE_S = 0.0005
 """What takes less says nothing."""
+MOST = 20
+"""Times as long, for eight times the text."""
 LIMIT_S = 20
 WHOLE_TEXT = ("search", "finditer", "findall", "sub", "subn", "split")
 BOUNDED = {
@@ -113,8 +115,12 @@ def grows(pattern: re.Pattern[Any], how: str, piece: str) -> float:
     """How many times as long eight times the text takes; 0 where the time is too short to tell."""
     if spent(pattern, how, piece * SIZE) < FREE_S:
         return 0.0
-    less, more = (min(spent(pattern, how, piece * SIZE * n) for _ in range(3)) for n in (1, 8))
-    return more / less if less > FREE_S else 0.0
+    for _ in range(3):  # what is slow by chance is not slow three times
+        less, more = (spent(pattern, how, piece * SIZE * n) for n in (1, 8))
+        factor = more / less if less > FREE_S else 0.0
+        if factor <= MOST:
+            break
+    return factor
 
 
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="needs an alarm to end a pattern that takes for ever")
@@ -127,7 +133,7 @@ def test_every_pattern_is_linear() -> None:
     slow = []
     try:
         for name, pattern, hows in patterns():
-            for how, piece in ((how, piece) for how in hows for piece in sample(PIECES, 24, name)):
+            for how, piece in ((how, piece) for how in hows for piece in sample(PIECES, 12, name)):
                 signal.setitimer(signal.ITIMER_REAL, LIMIT_S)
                 try:
                     factor = grows(pattern, how, piece)
@@ -135,7 +141,7 @@ def test_every_pattern_is_linear() -> None:
                     factor = float("inf")
                 finally:
                     signal.setitimer(signal.ITIMER_REAL, 0)
-                if factor > 20 and name not in BOUNDED:
+                if factor > MOST and name not in BOUNDED:
                     slow.append((name, how, piece, round(factor)))
                     break
     finally:
