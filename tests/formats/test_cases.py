@@ -93,7 +93,7 @@ def test_cut_at_every_position(name: str, subtests: pytest.Subtests) -> None:
 def test_in_random_pieces(name: str, subtests: pytest.Subtests) -> None:
     def check(case: Case) -> None:
         whole = shown(case.events, ids=True)
-        for seed in range(SEEDS if exhaustive() else 2):
+        for seed in range(SEEDS if exhaustive() else 1):
             events = case.read(random_pieces(case.text, seed))
             check_stream(events)
             assert shown(events, ids=True) == whole, f"seed {seed}"

@@ -9,11 +9,11 @@ import json
 import re
 from collections.abc import Callable, Collection
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 
 import msgspec
 import pytest
-import trl
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -45,6 +45,8 @@ def everything(format: Format, others: tuple[str, ...] = ()) -> str:
 
 
 each_format = pytest.mark.parametrize("format", all_formats(), ids=lambda f: f.name)
+some_formats = pytest.mark.parametrize("format", sample(all_formats(), 24, "injection"), ids=lambda f: f.name)
+"""For hostile words of all kinds, whose patterns take long to compile; all formats in `make test-all`."""
 
 
 def found(text: str, known: set[str]) -> dict[str, int]:
@@ -71,8 +73,14 @@ def checked(format: Format, place: str, others: tuple[str, ...]) -> set[str]:
     return known - {*model_markup(format), *marks(format)} if place in OWN else known
 
 
-@each_format
-@pytest.mark.parametrize("kinds", [("whole", "nested"), KINDS], ids=["read back", "all kinds"])
+@pytest.mark.parametrize(
+    ("kinds", "format"),
+    [
+        pytest.param(kinds, format, id=f"{name}-{format.name}")
+        for name, kinds, some in (("read back", ("whole", "nested"), 99), ("all kinds", KINDS, 24))
+        for format in sample(all_formats(), some, "injection")
+    ],
+)
 def test_as_plain_turns(format: Format, kinds: tuple[str, ...]) -> None:
     """For servers that know nothing of tools, and for templates that do not."""
     words = "\n".join(words for kind in kinds for words in attacks(format, TOKENS)[kind])
@@ -165,9 +173,9 @@ def test_no_reply_of_any_case_is_a_call_in_a_prompt(name: str) -> None:
 # Ways to a model.
 
 
-TEMPLATES = sorted(
-    path for path in (Path(trl.__file__).parent / "chat_templates").glob("*.jinja") if "training" not in path.name
-)
+# Importing trl takes a second.
+(TRL,) = find_spec("trl").submodule_search_locations  # type: ignore[union-attr,misc]
+TEMPLATES = sorted(path for path in Path(TRL, "chat_templates").glob("*.jinja") if "training" not in path.name)
 TAG = re.compile(r"</?[A-Za-z][\w:.|-]{0,40}>|\[/?[A-Z_]{2,20}\]")
 
 
@@ -192,7 +200,7 @@ def test_by_the_chat_templates_of_real_models(path: Path) -> None:
         assert found(bad, known) == found(good, known), place
 
 
-@each_format
+@some_formats
 def test_by_a_server_that_knows_no_tools(format: Format) -> None:
     words = everything(format, TOKENS)
     for place in sample([place for place in PLACES if place not in (*OWN, "opaque", "choice")], 3, format.name):
@@ -226,7 +234,7 @@ def shown_to_claude(request: v.Request) -> str:
 # What the words become.
 
 
-@each_format
+@some_formats
 def test_hostile_words_can_be_read(format: Format) -> None:
     """What is made harmless is a character reference; behind those the words stand as they were said."""
     words = everything(format)
@@ -280,7 +288,7 @@ fragments = st.lists(st.integers(0, 500) | st.sampled_from(["\n", "<", ">", " ",
 @given(bits=fragments, place=st.sampled_from([place for place in PLACES if place not in OWN]))
 def test_whatever_they_are_put_together_of(bits: list[int | str], place: str) -> None:
     """A number stands for one of each format's marks, whole or half."""
-    for format in sample(all_formats(), 16, f"{place} {bits}"):
+    for format in sample(all_formats(), 12, f"{place} {bits}"):
         known = sorted(marks(format))
         pieces = [*known, *(mark[: len(mark) // 2] for mark in known), *(mark[len(mark) // 2 :] for mark in known)]
         words = "".join(pieces[each % len(pieces)] if isinstance(each, int) else each for each in bits)

@@ -12,7 +12,7 @@ from hypothesis import settings
 T = TypeVar("T")
 SHORT_CHARS = 12
 """Up to this length, every position of a text is checked in every run."""
-POSITIONS = 5
+POSITIONS = 4
 """Of a longer text."""
 
 

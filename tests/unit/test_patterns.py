@@ -51,8 +51,8 @@ PIECES = (
 SIZE = 500
 FREE_S = 0.0005
 """What takes less says nothing."""
-MOST = 20
-"""Times as long, for eight times the text."""
+MOST = 9
+"""Times as long, for four times the text."""
 LIMIT_S = 20
 WHOLE_TEXT = ("search", "finditer", "findall", "sub", "subn", "split")
 BOUNDED = {
@@ -112,12 +112,12 @@ def spent(pattern: re.Pattern[Any], how: str, text: str) -> float:
 
 
 def grows(pattern: re.Pattern[Any], how: str, piece: str) -> float:
-    """How many times as long eight times the text takes; 0 where the time is too short to tell."""
-    if spent(pattern, how, piece * SIZE) < FREE_S:
-        return 0.0
-    for _ in range(3):  # what is slow by chance is not slow three times
-        less, more = (spent(pattern, how, piece * SIZE * n) for n in (1, 8))
-        factor = more / less if less > FREE_S else 0.0
+    """How many times as long four times the text takes; 0 where the time is too short to tell."""
+    for _ in range(4):  # what is slow by chance is not slow four times
+        less = spent(pattern, how, piece * SIZE)
+        if less < FREE_S:
+            return 0.0
+        factor = spent(pattern, how, piece * SIZE * 4) / less
         if factor <= MOST:
             break
     return factor

@@ -187,7 +187,7 @@ def test_a_number_has_a_limit() -> None:
 
 @pytest.mark.parametrize(("opening", "closing"), [("[", "]"), ('{"a":', "}"), ('[{"a":[', "]}]")])
 def test_nesting_has_no_limit(opening: str, closing: str) -> None:
-    depth = 100_000 if exhaustive() else 20_000
+    depth = 100_000 if exhaustive() else 10_000
     text = opening * depth + "0" + closing * depth
     out, taken, done, _ = read(pieces(text, [199]))
     assert done
