@@ -1,13 +1,19 @@
-"""Shared by all tests."""
+"""Shared by all tests.
+
+Every process of a run imports this module, the one that only distributes the tests too, so it imports little.
+"""
 
 import gc
 from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
 
-from support import client_recordings, ran_pairs
-from support.gateway import Gateway, running
+from support import ran_pairs
+
+if TYPE_CHECKING:
+    from support.gateway import Gateway
 
 settings.register_profile("default", deadline=None, max_examples=25, derandomize=True)
 settings.register_profile("ci", deadline=None, max_examples=100, derandomize=True)
@@ -52,11 +58,17 @@ def pytest_collection_finish() -> None:
 @pytest.fixture(scope="session")
 def keep(request: pytest.FixtureRequest) -> Callable[..., None]:
     """Keeps what a client sent, where that is asked for."""
-    return client_recordings.keep if request.config.getoption("--record") else lambda *_, **__: None
+    if not request.config.getoption("--record"):
+        return lambda *_, **__: None
+    from support import client_recordings
+
+    return client_recordings.keep
 
 
 @pytest.fixture(scope="session")
-def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
+def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator["Gateway"]:
     """One gateway for all tests that only ask it something."""
+    from support.gateway import running
+
     with running(tmp_path_factory.mktemp("home")) as shared:
         yield shared

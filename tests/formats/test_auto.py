@@ -1,10 +1,12 @@
 """`auto` reads a reply as the format would that wrote it: every case of every format, read without being told which."""
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 import pytest
 
 from dragoman import formats
+from dragoman.core import events as ev
 from dragoman.text.control_tokens import CONTROL_TOKEN_START
 from dragoman.text.escape import escape_markers
 from support.check_each import check_each
@@ -53,13 +55,13 @@ OTHERWISE = {
 @pytest.mark.parametrize("name", [name for name in cases_by_format() if name not in ("auto", *NOT_SEEN)])
 def test_is_read_like_the_format_itself(name: str, subtests: pytest.Subtests) -> None:
     def check(case: Case) -> None:
-        own, auto = (known(it.read([it.text])) for it in (case, replace(case, format="auto")))
+        own, auto = (known(it.events) for it in (case, replace(case, format="auto")))
         assert (own == auto) == (f"{case.format}: {case.title}" not in OTHERWISE), auto
 
     check_each(subtests, cases_by_format()[name], check, title)
 
 
-def known(events: list[object]) -> list[str]:
+def known(events: Iterable[ev.AnyEvent]) -> list[str]:
     """What came, without the warnings."""
     return [line for line in shown(events) if not line.startswith("warning")]
 

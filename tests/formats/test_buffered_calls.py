@@ -22,7 +22,7 @@ def read(case: Case, size: int) -> list[ev.AnyEvent]:
 @pytest.mark.parametrize("name", cases_by_format())
 def test_whole_calls_only(name: str, subtests: pytest.Subtests) -> None:
     def check(case: Case) -> None:
-        streamed = shown(case.read([case.text]), ids=True, late=True)
+        streamed = shown(case.events, ids=True, late=True)
         for size in (1, 7, 10_000) if exhaustive() else (7,):
             check_delivery(case, read(case, size), streamed)
 

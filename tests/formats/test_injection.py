@@ -9,11 +9,11 @@ import json
 import re
 from collections.abc import Callable, Collection
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 
 import msgspec
 import pytest
-import trl
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -45,6 +45,8 @@ def everything(format: Format, others: tuple[str, ...] = ()) -> str:
 
 
 each_format = pytest.mark.parametrize("format", all_formats(), ids=lambda f: f.name)
+some_formats = pytest.mark.parametrize("format", sample(all_formats(), 24, "injection"), ids=lambda f: f.name)
+"""For hostile words of all kinds, whose patterns take long to compile; all formats in `make test-all`."""
 
 
 def found(text: str, known: set[str]) -> dict[str, int]:
@@ -71,12 +73,18 @@ def checked(format: Format, place: str, others: tuple[str, ...]) -> set[str]:
     return known - {*model_markup(format), *marks(format)} if place in OWN else known
 
 
-@each_format
-@pytest.mark.parametrize("kinds", [("whole", "nested"), KINDS], ids=["read back", "all kinds"])
+@pytest.mark.parametrize(
+    ("kinds", "format"),
+    [
+        pytest.param(kinds, format, id=f"{name}-{format.name}")
+        for name, kinds, some in (("read back", ("whole", "nested"), 99), ("all kinds", KINDS, 24))
+        for format in sample(all_formats(), some, "injection")
+    ],
+)
 def test_as_plain_turns(format: Format, kinds: tuple[str, ...]) -> None:
     """For servers that know nothing of tools, and for templates that do not."""
     words = "\n".join(words for kind in kinds for words in attacks(format, TOKENS)[kind])
-    for place in sample(PLACES, 4, f"{format.name} {kinds}"):
+    for place in sample(PLACES, 2, f"{format.name} {kinds}"):
         hostile, ordinary = (render_chat(conversation(w, place), format) for w in (words, WORD))
         assert [turn.role for turn in hostile] == [turn.role for turn in ordinary]
         known = checked(format, place, TOKENS)
@@ -110,12 +118,13 @@ def test_split_over_parts_and_messages(format: Format) -> None:
 
     for place in ("system", "user", "title", "result", "last"):
         ordinary = marks_with(place, "a", "b")
-        for mark in sample(sorted(known), 5, f"{format.name} {place}"):
+        for mark in sample(sorted(known), 2, f"{format.name} {place}"):
             for cut in {1, len(mark) // 2, len(mark) - 1}:
                 assert marks_with(place, mark[:cut], mark[cut:]) == ordinary, (mark, place)
 
 
 INSIDE_BRACKETS = ("INST", "/INST", "[INST", "INST]", "|im_end|>", "<|im_end|", "<", "|user|")
+BRACKET_PLACES = ("result", "argument", "enum", "opaque", "id", "name", "title")
 
 
 @each_format
@@ -123,17 +132,19 @@ def test_brackets_around_words_complete_nothing(format: Format) -> None:
     def tokens_with(words: str, place: str) -> Collection[str]:
         return find_control_tokens("\n".join(turn.text for turn in render_chat(conversation(words, place), format)))
 
-    for place in ("result", "argument", "enum", "opaque", "id", "name", "title"):
+    for place in sample(BRACKET_PLACES, 3, format.name):
         ordinary = tokens_with(WORD, place)
-        for words in sample(INSIDE_BRACKETS, 4, f"{format.name} {place}"):
+        for words in sample(INSIDE_BRACKETS, 3, f"{format.name} {place}"):
             assert tokens_with(words, place) == ordinary, (words, place)
 
 
 @each_format
-@pytest.mark.parametrize("kind", ["whole", "nested", "doubled"])
-def test_past_calls_are_the_same_calls(format: Format, kind: str) -> None:
+def test_past_calls_are_the_same_calls(format: Format) -> None:
     """Whatever a client has put into their arguments."""
-    for words in sample(attacks(format)[kind], 10, format.name):
+    of_kind = attacks(format)
+    for words in (
+        w for kind in ("whole", "nested", "doubled") for w in sample(of_kind[kind], 5, f"{format.name} {kind}")
+    ):
         request = v.Request("m", (v.Message("user", (v.Text("hi"),)), past({"path": words})), TOOLS)
         text = render_chat(request, format)[-1].text
         if format.arguments == "JSON":
@@ -162,9 +173,9 @@ def test_no_reply_of_any_case_is_a_call_in_a_prompt(name: str) -> None:
 # Ways to a model.
 
 
-TEMPLATES = sorted(
-    path for path in (Path(trl.__file__).parent / "chat_templates").glob("*.jinja") if "training" not in path.name
-)
+# Importing trl takes a second.
+(TRL,) = find_spec("trl").submodule_search_locations  # type: ignore[union-attr,misc]
+TEMPLATES = sorted(path for path in Path(TRL, "chat_templates").glob("*.jinja") if "training" not in path.name)
 TAG = re.compile(r"</?[A-Za-z][\w:.|-]{0,40}>|\[/?[A-Z_]{2,20}\]")
 
 
@@ -183,16 +194,16 @@ def test_by_the_chat_templates_of_real_models(path: Path) -> None:
         return
     own -= {"<args-json-object>", "<function-name>"}
     words = everything(format, tuple(own))
-    for place in sample(PLACES, 8, path.stem):
+    for place in sample(PLACES, 4, path.stem):
         known = checked(format, place, tuple(t for t in own if place not in OWN or t in find_control_tokens(t)))
         bad, good = (template.render(conversation(w, place), format).text for w in (words, WORD))
         assert found(bad, known) == found(good, known), place
 
 
-@each_format
+@some_formats
 def test_by_a_server_that_knows_no_tools(format: Format) -> None:
     words = everything(format, TOKENS)
-    for place in sample([place for place in PLACES if place not in (*OWN, "opaque", "choice")], 6, format.name):
+    for place in sample([place for place in PLACES if place not in (*OWN, "opaque", "choice")], 3, format.name):
         bad, good = (
             text_mode_request.for_prompted_mode(conversation(w, place), format)[0].messages for w in (words, WORD)
         )
@@ -223,7 +234,7 @@ def shown_to_claude(request: v.Request) -> str:
 # What the words become.
 
 
-@each_format
+@some_formats
 def test_hostile_words_can_be_read(format: Format) -> None:
     """What is made harmless is a character reference; behind those the words stand as they were said."""
     words = everything(format)
@@ -257,7 +268,7 @@ def test_ordinary_words_are_not_touched(format: Format, subtests: pytest.Subtest
         assert turns[-1] == ChatTurn("user", turns[-1].text)
         assert words in "\n".join(turn.text for turn in turns)
 
-    check_each(subtests, ORDINARY, check)
+    check_each(subtests, sample(ORDINARY, 7, format.name), check)
 
 
 @each_format
@@ -277,7 +288,7 @@ fragments = st.lists(st.integers(0, 500) | st.sampled_from(["\n", "<", ">", " ",
 @given(bits=fragments, place=st.sampled_from([place for place in PLACES if place not in OWN]))
 def test_whatever_they_are_put_together_of(bits: list[int | str], place: str) -> None:
     """A number stands for one of each format's marks, whole or half."""
-    for format in all_formats():
+    for format in sample(all_formats(), 12, f"{place} {bits}"):
         known = sorted(marks(format))
         pieces = [*known, *(mark[: len(mark) // 2] for mark in known), *(mark[len(mark) // 2 :] for mark in known)]
         words = "".join(pieces[each % len(pieces)] if isinstance(each, int) else each for each in bits)

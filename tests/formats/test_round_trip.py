@@ -15,6 +15,7 @@ from dragoman.parsing.format import Format
 from dragoman.parsing.reply_reader import ReplyReader
 from dragoman.schema.argument_types import as_json, as_string
 from support.format_cases import TOOLS
+from support.sampling import sample
 
 each = pytest.mark.parametrize("format", [formats.get(name) for name in formats.names()], ids=lambda f: f.name)
 scalars = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False)
@@ -67,7 +68,7 @@ def spelled(value: Any, format: Format) -> Any:
 )
 def test_calls(calls: list[tuple[str, Any]], plain_calls: list[tuple[str, Any]], size: int) -> None:
     """The format's own markers may stand in strings, short of a whole end of a value."""
-    for format in map(formats.get, formats.names()):
+    for format in map(formats.get, sample(formats.names(), 24, repr(calls))):
         stated = calls if format.arguments == "JSON" else plain_calls
         expected = [(name, spelled(arguments, format)) for name, arguments in stated]
         made = [
@@ -101,14 +102,12 @@ ALARMS = st.fixed_dictionaries(
 @given(alarm=ALARMS, size=st.integers(1, 9))
 def test_types_of_the_schema(alarm: dict[str, Any], size: int) -> None:
     call = ToolCall("call00000", "set_alarm", json.dumps(alarm, ensure_ascii=False))
-    for format in map(formats.get, formats.names()):
+    for format in map(formats.get, sample(formats.names(), 24, repr(alarm))):
         assert read(format, written(format, [call]), size) == [("set_alarm", alarm)], format.name
 
 
 @each
-@pytest.mark.parametrize(
-    "around", ['{{"text": {}}}', '{{"a": {{"b": ["x", {}]}}}}', '{{"n": 1, "text": {}, "more": true}}']
-)
-def test_what_a_call_of_an_unknown_tool_quotes_is_not_run(format: Format, around: str) -> None:
+def test_what_a_call_of_an_unknown_tool_quotes_is_not_run(format: Format) -> None:
     quoted = json.dumps(f"As in {written(format, [ToolCall('', 'ping', '{}')])} for example.", ensure_ascii=False)
-    assert read(format, written(format, [ToolCall("", "unknown", around.format(quoted))]), 7) == []
+    for around in ('{{"text": {}}}', '{{"a": {{"b": ["x", {}]}}}}', '{{"n": 1, "text": {}, "more": true}}'):
+        assert read(format, written(format, [ToolCall("", "unknown", around.format(quoted))]), 7) == [], around

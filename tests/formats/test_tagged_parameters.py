@@ -62,9 +62,9 @@ def test_a_tag_of_a_known_parameter_that_a_value_quotes_is_part_of_it(format: st
 
 
 @pytest.mark.parametrize("format", WITH_CLOSERS)
-@pytest.mark.parametrize("value", ["a\n", "\na", "\na\n", "a\n\n", "\n", "", "  a  "])
-def test_white_space_at_the_ends_of_a_value_is_its_own(format: str, value: str) -> None:
-    assert read(written(format, a=value), format, tool(a=STRING)) == [{"a": value}]
+def test_white_space_at_the_ends_of_a_value_is_its_own(format: str) -> None:
+    for value in ("a\n", "\na", "\na\n", "a\n\n", "\n", "", "  a  "):
+        assert read(written(format, a=value), format, tool(a=STRING)) == [{"a": value}], value
 
 
 @pytest.mark.parametrize("format", WITH_CLOSERS)

@@ -15,7 +15,7 @@ import json
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Literal
 
@@ -74,6 +74,11 @@ class Case:
             buffering=buffering,
             control=control,
         )
+
+    @cached_property
+    def events(self) -> tuple[ev.AnyEvent, ...]:
+        """Of the whole text; it is read once."""
+        return tuple(self.read([self.text]))
 
     def read(self, pieces: Iterable[str], reason: Literal["stop", "length"] | None = None) -> list[ev.AnyEvent]:
         reader = self.reader()

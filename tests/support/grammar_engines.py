@@ -6,8 +6,9 @@ The first wants torch and transformers, gigabytes that only serve tensors: it is
 
 import random
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
+from itertools import chain
 from typing import Any
 from unittest.mock import MagicMock
 
@@ -75,11 +76,12 @@ def sampled(grammar: str, chance: random.Random, likely: Sequence[str] = (), lim
     """
     m, text = matcher(grammar), bytearray()
     while not (m.is_terminated() and chance.random() < 0.5):
-        order = chance.sample(_BYTES, 256)
+        first, step = chance.randrange(256), chance.randrange(1, 256, 2)
+        order: Iterable[bytes] = (_BYTES[(first + n * step) % 256] for n in range(256))
         if chance.random() < 0.4:
-            order = [*(bytes([i]) for i in chance.sample(b'"}],>', 5)), *order]
+            order = chain((bytes([i]) for i in chance.sample(b'"}],>', 5)), order)
         if likely and chance.random() < 0.3:
-            order = [*(each.encode() for each in chance.sample(likely, min(len(likely), 5))), *order]
+            order = chain([each.encode() for each in chance.sample(likely, min(len(likely), 5))], order)
         more = next((b for b in order if m.accept_string(b)), None)
         if more is None and m.is_terminated():
             break

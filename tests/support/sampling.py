@@ -10,9 +10,9 @@ from typing import TypeVar
 from hypothesis import settings
 
 T = TypeVar("T")
-SHORT_CHARS = 40
+SHORT_CHARS = 12
 """Up to this length, every position of a text is checked in every run."""
-POSITIONS = 8
+POSITIONS = 4
 """Of a longer text."""
 
 

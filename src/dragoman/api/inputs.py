@@ -88,11 +88,12 @@ def parse_tools(tools: Iterable[AnyTool]) -> tuple[Tool, ...]:
             if isinstance(tool, Tool) and not isinstance(value := getattr(tool, field), str):
                 hint = "; write it with json.dumps" if field == "parameters" else ""
                 raise UsageError(f"expected str, got {type(value).__name__}{hint} - at tools[{i}].{field}")
+    in_api_shape = [tool for tool in tool_list if not isinstance(tool, Tool)]
     try:
-        body = msgspec.json.encode([tool for tool in tool_list if not isinstance(tool, Tool)])
+        body = msgspec.json.encode(in_api_shape)
     except TypeError as e:
         raise UsageError(f"expected tools as an API's JSON has them: {e} - at tools") from None
-    read = iter(parse_tools_json(body))
+    read = iter(parse_tools_json(body) if in_api_shape else ())
     return tuple(tool if isinstance(tool, Tool) else next(read) for tool in tool_list)
 
 

@@ -258,7 +258,9 @@ class TextBuffer:
             rest = self.buf[start : start + longest]
             whole = len(rest) == longest or self.closed
             if whole or not any(len(a) > len(rest) and a.startswith(rest) for a in alts):
-                literal = max((a for a in alts if rest.startswith(a)), key=len, default="")
+                if not rest.startswith(alts):
+                    return ""
+                literal = max((a for a in alts if rest.startswith(a)), key=len)
                 self.pos = start + len(literal) if literal else self.pos
                 return literal
             yield None
@@ -266,5 +268,8 @@ class TextBuffer:
     def space_end(self) -> int:
         """Returns the index in `buf` at which the white space after `pos` ends."""
         # Continues where the last call ended: white space in many chunks takes linear time.
-        self._space_end = SPACE_RUN.match(self.buf, max(self.pos, self._space_end)).end()  # type: ignore[union-attr]
-        return self._space_end
+        start = max(self.pos, self._space_end)
+        if self.buf[start : start + 1] in SPACE:
+            start = SPACE_RUN.match(self.buf, start).end()  # type: ignore[union-attr]
+        self._space_end = start
+        return start

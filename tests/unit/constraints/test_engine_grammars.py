@@ -159,9 +159,9 @@ def test_calls_that_fit_get_through_and_are_read(format: Format, writer: str, da
     write = WRITERS[writer]
     made = data.draw(st.lists(calls(strings(format)), min_size=1, max_size=2))
     text = written(format, made)
-    for name in free(format, "auto", "required"):
+    for name in sample(free(format, "auto", "required"), 1, text):
         assert accepts(write(constraint(format, CHOICES[name])), text), name
-    for name in free(format, "one at most", "one"):
+    for name in sample(free(format, "one at most", "one"), 1, text):
         assert accepts(write(constraint(format, CHOICES[name])), text) == (len(made) == 1), name
     named = write(constraint(format, CHOICES["named"]))
     assert accepts(named, text) == (len(made) == 1 and made[0][0] == "get_weather")

@@ -14,6 +14,7 @@ from dragoman.core import messages as v
 from dragoman.parsing.format import Format
 from dragoman.prompting.chat_renderer import ChatTurn, render_chat
 from support import cpu_cost
+from support.sampling import sample
 
 HERMES, AUTO_FORMAT, KIMI = formats.get("hermes"), formats.get("auto"), formats.get("kimi_k2")
 WEATHER = v.Tool("get_weather", "The weather now.", '{"type": "object", "properties": {"city": {"type": "string"}}}')
@@ -282,7 +283,7 @@ def spelled(text: list[int | str], format: Format) -> str:
 @given(texts=st.lists(hostile, min_size=12, max_size=12))
 def test_no_text_can_close_its_block_or_open_a_call(texts: list[list[int | str]]) -> None:
     """Whatever users, results, tools and their names hold, the prompt has the markers that it has without."""
-    for format in map(formats.get, formats.names()):
+    for format in map(formats.get, sample(formats.names(), 24, repr(texts))):
         found = shown_markers(format, [spelled(each, format) for each in texts])
         assert found == shown_markers(format, ["y"] * len(texts)), format.name
 
