@@ -57,6 +57,7 @@ def keep(request: pytest.FixtureRequest) -> Callable[..., None]:
 
 @pytest.fixture(scope="session")
 def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
-    """One gateway for all tests that only ask it something."""
-    with running(tmp_path_factory.mktemp("home")) as shared:
+    """One gateway for all tests that only ask it something, in a new process and with the model's own context."""
+    settings = {"embedded.context_window": 8192}
+    with running(tmp_path_factory.mktemp("home"), settings=settings, new_process=True) as shared:
         yield shared
