@@ -31,10 +31,13 @@ from support.gateway import (
     shape_of,
     until,
 )
+from support.sampling import sample
 
 pytestmark = pytest.mark.model
 
 PATHS = pytest.mark.parametrize("path", [CHAT, MESSAGES])
+ONE_PATH = pytest.mark.parametrize("path", sample([CHAT, MESSAGES], 1, "paths"))
+"""Or both in `make test-all`: each test starts a gateway, and most of what it shows is the same for both."""
 LONG_PROMPT = "The quick brown fox jumps over the lazy dog. " * 300
 
 
@@ -91,7 +94,7 @@ def test_ctrl_c_is_a_clean_end_too(own: Gateway) -> None:
     quiet(own)
 
 
-@PATHS
+@ONE_PATH
 def test_sigterm_lets_a_stream_finish(path: str, own: Gateway) -> None:
     (engine,) = own.children()
     connection = stream_of(own, path, max_tokens=60)
@@ -105,7 +108,7 @@ def test_sigterm_lets_a_stream_finish(path: str, own: Gateway) -> None:
     quiet(own)
 
 
-@PATHS
+@ONE_PATH
 def test_a_second_sigterm_ends_at_once_and_tells_the_client(path: str, own: Gateway) -> None:
     (engine,) = own.children()
     connection = stream_of(own, path)
@@ -139,7 +142,7 @@ def test_the_start_says_what_to_put_into_clients(gateway: Gateway) -> None:
     assert gateway.post(CHAT, command[command.index("-d") + 1].encode()).status_code == 200
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+@pytest.mark.parametrize("number", sample([signal.SIGTERM, signal.SIGINT, signal.SIGHUP], 1, "signals"))
 def test_what_the_end_waits_for_is_said(number: int, tmp_path: Path) -> None:
     with running(tmp_path, settings={"server.graceful_shutdown_s": 45}) as own:
         connection = stream_of(own, CHAT)
@@ -321,7 +324,7 @@ def test_more_requests_than_places_are_all_answered_while_others_are_heard(gatew
 # An engine that dies
 
 
-@PATHS
+@ONE_PATH
 def test_a_killed_engine_is_told_of_and_comes_back(path: str, tmp_path: Path) -> None:
     with running(tmp_path) as own:
         (engine,) = own.children()
