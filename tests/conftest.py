@@ -67,8 +67,9 @@ def keep(request: pytest.FixtureRequest) -> Callable[..., None]:
 
 @pytest.fixture(scope="session")
 def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator["Gateway"]:
-    """One gateway for all tests that only ask it something."""
+    """One gateway for all tests that only ask it something, in a new process and with the model's own context."""
     from support.gateway import running
 
-    with running(tmp_path_factory.mktemp("home")) as shared:
+    settings = {"embedded.context_window": 8192}
+    with running(tmp_path_factory.mktemp("home"), settings=settings, new_process=True) as shared:
         yield shared

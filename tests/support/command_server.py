@@ -25,6 +25,46 @@ START = (
 )
 
 
+class Command:
+    """A command line that runs; has the methods of `subprocess.Popen` that the tests use."""
+
+    def __init__(self, pid: int, args: Sequence[str], connection: socket.socket) -> None:
+        self.pid = pid
+        self.returncode: int | None = None
+        self._args = list(args)
+        self._connection = connection
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Returns the exit status, or the signal's number below zero, once the process has ended.
+
+        Raises:
+            subprocess.TimeoutExpired: It still runs after `timeout` seconds.
+        """
+        if self.returncode is None:
+            self._connection.settimeout(timeout)
+            try:
+                status = _received(self._connection, 4)
+            except (TimeoutError, BlockingIOError):
+                raise subprocess.TimeoutExpired(self._args, timeout or 0) from None
+            self.returncode = int.from_bytes(status, signed=True)
+            self._connection.close()
+        return self.returncode
+
+    def poll(self) -> int | None:
+        """Returns the exit status, or None while the process runs."""
+        try:
+            return self.wait(0)
+        except subprocess.TimeoutExpired:
+            return None
+
+    def send_signal(self, number: int) -> None:
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+
 class CommandServer:
     """The process that forks, for one test process."""
 
@@ -43,6 +83,19 @@ class CommandServer:
             )
         atexit.register(self.close)
 
+    def start(self, args: Sequence[str], env: Mapping[str, str], cwd: Path, out: int, err: int) -> Command:
+        """Starts the command, which writes to the file descriptors `out` and `err`."""
+        connection = socket.socket(socket.AF_UNIX)
+        try:
+            connection.connect(self._address)
+            request = json.dumps({"args": list(args), "env": dict(env), "cwd": str(cwd)}).encode()
+            socket.send_fds(connection, [len(request).to_bytes(4)], [out, err])
+            connection.sendall(request)
+            return Command(int.from_bytes(_received(connection, 4)), args, connection)
+        except BaseException:
+            connection.close()
+            raise
+
     def run(
         self, args: Sequence[str], env: Mapping[str, str], cwd: Path, timeout_s: float
     ) -> "subprocess.CompletedProcess[str]":
@@ -52,26 +105,21 @@ class CommandServer:
             subprocess.TimeoutExpired: It took longer, and was killed.
         """
         with (
-            socket.socket(socket.AF_UNIX) as asked,
             tempfile.TemporaryFile(dir=self._folder.name) as out,
             tempfile.TemporaryFile(dir=self._folder.name) as err,
         ):
-            asked.settimeout(timeout_s)
-            asked.connect(self._address)
-            request = json.dumps({"args": list(args), "env": dict(env), "cwd": str(cwd)}).encode()
-            socket.send_fds(asked, [len(request).to_bytes(4)], [out.fileno(), err.fileno()])
-            asked.sendall(request)
-            pid = _received(asked, 4)
+            command = self.start(args, env, cwd, out.fileno(), err.fileno())
             try:
-                status = _received(asked, 4)
-            except TimeoutError:
-                os.kill(int.from_bytes(pid), signal.SIGKILL)
-                raise subprocess.TimeoutExpired(list(args), timeout_s) from None
+                status = command.wait(timeout_s)
+            except subprocess.TimeoutExpired:
+                command.kill()
+                command.wait()
+                raise
             said = []
             for file in (out, err):
                 file.seek(0)
                 said.append(file.read().decode().replace("\r\n", "\n"))
-        return subprocess.CompletedProcess(list(args), int.from_bytes(status, signed=True), *said)
+        return subprocess.CompletedProcess(list(args), status, *said)
 
     def close(self) -> None:
         """Ends the server; what it still runs is left alone."""
@@ -90,10 +138,22 @@ def run(args: Sequence[str], env: Mapping[str, str], cwd: Path, timeout_s: float
     if sys.platform == "win32":
         argv = [sys.executable, "-m", "dragoman", *args]
         return subprocess.run(argv, env=dict(env), cwd=cwd, capture_output=True, text=True, timeout=timeout_s)
+    return _server().run(args, env, cwd, timeout_s)
+
+
+def start(args: Sequence[str], env: Mapping[str, str], cwd: Path, err: int) -> "Command | subprocess.Popen[bytes]":
+    """Starts a command line by the one server of this process; its standard error is the file descriptor `err`."""
+    if sys.platform == "win32":
+        argv = [sys.executable, "-m", "dragoman", *args]
+        return subprocess.Popen(argv, env=dict(env), cwd=cwd, stdin=subprocess.DEVNULL, stderr=err)
+    return _server().start(args, env, cwd, 1, err)
+
+
+def _server() -> CommandServer:
     with _starting:
         if not _started:
             _started.append(CommandServer())
-    return _started[0].run(args, env, cwd, timeout_s)
+    return _started[0]
 
 
 def _received(connection: socket.socket, count: int) -> bytes:
@@ -114,6 +174,7 @@ def serve() -> None:
     import gc
 
     from dragoman import cli
+    from dragoman.server import run  # noqa: F401 imported here for all gateways
 
     cli.parser()  # imports all commands
     gc.freeze()
@@ -163,7 +224,8 @@ def _tell_ended(running: dict[int, socket.socket]) -> None:
 
 def _become(request: Mapping[str, Any], files: Sequence[int]) -> None:
     """Gives the forked process what a new one would have."""
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    for number in (signal.SIGCHLD, signal.SIGHUP):  # the latter is ignored where the tests run under nohup
+        signal.signal(number, signal.SIG_DFL)
     nothing = os.open(os.devnull, os.O_RDONLY)
     for number, file in enumerate([nothing, *files]):
         os.dup2(file, number)

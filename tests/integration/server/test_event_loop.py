@@ -21,6 +21,7 @@ from dragoman.gateway.gateway import Gateway
 from dragoman.server.app import App
 from support import growing_requests
 from support.fake_upstream import server
+from support.sampling import sample
 from support.upstream_cost import BEHIND, plays, posted
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -133,8 +134,10 @@ MOST_HELD: Final = 0.1
 """Of all CPU time that a large request takes, the most that the event loop may be held for at once."""
 
 
-@pytest.mark.parametrize("shape", ["calls in turns", "one long text"])
-@pytest.mark.parametrize("api", dialects.names())
+SHAPES: Final = [(api, shape) for api in dialects.names() for shape in ("calls in turns", "one long text")]
+
+
+@pytest.mark.parametrize(("api", "shape"), sample(SHAPES, 3, "shapes"))
 async def test_a_large_request_does_not_hold_the_event_loop(app: App, api: str, shape: str) -> None:
     """Whatever is done for it takes its time in a thread: reading, estimating, converting, keeping, writing.
 

@@ -6,8 +6,8 @@ import os
 import shlex
 import signal
 import socket
-import statistics
 import time
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,8 +17,10 @@ import pytest
 from dragoman.backends.embedded import weights
 from support.gateway import (
     CHAT,
+    DEADLINE_S,
     MESSAGES,
     MODEL,
+    POLL_S,
     Gateway,
     ask,
     connect,
@@ -29,17 +31,20 @@ from support.gateway import (
     shape_of,
     until,
 )
+from support.sampling import sample
 
 pytestmark = pytest.mark.model
 
 PATHS = pytest.mark.parametrize("path", [CHAT, MESSAGES])
+ONE_PATH = pytest.mark.parametrize("path", sample([CHAT, MESSAGES], 1, "paths"))
+"""Or both in `make test-all`: each test starts a gateway, and most of what it shows is the same for both."""
 LONG_PROMPT = "The quick brown fox jumps over the lazy dog. " * 300
 
 
 @pytest.fixture
 def own(tmp_path: Path) -> Iterator[Gateway]:
-    """A gateway that a test may end."""
-    with running(tmp_path) as gateway:
+    """A gateway that a test may end; one that waits for its grace to end does not end in time."""
+    with running(tmp_path, settings={"server.graceful_shutdown_s": 10 * DEADLINE_S}) as gateway:
         yield gateway
 
 
@@ -79,9 +84,7 @@ def test_sigterm_ends_an_idle_gateway_at_once(own: Gateway) -> None:
     (engine,) = own.children()
     with own.client() as keeps_its_connection:
         assert keeps_its_connection.get("/health").status_code == 200
-        began = time.monotonic()
         assert own.stop() == 0
-        assert time.monotonic() - began < 5
     assert not exists(engine)
     quiet(own)
 
@@ -91,7 +94,7 @@ def test_ctrl_c_is_a_clean_end_too(own: Gateway) -> None:
     quiet(own)
 
 
-@PATHS
+@ONE_PATH
 def test_sigterm_lets_a_stream_finish(path: str, own: Gateway) -> None:
     (engine,) = own.children()
     connection = stream_of(own, path, max_tokens=60)
@@ -105,7 +108,7 @@ def test_sigterm_lets_a_stream_finish(path: str, own: Gateway) -> None:
     quiet(own)
 
 
-@PATHS
+@ONE_PATH
 def test_a_second_sigterm_ends_at_once_and_tells_the_client(path: str, own: Gateway) -> None:
     (engine,) = own.children()
     connection = stream_of(own, path)
@@ -115,11 +118,9 @@ def test_a_second_sigterm_ends_at_once_and_tells_the_client(path: str, own: Gate
     own.process.send_signal(signal.SIGTERM)
     with pytest.raises(ConnectionError):  # it has taken the signal when it lets nobody in
         until(lambda: connect(own.url).close())
-    began = time.monotonic()
     own.process.send_signal(signal.SIGTERM)
     tail, answer = rest_of(connection), rest_of(whole)
     assert own.ended() == 0
-    assert time.monotonic() - began < 5
     last = tail.rpartition(b"data: {")[2].partition(b"\n")[0]
     assert "is being stopped" in shape_of(path, json.loads(b"{" + last))["message"]
     assert (b"data: [DONE]" if path == CHAT else b"event: error") in tail
@@ -141,16 +142,7 @@ def test_the_start_says_what_to_put_into_clients(gateway: Gateway) -> None:
     assert gateway.post(CHAT, command[command.index("-d") + 1].encode()).status_code == 200
 
 
-@pytest.fixture
-def hangups() -> Iterator[None]:
-    """What is started gets SIGHUP, also where these tests run under nohup."""
-    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
-    yield
-    signal.signal(signal.SIGHUP, before)
-
-
-@pytest.mark.usefixtures("hangups")
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+@pytest.mark.parametrize("number", sample([signal.SIGTERM, signal.SIGINT, signal.SIGHUP], 1, "signals"))
 def test_what_the_end_waits_for_is_said(number: int, tmp_path: Path) -> None:
     with running(tmp_path, settings={"server.graceful_shutdown_s": 45}) as own:
         connection = stream_of(own, CHAT)
@@ -190,7 +182,7 @@ def test_the_engine_ends_with_a_gateway_that_was_killed(own: Gateway) -> None:
 
 
 def test_nothing_is_left_in_the_folder_for_temporary_files(tmp_path: Path) -> None:
-    with running(tmp_path, settings={}) as own:
+    with running(tmp_path) as own:
         (engine,) = own.children()
         own.stop(signal.SIGKILL)
         until(lambda: not exists(engine))
@@ -205,7 +197,7 @@ def test_nothing_is_left_in_the_folder_for_temporary_files(tmp_path: Path) -> No
 def test_the_folder_it_is_started_in_cannot_replace_its_modules(tmp_path: Path) -> None:
     for name in ("xllamacpp.py", "secrets.py"):
         (tmp_path / name).write_text("raise SystemExit('taken from the folder')\n")
-    gateway = Gateway(tmp_path, safe_path=True)
+    gateway = Gateway(tmp_path, variables={"PYTHONSAFEPATH": "1"}, new_process=True)
     assert gateway.ready().state()["ready"]
     assert gateway.stop() == 0
 
@@ -238,7 +230,8 @@ def test_weights_that_are_no_weights(tmp_path: Path) -> None:
 
 def test_weights_that_are_cut_off(tmp_path: Path) -> None:
     half = tmp_path / "half.gguf"
-    half.write_bytes(weights.find_weights(MODEL).read_bytes()[:20_000_000])
+    with weights.find_weights(MODEL).open("rb") as whole:
+        half.write_bytes(whole.read(20_000_000))
     gateway = run(tmp_path, "serve", "--port", "0", "--model", "half.gguf")
     assert gateway.returncode == 1
     assert "error: the embedded engine ended: exit status 1: llama_model_load" in gateway.stderr
@@ -269,7 +262,7 @@ def test_a_client_that_leaves_in_mid_stream_stops_the_model(path: str, gateway: 
 @pytest.mark.parametrize("stream", [False, True])
 def test_a_client_that_leaves_during_a_long_prompt_stops_the_model(path: str, stream: bool, gateway: Gateway) -> None:
     connection = connect(gateway.url)
-    body = ask(path, f"{time.monotonic()} {LONG_PROMPT}", stream=stream)
+    body = ask(path, f"{uuid.uuid4()} {LONG_PROMPT}", stream=stream)
     connection.sendall(http_request(path, json.dumps(body).encode()))
     until(lambda: gateway.state()["active"], "an active request")
     connection.close()
@@ -315,24 +308,23 @@ def test_half_a_body_and_gone(gateway: Gateway) -> None:
 
 
 def test_more_requests_than_places_are_all_answered_while_others_are_heard(gateway: Gateway) -> None:
-    waits = []
+    heard = 0
     with concurrent.futures.ThreadPoolExecutor(4) as pool:
-        bodies = [(path, ask(path, f"Tell me about {n}.", max_tokens=60)) for path in (CHAT, MESSAGES) for n in "ab"]
+        bodies = [(path, ask(path, f"Tell me about {n}.", max_tokens=20)) for path in (CHAT, MESSAGES) for n in "ab"]
         answers = [pool.submit(gateway.post, path, body) for path, body in bodies]
         with gateway.client() as client:
             while not all(a.done() for a in answers):
-                began = time.monotonic()
                 assert client.get("/health").status_code == 200
-                waits.append(time.monotonic() - began)
+                heard += not all(a.done() for a in answers)
+                time.sleep(POLL_S)
     assert [a.result().status_code for a in answers] == [200] * 4
-    print(f"GET /health while generating: median {statistics.median(waits) * 1000:.1f} ms, worst {max(waits):.3f} s")
-    assert statistics.median(waits) < 1  # far above what is seen: a blocked event loop, not a slow machine
+    assert heard, "a blocked event loop answers only when all is generated"
 
 
 # An engine that dies
 
 
-@PATHS
+@ONE_PATH
 def test_a_killed_engine_is_told_of_and_comes_back(path: str, tmp_path: Path) -> None:
     with running(tmp_path) as own:
         (engine,) = own.children()

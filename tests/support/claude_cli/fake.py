@@ -8,17 +8,22 @@ number, or the first of this kind (`init`, `content_block_delta`, `tools/list`, 
     {"at": "init", "do": "change", "with": {"tools": ["Bash"]}}
     {"at": 7, "do": "exit", "with": 1}
 
-It runs under the Python of the tests, with nothing but the standard library, as the tests start hundreds of it.
+It runs under the Python of the tests, with nothing but the standard library, as the tests start hundreds of it; what
+it needs for few of them only, or for its types, it imports late or not at all.
 """
+
+from __future__ import annotations
 
 import json
 import os
 import signal
-import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Any
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+    from typing import Any
 
 VERSION = "2.1.329 (Claude Code)"
 LAUNCHER = """#!{python} -IS
@@ -39,7 +44,7 @@ while True:
 def installed(folder: Path) -> Path:
     """The command, new in this folder."""
     command = folder / "claude"
-    command.write_text(LAUNCHER.format(python=sys.executable, here=str(Path(__file__).parent)))
+    command.write_text(LAUNCHER.format(python=sys.executable, here=os.path.dirname(__file__)))
     command.chmod(0o755)
     return command
 
@@ -75,11 +80,13 @@ def words(line: Any) -> set[str]:
 class Player:
     """One process of it."""
 
-    def __init__(self, folder: Path) -> None:
-        told = json.loads((folder / "plan.json").read_text())
-        self._steps = [json.loads(line) for line in Path(told["trace"]).read_text().splitlines()]
+    def __init__(self, folder: str) -> None:
+        with open(os.path.join(folder, "plan.json")) as plan:
+            told = json.load(plan)
+        with open(told["trace"], encoding="utf-8") as trace:
+            self._steps = [json.loads(line) for line in trace]
         self._faults: list[dict[str, Any]] = told["faults"]
-        self._log = (folder / "log.jsonl").open("a")
+        self._log = open(os.path.join(folder, "log.jsonl"), "a")  # noqa: SIM115 until it ends
         self._asked = ""
         """The id of the last request to it."""
         self._early: list[str] = []
@@ -232,6 +239,8 @@ def _stay(player: Player, line: Any, _: object) -> Any:
 
 def _child(player: Player, line: Any, _: object) -> Any:
     """A process of its own, which holds its standard output and does not heed SIGTERM."""
+    import subprocess
+
     command = [sys.executable, "-IS", "-c", STUBBORN]
     child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE)
     assert child.stderr is not None
@@ -268,7 +277,7 @@ def main() -> int:
         print(json.dumps({"loggedIn": True, "authMethod": "api_key", "apiKeySource": "ANTHROPIC_API_KEY"}))
         return 0
     signal.signal(signal.SIGTERM, lambda *_: os._exit(143))
-    player = Player(Path(sys.argv[0]).parent)
+    player = Player(os.path.dirname(sys.argv[0]))
     try:
         return player.play()
     except Exception as error:

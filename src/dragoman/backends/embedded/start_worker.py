@@ -8,7 +8,9 @@ import tempfile
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
+
+_CHILD: Final = Path(__file__).with_name("llama_worker.py")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +39,9 @@ async def start(line_limit_bytes: int) -> asyncio.subprocess.Process:
     # Threads that spin at barriers are very slow on a busy machine; a crash must not start gdb.
     environment |= {"OMP_WAIT_POLICY": "passive", "GGML_NO_BACKTRACE": "1", "PYTHONUNBUFFERED": "1"}
     return await asyncio.create_subprocess_exec(
-        # -P: the current folder may contain a json.py of its own.
-        *(sys.executable, "-P", "-m", "dragoman.backends.embedded.llama_worker"),
+        # By its path and not as a module, which would import the whole package first. -P: a folder, be it the current
+        # one or that of the file, may contain a json.py of its own.
+        *(sys.executable, "-P", str(_CHILD)),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
