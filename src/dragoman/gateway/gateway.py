@@ -153,16 +153,13 @@ class Gateway:
             UnknownModelError: No backend offers the model.
             BackendUnavailableError: A backend that may offer it is not ready yet.
         """
-        resolved = (
-            dialects.get(request.dialect).resolve_display_name(request.model) if request.dialect else request.model
-        )
-        names = dict.fromkeys((request.model, resolved))
+        names = {request.model: None}
+        if request.dialect:
+            names[dialects.get(request.dialect).resolve_display_name(request.model)] = None
         for offering in (self._listed_by, self._accepted_by):
             for name in names:
-                meant_by_it = self._model_aliases.get(name)
-                served = (
-                    offering(name) if meant_by_it is None else [s for m in meant_by_it for s in self._providers_of(m)]
-                )
+                targets = self._model_aliases.get(name)
+                served = offering(name) if targets is None else [s for m in targets for s in self._providers_of(m)]
                 if served:
                     return [(each, msgspec.structs.replace(request, model=id)) for each, id in dict.fromkeys(served)]
         known = [model.id for model in self.models()]
