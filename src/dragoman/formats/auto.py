@@ -19,6 +19,7 @@ from dragoman import formats
 from dragoman.parsing.define_format import EXAMPLE, tools_writer
 from dragoman.parsing.format import Format
 from dragoman.parsing.markup import Markup
+from dragoman.parsing.markup.reply import read_rest, reply_reader
 from dragoman.parsing.shapes.python_call import BARE_CALLS, PythonCalls
 from dragoman.parsing.shapes.python_dicts import PythonObjects
 from dragoman.parsing.sink import ToolCallSink
@@ -92,7 +93,7 @@ def read(s: Scanner, sink: ToolCallSink) -> Parser[None]:
         sink.note("format", name)
         yield from formats.get(name).read(s, sink)
     else:
-        yield from markup().read(s, sink)
+        yield from reply_reader(markup())(s, sink)
 
 
 def _opened_by_prompt(s: Scanner, sink: ToolCallSink) -> Parser[str]:
@@ -125,7 +126,7 @@ def _read_call(s: Scanner, sink: ToolCallSink, opener: str) -> Parser[bool]:
     whole = yield from format.calls[opener](s, sink, opener)
     rest = _rest(format.name)
     if sink.calls > before and rest:
-        yield from rest.read_rest(s, sink, not whole)
+        yield from read_rest(rest, s, sink, not whole)
     return whole
 
 

@@ -16,6 +16,8 @@ from dragoman.core.messages import JsonText, Tool, ToolCall, ToolChoice
 from dragoman.parsing.channels import Channels
 from dragoman.parsing.format import ArgumentNotation, Format
 from dragoman.parsing.markup import Markup
+from dragoman.parsing.markup.reply import reply_reader
+from dragoman.parsing.markup.section import section_reader
 from dragoman.parsing.sink import ReadCall, ReadReply
 from dragoman.parsing.tool_markup import RESULT, TOOLS, ToolListMarkup, ToolResultMarkup
 from dragoman.text.json_stream import JsonStream
@@ -107,13 +109,7 @@ def text_format(
     read = fields["read"]
     if isinstance(read, Markup):  # a result that the model writes itself is made up
         read = replace(read, result_markers=tuple(dict.fromkeys((*read.result_markers, result.markers[0]))))
-    calls: Mapping[str, ReadCall] = {}
-    reasoning_tags: Mapping[str, str] = {}
-    if isinstance(read, Markup):
-        calls = {**read.calls, **({read.section[0]: read.read_section} if read.section[0] else {})}
-        reasoning_tags = read.reasoning_tags
-    elif isinstance(read, Channels):
-        calls = dict.fromkeys(read.starts, read.read_on)
+    read_reply, calls, reasoning_tags = _readers(read)
     reasoning_wrapper = fields.get("reasoning_wrapper", next(iter(reasoning_tags.items()), ("", "")))
     markers = tuple(dict.fromkeys((*fields["markers"], *result.markers, *tools.markers)))
     if isinstance(read, Markup):  # whatever is read means something, so that none of it can be forgotten
@@ -131,7 +127,7 @@ def text_format(
         name=fields["name"],
         model_families=fields["model_families"],
         source=fields["source"],
-        read=read.read if isinstance(read, Markup | Channels) else read,
+        read=read_reply,
         markers=markers,
         write_tools=tools_writer(section[0] + write_call(EXAMPLE) + section[1], markers, tools, result),
         write_call=write_call,
@@ -151,6 +147,20 @@ def text_format(
         id_prefix=fields.get("id_prefix"),
         aliases=fields.get("aliases", ()),
     )
+
+
+def _readers(
+    read: Markup | Channels | ReadReply,
+) -> tuple[ReadReply, Mapping[str, ReadCall], Mapping[str, str]]:
+    """Returns the reader of replies, the readers of calls by their openers, and the reasoning tags."""
+    match read:
+        case Markup():
+            section = {read.section[0]: section_reader(read)} if read.section[0] else {}
+            return reply_reader(read), {**read.calls, **section}, read.reasoning_tags
+        case Channels():
+            return read.read, dict.fromkeys(read.starts, read.read_on), {}
+        case _:
+            return read, {}, {}
 
 
 def tools_writer(
