@@ -1,11 +1,12 @@
 """The vendors' own SDKs: calls as their objects are converted, and their strict schemas need no further change."""
 
 import json
+from typing import Any
 
 from anthropic.lib._parse._transform import transform_schema
-from anthropic.types import Message
+from anthropic.types import Message, RawContentBlockDeltaEvent
 from openai.lib._pydantic import _ensure_strict_json_schema
-from openai.types.chat import ChatCompletionMessageFunctionToolCall
+from openai.types.chat import ChatCompletionChunk, ChatCompletionMessageFunctionToolCall
 
 import dragoman
 from dragoman.schema import targets
@@ -43,6 +44,36 @@ def test_objects_of_the_sdks_are_converted() -> None:
     )
     (item,) = dragoman.convert_calls(message.content, api="openai_responses")
     assert (item["call_id"], json.loads(item["arguments"])) == ("call_1", ARGUMENTS)
+
+
+def test_pieces_of_the_sdks_become_one_call() -> None:
+    head = {"id": "x", "object": "chat.completion.chunk", "created": 1, "model": "m"}
+    functions: list[dict[str, object]] = [
+        {"name": "Read", "arguments": ""},
+        {"arguments": '{"path": '},
+        {"arguments": '"/t"}'},
+    ]
+    pieces = [{"index": 0, "function": each} for each in functions]
+    calls = [{**pieces[0], "id": "call_1", "type": "function"}, *pieces[1:]]
+    chunks = [{"choices": [{"index": 0, "delta": {"tool_calls": [call]}}]} for call in calls]
+    chunks.append({"choices": [{"index": 0, "delta": {}, "finish_reason": "tool_calls"}]})
+    expected = [("call_1", "Read", '{"path": "/t"}')]
+    assert assembled([ChatCompletionChunk.model_validate(head | chunk) for chunk in chunks]) == expected
+    block = {"type": "tool_use", "id": "call_1", "name": "Read", "input": {}}
+    deltas = [
+        {"type": "content_block_delta", "index": 0, "delta": {"type": "input_json_delta", "partial_json": text}}
+        for text in ('{"path": ', '"/t"}')
+    ]
+    events = [
+        {"type": "content_block_start", "index": 0, "content_block": block},
+        *map(RawContentBlockDeltaEvent.model_validate, deltas),
+        {"type": "content_block_stop", "index": 0},
+    ]
+    assert assembled(events) == expected
+
+
+def assembled(pieces: list[Any]) -> list[tuple[str, str, str]]:
+    return [(call.id, call.name, call.arguments) for call in dragoman.assemble_calls(pieces)]
 
 
 def test_the_sdks_change_nothing_in_a_strict_schema() -> None:

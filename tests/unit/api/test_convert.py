@@ -330,16 +330,6 @@ def test_pieces_of_an_api(pieces: list[Any]) -> None:
     assert shown(dragoman.assemble_calls(pieces)) == [READ]
 
 
-def test_pieces_of_the_sdks() -> None:
-    from anthropic.types import RawContentBlockDeltaEvent
-    from openai.types.chat import ChatCompletionChunk
-
-    head = {"id": "x", "object": "chat.completion.chunk", "created": 1, "model": "m"}
-    assert shown(dragoman.assemble_calls([ChatCompletionChunk.model_validate(head | c) for c in CHUNKS])) == [READ]
-    events = [ANTHROPIC[0], *(RawContentBlockDeltaEvent.model_validate(e) for e in ANTHROPIC[1:3]), ANTHROPIC[3]]
-    assert shown(dragoman.assemble_calls(events)) == [READ]
-
-
 @given(st.lists(st.integers(1, 12), max_size=6))
 def test_events_come_as_the_pieces_do(cuts: list[int]) -> None:
     arguments, pieces = '{"path": "/tmp/é", "n": [1, 2]}', [start()]
