@@ -79,7 +79,10 @@ def test_the_last_line_says_what_to_change(
     assert exceptions.get((outcome, name), wanted) in said
 
 
-@pytest.mark.parametrize("name", [name for name in formats.names() if formats.get(name).reasoning_tags])
+REASONING = [name for name in formats.names() if formats.get(name).reasoning_tags]
+
+
+@pytest.mark.parametrize("name", sample(REASONING, 20, "reasoning"))
 def test_calls_in_closed_reasoning(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     opener, closer = next(iter(formats.get(name).reasoning_tags.items()))
     call = formats.get(name).write_calls([ToolCall("call00001", "get_weather", '{"city": "Paris"}')])

@@ -45,8 +45,8 @@ def everything(format: Format, others: tuple[str, ...] = ()) -> str:
 
 
 each_format = pytest.mark.parametrize("format", all_formats(), ids=lambda f: f.name)
-some_formats = pytest.mark.parametrize("format", sample(all_formats(), 24, "injection"), ids=lambda f: f.name)
-"""For hostile words of all kinds, whose patterns take long to compile; all formats in `make test-all`."""
+some_formats = pytest.mark.parametrize("format", sample(all_formats(), 16, "injection"), ids=lambda f: f.name)
+"""For words outside ASCII, as patterns of characters that look alike take long to compile."""
 
 
 def found(text: str, known: set[str]) -> dict[str, int]:
@@ -77,7 +77,7 @@ def checked(format: Format, place: str, others: tuple[str, ...]) -> set[str]:
     ("kinds", "format"),
     [
         pytest.param(kinds, format, id=f"{name}-{format.name}")
-        for name, kinds, some in (("read back", ("whole", "nested"), 99), ("all kinds", KINDS, 24))
+        for name, kinds, some in (("read back", ("whole", "nested"), 99), ("all kinds", KINDS, 16))
         for format in sample(all_formats(), some, "injection")
     ],
 )
@@ -179,7 +179,7 @@ TEMPLATES = sorted(path for path in Path(TRL, "chat_templates").glob("*.jinja") 
 TAG = re.compile(r"</?[A-Za-z][\w:.|-]{0,40}>|\[/?[A-Z_]{2,20}\]")
 
 
-@pytest.mark.parametrize("path", TEMPLATES, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", sample(TEMPLATES, 16, "templates"), ids=lambda path: path.stem)
 def test_by_the_chat_templates_of_real_models(path: Path) -> None:
     """Tools, calls and results go through those that know them; the others get plain turns."""
     source = path.read_text()
@@ -259,7 +259,7 @@ ORDINARY = (
 )
 
 
-@each_format
+@some_formats
 def test_ordinary_words_are_not_touched(format: Format, subtests: pytest.Subtests) -> None:
     def check(words: str) -> None:
         turns = render_chat(conversation(words, "user"), format)

@@ -89,7 +89,7 @@ def repeated(format: Format) -> Iterator[tuple[str, str]]:
 @pytest.mark.parametrize("name", formats.names())
 def test_work_is_linear(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     format, work = formats.get(name), Work(monkeypatch)
-    for before, again in sample(list(repeated(format)), 6, name):
+    for before, again in sample(list(repeated(format)), 5, name):
         n = max(8, CHARS // len(again))
         one, two = (before + again * each for each in (n, 2 * n))
         for size in (64, len(two)):

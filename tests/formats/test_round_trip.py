@@ -68,7 +68,7 @@ def spelled(value: Any, format: Format) -> Any:
 )
 def test_calls(calls: list[tuple[str, Any]], plain_calls: list[tuple[str, Any]], size: int) -> None:
     """The format's own markers may stand in strings, short of a whole end of a value."""
-    for format in map(formats.get, sample(formats.names(), 24, repr(calls))):
+    for format in map(formats.get, sample(formats.names(), 16, repr(calls))):
         stated = calls if format.arguments == "JSON" else plain_calls
         expected = [(name, spelled(arguments, format)) for name, arguments in stated]
         made = [
@@ -102,7 +102,7 @@ ALARMS = st.fixed_dictionaries(
 @given(alarm=ALARMS, size=st.integers(1, 9))
 def test_types_of_the_schema(alarm: dict[str, Any], size: int) -> None:
     call = ToolCall("call00000", "set_alarm", json.dumps(alarm, ensure_ascii=False))
-    for format in map(formats.get, sample(formats.names(), 24, repr(alarm))):
+    for format in map(formats.get, sample(formats.names(), 16, repr(alarm))):
         assert read(format, written(format, [call]), size) == [("set_alarm", alarm)], format.name
 
 

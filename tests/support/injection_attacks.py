@@ -105,7 +105,7 @@ def conversation(words: str, place: str, second: str = "") -> v.Request:
         "description": said("schema", "Where."),
         "properties": {said("property", "city"): {"type": "string", "enum": [said("enum", "Paris"), "Rome"]}},
     }
-    result = v.ToolResult(id, (*texts("result", "Sunny."), v.Document(v.MediaSource(text=said("found", "18 °C")))))
+    result = v.ToolResult(id, (*texts("result", "Sunny."), v.Document(v.MediaSource(text=said("found", "18 degrees")))))
     opaque = v.UnknownPart(said("opaque", "image"), msgspec.Raw(b"{}"))
     messages = (
         v.Message("system", texts("system", "Be kind.")),

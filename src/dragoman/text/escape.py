@@ -43,8 +43,8 @@ _REFERENCE = {"<": "&lt;", ">": "&gt;", "&": "&amp;"}
 _BRACKET = re.compile(r"[<>\[\]|｜＜＞［］﹤﹥]")
 _STRING = re.compile(r'"(?:[^"\\]|\\.)*"', re.DOTALL)
 _UNSEEN = (
-    r"[\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164"
-    r"\ufe00-\ufe0f\ufeff\uffa0\U000e0000-\U000e0fff]*+"
+    "[\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164"
+    "\ufe00-\ufe0f\ufeff\uffa0\U000e0000-\U000e0fff]*+"
 )
 """Invisible characters that may occur between two characters of a marker."""
 _COMPATIBLE = (range(0x80, 0x3400), range(0xFB00, 0x10000), range(0x1D400, 0x1D800), range(0x1F100, 0x1F200))

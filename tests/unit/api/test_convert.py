@@ -97,21 +97,6 @@ def test_values_and_several_shapes_at_once() -> None:
     assert dragoman.convert_results([failed], api="openai_chat")[0]["content"] == "Error: no"
 
 
-def test_objects_of_the_sdks() -> None:
-    from anthropic.types import Message
-    from openai.types.chat import ChatCompletionMessageFunctionToolCall
-
-    call = ChatCompletionMessageFunctionToolCall.model_validate(CALLS["openai_chat"])
-    assert dragoman.convert_calls([call], api="anthropic_messages") == [CALLS["anthropic_messages"]]
-    usage = {"input_tokens": 1, "output_tokens": 1}
-    message = Message.model_validate(
-        {"id": "m", "type": "message", "role": "assistant", "model": "m", "content": [CALLS["anthropic_messages"]]}
-        | {"stop_reason": "tool_use", "stop_sequence": None, "usage": usage}
-    )
-    (item,) = dragoman.convert_calls(message.content, api="openai_responses")
-    assert (item["call_id"], json.loads(item["arguments"])) == ("call_1", {"path": "/t", "n": 1})
-
-
 def test_schemas_are_made_to_fit() -> None:
     either = {"type": "object", "anyOf": [{"required": ["a"]}, {"required": ["b"]}]}
     converted = dragoman.convert_tools([{"name": "f", "input_schema": either}], api="openai_chat")
@@ -343,16 +328,6 @@ STREAMS: dict[str, list[Any]] = {
 @pytest.mark.parametrize("pieces", STREAMS.values(), ids=list(STREAMS))
 def test_pieces_of_an_api(pieces: list[Any]) -> None:
     assert shown(dragoman.assemble_calls(pieces)) == [READ]
-
-
-def test_pieces_of_the_sdks() -> None:
-    from anthropic.types import RawContentBlockDeltaEvent
-    from openai.types.chat import ChatCompletionChunk
-
-    head = {"id": "x", "object": "chat.completion.chunk", "created": 1, "model": "m"}
-    assert shown(dragoman.assemble_calls([ChatCompletionChunk.model_validate(head | c) for c in CHUNKS])) == [READ]
-    events = [ANTHROPIC[0], *(RawContentBlockDeltaEvent.model_validate(e) for e in ANTHROPIC[1:3]), ANTHROPIC[3]]
-    assert shown(dragoman.assemble_calls(events)) == [READ]
 
 
 @given(st.lists(st.integers(1, 12), max_size=6))

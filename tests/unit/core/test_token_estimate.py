@@ -35,7 +35,7 @@ def test_estimates_are_near_what_tokenizers_count(subtests: pytest.Subtests) -> 
         assert {kind: e for kind, e in generic.kinds.items() if abs(e) > 1.5 * GOAL_PERCENT} == {}
 
     assert {"prose", "Python", "C", "JSON"} <= set(texts())
-    check_each(subtests, sample(("o200k", "cl100k", "llama3", "qwen3"), 1, "tokenizers"), check)
+    check_each(subtests, sample(("o200k", "cl100k", "llama3", "qwen3"), 1, "counters"), check)
 
 
 def test_no_tokenizer_of_those_that_are_installed_has_no_row() -> None:

@@ -283,7 +283,7 @@ def spelled(text: list[int | str], format: Format) -> str:
 @given(texts=st.lists(hostile, min_size=12, max_size=12))
 def test_no_text_can_close_its_block_or_open_a_call(texts: list[list[int | str]]) -> None:
     """Whatever users, results, tools and their names hold, the prompt has the markers that it has without."""
-    for format in map(formats.get, sample(formats.names(), 24, repr(texts))):
+    for format in map(formats.get, sample(formats.names(), 16, repr(texts))):
         found = shown_markers(format, [spelled(each, format) for each in texts])
         assert found == shown_markers(format, ["y"] * len(texts)), format.name
 

@@ -448,17 +448,6 @@ REAL = {
 }
 
 
-def test_the_sdks_find_nothing_to_change() -> None:
-    from anthropic.lib._parse._transform import transform_schema
-    from openai.lib._pydantic import _ensure_strict_json_schema
-
-    strict = json.loads(adapt(json.dumps(REAL), targets.OPENAI_STRICT).json)
-    before = json.dumps(strict)
-    assert json.dumps(_ensure_strict_json_schema(strict, path=(), root=strict)) == before
-    strict = json.loads(adapt(json.dumps(REAL), targets.ANTHROPIC_STRICT).json)
-    assert transform_schema(strict) == strict
-
-
 def test_the_engines_take_it() -> None:
     from support.grammar_engines import llguidance, xgrammar
 
