@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from hypothesis import settings
 
-from support import client_recordings, ran_pairs
+from support import client_recordings, lazy_imports, ran_pairs
 from support.gateway import Gateway, running
 
 settings.register_profile("default", deadline=None, max_examples=25, derandomize=True)
@@ -14,6 +14,7 @@ settings.register_profile("ci", deadline=None, max_examples=100, derandomize=Tru
 settings.register_profile("long", deadline=None, max_examples=2_000)
 settings.register_profile("fuzz", deadline=None, max_examples=20_000)
 settings.load_profile("default")
+lazy_imports.defer("anthropic", "openai")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
