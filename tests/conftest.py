@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import settings
 
-from support import ran_pairs
+from support import lazy_imports, ran_pairs
 
 if TYPE_CHECKING:
     from support.gateway import Gateway
@@ -20,6 +20,7 @@ settings.register_profile("ci", deadline=None, max_examples=100, derandomize=Tru
 settings.register_profile("long", deadline=None, max_examples=2_000)
 settings.register_profile("fuzz", deadline=None, max_examples=20_000)
 settings.load_profile("default")
+lazy_imports.defer("anthropic", "openai")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

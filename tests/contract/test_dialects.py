@@ -15,10 +15,13 @@ that behind the request. `events` become a stream, `whole` one body, both exactl
 out (a chunk's head that never changes is written `…`). `error` is an error's arguments, its status and its body.
 """
 
+from __future__ import annotations
+
 import json
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from typing import Any
 
 import anthropic
@@ -221,19 +224,26 @@ def test_openai_sdk_raises_on_a_failed_stream(case: Case) -> None:
 
 # OpenAI Responses
 
-RESPONSE_EVENT: pydantic.TypeAdapter[Any] = pydantic.TypeAdapter(openai.types.responses.ResponseStreamEvent)
+
+@cache
+def response_event() -> pydantic.TypeAdapter[Any]:
+    from openai.types.responses import ResponseStreamEvent
+
+    return pydantic.TypeAdapter(ResponseStreamEvent)
 
 
 @each([c for c in STREAMS if c.dialect == "openai_responses"])
 def test_each_event_is_of_a_type_of_openais(case: Case) -> None:
     for number, frame in enumerate(stream(case).decode().split("\n\n")[:-1]):
         data = json.loads(frame.partition("\ndata: ")[2])
-        event = RESPONSE_EVENT.validate_python(data)
+        event = response_event().validate_python(data)
         assert (event.type, event.sequence_number) == (data["type"], number)
 
 
 @each(of("openai_responses"))
 def test_openai_sdk_reads_a_streamed_response_as_whole(case: Case) -> None:
+    from openai.types.responses import Response
+
     with openai_client(whole(case)) as client:
         expected = client.responses.create(model="m", input="hi")
     with openai_client(stream(case)) as client, client.responses.stream(model="m", input="hi") as events:
@@ -242,7 +252,7 @@ def test_openai_sdk_reads_a_streamed_response_as_whole(case: Case) -> None:
             assert events.get_final_response().output_text == expected.output_text
     assert last.type in ("response.completed", "response.incomplete")
     assert without_parsed(last.response.to_dict()) == expected.to_dict()
-    openai.types.responses.Response.model_validate(expected.to_dict())
+    Response.model_validate(expected.to_dict())
 
 
 def without_parsed(value: Any) -> Any:

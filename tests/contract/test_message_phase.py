@@ -11,7 +11,7 @@ from dragoman import dialects
 from dragoman.core.backend import ExchangeContext
 from dragoman.core.collect import Collector
 from dragoman.core.messages import Message
-from support.deviations import VALIDATES, answered, chat, delta, frames, messages, response
+from support.deviations import answered, chat, delta, frames, messages, response, validates
 
 CHAT, MESSAGES, RESPONSES = "openai_chat", "anthropic_messages", "openai_responses"
 
@@ -67,7 +67,7 @@ def test_a_responses_client_gets_the_phase_of_each_message(name: str, form: str)
     assert [warning.code for warning in answer.collector.warnings if warning.code == "content_dropped"] == []
     assert seen(json.loads(answer.body)["output"] if form == "whole" else last(answer.stream)) == seen(output)
     for frame in frames(answer.stream):
-        VALIDATES[RESPONSES](frame)
+        validates(RESPONSES)(frame)
     done = [e["item"] for e in frames(answer.stream) if e["type"] == "response.output_item.done"]
     assert form == "whole" or seen(done) == seen(output)
     begun = [e["item"] for e in frames(answer.stream) if e["type"] == "response.output_item.added"]
@@ -126,7 +126,7 @@ def test_progress_of_the_prompt_goes_to_chat_clients_alone(front: str) -> None:
     answer = asyncio.run(answered(CHAT, front, READING.encode(), stream=True))
     told = list(frames(answer.stream))
     for frame in told:
-        VALIDATES[front](frame)
+        validates(front)(frame)
     read = [frame["prompt_progress"]["processed"] for frame in told if "prompt_progress" in frame]
     assert read == ([30, 60] if front == CHAT else [])
     assert not [warning for warning in answer.collector.warnings if warning.code == "content_dropped"]

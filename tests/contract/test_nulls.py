@@ -101,7 +101,7 @@ def test_null_counts_as_absent(api: str, body: str) -> None:
     # `stream` is of one type of request or another.
     plain = {name: value for name, value in json.loads(body).items() if name != "stream"}
     request = dialects.get(api).read_request(json.dumps(plain))
-    nulls = json.dumps(filled(plain, vendor_requests.PARAMS[api]))
+    nulls = json.dumps(filled(plain, vendor_requests.params(api)))
     again = dialects.get(api).read_request(nulls)
     assert nulls.count("null") > body.count("null")
     if any(isinstance(part, v.UnknownPart) for part in parts(request)):  # whose text is their JSON, as it came

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from support.deviations import VALIDATES, Got, answered, chat, delta, frames, messages, over, response, wide
+from support.deviations import Got, answered, chat, delta, frames, messages, over, response, validates, wide
 
 CHAT, MESSAGES, RESPONSES = "openai_chat", "anthropic_messages", "openai_responses"
 ENTRY = {
@@ -88,7 +88,7 @@ def got(api: str, front: str, *, stream: bool) -> tuple[Got, Any]:
     answer = asyncio.run(answered(api, front, SAID[api][not stream].encode(), stream=stream))
     assert answer.error is None
     for frame in frames(answer.stream):
-        VALIDATES[front](frame)
+        validates(front)(frame)
     return answer, list(frames(answer.stream)) if stream else json.loads(answer.body)
 
 

@@ -104,7 +104,7 @@ def test_what_is_sent_to_another_api_is_of_its_vendors_types(case: Case, to: str
 
 @cache
 def of_vendor(dialect: str) -> pydantic.TypeAdapter[Any]:
-    return pydantic.TypeAdapter(vendor_requests.PARAMS[dialect])
+    return pydantic.TypeAdapter(vendor_requests.params(dialect))
 
 
 READ_TOO = (

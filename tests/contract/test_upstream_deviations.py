@@ -15,7 +15,6 @@ from dragoman.core.collect import Collector
 from dragoman.core.messages import ToolCall
 from support.deviations import (
     ARGUMENTS,
-    VALIDATES,
     WORDS,
     answered,
     call,
@@ -28,6 +27,7 @@ from support.deviations import (
     over,
     response,
     said,
+    validates,
     wide,
 )
 
@@ -421,6 +421,6 @@ def test_every_deviation_has_the_outcome_that_is_stated(api: str, deviation: Dev
                     assert got.error is None
                     assert (outcome(got.collector), codes) == (deviation.outcome, deviation.codes)
                 for frame in frames(got.stream):
-                    VALIDATES[front](frame)
+                    validates(front)(frame)
 
     asyncio.run(check())

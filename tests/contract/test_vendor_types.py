@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import AsyncIterator, Iterator
+from functools import cache
 from typing import Any, Final
 
 import anthropic
@@ -19,14 +20,6 @@ from support.scripted_backend import IMPATIENT, PINGS, served
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 USER: Final = [{"role": "user", "content": QUESTION}]
-TYPES: Final[dict[str, tuple[Any, Any]]] = {
-    name: (pydantic.TypeAdapter(event), pydantic.TypeAdapter(whole))
-    for name, event, whole in (
-        ("openai_chat", openai.types.chat.ChatCompletionChunk, openai.types.chat.ChatCompletion),
-        ("openai_responses", openai.types.responses.ResponseStreamEvent, openai.types.responses.Response),
-        ("anthropic_messages", anthropic.types.RawMessageStreamEvent, anthropic.types.Message),
-    )
-}
 BEYOND: Final = {"openai_chat": {"reasoning_content"}, "openai_responses": {"store"}, "anthropic_messages": set[str]()}
 """What goes beyond the types: thoughts, which open servers send so, and a field that OpenAI's own API has."""
 ASKED: Final[dict[str, dict[str, Any]]] = {
@@ -45,7 +38,7 @@ ASKED: Final[dict[str, dict[str, Any]]] = {
         "tools": [{"name": n, "input_schema": s} for n, s in SCHEMAS.items()],
     },
 }
-ALL = pytest.mark.parametrize("dialect", sorted(TYPES))
+ALL = pytest.mark.parametrize("dialect", sorted(dialects.names()))
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
@@ -83,6 +76,25 @@ def unknown(value: object) -> Iterator[str]:
             yield from unknown(each)
 
 
+@cache
+def types_of(api: str) -> tuple[Any, Any]:
+    """Of an event of a stream, and of a whole reply."""
+    event: Any
+    whole: Any
+    match api:
+        case "openai_chat":
+            from openai.types.chat import ChatCompletion, ChatCompletionChunk
+
+            event, whole = ChatCompletionChunk, ChatCompletion
+        case "openai_responses":
+            from openai.types.responses import Response, ResponseStreamEvent
+
+            event, whole = ResponseStreamEvent, Response
+        case _:
+            event, whole = anthropic.types.RawMessageStreamEvent, anthropic.types.Message
+    return pydantic.TypeAdapter(event), pydantic.TypeAdapter(whole)
+
+
 def checked(kind: Any, data: str, beyond: set[str]) -> Any:
     """The data as that type."""
     value = kind.validate_json(data, strict=True)
@@ -102,7 +114,7 @@ async def test_every_event_of_a_stream(dialect: str, scenario: str, http: httpx2
     if failed and dialect != "openai_responses":
         name, told = events.pop()
         assert told_by(dialect, name, told) == DIED
-    values = [checked(TYPES[dialect][0], data, BEYOND[dialect]) for _, data in events]
+    values = [checked(types_of(dialect)[0], data, BEYOND[dialect]) for _, data in events]
     if dialect == "openai_chat":
         assert not any(name for name, _ in events)
         assert len({(value.id, value.created, value.model) for value in values}) == 1
@@ -133,19 +145,19 @@ def told_by(dialect: str, name: str, data: str) -> str:
 async def test_every_whole_reply(dialect: str, scenario: str, http: httpx2.AsyncClient) -> None:
     answered = await answer(http, dialect, scenario, stream=False)
     assert answered.status_code == 200
-    assert checked(TYPES[dialect][1], answered.text, BEYOND[dialect]).model == scenario
+    assert checked(types_of(dialect)[1], answered.text, BEYOND[dialect]).model == scenario
 
 
 async def test_an_unknown_event_or_a_missing_field_would_be_seen() -> None:
     event = (
         '{"type":"response.output_text.done","item_id":"a","output_index":0,"content_index":0,"logprobs":[],"text":""'
     )
-    checked(TYPES["openai_responses"][0], event + ',"sequence_number":3}', set())
+    checked(types_of("openai_responses")[0], event + ',"sequence_number":3}', set())
     for wrong in (event + "}", event.replace("text.done", "text.over") + ',"sequence_number":3}'):
         with pytest.raises(pydantic.ValidationError):
-            checked(TYPES["openai_responses"][0], wrong, set())
+            checked(types_of("openai_responses")[0], wrong, set())
     with pytest.raises(AssertionError):
-        checked(TYPES["openai_responses"][0], event + ',"sequence_number":3,"made_up":1}', set())
+        checked(types_of("openai_responses")[0], event + ',"sequence_number":3,"made_up":1}', set())
 
 
 WHOLE_STREAMS = pytest.mark.parametrize("scenario", [name for name in SCENARIOS if name != "broken"])

@@ -9,7 +9,7 @@ import pytest
 from dragoman.core.events import TEXT_BREAK, AnyEvent, Detail, Finish, ReasoningDelta, TextDelta, ToolCallStart
 from dragoman.core.response_details import ANNOTATIONS, CITATIONS
 from dragoman.wire.web_sources import WebSourceConverter
-from support.deviations import VALIDATES, answered, frames, messages, over, wide
+from support.deviations import answered, frames, messages, over, validates, wide
 
 CHAT, MESSAGES, RESPONSES = "openai_chat", "anthropic_messages", "openai_responses"
 FOUND = {"type": "web_search_result_location", "url": "https://x.test", "title": "T", "encrypted_index": "e",
@@ -43,7 +43,7 @@ def test_openai_clients_get_the_span_of_each_source(front: str, stream: bool) ->
     answer = asyncio.run(answered(MESSAGES, front, said(stream=stream), stream=stream))
     assert not [warning.detail for warning in answer.collector.warnings if warning.code == "content_dropped"]
     for frame in frames(answer.stream):
-        VALIDATES[front](frame)
+        validates(front)(frame)
     events = list(frames(answer.stream)) if stream else [json.loads(answer.body)]
     found = [(each["start_index"], each["end_index"], each["url"], each["title"]) for each in sources(front, events)]
     assert found == SPANS

@@ -3,11 +3,11 @@
 import json
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import aclosing
+from functools import cache
 from typing import Any, NamedTuple
 
-import openai
+import anthropic
 import pydantic
-from anthropic.types import RawMessageStreamEvent
 
 from dragoman import dialects
 from dragoman.core.backend import ExchangeContext, ServedModel
@@ -133,11 +133,20 @@ async def answered(api: str, front: str, said: bytes, *, stream: bool) -> Got:
     return Got(collector, sent, collector.error, body)
 
 
-VALIDATES: dict[str, Callable[[Any], Any]] = {
-    "openai_chat": openai.types.chat.ChatCompletionChunk.model_validate,
-    "anthropic_messages": pydantic.TypeAdapter(RawMessageStreamEvent).validate_python,
-    "openai_responses": pydantic.TypeAdapter(openai.types.responses.ResponseStreamEvent).validate_python,
-}
+@cache
+def validates(api: str) -> Callable[[Any], Any]:
+    """Returns what reads a frame of a stream into the vendor's type, or raises."""
+    match api:
+        case "openai_chat":
+            from openai.types.chat import ChatCompletionChunk
+
+            return ChatCompletionChunk.model_validate
+        case "anthropic_messages":
+            return pydantic.TypeAdapter[Any](anthropic.types.RawMessageStreamEvent).validate_python
+        case _:
+            from openai.types.responses import ResponseStreamEvent
+
+            return pydantic.TypeAdapter[Any](ResponseStreamEvent).validate_python
 
 
 def frames(stream: bytes) -> Iterator[Any]:

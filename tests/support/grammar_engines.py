@@ -6,33 +6,45 @@ The first wants torch and transformers, gigabytes that only serve tensors: it is
 
 import random
 import sys
-from collections.abc import Iterable, Sequence
-from functools import lru_cache
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import cache, lru_cache
 from itertools import chain
 from typing import Any
 from unittest.mock import MagicMock
 
 import llguidance
-import tvm_ffi  # noqa: F401 before the stand-ins, which it would take for what they stand for
 
-_ABSENT = [name for name in ("torch", "transformers") if name not in sys.modules]
-sys.modules.update({name: MagicMock() for name in _ABSENT})
-import xgrammar  # noqa: E402 as it wants them
+from support import lazy_imports
 
-for _name in _ABSENT:
-    del sys.modules[_name]
+
+@contextmanager
+def _stand_ins() -> Iterator[None]:
+    import tvm_ffi  # noqa: F401 before the stand-ins, which it would take for what they stand for
+
+    absent = [name for name in ("torch", "transformers") if name not in sys.modules]
+    sys.modules.update({name: MagicMock() for name in absent})
+    yield
+    for name in absent:
+        del sys.modules[name]
+
+
+lazy_imports.defer("xgrammar", within=_stand_ins)
+import xgrammar  # noqa: E402 as it is not executed here
 
 _BYTES = [bytes([i]) for i in range(256)]
-_COMPILER = xgrammar.GrammarCompiler(
-    xgrammar.TokenizerInfo([*_BYTES, b"<end>"], vocab_type=xgrammar.VocabType.RAW, stop_token_ids=[256]),
-    cache_enabled=False,
-)
+
+
+@cache
+def _compiler() -> Any:
+    tokens = xgrammar.TokenizerInfo([*_BYTES, b"<end>"], vocab_type=xgrammar.VocabType.RAW, stop_token_ids=[256])
+    return xgrammar.GrammarCompiler(tokens, cache_enabled=False)
 
 
 @lru_cache(maxsize=32)
 def _compiled(grammar: str) -> Any:
     load = xgrammar.Grammar.from_structural_tag if grammar.startswith("{") else xgrammar.Grammar.from_ebnf
-    return _COMPILER.compile_grammar(load(grammar))
+    return _compiler().compile_grammar(load(grammar))
 
 
 _BYTE_TOKENS = llguidance.LLTokenizer("byte")

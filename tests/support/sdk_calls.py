@@ -1,5 +1,7 @@
 """The ways to ask that the vendors' Python packages have, and what they make of an answer, in words of all clients."""
 
+from __future__ import annotations
+
 import asyncio
 import inspect
 import json
@@ -10,7 +12,6 @@ from typing import Any, Final, TypeAlias
 import anthropic
 import openai
 import pydantic
-from openai.lib.streaming.chat import ChatCompletionStreamState
 
 from support.scenarios import QUESTION, SCHEMAS, Said
 
@@ -34,7 +35,11 @@ class Ping(pydantic.BaseModel):
 
 
 MODELS = {"get_weather": GetWeather, "write_note": WriteNote, "ping": Ping}
-FUNCTIONS: Any = [openai.pydantic_function_tool(model, name=name) for name, model in MODELS.items()]
+
+
+def functions() -> Any:
+    """The tools as the package makes them of the models."""
+    return [openai.pydantic_function_tool(model, name=name) for name, model in MODELS.items()]
 
 
 @dataclass(frozen=True)
@@ -67,6 +72,8 @@ def chat_create(sdk: openai.OpenAI, **asked: Any) -> Any:
 
 
 def chat_chunks(sdk: openai.OpenAI, **asked: Any) -> Any:
+    from openai.lib.streaming.chat import ChatCompletionStreamState
+
     state: Any = ChatCompletionStreamState()
     with sdk.chat.completions.create(**asked, stream=True, stream_options=USAGE) as chunks:
         for chunk in chunks:
@@ -250,7 +257,11 @@ class Api:
     modes: Sequence[Ask]
     ends: tuple[str, str, str, str]
     """Text, calls, a refusal, the limit."""
-    error: type[Exception]
+
+    @property
+    def error(self) -> type[Exception]:
+        """What the package raises."""
+        return openai.APIError if self.package == "openai" else anthropic.APIError
 
 
 CHAT = Api(
@@ -261,7 +272,6 @@ CHAT = Api(
     [{"type": "function", "function": {"name": n, "parameters": s}} for n, s in SCHEMAS.items()],
     (chat_create, chat_chunks, chat_stream, chat_parse, chat_create_async, chat_stream_async),
     ("stop", "tool_calls", "stop", "length"),
-    openai.APIError,
 )
 RESPONSES = Api(
     "openai",
@@ -278,7 +288,6 @@ RESPONSES = Api(
         responses_stream_async,
     ),
     ("completed", "completed", "completed", "max_output_tokens"),
-    openai.APIError,
 )
 MESSAGES = Api(
     "anthropic",
@@ -288,6 +297,5 @@ MESSAGES = Api(
     [{"name": n, "input_schema": s} for n, s in SCHEMAS.items()],
     (messages_create, messages_events, messages_stream, messages_create_async, messages_stream_async),
     ("end_turn", "tool_use", "refusal", "max_tokens"),
-    anthropic.APIError,
 )
 PARSING = (chat_stream, chat_parse, chat_stream_async, responses_stream, responses_parse, responses_stream_async)

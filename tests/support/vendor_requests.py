@@ -12,22 +12,31 @@ from typing import Any, Final, Literal, NotRequired, Required, TypeAlias, get_ar
 from typing import NotRequired as NotRequired2
 from typing import Required as Required2
 
-from anthropic.types import message_create_params
 from hypothesis import strategies as st
-from openai.types.chat import completion_create_params
-from openai.types.responses import response_create_params, tool_choice_types_param
 from pydantic import BaseModel
 from typing_extensions import is_typeddict
 
 Json: TypeAlias = dict[str, Any]
 
-PARAMS: Final[dict[str, Any]] = {
-    "anthropic_messages": message_create_params.MessageCreateParamsNonStreaming,
-    "openai_chat": completion_create_params.CompletionCreateParamsNonStreaming,
-    "openai_responses": response_create_params.ResponseCreateParamsNonStreaming,
-}
 TEXTS: Final = st.text(st.sampled_from('ab é🐻"\\\n</{}') | st.characters(codec="utf-8"), min_size=1, max_size=12)
 WRAPPERS: Final = (Required, NotRequired, Required2, NotRequired2)
+
+
+def params(api: str) -> Any:
+    """Returns the vendor's type of a request's body."""
+    match api:
+        case "anthropic_messages":
+            from anthropic.types import message_create_params
+
+            return message_create_params.MessageCreateParamsNonStreaming
+        case "openai_chat":
+            from openai.types.chat import completion_create_params
+
+            return completion_create_params.CompletionCreateParamsNonStreaming
+        case _:
+            from openai.types.responses import response_create_params
+
+            return response_create_params.ResponseCreateParamsNonStreaming
 
 
 def value(hint: Any, depth: int) -> st.SearchStrategy[Any]:
@@ -87,7 +96,7 @@ def _object(draw: st.DrawFn, hint: Any, depth: int) -> Json:
 
 def requests(dialect: str) -> st.SearchStrategy[Json]:
     """Requests that the vendor would take."""
-    return st.tuples(value(PARAMS[dialect], 5), st.integers(0, 9)).map(lambda made: _sensible(dialect, *made))
+    return st.tuples(value(params(dialect), 5), st.integers(0, 9)).map(lambda made: _sensible(dialect, *made))
 
 
 def each(body: Any, *keys: str) -> Iterator[Json]:
@@ -200,12 +209,16 @@ def _offered(body: Json, chance: int) -> None:
         choice["name"] = wanted[chance % len(wanted)]
     elif wanted and isinstance(choice.get(choice.get("type", "")), dict):
         choice[choice["type"]]["name"] = wanted[chance % len(wanted)]
-    elif choice.get("type") not in ("auto", "any", "none", *_HOSTED):
+    elif choice.get("type") not in ("auto", "any", "none", *_hosted()):
         del body["tool_choice"]
 
 
-_HOSTED: Final = (*get_args(get_type_hints(tool_choice_types_param.ToolChoiceTypesParam)["type"]), "mcp", "shell")
-"""Kinds of tools that the vendor runs, by which OpenAI Responses has them chosen."""
+@cache
+def _hosted() -> Sequence[str]:
+    """Kinds of tools that the vendor runs, by which OpenAI Responses has them chosen."""
+    from openai.types.responses import tool_choice_types_param
+
+    return (*get_args(get_type_hints(tool_choice_types_param.ToolChoiceTypesParam)["type"]), "mcp", "shell")
 
 
 _REFUSED: Final = {

@@ -15,7 +15,6 @@ from support.scripted_backend import IMPATIENT, served
 from support.sdk_calls import (
     BROKEN,
     CHAT,
-    FUNCTIONS,
     MESSAGES,
     PARSING,
     RESPONSES,
@@ -23,6 +22,7 @@ from support.sdk_calls import (
     Api,
     Ask,
     Sdk,
+    functions,
     of_message,
     of_response,
     response_further,
@@ -60,7 +60,7 @@ PACKAGES = {ask.__name__: f"{api.package} for Python" for api in (CHAT, RESPONSE
 
 
 async def answer(api: Api, ask: Ask, sdks: Sdks, scenario: str, said: list[Any]) -> Any:
-    tools = FUNCTIONS if ask in PARSING else api.tools
+    tools = functions() if ask in PARSING else api.tools
     try:
         return await sdks[api.package].run(ask, model=scenario, **api.asks(said, tools))
     except openai.LengthFinishReasonError as cut:

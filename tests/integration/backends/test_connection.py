@@ -13,7 +13,7 @@ from dragoman.backends.http import circuit_breaker, retry
 from dragoman.backends.http import connection as connections
 from dragoman.backends.http.config import HttpConfig
 from dragoman.backends.http.connection import UpstreamConnection
-from dragoman.core.errors import BackendUnavailableError, UpstreamError, UpstreamTimeoutError
+from dragoman.core.errors import BackendUnavailableError, DragomanError, UpstreamError, UpstreamTimeoutError
 from support.fake_upstream import END, HEAD, Play, Server, ask, gateway, piece, says_nothing, server, soon, told, whole
 from support.gateway import CHAT, DEADLINE_S, MESSAGES
 from support.http_client import http_client
@@ -298,6 +298,16 @@ async def test_a_server_that_was_left_alone_is_tried_once(
             assert len(behind.asked) == asked
     assert len(pauses) == 2
     assert caplog.messages[0] == "far is retried in 0.5 s: status 500"
+
+
+async def test_a_server_that_rejects_requests_is_not_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(circuit_breaker, "FAILURE_THRESHOLD", 1)
+    async with server(whole(429, REFUSED)) as behind, connection(behind.url, retries=0) as far:
+        for _ in range(3):
+            with pytest.raises(DragomanError, match="because"):
+                await all_of(far)
+        assert far.health()["breaker"] == "closed"
+    assert len(behind.asked) == 3
 
 
 async def test_a_server_that_is_left_alone_is_still_asked_for_its_models(

@@ -1,5 +1,7 @@
 """What is kept of answers: for how long, how much, and what a request becomes that goes on from one."""
 
+from __future__ import annotations
+
 import asyncio
 import contextlib
 import itertools
@@ -272,9 +274,12 @@ def test_calls_of_custom_tools_and_namespaces_are_sent_on_as_such() -> None:
 
 # By the vendor's own package
 
-WEATHER = openai.types.responses.FunctionToolParam(
-    type="function", name="weather", parameters={"type": "object", "properties": {}}, strict=None
-)
+WEATHER: openai.types.responses.FunctionToolParam = {
+    "type": "function",
+    "name": "weather",
+    "parameters": {"type": "object", "properties": {}},
+    "strict": None,
+}
 STREAMED = pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
 
 

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import json
 import logging
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterator
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -197,13 +197,17 @@ async def test_a_whole_answer_that_breaks_off_is_an_error(script: Script, messag
 # Clients
 
 
-FLOOD = [f"{i} {'x' * 1000} " for i in range(7_000)]
-"""More than what lies between server and client can hold."""
+FLOOD_TEXTS = 7_000
+"""Of a kilobyte each: more than what lies between server and client can hold."""
+
+
+def flood_texts() -> Iterator[str]:
+    return (f"{i} {'x' * 1000} " for i in range(FLOOD_TEXTS))
 
 
 async def flood(backend: Scripted, request: Request) -> AsyncGenerator[AnyEvent, None]:
     yield Start("", "", 0)
-    for text in FLOOD:
+    for text in flood_texts():
         yield TextDelta(text)
     yield Finish("stop")
 
@@ -217,13 +221,13 @@ async def test_a_slow_client_loses_nothing_and_slows_the_backend(path: str) -> N
         while before != s.backend.sent:  # until the backend has been made to wait
             before = s.backend.sent
             await asyncio.sleep(0.1)
-        assert s.backend.sent < len(FLOOD)
+        assert s.backend.sent < FLOOD_TEXTS
         seen = bytearray()
         while not seen.endswith(b"\r\n0\r\n\r\n"):
             seen += await reader.read(65536)
         writer.close()
         stream = chunks(bytes(seen.partition(b"\r\n\r\n")[2]))
-        assert said(path, stream) == "".join(FLOOD)
+        assert said(path, stream) == "".join(flood_texts())
         assert stream.endswith(ENDS[path])
 
 
@@ -260,7 +264,7 @@ async def test_a_client_that_reads_nothing_and_stays_frees_the_backend_too(
             await s.backend.over.wait()
         (facts,) = await lines(caplog, 1)
         writer.transport.abort()
-    assert s.backend.sent < len(FLOOD)
+    assert s.backend.sent < FLOOD_TEXTS
     assert facts["status"] == 499
 
 

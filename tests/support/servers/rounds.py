@@ -1,5 +1,7 @@
 """The round trip of every real server: a call, its result, an answer; asked by the vendors' clients."""
 
+from __future__ import annotations
+
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
