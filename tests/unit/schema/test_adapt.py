@@ -76,6 +76,7 @@ CASES: list[tuple[Target, Any, Any, list[str]]] = [
     (targets.GEMINI, {"enum": ["a", None]}, {"enum": ["a"], "type": "string", "nullable": True}, []),
     (targets.GEMINI, {"enum": [1, 2]}, {"type": "number"}, ["enum left out"]),
     (targets.GEMINI, {"exclusiveMinimum": 0}, {"minimum": 0}, ["exclusiveMinimum became minimum"]),
+    (targets.GEMINI, {"exclusiveMaximum": 0}, {"maximum": 0}, ["exclusiveMaximum became maximum"]),
     (targets.GEMINI, {"type": "string", "format": "uri"}, {"type": "string"}, ["format left out"]),
     (
         targets.GEMINI,
