@@ -15,7 +15,8 @@ from typing import Final
 
 from dragoman.parsing.define_format import text_format
 from dragoman.parsing.markup import Markup
-from dragoman.parsing.shapes.python_call import PythonCalls, constrain_call, write_call
+from dragoman.parsing.shapes.python_call import PythonCalls
+from dragoman.parsing.shapes.python_writer import constrain_call, write_call
 from dragoman.parsing.tool_markup import ToolListMarkup, ToolResultMarkup
 
 OPEN, CLOSE = "<|tool_call_start|>", "<|tool_call_end|>"

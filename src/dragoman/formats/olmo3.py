@@ -17,7 +17,8 @@ from typing import Final
 from dragoman.core.messages import ToolCall
 from dragoman.parsing.define_format import text_format
 from dragoman.parsing.markup import Markup
-from dragoman.parsing.shapes.python_call import AS_JSON, PythonCalls, constrain_call
+from dragoman.parsing.shapes.python_call import PythonCalls
+from dragoman.parsing.shapes.python_writer import AS_JSON, constrain_call
 from dragoman.parsing.shapes.tagged import typed_values
 from dragoman.schema.argument_types import as_string
 

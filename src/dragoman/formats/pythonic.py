@@ -15,14 +15,8 @@ from typing import Final
 
 from dragoman.parsing.define_format import text_format
 from dragoman.parsing.markup import Markup
-from dragoman.parsing.shapes.python_call import (
-    BARE_CALLS,
-    TOOL_CODE,
-    PythonCalls,
-    constrain_call,
-    read_tool_code,
-    write_call,
-)
+from dragoman.parsing.shapes.python_call import BARE_CALLS, TOOL_CODE, PythonCalls, read_tool_code
+from dragoman.parsing.shapes.python_writer import constrain_call, write_call
 
 OPEN, CLOSE = "<|python_start|>", "<|python_end|>"
 MARKUP: Final = Markup(

@@ -228,26 +228,44 @@ def _repair_unknown(violation: Violation, value: Any, schema: CompiledSchema) ->
         return
     known = schema.declared_names(violation.path, violation.schema)
     spare = [name for name in violation.expected if name not in known]
+    if not spare:
+        return
     by_words: dict[str, list[str]] = {}
-    for each in known if spare else ():
+    for each in known:
         by_words.setdefault(normalize_name(each), []).append(each)
-    renames: dict[str, str] = {}
-    used: set[str] = set()
-    for name in spare:
-        fits = by_words.get(normalize_name(name), [])
-        if len(fits) > 1 or (fits and fits[0] in used):
-            return
-        if fits and fits[0] not in value:
-            renames[name] = fits[0]
-            used.add(fits[0])
-        elif fits and value[fits[0]] != value[name]:
-            return
+    renames = _find_renames(spare, value, by_words)
+    if renames is None:
+        return
     if renames:
         yield "rename_key", _rename_keys(value, renames)
-    elif spare and all(normalize_name(name) in by_words or _has_no_effect(name, value[name]) for name in spare):
+    elif all(normalize_name(name) in by_words or _has_no_effect(name, value[name]) for name in spare):
         left = {name: each for name, each in value.items() if name not in spare}
         if left or not known or all(value[name] in (None, "") for name in spare):
             yield "drop_unknown", left
+
+
+def _find_renames(
+    spare: list[str], value: Mapping[str, Any], by_words: Mapping[str, list[str]]
+) -> dict[str, str] | None:
+    """Returns the declared name of each unknown member that is absent itself; None if several names are possible.
+
+    Args:
+        spare: Names of the members that the schema does not declare.
+        value: The object with these members.
+        by_words: The declared names by their words.
+    """
+    renames: dict[str, str] = {}
+    for name in spare:
+        matching = by_words.get(normalize_name(name), [])
+        if not matching:
+            continue
+        if len(matching) > 1 or matching[0] in renames.values():
+            return None
+        if matching[0] not in value:
+            renames[name] = matching[0]
+        elif value[matching[0]] != value[name]:
+            return None
+    return renames
 
 
 def _has_no_effect(name: str, value: Any) -> bool:

@@ -62,10 +62,8 @@ def add_hints(messages: Sequence[Message], tools: Sequence[str]) -> tuple[Messag
         own = [n for n, part in enumerate(message.parts) if isinstance(part, Text) and not is_reminder(part)]
         if message.role == "user" and own:
             question, waits = _text(message.parts[own[-1]]), False
-            if named and not (answering or results) and any(_ABOUT_FILES.search(_text(message.parts[n])) for n in own):
-                parts = list(message.parts)
-                parts[own[-1]] = Text(question + named)
-                message = replace(message, parts=tuple(parts))
+            if named and not (answering or results):
+                message = _with_call_hint(message, own, named)
         answering = bool(results) or (answering and message.role != "assistant")
         made.append(message)
     return (*made, _after_results(question)) if waits else tuple(made)
@@ -89,6 +87,21 @@ def remove_hints(messages: Sequence[Message]) -> tuple[Message, ...]:
 def is_reminder(part: Part) -> bool:
     """Returns whether this is text of an agent itself in a user message."""
     return isinstance(part, Text) and _REMINDER.fullmatch(part.text) is not None
+
+
+def _with_call_hint(message: Message, own: Sequence[int], named: str) -> Message:
+    """Returns the message with the line `named` after its last text of the user's, if it is about files or commands.
+
+    Args:
+        message: A message of the user.
+        own: Positions of the user's own texts in it.
+        named: The line that names the tools.
+    """
+    parts = list(message.parts)
+    if not any(_ABOUT_FILES.search(_text(parts[n])) for n in own):
+        return message
+    parts[own[-1]] = Text(_text(parts[own[-1]]) + named)
+    return replace(message, parts=tuple(parts))
 
 
 def _after_results(question: str) -> Message:

@@ -57,9 +57,7 @@ class ClaudeResponse:
                 yield event
         if attempt.needs_reask and not self._context.reasked:
             yield Notice("reasked", f"{requirement.missed}; the model was re-asked")
-            called = attempt.called and not self._conversation.is_single_prompt
-            if called or not requirement.reply:  # if only the structured reply is missing, the CLI itself re-asks
-                await session.reask(requirement.again, called=called)
+            await self._reask(session, attempt)
             first, attempt = attempt, Attempt(requirement, names)
             try:
                 async with aclosing(self._validated_events(session, attempt)) as events:
@@ -79,6 +77,13 @@ class ClaudeResponse:
             cost_usd = await session.cost_usd(called=attempt.called)
             yield UsageUpdate(replace(self._usage, cost_usd=cost_usd))
         yield attempt.finish
+
+    async def _reask(self, session: ClaudeSession, attempt: Attempt) -> None:
+        """Has the model respond again; if only the structured reply is missing, the CLI itself re-asks."""
+        requirement = self._conversation.requirement
+        called = attempt.called and not self._conversation.is_single_prompt
+        if called or not requirement.reply:
+            await session.reask(requirement.again, called=called)
 
     async def _validated_events(self, session: ClaudeSession, attempt: Attempt) -> AsyncGenerator[AnyEvent, None]:
         """Yields the events of an attempt that can be sent; usage is that of all attempts."""

@@ -9,7 +9,7 @@ the reasoning field is emitted only if the response contains nothing else.
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from typing import Literal, Protocol, TypeAlias
+from typing import Final, Literal, Protocol, TypeAlias
 
 import msgspec
 
@@ -207,6 +207,7 @@ def _as_reasoning(events: Iterable[AnyEvent]) -> list[AnyEvent]:
 
 
 Source: TypeAlias = Literal["text", "server"]
+_OTHER: Final[Mapping[Source, Source]] = {"text": "server", "server": "text"}
 
 
 class _CallMerger:
@@ -228,29 +229,14 @@ class _CallMerger:
         """Returns the event with its index; events of a call that may be a duplicate wait until the call is
         complete.
         """
-        other: Source = "server" if source == "text" else "text"
         match event:
-            case ToolCallStart(_, id, name):
-                if id in self._ids:  # a reader knows only its own ids
-                    event = msgspec.structs.replace(event, id=f"call_{self._new_id()}")
-                self._ids.add(event.id)
-                self._name, self._arguments = name, []
-                again = (
-                    source == "text" and not self._allow_repeats and any(key[0] == name for key in self._seen["text"])
-                )
-                self._pending = [] if self._seen[other] or again else None
-                self._calls += 1
+            case ToolCallStart():
+                event = self._begin(event, source)
             case ToolCallDelta(_, text):
                 self._arguments.append(text)
             case ToolCallEnd():
-                made = call_key(self._name, "".join(self._arguments))
-                if self._pending is not None and self._seen[other][made]:
-                    self._seen[other] -= Counter([made])
-                    return self._drop(made, "the server sent this call, and left it in the text too; it is made once")
-                if source == "text" and not self._allow_repeats and self._seen["text"][made]:
-                    self.repeated = True
-                    return self._drop(made, "the model repeated this call; the answer ends there")
-                self._seen[source][made] += 1
+                if duplicate := self._end(source):
+                    return duplicate
             case _:
                 pass
         out = [msgspec.structs.replace(event, index=self._calls - 1)]
@@ -261,6 +247,32 @@ class _CallMerger:
             return []
         pending, self._pending = self._pending, None
         return pending
+
+    def _begin(self, event: ToolCallStart, source: Source) -> ToolCallStart:
+        """Returns the start, with an id of its own."""
+        if event.id in self._ids:  # a reader knows only its own ids
+            event = msgspec.structs.replace(event, id=f"call_{self._new_id()}")
+        self._ids.add(event.id)
+        self._name, self._arguments = event.name, []
+        may_repeat = self._rejects_repeats(source) and any(key[0] == event.name for key in self._seen["text"])
+        self._pending = [] if self._seen[_OTHER[source]] or may_repeat else None
+        self._calls += 1
+        return event
+
+    def _end(self, source: Source) -> list[AnyEvent]:
+        """Returns the warning if the call is a duplicate; its events are dropped."""
+        made, others = call_key(self._name, "".join(self._arguments)), self._seen[_OTHER[source]]
+        if self._pending is not None and others[made]:
+            others -= Counter([made])
+            return self._drop(made, "the server sent this call, and left it in the text too; it is made once")
+        if self._rejects_repeats(source) and self._seen["text"][made]:
+            self.repeated = True
+            return self._drop(made, "the model repeated this call; the answer ends there")
+        self._seen[source][made] += 1
+        return []
+
+    def _rejects_repeats(self, source: Source) -> bool:
+        return source == "text" and not self._allow_repeats
 
     def _drop(self, made: CallKey, message: str) -> list[AnyEvent]:
         self._pending = None

@@ -163,7 +163,9 @@ def _tool(tool: Tool, report: TranslationReport) -> object:
 def _messages(messages: Sequence[Message], report: TranslationReport) -> list[object]:
     written: list[object] = []
     images: list[object] = []  # images of results, until the last of consecutive results
-    for message in messages if report.is_same_api else _turns(report.end_with_user(hoist_system_messages(messages))):
+    if not report.is_same_api:
+        messages = tuple(_turns(report.end_with_user(hoist_system_messages(messages))))
+    for message in messages:
         results = [part for part in message.parts if isinstance(part, ToolResult)]
         rest = [part for part in message.parts if not isinstance(part, ToolResult)]
         extra = report.native_fields(message.extra)
@@ -181,9 +183,8 @@ def _messages(messages: Sequence[Message], report: TranslationReport) -> list[ob
         images = []
         if message.role == "assistant":
             assistant = _assistant(rest, report)
-            written += (
-                [{"role": "assistant", **assistant, **extra}] if assistant != _NOTHING or report.is_same_api else []
-            )
+            if assistant != _NOTHING or report.is_same_api:
+                written.append({"role": "assistant", **assistant, **extra})
         else:
             written.append({"role": message.role, "content": _content(rest, report), **extra})
     return [*written, {"role": "user", "content": images}] if images else written
@@ -220,17 +221,14 @@ def _is_text(part: Part) -> bool:
 
 
 def _assistant(parts: Iterable[Part], report: TranslationReport) -> dict[str, object]:
-    reasoning, content, refusal, calls = "", list[Part](), "", list[object]()
-    field = report.reasoning_field or "reasoning_content"
+    reasoning, content, refusal, calls = list[Reasoning](), list[Part](), "", list[object]()
     for part in parts:
         match part:
-            case Reasoning(text, signature, redacted, extra):
-                reasoning += text
-                if report.is_same_api and IN_FIELD in extra and not report.reasoning_field:
-                    field = "reasoning"
-                if signature or redacted:
-                    report.dropped(*SIGNATURE if signature else REDACTED)
-                report.native_fields(extra)
+            case Reasoning():
+                reasoning.append(part)
+                if part.signature or part.redacted:
+                    report.dropped(*SIGNATURE if part.signature else REDACTED)
+                report.native_fields(part.extra)
             case Refusal(text, extra) if not extra or not report.is_same_api:
                 refusal += text
             case ToolCall():
@@ -241,10 +239,26 @@ def _assistant(parts: Iterable[Part], report: TranslationReport) -> dict[str, ob
                 if calls or refusal:
                     report.adapted("content", f"text after {'a call' if calls else 'a refusal'} is before it")
                 content.append(part)
-    message: dict[str, object] = {"content": _content(content, report) if content or not (calls or refusal) else None}
-    message |= {field: reasoning} if reasoning else {}
-    message |= {"refusal": refusal} if refusal else {}
-    return message | ({"tool_calls": calls} if calls else {})
+    message: dict[str, object] = {"content": None}
+    if content or not (calls or refusal):
+        message["content"] = _content(content, report)
+    message |= _reasoning_field(reasoning, report)
+    if refusal:
+        message["refusal"] = refusal
+    if calls:
+        message["tool_calls"] = calls
+    return message
+
+
+def _reasoning_field(parts: Sequence[Reasoning], report: TranslationReport) -> dict[str, object]:
+    """Returns the field with the text of the reasoning, if there is any."""
+    text = "".join(part.text for part in parts)
+    if not text:
+        return {}
+    if report.reasoning_field:
+        return {report.reasoning_field: text}
+    is_renamed = report.is_same_api and any(IN_FIELD in part.extra for part in parts)
+    return {"reasoning" if is_renamed else "reasoning_content": text}
 
 
 def _call(call: ToolCall, report: TranslationReport) -> dict[str, object]:

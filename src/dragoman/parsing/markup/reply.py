@@ -117,7 +117,8 @@ class _AnswerReader:
             if code is not None:
                 self.found, self.has_content = "", code
                 continue
-            yield from self._read_marker()
+            # Not in `_read_marker`: each chunk within a call resumes all generators around it.
+            yield from (self._read_calls() if self.found in self.openers else self._read_marker())
             if self.found:
                 continue
             self.has_content = self.has_content or (yield from read_reasoning(self.markup, s, sink))
@@ -181,27 +182,30 @@ class _AnswerReader:
         return True if begins else None
 
     def _read_marker(self) -> Parser[None]:
-        """Reads what the marker begins or ends. Sets `found` to an opener that directly follows, or to ""."""
+        """Handles a marker that does not begin a call. Sets `found` to an opener that directly follows, or to ""."""
         s, sink, found, self.found = self.s, self.sink, self.found, ""
-        is_first = s.offset - len(s.skipped_space + found) <= self.line
-        if found in self.openers:
-            self.has_content = yield from self._read_calls(found, is_first)
-            if self.has_content:
-                cut_short(s, sink.text)
-        elif found in self.answer_closers and found in (self.closer or found):
+        if found in self.answer_closers and found in (self.closer or found):
             yield from self._end_answer(found)
         elif found in self.markup.answer_wrappers:  # talked about, and what closes it too
             sink.text(s.skipped_space + found)
             self.answer_closers = ()
         else:
-            self._drop_framing(found, is_first)
+            self._drop_framing(found)
 
-    def _read_calls(self, opener: str, is_first: bool) -> Parser[bool]:
-        """Reads what an opener begins; `is_first`: no text precedes it. Returns True if text came last."""
-        s, sink = self.s, self.sink
+    def _read_calls(self) -> Parser[None]:
+        """Reads what the opener in `found` begins."""
+        s, sink, opener, self.found = self.s, self.sink, self.found, ""
+        is_first = self._is_first(opener)
         if (yield from self._is_empty_block(opener, is_first or "\n" in s.skipped_space)):
-            return not is_first
-        return not (yield from call_reader(self.markup, opener)(s, sink, opener))
+            self.has_content = not is_first
+        else:
+            self.has_content = not (yield from call_reader(self.markup, opener)(s, sink, opener))
+        if self.has_content:
+            cut_short(s, sink.text)
+
+    def _is_first(self, found: str) -> bool:
+        """Whether no text precedes the marker that was just read."""
+        return self.s.offset - len(self.s.skipped_space + found) <= self.line
 
     def _is_empty_block(self, opener: str, alone: bool) -> Parser[bool]:
         """Returns True if a closing marker directly follows the opener; in a sentence the two only mention markers."""
@@ -225,13 +229,14 @@ class _AnswerReader:
         else:
             self.closer = ""
 
-    def _drop_framing(self, found: str, is_first: bool) -> None:
+    def _drop_framing(self, found: str) -> None:
         """Handles a marker that begins neither a call nor an answer."""
         s, sink, markup = self.s, self.sink, self.markup
         if found in markup.result_markers:
             sink.end_reply("hallucinated_tool_result", f"the model wrote a tool result of its own: {found}", found)
             keep_draft(s, sink)  # at once: the reader is not resumed after the piece that ends the reply
         elif found in markup.boxes:
+            is_first = self._is_first(found)
             sink.text("" if is_first else s.skipped_space)
             self.has_content = not is_first
         elif found in markup.reasoning_tags:

@@ -152,11 +152,7 @@ class _Call:
         if key in self._keys.name and not self._name:
             return (yield from self._read_name())
         if key in self._keys.arguments and self._early_arguments is None and not self._begun:
-            doubled = self.doubled and (yield from self._s.peek(2)) == "{{" and (yield from self._s.literal("{"))
-            problem = yield from self._read_arguments()
-            if doubled and not problem:
-                yield from self._s.literal("}", after_space=True)
-            return problem
+            return (yield from self._read_doubled_arguments())
         if self._takes_id(key) and (yield from self._s.peek()) in ('"', "'"):
             written = (yield from self._s.json_string()) or ""
             self._id, self._late_id = (self._id, written) if self._begun else (written, "")
@@ -168,6 +164,14 @@ class _Call:
         pieces: list[str] = []
         problem = yield from self._s.json_value(pieces.append)
         self._dropped.append((key, "".join(pieces)))
+        return problem
+
+    def _read_doubled_arguments(self) -> Parser[str]:
+        """Reads the arguments, in double braces if those of the call are doubled."""
+        doubled = self.doubled and (yield from self._s.peek(2)) == "{{" and (yield from self._s.literal("{"))
+        problem = yield from self._read_arguments()
+        if doubled and not problem:
+            yield from self._s.literal("}", after_space=True)
         return problem
 
     def _takes_id(self, key: str) -> bool:

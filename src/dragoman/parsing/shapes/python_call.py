@@ -13,25 +13,18 @@ and another quote ends the string.
 import json
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import Any, Final
+from dataclasses import dataclass
+from typing import Final
 
-from dragoman.constraints import schema_values
-from dragoman.constraints.constraint import ConstrainedCall
-from dragoman.constraints.grammar import Concat, Identifier, JsonValue
-from dragoman.constraints.schema_values import ValueNotation
-from dragoman.core.messages import Tool, ToolCall
 from dragoman.parsing.shapes.json_object import JsonCallKeys, Outcome, read_json_call
 from dragoman.parsing.shapes.object_notation import (
     Container,
-    NumberText,
     ObjectNotation,
     expected_error,
     reject_call,
     take_rest,
-    with_number_text,
-    write_arguments,
 )
+from dragoman.parsing.shapes.python_writer import KEYWORD
 from dragoman.parsing.sink import DISCARD, ToolCallSink
 from dragoman.schema.argument_types import as_string, string_writer
 from dragoman.text.json_stream import NUMBER_LIMIT_CHARS
@@ -73,7 +66,6 @@ _AHEAD_CHARS: Final = 2048
 _LOOK_CHARS: Final = 256
 """Maximum lookahead, in characters, after a quote, to decide whether it ends its string."""
 _WORD = re.compile(r"\s*([\w.-]{0,128})(.?)", re.DOTALL)
-_KEY = re.compile(r"[^\s()\[\]{}'\"=,:]+")
 _HEX = re.compile(r"[0-9a-fA-F]+")
 _OCTAL_DIGITS = frozenset("01234567")
 _OCTAL = re.compile(r"[0-7]{1,3}")
@@ -177,24 +169,39 @@ def _call(s: Scanner, sink: ToolCallSink, tagged: bool) -> Parser[bool | None]:
     None: between markers, it is a complete call of a tool that is not offered.
     """
     if tagged and (yield from s.peek(after_space=True)) == "{":
-        outcome = yield from read_json_call(s, sink, JsonCallKeys())
-        if outcome in (Outcome.NOT_A_CALL, Outcome.BROKEN):
-            sink.text(s.captured())
-        return outcome is Outcome.WHOLE
+        return (yield from _json_call(s, sink))
+    written = yield from _name_of_call(s, tagged)
+    if not written:
+        reject_call(s, sink, "")
+        return False
+    name, has_names = sink.resolve(written), (yield from _is_named(s))
+    if name is not None and has_names:
+        return (yield from NOTATION.call(s, sink, name, CALL))
+    if has_names:
+        ended = not (yield from NOTATION.members(s, DISCARD, CALL))
+        reject_call(s, sink, written)
+        return None if ended and tagged else False
+    if name is not None and has_names is None and not s.stopped_by_model:
+        take_rest(s)
+    reject_call(s, sink, "")
+    return False
+
+
+def _json_call(s: Scanner, sink: ToolCallSink) -> Parser[bool]:
+    """Reads a call that is written as a JSON object. Returns True if it is complete."""
+    outcome = yield from read_json_call(s, sink, JsonCallKeys())
+    if outcome in (Outcome.NOT_A_CALL, Outcome.BROKEN):
+        sink.text(s.captured())
+    return outcome is Outcome.WHOLE
+
+
+def _name_of_call(s: Scanner, tagged: bool) -> Parser[str]:
+    """Reads a name and its bracket; returns "" if this is not the beginning of a call."""
     found = yield from s.field(markers(*"()[]{}\"',=:"))
     if tagged and not found and s.closed and not s.stopped_by_model and _CUT_NAME.fullmatch(s.buf, s.pos):
         take_rest(s)
     match = _NAME.fullmatch(found[0]) if found and found[1] == "(" else None
-    name = sink.resolve(match[1]) if match else None
-    named = match and (yield from _is_named(s))
-    if name is not None and named:
-        return (yield from NOTATION.call(s, sink, name, CALL))
-    if name is not None and named is None and not s.stopped_by_model:
-        take_rest(s)
-    unknown = match[1] if match and name is None and named else ""
-    ended = unknown and not (yield from NOTATION.members(s, DISCARD, CALL))
-    reject_call(s, sink, unknown)
-    return None if ended and tagged else False
+    return match[1] if match else ""
 
 
 def _is_named(s: Scanner) -> Parser[bool | None]:
@@ -205,7 +212,7 @@ def _is_named(s: Scanner) -> Parser[bool | None]:
     found = yield from s.peek_field(_NAME_ENDS)
     if not found:
         return None if s.closed else False
-    return found[1] == "=" and bool(_KEY.fullmatch(found[0].rstrip()))
+    return found[1] == "=" and bool(KEYWORD.fullmatch(found[0].rstrip()))
 
 
 def _begins_name(char: str) -> bool:
@@ -218,7 +225,7 @@ def _parameter(s: Scanner, sink: ToolCallSink, _: Container) -> Parser[str]:
     if not found and s.closed:
         return take_rest(s)
     name = found[0].rstrip() if found and found[1] == "=" else ""
-    if not _KEY.fullmatch(name):
+    if not KEYWORD.fullmatch(name):
         return "expected an argument's name and '='"
     yield from s.literal(name)
     yield from s.literal("=", after_space=True)
@@ -377,56 +384,6 @@ def _opened(s: Scanner, opener: str) -> Parser[Container]:
 
 TUPLE: Final = Container(")", "[]")
 NOTATION: Final = ObjectNotation({"{": DICT, "[": LIST, "(": TUPLE}, _scalar, _opened)
-
-
-def write_call(call: ToolCall) -> str:
-    """Returns the call in Python syntax."""
-    return f"{call.name}({write_arguments(call.arguments, _parameters)})"
-
-
-def _known(value: Any) -> str:
-    return literal(with_number_text(value))
-
-
-def _parameters(loaded: dict[str, Any]) -> str:
-    return ", ".join(f"{name}={literal(value)}" for name, value in loaded.items())
-
-
-def literal(value: Any) -> str:
-    """Returns a value in Python syntax, with numbers as `NumberText`."""
-    match value:
-        case dict():
-            return "{" + ", ".join(f"{literal(k)}: {literal(v)}" for k, v in value.items()) + "}"
-        case list():
-            return "[" + ", ".join(map(literal, value)) + "]"
-        case NumberText():
-            return str(value)
-        case str():
-            return json.dumps(value, ensure_ascii=False)
-        case _:
-            return repr(value) if value in (True, False) else "None"
-
-
-_STRING: Final = JsonValue('{"type": "string"}')
-SPELLING: Final = ValueNotation(
-    known=_known,
-    string=lambda _: _STRING,
-    key=lambda name: f"{as_string(name)}: ",
-    any_key=Concat((_STRING, ": ")),
-    comma=", ",
-    counts=False,  # JSON's `\\/` is two characters in Python
-)
-AS_JSON: Final = replace(SPELLING, known=lambda value: json.dumps(value, ensure_ascii=False))
-"""Literals are written as in JSON."""
-
-
-def constrain_call(tool: Tool, values: ValueNotation = SPELLING) -> ConstrainedCall:
-    """Returns the constraint for calls of this tool; strings are written as in JSON, which is also valid Python."""
-    by_name = replace(
-        values, key=lambda name: f"{name}=" if _KEY.fullmatch(name) else "", any_key=Concat((Identifier(), "="))
-    )
-    body, relaxed = schema_values.arguments_grammar(tool, values, by_name)
-    return ConstrainedCall(f"{tool.name}(", body, ")", relaxed)
 
 
 def read_bare(s: Scanner, sink: ToolCallSink, opener: str) -> Parser[bool]:

@@ -14,7 +14,8 @@ from dragoman.constraints.constraint import ConstrainedCall
 from dragoman.core.messages import Tool, ToolCall
 from dragoman.parsing.shapes.json_object import JsonCallKeys, Outcome, read_json_call
 from dragoman.parsing.shapes.object_notation import reject_call, write_arguments
-from dragoman.parsing.shapes.python_call import DICT, NOTATION, SPELLING, literal
+from dragoman.parsing.shapes.python_call import DICT, NOTATION
+from dragoman.parsing.shapes.python_writer import SPELLING, literal
 from dragoman.parsing.sink import DISCARD, ToolCallSink
 from dragoman.text.scanner import Parser, Scanner, markers
 

@@ -115,15 +115,8 @@ class TaggedParameters:
             found = found or (
                 yield from s.literal(self.key_open, *self.call_close, *self._after_parameters, after_space=True)
             )
-            if not found:
-                yield from s.skip_space()
-                return (yield from end_unclosed_call(s, sink, bool(seen), self.call_close[0], self.key_open))
             if found != self.key_open:
-                s.pos -= 0 if found in self.call_close else len(found)
-                sink.arguments("}" if seen else "{}")
-                if found not in self.call_close:
-                    sink.warn("missing_closing_tag", f"expected {self.call_close[0]} before {found}")
-                return ""
+                return (yield from self._end_parameters(s, sink, found, bool(seen)))
             key = yield from self.key(s)
             if key is None:
                 s.pos = len(s.buf) if s.closed and len(s.buf[s.pos :].split()) < 2 else s.pos
@@ -147,6 +140,17 @@ class TaggedParameters:
             found = next((each for each in (self.key_open, *self.call_close) if closer.endswith(each)), "")
             if found:
                 sink.warn("missing_closing_tag", f"expected {self.value_close} after {key.name!r}")
+
+    def _end_parameters(self, s: Scanner, sink: ToolCallSink, found: str, any_value: bool) -> Parser[str]:
+        """Ends the arguments at this marker, or where no marker follows. Returns "" or why they are incomplete."""
+        if not found:
+            yield from s.skip_space()
+            return (yield from end_unclosed_call(s, sink, any_value, self.call_close[0], self.key_open))
+        s.pos -= 0 if found in self.call_close else len(found)
+        sink.arguments("}" if any_value else "{}")
+        if found not in self.call_close:
+            sink.warn("missing_closing_tag", f"expected {self.call_close[0]} before {found}")
+        return ""
 
     def _wrapped(
         self, s: Scanner, sink: ToolCallSink, key: ParameterKey, schema: Schema, seen: set[str]

@@ -222,10 +222,13 @@ def _kinds(schema: Any, root: Mapping[str, Any], relaxed: set[str], depth: int, 
     branches = schema.get("anyOf") or schema.get("oneOf")
     if isinstance(branches, list) and branches and "properties" not in schema:
         return [kind for branch in branches for kind in _kinds(branch, root, relaxed, depth + 1, followed)]
-    types = allowed_types(schema, root)
-    if (stated := schema.get("type")) and not any(
-        each in TYPES for each in (stated if isinstance(stated, list) else [stated])
-    ):
+    return _kinds_by_type(schema, allowed_types(schema, root), relaxed)
+
+
+def _kinds_by_type(schema: Mapping[str, Any], types: frozenset[str], relaxed: set[str]) -> Kinds:
+    """Returns the possible values of a schema that lists neither values nor branches."""
+    stated = schema.get("type")
+    if stated and not any(each in TYPES for each in (stated if isinstance(stated, list) else [stated])):
         relaxed.add("type")
     keywords = {word: schema[word] for word in schema.keys() - {"$defs", "definitions", "nullable"}}
     fits = [t for t in TYPES if t in types and not (t == "integer" and "number" in types)]

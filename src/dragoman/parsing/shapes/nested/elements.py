@@ -107,27 +107,31 @@ class _Body:
                 self._warn_unclosed(close)
                 break
             name = yield from self._name()
-            if not name and not path:
-                yield from self._s.skip_space()
-                return (yield from end_unclosed_call(self._s, self._sink, bool(count), close, "an element"))
             if not name:
-                return expected_error(self._s, f"an element or {close}")
+                return (yield from self._without_name(close, path, bool(count)))
             array = name == ITEM if array is None else array
-            again = name in seen and not array
             remaining.discard(self._opening(name))
-            if not again:
-                emit(", " if count else "[" if array else "{")
-            else:
+            emit_element = emit
+            if name in seen and not array:
                 self._sink.warn("duplicate_parameter", f"expected each parameter once, dropped another {name!r}")
+                emit_element = discard
+            else:
+                emit(", " if count else _brackets(array)[0])
             inner = (close, *sorted(remaining), *((self._opening(ITEM),) if array else ()), *ends)
-            target = (*path, None if array else name)
-            problem = yield from self._element(name, target, discard if again else emit, inner)
+            problem = yield from self._element(name, (*path, None if array else name), emit_element, inner)
             if problem:
                 return problem
             seen.add(name)
             count += 1
-        emit(("" if count else "[" if array else "{") + ("]" if array else "}"))
+        emit(_brackets(array)[1] if count else _brackets(array))
         return ""
+
+    def _without_name(self, close: str, path: Path, any_element: bool) -> Parser[str]:
+        """Returns why text that is not an element makes this incomplete; "" if the end of the reply completes it."""
+        if path:
+            return expected_error(self._s, f"an element or {close}")
+        yield from self._s.skip_space()
+        return (yield from end_unclosed_call(self._s, self._sink, any_element, close, "an element"))
 
     def _opening(self, name: str) -> str:
         return f"{self._open}{name}>"
@@ -228,6 +232,10 @@ class _Body:
             return CUT_OFF
         emit('"' if string else _value("".join(pieces), types, self._schema.constants(*path)))
         return ""
+
+
+def _brackets(array: bool | None) -> str:
+    return "[]" if array else "{}"
 
 
 def _is_text(value: Any) -> bool:

@@ -143,6 +143,14 @@ class _Values:
         for kind, text in known:
             if not (hidden or (raw and kind == "string")):
                 yield kind, text + self._n.end
+        yield from self._values_by_type(kinds, types, place, depth, hidden)
+
+    def _values_by_type(
+        self, kinds: Kinds, types: frozenset[str], place: tuple[Any, Any], depth: int, hidden: bool
+    ) -> Iterator[tuple[str, GrammarExpr]]:
+        """Yields the contents that are neither raw strings nor stated by the schema; `hidden`: a raw string may be any
+        of them but an object or array.
+        """
         for index, (kind, each) in enumerate(kinds):
             self._tell(kind, each)
             if "const" in each or kind == "string":
