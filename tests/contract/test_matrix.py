@@ -6,6 +6,7 @@ The client is the front dialect's own writer of requests and reader of replies, 
 that dialect, so no pair is named anywhere. What an API has no place for is stated once for each, in `SEEN` and `ASKED`.
 """
 
+import asyncio
 import json
 import re
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
@@ -17,6 +18,7 @@ import pytest_asyncio
 from msgspec.structs import replace
 
 from dragoman import dialects
+from dragoman.backends.http import retry
 from dragoman.backends.http.backend import HttpBackend
 from dragoman.backends.http.config import HttpConfig
 from dragoman.core import messages as v
@@ -171,6 +173,12 @@ async def chain(request: pytest.FixtureRequest) -> AsyncIterator[Chain]:
         near = Gateway([HttpBackend("far", HttpConfig(url=f"{far.url}/v1", api=behind), {})])
         async with serving(near) as (_, url):
             yield Chain(front, behind, url, played)
+
+
+@pytest.fixture(autouse=True)
+def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server that failed is asked again at once."""
+    monkeypatch.setattr(retry, "sleep", lambda delay_s: asyncio.sleep(0))
 
 
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])

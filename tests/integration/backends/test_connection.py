@@ -237,7 +237,7 @@ async def test_a_server_that_takes_nothing_of_a_long_body_is_given_up_too() -> N
     with socket.create_server(("127.0.0.1", 0)) as deaf:
         deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2**16)
         url = f"http://127.0.0.1:{deaf.getsockname()[1]}"
-        async with connection(url, first_byte_timeout_s=0.05, connect_timeout_s=DEADLINE_S) as far:
+        async with connection(url, first_byte_timeout_s=0.05, connect_timeout_s=1.0) as far:  # both of them apply
             with pytest.raises(UpstreamTimeoutError, match="setting first_byte_timeout_s"):
                 async for _ in far.stream_post(CHAT, b"x" * 8_000_000, {}):
                     pass
