@@ -302,7 +302,7 @@ async def test_a_server_that_was_left_alone_is_tried_once(
 
 async def test_a_server_that_rejects_requests_is_not_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(circuit_breaker, "FAILURE_THRESHOLD", 1)
-    async with server(whole(429, REFUSED)) as behind, connection(behind.url, retries=0) as far:
+    async with server(whole(429, REFUSED)) as behind, connection(behind.url, max_retries=0) as far:
         for _ in range(3):
             with pytest.raises(DragomanError, match="because"):
                 await all_of(far)
