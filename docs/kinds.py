@@ -38,6 +38,6 @@ def _row(kind: ServerKind) -> tuple[str, ...]:
 
 
 def _section(kind: ServerKind) -> str:
-    quirks = [f"- {quirk.says} ({quirk.source})" for quirk in kind.quirks]
+    quirks = [f"- {quirk.description} ({quirk.source})" for quirk in kind.quirks]
     known = "\n".join([*quirks, ""]) + "\n" if quirks else ""
     return f"## {kind.name}\n\n{kind.title}. Source: {kind.source}.\n\n{known}".rstrip("\n") + "\n"

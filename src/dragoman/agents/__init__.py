@@ -51,7 +51,7 @@ class LaunchContext:
     """Size of the model's context window; 0: unknown."""
     output_tokens: int = 0
     """Maximum length of one response in tokens; 0: unknown."""
-    thinks: bool = True
+    has_reasoning: bool = True
     """Whether the model writes reasoning; True if unknown."""
     progress: Path | None = None
     """The file with a line about the prompt that is being read; None: this model has none."""

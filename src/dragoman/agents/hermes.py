@@ -46,7 +46,7 @@ def launch(context: LaunchContext) -> LaunchPlan:
         "providers": {"dragoman": {**provider, "default_model": context.model}},
         "fallback_providers": [],
         "delegation": dict.fromkeys(("model", "provider", "base_url", "api_key", "api_mode"), ""),
-        **({} if context.thinks else {"agent": {"reasoning_effort": "none"}}),
+        **({} if context.has_reasoning else {"agent": {"reasoning_effort": "none"}}),
     }
     return LaunchPlan(
         (context.program, *context.args),

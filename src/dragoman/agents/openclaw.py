@@ -17,7 +17,7 @@ _CONFIG: Final = "openclaw.json"
 def launch(context: LaunchContext) -> LaunchPlan:
     """Returns its command as the user has it, and the configuration, which may include files of the user's folder."""
     name = f"dragoman/{context.model}"
-    model: dict[str, object] = {"id": context.model, "name": context.model, "reasoning": context.thinks}
+    model: dict[str, object] = {"id": context.model, "name": context.model, "reasoning": context.has_reasoning}
     if context.context_window:
         model |= {"contextWindow": context.context_window, "maxTokens": context.output_tokens}
     provider = {"baseUrl": f"{context.url}/v1", "apiKey": context.key, "api": "openai-completions", "models": [model]}

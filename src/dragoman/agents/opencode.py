@@ -14,7 +14,7 @@ _AGENTS: Final = ("build", "plan", "general", "explore", "title", "summary", "co
 def launch(context: LaunchContext) -> LaunchPlan:
     """Returns its command as the user has it, and the variable."""
     name = f"dragoman/{context.model}"
-    model: dict[str, object] = {"name": context.model, "tool_call": True, "reasoning": context.thinks}
+    model: dict[str, object] = {"name": context.model, "tool_call": True, "reasoning": context.has_reasoning}
     if context.context_window:  # without it, OpenCode would never compact a conversation
         model["limit"] = {"context": context.context_window, "output": context.output_tokens}
     config = {

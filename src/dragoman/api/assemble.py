@@ -152,7 +152,7 @@ class CallAssembler:
         self._pieces += 1
         text = as_json(piece, path)
         fields = json_cursor.parse(text).fields()
-        api, around = _recognize(fields, path)
+        api, frame = _recognize(fields, path)
         if self._reader is None:
             self._api, self._reader = api, self._open_reader(api)
         if api != self._api:
@@ -160,7 +160,7 @@ class CallAssembler:
             raise RequestError(f"a piece of {both[0]} among those of {both[1]}", path)
         if isinstance(self._reader, _CallPieces):
             return self._reader.feed(fields, path)
-        return self._reader.feed(sse.encode(around.replace("$", text, 1).encode()))
+        return self._reader.feed(sse.encode(frame.replace("$", text, 1).encode()))
 
     def close(self) -> list[AnyEvent]:
         """Returns the events that the end of the stream adds.
@@ -189,10 +189,10 @@ def _recognize(fields: Fields, path: str) -> tuple[str, str]:
     if word in _PIECE_TYPES:
         return "", "$"
     for name in dialects.names():
-        for field, values, around in dialects.get(name).chunk_forms:
+        for field, values, frame in dialects.get(name).chunk_forms:
             value = fields.get(field)
             if value is not None and (not values or (value.kind == "string" and re.fullmatch(values, value.string()))):
-                return name, around
+                return name, frame
     if word:
         hint = nearest(word, _PIECE_TYPES)
         raise RequestError(
@@ -242,7 +242,7 @@ class _CallPieces:
         before = "".join(self._deltas.get(id, ()))
         if whole.startswith(before):
             return whole[len(before) :]
-        if value is None or _same(whole, before):
+        if value is None or _is_same_call(whole, before):
             return ""
         raise RequestError("expected the arguments that came in deltas, got others", f"{fields.path}.arguments")
 
@@ -256,7 +256,7 @@ class _CallPieces:
         return self._out.drain()
 
 
-def _same(one: str, other: str) -> bool:
+def _is_same_call(one: str, other: str) -> bool:
     try:
         return bool(json.loads(one) == json.loads(other))
     except ValueError:

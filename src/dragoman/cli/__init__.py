@@ -115,8 +115,8 @@ def parser() -> argparse.ArgumentParser:
 
 def names() -> list[str]:
     """Returns the names of all commands, in the order of the help."""
-    there = [module.name for module in pkgutil.iter_modules(__path__) if not module.name.startswith("_")]
-    return sorted(there, key=lambda name: _ORDER.index(name) if name in _ORDER else len(_ORDER))
+    modules = [module.name for module in pkgutil.iter_modules(__path__) if not module.name.startswith("_")]
+    return sorted(modules, key=lambda name: _ORDER.index(name) if name in _ORDER else len(_ORDER))
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -186,8 +186,8 @@ def _explain(args: argparse.Namespace, format: Format, tail: str, tools: tuple[T
         for span in spans:
             print(json.dumps(msgspec.to_builtins(span), ensure_ascii=False))
         return 0
-    how = ReadContext("parse", offered=tools is not None, cut=args.truncated, prompt_suffix=tail)
-    print("\n".join([*format_spans(spans), wrap_advice(advice(spans, how))]))
+    context = ReadContext("parse", offered=tools is not None, cut=args.truncated, prompt_suffix=tail)
+    print("\n".join([*format_spans(spans), wrap_advice(advice(spans, context))]))
     return 0
 
 

@@ -98,7 +98,7 @@ def run(args: argparse.Namespace) -> int:
                 args.model,
                 within_s=args.timeout,
                 tokens=args.tokens,
-                tell=lambda what: line.say(f"measuring: {what}"),
+                report_progress=lambda what: line.print(f"measuring: {what}"),
             )
         )
     store(config, report.model, report.kind, report.fingerprint, report.choice)  # used by mode auto
@@ -117,10 +117,10 @@ def _list(as_json: bool) -> int:
             for url, kind, models in servers
         ]
         print(json.dumps(rows, indent=2))
-    for near in () if as_json else servers:
-        listed = near.models if len(near.models) <= _LISTED_AT_MOST else (*near.models[:_LISTED_AT_MOST], "…")
-        title = near.kind.title if near.kind else "of no known kind"
-        print(printable(f"{near.url}  {title}  {', '.join(listed) or 'no model'}"))
+    for server in () if as_json else servers:
+        listed = server.models if len(server.models) <= _LISTED_AT_MOST else (*server.models[:_LISTED_AT_MOST], "…")
+        title = server.kind.title if server.kind else "of no known kind"
+        print(printable(f"{server.url}  {title}  {', '.join(listed) or 'no model'}"))
     if not servers:
         print("no server on its usual port of this machine; name one: dragoman probe URL", file=sys.stderr)
         return 1
@@ -141,7 +141,8 @@ def format_report(report: "ProbeReport", config: HttpConfig) -> str:
     quirks = servers.get(report.kind).quirks if report.kind else ()
     lines += ["", f"Known of {report.title}:"] if quirks else []
     lines += [
-        fill(f"{quirk.says} ({quirk.source})", _WIDTH, initial_indent="- ", subsequent_indent="  ") for quirk in quirks
+        fill(f"{quirk.description} ({quirk.source})", _WIDTH, initial_indent="- ", subsequent_indent="  ")
+        for quirk in quirks
     ]
     choice = report.choice
     lines += ["", fill(f"Best asked in mode {choice.mode}: {choice.why}.", _WIDTH), "", settings_table(report, config)]

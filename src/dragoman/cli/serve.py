@@ -122,7 +122,7 @@ def run(args: argparse.Namespace) -> int:
         made,
         config.server,
         lambda url: announce(url, made, bool(config.server.api_keys)),
-        say=print_status,
+        print_status=print_status,
         capture=config.capture,
     )
 

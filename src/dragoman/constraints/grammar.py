@@ -47,10 +47,10 @@ class JsonValue:
 
 @dataclass(frozen=True, slots=True)
 class RawText:
-    """Text up to and including the first `end`, without any of `never` in it."""
+    """Text up to and including the first `end`, without any of `excluded` in it."""
 
     end: str
-    never: tuple[str, ...] = ()
+    excluded: tuple[str, ...] = ()
     """Each of them is either a suffix of `end`, or not contained in it."""
 
 

@@ -111,9 +111,9 @@ def _bare(bare: UntaggedCalls, many: bool) -> Iterator[str]:
     if not bare.tools:
         return
     heads = {"first": "", "fenced": _FENCE, "next": "", "again": rf"{_SPACE}```[ \t]*\r?\n{_SPACE}{_FENCE}"}
-    first, fenced, after, again = (f"({_choice(f'bare_{head}', len(bare.tools))})" for head in heads)
+    first, fenced, after, refenced = (f"({_choice(f'bare_{head}', len(bare.tools))})" for head in heads)
     if many:
-        first, fenced = f"{first} {after}*", f"{fenced} {after}* ({again} {after}*)*"
+        first, fenced = f"{first} {after}*", f"{fenced} {after}* ({refenced} {after}*)*"
     yield f"bare: {first} BARE_LINE? | {fenced} BARE_END?"
     yield r"BARE_LINE: /[\r\n]{1,2}/"
     yield r"BARE_END: /[\r\n]{1,2}|[\r\n]{0,2}```\n?/"
@@ -161,8 +161,8 @@ def _leaf(piece: JsonValue | RawText | Identifier, raws: dict[RawText, str]) -> 
 
 def _terminal(raw: RawText) -> str:
     """Writes text up to and including `end`, which occurs only at its end, so that the end is unambiguous."""
-    never = (_escaped(text) + ("(?s:.)" if raw.end.endswith(text) else "") for text in (raw.end, *raw.never))
-    return f"/{_TEXT}{_escaped(raw.end)}/ & ~/{_TEXT}({'|'.join(never)}){_TEXT}/"
+    excluded = (_escaped(text) + ("(?s:.)" if raw.end.endswith(text) else "") for text in (raw.end, *raw.excluded))
+    return f"/{_TEXT}{_escaped(raw.end)}/ & ~/{_TEXT}({'|'.join(excluded)}){_TEXT}/"
 
 
 def _escaped(text: str) -> str:

@@ -99,8 +99,8 @@ def _format(piece: GrammarExpr) -> _Json:
     match piece:
         case JsonValue():
             return {"type": "json_schema", "json_schema": _accepted_schema(piece)}
-        case RawText(end, never):
-            return _tag("", {"type": "any_text", "excludes": list(never)}, end)
+        case RawText(end, excluded):
+            return _tag("", {"type": "any_text", "excludes": list(excluded)}, end)
         case Identifier():
             return {"type": "regex", "pattern": f"[A-Za-z_][0-9A-Za-z_]{{0,{WORD_CHARS - 1}}}"}
         case Concat(parts):

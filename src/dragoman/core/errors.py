@@ -113,9 +113,9 @@ class MethodNotAllowedError(ClientError):
 
     status_hint = 405
 
-    def __init__(self, path: str, got: str, allowed: Iterable[str]) -> None:
+    def __init__(self, path: str, method: str, allowed: Iterable[str]) -> None:
         self.allowed = tuple(allowed)
-        super().__init__(f"{got} is not for {quote(path)}; send {self.allowed[0]}")
+        super().__init__(f"{method} is not for {quote(path)}; send {self.allowed[0]}")
 
 
 class WebSocketUnsupportedError(ClientError):

@@ -115,7 +115,7 @@ def _opened_by_prompt(s: Scanner, sink: ToolCallSink) -> Parser[str]:
 
 def _read_call(s: Scanner, sink: ToolCallSink, opener: str) -> Parser[bool]:
     """Reads a call. After a call has begun, the format is known, and its reader reads the rest of the reply."""
-    format = yield from _whose(s, sink, opener)
+    format = yield from _format_of(s, sink, opener)
     if format.markup and format.markup.keep_whitespace:
         s.pos -= len(opener)
         sink.text(s.skipped_space)
@@ -129,7 +129,7 @@ def _read_call(s: Scanner, sink: ToolCallSink, opener: str) -> Parser[bool]:
     return whole
 
 
-def _whose(s: Scanner, sink: ToolCallSink, opener: str) -> Parser[Format]:
+def _format_of(s: Scanner, sink: ToolCallSink, opener: str) -> Parser[Format]:
     if opener in SHARED:
         by_next = SHARED[opener]
         name = by_next.get((yield from s.peek(after_space=True)), by_next[""])
@@ -147,7 +147,7 @@ def _rest(name: str) -> Markup | None:
 
 
 def _shared(s: Scanner, sink: ToolCallSink, opener: str) -> Parser[bool]:
-    format = yield from _whose(s, sink, opener)
+    format = yield from _format_of(s, sink, opener)
     return (yield from format.calls[opener](s, sink, opener))
 
 

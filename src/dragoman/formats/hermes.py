@@ -39,14 +39,14 @@ RESULT_MARKER: Final = "<tool_result"
 def read_block(s: Scanner, sink: ToolCallSink, _: str) -> Parser[bool]:
     """Reads what follows an opening tag. Returns True if it was a call."""
     s.start_capture(s.skipped_space + OPEN)
-    again = yield from s.literal(OPEN, after_space=True)
+    next_call = yield from s.literal(OPEN, after_space=True)
     if fence := (yield from read_fence_open(s)):
         whole = yield from read_fenced_calls(s, sink, fence, TAG, tagged=True)
         if whole and not (yield from s.literal(CLOSE, after_space=True)):
             sink.warn("missing_closing_tag", f"expected {CLOSE} after the calls")
     else:
         whole = yield from _calls(s, sink)
-    if again and whole:
+    if next_call and whole:
         sink.warn("stray_opening_tag", f"dropped {OPEN} that opens nothing", OPEN)
     s.stop_capture()
     return whole

@@ -373,8 +373,8 @@ class Gateway:
             left = _backend_name(backend)
             (backend, planned), *others = others
             log.warning("%s; %s is asked for %s", message, _backend_name(backend), quote(planned.model))
-            way = f"{left} > {_backend_name(backend)}"
-            warnings = (*warnings, Notice("failed_over", f"{message}; {_backend_name(backend)} was asked", detail=way))
+            path = f"{left} > {_backend_name(backend)}"
+            warnings = (*warnings, Notice("failed_over", f"{message}; {_backend_name(backend)} was asked", detail=path))
 
 
 def _is_request_error(error: RemoteError) -> bool:

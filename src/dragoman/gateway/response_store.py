@@ -192,8 +192,8 @@ class ResponseStore:
         with self._lock:
             while self._responses:
                 id, stored = next(iter(self._responses.items()))
-                fits = len(self._responses) <= self._max_responses and self.size_bytes <= self._max_bytes
-                if stored.used_s >= oldest_s and fits:
+                within_limits = len(self._responses) <= self._max_responses and self.size_bytes <= self._max_bytes
+                if stored.used_s >= oldest_s and within_limits:
                     return
                 self.size_bytes -= stored.size_bytes
                 del self._responses[id]

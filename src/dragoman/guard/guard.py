@@ -141,8 +141,8 @@ class ToolCallGuard:
 
     def _drop_unoffered(self) -> list[AnyEvent]:
         """Called when the backend re-asks: drops text that was buffered as a call of a tool that was not offered."""
-        late, self._waiting = self._waiting, []
-        for each in late:
+        waiting, self._waiting = self._waiting, []
+        for each in waiting:
             if isinstance(each, RejectedCall) and each.kind == "unoffered":
                 self._waiting += each.events
             else:
@@ -325,8 +325,12 @@ class ToolCallGuard:
         return reask.build_reask(self._request, self.received, self.rejected, self._valid, most)
 
     def _call_missing(self) -> bool:
-        must = self._choice.mode == "required" or (self._choice.mode == "named" and self._choice.name in self._tools)
-        return must and not self._sent_calls and not any(isinstance(event, VendorBlock) for event in self.received)
+        is_required = self._choice.mode == "required" or (
+            self._choice.mode == "named" and self._choice.name in self._tools
+        )
+        return (
+            is_required and not self._sent_calls and not any(isinstance(event, VendorBlock) for event in self.received)
+        )
 
     def _is_acceptable(self) -> bool:
         """Whether the response is good enough without the rejected calls."""
@@ -385,11 +389,11 @@ class ToolCallGuard:
     def _release(self) -> list[AnyEvent]:
         """Returns the events that waited; rejected calls are sent as the policy wants it."""
         open, self._pending = self._pending, None
-        late, self._waiting = self._waiting, []
+        waiting, self._waiting = self._waiting, []
         self.rejected = []
         sent = reask.SentState(bool(self._valid), self._reported, self._policy.buffering == "all")
         out: list[AnyEvent] = []
-        for each in late:
+        for each in waiting:
             out += reask.rejected_call_events(each, self._choice, sent) if isinstance(each, RejectedCall) else [each]
         if open and open.buffered:  # the response ended within this call
             out += reask.incomplete_call_as_text(open.start.name, call_as_text(open.start.name, open.arguments, ""), ())

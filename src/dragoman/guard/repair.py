@@ -153,11 +153,11 @@ def _count(violations: Sequence[Violation]) -> int:
 def _branch_check(look: _Check, violation: Violation, number: int) -> _Check:
     """A check by one branch of the choice that this violation is about."""
 
-    def seen(value: Any) -> Sequence[Violation]:
+    def violations_of(value: Any) -> Sequence[Violation]:
         choices = (each.branches for each in look(value) if _is_same(violation, each))
-        return next((within[number] for within in choices if number < len(within)), ())
+        return next((branches[number] for branches in choices if number < len(branches)), ())
 
-    return seen
+    return violations_of
 
 
 def _is_gone(violation: Violation, left: Sequence[Violation]) -> bool:

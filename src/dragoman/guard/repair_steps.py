@@ -294,13 +294,13 @@ def _repair_unknown(violation: Violation, value: Any, schema: CompiledSchema) ->
     renames: dict[str, str] = {}
     used: set[str] = set()
     for name in spare:
-        fits = by_words.get(normalize_name(name), [])
-        if len(fits) > 1 or (fits and fits[0] in used):
+        candidates = by_words.get(normalize_name(name), [])
+        if len(candidates) > 1 or (candidates and candidates[0] in used):
             return
-        if fits and fits[0] not in value:
-            renames[name] = fits[0]
-            used.add(fits[0])
-        elif fits and value[fits[0]] != value[name]:
+        if candidates and candidates[0] not in value:
+            renames[name] = candidates[0]
+            used.add(candidates[0])
+        elif candidates and value[candidates[0]] != value[name]:
             return
     if renames:
         yield "rename_key", _rename_keys(value, renames)
@@ -348,5 +348,5 @@ def set_at(value: Any, path: Path, part: Any) -> Any:
 
 def _drop_at(value: Any, path: Path) -> Any:
     *above, name = path
-    inside = get_at(value, tuple(above))
-    return set_at(value, tuple(above), {each: inside[each] for each in inside if each != name})
+    parent = get_at(value, tuple(above))
+    return set_at(value, tuple(above), {each: parent[each] for each in parent if each != name})

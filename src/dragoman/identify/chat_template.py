@@ -113,8 +113,8 @@ def _shows_other_format(rendered: _Rendered, fitting: Sequence[Format]) -> bool:
 
 def _match(fitting: Sequence[Format], tail: str, source: str) -> TemplateMatch:
     best, *others = fitting
-    also = f"; so do {', '.join(f.name for f in others)}, which it fits less" if others else ""
-    why = f"the chat template's own call is read back by {best.name}{also}"
+    others_text = f"; so do {', '.join(f.name for f in others)}, which it fits less" if others else ""
+    why = f"the chat template's own call is read back by {best.name}{others_text}"
     return TemplateMatch(best.name, why, tail, _reasoning_markers(best, source, tail), rendered=True)
 
 

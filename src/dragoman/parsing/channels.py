@@ -183,8 +183,8 @@ class Channels:
         """Returns True if a call comes next although the header does not announce it."""
         if not self.blocks:
             return False
-        ahead = yield from s.peek(max(map(len, self.blocks)), after_space=True)
-        return ahead.startswith(self.blocks)
+        upcoming = yield from s.peek(max(map(len, self.blocks)), after_space=True)
+        return upcoming.startswith(self.blocks)
 
 
 def read_recipient(s: Scanner) -> Parser[bool]:

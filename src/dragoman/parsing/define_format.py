@@ -165,13 +165,13 @@ def tools_writer(
         result: How the prompt shows results.
     """
     head = _HEAD.format(unit="line" if tool_list.separator == "\n" else "object")
-    how = _HOW.format(example=example, result=result.opener)
+    instructions = _HOW.format(example=example, result=result.opener)
 
     def write_tools(tools: Sequence[Tool], choice: ToolChoice) -> str:
         offered = [t for t in tools if t.kind == "function"]
         if not offered or choice.mode == "none":
             return ""
-        return f"{head}\n{tool_list.write(offered, markers)}\n\n{how}\n\n{_policy(choice)}"
+        return f"{head}\n{tool_list.write(offered, markers)}\n\n{instructions}\n\n{_policy(choice)}"
 
     return write_tools
 

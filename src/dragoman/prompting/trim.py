@@ -293,9 +293,13 @@ def _shorten_line(line: str) -> str:
     if len(line) <= MAX_LINE_CHARS or text.startswith(("<", "IMPORTANT")):
         return line
     first, *more = _sentences(text)
-    aside = _TRAILING_PARENTHESES.search(text) if more else None
+    parentheses = _TRAILING_PARENTHESES.search(text) if more else None
     shortened = " ".join([first, *(each for each in more if _EMPHASIS.search(each))])
-    return line[: len(line) - len(text)] + shortened + (aside[0] if aside and not shortened.endswith(aside[0]) else "")
+    return (
+        line[: len(line) - len(text)]
+        + shortened
+        + (parentheses[0] if parentheses and not shortened.endswith(parentheses[0]) else "")
+    )
 
 
 def _sentences(text: str) -> list[str]:

@@ -121,7 +121,7 @@ class _Open(NamedTuple):
 
     name: str = ""
     """Of the member whose value it is."""
-    how: Literal["", "whole", "free"] = ""
+    treatment: Literal["", "whole", "free"] = ""
 
 
 def _strings(text: str, rules: KeepRules) -> Iterator[_Found]:
@@ -136,11 +136,11 @@ def _strings(text: str, rules: KeepRules) -> Iterator[_Found]:
             above.pop()
             above = above or [_Open()]
         elif token["number"]:
-            if outer.how == "free":
+            if outer.treatment == "free":
                 yield _Found(*token.span("number"), f"\0{token.start()}")
         elif token["key"]:
             name = token["said"]
-            if outer.how == "free":
+            if outer.treatment == "free":
                 yield _Found(*token.span("said"), f" {name}")
             continue
         elif not _is_kept(outer, name or outer.name, token["said"], rules):
@@ -150,18 +150,18 @@ def _strings(text: str, rules: KeepRules) -> Iterator[_Found]:
 
 def _open(outer: _Open, name: str, is_object: bool, depth: int, rules: KeepRules) -> _Open:
     label = name or outer.name
-    if outer.how == "whole":
+    if outer.treatment == "whole":
         return _Open(label, "free" if name in rules.prose and outer.name not in rules.named else "whole")
-    if not outer.how and depth == _OUTERMOST and name in rules.whole:
+    if not outer.treatment and depth == _OUTERMOST and name in rules.whole:
         return _Open(label, "whole")
-    return _Open(label, "free" if name in rules.free and is_object else outer.how)
+    return _Open(label, "free" if name in rules.free and is_object else outer.treatment)
 
 
 def _is_kept(outer: _Open, name: str, text: str, rules: KeepRules) -> bool:
     """Whether this string is not changed."""
-    if outer.how == "whole":
+    if outer.treatment == "whole":
         return name not in rules.prose
-    return not outer.how and name in rules.kept and bool(rules.kept[name].fullmatch(text))
+    return not outer.treatment and name in rules.kept and bool(rules.kept[name].fullmatch(text))
 
 
 def _similar_letter(letter: str, chance: int) -> str:

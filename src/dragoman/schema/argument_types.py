@@ -77,10 +77,10 @@ def sub_schema(schema: Any, key: str | None, root: Mapping[str, Any]) -> Any:
         key: The name of the property; None stands for the items.
         root: The schema that its references point into.
     """
-    return _inside(schema, key, root, 0, set())
+    return _sub_schema(schema, key, root, 0, set())
 
 
-def _inside(schema: Any, key: str | None, root: Mapping[str, Any], depth: int, tried: set[str]) -> Any:
+def _sub_schema(schema: Any, key: str | None, root: Mapping[str, Any], depth: int, tried: set[str]) -> Any:
     """`tried`: references that were followed already, because schemas may be recursive in several ways."""
     if not isinstance(schema, dict) or depth > DEPTH_LIMIT:
         return None
@@ -92,7 +92,7 @@ def _inside(schema: Any, key: str | None, root: Mapping[str, Any], depth: int, t
         return schema_inside
 
     def union_parts(branches: list[Any]) -> list[Any]:
-        deeper = (_inside(branch, key, root, depth + 1, tried) for branch in branches)
+        deeper = (_sub_schema(branch, key, root, depth + 1, tried) for branch in branches)
         return [each for each in deeper if each is not None]
 
     parts: list[Any] = []

@@ -72,8 +72,8 @@ def any_of_objects(base: Schema, branches: Sequence[Schema]) -> Schema:
             members[name] = _member(name, branches)
     made = {**base, "properties": members}
     shared = [name for name in branches[0].get("required", []) if all(name in b.get("required", []) for b in branches)]
-    if needed := list(dict.fromkeys([*base.get("required", []), *shared])):
-        made["required"] = needed
+    if required := list(dict.fromkeys([*base.get("required", []), *shared])):
+        made["required"] = required
     if all(map(_closed, branches)):
         made.setdefault("additionalProperties", False)
     return made

@@ -153,9 +153,9 @@ class SchemaRelaxer:
                 for word, value in schema.items()
                 if word in ANNOTATIONS or (path == "$" and word in NON_VALIDATING)
             }
-            again = reference in trail
-            if again or not isinstance(target, dict | bool):
-                reason = "refers to itself" if again else "refers to nothing here"
+            is_recursive = reference in trail
+            if is_recursive or not isinstance(target, dict | bool):
+                reason = "refers to itself" if is_recursive else "refers to nothing here"
                 self._report(path, f"{reason}; it may be anything")
                 return kept, trail
             trail |= {reference}
@@ -192,14 +192,14 @@ class SchemaRelaxer:
                 schema = self._without(schema, path, word)
                 continue
             parts = [self._part(each, path, trail, depth + 1, objects) for each in schema[word]]
-            fits = [part for part in parts if part is not None]
+            mergeable = [part for part in parts if part is not None]
             schema = {each: value for each, value in schema.items() if each != word}
             if word == "allOf":
-                schema = self._merge_all(schema, fits, path)
-            elif fits:
-                schema = any_of_objects(schema, fits)
+                schema = self._merge_all(schema, mergeable, path)
+            elif mergeable:
+                schema = any_of_objects(schema, mergeable)
                 self._report(path, f"{word} became the properties of one object")
-            if len(fits) < len(parts):
+            if len(mergeable) < len(parts):
                 self._report(path, f"what cannot be was left out of {word}")
         return schema
 
@@ -356,10 +356,10 @@ class SchemaRelaxer:
     def _strict(self, schema: Schema, path: str) -> Schema:
         """Closes objects to other properties, and gives every value a type."""
         if not schema.keys() & {"type", "anyOf", "$ref"} and not (schema.keys() & {"enum", "const"}):
-            likely = [each for each in ("object", "array") if schema.keys() & OF_TYPE[each]]
-            if not likely:
+            implied = [each for each in ("object", "array") if schema.keys() & OF_TYPE[each]]
+            if not implied:
                 self._report(path, "anything became a string, number, boolean or null")
-            schema = {**schema, **({"type": likely[0]} if likely else _SCALAR)}
+            schema = {**schema, **({"type": implied[0]} if implied else _SCALAR)}
         if "array" in types_in(schema):
             schema.setdefault("items", _SCALAR)
         if "object" not in types_in(schema) or "$ref" in schema:
@@ -369,13 +369,13 @@ class SchemaRelaxer:
             self._report(path, "closed to other properties")
         schema = {**schema, "properties": members, "additionalProperties": False}
         listed = schema.get("required", [])
-        needed = [name for name in listed if name in members]
+        required = [name for name in listed if name in members]
         if self._target.required:
-            for name in members.keys() - set(needed):
+            for name in members.keys() - set(required):
                 self._report(_below(path, "properties", name), "null where it would be left out")
-            schema["properties"] = {n: each if n in needed else _or_null(each) for n, each in members.items()}
-            needed = list(members)
-        return {**schema, "required": needed} if needed != listed or self._target.required else schema
+            schema["properties"] = {n: each if n in required else _or_null(each) for n, each in members.items()}
+            required = list(members)
+        return {**schema, "required": required} if required != listed or self._target.required else schema
 
 
 def _vacuous(word: str, value: Any) -> bool:

@@ -240,7 +240,7 @@ class Exchange(BaseExchange):
             ping_delay_s = self._config.keepalive_interval_s
             if ended:
                 await _wait(pump)
-                if not self._sent:
+                if not self._has_started:
                     pump.result()
             if batch:
                 data = written(batch)
@@ -270,9 +270,9 @@ class Exchange(BaseExchange):
 
     async def _begin(self, first: Sequence[object] = ()) -> None:
         """Sends the response headers of a stream, once; warnings about the request itself arrive with `Start`."""
-        if self._sent:
+        if self._has_started:
             return
-        self._sent = True
+        self._has_started = True
         fields = {"content-type": "text/event-stream; charset=utf-8", "cache-control": "no-cache", **self._headers}
         fields |= warning_headers(first) | self._record.timing()
         await self._send_counted({"type": "http.response.start", "status": 200, "headers": encode_headers(fields)})

@@ -142,8 +142,8 @@ class Scanner(TextBuffer):
 
     def follows(self, follow: Follows, skipped: int = 0) -> bool | None:
         """Returns whether one of `follow` starts `skipped` characters after `pos`; None if more text has to decide."""
-        here = [self._starts_with(strings, self.pos + skipped) for strings in follow]
-        return True if True in here else None if None in here else False
+        matches = [self._starts_with(strings, self.pos + skipped) for strings in follow]
+        return True if True in matches else None if None in matches else False
 
     def _starts_with(self, strings: tuple[str, ...], at: int) -> bool | None:
         """Returns whether these strings start at index `at`, with optional white space before each."""

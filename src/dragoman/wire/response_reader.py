@@ -42,7 +42,7 @@ def new_assembler(
     """
     form = ANY_STRING if request.dialect == dialect else legal
     names = ToolNameMap((tool.name for tool in request.tools if tool.name), form)
-    return ToolCallAssembler(context, request.model, names.offered(), back=names.back, used=call_ids(request))
+    return ToolCallAssembler(context, request.model, names.offered(), original_name=names.back, used=call_ids(request))
 
 
 _DONE: Final = b"[DONE]"

@@ -131,8 +131,8 @@ def require_single_choice(request: Request) -> None:
         UnsupportedError: The request asks for more than one choice.
     """
     if request.choices > 1:
-        only = "only a Chat Completions server in mode native gives more, without parallel_tool_calls: false"
-        raise UnsupportedError(f"expected n of 1, got {request.choices}; {only}", "$.n")
+        advice = "only a Chat Completions server in mode native gives more, without parallel_tool_calls: false"
+        raise UnsupportedError(f"expected n of 1, got {request.choices}; {advice}", "$.n")
 
 
 def client_run_tools(request: Request, where: str) -> tuple[Tool, ...]:

@@ -135,10 +135,10 @@ def test_a_small_context_is_no_window_for_claude_code() -> None:
 
 
 def test_thoughts_are_off_where_the_model_has_none() -> None:
-    assert launch("claude", thinks=False).environ["MAX_THINKING_TOKENS"] == "0"
+    assert launch("claude", has_reasoning=False).environ["MAX_THINKING_TOKENS"] == "0"
     assert "MAX_THINKING_TOKENS" not in launch("claude").environ
-    assert 'model_reasoning_effort="none"' in launch("codex", thinks=False).command
-    assert settings(launch("hermes", thinks=False))["agent"] == {"reasoning_effort": "none"}
+    assert 'model_reasoning_effort="none"' in launch("codex", has_reasoning=False).command
+    assert settings(launch("hermes", has_reasoning=False))["agent"] == {"reasoning_effort": "none"}
 
 
 @pytest.mark.parametrize("name", ["claude", "codex", "hermes", "openclaw", "opencode"])

@@ -56,7 +56,7 @@ async def probed(says: Says, *only: str, path: str = "/v1", **more: Any) -> Prob
     """What is found of a made-up server."""
     async with odd(says) as far:
         settings = HttpConfig(url=far.url + path, **more)
-        return await probe(settings, {}, only=dict.fromkeys((*DECISIVE_CHECKS, *only)))
+        return await probe(settings, {}, check_names=dict.fromkeys((*DECISIVE_CHECKS, *only)))
 
 
 def of(model: Any) -> Says:
@@ -199,7 +199,7 @@ async def calls_as_asked(backend: Scripted, request: Request) -> AsyncGenerator[
 @pytest.mark.parametrize("api", dialects.names())
 async def test_dragoman_itself_is_found_good_by_each_of_its_apis(api: str) -> None:
     async with serving(Gateway([Scripted(calls_as_asked)])) as (_, url):
-        report = await probe(HttpConfig(url=url, api=api), {}, "m", only=(*DECISIVE_CHECKS, "streams", "usage"))
+        report = await probe(HttpConfig(url=url, api=api), {}, "m", check_names=(*DECISIVE_CHECKS, "streams", "usage"))
     found = {finding.what: finding for finding in report.findings}
     assert (report.kind, report.choice.mode) == ("dragoman", "native")
     assert found["tool calls"].facts == {"whole": True, "streamed": True}
@@ -388,7 +388,7 @@ async def test_the_context_is_found_where_the_kind_tells_it(kind: str, path: str
         return models("m") if at == "/v1/models" else calls(asked) if at == CHAT else NOTHING_HERE
 
     async with odd(says) as far:
-        report = await probe(HttpConfig(url=f"{far.url}/v1", kind=kind), {}, "m", only=(*DECISIVE_CHECKS, "context"))
+        report = await probe(HttpConfig(url=f"{far.url}/v1", kind=kind), {}, "m", check_names=(*DECISIVE_CHECKS, "context"))
     assert report.found("context").facts == {"tokens": tokens}
 
 

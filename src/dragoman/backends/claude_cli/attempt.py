@@ -46,7 +46,7 @@ class Attempt:
         self.finish: Finish | None = None
         self.replied = False
         """The structured reply has begun."""
-        self.called = False
+        self.has_call = False
         """The message has calls of the client's tools."""
 
     @property
@@ -58,7 +58,7 @@ class Attempt:
     def is_final(self) -> bool:
         """Whether the CLI only runs the calls after this message; it re-asks a model that wrote nothing."""
         whole = self.finish is not None and self.finish.reason in _REASKABLE_REASONS
-        return whole and (self._has_text or self.called or self.replied)
+        return whole and (self._has_text or self.has_call or self.replied)
 
     @property
     def _is_right(self) -> bool:
@@ -93,7 +93,7 @@ class Attempt:
             self._buffered = [each for each in self._buffered if isinstance(each, ReasoningDelta)]
             return self._release()
         name = self._names.get(call.name, call.name)
-        self.called = True
+        self.has_call = True
         is_other = self._requirement.name not in ("", call.name)
         if self._requirement.text or (is_other and not self._waits):
             self._open, self._dropped = "dropped", f"{self._dropped}{name} "
@@ -151,10 +151,12 @@ class Attempt:
 
     def close(self) -> list[AnyEvent]:
         """Returns the held events at the end of the last attempt, and warnings about what is missing or was dropped."""
-        missed = self.needs_reask
+        needs_reask = self.needs_reask
         out = self._release()
-        if missed:
-            out.append(Notice("reask_failed", f"{self._requirement.missed}; what was answered is given", self._dropped))
+        if needs_reask:
+            out.append(
+                Notice("reask_failed", f"{self._requirement.missing_part}; what was answered is given", self._dropped)
+            )
         elif self._dropped:
             out.append(Notice("extra_call_dropped", "a call was dropped that was not asked for", self._dropped))
         if self._extra_text.strip():

@@ -56,17 +56,17 @@ class ClaudeResponse:
             async for event in events:
                 yield event
         if attempt.needs_reask and not self._context.reasked:
-            yield Notice("reasked", f"{requirement.missed}; the model was re-asked")
-            called = attempt.called and not self._conversation.is_single_prompt
-            if called or not requirement.reply:  # if only the structured reply is missing, the CLI itself re-asks
-                await session.reask(requirement.again, called=called)
+            yield Notice("reasked", f"{requirement.missing_part}; the model was re-asked")
+            has_call = attempt.has_call and not self._conversation.is_single_prompt
+            if has_call or not requirement.reply:  # if only the structured reply is missing, the CLI itself re-asks
+                await session.reask(requirement.reask_message, has_call=has_call)
             first, attempt = attempt, Attempt(requirement, names)
             try:
                 async with aclosing(self._validated_events(session, attempt)) as events:
                     async for event in (event async for event in events if not isinstance(event, Start)):
                         yield event
             except BackendUnavailableError:  # how it ends if the model does not match the schema
-                if not requirement.reply or attempt.called or attempt.replied:
+                if not requirement.reply or attempt.has_call or attempt.replied:
                     raise
                 attempt, is_over = first, True
         for event in attempt.close():
@@ -76,7 +76,7 @@ class ClaudeResponse:
         if attempt.replied and session.objection:
             yield Notice("constraint_not_applied", "the reply is not of its schema", session.objection)
         elif attempt.is_final and not (is_over or self._request.stream):  # the end of a stream would be delayed by that
-            cost_usd = await session.cost_usd(called=attempt.called)
+            cost_usd = await session.cost_usd(has_call=attempt.has_call)
             yield UsageUpdate(replace(self._usage, cost_usd=cost_usd))
         yield attempt.finish
 
@@ -105,8 +105,8 @@ class ClaudeResponse:
                     yield each
                 if text is not None and text.finished:  # the rest is discarded
                     break
-        over = text is not None and text.finished
-        for each in made([Finish("stop")] if over else reader.close()):
+        finished = text is not None and text.finished
+        for each in made([Finish("stop")] if finished else reader.close()):
             yield each
 
     def _as_theirs(self) -> Request:

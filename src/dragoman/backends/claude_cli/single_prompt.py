@@ -124,8 +124,10 @@ def to_single_prompt(request: Request) -> SinglePrompt:
 
 def _is_plain(request: Request, messages: Sequence[Message]) -> bool:
     """Whether there is a single user message, and no tools."""
-    alone = len(messages) == 1 and messages[0].role == "user" and not text_mode_request.callable_tools(request)
-    return alone and not any(isinstance(part, ToolResult) for part in messages[0].parts)
+    is_single_message = (
+        len(messages) == 1 and messages[0].role == "user" and not text_mode_request.callable_tools(request)
+    )
+    return is_single_message and not any(isinstance(part, ToolResult) for part in messages[0].parts)
 
 
 def _flatten(request: Request) -> tuple[tuple[Message, ...], tuple[Message, ...]]:
@@ -190,11 +192,11 @@ def to_conversation(request: Request, spec: ModelSpec, version: Version) -> Conv
     prompt, warnings = to_single_prompt(request)
     old = version < NATIVE_SINCE
     conversation = map_conversation(prompt, spec, indent_slash_command if old else append_command_guard)
-    must = reply_requirement(
+    requirement = reply_requirement(
         request.tool_choice, tools=bool(_callable_tools(request)), schema=bool(conversation.schema)
     )
     conversation = conversation._replace(
-        spec=conversation.spec._replace(again=must != ReplyRequirement()), requirement=must
+        spec=conversation.spec._replace(may_reask=requirement != ReplyRequirement()), requirement=requirement
     )
     return conversation._replace(
         warnings=(*warnings, *conversation.warnings), is_single_prompt=True, needs_start_settings=old

@@ -169,8 +169,10 @@ class EmbeddedResponse:
 
     def _report(self, total: int, done: int) -> None:
         if self._context.progress is not None:
-            sent = len(self._request.tools)
-            cut = f"{self._prepared.offered} of {sent} tools offered" if self._prepared.offered < sent else ""
+            tool_count = len(self._request.tools)
+            cut = (
+                f"{self._prepared.offered} of {tool_count} tools offered" if self._prepared.offered < tool_count else ""
+            )
             self._context.progress(PromptProgress(done, total, cut))
 
     def _filter(self, events: list[AnyEvent], *, cut_off: bool = False) -> list[AnyEvent]:

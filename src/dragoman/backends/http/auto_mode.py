@@ -114,11 +114,11 @@ class AutoMode:
             log.warning("%s: %s could not be measured, and is asked as before: %s", self._name, model, error.message)
 
     async def _probe(self, model: str) -> None:
-        subject = await open_context(
+        context = await open_context(
             ServerInfo(self._connection, self._config.url), self._connection, self._config, model
         )
-        kind = subject.kind
-        fingerprint = await subject.server_info.fingerprint(kind, model)
+        kind = context.kind
+        fingerprint = await context.server_info.fingerprint(kind, model)
         known = self._cached.get(model)
         if known is not None and known.fingerprint == fingerprint:
             return
@@ -129,9 +129,9 @@ class AutoMode:
             choice = recommend_trusted(kind)
         else:
             log.info(_PROBE_STARTED, self._name, model, self._name)
-            choice = (await run_checks(subject, self._config, DECISIVE_CHECKS)).choice
+            choice = (await run_checks(context, self._config, DECISIVE_CHECKS)).choice
             if choice.mode == "inject":  # Dragoman constrains the model then
-                choice = (await run_checks(subject, self._config, ("constrained",))).choice
+                choice = (await run_checks(context, self._config, ("constrained",))).choice
         self._save(model, choice, kind.name if kind else "", fingerprint)
 
     def _record_leak(self, model: str) -> None:
@@ -151,14 +151,14 @@ class AutoMode:
         probe = self._cached[model] = store(self._config, model, kind, fingerprint, choice)
         self._apply(probe, "")
 
-    def _apply(self, probe: CachedProbe, how: str) -> None:
-        self._modes.set_measured(probe.model, mode_from(probe.choice, how))
+    def _apply(self, probe: CachedProbe, reason_prefix: str) -> None:
+        self._modes.set_measured(probe.model, mode_from(probe.choice, reason_prefix))
         self._modes.get(probe.model)  # logs the mode
         kind = next((kind for kind in servers.server_kinds() if kind.name == probe.kind), None)
         if kind is not None and not self._config.kind:
             self._on_provider_found(kind)
 
 
-def mode_from(choice: Recommendation, how: str = "") -> ModelMode:
-    """Returns the mode that a probe recommends; `how` is put before its reason."""
-    return ModelMode(choice.mode, choice.format, constrain=choice.constrain, why=f"{how}{choice.why}")
+def mode_from(choice: Recommendation, reason_prefix: str = "") -> ModelMode:
+    """Returns the mode that a probe recommends; `reason_prefix` is put before its reason."""
+    return ModelMode(choice.mode, choice.format, constrain=choice.constrain, why=f"{reason_prefix}{choice.why}")

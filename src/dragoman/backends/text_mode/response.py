@@ -112,8 +112,8 @@ class TextModeReader:
         """Handles events of the response's content."""
         match event:
             case TextDelta(text):
-                aside = self._release_reasoning() if text.strip() else []
-                return [*aside, *self._text(text)]
+                released = self._release_reasoning() if text.strip() else []
+                return [*released, *self._text(text)]
             case ToolCallDelta() | ToolCallEnd() | ToolCallIncomplete():
                 return self._merger.feed(event, "server")
         before = self._close_text("stop")
@@ -235,10 +235,10 @@ class _CallMerger:
                     event = msgspec.structs.replace(event, id=f"call_{self._new_id()}")
                 self._ids.add(event.id)
                 self._name, self._arguments = name, []
-                again = (
+                is_repeated = (
                     source == "text" and not self._allow_repeats and any(key[0] == name for key in self._seen["text"])
                 )
-                self._pending = [] if self._seen[other] or again else None
+                self._pending = [] if self._seen[other] or is_repeated else None
                 self._calls += 1
             case ToolCallDelta(_, text):
                 self._arguments.append(text)

@@ -160,10 +160,10 @@ def _key(id: str) -> str:
     return re.sub(r"[^A-Za-z0-9]", "", id)
 
 
-def _same_calls(sent: Sequence[ToolCall], recorded: Sequence[ToolCall]) -> bool:
-    return len(sent) == len(recorded) and all(
+def _same_calls(client_calls: Sequence[ToolCall], recorded: Sequence[ToolCall]) -> bool:
+    return len(client_calls) == len(recorded) and all(
         one.name == other.name and _same_json(one.arguments, other.arguments)
-        for one, other in zip(sent, recorded, strict=True)
+        for one, other in zip(client_calls, recorded, strict=True)
     )
 
 

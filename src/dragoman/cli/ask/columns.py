@@ -85,13 +85,13 @@ class ColumnsView:
         if step.opens and self._right:
             self._flush(self._made)
         text, style = event_text(event)
-        notice, mood = notice_text(event)
+        notice, notice_style = notice_text(event)
         if text:
             self._right.append(printable(text), _STYLES[style])
         if notice:
-            mark = "✓" if mood == "right" else "!"
+            mark = "✓" if notice_style == "right" else "!"
             self._right.append(
-                f"{chr(10) if self._right.plain.strip() else ''}{mark} {printable(notice)}", _STYLES[mood]
+                f"{chr(10) if self._right.plain.strip() else ''}{mark} {printable(notice)}", _STYLES[notice_style]
             )
         if text or notice:
             self._made = len(self._left)

@@ -70,7 +70,7 @@ def run(args: argparse.Namespace) -> int:
     """Prints the findings; returns 1 if something does not work."""
     flags = {"claude_cli.enabled": args.claude_cli, "upstreams.behind.url": args.upstream}
     line = ProgressLine(sys.stderr)
-    looking = partial(local.weights_found, thorough=args.weights, say=line.say)
+    looking = partial(local.weights_found, thorough=args.weights, report_progress=line.print)
     with line.showing("looking"):
         groups = asyncio.run(_found(args.config, flags, looking))
     findings = list(itertools.chain.from_iterable(groups))

@@ -88,10 +88,10 @@ class AgentRun:
         config = msgspec.structs.replace(selected.config, server=own)
         with interruptible():  # weights may have to be downloaded first
             gateway = compose.build_gateway(
-                config, compose.serves_embedded(config, selected.origin), log.say, get_weights
+                config, compose.serves_embedded(config, selected.origin), log.print_status, get_weights
             )
         with self._attended.signals():
-            await check_claude_login(config, log.say)
+            await check_claude_login(config, log.print_status)
             async with serving(gateway, own, config.capture) as url:
                 log.silent = True
                 self._preface(selected, gateway)
@@ -170,7 +170,7 @@ class AgentRun:
                 kept=self._kept(),
                 context_window=selected.context_window,
                 output_tokens=selected.output_tokens,
-                thinks=selected.thinks,
+                has_reasoning=selected.has_reasoning,
                 progress=progress if sys.platform != "win32" else None,
             )
         )
@@ -191,7 +191,7 @@ class _Log(logging.Handler):
             '"error":' in message and not _is_discovery_request(message)
         )
 
-    def say(self, text: str) -> None:
+    def print_status(self, text: str) -> None:
         """Prints what takes long or is missing."""
         if self.silent:
             logging.getLogger("dragoman").info("%s", text)

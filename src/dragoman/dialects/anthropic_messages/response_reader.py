@@ -186,7 +186,7 @@ class MessagesResponseReader(BaseResponseReader):
             case "text":
                 sources = block.pop("citations")
                 if sources is not None:
-                    self._apart()
+                    self._separate_text()
                 self._out.text(lenient_values.string(block.pop("text")))
                 for each in lenient_values.objects(sources):
                     self._cite(each)
@@ -203,7 +203,7 @@ class MessagesResponseReader(BaseResponseReader):
             case kind:
                 self._vendors[index] = (kind, value, [])
 
-    def _apart(self) -> None:
+    def _separate_text(self) -> None:
         """Begins a new text block for the next text, because it has sources of its own."""
         self._out.detail(TEXT_BREAK, "", NAME)
         self._is_cited = False
@@ -215,7 +215,7 @@ class MessagesResponseReader(BaseResponseReader):
     def _stop_block(self, index: int) -> None:
         self._out.end_call(index)
         if self._is_cited:
-            self._apart()
+            self._separate_text()
         if index in self._vendors:
             kind, block, pieces = self._vendors.pop(index)
             input_json = "".join(pieces)

@@ -191,9 +191,9 @@ def _messages(messages: Sequence[Message], report: TranslationReport) -> list[ob
 
 def _turns(messages: Sequence[Message]) -> Iterator[Message]:
     """Merges consecutive assistant messages, because results must directly follow the message with their calls."""
-    for speaks, together in groupby(messages, lambda message: message.role == "assistant"):
-        first, *rest = together
-        if not speaks or not rest:
+    for is_assistant, turn_messages in groupby(messages, lambda message: message.role == "assistant"):
+        first, *rest = turn_messages
+        if not is_assistant or not rest:
             yield from (first, *rest)
             continue
         parts = (part for message in (first, *rest) for part in message.parts)
@@ -269,9 +269,9 @@ def _sides(extra: ExtraFields, report: TranslationReport) -> tuple[dict[str, obj
 def _content(parts: Sequence[Part], report: TranslationReport, more: Sequence[object] = ()) -> object:
     """Returns a string if all content is one text, else blocks, beginning with `more`."""
     if not more and len(parts) <= 1 and all(isinstance(part, Text) for part in parts):
-        only = [part for part in parts if isinstance(part, Text)]
-        if not only or not report.native_fields(only[0].extra):
-            return only[0].text if only else ""
+        texts = [part for part in parts if isinstance(part, Text)]
+        if not texts or not report.native_fields(texts[0].extra):
+            return texts[0].text if texts else ""
     return [*more, *(_block(part, report) for part in parts)]
 
 

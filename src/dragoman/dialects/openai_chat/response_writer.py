@@ -161,8 +161,8 @@ def _head(call: ToolCall | ToolCallStart, arguments: str = "", *, is_custom: boo
     return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": arguments}}
 
 
-def _finish_reason(reason: messages.FinishReason, called: bool, with_functions: bool) -> str:
-    if reason == "pause" and called:
+def _finish_reason(reason: messages.FinishReason, has_call: bool, with_functions: bool) -> str:
+    if reason == "pause" and has_call:
         reason = "tool_calls"  # calls next to vendor-run tools; clients run no call that ends with "stop"
     if reason == "tool_calls" and with_functions:
         return "function_call"

@@ -150,7 +150,7 @@ def _conversation(value: Cursor) -> tuple[tuple[Message, ...], list[Tool]]:
         fields = item.fields()
         kind = fields.string("type") or "message"
         if kind != "additional_tools":
-            turns.add(_message(item, kind, fields), apart=bool(added) and added[-1][0] == turns.count)
+            turns.add(_message(item, kind, fields), new_turn=bool(added) and added[-1][0] == turns.count)
         elif fields.require("tools").items(json_cursor.MAX_TOOLS):
             added.append((turns.count, item))
     messages = turns.messages()
@@ -176,7 +176,7 @@ class _Turns:
 
     def __init__(self) -> None:
         self._turns: list[tuple[m.Role, list[Part], dict[str, msgspec.Raw]]] = []
-        self._speaks = False
+        self._has_text = False
         """Whether the last turn contains text."""
 
     @property
@@ -184,17 +184,17 @@ class _Turns:
         """Returns the number of turns so far."""
         return len(self._turns)
 
-    def add(self, message: Message, *, apart: bool) -> None:
-        """Adds the message of the next item; with `apart` it always begins a new turn."""
-        speaks = _has_text(message)
+    def add(self, message: Message, *, new_turn: bool) -> None:
+        """Adds the message of the next item; with `new_turn` it always begins a new turn."""
+        has_text = _has_text(message)
         role, parts, extra = self._turns[-1] if self._turns else ("user", [], {})
-        goes_on = message.role == role == "assistant" and not (apart or (speaks and self._speaks))
+        goes_on = message.role == role == "assistant" and not (new_turn or (has_text and self._has_text))
         if goes_on:
             parts += message.parts
             extra |= message.extra
         else:
             self._turns.append((message.role, [*message.parts], {**message.extra}))
-        self._speaks = speaks or (goes_on and self._speaks)
+        self._has_text = has_text or (goes_on and self._has_text)
 
     def messages(self) -> tuple[Message, ...]:
         """Returns all messages."""
@@ -235,7 +235,7 @@ def _reference(id: Cursor) -> PreviousResponseRef:
 
 def _function_call(fields: Fields) -> Part:
     arguments = fields.string("arguments") or "{}"
-    name, namespace_extra = _called(fields)
+    name, namespace_extra = _called_function(fields)
     return ToolCall(
         fields.require("call_id").nonempty_string(), name, arguments, {**namespace_extra, **fields.remaining()}
     )
@@ -243,12 +243,12 @@ def _function_call(fields: Fields) -> Part:
 
 def _custom_call(fields: Fields) -> Part:
     arguments = json.dumps({INPUT: fields.string("input")}, ensure_ascii=False)
-    call_id, (name, namespace_extra) = fields.require("call_id").nonempty_string(), _called(fields)
+    call_id, (name, namespace_extra) = fields.require("call_id").nonempty_string(), _called_function(fields)
     kind = {"type": msgspec.Raw(b'"custom_tool_call"')}
     return ToolCall(call_id, name, arguments, {**kind, **namespace_extra, **fields.remaining()})
 
 
-def _called(fields: Fields) -> tuple[str, m.ExtraFields]:
+def _called_function(fields: Fields) -> tuple[str, m.ExtraFields]:
     """Returns the name under which the tool is offered, and the namespace in it."""
     name, space = fields.require("name").nonempty_string(), fields.pop("namespace")
     return (f"{space.nonempty_string()}{JOINT}{name}", {"namespace": space.raw}) if space else (name, {})
@@ -334,10 +334,8 @@ def _tools_of(cursor: Cursor) -> list[Tool]:
         named.nonempty_string(),
         {NAMESPACE: named.raw, ABOUT_NAMESPACE: msgspec.Raw(msgspec.json.encode(about))},
     )
-    inside = [_tool(item) for item in fields.items("tools", json_cursor.MAX_TOOLS)]
-    return [
-        replace(tool, name=f"{space}{JOINT}{tool.name}", extra={**tool.extra, **namespace_extra}) for tool in inside
-    ]
+    tools = [_tool(item) for item in fields.items("tools", json_cursor.MAX_TOOLS)]
+    return [replace(tool, name=f"{space}{JOINT}{tool.name}", extra={**tool.extra, **namespace_extra}) for tool in tools]
 
 
 def _tool(cursor: Cursor) -> Tool:

@@ -152,7 +152,7 @@ class ResponsesResponseReader(BaseResponseReader):
             return False
         kind, place, _ = _CONTENT_EVENTS[event.type.removesuffix(".delta")]
         item = self._found(kind, event.item_id, event.output_index)
-        self._say(item or self._opened(kind, event.item_id, event.output_index), place, event.delta)
+        self._add_text(item or self._opened(kind, event.item_id, event.output_index), place, event.delta)
         return True
 
     def _frame(self, fields: Fields) -> None:
@@ -296,14 +296,14 @@ class ResponsesResponseReader(BaseResponseReader):
             part = lenient_values.fields(cursor)
             if part is None:
                 whole["text"] += lenient_values.string(cursor)
-                self._say(item, "text", item.rest("text", whole["text"], part=False))
+                self._add_text(item, "text", item.rest("text", whole["text"], part=False))
                 continue
             place = _PLACES.get(lenient_values.string(part.pop("type")) or "text", "")
             if not place:
                 self._unknown("part", cursor)
                 continue
             whole[place] += lenient_values.string(part.pop(place))
-            self._say(item, place, item.rest(place, whole[place], part=False))
+            self._add_text(item, place, item.rest(place, whole[place], part=False))
             entries, sources = (
                 lenient_values.objects(part.pop("logprobs")),
                 lenient_values.objects(part.pop("annotations")),
@@ -342,7 +342,7 @@ class ResponsesResponseReader(BaseResponseReader):
             for place, name in (("text", "content"), ("summary", "summary"))
         }
         place = item.place or ("text" if wholes["text"] else "summary")
-        self._say(item, place, item.rest(place, wholes.pop(place), part=False))
+        self._add_text(item, place, item.rest(place, wholes.pop(place), part=False))
         (other,) = wholes.values()
         if other and not item.done:
             self._out.warn("unknown_block", "reasoning came whole and as a summary; one of them was dropped", other)
@@ -355,7 +355,7 @@ class ResponsesResponseReader(BaseResponseReader):
         self._name(item, fields)
         place = "input" if item.kind == "custom_tool_call" else "arguments"
         if (whole := fields.pop(place)) is not None:
-            self._say(item, place, item.rest(place, lenient_values.string_or_json(whole), part=False))
+            self._add_text(item, place, item.rest(place, lenient_values.string_or_json(whole), part=False))
         if not cut:
             self._close_input(item)
             self._out.end_call(item.key)
@@ -379,23 +379,23 @@ class ResponsesResponseReader(BaseResponseReader):
         if place == "summary":
             self._paragraph(item, lenient_values.integer(fields.pop("summary_index")) or 0)
         if step == "delta":
-            self._say(item, place, lenient_values.string_or_json(fields.pop("delta")))
+            self._add_text(item, place, lenient_values.string_or_json(fields.pop("delta")))
             if entries := lenient_values.objects(fields.pop("logprobs")):
                 self._log(item, entries)
             return
         self._name(item, fields)
         if (whole := fields.pop(name)) is not None:
-            self._say(item, place, item.rest(place, lenient_values.string_or_json(whole), part=True))
+            self._add_text(item, place, item.rest(place, lenient_values.string_or_json(whole), part=True))
         self._close_input(item)
 
     def _paragraph(self, item: _Item, part: int) -> None:
         """Separates the parts of a summary."""
         if part > item.part and item.received:
-            self._say(item, "summary", "\n\n")
+            self._add_text(item, "summary", "\n\n")
             item.done_chars["summary"] = len("".join(item.received.get("summary", ())))
         item.part = max(item.part, part)
 
-    def _say(self, item: _Item, place: str, text: str) -> None:
+    def _add_text(self, item: _Item, place: str, text: str) -> None:
         if item.kind == "reasoning":
             item.place = item.place or place
         if not text or (item.place and item.place != place):

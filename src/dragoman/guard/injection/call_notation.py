@@ -176,10 +176,10 @@ class CallSearch:
         tokens = self._tokens
         counted = Counter(tokens)
         rarest = min(longest, key=lambda word: (counted[word], word))
-        seen = 0
+        searched = 0
         for rare in (at for at, token in enumerate(tokens) if token == rarest):
-            yield from range(max(seen, rare - reach), min(rare + reach, len(tokens)))
-            seen = max(seen, rare + reach)
+            yield from range(max(searched, rare - reach), min(rare + reach, len(tokens)))
+            searched = max(searched, rare + reach)
 
     def _match_all(self, parts: Sequence[Member], at: int) -> int:
         """The end of these parts, the first of which begins at `at`; -1 if they are not there."""

@@ -55,7 +55,7 @@ class TemplateReader:
 
     def __init__(self, template: Template) -> None:
         self._template = template
-        self._between = _role(template.implicit)
+        self._implicit_role = _role(template.implicit)
         self._streamed: dict[str, str] = {}
         """Literals that open a streamed field or close the implicit one, with the name of the field."""
         waited: list[str] = []
@@ -65,7 +65,7 @@ class TemplateReader:
                 self._streamed |= dict.fromkeys(mark.literals, name)
             elif mark:
                 waited += mark.literals or (mark.prefix,)
-        streams = self._between != "calls" and "" not in waited
+        streams = self._implicit_role != "calls" and "" not in waited
         self._marks = (*self._streamed, *waited) if streams else ()
 
     def read(self, s: Scanner, sink: ToolCallSink) -> Parser[None]:
@@ -73,7 +73,7 @@ class TemplateReader:
         noise, gap = list[str](), ""
         emits = {"text": sink.text, "reasoning": sink.reasoning}
         while self._marks:
-            marker = yield from s.until(markers(*self._marks), emits.get(self._between, noise.append))
+            marker = yield from s.until(markers(*self._marks), emits.get(self._implicit_role, noise.append))
             noise.append(" ")
             if not marker or marker not in self._streamed:
                 s.pos -= len(marker)
@@ -154,7 +154,7 @@ def build_format(template: Template) -> Format:
     if not keys or not opener or (field.closes and not closer):
         return _read_only(read, reasoning, marks)
 
-    def around(name: str, _: str) -> tuple[str, str]:
+    def call_frame(name: str, _: str) -> tuple[str, str]:
         before = f"{opener[0]}{{{to_json(keys[0])}: {to_json(name)}, {to_json(keys[1])}: "
         return before, "}" + "".join(closer)
 
@@ -163,7 +163,7 @@ def build_format(template: Template) -> Format:
         model_families=MODELS,
         source=SOURCE,
         read=read,
-        call_wrapper=around,
+        call_wrapper=call_frame,
         opener=opener[0],
         markers=tuple(marks),
     )

@@ -151,11 +151,11 @@ class InvokeTags:
         """
         call = self.tagged()
         openers = self.openers
-        around = [s for s in (self.section, *sections) if s[0]]
-        calls = {opened: WrappedCalls(call.read, openers, closed).read for opened, closed in around}
-        if self.section_optional or not around:
+        sections_used = [s for s in (self.section, *sections) if s[0]]
+        calls = {opened: WrappedCalls(call.read, openers, closed).read for opened, closed in sections_used}
+        if self.section_optional or not sections_used:
             calls |= dict.fromkeys(openers, call.read)
-        closers = tuple(filter(None, (self.call[1], self.suffix, *(closed for _, closed in around))))
+        closers = tuple(filter(None, (self.call[1], self.suffix, *(closed for _, closed in sections_used))))
         return Markup(calls=calls, reasoning_tags=reasoning_tags, closers=closers, keep_whitespace=keep_whitespace)
 
     def markers(self) -> tuple[str, ...]:
@@ -167,7 +167,7 @@ class InvokeTags:
     def writer(self) -> TaggedWriter:
         """Writes and constrains calls."""
         line = "\n" if self.lines else ""
-        around = "\n" if self.newlines else ""
+        newline = "\n" if self.newlines else ""
         escape = escape_attribute if self.escapes else str
 
         def call(name: str) -> tuple[str, str]:
@@ -177,9 +177,9 @@ class InvokeTags:
         return TaggedWriter(
             call_wrapper=call,
             open=lambda name, kind: (
-                f'{self.parameter[0]} {self.key}="{escape(name)}"{self._type_text(kind)}{self.end}{around}'
+                f'{self.parameter[0]} {self.key}="{escape(name)}"{self._type_text(kind)}{self.end}{newline}'
             ),
-            end=around + self.parameter[1],
+            end=newline + self.parameter[1],
             line=line,
             closers=self.tagged().closers,
             typed=self.type_attribute != "schema",

@@ -123,8 +123,8 @@ class KeyValueTags:
                 return None
         if not (yield from s.literal(self.value[0], after_space=True)):
             ends = (self.key[0], self.call[1])
-            ahead = yield from s.peek(max(map(len, ends)), after_space=True)
-            if ahead.startswith(ends):
+            upcoming = yield from s.peek(max(map(len, ends)), after_space=True)
+            if upcoming.startswith(ends):
                 return ParameterKey(found[0].strip(), "none")
             # GLM-5.2 leaves it out under load (vLLM, issue 49248).
             yield from s.literal("\n")

@@ -104,9 +104,9 @@ class PythonCalls:
         if listed:
             sink.set_in_list(True)
         more, whole = True, False
-        while more and (called := (yield from _call(s, sink, tagged=bool(opener)))) is not False:
+        while more and (is_call := (yield from _call(s, sink, tagged=bool(opener)))) is not False:
             s.start_capture()
-            if called:
+            if is_call:
                 more, whole = (yield from self._more(s, sink, listed)), True
             elif not (yield from self._skip_unknown_call(s)):
                 sink.text(s.captured())

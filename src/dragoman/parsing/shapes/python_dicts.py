@@ -36,18 +36,18 @@ class PythonObjects:
         if listed:
             sink.set_in_list(True)
         whole = False
-        while (called := (yield from self._call(s, sink))) is not False:
-            whole = bool(called)
+        while (is_call := (yield from self._call(s, sink))) is not False:
+            whole = bool(is_call)
             s.start_capture()
             comma = yield from s.literal(",", after_space=True)
             if comma and (yield from s.peek(after_space=True)) == "{":
                 continue
-            if called:
+            if is_call:
                 yield from self._end(s, sink, listed)
             else:
                 sink.text(s.captured())
             break
-        whole = whole and called is not False
+        whole = whole and is_call is not False
         s.stop_capture()
         if not s.truncated:
             sink.set_in_list(False)

@@ -109,7 +109,7 @@ class TaggedParameters:
 
     def _parameters(self, s: Scanner, sink: ToolCallSink, schema: Schema) -> Parser[str]:
         """Reads all parameters. Returns "" or the reason why they are incomplete."""
-        seen: set[str] = set()
+        names_read: set[str] = set()
         found = ""
         while True:
             found = found or (
@@ -117,10 +117,10 @@ class TaggedParameters:
             )
             if not found:
                 yield from s.skip_space()
-                return (yield from end_unclosed_call(s, sink, bool(seen), self.call_close[0], self.key_open))
+                return (yield from end_unclosed_call(s, sink, bool(names_read), self.call_close[0], self.key_open))
             if found != self.key_open:
                 s.pos -= 0 if found in self.call_close else len(found)
-                sink.arguments("}" if seen else "{}")
+                sink.arguments("}" if names_read else "{}")
                 if found not in self.call_close:
                     sink.warn("missing_closing_tag", f"expected {self.call_close[0]} before {found}")
                 return ""
@@ -129,19 +129,19 @@ class TaggedParameters:
                 s.pos = len(s.buf) if s.closed and len(s.buf[s.pos :].split()) < 2 else s.pos
                 return CUT_OFF if s.closed else "expected a parameter's name"
             emit: Callable[[str], None] = sink.arguments
-            if key.name in seen:
+            if key.name in names_read:
                 sink.warn("duplicate_parameter", f"expected each parameter once, dropped another {key.name!r}")
                 emit = discard
             if key.type == "none":
                 sink.warn("missing_value", f"expected a value of {key.name!r}, dropped the name")
                 found = ""
                 continue
-            if not seen and schema.names() and key.name in WRAPPERS - schema.names():
-                closer = yield from self._wrapped(s, sink, key, schema, seen)
+            if not names_read and schema.names() and key.name in WRAPPERS - schema.names():
+                closer = yield from self._wrapped(s, sink, key, schema, names_read)
             else:
-                emit(f"{', ' if seen else '{'}{as_string(key.name)}: ")
-                seen.add(key.name)
-                closer = yield from self._value(s, emit, key, schema, seen)
+                emit(f"{', ' if names_read else '{'}{as_string(key.name)}: ")
+                names_read.add(key.name)
+                closer = yield from self._value(s, emit, key, schema, names_read)
             if not closer:
                 return CUT_OFF if s.closed else f"expected {self.value_close}"
             found = next((each for each in (self.key_open, *self.call_close) if closer.endswith(each)), "")
@@ -149,21 +149,21 @@ class TaggedParameters:
                 sink.warn("missing_closing_tag", f"expected {self.value_close} after {key.name!r}")
 
     def _wrapped(
-        self, s: Scanner, sink: ToolCallSink, key: ParameterKey, schema: Schema, seen: set[str]
+        self, s: Scanner, sink: ToolCallSink, key: ParameterKey, schema: Schema, names_read: set[str]
     ) -> Parser[str]:
         """Reads a first parameter that the tool does not have and that may contain all its arguments. Returns what
         closed it."""
         pieces: list[str] = []
-        closer = yield from self._value(s, pieces.append, key, schema, seen)
+        closer = yield from self._value(s, pieces.append, key, schema, names_read)
         value = "".join(pieces)
         members = _inner(value) if closer else {}
         if members.keys() & schema.names():
             sink.warn("unwrapped_arguments", f"expected the arguments themselves, took them out of {key.name!r}")
             sink.arguments("{" + ", ".join(f"{as_string(name)}: {text}" for name, text in members.items()))
-            seen.update(members)
+            names_read.update(members)
         else:
             sink.arguments(f"{{{as_string(key.name)}: {value}")
-            seen.add(key.name)
+            names_read.add(key.name)
         return closer
 
     def _after_value(self) -> Follows:
@@ -199,17 +199,17 @@ class TaggedParameters:
         found = yield from s.peek_field(ends, _AHEAD_CHARS)
         if found is None or found[1] != self.value_close:
             return True
-        while (here := s.follows(self._after_value(), len("".join(found)))) is None:
+        while (is_parameter := s.follows(self._after_value(), len("".join(found)))) is None:
             yield None
-        return here
+        return is_parameter
 
     def _value(
-        self, s: Scanner, emit: Callable[[str], None], key: ParameterKey, schema: Schema, seen: Collection[str]
+        self, s: Scanner, emit: Callable[[str], None], key: ParameterKey, schema: Schema, names_read: Collection[str]
     ) -> Parser[str]:
         """Reads one value. Returns what closed it, "" if nothing did."""
         types = _TYPES.get(key.type) or schema.of(key.name)
         framed = (yield from s.literal("\n", "\r\n")) if self.newlines else ""
-        closers = self._closers(schema.names() - {*seen}, framed)
+        closers = self._closers(schema.names() - {*names_read}, framed)
         quoted = self.quote[0] and (yield from s.literal(self.quote[0]))
         if quoted:
             closers = {self.quote[1] + each: closers[each] for each in (self.value_close,)}

@@ -50,11 +50,11 @@ def read_untagged_calls(s: Scanner, sink: ToolCallSink, tag: Tag = NO_TAG) -> Pa
 def _begins(s: Scanner) -> Parser[bool]:
     """Returns True if an object, an array of objects, or a fence comes next."""
     count = 1
-    while (ahead := (yield from s.peek(count, after_space=True))).startswith("[") and count <= _LISTED_CHARS:
-        if len(ahead) < count or ahead[1:].strip():
-            return ahead.endswith("{")
+    while (upcoming := (yield from s.peek(count, after_space=True))).startswith("[") and count <= _LISTED_CHARS:
+        if len(upcoming) < count or upcoming[1:].strip():
+            return upcoming.endswith("{")
         count += 1
-    return ahead in ("{", "`")
+    return upcoming in ("{", "`")
 
 
 def _calls(s: Scanner, sink: ToolCallSink, tag: Tag) -> Parser[bool]:

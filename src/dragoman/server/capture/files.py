@@ -157,10 +157,12 @@ def chunk_from_json(line: Mapping[str, Any]) -> bytes:
     return base64.b64decode(line["base64"]) if "base64" in line else str(line["text"]).encode()
 
 
-def _reply(sent: Sequence[Timed], hide: Redactor) -> Iterator[dict[str, object]]:
+def _reply(messages: Sequence[Timed], hide: Redactor) -> Iterator[dict[str, object]]:
     """Yields the head of the response, and its bytes in the chunks in which they were sent."""
-    bodies = [message.get("body", b"") for _, message in sent]
-    for (ms, message), body in zip(sent, rechunk(hide.redact_stream(b"".join(bodies)), map(len, bodies)), strict=True):
+    bodies = [message.get("body", b"") for _, message in messages]
+    for (ms, message), body in zip(
+        messages, rechunk(hide.redact_stream(b"".join(bodies)), map(len, bodies)), strict=True
+    ):
         if message["type"] == "http.response.start":
             fields = {k.decode("latin-1"): v.decode("latin-1") for k, v in message["headers"]}
             yield {"ms": ms, "status": message["status"], "headers": fields}
@@ -223,9 +225,9 @@ def _pretty(value: object) -> bytes:
     return msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n"
 
 
-def _prompt(sent: bytes) -> str:
+def _prompt(sent_body: bytes) -> str:
     try:
-        body = msgspec.json.decode(sent, type=_Prompted)
+        body = msgspec.json.decode(sent_body, type=_Prompted)
     except (msgspec.DecodeError, RecursionError):
         return ""
     return body.prompt

@@ -38,22 +38,22 @@ def load(path: Path) -> tuple[str, Files]:
 
 def _folder(path: Path) -> tuple[str, Files]:
     if not (path / SUMMARY).is_file():
-        inside = sorted(each.parent for each in path.glob(f"*/{SUMMARY}"))
-        if not inside:
+        captures = sorted(each.parent for each in path.glob(f"*/{SUMMARY}"))
+        if not captures:
             raise ConfigError(f"{path} is not a capture: there is no {SUMMARY} in it, nor in a folder of it")
-        path = inside[-1]
+        path = captures[-1]
     files = (file for file in path.rglob("*") if file.is_file())
     return path.name, {file.relative_to(path).as_posix(): file.read_bytes() for file in files}
 
 
 def _bundle(path: Path) -> Files:
     with zipfile.ZipFile(path) as bundle:
-        inside = bundle.infolist()
-        if sum(each.file_size for each in inside) > MAX_BYTES:
+        entries = bundle.infolist()
+        if sum(each.file_size for each in entries) > MAX_BYTES:
             raise ConfigError(f"{path} is not a capture: unpacked it is over {MAX_BYTES} bytes")
-        if any(each.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED) for each in inside):
+        if any(each.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED) for each in entries):
             raise ConfigError(f"{path} is not a capture: it is not packed as bundles are")
-        made = {each.filename: bundle.read(each) for each in inside}
+        made = {each.filename: bundle.read(each) for each in entries}
     if SUMMARY not in made:
         raise ConfigError(f"{path} is not a capture: there is no {SUMMARY} in it")
     return made

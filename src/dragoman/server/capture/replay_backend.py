@@ -79,13 +79,13 @@ class _CutReader:
 
     def feed(self, piece: bytes) -> list[AnyEvent]:
         """See `Reader`."""
-        return self._again(self._reader.feed(piece))
+        return self._rechunk(self._reader.feed(piece))
 
     def close(self) -> list[AnyEvent]:
         """See `Reader`."""
-        return [*self._again(self._reader.close()), *map(TextDelta, self._recut.close())]
+        return [*self._rechunk(self._reader.close()), *map(TextDelta, self._recut.close())]
 
-    def _again(self, events: Iterable[AnyEvent]) -> list[AnyEvent]:
+    def _rechunk(self, events: Iterable[AnyEvent]) -> list[AnyEvent]:
         out: list[AnyEvent] = []
         for event in events:
             if isinstance(event, TextDelta):
@@ -187,10 +187,10 @@ def _claude(facts: Mapping[str, Any], model: str, reads: list[ReadSettings], rec
     class Silent(ClaudeSession):
         """Records nothing."""
 
-        async def reask(self, text: str, *, called: bool) -> None:
+        async def reask(self, text: str, *, has_call: bool) -> None:
             pass
 
-        async def cost_usd(self, *, called: bool) -> float | None:
+        async def cost_usd(self, *, has_call: bool) -> float | None:
             return cast("float | None", facts.get("cost_usd"))
 
     class Played(backend.ClaudeCliBackend):

@@ -15,22 +15,24 @@ from dragoman.identify import detect_format
 _CONSTRAINT_TOKENS = 24
 
 
-async def check_constraints(subject: ProbeContext) -> ProbeFinding:
+async def check_constraints(context: ProbeContext) -> ProbeFinding:
     """Those of its kind; all of them where that is not known."""
-    ways = [way for way in servers.constraints() if subject.kind is None or way.name in subject.kind.constrain]
-    if not ways:
+    methods = [
+        method for method in servers.constraints() if context.kind is None or method.name in context.kind.constrain
+    ]
+    if not methods:
         return ProbeFinding("constrained", "unknown", "not asked: its kind offers none", {})
     facts: dict[str, str] = {}
-    for way in ways:
-        asker = subject.client
-        extra = msgspec.json.decode(way.body, type=dict[str, msgspec.Raw])
-        answer = await asker.ask(asker.request(GREETING, tokens=_CONSTRAINT_TOKENS, extra=extra))
+    for method in methods:
+        client = context.client
+        extra = msgspec.json.decode(method.body, type=dict[str, msgspec.Raw])
+        answer = await client.ask(client.request(GREETING, tokens=_CONSTRAINT_TOKENS, extra=extra))
         if answer.reply is not None:
-            facts[way.name] = "yes" if re.search(way.says, answer.text.strip()) else "ignored"
+            facts[method.name] = "yes" if re.search(method.answer_pattern, answer.text.strip()) else "ignored"
         else:
-            facts[way.name] = "refused" if isinstance(answer.error, UpstreamError) else "no answer"
-    works = [name for name, so in facts.items() if so == "yes"]
-    summary = ", ".join(f"{name} {so}" for name, so in facts.items())
+            facts[method.name] = "refused" if isinstance(answer.error, UpstreamError) else "no answer"
+    works = [name for name, verdict in facts.items() if verdict == "yes"]
+    summary = ", ".join(f"{name} {verdict}" for name, verdict in facts.items())
     if set(facts.values()) == {"no answer"}:
         return ProbeFinding("constrained", "unknown", summary, facts)
     return ProbeFinding("constrained", "yes" if works else "no", summary, facts)
@@ -40,12 +42,12 @@ _TOOLS_VARIABLE: Final = re.compile(r"\btools\b|\.Tools\b")
 """The variable in Jinja, as transformers has it, and in Ollama's templates of Go (its docs/template.md, 2026-11)."""
 
 
-async def check_chat_template(subject: ProbeContext) -> ProbeFinding:
+async def check_chat_template(context: ProbeContext) -> ProbeFinding:
     """The name tells the format too, where the template does not."""
-    place = subject.kind.template if subject.kind else ""
-    template = await subject.server_info.get(place, subject.model) if place else None
+    place = context.kind.template if context.kind else ""
+    template = await context.server_info.get(place, context.model) if place else None
     jinja = template if template and "{%" in template else ""
-    detected = detect_format(subject.model, chat_template=jinja)
+    detected = detect_format(context.model, chat_template=jinja)
     facts = {"format": detected.format.name, "by": detected.by}
     if template is None:
         return ProbeFinding(
@@ -59,14 +61,14 @@ async def check_chat_template(subject: ProbeContext) -> ProbeFinding:
 _COMPLETIONS_PATH = "/v1/completions"
 
 
-async def check_completions(subject: ProbeContext) -> ProbeFinding:
+async def check_completions(context: ProbeContext) -> ProbeFinding:
     """A few words to go on from."""
-    body = {"model": subject.model, "prompt": "The sky is", "max_tokens": 4, "temperature": 0}
-    got, error = await subject.client.post(_COMPLETIONS_PATH, body)
+    body = {"model": context.model, "prompt": "The sky is", "max_tokens": 4, "temperature": 0}
+    data, error = await context.client.post(_COMPLETIONS_PATH, body)
     if error is not None:
         status = getattr(error, "status", None)
         return ProbeFinding("completions", "no" if status in (400, 404, 405, 501) else "unknown", error.message)
-    text = next(values_at(decode_or_none(got), ["choices", "0", "text"], ""), None)
+    text = next(values_at(decode_or_none(data), ["choices", "0", "text"], ""), None)
     if not isinstance(text, str):
         return ProbeFinding("completions", "no", "the answer has no text")
     return ProbeFinding("completions", "yes", f'"The sky is" goes on with {quote_line(text)}')

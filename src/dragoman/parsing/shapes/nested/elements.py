@@ -68,8 +68,8 @@ class NestedElements:
     def _members(self, members: Any) -> str:
         return "".join(self._element(name, self._written(value)) for name, value in members.items())
 
-    def _element(self, name: str, inside: str) -> str:
-        return f"{self.mark}<{name}>{inside}{self.mark}</{name}>"
+    def _element(self, name: str, content: str) -> str:
+        return f"{self.mark}<{name}>{content}{self.mark}</{name}>"
 
     def _written(self, value: Any) -> str:
         """Returns a value; an object with ambiguous member names is written as JSON."""
@@ -99,7 +99,7 @@ class _Body:
         types = self._schema.of(*path) if path else frozenset({"object"})
         array: bool | None = None if {"object", "array"} <= types else "array" in types
         remaining = {self._opening(name) for name in self._schema.names(*path)}
-        seen: set[str] = set()
+        names: set[str] = set()
         count = 0
         while not (yield from self._s.literal(close, after_space=True)):
             items = (self._opening(ITEM),) if array is not False else ()
@@ -113,18 +113,18 @@ class _Body:
             if not name:
                 return expected_error(self._s, f"an element or {close}")
             array = name == ITEM if array is None else array
-            again = name in seen and not array
+            is_repeated = name in names and not array
             remaining.discard(self._opening(name))
-            if not again:
+            if not is_repeated:
                 emit(", " if count else "[" if array else "{")
             else:
                 self._sink.warn("duplicate_parameter", f"expected each parameter once, dropped another {name!r}")
             inner = (close, *sorted(remaining), *((self._opening(ITEM),) if array else ()), *ends)
             target = (*path, None if array else name)
-            problem = yield from self._element(name, target, discard if again else emit, inner)
+            problem = yield from self._element(name, target, discard if is_repeated else emit, inner)
             if problem:
                 return problem
-            seen.add(name)
+            names.add(name)
             count += 1
         emit(("" if count else "[" if array else "{") + ("]" if array else "}"))
         return ""
@@ -153,20 +153,20 @@ class _Body:
             emit(f"{as_string(name)}: ")
             if self._schema.of(*path) == {"array"}:
                 return (yield from self._array(name, path, emit, ends))
-        return (yield from self._inside(name, path, emit, ends))
+        return (yield from self._content(name, path, emit, ends))
 
     def _array(self, name: str, path: Path, emit: Emit, ends: tuple[str, ...]) -> Parser[str]:
         """Reads an array: nested elements, JSON, or a first item that others with the same name follow."""
         item = (*path, None)
         first = self._opening(ITEM)
-        ahead = yield from self._s.peek(len(first), after_space=True)
-        listed = ahead == first or self._schema.of(*item) != {"object"}
-        if ahead.startswith(self._open) and (listed or ahead.startswith(f"{self._open}/")):
-            return (yield from self._inside(name, path, emit, ends))
+        upcoming = yield from self._s.peek(len(first), after_space=True)
+        listed = upcoming == first or self._schema.of(*item) != {"object"}
+        if upcoming.startswith(self._open) and (listed or upcoming.startswith(f"{self._open}/")):
+            return (yield from self._content(name, path, emit, ends))
         ends = (self._opening(name), *ends)
-        if ahead.startswith(self._open):
+        if upcoming.startswith(self._open):
             emit("[")
-            problem = yield from self._inside(name, item, emit, ends)
+            problem = yield from self._content(name, item, emit, ends)
         else:
             pieces: list[str] = []
             if not (yield from self._text(name, pieces.append, ends)):
@@ -179,7 +179,7 @@ class _Body:
             problem = ""
         while not problem and (yield from self._s.literal(self._opening(name), after_space=True)):
             emit(", ")
-            problem = yield from self._inside(name, item, emit, ends)
+            problem = yield from self._content(name, item, emit, ends)
         emit("" if problem else "]")
         return problem
 
@@ -209,16 +209,16 @@ class _Body:
                 return True
             emit(found)
 
-    def _inside(self, name: str, path: Path, emit: Emit, ends: tuple[str, ...]) -> Parser[str]:
+    def _content(self, name: str, path: Path, emit: Emit, ends: tuple[str, ...]) -> Parser[str]:
         """Reads the value in an element and its end. Returns "" or the reason why it is incomplete."""
         types = self._schema.of(*path)
         if types & {"object", "array"}:
-            ahead = yield from self._s.peek(len(self._open) + 1, after_space=True)
-            if ahead.startswith(self._open) and not ahead.endswith("/"):
-                deep = len(path) >= DEPTH_LIMIT
+            upcoming = yield from self._s.peek(len(self._open) + 1, after_space=True)
+            if upcoming.startswith(self._open) and not upcoming.endswith("/"):
+                too_deep = len(path) >= DEPTH_LIMIT
                 return (
                     f"expected no more than {DEPTH_LIMIT} levels"
-                    if deep
+                    if too_deep
                     else (yield from self.members(f"{self._mark}</{name}>", path, emit, ends))
                 )
         pieces: list[str] = []

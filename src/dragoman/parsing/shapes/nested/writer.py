@@ -90,7 +90,7 @@ class _Values:
     def _members(
         self,
         properties: Mapping[str, Any],
-        needed: list[str],
+        required: list[str],
         others: Any,
         node: Any,
         types: frozenset[str],
@@ -108,7 +108,7 @@ class _Values:
                 self._relaxed.add("properties")
                 continue
             piece = self._element(name, schema, sub_schema(node, name, self._root), depth)
-            parts.append(piece if name in needed else optional(piece))
+            parts.append(piece if name in required else optional(piece))
         return Concat(tuple(parts))
 
     def _element(self, name: str | None, schema: Any, node: Any, depth: int) -> GrammarExpr:
@@ -144,7 +144,7 @@ class _Values:
             if not (hidden or (raw and kind == "string")):
                 yield kind, text + self._n.end
         for index, (kind, each) in enumerate(kinds):
-            self._tell(kind, each)
+            self._report_relaxed(kind, each)
             if "const" in each or kind == "string":
                 continue
             if kind in _HOLDERS:
@@ -162,7 +162,7 @@ class _Values:
             if as_it_stands or json.loads(as_json(text, types)) == value:
                 yield "string", text
 
-    def _tell(self, kind: str, each: Mapping[str, Any]) -> None:
+    def _report_relaxed(self, kind: str, each: Mapping[str, Any]) -> None:
         """Records the keywords that the constraint does not enforce for such a value."""
         self._relaxed |= each.keys() & (UNENFORCED | {"anyOf", "oneOf"}) - NUMBER_KEYWORDS - STRING_KEYWORDS
         self._relaxed |= each.keys() & STRING_KEYWORDS if kind == "string" else set()
@@ -182,12 +182,12 @@ class _Values:
         return rule if rule in self._again else rule.body
 
     def _object(self, each: Mapping[str, Any], node: Any, types: frozenset[str], depth: int) -> GrammarExpr:
-        properties, needed = members(each)
+        properties, required = members(each)
         others = each.get("additionalProperties", True)
         if properties and each.get("additionalProperties", False) is not False:
             self._relaxed.add("additionalProperties")
-        body = self._members(properties, needed, others, node, types, depth)
-        if self._n.typed or needed:
+        body = self._members(properties, required, others, node, types, depth)
+        if self._n.typed or required:
             return body
         if not types <= _BLANK and "string" not in types:
             self._relaxed.add("type")  # an empty value is read as a string
