@@ -238,11 +238,11 @@ class _CallPieces:
     def _remaining(self, id: str, fields: Fields) -> str:
         """The part of the complete arguments that has not arrived in deltas."""
         value = fields.pop("arguments")
-        whole = "" if value is None else value.text if value.kind == "object" else value.string()
+        arguments = "" if value is None else value.text if value.kind == "object" else value.string()
         before = "".join(self._deltas.get(id, ()))
-        if whole.startswith(before):
-            return whole[len(before) :]
-        if value is None or _is_same_call(whole, before):
+        if arguments.startswith(before):
+            return arguments[len(before) :]
+        if value is None or _is_same_call(arguments, before):
             return ""
         raise RequestError("expected the arguments that came in deltas, got others", f"{fields.path}.arguments")
 

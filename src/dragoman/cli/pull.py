@@ -150,8 +150,8 @@ class ProgressBar:
             self.close()
             self._what, self._step_start = step, (now, done)
         if self._tty:
-            whole = total > 0 and done >= total
-            if whole or what != self._last_line[0] or now - self._drawn >= _REDRAW_EVERY_S:
+            is_complete = total > 0 and done >= total
+            if is_complete or what != self._last_line[0] or now - self._drawn >= _REDRAW_EVERY_S:
                 self._out.write(f"\r\x1b[K{self._line(done, total, what, now)}")
                 self._out.flush()
                 self._last_line, self._drawn, self._open = (what, 0), now, True

@@ -33,8 +33,8 @@ def json_schema(tools: Sequence[Tool], choice: ToolChoice) -> JsonText | None:
     listed = {"type": "array", "items": calls[0] if len(calls) == 1 else {"anyOf": calls}, "minItems": 1}
     if not choice.parallel_tool_calls or choice.mode == "named":
         listed["maxItems"] = 1
-    whole = _object(tool_calls=listed)
-    return json.dumps({**whole, "$defs": definitions} if definitions else whole, ensure_ascii=False)
+    reply = _object(tool_calls=listed)
+    return json.dumps({**reply, "$defs": definitions} if definitions else reply, ensure_ascii=False)
 
 
 def _call(tool: Tool, definitions: dict[str, Any], prefix: str) -> dict[str, Any]:

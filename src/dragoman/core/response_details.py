@@ -52,11 +52,11 @@ def join_chunks(pieces: Sequence[JsonText]) -> Raw:
     if kind != "{" or len(same_kind) == 1:
         return Raw(pieces[-1].encode())
     members = [_members(piece) for piece in same_kind]
-    whole = {name: raw for each in members for name, raw in each.items()}
+    joined = {name: raw for each in members for name, raw in each.items()}
     for name in _CHUNKED_FIELDS:
         texts = [_string(each[name]) for each in members if bytes(each.get(name, b"")[:1]) == b'"']
-        whole |= {name: Raw(_encode("".join(texts)))} if texts else {}
-    return Raw(_encode(whole))
+        joined |= {name: Raw(_encode("".join(texts)))} if texts else {}
+    return Raw(_encode(joined))
 
 
 def phase_of(part: Part) -> Raw | None:

@@ -158,8 +158,8 @@ def _one_letter_off(short: str, long: str) -> bool:
         return False
     common = next((i for i, (a, b) in enumerate(zip(short, long, strict=False)) if a != b), len(short))
     if len(short) < len(long):
-        first, is_one = common - 1, long[common] == long[common - 1] and short[common:] == long[common + 1 :]
+        first, is_one_change = common - 1, long[common] == long[common - 1] and short[common:] == long[common + 1 :]
     else:
         swapped = short[common + 1 : common + 2] + short[common] + short[common + 2 :]
-        first, is_one = common, swapped == long[common:]
-    return is_one and first >= _EXACT_FIRST and first + 2 <= len(long) - _EXACT_LAST
+        first, is_one_change = common, swapped == long[common:]
+    return is_one_change and first >= _EXACT_FIRST and first + 2 <= len(long) - _EXACT_LAST

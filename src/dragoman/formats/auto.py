@@ -122,11 +122,11 @@ def _read_call(s: Scanner, sink: ToolCallSink, opener: str) -> Parser[bool]:
         s.pos += len(opener)
         s.skipped_space = ""
     before = sink.calls
-    whole = yield from format.calls[opener](s, sink, opener)
+    is_complete = yield from format.calls[opener](s, sink, opener)
     rest = _rest(format.name)
     if sink.calls > before and rest:
-        yield from rest.read_rest(s, sink, not whole)
-    return whole
+        yield from rest.read_rest(s, sink, not is_complete)
+    return is_complete
 
 
 def _format_of(s: Scanner, sink: ToolCallSink, opener: str) -> Parser[Format]:

@@ -59,10 +59,10 @@ def read_calls(s: Scanner, sink: ToolCallSink, header: str) -> Parser[bool]:
     """Reads the body of a message to a tool."""
     opened = yield from s.literal(TAGS.section[0], after_space=True)
     s.skipped_space = header
-    whole = yield from _CALLS.read(s, sink, opened)
-    while whole and (marker := (yield from s.literal(TAGS.section[1], TAGS.call[1], after_space=True))):
+    is_complete = yield from _CALLS.read(s, sink, opened)
+    while is_complete and (marker := (yield from s.literal(TAGS.section[1], TAGS.call[1], after_space=True))):
         sink.warn("stray_closing_tag", f"dropped {marker} that closes nothing", marker)
-    return whole
+    return is_complete
 
 
 def call_wrapper(name: str) -> tuple[str, str]:

@@ -159,10 +159,8 @@ class Gateway:
         names = dict.fromkeys((request.model, resolved))
         for offering in (self._listed_by, self._accepted_by):
             for name in names:
-                meant_by_it = self._model_aliases.get(name)
-                served = (
-                    offering(name) if meant_by_it is None else [s for m in meant_by_it for s in self._providers_of(m)]
-                )
+                targets = self._model_aliases.get(name)
+                served = offering(name) if targets is None else [s for m in targets for s in self._providers_of(m)]
                 if served:
                     return [(each, msgspec.structs.replace(request, model=id)) for each, id in dict.fromkeys(served)]
         known = [model.id for model in self.models()]
@@ -253,9 +251,9 @@ class Gateway:
         recalled = recalled._replace(request=self._with_function_tools(recalled.request))
         context = dataclasses.replace(context, disabled_repairs=set(ALL_REPAIRS) - self._policy.enabled_repairs)
         if compaction.uses_compaction(recalled.request):
-            opened, is_asked = compaction.prepare_request(recalled.request, self.route, self._seal)
+            opened, needs_compaction = compaction.prepare_request(recalled.request, self.route, self._seal)
             recalled = recalled._replace(request=opened)
-            if is_asked:
+            if needs_compaction:
                 events = self._events_with_failover(compaction.summary_request(opened), context, None)
                 events = compaction.sealed_summary(events, self._seal, context)
                 recalled = recalled._replace(previous_id="", input_messages=())
@@ -346,8 +344,8 @@ class Gateway:
     def _request_to_count(self, request: Request) -> Request:
         request = self._with_function_tools(self.response_store.resolve(request).request)
         if compaction.uses_compaction(request):
-            request, is_asked = compaction.prepare_request(request, self.route, self._seal)
-            request = compaction.summary_request(request) if is_asked else request
+            request, needs_compaction = compaction.prepare_request(request, self.route, self._seal)
+            request = compaction.summary_request(request) if needs_compaction else request
         return request
 
     async def _events_with_failover(

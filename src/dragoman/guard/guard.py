@@ -64,7 +64,7 @@ class ToolCallGuard:
         self._enabled_repairs = policy.enabled_repairs
         names = [step for step in tool_name_match.STEPS if step in self._enabled_repairs]
         self._names = tool_name_match.ToolNames(self._tools, names)
-        self._knows_all = len(self._tools) == len(request.tools)
+        self._all_tools_known = len(self._tools) == len(request.tools)
         """Whether no tool is run by the vendor; calls of such tools have names of their own."""
         self._copies = CopiedCallDetector(request)
         self._trailing = TrailingCallCheck(request, self._copies)
@@ -258,7 +258,7 @@ class ToolCallGuard:
     def _rejection_kind(self, name: str) -> RejectionKind | None:
         """Why calls of this tool are rejected, whatever the arguments; None: they are not."""
         if name not in self._tools:
-            return "unknown" if self._knows_all else None
+            return "unknown" if self._all_tools_known else None
         if self._choice.mode == "none" or (self._choice.mode == "named" and name != self._choice.name):
             return "other"
         return None
@@ -302,8 +302,8 @@ class ToolCallGuard:
             last = replace(event, repairs=call.repairs(event), schema_valid=False)
         if not call.buffered:
             return [last, Notice("invalid_call", f"{call.start.name}: {why}", call.arguments)]
-        whole = (call.start, *_delta(event.index, call.arguments), last)
-        rejected = RejectedCall(fault, why, ToolCall(call.start.id, call.start.name, call.arguments), whole, [])
+        call_events = (call.start, *_delta(event.index, call.arguments), last)
+        rejected = RejectedCall(fault, why, ToolCall(call.start.id, call.start.name, call.arguments), call_events, [])
         self.rejected.append(rejected)
         self._waiting.append(rejected)
         return []

@@ -194,20 +194,20 @@ def merge_calls(
     """
     failed = [each for each in waiting_events if isinstance(each, RejectedCall)]
     spare = list(made)
-    by_place: dict[int, ReaskedCall] = {}
+    replacements: dict[int, ReaskedCall] = {}
     for same_tool in (True, False):
         for each in failed:
             candidates = [one for one in spare if one.call.name == each.call.name or not same_tool]
-            if id(each) not in by_place and candidates:
-                by_place[id(each)] = candidates[0]
+            if id(each) not in replacements and candidates:
+                replacements[id(each)] = candidates[0]
                 spare.remove(candidates[0])
     out: list[AnyEvent | RejectedCall] = []
     for waiting in waiting_events:
-        fixed = by_place.get(id(waiting)) if isinstance(waiting, RejectedCall) else None
+        fixed = replacements.get(id(waiting)) if isinstance(waiting, RejectedCall) else None
         out += fixed.events if fixed else [waiting]
     names = {each.call.name for each in failed}
     extra_events: list[AnyEvent] = []
-    count = len(by_place)
+    count = len(replacements)
     for one in spare:
         if (names and one.call.name not in names) or (most is not None and count >= most):
             message = "the second answer has a call that was not asked for; it was dropped"
@@ -263,5 +263,5 @@ def incomplete_call_as_text(name: str, raw: str, left: Iterable[AnyEvent]) -> li
         left: The text that the reader emitted for it; if there is any, `raw` is not repeated.
     """
     notice = Notice("incomplete_call", f"a call of {name} was never whole, and became text", raw)
-    is_left = any(isinstance(event, TextDelta) for event in left)
-    return [notice, *([] if is_left or not raw.strip() else [TextDelta(raw)]), *left]
+    has_text = any(isinstance(event, TextDelta) for event in left)
+    return [notice, *([] if has_text or not raw.strip() else [TextDelta(raw)]), *left]

@@ -130,7 +130,7 @@ class _Repairer:
         """Removes this violation."""
         for tried in repair_attempts(violation, value, self._schema):
             is_free = tried.repair in self._steps and (depth == MAX_CHOICE_DEPTH or tried.repair != "fill_default")
-            if is_free and _is_gone(violation, look(tried.value)):
+            if is_free and _is_resolved(violation, look(tried.value)):
                 return tried.value, [tried.repair]
         return self._repair_branch(violation, look, value, depth - 1) if violation.branches and depth else None
 
@@ -139,7 +139,7 @@ class _Repairer:
         branches: dict[str, _Result] = {}
         for number in range(len(violation.branches)):
             met = self._repair_all(_branch_check(look, violation, number), value, depth)
-            if met and _is_gone(violation, look(met[0])):
+            if met and _is_resolved(violation, look(met[0])):
                 branches.setdefault(encode_exact(met[0]), met)
             if len(branches) > 1:
                 return None
@@ -154,15 +154,15 @@ def _branch_check(look: _Check, violation: Violation, number: int) -> _Check:
     """A check by one branch of the choice that this violation is about."""
 
     def violations_of(value: Any) -> Sequence[Violation]:
-        choices = (each.branches for each in look(value) if _is_same(violation, each))
+        choices = (each.branches for each in look(value) if _is_same_violation(violation, each))
         return next((branches[number] for branches in choices if number < len(branches)), ())
 
     return violations_of
 
 
-def _is_gone(violation: Violation, left: Sequence[Violation]) -> bool:
-    return not any(_is_same(violation, each) for each in left)
+def _is_resolved(violation: Violation, left: Sequence[Violation]) -> bool:
+    return not any(_is_same_violation(violation, each) for each in left)
 
 
-def _is_same(one: Violation, other: Violation) -> bool:
+def _is_same_violation(one: Violation, other: Violation) -> bool:
     return (one.path, one.kind, one.expected) == (other.path, other.kind, other.expected) and one.schema == other.schema

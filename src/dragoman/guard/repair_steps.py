@@ -158,10 +158,10 @@ def _is_blank(value: Any, violation: Violation, schema: CompiledSchema) -> bool:
     parts = schema.schemas_at(violation.path)
     if RESTRICTING_WORDS & name_words(str(violation.path[-1])):
         return False
-    return not any(part.get("default") is not None or _takes_null(part) for part in parts)
+    return not any(part.get("default") is not None or _accepts_null(part) for part in parts)
 
 
-def _takes_null(part: Mapping[str, Any]) -> bool:
+def _accepts_null(part: Mapping[str, Any]) -> bool:
     types = part.get("type", ())
     return types == "null" or "null" in types or None in part.get("enum", ())
 
@@ -251,10 +251,12 @@ def _match_option(value: str, options: list[str], is_choice: bool) -> str | None
         if options_alike := [option for option in options if spelled(option) == spelled(value)]:
             return options_alike[0] if len(options_alike) == 1 else None
     options_alike = [option for option in options if option.lower().startswith(value.lower())]
-    is_one = is_choice and len(options_alike) == 1 and options_alike[0].isalpha() and _is_abbreviation(value, options)
+    is_abbreviation = (
+        is_choice and len(options_alike) == 1 and options_alike[0].isalpha() and _is_abbreviation(value, options)
+    )
     return (
         options_alike[0]
-        if is_one
+        if is_abbreviation
         and len(name_words(options_alike[0])) == 1
         and not options_alike[0].lower().endswith(WIDENING_SUFFIXES)
         else None
@@ -278,8 +280,8 @@ def _repair_missing(violation: Violation, value: Any, schema: CompiledSchema) ->
     default = schema.member_schema(violation.schema, name) or schema.member_schema(
         schema.schema_at(violation.path), name
     )
-    is_given = default.get("default") is True and bool(RESTRICTING_WORDS & name_words(name))
-    if "default" in default and not spare and not is_given:
+    is_restriction = default.get("default") is True and bool(RESTRICTING_WORDS & name_words(name))
+    if "default" in default and not spare and not is_restriction:
         yield "fill_default", value | {name: default["default"]}
 
 
@@ -288,13 +290,13 @@ def _repair_unknown(violation: Violation, value: Any, schema: CompiledSchema) ->
         return
     known = schema.declared_names(violation.path, violation.schema)
     spare = [name for name in violation.expected if name not in known]
-    by_words: dict[str, list[str]] = {}
+    names_by_key: dict[str, list[str]] = {}
     for each in known if spare else ():
-        by_words.setdefault(normalize_name(each), []).append(each)
+        names_by_key.setdefault(normalize_name(each), []).append(each)
     renames: dict[str, str] = {}
     used: set[str] = set()
     for name in spare:
-        candidates = by_words.get(normalize_name(name), [])
+        candidates = names_by_key.get(normalize_name(name), [])
         if len(candidates) > 1 or (candidates and candidates[0] in used):
             return
         if candidates and candidates[0] not in value:
@@ -304,7 +306,7 @@ def _repair_unknown(violation: Violation, value: Any, schema: CompiledSchema) ->
             return
     if renames:
         yield "rename_key", _rename_keys(value, renames)
-    elif spare and all(normalize_name(name) in by_words or _has_no_effect(name, value[name]) for name in spare):
+    elif spare and all(normalize_name(name) in names_by_key or _has_no_effect(name, value[name]) for name in spare):
         left = {name: each for name, each in value.items() if name not in spare}
         if left or not known or all(value[name] in (None, "") for name in spare):
             yield "drop_unknown", left

@@ -179,8 +179,8 @@ def tools_writer(
 def object_or_string(arguments: JsonText) -> JsonText:
     """Returns the arguments verbatim, or as a JSON string if they are not a JSON object."""
     value = JsonStream()
-    whole = arguments.startswith("{") and value.feed(arguments, 0) == len(arguments) and value.done
-    return value.drain() if whole else json.dumps(arguments, ensure_ascii=False)
+    is_object = arguments.startswith("{") and value.feed(arguments, 0) == len(arguments) and value.done
+    return value.drain() if is_object else json.dumps(arguments, ensure_ascii=False)
 
 
 def _policy(choice: ToolChoice) -> str:

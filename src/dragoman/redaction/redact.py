@@ -136,8 +136,8 @@ class Redactor:
         for secret in self._known:
             yield from ((at, at + len(secret)) for at in _find_all(data, secret))
         small = data.lower()
-        looked_for = ((pattern, beginning) for pattern, beginnings in _PATTERNS for beginning in beginnings)
-        for pattern, beginning in looked_for:
+        searches = ((pattern, beginning) for pattern, beginnings in _PATTERNS for beginning in beginnings)
+        for pattern, beginning in searches:
             yield from _matches(pattern, beginning, data, small)
 
     def redact_stream(self, data: bytes) -> bytes:

@@ -215,11 +215,11 @@ def as_json(text: str, types: frozenset[str] = ALL, constants: Collection[Any] =
         return word
     json_type = {"{": "object", "[": "array", '"': "string"}.get(word[:1])
     if json_type in types and (json_type != "string" or types == ALL):
-        return whole_json(word) or as_string(text)
+        return parse_complete(word) or as_string(text)
     return as_string(text)
 
 
-def whole_json(text: str) -> Json:
+def parse_complete(text: str) -> Json:
     """Returns the text if it is exactly one JSON value; else ""."""
     value = JsonStream()
     return value.drain() if text and value.feed(text, 0, True) == len(text) and value.done else ""

@@ -90,15 +90,15 @@ class SchemaRelaxer:
         return not known or word in self._target.unsupported or (path == "$" and word in self._target.root_unsupported)
 
     def _schema(self, value: Any, path: str, depth: int, trail: Trail) -> Any:
-        whole = path == "$" and self._target.object_root
-        if isinstance(value, bool) and self._target.flags and not whole:
+        is_root_object = path == "$" and self._target.object_root
+        if isinstance(value, bool) and self._target.flags and not is_root_object:
             return value
         schema = self._well_formed(self._as_object(value, path, depth, trail), path)
         schema, trail = self._resolved(schema, path, trail, depth)
         schema = self._combined(schema, path, trail)
         for step in (self._objects, self._arrays, self._strings, self._constants, self._types):
             schema = step(schema, path)
-        if whole:
+        if is_root_object:
             if "object" not in (types_in(schema) or ["object"]):
                 self._report(path, "a schema of another type became an object")
             schema = {**schema, "type": "object"}
@@ -148,7 +148,7 @@ class SchemaRelaxer:
             self._without(
                 schema, path, *(word for word in schema if word != "$ref" and word not in ANNOTATIONS | NON_VALIDATING)
             )
-            kept = {
+            siblings = {
                 word: value
                 for word, value in schema.items()
                 if word in ANNOTATIONS or (path == "$" and word in NON_VALIDATING)
@@ -157,10 +157,10 @@ class SchemaRelaxer:
             if is_recursive or not isinstance(target, dict | bool):
                 reason = "refers to itself" if is_recursive else "refers to nothing here"
                 self._report(path, f"{reason}; it may be anything")
-                return kept, trail
+                return siblings, trail
             trail |= {reference}
             own = self._well_formed(self._as_object(target, path, depth, trail), path)
-            schema = {**{word: value for word, value in own.items() if word not in NON_VALIDATING}, **kept}
+            schema = {**{word: value for word, value in own.items() if word not in NON_VALIDATING}, **siblings}
         return schema, trail
 
     def _stays(self, reference: str, path: str) -> bool:
@@ -223,10 +223,10 @@ class SchemaRelaxer:
     # Keywords of each type
 
     def _objects(self, schema: Schema, path: str) -> Schema:
-        open_to = schema.get("additionalProperties", True)
+        additional = schema.get("additionalProperties", True)
         if "patternProperties" in schema and self._is_unsupported("patternProperties", path):
             schema = self._without(schema, path, "patternProperties", "additionalProperties")
-        if isinstance(open_to, dict) and not self._target.maps:
+        if isinstance(additional, dict) and not self._target.maps:
             schema = self._without(schema, path, "additionalProperties")
         names = schema.get("properties", {})
         if path != "$" or not self._target.names:
@@ -236,7 +236,7 @@ class SchemaRelaxer:
             return schema
         for name in sorted(odd):
             self._report(_below(path, "properties", name), "left out, as its name may not be used")
-        schema = self._without(schema, path, "additionalProperties") if open_to is not True else schema
+        schema = self._without(schema, path, "additionalProperties") if additional is not True else schema
         required = [name for name in schema.get("required", []) if name not in odd]
         left = {name: each for name, each in names.items() if name not in odd}
         return {**schema, "properties": left, **({"required": required} if "required" in schema else {})}

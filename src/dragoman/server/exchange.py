@@ -167,7 +167,7 @@ class Exchange(BaseExchange):
             answer = resize_deltas(answer, self._config.delta_min_chars, self._config.delta_max_chars)
         async with aclosing(self._observer.wrap_client_events(answer) if self._observer else answer) as events:
             if not request.stream:
-                await self._whole(request, events)
+                await self._send_unstreamed(request, events)
                 return
             writer = self._dialect.writer(request)
             self._ending = lambda error: writer.feed(Failure(error))
@@ -203,7 +203,7 @@ class Exchange(BaseExchange):
             self._record.is_passthrough = False
         return self._record.is_passthrough
 
-    async def _whole(self, request: Request, events: AsyncGenerator[AnyEvent, None]) -> None:
+    async def _send_unstreamed(self, request: Request, events: AsyncGenerator[AnyEvent, None]) -> None:
         collector = Collector(self._dialect.name)  # numbers the parts as a stream does
         async for event in events:
             self._observe([event], b"")

@@ -221,7 +221,7 @@ class _UsageReader:
     def __init__(self) -> None:
         self.is_stream = False
         self._decoder = Decoder()
-        self._whole = bytearray()
+        self._body = bytearray()
         self._last = b""
         self._ends = False
 
@@ -231,8 +231,8 @@ class _UsageReader:
             return
         try:
             if not self.is_stream:
-                self._whole += piece
-                self._ends = len(self._whole) > _MAX_USAGE_BYTES
+                self._body += piece
+                self._ends = len(self._body) > _MAX_USAGE_BYTES
             else:
                 payloads = [event.data for event in self._decoder.feed(piece) if b'"usage"' in event.data]
                 self._last = payloads[-1] if payloads else self._last
@@ -242,7 +242,7 @@ class _UsageReader:
     def close(self) -> Usage | None:
         """Returns the reported usage, or None."""
         try:
-            usage = msgspec.json.decode(self._last if self.is_stream else bytes(self._whole), type=_UsageBody).usage
+            usage = msgspec.json.decode(self._last if self.is_stream else bytes(self._body), type=_UsageBody).usage
         except (msgspec.DecodeError, RecursionError):
             return None
         if self._ends or usage is None:

@@ -87,15 +87,15 @@ class Scanner(TextBuffer):
         gap: list[str] = []
         while True:
             start, end = stops.find(self.buf, self.pos, self.closed)
-            whole = self.buf[self.pos : start]
-            text = whole.rstrip(SPACE)
+            found_text = self.buf[self.pos : start]
+            text = found_text.rstrip(SPACE)
             if text:
                 self.pos += len(text)
                 emit("".join(gap) + text if gap else text)
                 gap.clear()
                 has_text = True
-            if len(text) < len(whole):
-                gap.append(whole[len(text) :])
+            if len(text) < len(found_text):
+                gap.append(found_text[len(text) :])
             self.pos = start
             if end >= 0 or self.closed:
                 break

@@ -183,9 +183,9 @@ class CallValueReader:
             distance = at - s.pos
             yield None
             at = s.pos + distance
-        whole = trial.done and trial.repairs == self.value.repairs
+        is_complete = trial.done and trial.repairs == self.value.repairs
         cut = s.closed and not s.stopped_by_model and not (trial.problem or trial.done)
-        if not (whole or cut or last in _POSSIBLE_ENDS) and self._is_last(s.pos + end) and self.value.complete():
+        if not (is_complete or cut or last in _POSSIBLE_ENDS) and self._is_last(s.pos + end) and self.value.complete():
             s.reread_chars += at - s.pos
             return
         self.value, s.pos = trial, at

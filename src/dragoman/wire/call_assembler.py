@@ -423,12 +423,12 @@ class ToolCallAssembler:
         call.named = True
         self._advance(call)
         assert call.index is not None
-        repairs, whole = call.repairs, call.complete
-        if not (whole or cut or call.is_object):
+        repairs, is_complete = call.repairs, call.complete
+        if not (is_complete or cut or call.is_object):
             arguments, repairs, _ = unwrap_arguments(raw, self._enabled_repairs)
-            whole = bool(arguments)
-            self._out += [ToolCallDelta(call.index, arguments)] if whole else []
-        if whole:
+            is_complete = bool(arguments)
+            self._out += [ToolCallDelta(call.index, arguments)] if is_complete else []
+        if is_complete:
             self._out.append(ToolCallEnd(call.index, repairs=repairs))
             self._out += [repair_warning(repairs, raw)] if repairs else []
             return

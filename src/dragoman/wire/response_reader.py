@@ -144,7 +144,7 @@ class BaseResponseReader:
         """Reads the JSON of an event."""
         raise NotImplementedError
 
-    def _whole(self, fields: Fields) -> None:
+    def _read_unstreamed(self, fields: Fields) -> None:
         """Reads the JSON of a body that is not a stream."""
         self._frame(fields)
 
@@ -157,7 +157,7 @@ class BaseResponseReader:
             self._events([last for last in self._sse.close() if _is_complete(last.data)])
             self._finish(done=False)
         elif self._out.phase != "ended":
-            self._object(bytes(self._body).strip().removeprefix(_BOM), self._whole)
+            self._object(bytes(self._body).strip().removeprefix(_BOM), self._read_unstreamed)
             self._finish(done=True)
 
     def _finish(self, done: bool, *, bare: bool = False) -> None:

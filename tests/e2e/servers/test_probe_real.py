@@ -49,7 +49,9 @@ def test_a_llama_server_is_asked_as_it_was_started(mode: str, verdict: str, word
     """One that drops tools is what `serve` finds out below."""
     beside = (*BESIDE, "constrained") if mode == "native" else ()
     with real.llama(mode) as server:
-        report = asyncio.run(probe(HttpConfig(url=server.url), {}, check_names=(*SHOWN, *beside), tokens=FEW, within_s=120))
+        report = asyncio.run(
+            probe(HttpConfig(url=server.url), {}, check_names=(*SHOWN, *beside), tokens=FEW, within_s=120)
+        )
     found = {finding.what: finding for finding in report.findings}
     assert report.kind == "llama_cpp"
     assert report.version

@@ -388,7 +388,9 @@ async def test_the_context_is_found_where_the_kind_tells_it(kind: str, path: str
         return models("m") if at == "/v1/models" else calls(asked) if at == CHAT else NOTHING_HERE
 
     async with odd(says) as far:
-        report = await probe(HttpConfig(url=f"{far.url}/v1", kind=kind), {}, "m", check_names=(*DECISIVE_CHECKS, "context"))
+        report = await probe(
+            HttpConfig(url=f"{far.url}/v1", kind=kind), {}, "m", check_names=(*DECISIVE_CHECKS, "context")
+        )
     assert report.found("context").facts == {"tokens": tokens}
 
 

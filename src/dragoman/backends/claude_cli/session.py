@@ -201,7 +201,7 @@ class ClaudeSession:
                         self._process.stop(at_once=True)
                     for event in events:
                         yield event
-                    if message.is_whole:
+                    if message.is_complete:
                         return
                 case _:
                     if (error := self._error_from(line)) is not None:
@@ -277,7 +277,7 @@ class _Message:
         """The model has ended the message."""
         self.is_refusal = False
         """The model refuses."""
-        self.is_whole = False
+        self.is_complete = False
         self.continues = False
         """The CLI would send a further request by itself."""
 
@@ -300,13 +300,13 @@ class _Message:
             case "message_start" | "message_stop" if not self._stopped:
                 raise UpstreamError("claude lost the connection to its service in the middle of the answer")
             case "message_stop":
-                self.is_whole = True
+                self.is_complete = True
             case "message_delta" if self.is_refusal and event.delta.stop_reason is None:
-                self._stopped = self.is_whole = self.continues = True
+                self._stopped = self.is_complete = self.continues = True
                 return self._out(data, _REFUSAL_EVENT, _STOP)
             case "message_delta":
                 self._stopped = event.delta.stop_reason is not None
-                self.is_whole = self.continues = self._stopped and event.delta.stop_reason not in _FINAL_STOP_REASONS
+                self.is_complete = self.continues = self._stopped and event.delta.stop_reason not in _FINAL_STOP_REASONS
             case _:
                 pass
         return self._out(data, *([_STOP] if self.continues else []))

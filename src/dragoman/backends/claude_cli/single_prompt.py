@@ -136,7 +136,7 @@ def _flatten(request: Request) -> tuple[tuple[Message, ...], tuple[Message, ...]
         with_text_fallbacks(_without_reasoning(request)), _MARKERS, include_assistant=True
     )
     media: list[Part] = []
-    messages = tuple(_set_media_apart(message, media) for message in append_continue_prompt(escaped.messages))
+    messages = tuple(_extract_media(message, media) for message in append_continue_prompt(escaped.messages))
     turns = render_chat(replace(escaped, messages=messages), FORMAT)
     system = tuple(Message("system", (Text(turn.text),)) for turn in turns[:1] if turn.role == "system")
     return system, (Message("user", tuple(_parts(turns[len(system) :], media))),)
@@ -149,17 +149,17 @@ def _without_reasoning(request: Request) -> Request:
     return replace(request, messages=tuple(map(without, request.messages)))
 
 
-def _set_media_apart(message: Message, media: list[Part]) -> Message:
+def _extract_media(message: Message, media: list[Part]) -> Message:
     """Returns the message with placeholders for images and files, which are appended to `media`."""
     if message.role in ("system", "developer"):
         return message
 
     def marked(part: Part) -> Part:
         if isinstance(part, ToolResult):
-            return replace(part, parts=tuple(map(set_apart, part.parts)))
-        return set_apart(part) if isinstance(part, ResultPart) else part
+            return replace(part, parts=tuple(map(extract, part.parts)))
+        return extract(part) if isinstance(part, ResultPart) else part
 
-    def set_apart(part: ResultPart) -> ResultPart:
+    def extract(part: ResultPart) -> ResultPart:
         if isinstance(part, Text | UnknownPart) or (isinstance(part, Document) and part.source.text):
             return part
         media.append(part)

@@ -80,7 +80,7 @@ class RepeatStopper:
         """Whether a repeated call arrived; what follows it is of no use."""
         self.call: ToolCall | None = None
         """The call that was held back."""
-        self.held_back: list[AnyEvent] = []
+        self.buffered: list[AnyEvent] = []
         """Its events."""
 
     @property
@@ -123,7 +123,7 @@ class RepeatStopper:
             return self._repeated()
         if is_answered and not self._last:
             self.found = True
-            self.call, self.held_back = ToolCall("", self._name, arguments), [*events, event]
+            self.call, self.buffered = ToolCall("", self._name, arguments), [*events, event]
             return []
         self._seen.add(made)
         self._complete_calls.append(ToolCall("", self._name, arguments))

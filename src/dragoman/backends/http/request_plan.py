@@ -200,18 +200,18 @@ class RequestPlanner:
     def _write(self, request: Request, mode: ModelMode) -> UpstreamRequest:
         """Returns the request in the server's API."""
         as_shown, fallbacks = self._as_shown(request, mode)
-        accepted, given_up = self._as_accepted(as_shown)
+        accepted, downgrades = self._as_accepted(as_shown)
         outgoing = self._dialect.write_request(accepted, request.model)
-        outgoing = outgoing._replace(warnings=(*fallbacks, *given_up, *outgoing.warnings))
+        outgoing = outgoing._replace(warnings=(*fallbacks, *downgrades, *outgoing.warnings))
         return outgoing if as_shown is request else outgoing._replace(stop_locally=request.stop)
 
     def _as_accepted(self, request: Request) -> tuple[Request, tuple[Notice, ...]]:
         """Returns the request as this provider accepts it, and warnings; equal to the input if nothing changes."""
-        accepted, given_up = downgrade_tool_choice(request, self.kind.tool_choice if self.kind else ())
+        accepted, downgrades = downgrade_tool_choice(request, self.kind.tool_choice if self.kind else ())
         accepted, adapted = adapt_request_schemas(accepted, self._target) if self._target else (accepted, ())
         if self.kind and self.kind.reasoning_field and _has_reasoning(accepted):
             accepted = msgspec.structs.replace(accepted, reasoning_field=self.kind.reasoning_field)
-        return accepted, (*given_up, *adapted)
+        return accepted, (*downgrades, *adapted)
 
     def _as_shown(self, request: Request, mode: ModelMode) -> tuple[Request, tuple[Notice, ...]]:
         """Returns the request as shown to the model in this mode, and warnings about what is lost."""
@@ -247,12 +247,12 @@ class RequestPlanner:
     def _constrain(self, outgoing: UpstreamRequest, request: Request, mode: ModelMode, hold: bool) -> UpstreamRequest:
         """Returns the request with the fields that constrain the model, unless the server has rejected them."""
         constraint = self._constraint_for(request, mode)
-        free = request.tool_choice.mode == "auto" and not request.response_schema
+        is_free = request.tool_choice.mode == "auto" and not request.response_schema
         if constraint.fields and (
-            not hold or (free and _constraint_key(request, constraint) in self._rejected_constraints)
+            not hold or (is_free and _constraint_key(request, constraint) in self._rejected_constraints)
         ):
             constraint = constrained_decoding.ConstraintFields(
-                {}, () if free else (constrained_decoding.unconstrained_warning("the server refused the grammar"),)
+                {}, () if is_free else (constrained_decoding.unconstrained_warning("the server refused the grammar"),)
             )
         if constraint.reply_format:  # overrides a warning about the server's own tool choice
             warnings = tuple(w for w in outgoing.warnings if w.code != "constraint_not_applied")

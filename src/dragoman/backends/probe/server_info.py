@@ -104,8 +104,8 @@ class ServerInfo:
         lasting = {name: value for name, value in sorted(entry.items()) if name not in _VOLATILE_FIELDS}
         version = await self.get(kind.version, model) if kind and kind.version else None
         template = await self.get(kind.template, model) if kind and kind.template else None
-        whole = msgspec.json.encode([kind.name if kind else "", version, template, lasting])
-        return hashlib.sha256(whole).hexdigest()[:16]
+        facts_json = msgspec.json.encode([kind.name if kind else "", version, template, lasting])
+        return hashlib.sha256(facts_json).hexdigest()[:16]
 
 
 _MISSING: Final = object()

@@ -190,8 +190,8 @@ class TextModeReader:
                     self._has_content = True
                 case ToolCallDelta() | ToolCallEnd() | ToolCallIncomplete():
                     out += self._merger.feed(event, "text")
-                    one_is_enough = isinstance(event, ToolCallEnd) and not self._parallel
-                    self.finished = one_is_enough or self._merger.repeated
+                    is_single_call = isinstance(event, ToolCallEnd) and not self._parallel
+                    self.finished = is_single_call or self._merger.repeated
                     if isinstance(event, ToolCallIncomplete):  # its text follows, and is not another call
                         self._new_leaks = None
                 case Notice("leaked_call_recovered"):

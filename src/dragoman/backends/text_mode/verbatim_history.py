@@ -108,8 +108,8 @@ class VerbatimHistory:
 class ReplyRecorder:
     """Records one reply, and stores it if it contains calls and was completed by the model."""
 
-    def __init__(self, own_words: VerbatimHistory) -> None:
-        self._history = own_words
+    def __init__(self, history: VerbatimHistory) -> None:
+        self._history = history
         self._raw: list[str] = []
         self._text: list[str] = []
         self._calls: list[tuple[str, str, list[str]]] = []

@@ -60,8 +60,10 @@ def _address_finding(config: ServerConfig, command: str) -> Finding:
         return Finding("gateway", "no", f"cannot listen on {host} port {port}: {why}", fix)
     owner = port_owner(port)
     text = f"{host} port {port} is taken by {owner or 'another program'}, which is not a gateway"
-    free = next((p for p in range(port + 1, port + 1 + _PORTS_TRIED) if p < 65536 and port_finding(host, p) is None), 0)
-    return Finding("gateway", "no", text, f"end that, or: {command} --port {free}")
+    free_port = next(
+        (p for p in range(port + 1, port + 1 + _PORTS_TRIED) if p < 65536 and port_finding(host, p) is None), 0
+    )
+    return Finding("gateway", "no", text, f"end that, or: {command} --port {free_port}")
 
 
 def port_finding(host: str, port: int) -> OSError | None:

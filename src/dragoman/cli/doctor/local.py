@@ -43,8 +43,8 @@ def wrong_settings(path: Path | None, error: ConfigError) -> Finding:
         return check("settings", "no", error.message)
     if path is None:
         return check("settings", "no", error.message, "correct the variable; `env | grep DRAGOMAN_` shows all")
-    is_there = path.is_file()
-    fix = f"edit {path}, then: dragoman doctor" if is_there else "name one that is there: dragoman doctor --config FILE"
+    exists = path.is_file()
+    fix = f"edit {path}, then: dragoman doctor" if exists else "name one that is there: dragoman doctor --config FILE"
     return check("settings", "no", error.message, fix)
 
 

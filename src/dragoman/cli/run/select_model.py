@@ -176,9 +176,9 @@ def _printable_names(models: Sequence[str]) -> list[str]:
 
 def _distinct(models: Sequence[str]) -> list[str]:
     """Returns each model once, without its aliases."""
-    whole = {name for name in models if "/" not in name}
-    others = {alias for each in model_catalog.models() if each.name in whole for alias in each.aliases}
-    return [name for name in models if name not in others and name.partition("/")[2] not in whole]
+    plain_names = {name for name in models if "/" not in name}
+    others = {alias for each in model_catalog.models() if each.name in plain_names for alias in each.aliases}
+    return [name for name in models if name not in others and name.partition("/")[2] not in plain_names]
 
 
 async def _configured(config: settings.Config, origin: dict[str, str], options: RunOptions) -> SelectedModel:

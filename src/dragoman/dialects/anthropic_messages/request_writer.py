@@ -246,7 +246,7 @@ def _described(request: Request) -> str:
 
 def _messages(messages: Sequence[Message], report: TranslationReport) -> list[object]:
     if report.is_same_api:
-        return [_as_it_came(message, report) for message in messages]
+        return [_unchanged_message(message, report) for message in messages]
     turns: list[tuple[str, list[object]]] = []
     for message in report.end_with_user(messages):
         role = "assistant" if message.role == "assistant" else "user"
@@ -266,7 +266,7 @@ _ROLES: Final[Mapping[str, str]] = {"developer": "system", "tool": "user"}
 """Replacements of roles that this API does not have; such messages may have been added by the gateway."""
 
 
-def _as_it_came(message: Message, report: TranslationReport) -> dict[str, object]:
+def _unchanged_message(message: Message, report: TranslationReport) -> dict[str, object]:
     role = _ROLES.get(message.role, message.role)
     return {"role": role, "content": _content(message.parts, report), **message.extra}
 

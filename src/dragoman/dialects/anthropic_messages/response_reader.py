@@ -154,7 +154,7 @@ class MessagesResponseReader(BaseResponseReader):
             case "message_stop":
                 self._finish(done=True)
 
-    def _whole(self, message: Fields) -> None:
+    def _read_unstreamed(self, message: Fields) -> None:
         content = message.pop("content")
         if content is None:
             raise UpstreamError("expected content in the server's message, got none")
@@ -220,8 +220,8 @@ class MessagesResponseReader(BaseResponseReader):
             kind, block, pieces = self._vendors.pop(index)
             input_json = "".join(pieces)
             input = {"input": json_cursor.parse(input_json).raw} if input_json.strip() else {}
-            whole = msgspec.json.encode({**block.fields().remaining(), **input}) if input else bytes(block.raw)
-            self._out.vendor(NAME, kind, whole.decode())
+            block_json = msgspec.json.encode({**block.fields().remaining(), **input}) if input else bytes(block.raw)
+            self._out.vendor(NAME, kind, block_json.decode())
 
     def _delta(self, index: int, value: Cursor | None) -> None:
         delta = lenient_values.fields(value)

@@ -46,13 +46,13 @@ _BLOCKS: Final[dict[BlockKind, bytes]] = {
 class MessagesResponseWriter:
     """Writes one streamed reply."""
 
-    __slots__ = ("_delta", "_facts", "_has_refusal", "_order", "_sources", "_usage")
+    __slots__ = ("_delta", "_has_refusal", "_order", "_response_fields", "_sources", "_usage")
 
     def __init__(self, request: Request) -> None:
         self._order = EventOrder(NAME)
         self._usage = Usage()
         self._has_refusal = False
-        self._facts: dict[str, Raw] = {}
+        self._response_fields: dict[str, Raw] = {}
         self._sources: list[Raw] = []
         """Details of the next text."""
         self._delta = b""
@@ -116,7 +116,7 @@ class MessagesResponseWriter:
         if event.dialect != NAME or event.name == events.TEXT_BREAK:
             return b""
         if event.name != CITATIONS:
-            self._facts[event.name] = Raw(event.json.encode())
+            self._response_fields[event.name] = Raw(event.json.encode())
             return b""
         self._sources += list_items(Raw(event.json.encode()))
         return self._cited() if self._order.is_text else b""
@@ -144,8 +144,8 @@ class MessagesResponseWriter:
 
     def _finish(self, event: Finish) -> bytes:
         end = _end(finish_reason(event, self._order), event.stop_sequence, self._has_refusal)
-        inner = {name: raw for name, raw in self._facts.items() if name in _IN_DELTA}
-        outer = {name: raw for name, raw in self._facts.items() if name not in _IN_DELTA}
+        inner = {name: raw for name, raw in self._response_fields.items() if name in _IN_DELTA}
+        outer = {name: raw for name, raw in self._response_fields.items() if name not in _IN_DELTA}
         delta = b'"delta":' + _encode(end | inner) + b',"usage":' + _encode(_usage(self._usage))
         delta += b"," + _encode(outer)[1:-1] if outer else b""
         return _event("message_delta", delta) + _event("message_stop")

@@ -126,12 +126,12 @@ def _messages(value: Cursor) -> tuple[Message, ...]:
     return tuple(_message(item, f"function_{n}", function_ids) for n, item in enumerate(items))
 
 
-def _message(cursor: Cursor, made_id: str, function_ids: dict[str, str]) -> Message:
+def _message(cursor: Cursor, generated_id: str, function_ids: dict[str, str]) -> Message:
     """Reads a message.
 
     Args:
         cursor: One item of `messages`.
-        made_id: Id for a `function_call`, which has none.
+        generated_id: Id for a `function_call`, which has none.
         function_ids: Ids of the last `function_call` of each function, by name; updated if the message has one.
     """
     fields = cursor.fields()
@@ -149,7 +149,7 @@ def _message(cursor: Cursor, made_id: str, function_ids: dict[str, str]) -> Mess
         )
         parts = (messages.ToolResult(call_id, read_parts(content, _RESULT_PARTS)),)
     elif role == "assistant":
-        parts = (*_assistant(fields, read_parts(content, _PARTS)), *_function_call(fields, made_id, function_ids))
+        parts = (*_assistant(fields, read_parts(content, _PARTS)), *_function_call(fields, generated_id, function_ids))
     else:
         parts = read_parts(content, _PARTS)
     return Message(role, parts, fields.remaining())
@@ -163,14 +163,14 @@ def _assistant(fields: Fields, content: tuple[Part, ...]) -> tuple[Part, ...]:
     return (*before, *content, *after, *(_call(item) for item in fields.items("tool_calls")))
 
 
-def _function_call(fields: Fields, made_id: str, function_ids: dict[str, str]) -> tuple[Part, ...]:
+def _function_call(fields: Fields, generated_id: str, function_ids: dict[str, str]) -> tuple[Part, ...]:
     """Reads a `function_call` of 2023: `{"name": "weather", "arguments": "{…}"}`."""
     if (value := fields.pop("function_call")) is None:
         return ()
     function = value.fields()
     name, arguments = function.require("name").nonempty_string(), _arguments(function)
-    function_ids[name] = made_id
-    return (ToolCall(made_id, name, arguments),)
+    function_ids[name] = generated_id
+    return (ToolCall(generated_id, name, arguments),)
 
 
 def _answered(fields: Fields, function_ids: dict[str, str]) -> str:

@@ -225,6 +225,6 @@ def write_reply(reply: Reply, request: Request) -> bytes:
     probable = _joined(reply, response_details.LOGPROBS)
     logprobs = {"content": probable, "refusal": None} if probable else None
     choice = {"index": 0, "message": message, "logprobs": logprobs, "finish_reason": reason}
-    facts = {name: raw for name, raw in reply.details.items() if name not in (*OF_MESSAGE, response_details.PROGRESS)}
-    whole = {**_identity(reply, "chat.completion"), "choices": [choice], "usage": _usage(reply.usage), **facts}
-    return _encode(whole)
+    details = {name: raw for name, raw in reply.details.items() if name not in (*OF_MESSAGE, response_details.PROGRESS)}
+    body = {**_identity(reply, "chat.completion"), "choices": [choice], "usage": _usage(reply.usage), **details}
+    return _encode(body)

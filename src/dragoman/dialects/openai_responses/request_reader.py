@@ -80,7 +80,7 @@ def _request(fields: Fields, partly: bool = False) -> Request:
     input = fields.pop("input") if partly else fields.require("input")
     messages, added = _conversation(input) if input else ((), [])
     offered = (*_tools(fields.items("tools", json_cursor.MAX_TOOLS)), *added)
-    _no_clash(offered)
+    _require_unique_names(offered)
     several = fields.get("parallel_tool_calls")
     tools, choice, chosen = _tool_choice(fields, offered)
     form, text_extra = _format(fields.pop("text"))
@@ -188,13 +188,13 @@ class _Turns:
         """Adds the message of the next item; with `new_turn` it always begins a new turn."""
         has_text = _has_text(message)
         role, parts, extra = self._turns[-1] if self._turns else ("user", [], {})
-        goes_on = message.role == role == "assistant" and not (new_turn or (has_text and self._has_text))
-        if goes_on:
+        continues = message.role == role == "assistant" and not (new_turn or (has_text and self._has_text))
+        if continues:
             parts += message.parts
             extra |= message.extra
         else:
             self._turns.append((message.role, [*message.parts], {**message.extra}))
-        self._has_text = has_text or (goes_on and self._has_text)
+        self._has_text = has_text or (continues and self._has_text)
 
     def messages(self) -> tuple[Message, ...]:
         """Returns all messages."""
@@ -360,7 +360,7 @@ def _free_text(form: Cursor | None) -> m.JsonText:
     return free_text(fields.require("syntax").string(), fields.require("definition").string())
 
 
-def _no_clash(tools: tuple[Tool, ...]) -> None:
+def _require_unique_names(tools: tuple[Tool, ...]) -> None:
     """Rejects tools whose names become equal after their namespace is prepended."""
     spaces: dict[str, str] = {}
     for tool in tools:

@@ -211,15 +211,15 @@ def _grouped(
 
 
 def _tool(tool: Tool, report: TranslationReport) -> Json:
-    free = is_custom(tool) and report.is_openai
-    custom, left = to_responses_custom_tool(tool.extra) if free else ({}, tool.extra)
+    from_custom = is_custom(tool) and report.is_openai
+    custom, left = to_responses_custom_tool(tool.extra) if from_custom else ({}, tool.extra)
     native = report.native_fields(left)
     extra = {name: raw for name, raw in native.items() if name not in (NAMESPACE, ABOUT_NAMESPACE, IN_ITEM)}
     if tool.kind != "function":
         return dict(extra)
     name = _split_name(tool.name, namespace_of(tool) if report.is_native else "")["name"]
     fields: Json = {"name": name, **({"description": tool.description} if tool.description else {})}
-    if free or (is_custom(tool) and report.is_native):
+    if from_custom or (is_custom(tool) and report.is_native):
         return {**fields, **(custom or extra)}
     strict = {} if report.is_same_api else {"strict": report.is_strict(tool, OPENAI_STRICT)}
     return {

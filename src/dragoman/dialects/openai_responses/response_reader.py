@@ -113,12 +113,12 @@ class _Item:
         """Whether some content has arrived that must not be repeated."""
         return bool(self.received) or self.named or self.done
 
-    def rest(self, place: str, whole: str, *, part: bool) -> str:
+    def rest(self, place: str, full_text: str, *, part: bool) -> str:
         """Returns the new text of a whole: of the open `part`, or of everything at that place."""
         before = "".join(self.received.get(place, ()))
         open = before[self.done_chars.get(place, 0) :] if part else before
-        repeated = part and before.endswith(whole)
-        rest = whole[len(open) :] if whole.startswith(open) and not repeated else ""
+        repeated = part and before.endswith(full_text)
+        rest = full_text[len(open) :] if full_text.startswith(open) and not repeated else ""
         if part:
             self.done_chars[place] = len(before) + len(rest)
         return rest
@@ -177,12 +177,12 @@ class ResponsesResponseReader(BaseResponseReader):
             case "response.output_item.done":
                 self._done(fields.pop("item"), lenient_values.integer(fields.pop("output_index")))
             case "response.completed" | "response.incomplete" | "response.failed":
-                self._whole(lenient_values.fields(fields.pop("response")) or fields, step)
+                self._read_unstreamed(lenient_values.fields(fields.pop("response")) or fields, step)
                 self._finish(done=True)
             case "error":
                 raise error_from_body(fields)
 
-    def _whole(self, response: Fields, state: str = "") -> None:
+    def _read_unstreamed(self, response: Fields, state: str = "") -> None:
         """Reads the whole response; `state` is the status by its event."""
         if (error := error_from_event(response)) is not None:
             raise error
@@ -291,19 +291,19 @@ class ResponsesResponseReader(BaseResponseReader):
         item.done = True
 
     def _message(self, item: _Item, content: Cursor | None) -> None:
-        whole = {"text": "", "refusal": ""}
+        texts = {"text": "", "refusal": ""}
         for cursor in lenient_values.items(content):
             part = lenient_values.fields(cursor)
             if part is None:
-                whole["text"] += lenient_values.string(cursor)
-                self._add_text(item, "text", item.rest("text", whole["text"], part=False))
+                texts["text"] += lenient_values.string(cursor)
+                self._add_text(item, "text", item.rest("text", texts["text"], part=False))
                 continue
             place = _PLACES.get(lenient_values.string(part.pop("type")) or "text", "")
             if not place:
                 self._unknown("part", cursor)
                 continue
-            whole[place] += lenient_values.string(part.pop(place))
-            self._add_text(item, place, item.rest(place, whole[place], part=False))
+            texts[place] += lenient_values.string(part.pop(place))
+            self._add_text(item, place, item.rest(place, texts[place], part=False))
             entries, sources = (
                 lenient_values.objects(part.pop("logprobs")),
                 lenient_values.objects(part.pop("annotations")),
@@ -354,8 +354,8 @@ class ResponsesResponseReader(BaseResponseReader):
     def _call(self, item: _Item, fields: Fields, *, cut: bool) -> None:
         self._name(item, fields)
         place = "input" if item.kind == "custom_tool_call" else "arguments"
-        if (whole := fields.pop(place)) is not None:
-            self._add_text(item, place, item.rest(place, lenient_values.string_or_json(whole), part=False))
+        if (full_value := fields.pop(place)) is not None:
+            self._add_text(item, place, item.rest(place, lenient_values.string_or_json(full_value), part=False))
         if not cut:
             self._close_input(item)
             self._out.end_call(item.key)
@@ -384,8 +384,8 @@ class ResponsesResponseReader(BaseResponseReader):
                 self._log(item, entries)
             return
         self._name(item, fields)
-        if (whole := fields.pop(name)) is not None:
-            self._add_text(item, place, item.rest(place, lenient_values.string_or_json(whole), part=True))
+        if (full_value := fields.pop(name)) is not None:
+            self._add_text(item, place, item.rest(place, lenient_values.string_or_json(full_value), part=True))
         self._close_input(item)
 
     def _paragraph(self, item: _Item, part: int) -> None:

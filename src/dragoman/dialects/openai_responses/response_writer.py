@@ -234,14 +234,14 @@ class ResponsesResponseWriter:
         reply, content = self._collector.reply(), self._content
         cut = self._collector.phase == "ended" and _state(reply) == "incomplete"
         item = self._items.finished_item(reply, block.number, cut=cut)
-        whole = _whole(reply.parts[block.number], content)
+        content_value = _content_value(reply.parts[block.number], content)
         extra = _details(reply.parts[block.number])
         done = b""
         if not self._awaits_part:
             logprobs: Json = {"logprobs": extra.get(LOGPROBS, [])} if content is _TEXT else {}
-            done += self._event(f"{content.event}.done", {**self._place, content.field: whole, **logprobs})
+            done += self._event(f"{content.event}.done", {**self._place, content.field: content_value, **logprobs})
             if content.part:
-                part = {**content.empty, content.field: whole, **extra}
+                part = {**content.empty, content.field: content_value, **extra}
                 broken: Json = {"status": "incomplete"} if cut and content is _SUMMARY else {}
                 done += self._event(f"{content.part}.done", {**self._place, "part": part, **broken})
         return done + self._event("response.output_item.done", {"output_index": block.number, "item": item})
@@ -264,7 +264,7 @@ def _state(reply: Reply) -> str:
     return "incomplete" if reply.finish_reason in _ENDS else "completed"
 
 
-def _whole(part: Part, content: _ContentEvents) -> str:
+def _content_value(part: Part, content: _ContentEvents) -> str:
     """Returns the whole content of an item."""
     match part:
         case Text(text) | messages.Refusal(text) | messages.Reasoning(text):

@@ -241,10 +241,10 @@ class CallSearch:
                 return at
             case _Tokens(value_tokens):
                 end = self._match_tokens(value_tokens, at)
-                whole = end < 0 or (
+                is_complete = end < 0 or (
                     tokens[at - 1] in _MARKS_BEFORE and (end == len(tokens) or tokens[end] in _MARKS_AFTER)
                 )
-                return end if whole else -1
+                return end if is_complete else -1
             case _Literal(literal):
                 return at + 1 if at < len(tokens) and tokens[at] in literal else -1
 

@@ -18,7 +18,7 @@ from dragoman.parsing.define_format import json_format, text_format
 from dragoman.parsing.format import Format
 from dragoman.parsing.shapes.object_notation import NumberText
 from dragoman.parsing.sink import ToolCallSink
-from dragoman.schema.argument_types import ALL, Schema, as_json, whole_json
+from dragoman.schema.argument_types import ALL, Schema, as_json, parse_complete
 from dragoman.text.scanner import Parser, Scanner, markers
 
 Role: TypeAlias = Literal["text", "reasoning", "calls", "nothing"]
@@ -225,7 +225,7 @@ def _decode_call(item: Any) -> TemplateCall:
     if not isinstance(name, str) or not name or isinstance(name, NumberText):
         raise ValueError("expected a name")
     if isinstance(arguments, str):
-        arguments = whole_json(arguments.strip())
+        arguments = parse_complete(arguments.strip())
     if not (arguments.startswith("{") if isinstance(arguments, str) else isinstance(arguments, dict)):
         raise ValueError("expected an object of arguments")
     id = item.get("id", "")

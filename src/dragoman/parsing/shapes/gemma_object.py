@@ -54,12 +54,12 @@ class ObjectNotationCalls:
     def read(self, s: Scanner, sink: ToolCallSink, opener: str) -> Parser[bool]:
         """Reads what follows the opener. Returns True if a complete call came last. Text that is not a call is passed
         through."""
-        whole, closed = yield from self._call(s, sink, opener)
-        while whole and not closed and (yield from self._goes_on(s)):
-            whole, closed = yield from self._call(s, sink, "")
-        if whole and not closed:
+        is_complete, closed = yield from self._call(s, sink, opener)
+        while is_complete and not closed and (yield from self._has_next_call(s)):
+            is_complete, closed = yield from self._call(s, sink, "")
+        if is_complete and not closed:
             yield from self._close(s, sink)
-        return whole
+        return is_complete
 
     def _call(self, s: Scanner, sink: ToolCallSink, opener: str) -> Parser[tuple[bool, bool]]:
         """Reads one call. Returns whether it is complete, and whether the block ends with its name."""
@@ -75,19 +75,19 @@ class ObjectNotationCalls:
             if found and match and found[1] != self._closer:
                 yield from self._notation.members(s, DISCARD, arguments)
             reject_call(s, sink, match[1] if match else "")
-            whole = False
+            is_complete = False
         elif closed := found[1] == self._closer:
             sink.start(name)
             sink.arguments("{}")
             sink.end()
-            whole = True
+            is_complete = True
         else:
-            whole = yield from self._notation.call(s, sink, name, arguments)
+            is_complete = yield from self._notation.call(s, sink, name, arguments)
         s.stop_capture()
-        return whole, closed
+        return is_complete, closed
 
     @staticmethod
-    def _goes_on(s: Scanner) -> Parser[bool]:
+    def _has_next_call(s: Scanner) -> Parser[bool]:
         """Returns True if another call follows in the same block."""
         found = yield from s.literal(AGAIN, "," + AGAIN, after_space=True)
         s.pos -= len(AGAIN) if found else 0
@@ -165,7 +165,7 @@ class ObjectNotationCalls:
             if not bare:
                 return "expected a value"
             is_word = literal.startswith('"')
-            if not is_word or (yield from self._stands_alone(s, inner)):
+            if not is_word or (yield from self._is_bare_value(s, inner)):
                 sink.arguments(literal)
                 yield from s.literal(found[0])
                 if is_word:
@@ -174,7 +174,7 @@ class ObjectNotationCalls:
         sink.warn("missing_delimiter", f"expected {self._quote} before a string")
         return (yield from self._string(s, sink, inner))
 
-    def _stands_alone(self, s: Scanner, inner: Container) -> Parser[bool]:
+    def _is_bare_value(self, s: Scanner, inner: Container) -> Parser[bool]:
         """Returns True if the next delimiter, if any, does not end the string that begins here."""
         text, end = (yield from s.peek_field(markers(self._quote, self._closer))) or ("", "")
         begins = _BEFORE_VALUE.fullmatch(text) or (not inner.key and _BEFORE_ITEM.fullmatch(text))

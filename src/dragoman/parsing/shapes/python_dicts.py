@@ -35,9 +35,9 @@ class PythonObjects:
         listed = bool((yield from s.literal("[", after_space=True)))
         if listed:
             sink.set_in_list(True)
-        whole = False
+        is_complete = False
         while (is_call := (yield from self._call(s, sink))) is not False:
-            whole = bool(is_call)
+            is_complete = bool(is_call)
             s.start_capture()
             comma = yield from s.literal(",", after_space=True)
             if comma and (yield from s.peek(after_space=True)) == "{":
@@ -47,11 +47,11 @@ class PythonObjects:
             else:
                 sink.text(s.captured())
             break
-        whole = whole and is_call is not False
+        is_complete = is_complete and is_call is not False
         s.stop_capture()
         if not s.truncated:
             sink.set_in_list(False)
-        return whole
+        return is_complete
 
     def _end(self, s: Scanner, sink: ToolCallSink, listed: bool) -> Parser[None]:
         ended = listed and (yield from s.literal("]", after_space=True))
@@ -81,10 +81,10 @@ class PythonObjects:
             ended = ended and bool((yield from s.literal("}", after_space=True)))
             reject_call(s, sink, written)
             return None if ended else False
-        whole = yield from NOTATION.call(s, sink, name, DICT)
-        if whole and not (yield from s.literal("}", after_space=True)) and not s.consume_truncated("}"):
+        is_complete = yield from NOTATION.call(s, sink, name, DICT)
+        if is_complete and not (yield from s.literal("}", after_space=True)) and not s.consume_truncated("}"):
             sink.warn("missing_closing_tag", "expected } after the arguments")
-        return whole
+        return is_complete
 
     def _head(self, s: Scanner) -> Parser[str]:
         """Reads up to the opening bracket of the arguments. Returns the name, "" if this is not a call."""

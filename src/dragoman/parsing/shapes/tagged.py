@@ -355,16 +355,16 @@ class WrappedCalls:
         if found not in self.openers:
             return self._empty(s, sink, found)
         s.skipped_space = s.captured().removesuffix(found)
-        whole = True
+        is_complete = True
         while found in self.openers:
-            whole = yield from self.call(s, sink, found)
+            is_complete = yield from self.call(s, sink, found)
             s.start_capture()
-            found = yield from s.literal(*self.openers, *([self.close] if whole else []), after_space=True)
-            s.skipped_space = "" if whole else s.captured().removesuffix(found)
+            found = yield from s.literal(*self.openers, *([self.close] if is_complete else []), after_space=True)
+            s.skipped_space = "" if is_complete else s.captured().removesuffix(found)
             s.stop_capture()
-            if whole and not found:
+            if is_complete and not found:
                 yield from drop_partial_closer(s, sink, self.close)
-        return whole
+        return is_complete
 
     def _empty(self, s: Scanner, sink: ToolCallSink, found: str) -> bool:
         if found:

@@ -146,9 +146,9 @@ class TaggedWriter:
         text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
         if types - {"string"} and json.loads(as_json(text, types, known)) != value:
             return None
-        whole = self._delimited(text) + self.end
+        delimited = self._delimited(text) + self.end
         ends = (self.end, *self.closers)
-        return None if any(0 <= whole.find(each) < len(text) for each in ends) else self._delimited(text)
+        return None if any(0 <= delimited.find(each) < len(text) for each in ends) else self._delimited(text)
 
     def _raw(self) -> GrammarExpr:
         excluded = tuple(closer for closer in self.closers if closer != self.end)

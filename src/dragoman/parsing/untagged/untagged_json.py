@@ -40,9 +40,9 @@ def read_untagged_calls(s: Scanner, sink: ToolCallSink, tag: Tag = NO_TAG) -> Pa
             sink.warn("stray_closing_tag", f"dropped {FENCE} that closes nothing", FENCE)
             s.stop_capture()
             return False
-        whole = yield from read_fenced_calls(s, sink, fence, tag) if fence else _calls(s, sink, tag)
+        is_complete = yield from read_fenced_calls(s, sink, fence, tag) if fence else _calls(s, sink, tag)
         s.stop_capture()
-        if not whole:
+        if not is_complete:
             return True
     return False
 
@@ -63,12 +63,12 @@ def _calls(s: Scanner, sink: ToolCallSink, tag: Tag) -> Parser[bool]:
         return (yield from _bare_call(s, sink, tag))
     sink.set_in_list(True)
     s.calls_in_array = True
-    while (whole := (yield from _bare_call(s, sink, tag))) and (yield from _next_in_list(s, sink)):
+    while (is_complete := (yield from _bare_call(s, sink, tag))) and (yield from _next_in_list(s, sink)):
         pass
     s.calls_in_array = False
     if not s.truncated:
         sink.set_in_list(False)
-    return whole
+    return is_complete
 
 
 def _next_in_list(s: Scanner, sink: ToolCallSink) -> Parser[bool]:
@@ -118,13 +118,13 @@ def read_fenced_calls(
 def _bare_call(s: Scanner, sink: ToolCallSink, tag: Tag) -> Parser[bool]:
     """Reads one call with or without its tags. Returns True if it is one."""
     tagged = yield from s.literal(tag[0], after_space=True)
-    whole = yield from read_one_call(s, sink, bool(tagged))
-    if whole and not tagged:
+    is_complete = yield from read_one_call(s, sink, bool(tagged))
+    if is_complete and not tagged:
         yield from drop_stray_brace(s, sink)
         sink.warn("untagged_call", "took a call without the tags of its format")
-    if whole and tagged:
+    if is_complete and tagged:
         yield from s.literal(tag[1], after_space=True)
-    return whole
+    return is_complete
 
 
 def read_one_call(s: Scanner, sink: ToolCallSink, tagged: bool = True) -> Parser[bool]:
@@ -132,7 +132,7 @@ def read_one_call(s: Scanner, sink: ToolCallSink, tagged: bool = True) -> Parser
 
     If it is not a call, the captured text is emitted as text.
     """
-    while (outcome := (yield from read_json_call(s, sink, _KEYS, tagged, whole=tagged))) is Outcome.UNKNOWN:
+    while (outcome := (yield from read_json_call(s, sink, _KEYS, tagged, reads_unknown=tagged))) is Outcome.UNKNOWN:
         if not (yield from skip_unknown_call(s, sink)):
             break
     if outcome is Outcome.NOT_A_CALL and s.truncated and tagged:

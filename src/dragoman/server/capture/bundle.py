@@ -58,22 +58,31 @@ _ONE_OF: Final = {
     "media_type": r"[a-z]+/[a-z0-9.+-]+",
 }
 _REQUEST_RULES: Final = KeepRules(
-    kept={
+    kept_strings={
         **dict.fromkeys(_IDS, _ID),
         **dict.fromkeys(_WORDY, _WORD),
         **{name: re.compile(values) for name, values in _ONE_OF.items()},
         "model": _MODEL,
     },
-    whole=("tools", "functions", "tool_choice", "response_format", "output_config", "text"),
-    prose=(
+    kept_containers=("tools", "functions", "tool_choice", "response_format", "output_config", "text"),
+    replaced_members=(
         *("description", "title", "examples", "input_examples", "$comment", "instructions", "headers"),
         *("server_url", "server_description", "authorization", "user_location"),
     ),
-    free=("input", "arguments", "args", "metadata", "client_metadata", "variables", "attributes", "headers"),
-    named=("properties", "patternProperties", "$defs", "definitions", "dependentSchemas"),
+    replaced_containers=(
+        "input",
+        "arguments",
+        "args",
+        "metadata",
+        "client_metadata",
+        "variables",
+        "attributes",
+        "headers",
+    ),
+    user_named=("properties", "patternProperties", "$defs", "definitions", "dependentSchemas"),
 )
 """What an API reads and no person wrote: identifiers and schemas."""
-_OUTPUT_RULES: Final = _REQUEST_RULES._replace(whole=())
+_OUTPUT_RULES: Final = _REQUEST_RULES._replace(kept_containers=())
 """The same for model output, which contains no schemas."""
 _SCHEMA: Final = re.compile(rb'("parameters":\s*)("(?:[^"\\]|\\.)*")')
 """The schema of a tool in `values.json`."""

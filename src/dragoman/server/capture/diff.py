@@ -91,9 +91,9 @@ def join_events(events: Sequence[Mapping[str, Any]], rechunked: bool = False) ->
         rechunked: whether to drop what depends on the chunks.
     """
     bare = [{k: v for k, v in event.items() if k != "ms"} for event in events]
-    kept = [event for event in bare if not (rechunked and event["event"] == "UsageUpdate")]
+    comparable = [event for event in bare if not (rechunked and event["event"] == "UsageUpdate")]
     out: list[dict[str, Any]] = []
-    for (kind, *_), run in groupby(kept, key=lambda e: (e["event"], e.get("index"), e.get("signature"))):
+    for (kind, *_), run in groupby(comparable, key=lambda e: (e["event"], e.get("index"), e.get("signature"))):
         run_events = list(run)
         if kind in _JOINED:
             out.append({**run_events[0], "text": "".join(e.get("text", "") for e in run_events)})

@@ -239,13 +239,13 @@ class _Prompted(msgspec.Struct):
 
 def _text(output: ModelOutput, request: Request) -> str:
     """Returns the model's text, if its API distinguishes it from other data."""
-    whole = [piece for _, piece in output.pieces]
-    if not all(isinstance(piece, bytes) for piece in whole):
-        return "".join(getattr(piece, "text", "") for piece in whole)
+    pieces = [piece for _, piece in output.pieces]
+    if not all(isinstance(piece, bytes) for piece in pieces):
+        return "".join(getattr(piece, "text", "") for piece in pieces)
     reader = reader_of(output.target, request)
     if reader is None:
         return ""
-    framed = whole if output.target.startswith("/") else map(sse.encode, whole)
+    framed = pieces if output.target.startswith("/") else map(sse.encode, pieces)
     events = [event for piece in framed for event in reader.feed(piece)]
     return "".join(event.text for event in (*events, *reader.close()) if isinstance(event, TextDelta))
 
@@ -268,5 +268,5 @@ def _version(package: str) -> str:
 
 def timestamp(seconds: float) -> str:
     """Returns a time as it begins the name of a folder."""
-    whole, part = divmod(round(seconds * 1000), 1000)
-    return f"{time.strftime('%Y%m%dT%H%M%S', time.gmtime(whole))}.{part:03}Z"
+    seconds_int, part = divmod(round(seconds * 1000), 1000)
+    return f"{time.strftime('%Y%m%dT%H%M%S', time.gmtime(seconds_int))}.{part:03}Z"

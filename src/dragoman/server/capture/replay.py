@@ -253,8 +253,8 @@ class _CapturedStore(ResponseStore):
         )
         if "1/values.json" not in self._captured.files or not names:
             return super().resolve(request)
-        whole = request_from_json(self._captured.json("1/values.json"))
-        return ResolvedRequest(msgspec.structs.replace(whole, model=request.model))
+        resolved = request_from_json(self._captured.json("1/values.json"))
+        return ResolvedRequest(msgspec.structs.replace(resolved, model=request.model))
 
 
 def is_continuation(captured: LoadedCapture) -> bool:

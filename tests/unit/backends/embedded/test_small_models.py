@@ -136,7 +136,7 @@ ANSWERED = (v.ToolCall("x", "f", '{ "a": 1 }'),)
 def test_a_call_that_has_been_answered_is_held_back() -> None:
     passed, guard = guarded(call(0, "f", '{"a":1}'), ANSWERED)
     assert passed == []
-    assert (guard.found, guard.passed_calls, guard.held_back) == (True, 0, call(0, "f", '{"a":1}'))
+    assert (guard.found, guard.passed_calls, guard.buffered) == (True, 0, call(0, "f", '{"a":1}'))
 
 
 def test_a_call_that_has_been_answered_is_dropped_behind_another() -> None:

@@ -47,17 +47,17 @@ async def check_tool_calls(context: ProbeContext) -> ProbeFinding:
 async def _request_call(context: ProbeContext, before: tuple[Message, ...]) -> ProbeFinding:
     client = context.client
     request = client.request(ASKS_FOR_TOOL, tools=[WEATHER], before=before)
-    whole = context.answers["call"] = await client.ask(request)
+    unstreamed = context.answers["call"] = await client.ask(request)
     streamed = context.answers["streamed call"] = await client.ask(replace(request, stream=True, stream_usage=True))
     answers_with_call = {
-        name: answer for name, answer in (("whole", whole), ("streamed", streamed)) if _has_call(answer)
+        name: answer for name, answer in (("whole", unstreamed), ("streamed", streamed)) if _has_call(answer)
     }
     if len(answers_with_call) == 2:
-        call = whole.calls[0]
+        call = unstreamed.calls[0]
         return ProbeFinding(
             "tool calls", "yes", f"{call.name}({call.arguments}), whole and streamed", {"whole": True, "streamed": True}
         )
-    other = streamed if "whole" in answers_with_call else whole
+    other = streamed if "whole" in answers_with_call else unstreamed
     missing = await _explain_missing_call(context, other, before)
     if answers_with_call:
         name = next(iter(answers_with_call))

@@ -192,18 +192,18 @@ class _Body:
         closing: Follows = ((self._mark,), ("",))
         begins: Follows = ((),)
         closers = {each: closing if each.startswith(f"{self._open}/") else begins for each in (*ends, close)}
-        own_close_in_text = False
+        has_own_close = False
 
         def emit_text(text: str) -> None:
-            nonlocal own_close_in_text
-            own_close_in_text |= text == close
+            nonlocal has_own_close
+            has_own_close |= text == close
             emit(text)
 
         while True:
             found = yield from self._s.raw_until(closers, emit_text)
             if found in ("", close):
                 return bool(found)
-            if not own_close_in_text:
+            if not has_own_close:
                 self._s.pos -= len(found)
                 self._warn_unclosed(close)
                 return True

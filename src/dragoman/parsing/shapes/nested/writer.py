@@ -132,9 +132,9 @@ class _Values:
         """Yields the possible contents of a tag up to its end, each with the type that the tag states."""
         stated = [each["const"] for _, each in kinds if "const" in each]
         known = [(kind, text) for value in stated for kind, text in self._known(value, types)]
-        nothing_known = len(stated) == len(kinds) and not known
-        self._relaxed |= {"enum"} if nothing_known else set()
-        raw = nothing_known or any(kind == "string" and "const" not in each for kind, each in kinds)
+        is_unrestricted = len(stated) == len(kinds) and not known
+        self._relaxed |= {"enum"} if is_unrestricted else set()
+        raw = is_unrestricted or any(kind == "string" and "const" not in each for kind, each in kinds)
         if raw:
             yield "string", RawText(self._n.end)
         # What the tag does not tell from a raw string is one, as far as a grammar goes.
@@ -158,8 +158,8 @@ class _Values:
         if self._n.typed and not isinstance(value, str):
             yield "number", text
         elif (text + self._n.end).find(self._n.end) == len(text):
-            as_it_stands = self._n.typed or types == {"string"}
-            if as_it_stands or json.loads(as_json(text, types)) == value:
+            is_verbatim = self._n.typed or types == {"string"}
+            if is_verbatim or json.loads(as_json(text, types)) == value:
                 yield "string", text
 
     def _report_relaxed(self, kind: str, each: Mapping[str, Any]) -> None:
