@@ -83,7 +83,7 @@ def assemble_calls(pieces: Iterable[Piece], names: Iterable[str] = ()) -> Assemb
     parts = CallAssembler(names)
     starts: list[ToolCallStart] = []
     texts: list[list[str]] = []
-    made, warnings, cut = AssembledCalls(), list[Notice](), list[RequestError]()
+    assembled, warnings, cut = AssembledCalls(), list[Notice](), list[RequestError]()
     for event in [*(event for piece in pieces for event in parts.feed(piece)), *parts.close()]:
         match event:
             case ToolCallStart():
@@ -92,7 +92,7 @@ def assemble_calls(pieces: Iterable[Piece], names: Iterable[str] = ()) -> Assemb
             case ToolCallDelta(index, text):
                 texts[index].append(text)
             case ToolCallEnd(index):
-                made.append(ToolCall(starts[index].id, starts[index].name, "".join(texts[index])))
+                assembled.append(ToolCall(starts[index].id, starts[index].name, "".join(texts[index])))
             case ToolCallIncomplete(index, raw):
                 cut.append(_incomplete(starts[index], raw))
             case Notice():
@@ -101,8 +101,8 @@ def assemble_calls(pieces: Iterable[Piece], names: Iterable[str] = ()) -> Assemb
                 raise error
     if cut:
         raise cut[0]
-    made.warnings = tuple(warnings)
-    return made
+    assembled.warnings = tuple(warnings)
+    return assembled
 
 
 def _incomplete(call: ToolCallStart, raw: str) -> RequestError:

@@ -147,19 +147,19 @@ def convert_results(results: Given | Iterable[Given], *, api: Api, source_api: A
 
 def _converted(values: Iterable[Values], kind: ObjectKind, api: str, target: Target | None = None) -> ConvertedItems:
     dialect = dialects.get(api)
-    made, warnings = ConvertedItems(), dict[Notice, None]()
+    converted, warnings = ConvertedItems(), dict[Notice, None]()
     for source_api, things in values:
         request, notices = _request(kind, things, source_api), tuple[Notice, ...]()
         if target is not None:
             request, notices = adapt_request_schemas(request, target)
         outgoing = dialect.write_request(request, "-")
-        found: Any = json.loads(outgoing.body)
+        items: Any = json.loads(outgoing.body)
         for step in dialect.forms[kind].output_path:
-            found = found[step]
-        made.extend(found)
+            items = items[step]
+        converted.extend(items)
         warnings.update(dict.fromkeys((*notices, *outgoing.warnings)))
-    made.warnings = tuple(warnings)
-    return made
+    converted.warnings = tuple(warnings)
+    return converted
 
 
 def _values(caller_items: object, kind: ObjectKind, where: str, source_api: str | None) -> Iterator[Values]:

@@ -81,8 +81,8 @@ def run(args: argparse.Namespace) -> int:
     from dragoman.server.capture.replay import LiveReplay, Replay
     from dragoman.server.capture.store import write
 
-    name, made = load(args.capture)
-    capture = LoadedCapture(name, made)
+    name, files = load(args.capture)
+    capture = LoadedCapture(name, files)
     asks = bool(args.model or args.upstream)
     if asks and args.chunking != "recorded":
         raise ConfigError("--chunking is for what was captured; leave out that or --model")

@@ -109,7 +109,7 @@ class _GbnfWriter:
 
     def grammar(self, heads: Mapping[str, str]) -> str:
         """Returns all rules as text, `heads` first."""
-        rules = {**heads, **self.rules.made, **_RULES}
+        rules = {**heads, **self.rules.rules_by_name, **_RULES}
         return "".join(f"{name} ::= {body}\n" for name, body in rules.items())
 
     def _leaf(self, piece: JsonValue | RawText | Identifier) -> str:
@@ -136,7 +136,7 @@ class _GbnfWriter:
     def _raw(self, end: str, excluded: tuple[str, ...]) -> str:
         """Writes text up to `end`: one rule for each prefix of the searched strings that may have been written."""
         prefixes = sorted({text[:i] for text in (end, *excluded) for i in range(len(text))}, key=len)
-        names = {text: f"raw{len(self.rules.made) + i}" for i, text in enumerate(prefixes)}
+        names = {text: f"raw{len(self.rules.rules_by_name) + i}" for i, text in enumerate(prefixes)}
         if (end, excluded) not in self._raws:
             self._raws[end, excluded] = names[""]
             for text in prefixes:

@@ -125,7 +125,7 @@ class RuleWriter:
         self._leaf = leaf
         self._names: dict[str, str] = {}
         self._rules: dict[RuleRef, str] = {}
-        self.made: dict[str, str] = {}
+        self.rules_by_name: dict[str, str] = {}
         """Rule bodies by name."""
 
     def of(self, piece: GrammarExpr) -> str:
@@ -143,7 +143,7 @@ class RuleWriter:
             case RuleRef(body):
                 if piece not in self._rules:
                     name = self._rules[piece] = self._new("")
-                    self.made[name] = self.of(body) or '""'
+                    self.rules_by_name[name] = self.of(body) or '""'
                 return self._rules[piece]
             case _:
                 return self._leaf(piece)
@@ -158,8 +158,8 @@ class RuleWriter:
 
     def define(self, name: str, body: str) -> str:
         """Adds a rule with this name and body. Returns the name."""
-        self.made[name] = body
+        self.rules_by_name[name] = body
         return name
 
     def _new(self, body: str) -> str:
-        return self.define(f"r{len(self.made)}", body)
+        return self.define(f"r{len(self.rules_by_name)}", body)

@@ -89,7 +89,7 @@ def llguidance_grammar(constraint: Constraint, answer: JsonText = "", bare: Unta
     rules = RuleWriter(lambda text: json.dumps(text) if text else "", lambda piece: _leaf(piece, raws))
     for i, call in enumerate(constraint.calls):
         lines.append(f"rest_{i}: {rules.of(call.body)} {json.dumps(call.suffix)}")
-    lines += (f"{name}: {body}" for name, body in rules.made.items())
+    lines += (f"{name}: {body}" for name, body in rules.rules_by_name.items())
     lines += (f"{name}: {_terminal(raw)}" for raw, name in raws.items())
     return "\n".join([*lines, ""])
 
@@ -183,20 +183,24 @@ def _with_inclusive_bounds(schema: Any) -> Any:
     """
     if not isinstance(schema, dict):
         return schema
-    made: dict[str, Any] = {}
+    converted: dict[str, Any] = {}
     for word, value in schema.items():
         if word in NAMED and isinstance(value, dict):
-            made[word] = {name: _with_inclusive_bounds(part) for name, part in value.items()}
+            converted[word] = {name: _with_inclusive_bounds(part) for name, part in value.items()}
         elif word in LISTED and isinstance(value, list):
-            made[word] = [_with_inclusive_bounds(part) for part in value]
+            converted[word] = [_with_inclusive_bounds(part) for part in value]
         elif word in _RELAXABLE:
-            made[word] = _with_inclusive_bounds(value)
+            converted[word] = _with_inclusive_bounds(value)
         else:
-            made[word] = value
+            converted[word] = value
     for word, wide in _BOUNDS:
-        if isinstance(bound := made.get(word), int | float) and not isinstance(bound, bool) and wide not in made:
-            made[wide] = made.pop(word)
-    return made
+        if (
+            isinstance(bound := converted.get(word), int | float)
+            and not isinstance(bound, bool)
+            and wide not in converted
+        ):
+            converted[wide] = converted.pop(word)
+    return converted
 
 
 _RELAXABLE: Final = SINGLE - {"not", "if"}

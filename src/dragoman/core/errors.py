@@ -236,8 +236,8 @@ def cut(text: str, limit_chars: int = 200) -> str:
 
 def nearest(name: str, known: Iterable[str]) -> str:
     """Returns `; did you mean 'x'?`, or "" if no known name is similar."""
-    found = closest(name, known)
-    return f"; did you mean {found!r}?" if found else ""
+    match = closest(name, known)
+    return f"; did you mean {match!r}?" if match else ""
 
 
 def closest(name: str, known: Iterable[str]) -> str:

@@ -29,11 +29,11 @@ _ERROR: Final = re.compile(r"\W{0,8}(?:error|exception|failed|failure|traceback)
 
 def earlier_result(request: Request, call: ToolCall) -> ToolResult | None:
     """Returns the latest result of this call since the user's last message; None if there is none."""
-    made = call_key(call.name, call.arguments)
+    key = call_key(call.name, call.arguments)
     ids = {
         part.id
         for part in _turn_parts(request)
-        if isinstance(part, ToolCall) and call_key(part.name, part.arguments) == made
+        if isinstance(part, ToolCall) and call_key(part.name, part.arguments) == key
     }
     return next((part for part in _turn_parts(request) if isinstance(part, ToolResult) and part.call_id in ids), None)
 

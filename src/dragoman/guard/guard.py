@@ -276,7 +276,9 @@ class ToolCallGuard:
     def _count_repeats(self, name: str, arguments: str) -> int:
         """How often the same call was made since the last user message."""
         if self._earlier_calls is None:
-            self._earlier_calls = Counter(call_key(made.name, made.arguments) for made in answered_calls(self._request))
+            self._earlier_calls = Counter(
+                call_key(earlier.name, earlier.arguments) for earlier in answered_calls(self._request)
+            )
         return self._earlier_calls[call_key(name, arguments)] if self._earlier_calls else 0
 
     def _warnings(self, call: PendingCall, verdict: Verdict, steps: Sequence[str], times: int) -> Iterator[AnyEvent]:

@@ -167,7 +167,7 @@ def collect_calls(events: Iterable[AnyEvent], passed: Sequence[ToolCall]) -> lis
                 calls[-1] = calls[-1]._replace(events=(*calls[-1].events, event))
             case _:
                 pass
-    return [made for made in calls if call_key(made.call.name, made.call.arguments) not in known]
+    return [each for each in calls if call_key(each.call.name, each.call.arguments) not in known]
 
 
 def _reasked_call(events: Sequence[AnyEvent]) -> ReaskedCall:
@@ -177,7 +177,7 @@ def _reasked_call(events: Sequence[AnyEvent]) -> ReaskedCall:
 
 
 def merge_calls(
-    waiting_events: Sequence[AnyEvent | RejectedCall], made: Sequence[ReaskedCall], most: int | None
+    waiting_events: Sequence[AnyEvent | RejectedCall], second_calls: Sequence[ReaskedCall], most: int | None
 ) -> tuple[list[AnyEvent | RejectedCall], list[AnyEvent]]:
     """Replaces rejected calls by calls of the second response.
 
@@ -186,14 +186,14 @@ def merge_calls(
 
     Args:
         waiting_events: The events that wait, and the rejected calls.
-        made: The calls of the second response.
+        second_calls: The calls of the second response.
         most: Limit of the number of calls; None: no limit.
 
     Returns:
         The events that wait with replaced calls, and the events that go after all of them.
     """
     failed = [each for each in waiting_events if isinstance(each, RejectedCall)]
-    spare = list(made)
+    spare = list(second_calls)
     replacements: dict[int, ReaskedCall] = {}
     for same_tool in (True, False):
         for each in failed:

@@ -78,10 +78,10 @@ def decode_exact(text: str) -> Any:
 
 
 def _unique_members(members: list[tuple[str, Any]]) -> dict[str, Any]:
-    made = dict(members)
-    if len(made) < len(members) and any(encode_exact(each) != encode_exact(made[name]) for name, each in members):
+    unique = dict(members)
+    if len(unique) < len(members) and any(encode_exact(each) != encode_exact(unique[name]) for name, each in members):
         raise ValueError("a member has two values")
-    return made
+    return unique
 
 
 def _reject_constant(name: str) -> Any:

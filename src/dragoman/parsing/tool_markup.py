@@ -25,8 +25,8 @@ _FIELD = re.compile(r"\{(id|name|error)\}")
 
 def _tags(texts: Iterable[str]) -> tuple[str, ...]:
     """Returns the tags in these texts; only their beginning, for tags with attributes and closing tags."""
-    found = (tag for text in texts for tag in _TAG.findall(text))
-    return tuple(dict.fromkeys(tag.rstrip(">") if tag.startswith("</") else tag for tag in found))
+    tags = (tag for text in texts for tag in _TAG.findall(text))
+    return tuple(dict.fromkeys(tag.rstrip(">") if tag.startswith("</") else tag for tag in tags))
 
 
 @dataclass(frozen=True, slots=True)

@@ -127,9 +127,9 @@ class ReadTracer(ForwardingSink):
 
     def resolve(self, name: str) -> str | None:
         """Resolves the name; an unknown one is remembered."""
-        found = self.sink.resolve(name)
-        self._unresolved = "" if found else name
-        return found
+        resolved = self.sink.resolve(name)
+        self._unresolved = "" if resolved else name
+        return resolved
 
     def start(self, name: str, id: str = "") -> None:
         """Records a call, which begins where the reader began to capture text."""
@@ -244,8 +244,10 @@ class ReadTracer(ForwardingSink):
         start = offset - len(text)
         if self._text[start:offset] != text:
             # White space from before a marker that has been read since; or noise was taken out of the text.
-            found = self._text.find(text, self._end, offset)
-            start, offset = (found, found + len(text)) if found >= 0 else (min(self._end, offset), offset)
+            start_found = self._text.find(text, self._end, offset)
+            start, offset = (
+                (start_found, start_found + len(text)) if start_found >= 0 else (min(self._end, offset), offset)
+            )
         self._gap(start)
         for row in reversed(self._rows):
             if row.end <= start:

@@ -135,10 +135,10 @@ def _wrapped_reasoning(message: Message, format: Format) -> str:
 
 def _write_calls(calls: Iterable[Part], format: Format) -> str:
     """Renders parallel calls as the model writes them."""
-    made = (call for call in calls if isinstance(call, ToolCall))
+    tool_calls = (call for call in calls if isinstance(call, ToolCall))
     if format.arguments == "JSON":
-        return format.write_calls(made)
-    return format.write_calls(_escape_strings(call, format) for call in made)
+        return format.write_calls(tool_calls)
+    return format.write_calls(_escape_strings(call, format) for call in tool_calls)
 
 
 def _escape_strings(call: ToolCall, format: Format) -> ToolCall:

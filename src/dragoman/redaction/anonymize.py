@@ -96,14 +96,14 @@ def map_strings(text: str, change: Callable[[str], str], rules: KeepRules = KEEP
     runs: dict[str, list[_Found]] = {}
     for each_string in _strings(text, rules):
         runs.setdefault(each_string.name, []).append(each_string)
-    made: list[tuple[_Found, str]] = []
+    changed: list[tuple[_Found, str]] = []
     for run in runs.values():
         joined, at = change("".join(text[each.start : each.end] for each in run)), 0
         for each in run:
-            made.append((each, joined[at : at + each.end - each.start]))
+            changed.append((each, joined[at : at + each.end - each.start]))
             at += each.end - each.start
     out, done = [], 0
-    for each, string in sorted(made):
+    for each, string in sorted(changed):
         out += [text[done : each.start], string]
         done = each.end
     return "".join([*out, text[done:]])

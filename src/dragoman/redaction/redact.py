@@ -125,12 +125,12 @@ class Redactor:
 
     def redact_bytes(self, data: bytes) -> bytes:
         """Returns the bytes with secrets replaced by `*`, with the same length."""
-        made = bytearray(data)
+        redacted = bytearray(data)
         plain, place = _unescaped(data)
         for secret in self._find_secrets(plain):
             start, end = map(place, secret)
-            made[start:end] = data[start:end].translate(_STARS)
-        return bytes(made)
+            redacted[start:end] = data[start:end].translate(_STARS)
+        return bytes(redacted)
 
     def _find_secrets(self, data: bytes) -> Iterator[tuple[int, int]]:
         for secret in self._known:

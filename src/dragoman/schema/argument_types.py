@@ -160,8 +160,8 @@ def _constants(schema: Any, root: Mapping[str, Any], depth: int, tried: set[str]
 def self_contained(schema: Mapping[str, Any], root: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the sub-schema with the targets of its references in its own `$defs`."""
     definitions: dict[str, Any] = {}
-    made = move_refs_to_defs(schema, root, definitions, "")
-    return {**made, "$defs": definitions} if definitions else made
+    body = move_refs_to_defs(schema, root, definitions, "")
+    return {**body, "$defs": definitions} if definitions else body
 
 
 def move_refs_to_defs(schema: Any, root: Mapping[str, Any], definitions: dict[str, Any], prefix: str) -> Any:
@@ -190,11 +190,11 @@ def move_refs_to_defs(schema: Any, root: Mapping[str, Any], definitions: dict[st
             sub_schema["$ref"] = f"#/$defs/{names[reference]}"
         return sub_schema
 
-    made = moved(schema)
+    result = moved(schema)
     while left:
         name, target = left.pop()
         definitions[name] = moved(target)
-    return made
+    return result
 
 
 def as_json(text: str, types: frozenset[str] = ALL, constants: Collection[Any] = ()) -> Json:

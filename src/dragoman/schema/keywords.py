@@ -91,8 +91,8 @@ def with_prefix_items(schema: Schema) -> Schema:
     if not isinstance(listed, list) or not listed or "prefixItems" in schema:
         return schema
     rest = schema.get("additionalItems")
-    made = {word: value for word, value in schema.items() if word not in ("items", "additionalItems")}
-    return {**made, "prefixItems": listed, **({"items": rest} if isinstance(rest, dict | bool) else {})}
+    rest_schema = {word: value for word, value in schema.items() if word not in ("items", "additionalItems")}
+    return {**rest_schema, "prefixItems": listed, **({"items": rest} if isinstance(rest, dict | bool) else {})}
 
 
 def types_in(schema: Schema) -> list[str]:

@@ -105,11 +105,11 @@ class SchemaRelaxer:
             if self._target.properties:
                 schema.setdefault("properties", {})
         schema = self._without(schema, path, *[word for word in schema if self._is_unsupported(word, path)])
-        made = self._sub_schemas(schema, path, depth, trail)
-        rest = [word for word in ("unevaluatedProperties", "unevaluatedItems") if word in made]
-        if rest and (made != value or (self._careful and has_refs(made))):
-            made = self._without(made, path, *rest)
-        return self._strict(made, path) if self._target.closed else made
+        relaxed = self._sub_schemas(schema, path, depth, trail)
+        rest = [word for word in ("unevaluatedProperties", "unevaluatedItems") if word in relaxed]
+        if rest and (relaxed != value or (self._careful and has_refs(relaxed))):
+            relaxed = self._without(relaxed, path, *rest)
+        return self._strict(relaxed, path) if self._target.closed else relaxed
 
     def _as_object(self, value: Any, path: str, depth: int, trail: Trail) -> Schema:
         """Returns the schema as an object; `{}` if it is not one, or if a limit is exceeded."""
@@ -301,21 +301,21 @@ class SchemaRelaxer:
         others = [each for each in branches if not (isinstance(each, dict) and types_in(each) == ["null"])]
         if not isinstance(schema.get("type"), list) and stated != ["null"] and len(others) == len(branches):
             return schema
-        made = {word: value for word, value in schema.items() if word not in ("type", "anyOf")}
+        untyped = {word: value for word, value in schema.items() if word not in ("type", "anyOf")}
         null = "null" in stated or (not stated and len(others) < len(branches))
-        made |= {"nullable": True} if null else {}
-        made |= {"anyOf": others} if others else {}
+        untyped |= {"nullable": True} if null else {}
+        untyped |= {"anyOf": others} if others else {}
         match [each for each in stated if each != "null"]:
             case [one]:
-                return {**made, "type": one}
+                return {**untyped, "type": one}
             case []:
                 self._report(path, "null alone cannot be said; it may be anything") if not others else None
-                return made
-            case several if "anyOf" in made:
+                return untyped
+            case several if "anyOf" in untyped:
                 self._report(path, f"one of the types {', '.join(several)} left out")
-                return made
+                return untyped
             case several:
-                return _split_types(made, several)
+                return _split_types(untyped, several)
 
     # Sub-schemas
 
@@ -323,33 +323,33 @@ class SchemaRelaxer:
         def part(value: Any, *names: str) -> Any:
             return self._schema(value, _below(path, *names), depth + 1, trail)
 
-        made: Schema = {}
+        result: Schema = {}
         for word, value in schema.items():
             if word in NAMED:
-                made[word] = {name: part(each, word, name) for name, each in value.items()}
+                result[word] = {name: part(each, word, name) for name, each in value.items()}
             elif word in LISTED:
-                made[word] = [part(each, f"{word}[{n}]") for n, each in enumerate(value)]
+                result[word] = [part(each, f"{word}[{n}]") for n, each in enumerate(value)]
             elif word in SINGLE and not (word == "additionalProperties" and isinstance(value, bool)):
-                made[word] = part(value, word)
+                result[word] = part(value, word)
             else:
-                made[word] = value
-        return self._relaxed(schema, made, path)
+                result[word] = value
+        return self._relaxed(schema, result, path)
 
-    def _relaxed(self, before: Schema, made: Schema, path: str) -> Schema:
+    def _relaxed(self, before: Schema, after: Schema, path: str) -> Schema:
         """Rewrites keywords that accept less if their sub-schemas accept more."""
 
         def moved(word: str) -> bool:
-            return word in made and (made[word] != before[word] or (self._careful and has_refs(before[word])))
+            return word in after and (after[word] != before[word] or (self._careful and has_refs(before[word])))
 
         if moved("oneOf"):
-            made = self._any_of(made, path)
+            after = self._any_of(after, path)
         if moved("not"):
-            made = self._without(made, path, "not")
+            after = self._without(after, path, "not")
         if moved("if"):
-            made = self._without(made, path, "if", "then", "else")
-        if "maxContains" in made and moved("contains"):
-            made = self._without(made, path, "contains", "minContains", "maxContains")
-        return made
+            after = self._without(after, path, "if", "then", "else")
+        if "maxContains" in after and moved("contains"):
+            after = self._without(after, path, "contains", "minContains", "maxContains")
+        return after
 
     # Strict targets
 
@@ -390,7 +390,7 @@ def _below(path: str, *names: str) -> str:
 def _split_types(schema: Schema, types: list[str]) -> Schema:
     """Returns `anyOf` with one schema per type, each with the keywords of its type."""
     of_any = frozenset().union(*OF_TYPE.values()) | {"enum"}
-    made = {word: value for word, value in schema.items() if word not in of_any}
+    untyped = {word: value for word, value in schema.items() if word not in of_any}
     branches = []
     for each in types:
         base = "number" if each == "integer" else each
@@ -399,7 +399,7 @@ def _split_types(schema: Schema, types: list[str]) -> Schema:
             branch["enum"] = [value for value in schema["enum"] if json_type(value) == base]
         if branch.get("enum") != []:
             branches.append(branch)
-    return {**made, "anyOf": branches} if branches else made
+    return {**untyped, "anyOf": branches} if branches else untyped
 
 
 def _or_null(schema: Any) -> Schema:

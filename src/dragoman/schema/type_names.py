@@ -76,20 +76,20 @@ def _with_json_types(schema: Any) -> Any:
     changed: dict[str, Any] = {}
     for word, value in schema.items():
         if word in _SCHEMAS:
-            made = _with_json_types(value)
+            converted = _with_json_types(value)
         elif word in NAMED and isinstance(value, dict):
-            made = _of_members(value)
+            converted = _of_members(value)
         else:
             continue
-        if made is not value:
-            changed[word] = made
+        if converted is not value:
+            changed[word] = converted
     schema = {**schema, **changed} if changed else schema
     return _renamed(schema) if "type" in schema else schema
 
 
 def _of_members(members: dict[str, Any]) -> dict[str, Any]:
-    made = {name: _with_json_types(each) for name, each in members.items()}
-    return made if any(made[name] is not each for name, each in members.items()) else members
+    converted = {name: _with_json_types(each) for name, each in members.items()}
+    return converted if any(converted[name] is not each for name, each in members.items()) else members
 
 
 def _renamed(schema: dict[str, Any]) -> dict[str, Any]:

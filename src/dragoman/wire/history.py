@@ -129,7 +129,7 @@ class _HistoryRepair:
         self._seen: set[str] = set()
         self._last: dict[str, int] = {}
         """The last number appended to each repeated id."""
-        self._made = self._misplaced = self._renamed = 0
+        self._unanswered = self._misplaced = self._renamed = 0
 
     def add(self, message: Message) -> None:
         """Adds the next message."""
@@ -157,7 +157,7 @@ class _HistoryRepair:
     def settle(self) -> None:
         """Ends the turn: adds error results for calls without one."""
         for id in chain.from_iterable(self._waiting.values()):
-            self._made += 1
+            self._unanswered += 1
             self._results.append(Message("tool", (ToolResult(id, (Text(NO_RESULT),), is_error=True),)))
         self.messages += [*self._results, *self._after]
         self._waiting, self._results, self._after = {}, [], []
@@ -165,7 +165,7 @@ class _HistoryRepair:
     def warnings(self) -> tuple[Notice, ...]:
         """Returns one notice of all repairs."""
         counts = {
-            "calls without a result": self._made,
+            "calls without a result": self._unanswered,
             "results without a call": self._misplaced,
             "calls under the id of another": self._renamed,
         }

@@ -100,15 +100,15 @@ class ClaudeResponse:
         named = self._conversation.requirement.name
         request = replace(self._request, tool_choice=ToolChoice()) if named else self._request
         text = single_prompt.parse_text_reply(request, self._context) if self._conversation.is_single_prompt else None
-        made = list if text is None else text.feed
+        to_events = list if text is None else text.feed
         async with aclosing(self._context.wrap_model_output("claude", self._conversation, session.answer())) as answer:
             async for event in answer:
-                for each in made(reader.feed(sse.encode(event))):
+                for each in to_events(reader.feed(sse.encode(event))):
                     yield each
                 if text is not None and text.finished:  # the rest is discarded
                     break
         finished = text is not None and text.finished
-        for each in made([Finish("stop")] if finished else reader.close()):
+        for each in to_events([Finish("stop")] if finished else reader.close()):
             yield each
 
     def _with_cli_tools(self) -> Request:

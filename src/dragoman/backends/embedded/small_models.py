@@ -117,15 +117,15 @@ class RepeatStopper:
     def _end_call(self, event: AnyEvent) -> list[AnyEvent]:
         events, self._buffered = self._buffered, []
         arguments = "".join(self._arguments)
-        made = call_key(self._name, arguments)
-        is_answered = made in self._answered
-        if made in self._seen or (is_answered and self._complete_calls):
+        key = call_key(self._name, arguments)
+        is_answered = key in self._answered
+        if key in self._seen or (is_answered and self._complete_calls):
             return self._repeated()
         if is_answered and not self._last:
             self.found = True
             self.call, self.buffered = ToolCall("", self._name, arguments), [*events, event]
             return []
-        self._seen.add(made)
+        self._seen.add(key)
         self._complete_calls.append(ToolCall("", self._name, arguments))
         return [*events, event, *([repeated_call_notice(self._name)] if is_answered else [])]
 

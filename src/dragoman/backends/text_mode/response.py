@@ -243,14 +243,16 @@ class _CallMerger:
             case ToolCallDelta(_, text):
                 self._arguments.append(text)
             case ToolCallEnd():
-                made = call_key(self._name, "".join(self._arguments))
-                if self._pending is not None and self._seen[other][made]:
-                    self._seen[other] -= Counter([made])
-                    return self._drop(made, "the server sent this call, and left it in the text too; it is made once")
-                if source == "text" and not self._allow_repeats and self._seen["text"][made]:
+                this_call = call_key(self._name, "".join(self._arguments))
+                if self._pending is not None and self._seen[other][this_call]:
+                    self._seen[other] -= Counter([this_call])
+                    return self._drop(
+                        this_call, "the server sent this call, and left it in the text too; it is made once"
+                    )
+                if source == "text" and not self._allow_repeats and self._seen["text"][this_call]:
                     self.repeated = True
-                    return self._drop(made, "the model repeated this call; the answer ends there")
-                self._seen[source][made] += 1
+                    return self._drop(this_call, "the model repeated this call; the answer ends there")
+                self._seen[source][this_call] += 1
             case _:
                 pass
         out = [msgspec.structs.replace(event, index=self._calls - 1)]
@@ -262,7 +264,7 @@ class _CallMerger:
         pending, self._pending = self._pending, None
         return pending
 
-    def _drop(self, made: CallKey, message: str) -> list[AnyEvent]:
+    def _drop(self, key: CallKey, message: str) -> list[AnyEvent]:
         self._pending = None
         self._calls -= 1
-        return [Notice("duplicate_call_dropped", message, made[1])]
+        return [Notice("duplicate_call_dropped", message, key[1])]

@@ -65,10 +65,10 @@ class VerbatimHistory:
 
     def add(self, raw: str, text: str, calls: tuple[ToolCall, ...]) -> None:
         """Stores a reply with calls."""
-        made, key = _StoredReply(raw, text, calls), _key(calls[0].id)
+        reply, key = _StoredReply(raw, text, calls), _key(calls[0].id)
         self._forget(key)
-        self._replies[key] = made
-        self.chars += made.chars
+        self._replies[key] = reply
+        self.chars += reply.chars
         replies, chars = self._limits
         while len(self._replies) > replies or self.chars > chars:
             self._forget(next(iter(self._replies)))

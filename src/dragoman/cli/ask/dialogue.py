@@ -87,8 +87,8 @@ class Dialogue:
             for call, output in zip(calls, outputs, strict=True):
                 self._page.show_result(call.name, _on_one_line(call.arguments), output)
             results = tuple(ToolResult(call.id, (Text(output),)) for call, output in zip(calls, outputs, strict=True))
-            made = (Message("assistant", replies[-1].parts), Message("tool", results))
-            request = replace(request, messages=(*request.messages, *made), tool_choice=ToolChoice())
+            turn_messages = (Message("assistant", replies[-1].parts), Message("tool", results))
+            request = replace(request, messages=(*request.messages, *turn_messages), tool_choice=ToolChoice())
         self._page.show_totals(self._sum(replies))
         return fault
 

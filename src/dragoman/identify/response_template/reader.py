@@ -158,7 +158,7 @@ def build_format(template: Template) -> Format:
         before = f"{opener[0]}{{{to_json(keys[0])}: {to_json(name)}, {to_json(keys[1])}: "
         return before, "}" + "".join(closer)
 
-    made = json_format(
+    base_format = json_format(
         name=NAME,
         model_families=MODELS,
         source=SOURCE,
@@ -167,7 +167,7 @@ def build_format(template: Template) -> Format:
         opener=opener[0],
         markers=tuple(marks),
     )
-    return replace(made, reasoning_tags=reasoning)
+    return replace(base_format, reasoning_tags=reasoning)
 
 
 def _read_only(
@@ -176,7 +176,7 @@ def _read_only(
     def refuse(*_: object) -> NoReturn:
         raise UnsupportedError("a format of this response template can be read, not written: name a format for that")
 
-    made = text_format(
+    base_format = text_format(
         name=NAME,
         model_families=MODELS,
         source=SOURCE,
@@ -185,7 +185,7 @@ def _read_only(
         opener="",
         markers=tuple(marks),
     )
-    return replace(made, reasoning_tags=reasoning, write_call=refuse, write_tools=refuse, write_result=refuse)
+    return replace(base_format, reasoning_tags=reasoning, write_call=refuse, write_tools=refuse, write_result=refuse)
 
 
 def _call_keys(field: Field) -> tuple[str, str] | None:

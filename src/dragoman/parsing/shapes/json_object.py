@@ -102,27 +102,27 @@ def _read_key(s: Scanner) -> Parser[str | None]:
     """Reads a key, with or without quotes."""
     if (yield from s.peek()) in ('"', "'"):
         return (yield from s.json_string())
-    found = (yield from s.peek_field(_KEY_ENDS)) if "bare_keys" in s.enabled_repairs else None
-    if not found or found[1] != ":" or not _BARE_KEY.fullmatch(found[0]):
+    name_field = (yield from s.peek_field(_KEY_ENDS)) if "bare_keys" in s.enabled_repairs else None
+    if not name_field or name_field[1] != ":" or not _BARE_KEY.fullmatch(name_field[0]):
         return None
     s.repairs["bare_keys"] = None
-    yield from s.literal(found[0])
-    return found[0].rstrip()
+    yield from s.literal(name_field[0])
+    return name_field[0].rstrip()
 
 
 def _separator(s: Scanner) -> Parser[str]:
     """Reads a comma or the object's end after a member; a surplus comma before the end is repaired."""
-    found = yield from s.literal(",", "}", after_space=True)
-    if found == "}" or "commas" not in s.enabled_repairs:
-        return found
+    marker = yield from s.literal(",", "}", after_space=True)
+    if marker == "}" or "commas" not in s.enabled_repairs:
+        return marker
     next_char = yield from s.peek(after_space=True)
-    if found and next_char == "}":
+    if marker and next_char == "}":
         s.repairs["commas"] = None
         return (yield from s.literal("}", after_space=True))
-    if not found and next_char == '"':
+    if not marker and next_char == '"':
         s.repairs["commas"] = None
         return ","
-    return found
+    return marker
 
 
 class _Call:

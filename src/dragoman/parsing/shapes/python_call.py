@@ -181,10 +181,10 @@ def _call(s: Scanner, sink: ToolCallSink, tagged: bool) -> Parser[bool | None]:
         if outcome in (Outcome.NOT_A_CALL, Outcome.BROKEN):
             sink.text(s.captured())
         return outcome is Outcome.WHOLE
-    found = yield from s.field(markers(*"()[]{}\"',=:"))
-    if tagged and not found and s.closed and not s.stopped_by_model and _CUT_NAME.fullmatch(s.buf, s.pos):
+    name_field = yield from s.field(markers(*"()[]{}\"',=:"))
+    if tagged and not name_field and s.closed and not s.stopped_by_model and _CUT_NAME.fullmatch(s.buf, s.pos):
         take_rest(s)
-    match = _NAME.fullmatch(found[0]) if found and found[1] == "(" else None
+    match = _NAME.fullmatch(name_field[0]) if name_field and name_field[1] == "(" else None
     name = sink.resolve(match[1]) if match else None
     named = match and (yield from _is_named(s))
     if name is not None and named:
@@ -202,10 +202,10 @@ def _is_named(s: Scanner) -> Parser[bool | None]:
     yield from s.skip_space()
     if (yield from s.peek()) == ")":
         return True
-    found = yield from s.peek_field(_NAME_ENDS)
-    if not found:
+    name_field = yield from s.peek_field(_NAME_ENDS)
+    if not name_field:
         return None if s.closed else False
-    return found[1] == "=" and bool(_KEY.fullmatch(found[0].rstrip()))
+    return name_field[1] == "=" and bool(_KEY.fullmatch(name_field[0].rstrip()))
 
 
 def _begins_name(char: str) -> bool:
@@ -214,10 +214,10 @@ def _begins_name(char: str) -> bool:
 
 def _parameter(s: Scanner, sink: ToolCallSink, _: Container) -> Parser[str]:
     """Reads `name=`."""
-    found = yield from s.peek_field(_NAME_ENDS)
-    if not found and s.closed:
+    name_field = yield from s.peek_field(_NAME_ENDS)
+    if not name_field and s.closed:
         return take_rest(s)
-    name = found[0].rstrip() if found and found[1] == "=" else ""
+    name = name_field[0].rstrip() if name_field and name_field[1] == "=" else ""
     if not _KEY.fullmatch(name):
         return "expected an argument's name and '='"
     yield from s.literal(name)
@@ -287,8 +287,8 @@ def _string(s: Scanner, emit: Callable[[str], None], inner: Container | None) ->
     end = 0  # where the quote is that ends it, once one in it has been seen
     emit('"')
     while True:
-        found = yield from s.verbatim_until(ends, write)
-        if found == quote:
+        marker = yield from s.verbatim_until(ends, write)
+        if marker == quote:
             if may_be_inner and s.offset > end:
                 end = yield from _end_of_string(s, may_be_inner, quote)
             if end < 0:
@@ -299,7 +299,7 @@ def _string(s: Scanner, emit: Callable[[str], None], inner: Container | None) ->
             s.repairs["inner_quotes"] = None
             write(quote)
             continue
-        char = (yield from s.peek()) if found else ""
+        char = (yield from s.peek()) if marker else ""
         if not char:
             return take_rest(s)
         if char in ESCAPES:  # most by far

@@ -91,12 +91,12 @@ class PythonObjects:
         for part in ("{", "'name'", ":", "'"):
             if not (yield from s.literal(part, after_space=True)):
                 return ""
-        found = yield from s.field(_NAME_END)
+        name_field = yield from s.field(_NAME_END)
         for part in (",", "'arguments'", ":", "{"):
-            if not found or not (yield from s.literal(part, after_space=True)):
+            if not name_field or not (yield from s.literal(part, after_space=True)):
                 s.consume_truncated_word()
                 return ""
-        return found[0] if found else ""
+        return name_field[0] if name_field else ""
 
 
 def write_call(call: ToolCall) -> str:

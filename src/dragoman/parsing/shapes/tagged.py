@@ -110,19 +110,19 @@ class TaggedParameters:
     def _parameters(self, s: Scanner, sink: ToolCallSink, schema: Schema) -> Parser[str]:
         """Reads all parameters. Returns "" or the reason why they are incomplete."""
         names_read: set[str] = set()
-        found = ""
+        marker = ""
         while True:
-            found = found or (
+            marker = marker or (
                 yield from s.literal(self.key_open, *self.call_close, *self._after_parameters, after_space=True)
             )
-            if not found:
+            if not marker:
                 yield from s.skip_space()
                 return (yield from end_unclosed_call(s, sink, bool(names_read), self.call_close[0], self.key_open))
-            if found != self.key_open:
-                s.pos -= 0 if found in self.call_close else len(found)
+            if marker != self.key_open:
+                s.pos -= 0 if marker in self.call_close else len(marker)
                 sink.arguments("}" if names_read else "{}")
-                if found not in self.call_close:
-                    sink.warn("missing_closing_tag", f"expected {self.call_close[0]} before {found}")
+                if marker not in self.call_close:
+                    sink.warn("missing_closing_tag", f"expected {self.call_close[0]} before {marker}")
                 return ""
             key = yield from self.key(s)
             if key is None:
@@ -134,7 +134,7 @@ class TaggedParameters:
                 emit = discard
             if key.type == "none":
                 sink.warn("missing_value", f"expected a value of {key.name!r}, dropped the name")
-                found = ""
+                marker = ""
                 continue
             if not names_read and schema.names() and key.name in WRAPPERS - schema.names():
                 closer = yield from self._wrapped(s, sink, key, schema, names_read)
@@ -144,8 +144,8 @@ class TaggedParameters:
                 closer = yield from self._value(s, emit, key, schema, names_read)
             if not closer:
                 return CUT_OFF if s.closed else f"expected {self.value_close}"
-            found = next((each for each in (self.key_open, *self.call_close) if closer.endswith(each)), "")
-            if found:
+            marker = next((each for each in (self.key_open, *self.call_close) if closer.endswith(each)), "")
+            if marker:
                 sink.warn("missing_closing_tag", f"expected {self.value_close} after {key.name!r}")
 
     def _wrapped(
@@ -196,10 +196,10 @@ class TaggedParameters:
         """Returns True if the tag just read begins a parameter: as far as can be seen, that ends where a parameter may
         end."""
         ends = markers(self.value_close, self.key_open, *self.call_close)
-        found = yield from s.peek_field(ends, _AHEAD_CHARS)
-        if found is None or found[1] != self.value_close:
+        closer_field = yield from s.peek_field(ends, _AHEAD_CHARS)
+        if closer_field is None or closer_field[1] != self.value_close:
             return True
-        while (is_parameter := s.follows(self._after_value(), len("".join(found)))) is None:
+        while (is_parameter := s.follows(self._after_value(), len("".join(closer_field)))) is None:
             yield None
         return is_parameter
 
@@ -348,33 +348,33 @@ class WrappedCalls:
     def read(self, s: Scanner, sink: ToolCallSink, opener: str) -> Parser[bool]:
         """Reads what follows the opener. Returns True if a complete call came last."""
         s.start_capture(s.skipped_space + opener)
-        found = yield from s.literal(*self.openers, self.close, after_space=True)
-        if not found and (yield from s.peek(after_space=True)) in ("{", "["):
+        marker = yield from s.literal(*self.openers, self.close, after_space=True)
+        if not marker and (yield from s.peek(after_space=True)) in ("{", "["):
             s.skipped_space = s.captured()
             return (yield from JsonBlock(KEYS, self.close).read(s, sink, ""))
-        if found not in self.openers:
-            return self._empty(s, sink, found)
-        s.skipped_space = s.captured().removesuffix(found)
+        if marker not in self.openers:
+            return self._empty(s, sink, marker)
+        s.skipped_space = s.captured().removesuffix(marker)
         is_complete = True
-        while found in self.openers:
-            is_complete = yield from self.call(s, sink, found)
+        while marker in self.openers:
+            is_complete = yield from self.call(s, sink, marker)
             s.start_capture()
-            found = yield from s.literal(*self.openers, *([self.close] if is_complete else []), after_space=True)
-            s.skipped_space = "" if is_complete else s.captured().removesuffix(found)
+            marker = yield from s.literal(*self.openers, *([self.close] if is_complete else []), after_space=True)
+            s.skipped_space = "" if is_complete else s.captured().removesuffix(marker)
             s.stop_capture()
-            if is_complete and not found:
+            if is_complete and not marker:
                 yield from drop_partial_closer(s, sink, self.close)
         return is_complete
 
-    def _empty(self, s: Scanner, sink: ToolCallSink, found: str) -> bool:
-        if found:
-            sink.warn("empty_call_section", f"dropped a section with no call in it, up to {found}", s.captured())
+    def _empty(self, s: Scanner, sink: ToolCallSink, marker: str) -> bool:
+        if marker:
+            sink.warn("empty_call_section", f"dropped a section with no call in it, up to {marker}", s.captured())
         elif any(s.consume_truncated(each) for each in (*self.openers, self.close)):
             sink.warn("truncated_call", "the reply was cut off before the call had a name", s.captured())
         else:
             sink.text(s.captured())
         s.stop_capture()
-        return bool(found)
+        return bool(marker)
 
 
 def _no_call(s: Scanner, sink: ToolCallSink, name: str) -> bool:

@@ -136,10 +136,10 @@ def _look(s: Scanner, sink: ToolCallSink, ends: Collection[str]) -> Parser[_Look
         at = yield from (_after_fence(s, head.end() - s.pos) if is_fence else _after_object(s, at))
         first = first or head[1]
         if at >= 0:
-            found = yield from _next(s, at, (*ends, "}"))
-            if found is None:
+            next_at = yield from _next(s, at, (*ends, "}"))
+            if next_at is None:
                 return _Lookahead(False, first)
-            at = found
+            at = next_at
     return _Lookahead(s.stopped_by_model and at == _LAST, first)
 
 

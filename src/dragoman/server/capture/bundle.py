@@ -128,12 +128,12 @@ def raw_copy(captured: LoadedCapture) -> Files:
     return {**captured.files, **files, **about}
 
 
-def zip_bundle(made: Files) -> bytes:
+def zip_bundle(files: Files) -> bytes:
     """Returns the files as a zip archive."""
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as bundle:
-        for name in sorted(made):
-            bundle.writestr(name, made[name])
+        for name in sorted(files):
+            bundle.writestr(name, files[name])
     return out.getvalue()
 
 
@@ -213,8 +213,8 @@ def _values(data: bytes, fill: Anonymizer) -> bytes:
 
     def schema(match: re.Match[bytes]) -> bytes:
         tools_json = f'{{"tools": [{msgspec.json.decode(match[2], type=str)}]}}'
-        made = map_strings(tools_json, fill.anonymize, _REQUEST_RULES)
-        return match[1] + msgspec.json.encode(made[len('{"tools": [') : -len("]}")])
+        anonymized = map_strings(tools_json, fill.anonymize, _REQUEST_RULES)
+        return match[1] + msgspec.json.encode(anonymized[len('{"tools": [') : -len("]}")])
 
     return _json(_SCHEMA.sub(schema, data), fill)
 
@@ -223,8 +223,8 @@ def _json(data: bytes, fill: Anonymizer, rules: KeepRules = _REQUEST_RULES) -> b
     """Replaces the content of JSON, of a stream or of lines of it; other data has no structure to keep."""
     text = data.decode("utf-8", "surrogateescape")
     structured = _LINES.search(text) or is_json(data)
-    made = map_strings(text, fill.anonymize, rules) if structured else fill.anonymize(text)
-    return made.encode("utf-8", "surrogateescape")
+    anonymized = map_strings(text, fill.anonymize, rules) if structured else fill.anonymize(text)
+    return anonymized.encode("utf-8", "surrogateescape")
 
 
 def is_json(data: bytes) -> bool:

@@ -56,20 +56,20 @@ def capture_files(
         "path": capture.path,
         "headers": redact.redact_headers(capture.headers),
     }
-    made: Files = {"request.json": _pretty(request)}
+    files: Files = {"request.json": _pretty(request)}
     if capture.body:
-        made["body"] = capture.body
+        files["body"] = capture.body
     if capture.request is not None:
-        made["values.json"] = _pretty(to_json_value(capture.request))
+        files["values.json"] = _pretty(to_json_value(capture.request))
     for number, call in enumerate(capture.backend_calls, 1):
-        made |= {f"{number}/{name}": data for name, data in _call_files(call, hide).items()}
+        files |= {f"{number}/{name}": data for name, data in _call_files(call, hide).items()}
     if capture.events:
-        made["events.jsonl"] = _lines(capture.events, event_json)
+        files["events.jsonl"] = _lines(capture.events, event_json)
     if capture.reply:
-        made["reply.jsonl"] = jsonl(_reply(capture.reply, hide))
-    made[SUMMARY] = _pretty(_summary(capture, outcome, policy))
+        files["reply.jsonl"] = jsonl(_reply(capture.reply, hide))
+    files[SUMMARY] = _pretty(_summary(capture, outcome, policy))
     return {
-        n: hide.redact_stream(data) if n.endswith(".jsonl") else hide.redact_bytes(data) for n, data in made.items()
+        n: hide.redact_stream(data) if n.endswith(".jsonl") else hide.redact_bytes(data) for n, data in files.items()
     }
 
 
@@ -94,18 +94,18 @@ def _call_files(call: BackendCall, hide: Redactor) -> Files:
     about["is_read"] = call.is_read
     if call.error is not None:
         about["error"] = error_json(call.error)
-    made = {"backend.json": _pretty(about), "values.json": _pretty(to_json_value(call.request))}
+    files = {"backend.json": _pretty(about), "values.json": _pretty(to_json_value(call.request))}
     for number, output in enumerate(call.outputs, 1):
         sent = output.sent if isinstance(output.sent, bytes) else _pretty(to_json_value(output.sent))
-        made[f"sent-{number}.json"] = sent
+        files[f"sent-{number}.json"] = sent
         if prompt := _prompt(sent):
-            made[f"prompt-{number}.txt"] = prompt.encode()
-        made[f"model-output-{number}.jsonl"] = _output_files(output, hide)
+            files[f"prompt-{number}.txt"] = prompt.encode()
+        files[f"model-output-{number}.jsonl"] = _output_files(output, hide)
         if text := _text(output, call.request):
-            made[f"text-{number}.txt"] = text.encode()
+            files[f"text-{number}.txt"] = text.encode()
     if call.events:
-        made["events.jsonl"] = _lines(call.events, event_json)
-    return made
+        files["events.jsonl"] = _lines(call.events, event_json)
+    return files
 
 
 def _output_files(output: ModelOutput, hide: Redactor) -> bytes:

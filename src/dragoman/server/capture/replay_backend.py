@@ -203,10 +203,10 @@ def _claude(facts: Mapping[str, Any], model: str, reads: list[ReadSettings], rec
             reads.append(ReadSettings(single_prompt.FORMAT if conversation.is_single_prompt else None, self._tools))
             yield Silent(cast(Process, None), conversation, 1.0)
 
-    made = Played(ClaudeCliConfig(enabled=True, warm_processes=0), {})
-    made._installed = ClaudeInstall("claude", tuple(facts["version"]), facts["mode"])
-    made._has_budget = facts["budget"]
-    return made
+    played = Played(ClaudeCliConfig(enabled=True, warm_processes=0), {})
+    played._installed = ClaudeInstall("claude", tuple(facts["version"]), facts["mode"])
+    played._has_budget = facts["budget"]
+    return played
 
 
 class _EventReplayBackend:
@@ -281,6 +281,6 @@ def replay_backend(
 
     Raises: ConfigError: the facts are not those of a known backend.
     """
-    if (made := KINDS.get(facts.get("kind", ""))) is None:
+    if (factory := KINDS.get(facts.get("kind", ""))) is None:
         return _EventReplayBackend(facts, model)
-    return made(facts, model, reads, partial(Rechunker, cut, seed))
+    return factory(facts, model, reads, partial(Rechunker, cut, seed))

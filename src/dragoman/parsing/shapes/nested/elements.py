@@ -133,9 +133,9 @@ class _Body:
         return f"{self._open}{name}>"
 
     def _is_next(self, tags: list[str]) -> Parser[bool]:
-        found = (yield from self._s.literal(*tags, after_space=True)) if tags else ""
-        self._s.pos -= len(found)
-        return bool(found)
+        marker = (yield from self._s.literal(*tags, after_space=True)) if tags else ""
+        self._s.pos -= len(marker)
+        return bool(marker)
 
     def _warn_unclosed(self, close: str) -> None:
         self._sink.warn("missing_closing_tag", f"expected {close.removeprefix(self._mark)} after the value")
@@ -144,8 +144,8 @@ class _Body:
         """Returns the name in an opening tag; "" if none comes next."""
         if not (yield from self._s.literal(self._open, after_space=True)):
             return ""
-        found = yield from self._s.field(markers(">"))
-        return found[0].strip() if found and not found[0].startswith("/") else ""
+        name_field = yield from self._s.field(markers(">"))
+        return name_field[0].strip() if name_field and not name_field[0].startswith("/") else ""
 
     def _element(self, name: str, path: Path, emit: Emit, ends: tuple[str, ...]) -> Parser[str]:
         """Reads the content of an element and its end. Returns "" or the reason why it is incomplete."""
@@ -200,14 +200,14 @@ class _Body:
             emit(text)
 
         while True:
-            found = yield from self._s.raw_until(closers, emit_text)
-            if found in ("", close):
-                return bool(found)
+            marker = yield from self._s.raw_until(closers, emit_text)
+            if marker in ("", close):
+                return bool(marker)
             if not has_own_close:
-                self._s.pos -= len(found)
+                self._s.pos -= len(marker)
                 self._warn_unclosed(close)
                 return True
-            emit(found)
+            emit(marker)
 
     def _content(self, name: str, path: Path, emit: Emit, ends: tuple[str, ...]) -> Parser[str]:
         """Reads the value in an element and its end. Returns "" or the reason why it is incomplete."""

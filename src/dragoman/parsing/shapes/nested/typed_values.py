@@ -98,11 +98,11 @@ class TypedValues:
                 if depth:
                     return expected_error(s, f"{self.value[0]} or {close}")
                 return (yield from self._end_unclosed(s, sink, emit, close, bool(names)))
-            found = yield from read_attributes(s, ">")
-            if found is None:
+            attributes = yield from read_attributes(s, ">")
+            if attributes is None:
                 s.consume_truncated_word()
                 return CUT_OFF if s.closed else "expected a value's attributes"
-            name = unescape_attribute(found[0].get("name", ""))
+            name = unescape_attribute(attributes[0].get("name", ""))
             is_repeated = brackets == "{}" and name in names
             if is_repeated:
                 sink.warn("duplicate_parameter", f"expected each parameter once, dropped another {name!r}")
@@ -113,7 +113,14 @@ class TypedValues:
             if not depth:
                 remaining.pop(name, None)
             problem = yield from self._value(
-                s, sink, discard if is_repeated else emit, found[0].get("type", ""), close, brackets, depth, remaining
+                s,
+                sink,
+                discard if is_repeated else emit,
+                attributes[0].get("type", ""),
+                close,
+                brackets,
+                depth,
+                remaining,
             )
             if problem:
                 return problem
@@ -141,19 +148,19 @@ class TypedValues:
             problem = yield from s.json_value(emit, self.value[1:])
             if problem or (yield from s.literal(self.value[1], after_space=True)):
                 return problem
-            found = yield from s.literal(self.value[0], close, self.flat.call_close[0], after_space=True)
+            marker = yield from s.literal(self.value[0], close, self.flat.call_close[0], after_space=True)
         else:
             emit('"')
             after_call: Follows = (*((each,) for each in self.flat.openers), (self.flat.section_close, ""), ("",))
             closing: Follows = ((self.value[0],), (close,), (self.flat.call_close[0],), *after_call)
             begins = [*remaining.values(), *((f'{self.value[0]} type="',) if brackets == "[]" else ())]
             closers = {self.value[1]: closing, self.flat.call_close[0]: after_call} | dict.fromkeys(begins, ((),))
-            found = yield from s.raw_until(closers, string_writer(emit))
-            emit('"' if found else "")
-            if found == self.value[1]:
+            marker = yield from s.raw_until(closers, string_writer(emit))
+            emit('"' if marker else "")
+            if marker == self.value[1]:
                 return ""
-        s.pos -= len(found)
-        if not found:
+        s.pos -= len(marker)
+        if not marker:
             return CUT_OFF if s.closed else f"expected {self.value[1]}"
         self._warn_unclosed(sink)
         return ""
@@ -163,14 +170,14 @@ class TypedValues:
 
         Returns "" or the reason why it is incomplete.
         """
-        found = (
+        marker = (
             (yield from s.literal(*self.flat.openers, self.flat.section_close, after_space=True)) if any_value else ""
         )
-        if not found:
+        if not marker:
             yield from s.skip_space()
             return (yield from end_unclosed_call(s, sink, any_value, close, self.value[0]))
-        s.pos -= len(found)
-        sink.warn("missing_closing_tag", f"expected {close} before {found}")
+        s.pos -= len(marker)
+        sink.warn("missing_closing_tag", f"expected {close} before {marker}")
         emit("}")
         return ""
 

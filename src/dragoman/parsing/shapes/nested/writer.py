@@ -79,7 +79,7 @@ class _Values:
         self._n = nesting
         self._root = root
         self._relaxed = relaxed
-        self._made: dict[tuple[int, int, int], tuple[RuleRef, Any]] = {}
+        self._rules_by_node: dict[tuple[int, int, int], tuple[RuleRef, Any]] = {}
         """Objects and arrays, by the identity of their schemas, which are kept so that no others get it."""
         self._again: set[RuleRef] = set()
 
@@ -172,11 +172,11 @@ class _Values:
     ) -> GrammarExpr:
         """Returns the piece for an object or array and its end; a rule, if it is recursive or occurs again."""
         key = (id(place[0]), id(place[1]), place[2])
-        if key in self._made:
-            self._again.add(self._made[key][0])
-            return self._made[key][0]
+        if key in self._rules_by_node:
+            self._again.add(self._rules_by_node[key][0])
+            return self._rules_by_node[key][0]
         rule = RuleRef()
-        self._made[key] = rule, place
+        self._rules_by_node[key] = rule, place
         fill = self._object if kind == "object" else self._array
         rule.body = Concat((fill(each, place[1], types, depth + 1), self._n.end))
         return rule if rule in self._again else rule.body
