@@ -44,7 +44,7 @@ class Model(Protocol):
         """Returns the object as JSON text."""
 
 
-Given: TypeAlias = Thing | Mapping[str, Any] | Model
+ConvertedInput: TypeAlias = Thing | Mapping[str, Any] | Model
 """A value, JSON in the shape of an API, or an object of a vendor's SDK."""
 
 
@@ -56,7 +56,11 @@ class ConvertedItems(list[dict[str, Any]]):
 
 
 def convert_tools(
-    tools: Given | Iterable[Given], *, api: Api, source_api: Api | None = None, schemas: str | None = None
+    tools: ConvertedInput | Iterable[ConvertedInput],
+    *,
+    api: Api,
+    source_api: Api | None = None,
+    schemas: str | None = None,
 ) -> ConvertedItems:
     """Converts tool definitions to another API.
 
@@ -89,11 +93,11 @@ def convert_tools(
 
 
 def convert_calls(
-    calls: Given | Iterable[Given],
+    calls: ConvertedInput | Iterable[ConvertedInput],
     *,
     api: Api,
     source_api: Api | None = None,
-    tools: Given | Iterable[Given] = (),
+    tools: ConvertedInput | Iterable[ConvertedInput] = (),
 ) -> ConvertedItems:
     """Converts tool calls that a model made to their form in another API's conversation.
 
@@ -122,7 +126,9 @@ def convert_calls(
     return _converted(_restore_names(_values(calls, "call", "calls", source_api), offered), "call", api)
 
 
-def convert_results(results: Given | Iterable[Given], *, api: Api, source_api: Api | None = None) -> ConvertedItems:
+def convert_results(
+    results: ConvertedInput | Iterable[ConvertedInput], *, api: Api, source_api: Api | None = None
+) -> ConvertedItems:
     """Converts tool results to another API; for Chat Completions to messages of role `tool`.
 
     Chat Completions has no place for images in a tool message: they follow all results in a message of role `user`.

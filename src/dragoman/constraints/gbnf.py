@@ -73,7 +73,7 @@ def to_gbnf(constraint: Constraint) -> Gbnf:
     """
     validate_constraint(constraint)
     written = _GbnfWriter({word for call in constraint.calls for word in call.relaxed})
-    calls = [written.rules.of(Concat((call.prefix, call.body, call.suffix))) for call in constraint.calls]
+    calls = [written.rules.sequence_text(Concat((call.prefix, call.body, call.suffix))) for call in constraint.calls]
     more = f"({_sequence(_literal(constraint.separator), 'call')})*" if constraint.parallel else ""
     opening, closing = map(_literal, constraint.wrapper)
     heads = {"root": _sequence(opening, "call", more, closing), "call": " | ".join(calls)}
@@ -96,7 +96,7 @@ def validate_constraint(constraint: object) -> None:
 def expression_grammar(piece: GrammarExpr) -> str:
     """Returns the grammar of one expression."""
     written = _GbnfWriter(set())
-    return written.grammar({"root": written.rules.of(piece)})
+    return written.grammar({"root": written.rules.sequence_text(piece)})
 
 
 class _GbnfWriter:
@@ -123,7 +123,7 @@ class _GbnfWriter:
             return "value"
         if schema.get("type") in ("string", "number", "integer") and not schema.keys() & {"const", "enum", "$ref"}:
             return self._scalar(schema)
-        rule = self.rules.of(ValueGrammar(JSON, schema, self.relaxed).of(schema))
+        rule = self.rules.sequence_text(ValueGrammar(JSON, schema, self.relaxed).value(schema))
         return "object" if piece.arguments and rule == "value" else rule
 
     def _scalar(self, schema: Mapping[str, Any]) -> str:

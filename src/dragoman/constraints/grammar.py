@@ -128,22 +128,22 @@ class RuleWriter:
         self.rules_by_name: dict[str, str] = {}
         """Rule bodies by name."""
 
-    def of(self, piece: GrammarExpr) -> str:
+    def sequence_text(self, piece: GrammarExpr) -> str:
         """Returns the text that stands for this expression in a sequence."""
         match piece:
             case str():
                 return self._literal(piece)
             case Concat(parts):
-                return " ".join(filter(None, map(self.of, parts)))
+                return " ".join(filter(None, map(self.sequence_text, parts)))
             case Choice(parts):
-                return self.name(" | ".join(self.of(part) or '""' for part in parts))
+                return self.name(" | ".join(self.sequence_text(part) or '""' for part in parts))
             case Repeat(part, least, most):
                 times = {(0, 1): "?", (0, None): "*"}.get((least, most), f"{{{least},{'' if most is None else most}}}")
-                return self.name(self.of(part)) + times
+                return self.name(self.sequence_text(part)) + times
             case RuleRef(body):
                 if piece not in self._rules:
                     name = self._rules[piece] = self._new("")
-                    self.rules_by_name[name] = self.of(body) or '""'
+                    self.rules_by_name[name] = self.sequence_text(body) or '""'
                 return self._rules[piece]
             case _:
                 return self._leaf(piece)

@@ -88,7 +88,7 @@ def llguidance_grammar(constraint: Constraint, answer: JsonText = "", bare: Unta
     raws: dict[RawText, str] = {}
     rules = RuleWriter(lambda text: json.dumps(text) if text else "", lambda piece: _leaf(piece, raws))
     for i, call in enumerate(constraint.calls):
-        lines.append(f"rest_{i}: {rules.of(call.body)} {json.dumps(call.suffix)}")
+        lines.append(f"rest_{i}: {rules.sequence_text(call.body)} {json.dumps(call.suffix)}")
     lines += (f"{name}: {body}" for name, body in rules.rules_by_name.items())
     lines += (f"{name}: {_terminal(raw)}" for raw, name in raws.items())
     return "\n".join([*lines, ""])

@@ -82,7 +82,7 @@ class ValueGrammar:
         self._references: dict[str, GrammarExpr] = {}
         self._anything: GrammarExpr = spelling.anything or self._any()
 
-    def of(self, schema: Any, depth: int = 0, followed: tuple[str, ...] = ()) -> GrammarExpr:
+    def value(self, schema: Any, depth: int = 0, followed: tuple[str, ...] = ()) -> GrammarExpr:
         """Returns the expression of a value of this schema.
 
         `followed`: the references that were followed for this value, to detect cycles.
@@ -101,7 +101,7 @@ class ValueGrammar:
         if isinstance(branches, list) and branches:
             if "properties" not in schema:
                 self._relaxed |= schema.keys() & UNENFORCED
-                return Choice(tuple(self.of(b, depth + 1, followed) for b in branches))
+                return Choice(tuple(self.value(b, depth + 1, followed) for b in branches))
             self._relaxed |= {"anyOf", "oneOf"} & schema.keys()
         return self._of_types(schema, depth)
 
@@ -127,10 +127,10 @@ class ValueGrammar:
         if not properties:
             if others is False:
                 return ""
-            member = Concat((written.any_key, self.of(others, depth + 1)))
+            member = Concat((written.any_key, self.value(others, depth + 1)))
             return optional(Concat((member, Repeat(Concat((comma, member))))))
         keys = {name: written.key(name) for name in sorted(properties, key=written.order)}
-        stated = [(Concat((key, self.of(properties[name], depth + 1))), name) for name, key in keys.items() if key]
+        stated = [(Concat((key, self.value(properties[name], depth + 1))), name) for name, key in keys.items() if key]
         if len(stated) < len(properties):
             self._relax("properties")
             required_names = [name for name in required_names if keys[name]]
@@ -189,7 +189,7 @@ class ValueGrammar:
         return self.members(properties, required, schema.get("additionalProperties", True), depth)
 
     def _array(self, schema: Mapping[str, Any], depth: int) -> GrammarExpr:
-        item = self.of(schema.get("items", True), depth + 1)
+        item = self.value(schema.get("items", True), depth + 1)
         if depth > 1:
             item = RuleRef(item)  # used twice, so that nested arrays would double the grammar at each level
         least, most = repeat_bounds(schema, "minItems", "maxItems", self._relaxed)
@@ -205,7 +205,7 @@ class ValueGrammar:
             return self._relax("$ref")
         if reference not in self._references:
             self._references[reference] = rule = RuleRef()
-            rule.body = self.of(target, depth + 1, (*followed, reference))
+            rule.body = self.value(target, depth + 1, (*followed, reference))
             self._references[reference] = self._anything if rule.body is self._anything else rule
         return self._references[reference]
 

@@ -99,9 +99,11 @@ def _by_case(written: str, names: frozenset[str]) -> set[str]:
 
 def _by_letters(written: str, names: frozenset[str]) -> set[str]:
     bare = _without_prefix(written)
-    words = _name_words(bare)
+    name_parts = _name_words(bare)
     return {
-        name for name in _names_by_key(_letters, names).get(_letters(bare), ()) if _is_close(words, _name_words(name))
+        name
+        for name in _names_by_key(_letters, names).get(_letters(bare), ())
+        if _is_close(name_parts, _name_words(name))
     }
 
 

@@ -67,15 +67,15 @@ def markup() -> Markup:
     return Markup(
         calls={opener: _read_call for format in _others() for opener in format.calls},
         reasoning_tags={opener: closer for format in _others() for opener, closer in format.reasoning_tags.items()},
-        ignored_wrappers=_joined(m.ignored_wrappers for m in known),
-        boxes=_joined(m.boxes for m in known),
+        ignored_wrappers=_merge_groups(m.ignored_wrappers for m in known),
+        boxes=_merge_groups(m.boxes for m in known),
         answer_wrappers={opener: closer for m in known for opener, closer in m.answer_wrappers.items()},
         untagged_calls={"[": _listed, **BARE_CALLS},
         example_tag=next(m.example_tag for m in known if m.example_tag[0]),
     )
 
 
-def _joined(several: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
+def _merge_groups(several: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(each for some in several for each in some))
 
 

@@ -186,7 +186,7 @@ class ReadTracer(ForwardingSink):
         """Adds a note to the last span; outside calls, the text that it quotes was dropped."""
         self.sink.warn(code, message, raw)
         if code == "unknown_tool":
-            message += self._meant()
+            message += self._suggestion()
         elif code == "malformed_arguments":
             message = self._with_actual(message)
         self._add_note(code, message, raw)
@@ -282,7 +282,7 @@ class ReadTracer(ForwardingSink):
         else:
             self._pending.append(note)
 
-    def _meant(self) -> str:
+    def _suggestion(self) -> str:
         """Suggests the tool that was meant; lists all if there are few."""
         if len(self._offered) > _OFFERED:
             return nearest(self._unresolved, self._offered)

@@ -42,7 +42,7 @@ class Schema:
         self.readable = isinstance(loaded, dict | bool)
         """The text is a JSON Schema."""
 
-    def of(self, *path: str | None) -> frozenset[str]:
+    def types_at(self, *path: str | None) -> frozenset[str]:
         """Returns the JSON types that the parameter may have; all types if the schema does not restrict it.
 
         Args:
@@ -51,7 +51,7 @@ class Schema:
         return allowed_types(self._at(path), self.root)
 
     def constants(self, *path: str | None) -> tuple[Any, ...]:
-        """Returns the values that the schema lists for the parameter (`enum`, `const`); `path` as for `of`."""
+        """Returns the values that the schema lists for the parameter (`enum`, `const`); `path` as in `types_at`."""
         return tuple(_constants(self._at(path), self.root, 0, set()))
 
     def _at(self, path: tuple[str | None, ...]) -> Any:
@@ -61,7 +61,7 @@ class Schema:
         return schema
 
     def names(self, *path: str | None) -> frozenset[str]:
-        """Returns the names in `properties` of the parameter, or of the tool without a path; `path` as for `of`."""
+        """Returns the names in `properties` of the parameter, or of the tool if no path; `path` as in `types_at`."""
         schema = self._at(path)
         properties = schema.get("properties") if isinstance(schema, Mapping) else None
         return frozenset(properties) if isinstance(properties, dict) else frozenset()

@@ -48,7 +48,7 @@ _ANY: Final = frozenset({"any", "mixed", "unknown", "anything"})
 _LIMIT_CHARS: Final = 100
 _CLASS: Final = re.compile(r"<class '([\w.]+)'>")
 _GENERIC: Final = re.compile(r"([a-z]+)\s*(?:\[(.*)\]|<(.*)>|\((.*)\))", re.DOTALL)
-_OF: Final = re.compile(r"(?:array|list|set|sequence)\s+of\s+(.+?)(?<=[^s])s?")
+_GENERIC_OF: Final = re.compile(r"(?:array|list|set|sequence)\s+of\s+(.+?)(?<=[^s])s?")
 _SCHEMAS: Final = LISTED | SINGLE | {"additionalItems"}
 """Keywords that contain one schema or a list of schemas."""
 
@@ -136,7 +136,7 @@ def _meaning(name: str) -> _Meanings | None:
         return _union([word[:-1], "null"])
     if word.endswith("[]"):
         return _array(word[:-2])
-    if match := _OF.fullmatch(word):
+    if match := _GENERIC_OF.fullmatch(word):
         return _array(match[1])
     return _generic(word)
 

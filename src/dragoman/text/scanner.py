@@ -161,9 +161,9 @@ class Scanner(TextBuffer):
 
     def field(self, ends: Markers, limit_chars: int = FIELD_LIMIT_CHARS) -> Parser[tuple[str, str] | None]:
         """Consume and return (text, end) up to the first of `ends`; None (nothing consumed) if beyond the limit."""
-        found = yield from self.peek_field(ends, limit_chars)
-        self.pos += len("".join(found or ()))
-        return found
+        text_and_end = yield from self.peek_field(ends, limit_chars)
+        self.pos += len("".join(text_and_end or ()))
+        return text_and_end
 
     def peek_field(self, ends: Markers, limit_chars: int = FIELD_LIMIT_CHARS) -> Parser[tuple[str, str] | None]:
         """Like `field`, but consumes nothing."""

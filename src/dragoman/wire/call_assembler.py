@@ -63,7 +63,7 @@ class _Call:
 
     __slots__ = ("_buf", "_json", "closed", "id", "index", "is_object", "name", "named", "raw")
 
-    def __init__(self, id: str, mends: Collection[str]) -> None:
+    def __init__(self, id: str, enabled_repairs: Collection[str]) -> None:
         self.id = id
         """Id from the server."""
         self.name = ""
@@ -75,7 +75,7 @@ class _Call:
         """No more chunks will arrive."""
         self.raw: list[str] = []
         """The arguments as received."""
-        self._json = TolerantJsonStream(mends)
+        self._json = TolerantJsonStream(enabled_repairs)
         self._buf = ""
         self.is_object: bool | None = None
         """The arguments begin with `{`; None before their first character."""

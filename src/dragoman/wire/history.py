@@ -56,8 +56,8 @@ def _is_in_order(messages: Sequence[Message]) -> bool:
     for message in messages:
         answers = any(isinstance(part, ToolResult) for part in message.parts)
         is_assistant = message.role == "assistant"
-        goes_on = is_assistant and before == "assistant"
-        if answers if goes_on else (waiting or answers) and (is_assistant or not _answers(message.parts, waiting)):
+        continues = is_assistant and before == "assistant"
+        if answers if continues else (waiting or answers) and (is_assistant or not _answers(message.parts, waiting)):
             return False
         before = message.role
         waiting.difference_update(part.call_id for part in message.parts if isinstance(part, ToolResult))

@@ -63,7 +63,7 @@ class StreamRewriter:
         """Creates a rewriter.
 
         Args:
-            passing: Description of the API's stream.
+            passthrough: Description of the API's stream.
             model: The client's name of the model if the server uses another one.
             hides_usage: The client did not request usage: events that only report it are removed.
         """

@@ -199,8 +199,8 @@ class Process:
                 await self._listening
         except TimeoutError:
             return "it closed its output"
-        how = f"signal {signal.Signals(-status).name}" if status < 0 else f"exit status {status}"
-        return f"{how}{': ' if self._complaints else ''}{self._complaints[-1] if self._complaints else ''}"
+        status_text = f"signal {signal.Signals(-status).name}" if status < 0 else f"exit status {status}"
+        return f"{status_text}{': ' if self._complaints else ''}{self._complaints[-1] if self._complaints else ''}"
 
     async def _listen(self) -> None:
         """Reads standard error, since the process would block if nothing did."""

@@ -185,7 +185,7 @@ class EmbeddedResponse:
                     isinstance(each, TextDelta | ToolCallStart) for each in passed
                 )
                 is_last = isinstance(event, ToolCallEnd) and not self._request.tool_choice.parallel_tool_calls
-                self._calls_done = is_last or self._repeats.found
+                self._calls_done = is_last or self._repeats.has_repeat
         return self._stops.feed_events(out)
 
     def _start(self, total: int) -> list[AnyEvent]:
@@ -202,7 +202,7 @@ class EmbeddedResponse:
             return []
         cut_off = self._reason == "length"
         rest = self._filter(self._reader.close("length" if cut_off else "stop"), cut_off=cut_off)
-        if self._repeats.found:
+        if self._repeats.has_repeat:
             self._reason = "stop"
         return [*rest, *self._stops.close_events()]
 

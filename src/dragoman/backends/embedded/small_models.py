@@ -76,7 +76,7 @@ class RepeatStopper:
         self._name = ""
         self._arguments: list[str] = []
         self._complete_calls: list[ToolCall] = []
-        self.found = False
+        self.has_repeat = False
         """Whether a repeated call arrived; what follows it is of no use."""
         self.call: ToolCall | None = None
         """The call that was held back."""
@@ -122,7 +122,7 @@ class RepeatStopper:
         if key in self._seen or (is_answered and self._complete_calls):
             return self._repeated()
         if is_answered and not self._last:
-            self.found = True
+            self.has_repeat = True
             self.call, self.buffered = ToolCall("", self._name, arguments), [*events, event]
             return []
         self._seen.add(key)
@@ -137,7 +137,7 @@ class RepeatStopper:
         return any(_is_prefix(self._write_call(call), raw) for call in self._complete_calls)
 
     def _repeated(self) -> list[AnyEvent]:
-        self.found = True
+        self.has_repeat = True
         return [Notice("duplicate_call_dropped", f"dropped a repeated call of {self._name}")]
 
 

@@ -52,7 +52,7 @@ class HttpPassthrough:
         """
         Args:
             dialect: the API of both the client and the server.
-            passing: how streams of this API are passed through.
+            passthrough: how streams of this API are passed through.
             request: the client's request, parsed.
             body: the client's body.
             name: the name by which the client knows the model.

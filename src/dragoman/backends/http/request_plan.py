@@ -265,9 +265,9 @@ class RequestPlanner:
         methods, tools = mode.constrain or (own.constrain if own else ()), text_mode_request.callable_tools(request)
         if mode.mode != "inject":
             methods = tuple(name for name in methods if own and name in own.beside_tools)
-            heeds = mode.mode == "native" and own is not None and "required" in own.tool_choice
+            is_honoured = mode.mode == "native" and own is not None and "required" in own.tool_choice
             is_free = request.tool_choice.mode not in ("required", "named") or request.response_schema
-            if not (methods and tools) or heeds or is_free:
+            if not (methods and tools) or is_honoured or is_free:
                 return constrained_decoding.ConstraintFields({})
         prompted = mode.endpoint == "completions"
         if prompted and request.response_schema and not tools:

@@ -100,9 +100,9 @@ def write_request(request: Request, model: str) -> UpstreamRequest:
     body |= _thinking(request, report)
     body |= _sampling(request, report, has_reasoning="thinking" in body and request.reasoning_effort != "none")
     stop = [text for text in request.stop if text.strip() or report.is_same_api]
-    watched = report.stop_locally([text for text in request.stop if not (text.strip() or report.is_same_api)])
+    stops_locally = report.stop_locally([text for text in request.stop if not (text.strip() or report.is_same_api)])
     body |= {"stop_sequences": stop} if stop else {}
-    body |= {"stream": True} if request.stream or watched else {}
+    body |= {"stream": True} if request.stream or stops_locally else {}
     extra = {name: raw for name, raw in report.native_fields(request.extra).items() if name != BILLING}
     if report.is_native:
         _bound_marks(body, BREAKPOINTS - (_MARK in extra), report)

@@ -91,8 +91,8 @@ def write_request(request: Request, model: str) -> UpstreamRequest:
             "max_completion_tokens" if report.is_same_api and "max_completion_tokens" in request.extra else "max_tokens"
         )
         body[outgoing] = request.max_tokens
-    watched = not report.is_native and report.stop_locally(request.stop)
-    if request.stop and not watched:
+    stops_locally = not report.is_native and report.stop_locally(request.stop)
+    if request.stop and not stops_locally:
         body["stop"] = request.stop
     if request.response_schema:
         body["response_format"] = _response_format(request, report)
@@ -100,9 +100,9 @@ def write_request(request: Request, model: str) -> UpstreamRequest:
         body["reasoning_effort"] = request.reasoning_effort
     if request.choices > 1:
         body["n"] = request.choices
-    if request.stream or watched:
+    if request.stream or stops_locally:
         body["stream"] = True
-        body |= {"stream_options": {"include_usage": True}} if request.stream_usage or watched else {}
+        body |= {"stream_options": {"include_usage": True}} if request.stream_usage or stops_locally else {}
     own = (FUNCTIONS, "max_completion_tokens")
     shared, left = to_chat_fields(request.extra) if request.dialect == "openai_responses" else ({}, request.extra)
     extra = {name: raw for name, raw in report.native_fields(left).items() if name not in own}

@@ -120,8 +120,8 @@ def write_request(request: Request, model: str) -> UpstreamRequest:
         body["store"] = False
     if request.previous_response is not None:
         body["previous_response_id"] = f"resp_{request.previous_response.reply_id}"
-    watched = report.stop_locally(request.stop)
-    body |= {"stream": True} if request.stream or watched else {}
+    stops_locally = report.stop_locally(request.stop)
+    body |= {"stream": True} if request.stream or stops_locally else {}
     shared, left = to_responses_fields(request.extra) if request.dialect == "openai_chat" else ({}, request.extra)
     return report.close({**merge_fields(body, shared), **report.native_fields(left)})
 

@@ -151,7 +151,7 @@ class ResponsesResponseReader(BaseResponseReader):
         if event.logprobs:
             return False
         kind, place, _ = _CONTENT_EVENTS[event.type.removesuffix(".delta")]
-        item = self._found(kind, event.item_id, event.output_index)
+        item = self._find_item(kind, event.item_id, event.output_index)
         self._add_text(item or self._opened(kind, event.item_id, event.output_index), place, event.delta)
         return True
 
@@ -169,7 +169,7 @@ class ResponsesResponseReader(BaseResponseReader):
                     lenient_values.string(fields.pop("item_id")),
                     lenient_values.integer(fields.pop("output_index")),
                 )
-                item = self._found("message", id, index) or self._opened("message", id, index)
+                item = self._find_item("message", id, index) or self._opened("message", id, index)
                 for source in lenient_values.objects(fields.pop("annotation")):
                     self._cite(item, source)
             case "response.output_item.added":
@@ -244,7 +244,7 @@ class ResponsesResponseReader(BaseResponseReader):
             self._by_index[index] = item
         return item
 
-    def _found(self, kind: str, id: str, index: int | None) -> _Item | None:
+    def _find_item(self, kind: str, id: str, index: int | None) -> _Item | None:
         """Returns the item that is meant; the last of its type if the server does not identify it."""
         for named in (self._by_id.get(id), self._by_index.get(-1 if index is None else index)):
             if named is not None and named.kind == kind:
@@ -272,7 +272,7 @@ class ResponsesResponseReader(BaseResponseReader):
         if cursor is None or fields is None:
             return
         kind, id = _kind_of(fields), lenient_values.string(fields.pop("id"))
-        item = self._found(kind, id, index) or self._opened(kind, id, index)
+        item = self._find_item(kind, id, index) or self._opened(kind, id, index)
         self._complete(item, cursor, cut=False)
 
     def _complete(self, item: _Item, cursor: Cursor, *, cut: bool) -> None:
@@ -375,7 +375,7 @@ class ResponsesResponseReader(BaseResponseReader):
     def _content_event(self, base: str, step: str, fields: Fields) -> None:
         kind, place, name = _CONTENT_EVENTS[base]
         id, index = lenient_values.string(fields.pop("item_id")), lenient_values.integer(fields.pop("output_index"))
-        item = self._found(kind, id, index) or self._opened(kind, id, index)
+        item = self._find_item(kind, id, index) or self._opened(kind, id, index)
         if place == "summary":
             self._paragraph(item, lenient_values.integer(fields.pop("summary_index")) or 0)
         if step == "delta":

@@ -33,8 +33,8 @@ class WorkBudget:
 
 def longest_words(texts: Iterable[str]) -> tuple[str, ...]:
     """Returns the longest words of these texts that are the same in any encoding: `C:\\new ü.txt` has new, txt, C."""
-    words = {word for text in texts for word in _PLAIN_WORD.findall(text)}
-    return tuple(sorted(words, key=lambda word: (-len(word), word))[:_MAX_WORDS])
+    candidates = {word for text in texts for word in _PLAIN_WORD.findall(text)}
+    return tuple(sorted(candidates, key=lambda word: (-len(word), word))[:_MAX_WORDS])
 
 
 def candidate_windows(

@@ -46,7 +46,7 @@ class TemplateCall(NamedTuple):
         """Returns the arguments as JSON; values that the template left as text get the type that the schema states."""
         if isinstance(self.arguments, str):
             return self.arguments
-        members = (f"{to_json(key)}: {_typed(value, schema.of(key))}" for key, value in self.arguments.items())
+        members = (f"{to_json(key)}: {_typed(value, schema.types_at(key))}" for key, value in self.arguments.items())
         return "{" + ", ".join(members) + "}"
 
 

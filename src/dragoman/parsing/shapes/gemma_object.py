@@ -31,7 +31,7 @@ from dragoman.parsing.sink import DISCARD, ToolCallSink
 from dragoman.schema.argument_types import as_json, as_string, string_writer
 from dragoman.text.scanner import Parser, Scanner, markers
 
-AGAIN: Final = "call:"
+REPEATED_OPENER: Final = "call:"
 SCALARS: Final = frozenset({"number", "boolean", "null"})
 # A namespace may follow `call:`, `google:mcp:` (oMLX 1830), and `call:` may be missing (vLLM 53431).
 _NAME = re.compile(r"\s*(?:[^\s{}:]*:\s*)*([^\s{}:]+)\s*")
@@ -89,9 +89,9 @@ class ObjectNotationCalls:
     @staticmethod
     def _has_next_call(s: Scanner) -> Parser[bool]:
         """Returns True if another call follows in the same block."""
-        marker = yield from s.literal(AGAIN, "," + AGAIN, after_space=True)
-        s.pos -= len(AGAIN) if marker else 0
-        s.skipped_space = marker.removesuffix(AGAIN)
+        marker = yield from s.literal(REPEATED_OPENER, "," + REPEATED_OPENER, after_space=True)
+        s.pos -= len(REPEATED_OPENER) if marker else 0
+        s.skipped_space = marker.removesuffix(REPEATED_OPENER)
         return bool(marker)
 
     def write(self, call: ToolCall) -> str:

@@ -67,7 +67,7 @@ class JsonBlock:
             outcome = yield from read_json_call(s, sink, self.keys, self.tagged, reads_unknown=self.tagged or listed)
             if outcome is Outcome.UNKNOWN and (yield from skip_unknown_call(s, sink)):
                 continue
-            if outcome is not Outcome.WHOLE:
+            if outcome is not Outcome.COMPLETE:
                 return _no_call(s, sink, outcome, self.tagged)
             if (yield from s.literal("}", after_space=True)):
                 sink.warn("stray_closing_tag", "dropped } that closes nothing", "}")

@@ -43,7 +43,7 @@ class JsonCallKeys:
 class Outcome(Enum):
     """The result of reading a call."""
 
-    WHOLE = "the call is out, complete"
+    COMPLETE = "the call is out, complete"
     NOT_A_CALL = "nothing is out; the kept text is the answer's own"
     BROKEN = "the call had begun and has been marked incomplete"
     CUT_OFF = "so it has, and the text is at its end"
@@ -243,7 +243,7 @@ class _Call:
             self._sink.warn(
                 "unknown_member_dropped", f"expected a call's name and arguments only, dropped {names}", raw
             )
-        return Outcome.WHOLE
+        return Outcome.COMPLETE
 
     def _read_name(self) -> Parser[str]:
         written = yield from self._s.json_string()

@@ -77,14 +77,14 @@ class KeyValueTags:
         """Writes and constrains calls."""
         line = self.line
 
-        def opened(name: str, kind: str) -> str:
+        def key_opening(name: str, kind: str) -> str:
             typed = f"{self.type[0]}{kind}{self.type[1]}{line}" if self.type[0] else ""
             between = line if self.value[0] else ""
             return f"{self.key[0]}{name}{self.key[1]}{between}{typed}{self.value[0]}"
 
         return TaggedWriter(
             call_wrapper=lambda name: (f"{self.call[0]}{name}{self.name_end}{line}", self.call[1]),
-            open=opened,
+            open=key_opening,
             end=self.value[1],
             line=line,
             closers=self.tagged().closers,

@@ -40,7 +40,7 @@ def head(s: Scanner, _: str) -> Parser[CallHead | None]:
 
 def parameter(schema: Schema) -> str:
     """Returns the parameter that a text is the value of: the only string parameter, if there is one."""
-    strings = [name for name in sorted(schema.names()) if schema.of(name) == {"string"}]
+    strings = [name for name in sorted(schema.names()) if schema.types_at(name) == {"string"}]
     return strings[0] if len(strings) == 1 else COMMAND
 
 

@@ -180,7 +180,7 @@ def _call(s: Scanner, sink: ToolCallSink, tagged: bool) -> Parser[bool | None]:
         outcome = yield from read_json_call(s, sink, JsonCallKeys())
         if outcome in (Outcome.NOT_A_CALL, Outcome.BROKEN):
             sink.text(s.captured())
-        return outcome is Outcome.WHOLE
+        return outcome is Outcome.COMPLETE
     name_field = yield from s.field(markers(*"()[]{}\"',=:"))
     if tagged and not name_field and s.closed and not s.stopped_by_model and _CUT_NAME.fullmatch(s.buf, s.pos):
         take_rest(s)

@@ -73,7 +73,7 @@ class PythonObjects:
                 sink.warn("truncated_call", "the reply was cut off before the call had a name", s.captured())
             elif outcome in (Outcome.NOT_A_CALL, Outcome.BROKEN):
                 sink.text(s.captured())
-            return outcome is Outcome.WHOLE
+            return outcome is Outcome.COMPLETE
         written = yield from self._head(s)
         name = sink.resolve(written) if written else None
         if name is None:

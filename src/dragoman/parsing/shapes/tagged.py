@@ -207,7 +207,7 @@ class TaggedParameters:
         self, s: Scanner, emit: Callable[[str], None], key: ParameterKey, schema: Schema, names_read: Collection[str]
     ) -> Parser[str]:
         """Reads one value. Returns what closed it, "" if nothing did."""
-        types = _TYPES.get(key.type) or schema.of(key.name)
+        types = _TYPES.get(key.type) or schema.types_at(key.name)
         framed = (yield from s.literal("\n", "\r\n")) if self.newlines else ""
         closers = self._closers(schema.names() - {*names_read}, framed)
         quoted = self.quote[0] and (yield from s.literal(self.quote[0]))

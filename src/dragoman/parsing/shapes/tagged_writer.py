@@ -109,7 +109,7 @@ class TaggedWriter:
         return Choice((self.blank, body)) if self.blank and not required else body
 
     def _parameter(self, name: str, value_schema: Any, schema: Schema, relaxed: set[str]) -> GrammarExpr:
-        types, kinds = schema.of(name), kinds_of(value_schema, schema.root, relaxed)
+        types, kinds = schema.types_at(name), kinds_of(value_schema, schema.root, relaxed)
         kinds = kinds if self.typed else readable_kinds(kinds, types, relaxed)
         tags: dict[str, Kinds] = {}
         for kind, each in kinds:

@@ -139,7 +139,7 @@ def read_one_call(s: Scanner, sink: ToolCallSink, tagged: bool = True) -> Parser
         sink.warn("truncated_call", "the reply was cut off before the call had a name", s.captured())
     elif outcome in (Outcome.NOT_A_CALL, Outcome.UNKNOWN, Outcome.BROKEN):
         sink.text(s.captured())
-    return outcome is Outcome.WHOLE
+    return outcome is Outcome.COMPLETE
 
 
 def drop_stray_brace(s: Scanner, sink: ToolCallSink) -> Parser[None]:

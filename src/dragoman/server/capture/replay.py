@@ -109,22 +109,22 @@ class Replay(CaptureRecorder):
 
     def _pieces(self, target: str, lines: list[dict[str, Any]]) -> Iterator[object]:
         """Yields the pieces, in other chunks if that is asked for and possible."""
-        recut = Rechunker(self._cut, self._seed)
+        rechunker = Rechunker(self._cut, self._seed)
         if target.startswith("/"):  # bytes over HTTP may be split anywhere
             body = b"".join(cast(bytes, output_from_json(line)) for line in lines)
             if self._cut == "recorded":
                 yield from map(output_from_json, lines)
             else:
-                yield from (text.encode("latin-1") for text in recut.feed(body.decode("latin-1")))
-                yield from (text.encode("latin-1") for text in recut.close())
+                yield from (text.encode("latin-1") for text in rechunker.feed(body.decode("latin-1")))
+                yield from (text.encode("latin-1") for text in rechunker.close())
         elif target == "completion":
             for line in lines:
                 if "text" in line:
-                    yield from (engine_piece({"text": text}) for text in recut.feed(line["text"]))
+                    yield from (engine_piece({"text": text}) for text in rechunker.feed(line["text"]))
                 else:
-                    yield from (engine_piece({"text": text}) for text in recut.close())
+                    yield from (engine_piece({"text": text}) for text in rechunker.close())
                     yield output_from_json(line)
-            yield from (engine_piece({"text": text}) for text in recut.close())
+            yield from (engine_piece({"text": text}) for text in rechunker.close())
         else:
             yield from map(output_from_json, lines)
 

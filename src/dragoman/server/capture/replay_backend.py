@@ -74,8 +74,8 @@ class Rechunker:
 class _CutReader:
     """A reader that gets its text in other chunks."""
 
-    def __init__(self, reader: ResponseReader, recut: Rechunker) -> None:
-        self._reader, self._recut = reader, recut
+    def __init__(self, reader: ResponseReader, new_rechunker: Rechunker) -> None:
+        self._reader, self._rechunker = reader, new_rechunker
 
     def feed(self, piece: bytes) -> list[AnyEvent]:
         """See `Reader`."""
@@ -83,15 +83,15 @@ class _CutReader:
 
     def close(self) -> list[AnyEvent]:
         """See `Reader`."""
-        return [*self._rechunk(self._reader.close()), *map(TextDelta, self._recut.close())]
+        return [*self._rechunk(self._reader.close()), *map(TextDelta, self._rechunker.close())]
 
     def _rechunk(self, events: Iterable[AnyEvent]) -> list[AnyEvent]:
         out: list[AnyEvent] = []
         for event in events:
             if isinstance(event, TextDelta):
-                out += map(TextDelta, self._recut.feed(event.text))
+                out += map(TextDelta, self._rechunker.feed(event.text))
             else:
-                out += [*map(TextDelta, self._recut.close()), event]
+                out += [*map(TextDelta, self._rechunker.close()), event]
         return out
 
 
@@ -99,10 +99,15 @@ class _RecordingPlanner(RequestPlanner):
     """Records how text is read, and splits it into other chunks."""
 
     def __init__(
-        self, name: str, config: HttpConfig, dialect: Dialect, reads: list[ReadSettings], recut: Callable[[], Rechunker]
+        self,
+        name: str,
+        config: HttpConfig,
+        dialect: Dialect,
+        reads: list[ReadSettings],
+        new_rechunker: Callable[[], Rechunker],
     ):
         super().__init__(name, config, dialect)
-        self._reads, self._recut = reads, recut
+        self._reads, self._rechunker = reads, new_rechunker
 
     def open_response(
         self, request: Request, context: ExchangeContext, mode: ModelMode, outgoing: UpstreamRequest
@@ -116,13 +121,13 @@ class _RecordingPlanner(RequestPlanner):
         identified = self._identified.get(mode.template)
         tail = outgoing.prompt_suffix or (identified.prompt_suffix if identified else "")
         self._reads.append(ReadSettings(known, tools, tail, lenient=bool(tools)))
-        reading.reader = _CutReader(reading.reader, self._recut())
+        reading.reader = _CutReader(reading.reader, self._rechunker())
         return reading
 
 
 class _HttpReplayBackend(HttpBackend):
     def __init__(
-        self, facts: Mapping[str, Any], model: str, reads: list[ReadSettings], recut: Callable[[], Rechunker]
+        self, facts: Mapping[str, Any], model: str, reads: list[ReadSettings], new_rechunker: Callable[[], Rechunker]
     ) -> None:
         mode = _mode_of(facts)
         # The mode and format are left open here, so that each request uses those that were captured for it.
@@ -132,7 +137,7 @@ class _HttpReplayBackend(HttpBackend):
         super().__init__(facts["name"], config, {})
         self._requested_model, self._captured_modes = model, [mode]
         self.modes.set_measured(model, mode)
-        self._planner = _RecordingPlanner(facts["name"], config, self._dialect, reads, recut)
+        self._planner = _RecordingPlanner(facts["name"], config, self._dialect, reads, new_rechunker)
         if "template" in facts:
             self._planner.set_template(model, mode, facts)
 
@@ -153,7 +158,7 @@ def _mode_of(facts: Mapping[str, Any]) -> ModelMode:
 
 
 def _embedded(
-    facts: Mapping[str, Any], model: str, reads: list[ReadSettings], recut: Callable[[], Rechunker]
+    facts: Mapping[str, Any], model: str, reads: list[ReadSettings], new_rechunker: Callable[[], Rechunker]
 ) -> Backend:
     from dragoman.backends.embedded import backend as embedded_backend
     from dragoman.backends.embedded import gguf
@@ -175,7 +180,9 @@ def _embedded(
     return Played(Path(f"{model}.gguf"), profile, config, lambda _: None, metadata)
 
 
-def _claude(facts: Mapping[str, Any], model: str, reads: list[ReadSettings], recut: Callable[[], Rechunker]) -> Backend:
+def _claude(
+    facts: Mapping[str, Any], model: str, reads: list[ReadSettings], new_rechunker: Callable[[], Rechunker]
+) -> Backend:
     from dragoman.backends.claude_cli import backend, single_prompt
     from dragoman.backends.claude_cli.command import ModelSpec
     from dragoman.backends.claude_cli.config import ClaudeCliConfig

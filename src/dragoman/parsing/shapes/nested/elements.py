@@ -96,7 +96,7 @@ class _Body:
 
     def members(self, close: str, path: Path, emit: Emit, ends: tuple[str, ...] = ()) -> Parser[str]:
         """Reads the elements of an object or array and its end. Returns "" or the reason why it is incomplete."""
-        types = self._schema.of(*path) if path else frozenset({"object"})
+        types = self._schema.types_at(*path) if path else frozenset({"object"})
         array: bool | None = None if {"object", "array"} <= types else "array" in types
         remaining = {self._opening(name) for name in self._schema.names(*path)}
         names: set[str] = set()
@@ -151,7 +151,7 @@ class _Body:
         """Reads the content of an element and its end. Returns "" or the reason why it is incomplete."""
         if path[-1] is not None:
             emit(f"{as_string(name)}: ")
-            if self._schema.of(*path) == {"array"}:
+            if self._schema.types_at(*path) == {"array"}:
                 return (yield from self._array(name, path, emit, ends))
         return (yield from self._content(name, path, emit, ends))
 
@@ -160,7 +160,7 @@ class _Body:
         item = (*path, None)
         first = self._opening(ITEM)
         upcoming = yield from self._s.peek(len(first), after_space=True)
-        listed = upcoming == first or self._schema.of(*item) != {"object"}
+        listed = upcoming == first or self._schema.types_at(*item) != {"object"}
         if upcoming.startswith(self._open) and (listed or upcoming.startswith(f"{self._open}/")):
             return (yield from self._content(name, path, emit, ends))
         ends = (self._opening(name), *ends)
@@ -175,7 +175,7 @@ class _Body:
             if value.startswith("["):
                 emit(value)
                 return ""
-            emit("[" + _value("".join(pieces), self._schema.of(*item), self._schema.constants(*item)))
+            emit("[" + _value("".join(pieces), self._schema.types_at(*item), self._schema.constants(*item)))
             problem = ""
         while not problem and (yield from self._s.literal(self._opening(name), after_space=True)):
             emit(", ")
@@ -211,7 +211,7 @@ class _Body:
 
     def _content(self, name: str, path: Path, emit: Emit, ends: tuple[str, ...]) -> Parser[str]:
         """Reads the value in an element and its end. Returns "" or the reason why it is incomplete."""
-        types = self._schema.of(*path)
+        types = self._schema.types_at(*path)
         if types & {"object", "array"}:
             upcoming = yield from self._s.peek(len(self._open) + 1, after_space=True)
             if upcoming.startswith(self._open) and not upcoming.endswith("/"):

@@ -81,7 +81,7 @@ class _Values:
         self._relaxed = relaxed
         self._rules_by_node: dict[tuple[int, int, int], tuple[RuleRef, Any]] = {}
         """Objects and arrays, by the identity of their schemas, which are kept so that no others get it."""
-        self._again: set[RuleRef] = set()
+        self._repeated_rules: set[RuleRef] = set()
 
     def arguments(self) -> GrammarExpr:
         """Returns the piece for all arguments."""
@@ -173,13 +173,13 @@ class _Values:
         """Returns the piece for an object or array and its end; a rule, if it is recursive or occurs again."""
         key = (id(place[0]), id(place[1]), place[2])
         if key in self._rules_by_node:
-            self._again.add(self._rules_by_node[key][0])
+            self._repeated_rules.add(self._rules_by_node[key][0])
             return self._rules_by_node[key][0]
         rule = RuleRef()
         self._rules_by_node[key] = rule, place
         fill = self._object if kind == "object" else self._array
         rule.body = Concat((fill(each, place[1], types, depth + 1), self._n.end))
-        return rule if rule in self._again else rule.body
+        return rule if rule in self._repeated_rules else rule.body
 
     def _object(self, each: Mapping[str, Any], node: Any, types: frozenset[str], depth: int) -> GrammarExpr:
         properties, required = members(each)
