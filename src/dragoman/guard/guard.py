@@ -276,9 +276,7 @@ class ToolCallGuard:
     def _count_repeats(self, name: str, arguments: str) -> int:
         """How often the same call was made since the last user message."""
         if self._earlier_calls is None:
-            self._earlier_calls = Counter(
-                call_key(earlier.name, earlier.arguments) for earlier in answered_calls(self._request)
-            )
+            self._earlier_calls = Counter(call_key(past.name, past.arguments) for past in answered_calls(self._request))
         return self._earlier_calls[call_key(name, arguments)] if self._earlier_calls else 0
 
     def _warnings(self, call: PendingCall, verdict: Verdict, steps: Sequence[str], times: int) -> Iterator[AnyEvent]:
@@ -327,12 +325,10 @@ class ToolCallGuard:
         return reask.build_reask(self._request, self.received, self.rejected, self._valid, most)
 
     def _call_missing(self) -> bool:
-        is_required = self._choice.mode == "required" or (
+        required = self._choice.mode == "required" or (
             self._choice.mode == "named" and self._choice.name in self._tools
         )
-        return (
-            is_required and not self._sent_calls and not any(isinstance(event, VendorBlock) for event in self.received)
-        )
+        return required and not self._sent_calls and not any(isinstance(event, VendorBlock) for event in self.received)
 
     def _is_acceptable(self) -> bool:
         """Whether the response is good enough without the rejected calls."""

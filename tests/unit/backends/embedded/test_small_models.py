@@ -30,9 +30,9 @@ def stopped(strings: list[str], pieces: list[str]) -> tuple[str, str]:
     stops, text = StopStrings(strings), ""
     for piece in pieces:
         text += stops.feed(piece)
-        if stops.has_repeat:
-            return text, stops.has_repeat
-    return text + stops.close(), stops.has_repeat
+        if stops.found:
+            return text, stops.found
+    return text + stops.close(), stops.found
 
 
 STOPS = [
@@ -69,7 +69,7 @@ def test_what_waits_goes_out_before_anything_but_text() -> None:
     events = [ev.TextDelta("aE"), *call(0, "f", "xEND"), ev.TextDelta("ND"), ev.TextDelta("bx"), ev.Notice("w", "m")]
     out = stops.feed_events(events)
     assert out == [ev.TextDelta("a"), ev.TextDelta("E"), *call(0, "f", "xEND"), ev.TextDelta("ND"), ev.TextDelta("b")]
-    assert (stops.has_repeat, stops.close_events()) == ("x", [])
+    assert (stops.found, stops.close_events()) == ("x", [])
 
 
 def test_what_waits_goes_out_at_the_end() -> None:
