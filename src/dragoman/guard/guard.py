@@ -325,9 +325,7 @@ class ToolCallGuard:
         return reask.build_reask(self._request, self.received, self.rejected, self._valid, most)
 
     def _call_missing(self) -> bool:
-        required = self._choice.mode == "required" or (
-            self._choice.mode == "named" and self._choice.name in self._tools
-        )
+        required = {"required": True, "named": self._choice.name in self._tools}.get(self._choice.mode, False)
         return required and not self._sent_calls and not any(isinstance(event, VendorBlock) for event in self.received)
 
     def _is_acceptable(self) -> bool:
