@@ -28,7 +28,7 @@ import kinds
 
 from dragoman import cli, config, formats
 from dragoman.catalog.format_coverage import FormatCoverage
-from dragoman.cli.formats import facts
+from dragoman.cli.formats import collect_facts
 from support import canitoolcall_suite as neutral
 
 DOCS = Path(__file__).parent
@@ -43,7 +43,7 @@ def formats_page() -> str:
     rows, sections = [heads, ("---",) * len(heads)], []
     proof = proven()
     for name in formats.names():
-        known = facts(formats.get(name))
+        known = collect_facts(formats.get(name))
         tried = proof[name]
         suite = f"{tried.passed} of {tried.fixtures}" if tried.fixtures else ""
         reasoning = ", ".join(f"`{shown}`" for shown in known.reasoning)

@@ -44,13 +44,13 @@ class LaunchContext:
     """The folder for the files of the launch, private to this run."""
     read: Callable[[Path], str | None]
     """Returns the text of one of the user's files, or None if it does not exist."""
-    kept: Path | None = None
+    permanent_folder: Path | None = None
     """The folder with files of earlier launches, to which the user's variables may still refer; None: no folder."""
     context_window: int = 0
     """Size of the model's context window; 0: unknown."""
     output_tokens: int = 0
     """Maximum length of one response in tokens; 0: unknown."""
-    thinks: bool = True
+    has_reasoning: bool = True
     """Whether the model writes reasoning; True if unknown."""
     progress: Path | None = None
     """The file with a line about the prompt that is being read; None: this model has none."""

@@ -50,13 +50,13 @@ def launch(context: LaunchContext) -> LaunchPlan:
     args, read = context.args, None
     if (theirs := get_option(args, "--settings")) is not None and (read := _read(theirs, context)) is not None:
         args = drop_option(args, "--settings")
-    eased, notes = _defaults(context, [*([read] if read is not None else ()), *_settings(context)])
+    defaults, notes = _defaults(context, [*([read] if read is not None else ()), *_settings(context)])
     settings: object = {
         "env": {**wires, **dict.fromkeys(_CLOUD_VARIABLES, "")},
         "model": context.model,
         "apiKeyHelper": "",
     }
-    settings = deep_merge(settings, eased)
+    settings = deep_merge(settings, defaults)
     settings, status_line = (
         (settings, settings) if read is None else (deep_merge(settings, read), deep_merge(settings, key_names(read)))
     )
@@ -66,7 +66,7 @@ def launch(context: LaunchContext) -> LaunchPlan:
         CLAUDE_CODE_ENABLE_GATEWAY_MODEL_DISCOVERY="1",
         **({"CLAUDE_CODE_DISABLE_TERMINAL_TITLE": "1"} if context.progress is not None else {}),
         **_context_variables(context),
-        **({} if context.thinks else {"CLAUDE_CODE_DISABLE_THINKING": "1", "MAX_THINKING_TOKENS": "0"}),
+        **({} if context.has_reasoning else {"CLAUDE_CODE_DISABLE_THINKING": "1", "MAX_THINKING_TOKENS": "0"}),
     )
     return LaunchPlan(
         (context.program, "--settings", str(context.folder / _SETTINGS), *args),
@@ -83,13 +83,13 @@ def _defaults(context: LaunchContext, theirs: list[Any]) -> tuple[dict[str, Any]
     In 2.1.329 its default permission mode is "auto", in which its vendor's server, or else the model in use, judges
     whether a tool call is safe. Neither is reliable behind a gateway.
     """
-    eased: dict[str, Any] = {}
+    defaults: dict[str, Any] = {}
     notes = list[str]()
     modes = [mode for each in theirs if (mode := _member(each, "permissions", "defaultMode")) is not None]
     requested_mode = get_option(context.args, _MODES[0]) or ("bypassPermissions" if _MODES[1] in context.args else None)
     mode = requested_mode or next(iter(modes), None)
     if mode is None:
-        eased["permissions"] = {"defaultMode": _MODE}
+        defaults["permissions"] = {"defaultMode": _MODE}
         notes.append(
             "Claude Code asks before it edits a file or runs a command: its auto mode needs checks by its vendor's "
             "server, which a gateway does not have; -- --permission-mode MODE sets another mode"
@@ -101,8 +101,8 @@ def _defaults(context: LaunchContext, theirs: list[Any]) -> tuple[dict[str, Any]
         )
     if context.progress is not None and not any("statusLine" in each for each in theirs if isinstance(each, dict)):
         command = f"cat {shlex.quote(str(context.progress))} 2>/dev/null"
-        eased["statusLine"] = {"type": "command", "command": command, "refreshInterval": 1}
-    return eased, tuple(notes)
+        defaults["statusLine"] = {"type": "command", "command": command, "refreshInterval": 1}
+    return defaults, tuple(notes)
 
 
 def _settings(context: LaunchContext) -> Iterator[Any]:

@@ -34,7 +34,7 @@ def launch(context: LaunchContext) -> LaunchPlan:
         "analytics.enabled": False,
         "check_for_update_on_startup": False,
         "web_search": "disabled",  # the vendor's tool, not the model's
-        **({} if context.thinks else {"model_reasoning_effort": "none", "model_reasoning_summary": "none"}),
+        **({} if context.has_reasoning else {"model_reasoning_effort": "none", "model_reasoning_summary": "none"}),
     }
     if context.context_window:
         settings["model_context_window"] = context.context_window

@@ -30,7 +30,7 @@ def launch(context: LaunchContext) -> LaunchPlan:
             f"{context.context_window:,}; start its server with more, or take another model"
         )
     managed = Path(context.environ.get(_VARIABLE) or _USUAL)
-    if managed == context.kept:
+    if managed == context.permanent_folder:
         managed = Path(_USUAL)
     if policy := next((managed / file for file in _FILES if context.read(managed / file) is not None), None):
         raise ConfigError(
@@ -46,7 +46,7 @@ def launch(context: LaunchContext) -> LaunchPlan:
         "providers": {"dragoman": {**provider, "default_model": context.model}},
         "fallback_providers": [],
         "delegation": dict.fromkeys(("model", "provider", "base_url", "api_key", "api_mode"), ""),
-        **({} if context.thinks else {"agent": {"reasoning_effort": "none"}}),
+        **({} if context.has_reasoning else {"agent": {"reasoning_effort": "none"}}),
     }
     return LaunchPlan(
         (context.program, *context.args),

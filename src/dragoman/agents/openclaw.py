@@ -17,7 +17,7 @@ _CONFIG: Final = "openclaw.json"
 def launch(context: LaunchContext) -> LaunchPlan:
     """Returns its command as the user has it, and the configuration, which may include files of the user's folder."""
     name = f"dragoman/{context.model}"
-    model: dict[str, object] = {"id": context.model, "name": context.model, "reasoning": context.thinks}
+    model: dict[str, object] = {"id": context.model, "name": context.model, "reasoning": context.has_reasoning}
     if context.context_window:
         model |= {"contextWindow": context.context_window, "maxTokens": context.output_tokens}
     provider = {"baseUrl": f"{context.url}/v1", "apiKey": context.key, "api": "openai-completions", "models": [model]}
@@ -39,7 +39,7 @@ def launch(context: LaunchContext) -> LaunchPlan:
 def _user_config(context: LaunchContext) -> Path:
     """Returns the user's own configuration, if there is one; a configuration of an earlier launch includes it."""
     named = context.environ.get(_PATH)
-    if named and context.kept and Path(named) == context.kept / _CONFIG:
+    if named and context.permanent_folder and Path(named) == context.permanent_folder / _CONFIG:
         named = json.loads(context.read(Path(named)) or "{}").get("$include")
     state = context.environ.get(_STATE)
     own = Path(named) if named else (Path(state) if state else context.home / ".openclaw") / _CONFIG

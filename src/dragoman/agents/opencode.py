@@ -14,7 +14,7 @@ _AGENTS: Final = ("build", "plan", "general", "explore", "title", "summary", "co
 def launch(context: LaunchContext) -> LaunchPlan:
     """Returns its command as the user has it, and the variable."""
     name = f"dragoman/{context.model}"
-    model: dict[str, object] = {"name": context.model, "tool_call": True, "reasoning": context.thinks}
+    model: dict[str, object] = {"name": context.model, "tool_call": True, "reasoning": context.has_reasoning}
     if context.context_window:  # without it, OpenCode would never compact a conversation
         model["limit"] = {"context": context.context_window, "output": context.output_tokens}
     config = {
@@ -55,11 +55,11 @@ def _user_config(content: Any) -> Any:
 def _without_ours(value: Any) -> Any:
     """Returns the value without the provider's name and its model names, wherever they occur."""
     if isinstance(value, dict):
-        return {name: _without_ours(each) for name, each in value.items() if not _is_ours(each)}
+        return {name: _without_ours(each) for name, each in value.items() if not _is_own_provider(each)}
     return value
 
 
-def _is_ours(value: object) -> bool:
+def _is_own_provider(value: object) -> bool:
     return value == ["dragoman"] or (isinstance(value, str) and value.startswith("dragoman/"))
 
 

@@ -83,7 +83,7 @@ def assemble_calls(pieces: Iterable[Piece], names: Iterable[str] = ()) -> Assemb
     parts = CallAssembler(names)
     starts: list[ToolCallStart] = []
     texts: list[list[str]] = []
-    made, warnings, cut = AssembledCalls(), list[Notice](), list[RequestError]()
+    assembled, warnings, cut = AssembledCalls(), list[Notice](), list[RequestError]()
     for event in [*(event for piece in pieces for event in parts.feed(piece)), *parts.close()]:
         match event:
             case ToolCallStart():
@@ -92,7 +92,7 @@ def assemble_calls(pieces: Iterable[Piece], names: Iterable[str] = ()) -> Assemb
             case ToolCallDelta(index, text):
                 texts[index].append(text)
             case ToolCallEnd(index):
-                made.append(ToolCall(starts[index].id, starts[index].name, "".join(texts[index])))
+                assembled.append(ToolCall(starts[index].id, starts[index].name, "".join(texts[index])))
             case ToolCallIncomplete(index, raw):
                 cut.append(_incomplete(starts[index], raw))
             case Notice():
@@ -101,8 +101,8 @@ def assemble_calls(pieces: Iterable[Piece], names: Iterable[str] = ()) -> Assemb
                 raise error
     if cut:
         raise cut[0]
-    made.warnings = tuple(warnings)
-    return made
+    assembled.warnings = tuple(warnings)
+    return assembled
 
 
 def _incomplete(call: ToolCallStart, raw: str) -> RequestError:
@@ -152,7 +152,7 @@ class CallAssembler:
         self._pieces += 1
         text = as_json(piece, path)
         fields = json_cursor.parse(text).fields()
-        api, around = _recognize(fields, path)
+        api, frame = _recognize(fields, path)
         if self._reader is None:
             self._api, self._reader = api, self._open_reader(api)
         if api != self._api:
@@ -160,7 +160,7 @@ class CallAssembler:
             raise RequestError(f"a piece of {both[0]} among those of {both[1]}", path)
         if isinstance(self._reader, _CallPieces):
             return self._reader.feed(fields, path)
-        return self._reader.feed(sse.encode(around.replace("$", text, 1).encode()))
+        return self._reader.feed(sse.encode(frame.replace("$", text, 1).encode()))
 
     def close(self) -> list[AnyEvent]:
         """Returns the events that the end of the stream adds.
@@ -189,10 +189,10 @@ def _recognize(fields: Fields, path: str) -> tuple[str, str]:
     if word in _PIECE_TYPES:
         return "", "$"
     for name in dialects.names():
-        for field, values, around in dialects.get(name).chunk_forms:
+        for field, values, frame in dialects.get(name).chunk_forms:
             value = fields.get(field)
             if value is not None and (not values or (value.kind == "string" and re.fullmatch(values, value.string()))):
-                return name, around
+                return name, frame
     if word:
         hint = nearest(word, _PIECE_TYPES)
         raise RequestError(
@@ -238,11 +238,11 @@ class _CallPieces:
     def _remaining(self, id: str, fields: Fields) -> str:
         """The part of the complete arguments that has not arrived in deltas."""
         value = fields.pop("arguments")
-        whole = "" if value is None else value.text if value.kind == "object" else value.string()
+        arguments = "" if value is None else value.text if value.kind == "object" else value.string()
         before = "".join(self._deltas.get(id, ()))
-        if whole.startswith(before):
-            return whole[len(before) :]
-        if value is None or _same(whole, before):
+        if arguments.startswith(before):
+            return arguments[len(before) :]
+        if value is None or _is_same_call(arguments, before):
             return ""
         raise RequestError("expected the arguments that came in deltas, got others", f"{fields.path}.arguments")
 
@@ -256,7 +256,7 @@ class _CallPieces:
         return self._out.drain()
 
 
-def _same(one: str, other: str) -> bool:
+def _is_same_call(one: str, other: str) -> bool:
     try:
         return bool(json.loads(one) == json.loads(other))
     except ValueError:

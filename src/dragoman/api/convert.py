@@ -44,7 +44,7 @@ class Model(Protocol):
         """Returns the object as JSON text."""
 
 
-Given: TypeAlias = Thing | Mapping[str, Any] | Model
+ConvertedInput: TypeAlias = Thing | Mapping[str, Any] | Model
 """A value, JSON in the shape of an API, or an object of a vendor's SDK."""
 
 
@@ -56,7 +56,11 @@ class ConvertedItems(list[dict[str, Any]]):
 
 
 def convert_tools(
-    tools: Given | Iterable[Given], *, api: Api, source_api: Api | None = None, schemas: str | None = None
+    tools: ConvertedInput | Iterable[ConvertedInput],
+    *,
+    api: Api,
+    source_api: Api | None = None,
+    schemas: str | None = None,
 ) -> ConvertedItems:
     """Converts tool definitions to another API.
 
@@ -89,11 +93,11 @@ def convert_tools(
 
 
 def convert_calls(
-    calls: Given | Iterable[Given],
+    calls: ConvertedInput | Iterable[ConvertedInput],
     *,
     api: Api,
     source_api: Api | None = None,
-    tools: Given | Iterable[Given] = (),
+    tools: ConvertedInput | Iterable[ConvertedInput] = (),
 ) -> ConvertedItems:
     """Converts tool calls that a model made to their form in another API's conversation.
 
@@ -122,7 +126,9 @@ def convert_calls(
     return _converted(_restore_names(_values(calls, "call", "calls", source_api), offered), "call", api)
 
 
-def convert_results(results: Given | Iterable[Given], *, api: Api, source_api: Api | None = None) -> ConvertedItems:
+def convert_results(
+    results: ConvertedInput | Iterable[ConvertedInput], *, api: Api, source_api: Api | None = None
+) -> ConvertedItems:
     """Converts tool results to another API; for Chat Completions to messages of role `tool`.
 
     Chat Completions has no place for images in a tool message: they follow all results in a message of role `user`.
@@ -147,19 +153,19 @@ def convert_results(results: Given | Iterable[Given], *, api: Api, source_api: A
 
 def _converted(values: Iterable[Values], kind: ObjectKind, api: str, target: Target | None = None) -> ConvertedItems:
     dialect = dialects.get(api)
-    made, warnings = ConvertedItems(), dict[Notice, None]()
+    converted, warnings = ConvertedItems(), dict[Notice, None]()
     for source_api, things in values:
         request, notices = _request(kind, things, source_api), tuple[Notice, ...]()
         if target is not None:
             request, notices = adapt_request_schemas(request, target)
         outgoing = dialect.write_request(request, "-")
-        found: Any = json.loads(outgoing.body)
+        items: Any = json.loads(outgoing.body)
         for step in dialect.forms[kind].output_path:
-            found = found[step]
-        made.extend(found)
+            items = items[step]
+        converted.extend(items)
         warnings.update(dict.fromkeys((*notices, *outgoing.warnings)))
-    made.warnings = tuple(warnings)
-    return made
+    converted.warnings = tuple(warnings)
+    return converted
 
 
 def _values(caller_items: object, kind: ObjectKind, where: str, source_api: str | None) -> Iterator[Values]:
@@ -230,17 +236,17 @@ def _api(fields: Mapping[str, Any], kind: ObjectKind, path: str, known: Dialect 
         RequestError: It has no API's shape, or not that of `known`.
     """
     every = [dialects.get(name) for name in dialects.names()]
-    fits = [api for api in every if _has_shape(fields, api.forms[kind])]
-    fits.sort(key=lambda api: -len(api.forms[kind].discriminators))
-    chosen = known or (fits[0] if fits else None)
-    if chosen is not None and chosen in fits:
+    matching = [api for api in every if _has_shape(fields, api.forms[kind])]
+    matching.sort(key=lambda api: -len(api.forms[kind].discriminators))
+    chosen = known or (matching[0] if matching else None)
+    if chosen is not None and chosen in matching:
         if slip := _mistake(fields, chosen.forms[kind]):
             raise RequestError(f"{slip}; {chosen.name} has {chosen.forms[kind].example}", path)
         return chosen
     got = f"got an object of {', '.join(map(quote, list(fields)[:8])) or 'nothing'}"
     if known is not None:
         slip = f"; {mistake}" if (mistake := _mistake(fields, known.forms[kind])) else ""
-        shape = f": this is the shape of {fits[0].name}; leave `source_api` out, or pass that" if fits else slip
+        shape = f": this is the shape of {matching[0].name}; leave `source_api` out, or pass that" if matching else slip
         raise RequestError(f"expected {known.forms[kind].example} of {known.name}, {got}{shape}", path)
     if kind == "tool" and isinstance(type := fields.get("type"), str) and "function" not in type:
         raise _vendor_tool_error(type, path)
@@ -260,7 +266,7 @@ def _has_shape(fields: Mapping[str, Any], form: ObjectForm) -> bool:
 def _mistake(fields: Mapping[str, Any], form: ObjectForm) -> str:
     """Names a field of another API in place of a missing one; empty if there is none."""
 
-    def has(path: str) -> bool:
+    def is_field(path: str) -> bool:
         value: Any = fields
         for name in path.split("."):
             if not isinstance(value, Mapping) or name not in value:
@@ -269,7 +275,10 @@ def _mistake(fields: Mapping[str, Any], form: ObjectForm) -> str:
         return True
 
     pairs = form.common_mistakes.items()
-    return next((f"{wrong!r} given, {right!r} expected" for wrong, right in pairs if has(wrong) and not has(right)), "")
+    return next(
+        (f"{wrong!r} given, {right!r} expected" for wrong, right in pairs if is_field(wrong) and not is_field(right)),
+        "",
+    )
 
 
 def _read(api: Dialect, kind: ObjectKind, items: list[str], where: str, start: int) -> list[Thing]:
@@ -289,10 +298,10 @@ def _read(api: Dialect, kind: ObjectKind, items: list[str], where: str, start: i
     return [part for part in parts if isinstance(part, ToolCall | ToolResult)]
 
 
-def _path(path: str, seen: str, where: str, start: int) -> str:
+def _path(path: str, path_prefix: str, caller_path: str, start: int) -> str:
     """Translates a path in the request into the path in the caller's list."""
-    rest = path.removeprefix(seen)
-    return where + re.sub(r"^\[(\d+)\]", lambda m: f"[{int(m[1]) + start}]", rest) if rest != path else path
+    rest = path.removeprefix(path_prefix)
+    return caller_path + re.sub(r"^\[(\d+)\]", lambda m: f"[{int(m[1]) + start}]", rest) if rest != path else path
 
 
 def _check_arguments(call: ToolCall, path: str) -> None:

@@ -124,9 +124,9 @@ def _with_hint(error: RequestError, hint: str, body_path: str = "", caller_path:
 
 def _tool_items(body: bytes) -> tuple[list[Cursor], str, str]:
     """Returns the tools, their path as the dialect reports it, and their path in the text."""
-    whole = json_cursor.parse(body)
-    if whole.kind != "object":
-        return whole.items(), "$.tools", "$"
-    if wrapped := whole.fields().pop("tools"):
+    document = json_cursor.parse(body)
+    if document.kind != "object":
+        return document.items(), "$.tools", "$"
+    if wrapped := document.fields().pop("tools"):
         return wrapped.items(), "$.tools", "$.tools"
-    return [whole], "$.tools[0]", "$"
+    return [document], "$.tools[0]", "$"

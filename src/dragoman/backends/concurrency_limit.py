@@ -33,7 +33,7 @@ class ConcurrencyLimiter:
             now_s: monotonic clock, in seconds.
         """
         self._name, self._max_concurrency, self._max_queue, self._now_s = name, max_concurrency, max_queue, now_s
-        self._free = asyncio.Semaphore(max_concurrency) if max_concurrency else None
+        self._slots = asyncio.Semaphore(max_concurrency) if max_concurrency else None
         self._mean_duration_s = _INITIAL_DURATION_S
         self.active = 0
         self.waiting = 0
@@ -48,8 +48,8 @@ class ConcurrencyLimiter:
         Raises:
             QueueFullError: the queue is full; `retry_after_s` estimates when a slot is free.
         """
-        if self._free is not None:
-            await self._wait(self._free, may_exceed_queue)
+        if self._slots is not None:
+            await self._wait(self._slots, may_exceed_queue)
         self.active += 1
         began_s = self._now_s()
         try:
@@ -57,8 +57,8 @@ class ConcurrencyLimiter:
         finally:
             self.active -= 1
             self._mean_duration_s += _LATEST_WEIGHT * (self._now_s() - began_s - self._mean_duration_s)
-            if self._free is not None:
-                self._free.release()
+            if self._slots is not None:
+                self._slots.release()
 
     async def _wait(self, slots: asyncio.Semaphore, may_exceed_queue: bool) -> None:
         if not may_exceed_queue and slots.locked() and self.waiting >= self._max_queue:

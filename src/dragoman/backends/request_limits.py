@@ -28,8 +28,8 @@ def apply_trim(request: Request, tier: str, budget: Budget = NO_BUDGET) -> tuple
     """
     if tier == "off" and not budget.tokens:
         return request, ()
-    made = fit_request(request, tier, budget, tokenizers.find(request.model))
-    return made.trimmed.request, made.trimmed.warnings(made.tier)
+    fitted = fit_request(request, tier, budget, tokenizers.find(request.model))
+    return fitted.trimmed.request, fitted.trimmed.warnings(fitted.tier)
 
 
 def reject_oversized(request: Request, context_window: int) -> None:

@@ -100,9 +100,11 @@ def read(data: bytes) -> tuple[ModelProfile, ...]:
     except msgspec.DecodeError as error:  # includes ValidationError
         raise ConfigError(f"models file: {error}") from error
     names = [name for model in models for name in (model.name, *model.aliases)]
-    twice = sorted({name for name in names if names.count(name) > 1})
-    if twice:
-        raise ConfigError(f"models file: expected every name and alias once, got {', '.join(twice)} more than once")
+    duplicates = sorted({name for name in names if names.count(name) > 1})
+    if duplicates:
+        raise ConfigError(
+            f"models file: expected every name and alias once, got {', '.join(duplicates)} more than once"
+        )
     defaults = [model.name for model in models if model.default]
     if len(defaults) != 1:
         raise ConfigError(f"models file: expected exactly one default, got {', '.join(defaults) or 'none'}")

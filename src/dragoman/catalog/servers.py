@@ -42,7 +42,7 @@ class ServerSign(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 class Quirk(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Something that users should know about a server type."""
 
-    says: str
+    description: str
     source: str
 
 
@@ -90,7 +90,7 @@ class ConstraintMethod(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     name: str
     body: str
     """JSON: the fields of a request that constrains the reply to one unusual word."""
-    says: str
+    answer_pattern: str
     """A regular expression that matches only responses of a server that supports the method."""
     source: str
 

@@ -82,9 +82,9 @@ class Parser(argparse.ArgumentParser):
         epilog = dedent(self.epilog or "").strip("\n")
         more = [] if "exit status:" in epilog else [dedent(_STATUS).strip("\n")]
         more += [dedent(_SETTINGS).strip("\n")] if "--config" in self._option_string_actions else []
-        whole = copy.copy(self)
-        whole.epilog = "\n\n".join(filter(None, [epilog, *more]))
-        return super(Parser, whole).format_help()
+        parser = copy.copy(self)
+        parser.epilog = "\n\n".join(filter(None, [epilog, *more]))
+        return super(Parser, parser).format_help()
 
     def error(self, message: str) -> NoReturn:
         """Prints the error with the nearest name, and exits with status 2."""

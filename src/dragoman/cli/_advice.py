@@ -33,63 +33,63 @@ class ReadContext(NamedTuple):
     """What the prompt had already opened."""
 
 
-def advice(spans: Sequence[Span], how: ReadContext) -> str:
+def advice(spans: Sequence[Span], context: ReadContext) -> str:
     """Returns one line: which setting, flag or format to change, or that there is nothing to change."""
     notes = {note.code: note.message for span in spans for note in span.notes}
     kinds: set[str] = {span.kind for span in spans}
     if not "".join(span.raw for span in spans).strip():
-        return CHANGE + _empty(how)
+        return CHANGE + _empty(context)
     if "incomplete" in kinds or "truncated_call" in notes:
-        return CHANGE + _broken(notes, how)
+        return CHANGE + _broken(notes, context)
     if "unknown_tool" in notes:
-        return CHANGE + _unknown(how)
+        return CHANGE + _unknown(context)
     if "end" in kinds:
         return f"{NOTHING}: the calls are whole"
     if "other_reading" in notes:
-        return CHANGE + _other_format(notes["other_reading"], how)
+        return CHANGE + _other_format(notes["other_reading"], context)
     if {"call_in_unclosed_code", "call_in_text"} & notes.keys():
         return f"{CHANGE}{_HOLD}; a call in plain JSON counts at the end of the text only"
-    return _no_call(kinds, notes, how)
+    return _no_call(kinds, notes, context)
 
 
-def _empty(how: ReadContext) -> str:
-    if how.where == "parse":
+def _empty(context: ReadContext) -> str:
+    if context.where == "parse":
         return "give the model's raw text as FILE or on standard input; this one is empty"
     return "check max_tokens and the stop sequences of the request: the model wrote nothing"
 
 
-def _broken(notes: dict[str, str], how: ReadContext) -> str:
+def _broken(notes: dict[str, str], context: ReadContext) -> str:
     if "malformed_arguments" in notes:
         return f"{_HOLD}: the call's arguments are malformed"
-    if how.cut:
+    if context.cut:
         return _LIMIT
-    return f"{_STOPS} (--truncated: a limit ended it)" if how.where == "parse" else _STOPS
+    return f"{_STOPS} (--truncated: a limit ended it)" if context.where == "parse" else _STOPS
 
 
-def _unknown(how: ReadContext) -> str:
-    if how.where == "parse":
+def _unknown(context: ReadContext) -> str:
+    if context.where == "parse":
         return "add the tool to the file of --tools, or leave --tools out to accept any name"
     return "add the tool to tools of the request, or tell the model which tools there are"
 
 
-def _other_format(message: str, how: ReadContext) -> str:
+def _other_format(message: str, context: ReadContext) -> str:
     """Returns the advice if another format finds a call."""
     match = _FORMAT.search(message)
     lenient = message.startswith("lenient")
-    if how.where == "parse":
+    if context.where == "parse":
         return "--lenient" if lenient or not match else f"--format {match[1]}"
-    if how.where == "native" or lenient or not match:
+    if context.where == "native" or lenient or not match:
         return _MODE
     return f'set format = "{match[1]}" of the server'
 
 
-def _no_call(kinds: set[str], notes: dict[str, str], how: ReadContext) -> str:
+def _no_call(kinds: set[str], notes: dict[str, str], context: ReadContext) -> str:
     """Returns the advice if no format finds a call."""
     named = notes.get("no_call", "")
     if named.endswith("reasoning is not searched for calls") or kinds <= {"reasoning", "framing"}:
         tail = (
             "--prompt-suffix '' where the prompt opens no reasoning, or "
-            if how.where == "parse" and how.prompt_suffix
+            if context.where == "parse" and context.prompt_suffix
             else ""
         )
         if not named:
@@ -97,6 +97,6 @@ def _no_call(kinds: set[str], notes: dict[str, str], how: ReadContext) -> str:
         return f"{CHANGE}{tail}{_REASONING}"
     if named:
         return f"{CHANGE}{_HOLD}: the model named a tool, but wrote no whole call"
-    if how.where == "parse" and not how.offered:
+    if context.where == "parse" and not context.offered:
         return f"{NOTHING} if the text has no call; to find calls in plain JSON: --tools FILE --lenient"
     return f'{NOTHING}: the text has no call; tool_choice "required" of the request makes the model write one'

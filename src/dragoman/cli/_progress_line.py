@@ -22,7 +22,7 @@ class ProgressLine:
         self._text = ""
         self._since_s = 0.0
 
-    def say(self, text: str) -> None:
+    def print(self, text: str) -> None:
         """Shows this text from now on."""
         if text and not self._text:
             self._since_s = time.monotonic()
@@ -32,12 +32,12 @@ class ProgressLine:
     def clear(self) -> None:
         """Removes the line."""
         if self._text:
-            self.say("")
+            self.print("")
 
     @contextmanager
     def showing(self, text: str) -> Iterator[None]:
         """Shows the text while the block runs; the line is removed at its end, also after an exception."""
-        self.say(text)
+        self.print(text)
         try:
             yield
         finally:

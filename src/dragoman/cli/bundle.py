@@ -50,26 +50,26 @@ def run(args: argparse.Namespace) -> int:
     from dragoman.server.capture.diff import difference
     from dragoman.server.capture.load import LoadedCapture, load
 
-    was = LoadedCapture(*load(args.capture))
-    made = None if args.no_anonymize else asyncio.run(anonymize(was))
-    files = made.files if made else raw_copy(was)
-    out = args.output or Path(f"{was.name}.zip")
+    capture = LoadedCapture(*load(args.capture))
+    anonymized = None if args.no_anonymize else asyncio.run(anonymize(capture))
+    files = anonymized.files if anonymized else raw_copy(capture)
+    out = args.output or Path(f"{capture.name}.zip")
     try:
         with open(os.open(out, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
             file.write(zip_bundle(files))
     except OSError as e:
         raise ConfigError(f"cannot write {out}: {(e.strerror or str(e)).lower()} - at --output") from None
-    print(printable(f"{out}: {len(files)} files, {out.stat().st_size} bytes, of {was.name}"))
+    print(printable(f"{out}: {len(files)} files, {out.stat().st_size} bytes, of {capture.name}"))
     print("stays:     names and schemas of tools, names of models, settings, versions, times")
-    if made is None:
+    if anonymized is None:
         print("stays too: ALL THAT WAS SAID, by people, tools and the model (--no-anonymize)")
         return 0
     print("replaced:  what people, tools and the model said, and descriptions of tools, by words of the same shape")
     print("left out:  keys, other headers, addresses, paths of files")
-    if made.same:
+    if anonymized.is_same_outcome:
         print("What is read out of it is what was read out of the capture: the problem is still in it.")
         return 0
     print("It is NOT read as the capture is, so the problem may not be in it; --no-anonymize would keep it:")
-    for line in difference(made.outcome, made.now):
+    for line in difference(anonymized.outcome, anonymized.now):
         print(f"  {one_line(line)}")
     return 0

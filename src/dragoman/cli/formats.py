@@ -97,7 +97,11 @@ def run(args: argparse.Namespace) -> int:
     Raises: ConfigError: there is no such format, and no known model of that name.
     """
     if args.json:
-        listed = facts(_find_format(args.name)) if args.name else [facts(formats.get(name)) for name in formats.names()]
+        listed = (
+            collect_facts(_find_format(args.name))
+            if args.name
+            else [collect_facts(formats.get(name)) for name in formats.names()]
+        )
         print(json.dumps(msgspec.to_builtins(listed), ensure_ascii=False, indent=2))
     elif args.name:
         print(format_facts(_find_format(args.name)))
@@ -118,7 +122,7 @@ def _find_format(name: str) -> Format:
     return detected.format
 
 
-def facts(format: Format) -> Facts:
+def collect_facts(format: Format) -> Facts:
     """Returns the properties of a format; those that can be tested are, by writing calls and reading them."""
     call = format.constrain((TOOL,), ToolChoice("required"))
     return Facts(
@@ -146,7 +150,7 @@ def format_table(width: int | None = None) -> str:
     """
     rows = [("FORMAT", "ARGUMENTS", "IDS", "GRAMMAR", "CASES", "SUITE", "REASONING", "WRITTEN BY")]
     for name in formats.names():
-        known = facts(formats.get(name))
+        known = collect_facts(formats.get(name))
         constrained = "yes" if known.constrained else "-"
         reasoning = ", ".join(known.reasoning) or "-"
         reasoning = reasoning if width is None else _short(reasoning, REASONING_CHARS)
@@ -171,7 +175,7 @@ def _test_counts(proof: FormatCoverage | None) -> tuple[str, str]:
 
 def format_facts(format: Format) -> str:
     """Returns the description of one format, with examples."""
-    known = facts(format)
+    known = collect_facts(format)
     rows = [
         ("also called", ", ".join(known.aliases)),
         ("written by", known.models),

@@ -91,7 +91,7 @@ def run(args: argparse.Namespace) -> int:
                     _line(Finish(collector.reply().finish_reason) if isinstance(event, Finish) else event), flush=True
                 )
     if not args.stream:
-        print(json.dumps(_whole(collector), ensure_ascii=False, indent=2))
+        print(json.dumps(_reply_json(collector), ensure_ascii=False, indent=2))
     return 0
 
 
@@ -186,8 +186,8 @@ def _explain(args: argparse.Namespace, format: Format, tail: str, tools: tuple[T
         for span in spans:
             print(json.dumps(msgspec.to_builtins(span), ensure_ascii=False))
         return 0
-    how = ReadContext("parse", offered=tools is not None, cut=args.truncated, prompt_suffix=tail)
-    print("\n".join([*format_spans(spans), wrap_advice(advice(spans, how))]))
+    context = ReadContext("parse", offered=tools is not None, cut=args.truncated, prompt_suffix=tail)
+    print("\n".join([*format_spans(spans), wrap_advice(advice(spans, context))]))
     return 0
 
 
@@ -206,8 +206,8 @@ def format_spans(spans: Iterable[Span]) -> list[str]:
         if span.kind == "call":
             lines.append(_note(f"= {one_line(span.name)} as {one_line(span.id)}, read by {span.format}", columns))
         lines += [_note(f"! {note.code} at {note.at}: {one_line(note.message)}", columns) for note in span.notes]
-    whole, broken = (sum(span.kind == kind for span in listed) for kind in ("end", "incomplete"))
-    summary = f"{whole or 'no'} whole call{'s' * (whole > 1)}{f', {broken} broken' * (broken > 0)}"
+    complete, broken = (sum(span.kind == kind for span in listed) for kind in ("end", "incomplete"))
+    summary = f"{complete or 'no'} whole call{'s' * (complete > 1)}{f', {broken} broken' * (broken > 0)}"
     return [*lines, "", summary]
 
 
@@ -231,7 +231,7 @@ def _line(event: AnyEvent) -> str:
     return json.dumps({"event": type(event).__name__, **msgspec.to_builtins(event)}, ensure_ascii=False)
 
 
-def _whole(collector: Collector) -> dict[str, object]:
+def _reply_json(collector: Collector) -> dict[str, object]:
     reply = collector.reply()
     return {
         "parts": [_part(p) for p in reply.parts],

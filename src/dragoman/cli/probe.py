@@ -96,7 +96,7 @@ def run(args: argparse.Namespace) -> int:
                 args.model,
                 within_s=args.timeout,
                 tokens=args.tokens,
-                tell=lambda what: line.say(f"measuring: {what}"),
+                report_progress=lambda what: line.print(f"measuring: {what}"),
             )
         )
     store(config, report.model, report.provider, report.fingerprint, report.choice)  # used by tool mode auto
@@ -144,7 +144,8 @@ def format_report(report: "ProbeReport", config: HttpConfig) -> str:
     quirks = servers.get(report.provider).quirks if report.provider else ()
     lines += ["", f"Known of {report.title}:"] if quirks else []
     lines += [
-        fill(f"{quirk.says} ({quirk.source})", _WIDTH, initial_indent="- ", subsequent_indent="  ") for quirk in quirks
+        fill(f"{quirk.description} ({quirk.source})", _WIDTH, initial_indent="- ", subsequent_indent="  ")
+        for quirk in quirks
     ]
     choice = report.choice
     lines += [

@@ -106,9 +106,11 @@ def format_model_list(width: int | None = None) -> str:
     rows = [("NAME", "SIZE", "LICENCE", "HERE", "WHAT IT IS")]
     for model in models.models():
         name = f"{model.name} (default)" if model.default else model.name
-        here = "yes" if weights.is_downloaded(model) else "no"
-        also = f" Also called {', '.join(model.aliases)}." if model.aliases else ""
-        rows.append((name, weights.format_size(model.size_bytes), model.licence, here, model.description + also))
+        downloaded = "yes" if weights.is_downloaded(model) else "no"
+        aliases = f" Also called {', '.join(model.aliases)}." if model.aliases else ""
+        rows.append(
+            (name, weights.format_size(model.size_bytes), model.licence, downloaded, model.description + aliases)
+        )
     widths = [max(len(row[column]) for row in rows) for column in range(4)]
     row_starts = [
         "  ".join(cell.ljust(chars) for cell, chars in zip(row[:4], widths, strict=True)) + "  " for row in rows
@@ -148,8 +150,8 @@ class ProgressBar:
             self.close()
             self._what, self._step_start = step, (now, done)
         if self._tty:
-            whole = total > 0 and done >= total
-            if whole or what != self._last_line[0] or now - self._drawn >= _REDRAW_EVERY_S:
+            is_complete = total > 0 and done >= total
+            if is_complete or what != self._last_line[0] or now - self._drawn >= _REDRAW_EVERY_S:
                 self._out.write(f"\r\x1b[K{self._line(done, total, what, now)}")
                 self._out.flush()
                 self._last_line, self._drawn, self._open = (what, 0), now, True

@@ -81,53 +81,59 @@ def run(args: argparse.Namespace) -> int:
     from dragoman.server.capture.replay import LiveReplay, Replay
     from dragoman.server.capture.store import write
 
-    name, made = load(args.capture)
-    was = LoadedCapture(name, made)
+    name, files = load(args.capture)
+    capture = LoadedCapture(name, files)
     asks = bool(args.model or args.upstream)
     if asks and args.chunking != "recorded":
         raise ConfigError("--chunking is for what was captured; leave out that or --model")
-    if any(was.json(f"{n}/backend.json").get("kind") == "embedded" for n in range(1, was.backend_call_count + 1)):
+    if any(
+        capture.json(f"{n}/backend.json").get("kind") == "embedded" for n in range(1, capture.backend_call_count + 1)
+    ):
         require_extras("embedded", doing=_DOING)
-    replay = LiveReplay(was, _gateway(args, was), args.model or "") if asks else Replay(was, args.chunking, args.seed)
+    replay = (
+        LiveReplay(capture, _gateway(args, capture), args.model or "")
+        if asks
+        else Replay(capture, args.chunking, args.seed)
+    )
     now = LoadedCapture(name, asyncio.run(replay.answered()))
     if args.output:
         args.output.mkdir(mode=0o700, parents=True, exist_ok=True)
         write(args.output / name, now.files)
-    print(one_line(f"{name}: {_summary(was)}"))
-    for note in _notes(was):
+    print(one_line(f"{name}: {_summary(capture)}"))
+    for note in _notes(capture):
         print(one_line(f"  ({note})"))
-    same = True
-    for stage in compare(was, now, recut=args.chunking != "recorded"):
+    all_same = True
+    for stage in compare(capture, now, rechunked=args.chunking != "recorded"):
         print(f"  {stage.name:<12}{'differs' if stage.difference else 'same'}")
         for line in stage.difference:
             print(f"    {one_line(line[:SHOWN_CHARS])}{'…' * (len(line) > SHOWN_CHARS)}")
-        same = same and not stage.difference
+        all_same = all_same and not stage.difference
     if args.explain:
         texts = list(_explain_texts(now, replay.read_of if isinstance(replay, Replay) else {}))
         lines = [line for text in texts for line in text.lines]
         print(printable("\n".join([*lines, *_client_events(now), "", *_advice_lines(texts)])))
-    return 0 if same else 1
+    return 0 if all_same else 1
 
 
-def _summary(was: "LoadedCapture") -> str:
+def _summary(capture: "LoadedCapture") -> str:
     """Returns a summary of the capture in one line."""
-    log = was.json("summary.json").get("log", {})
-    calls = (was.json(f"{n}/backend.json") for n in range(1, was.backend_call_count + 1))
+    log = capture.json("summary.json").get("log", {})
+    calls = (capture.json(f"{n}/backend.json") for n in range(1, capture.backend_call_count + 1))
     modes = [" ".join([one.get("backend", ""), *filter(None, one.get("model_mode", {}).values())][:3]) for one in calls]
-    how = log.get("error") or log.get("finish") or log.get("status")
-    return f"{log.get('path', '')} by {', '.join(dict.fromkeys(modes)) or 'nobody'}: {how}"
+    outcome = log.get("error") or log.get("finish") or log.get("status")
+    return f"{log.get('path', '')} by {', '.join(dict.fromkeys(modes)) or 'nobody'}: {outcome}"
 
 
-def _notes(was: "LoadedCapture") -> Iterator[str]:
+def _notes(capture: "LoadedCapture") -> Iterator[str]:
     """Yields notes about what may cause differences that are not defects."""
-    summary = was.json("summary.json")
+    summary = capture.json("summary.json")
     if (then := summary.get("dragoman", __version__)) != __version__:
         yield f"captured by dragoman {then}; this is {__version__}"
     if summary.get("is_cut"):
         yield "it was too large to be kept whole"
 
 
-def _gateway(args: argparse.Namespace, was: "LoadedCapture") -> Gateway:
+def _gateway(args: argparse.Namespace, capture: "LoadedCapture") -> Gateway:
     """Returns a gateway with the backends of the settings.
 
     Raises: ConfigError: the settings are wrong, or an extra is missing.
@@ -170,9 +176,9 @@ def _explain_texts(now: "LoadedCapture", reads: "Mapping[tuple[int, int], ReadSe
                 new_id=map(str, itertools.count(1)).__next__,
             )
             where: AdviceTarget = "gateway" if read and read.format else "native"
-            how = ReadContext(where, bool(read and read.tools), cut, read.prompt_suffix if read else "")
+            context = ReadContext(where, bool(read and read.tools), cut, read.prompt_suffix if read else "")
             lines = parse.format_spans(spans) if text else ["(none)"]
-            yield _Explained(title, [f"\n{title}: {one_line(_reader(read))}", *lines], advice(spans, how))
+            yield _Explained(title, [f"\n{title}: {one_line(_reader(read))}", *lines], advice(spans, context))
 
 
 def _advice_lines(texts: list[_Explained]) -> Iterator[str]:

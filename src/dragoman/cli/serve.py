@@ -117,19 +117,19 @@ def run(args: argparse.Namespace) -> int:
     asyncio.run(check_claude_login(config, print_status))
     from dragoman.server.run import run as serve
 
-    made = compose.build_gateway(config, bool(name), print_status, get_weights)
+    gateway = compose.build_gateway(config, bool(name), print_status, get_weights)
     return serve(
-        made,
+        gateway,
         config.server,
-        lambda url: announce(url, made, bool(config.server.api_keys)),
-        say=print_status,
+        lambda url: announce(url, gateway, bool(config.server.api_keys)),
+        print_status=print_status,
         capture=config.capture,
     )
 
 
-def announce(url: str, made: Gateway, has_keys: bool) -> None:
+def announce(url: str, gateway: Gateway, has_keys: bool) -> None:
     """Prints the URL, and what to configure in a client."""
-    names = [model.id for model in made.models() if model.id not in model.aliases]
+    names = [model.id for model in gateway.models() if model.id not in model.aliases]
     more = f" and {len(names) - _MAX_LISTED} more" if len(names) > _MAX_LISTED else ""
     key = "one of server.api_keys" if has_keys else "any"
     print_status(f"listening on {url}")

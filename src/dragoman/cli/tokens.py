@@ -71,14 +71,14 @@ def _body(file: Path | None) -> bytes:
 
 
 def _read(body: bytes, api: str | None) -> Request:
-    refused: list[str] = []
+    problems: list[str] = []
     for name in [api] if api else dialects.names():
         dialect = dialects.get(name)
         try:
             return (dialect.token_counting.read_request if dialect.token_counting else dialect.read_request)(body)
         except ClientError as e:
-            refused.append(f"{name}: {e}")
-    raise RequestError("expected a request of one of the APIs, got none - " + "; ".join(refused))
+            problems.append(f"{name}: {e}")
+    raise RequestError("expected a request of one of the APIs, got none - " + "; ".join(problems))
 
 
 def _counts(request: Request, vocabulary: TokenEstimator) -> dict[str, int]:

@@ -288,8 +288,8 @@ def _check_variables(environ: Mapping[str, str]) -> None:
         prefix = _variable(section) + "_"
         for variable in environ:
             if variable.startswith(prefix) and (name := variable.removeprefix(prefix).lower()) not in names:
-                found = nearest_setting(name, names)
-                hint = f"; did you mean {_variable(f'{section}.{found}')!r}?" if found else ""
+                nearest_key = nearest_setting(name, names)
+                hint = f"; did you mean {_variable(f'{section}.{nearest_key}')!r}?" if nearest_key else ""
                 raise ConfigError(f"unknown setting {variable}{hint} - in the environment")
 
 

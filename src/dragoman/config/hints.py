@@ -20,22 +20,26 @@ def hint_for_key(key: str, value: object, sections: Sections) -> str:
     if not dot:
         return _hint_without_section(key, sections)
     if section in sections:
-        found = nearest_setting(name, sections[section])
-        return f"; did you mean '{section}.{found}'?" if found else f"; [{section}] has {_listed(sections[section])}"
+        nearest_key = nearest_setting(name, sections[section])
+        return (
+            f"; did you mean '{section}.{nearest_key}'?"
+            if nearest_key
+            else f"; [{section}] has {_listed(sections[section])}"
+        )
     if isinstance(value, dict):
         return f"; did you mean [upstreams.{name}]?"
     nearest = nearest_setting(section, [*sections, "model_aliases"])
     if nearest == "model_aliases":
         return f"; did you mean [{nearest}]?"
-    if nearest and (found := nearest_setting(name, sections[nearest])):
-        return f"; did you mean '{nearest}.{found}'?"
+    if nearest and (nearest_key := nearest_setting(name, sections[nearest])):
+        return f"; did you mean '{nearest}.{nearest_key}'?"
     return f"; the sections are {', '.join(f'[{each}]' for each in [*sections, 'upstreams.NAME', 'model_aliases'])}"
 
 
 def hint_for_upstream(name: str, known: Sequence[str]) -> str:
     """Returns a hint for an unknown setting of an upstream server."""
-    found = nearest_setting(name, known)
-    return f"; did you mean '{found}'?" if found else f"; an upstream has {_listed(known)}"
+    nearest_key = nearest_setting(name, known)
+    return f"; did you mean '{nearest_key}'?" if nearest_key else f"; an upstream has {_listed(known)}"
 
 
 def nearest_setting(name: str, known: Iterable[str]) -> str:
@@ -47,8 +51,8 @@ def nearest_setting(name: str, known: Iterable[str]) -> str:
 
 def _hint_without_section(name: str, sections: Sections) -> str:
     by_name = {each: section for section, names in reversed(list(sections.items())) for each in names}
-    found = nearest_setting(name, by_name)
-    return f"; did you mean [{by_name[found]}] {found}?" if found else ""
+    nearest_key = nearest_setting(name, by_name)
+    return f"; did you mean [{by_name[nearest_key]}] {nearest_key}?" if nearest_key else ""
 
 
 def _listed(names: Iterable[str]) -> str:

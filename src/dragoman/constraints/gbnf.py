@@ -73,7 +73,7 @@ def to_gbnf(constraint: Constraint) -> Gbnf:
     """
     validate_constraint(constraint)
     written = _GbnfWriter({word for call in constraint.calls for word in call.relaxed})
-    calls = [written.rules.of(Concat((call.prefix, call.body, call.suffix))) for call in constraint.calls]
+    calls = [written.rules.sequence_text(Concat((call.prefix, call.body, call.suffix))) for call in constraint.calls]
     more = f"({_sequence(_literal(constraint.separator), 'call')})*" if constraint.parallel else ""
     opening, closing = map(_literal, constraint.wrapper)
     heads = {"root": _sequence(opening, "call", more, closing), "call": " | ".join(calls)}
@@ -96,7 +96,7 @@ def validate_constraint(constraint: object) -> None:
 def expression_grammar(piece: GrammarExpr) -> str:
     """Returns the grammar of one expression."""
     written = _GbnfWriter(set())
-    return written.grammar({"root": written.rules.of(piece)})
+    return written.grammar({"root": written.rules.sequence_text(piece)})
 
 
 class _GbnfWriter:
@@ -109,13 +109,13 @@ class _GbnfWriter:
 
     def grammar(self, heads: Mapping[str, str]) -> str:
         """Returns all rules as text, `heads` first."""
-        rules = {**heads, **self.rules.made, **_RULES}
+        rules = {**heads, **self.rules.rules_by_name, **_RULES}
         return "".join(f"{name} ::= {body}\n" for name, body in rules.items())
 
     def _leaf(self, piece: JsonValue | RawText | Identifier) -> str:
         match piece:
-            case RawText(end, never):
-                return self._raw(end, never)
+            case RawText(end, excluded):
+                return self._raw(end, excluded)
             case Identifier():
                 return "word"
         schema = piece.value()
@@ -123,7 +123,7 @@ class _GbnfWriter:
             return "value"
         if schema.get("type") in ("string", "number", "integer") and not schema.keys() & {"const", "enum", "$ref"}:
             return self._scalar(schema)
-        rule = self.rules.of(ValueGrammar(JSON, schema, self.relaxed).of(schema))
+        rule = self.rules.sequence_text(ValueGrammar(JSON, schema, self.relaxed).value(schema))
         return "object" if piece.arguments and rule == "value" else rule
 
     def _scalar(self, schema: Mapping[str, Any]) -> str:
@@ -133,26 +133,28 @@ class _GbnfWriter:
             return str(schema["type"])
         return f'"\\"" char{{{least},{"" if most is None else most}}} "\\""'
 
-    def _raw(self, end: str, never: tuple[str, ...]) -> str:
+    def _raw(self, end: str, excluded: tuple[str, ...]) -> str:
         """Writes text up to `end`: one rule for each prefix of the searched strings that may have been written."""
-        prefixes = sorted({text[:i] for text in (end, *never) for i in range(len(text))}, key=len)
-        names = {text: f"raw{len(self.rules.made) + i}" for i, text in enumerate(prefixes)}
-        if (end, never) not in self._raws:
-            self._raws[end, never] = names[""]
+        prefixes = sorted({text[:i] for text in (end, *excluded) for i in range(len(text))}, key=len)
+        names = {text: f"raw{len(self.rules.rules_by_name) + i}" for i, text in enumerate(prefixes)}
+        if (end, excluded) not in self._raws:
+            self._raws[end, excluded] = names[""]
             for text in prefixes:
-                self.rules.define(names[text], _next(text, names, end, never))
-        return self._raws[end, never]
+                self.rules.define(names[text], _next(text, names, end, excluded))
+        return self._raws[end, excluded]
 
 
-def _next(text: str, names: Mapping[str, str], end: str, never: tuple[str, ...]) -> str:
+def _next(text: str, names: Mapping[str, str], end: str, excluded: tuple[str, ...]) -> str:
     """Returns the rule body after `text`, the longest prefix of a searched string that was written last."""
-    next_chars = dict.fromkeys(s[len(t)] for t in names if text.endswith(t) for s in (end, *never) if s.startswith(t))
+    next_chars = dict.fromkeys(
+        s[len(t)] for t in names if text.endswith(t) for s in (end, *excluded) if s.startswith(t)
+    )
     branches = []
     for char in next_chars:
         written = text + char
         if written.endswith(end):
             branches.append(_literal(char))
-        elif not written.endswith(never):
+        elif not written.endswith(excluded):
             longest = max((t for t in names if written.endswith(t)), key=len)
             branches.append(f"{_literal(char)} {names[longest]}")
     others = "".join(f"\\u{ord(c):04X}" if c in _IN_CLASSES else _escaped(c) for c in next_chars)

@@ -47,10 +47,10 @@ class JsonValue:
 
 @dataclass(frozen=True, slots=True)
 class RawText:
-    """Text up to and including the first `end`, without any of `never` in it."""
+    """Text up to and including the first `end`, without any of `excluded` in it."""
 
     end: str
-    never: tuple[str, ...] = ()
+    excluded: tuple[str, ...] = ()
     """Each of them is either a suffix of `end`, or not contained in it."""
 
 
@@ -125,25 +125,25 @@ class RuleWriter:
         self._leaf = leaf
         self._names: dict[str, str] = {}
         self._rules: dict[RuleRef, str] = {}
-        self.made: dict[str, str] = {}
+        self.rules_by_name: dict[str, str] = {}
         """Rule bodies by name."""
 
-    def of(self, piece: GrammarExpr) -> str:
+    def sequence_text(self, piece: GrammarExpr) -> str:
         """Returns the text that stands for this expression in a sequence."""
         match piece:
             case str():
                 return self._literal(piece)
             case Concat(parts):
-                return " ".join(filter(None, map(self.of, parts)))
+                return " ".join(filter(None, map(self.sequence_text, parts)))
             case Choice(parts):
-                return self.name(" | ".join(self.of(part) or '""' for part in parts))
+                return self.name(" | ".join(self.sequence_text(part) or '""' for part in parts))
             case Repeat(part, least, most):
                 times = {(0, 1): "?", (0, None): "*"}.get((least, most), f"{{{least},{'' if most is None else most}}}")
-                return self.name(self.of(part)) + times
+                return self.name(self.sequence_text(part)) + times
             case RuleRef(body):
                 if piece not in self._rules:
                     name = self._rules[piece] = self._new("")
-                    self.made[name] = self.of(body) or '""'
+                    self.rules_by_name[name] = self.sequence_text(body) or '""'
                 return self._rules[piece]
             case _:
                 return self._leaf(piece)
@@ -158,8 +158,8 @@ class RuleWriter:
 
     def define(self, name: str, body: str) -> str:
         """Adds a rule with this name and body. Returns the name."""
-        self.made[name] = body
+        self.rules_by_name[name] = body
         return name
 
     def _new(self, body: str) -> str:
-        return self.define(f"r{len(self.made)}", body)
+        return self.define(f"r{len(self.rules_by_name)}", body)

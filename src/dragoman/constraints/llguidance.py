@@ -88,8 +88,8 @@ def llguidance_grammar(constraint: Constraint, answer: JsonText = "", bare: Unta
     raws: dict[RawText, str] = {}
     rules = RuleWriter(lambda text: json.dumps(text) if text else "", lambda piece: _leaf(piece, raws))
     for i, call in enumerate(constraint.calls):
-        lines.append(f"rest_{i}: {rules.of(call.body)} {json.dumps(call.suffix)}")
-    lines += (f"{name}: {body}" for name, body in rules.made.items())
+        lines.append(f"rest_{i}: {rules.sequence_text(call.body)} {json.dumps(call.suffix)}")
+    lines += (f"{name}: {body}" for name, body in rules.rules_by_name.items())
     lines += (f"{name}: {_terminal(raw)}" for raw, name in raws.items())
     return "\n".join([*lines, ""])
 
@@ -111,9 +111,9 @@ def _bare(bare: UntaggedCalls, many: bool) -> Iterator[str]:
     if not bare.tools:
         return
     heads = {"first": "", "fenced": _FENCE, "next": "", "again": rf"{_SPACE}```[ \t]*\r?\n{_SPACE}{_FENCE}"}
-    first, fenced, after, again = (f"({_choice(f'bare_{head}', len(bare.tools))})" for head in heads)
+    first, fenced, after, refenced = (f"({_choice(f'bare_{head}', len(bare.tools))})" for head in heads)
     if many:
-        first, fenced = f"{first} {after}*", f"{fenced} {after}* ({again} {after}*)*"
+        first, fenced = f"{first} {after}*", f"{fenced} {after}* ({refenced} {after}*)*"
     yield f"bare: {first} BARE_LINE? | {fenced} BARE_END?"
     yield r"BARE_LINE: /[\r\n]{1,2}/"
     yield r"BARE_END: /[\r\n]{1,2}|[\r\n]{0,2}```\n?/"
@@ -161,8 +161,8 @@ def _leaf(piece: JsonValue | RawText | Identifier, raws: dict[RawText, str]) -> 
 
 def _terminal(raw: RawText) -> str:
     """Writes text up to and including `end`, which occurs only at its end, so that the end is unambiguous."""
-    never = (_escaped(text) + ("(?s:.)" if raw.end.endswith(text) else "") for text in (raw.end, *raw.never))
-    return f"/{_TEXT}{_escaped(raw.end)}/ & ~/{_TEXT}({'|'.join(never)}){_TEXT}/"
+    excluded = (_escaped(text) + ("(?s:.)" if raw.end.endswith(text) else "") for text in (raw.end, *raw.excluded))
+    return f"/{_TEXT}{_escaped(raw.end)}/ & ~/{_TEXT}({'|'.join(excluded)}){_TEXT}/"
 
 
 def _escaped(text: str) -> str:
@@ -183,20 +183,24 @@ def _with_inclusive_bounds(schema: Any) -> Any:
     """
     if not isinstance(schema, dict):
         return schema
-    made: dict[str, Any] = {}
+    converted: dict[str, Any] = {}
     for word, value in schema.items():
         if word in NAMED and isinstance(value, dict):
-            made[word] = {name: _with_inclusive_bounds(part) for name, part in value.items()}
+            converted[word] = {name: _with_inclusive_bounds(part) for name, part in value.items()}
         elif word in LISTED and isinstance(value, list):
-            made[word] = [_with_inclusive_bounds(part) for part in value]
+            converted[word] = [_with_inclusive_bounds(part) for part in value]
         elif word in _RELAXABLE:
-            made[word] = _with_inclusive_bounds(value)
+            converted[word] = _with_inclusive_bounds(value)
         else:
-            made[word] = value
+            converted[word] = value
     for word, wide in _BOUNDS:
-        if isinstance(bound := made.get(word), int | float) and not isinstance(bound, bool) and wide not in made:
-            made[wide] = made.pop(word)
-    return made
+        if (
+            isinstance(bound := converted.get(word), int | float)
+            and not isinstance(bound, bool)
+            and wide not in converted
+        ):
+            converted[wide] = converted.pop(word)
+    return converted
 
 
 _RELAXABLE: Final = SINGLE - {"not", "if"}

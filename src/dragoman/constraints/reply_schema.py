@@ -33,17 +33,17 @@ def json_schema(tools: Sequence[Tool], choice: ToolChoice) -> JsonText | None:
     listed = {"type": "array", "items": calls[0] if len(calls) == 1 else {"anyOf": calls}, "minItems": 1}
     if not choice.parallel_tool_calls or choice.mode == "named":
         listed["maxItems"] = 1
-    whole = _object(tool_calls=listed)
-    return json.dumps({**whole, "$defs": definitions} if definitions else whole, ensure_ascii=False)
+    reply = _object(tool_calls=listed)
+    return json.dumps({**reply, "$defs": definitions} if definitions else reply, ensure_ascii=False)
 
 
 def _call(tool: Tool, definitions: dict[str, Any], prefix: str) -> dict[str, Any]:
     stated = JsonValue(tool.parameters, arguments=True).value()
-    inside = {word: stated[word] for word in stated if word not in ("$defs", "definitions")}
-    needed: dict[str, Any] = {}
+    body = {word: stated[word] for word in stated if word not in ("$defs", "definitions")}
+    definitions_used: dict[str, Any] = {}
     try:
-        arguments = move_refs_to_defs(inside, stated, needed, prefix)
-        definitions |= needed
+        arguments = move_refs_to_defs(body, stated, definitions_used, prefix)
+        definitions |= definitions_used
     except RecursionError:  # no real tool is nested so deep
         arguments = {"type": "object"}
     return _object(name={"type": "string", "enum": [tool.name]}, arguments=arguments)

@@ -82,10 +82,10 @@ class ValueGrammar:
         self._references: dict[str, GrammarExpr] = {}
         self._anything: GrammarExpr = spelling.anything or self._any()
 
-    def of(self, schema: Any, depth: int = 0, through: tuple[str, ...] = ()) -> GrammarExpr:
+    def value(self, schema: Any, depth: int = 0, followed: tuple[str, ...] = ()) -> GrammarExpr:
         """Returns the expression of a value of this schema.
 
-        `through`: the references that were followed for this value, to detect cycles.
+        `followed`: the references that were followed for this value, to detect cycles.
         """
         if not isinstance(schema, dict):
             return self._anything
@@ -93,7 +93,7 @@ class ValueGrammar:
             return self._relax("depth")
         if isinstance(schema.get("$ref"), str):
             self._relaxed |= schema.keys() & UNENFORCED
-            return self._reference(schema["$ref"], depth, through)
+            return self._reference(schema["$ref"], depth, followed)
         if known := self._known(schema):
             self._relaxed |= schema.keys() & UNENFORCED
             return Choice(tuple(known))
@@ -101,14 +101,14 @@ class ValueGrammar:
         if isinstance(branches, list) and branches:
             if "properties" not in schema:
                 self._relaxed |= schema.keys() & UNENFORCED
-                return Choice(tuple(self.of(b, depth + 1, through) for b in branches))
+                return Choice(tuple(self.value(b, depth + 1, followed) for b in branches))
             self._relaxed |= {"anyOf", "oneOf"} & schema.keys()
         return self._of_types(schema, depth)
 
     def members(
         self,
         properties: Mapping[str, Any],
-        needed: Collection[str],
+        required_names: Collection[str],
         others: Any,
         depth: int = 0,
         written: ValueNotation | None = None,
@@ -117,7 +117,7 @@ class ValueGrammar:
 
         Args:
             properties: Schemas by name.
-            needed: Names of the required properties.
+            required_names: Names of the required properties.
             others: Schema of other properties, used if none is stated; False if there are none.
             depth: Nesting depth of the object.
             written: Notation of the property names, if it differs from that of the values.
@@ -127,24 +127,24 @@ class ValueGrammar:
         if not properties:
             if others is False:
                 return ""
-            member = Concat((written.any_key, self.of(others, depth + 1)))
+            member = Concat((written.any_key, self.value(others, depth + 1)))
             return optional(Concat((member, Repeat(Concat((comma, member))))))
         keys = {name: written.key(name) for name in sorted(properties, key=written.order)}
-        stated = [(Concat((key, self.of(properties[name], depth + 1))), name) for name, key in keys.items() if key]
+        stated = [(Concat((key, self.value(properties[name], depth + 1))), name) for name, key in keys.items() if key]
         if len(stated) < len(properties):
             self._relax("properties")
-            needed = [name for name in needed if keys[name]]
+            required_names = [name for name in required_names if keys[name]]
         firsts: list[GrammarExpr] = []
         rest: GrammarExpr = ""
         for member, name in reversed(stated):
-            required = name in needed
+            required = name in required_names
             if required:
                 firsts = []
             firsts.insert(0, Concat((member, rest)))
-            again = Concat((comma, member))
+            next_member = Concat((comma, member))
             # A rule, because each earlier property refers to it too: keeps the grammar small for many properties.
-            rest = RuleRef(Concat((again if required else optional(again), rest)))
-        return Choice(tuple(firsts)) if needed else optional(Choice(tuple(firsts)))
+            rest = RuleRef(Concat((next_member if required else optional(next_member), rest)))
+        return Choice(tuple(firsts)) if required_names else optional(Choice(tuple(firsts)))
 
     def _known(self, schema: Mapping[str, Any]) -> list[str]:
         values = [schema["const"]] if "const" in schema else schema.get("enum")
@@ -183,13 +183,13 @@ class ValueGrammar:
         return self._spelling.string(leaf)
 
     def _object(self, schema: Mapping[str, Any], depth: int) -> GrammarExpr:
-        properties, needed = members(schema)
+        properties, required = members(schema)
         if properties and schema.get("additionalProperties", False) is not False:
             self._relax("additionalProperties")
-        return self.members(properties, needed, schema.get("additionalProperties", True), depth)
+        return self.members(properties, required, schema.get("additionalProperties", True), depth)
 
     def _array(self, schema: Mapping[str, Any], depth: int) -> GrammarExpr:
-        item = self.of(schema.get("items", True), depth + 1)
+        item = self.value(schema.get("items", True), depth + 1)
         if depth > 1:
             item = RuleRef(item)  # used twice, so that nested arrays would double the grammar at each level
         least, most = repeat_bounds(schema, "minItems", "maxItems", self._relaxed)
@@ -199,13 +199,13 @@ class ValueGrammar:
         some = Concat((item, more))
         return Concat(("[", some if least else optional(some), "]"))
 
-    def _reference(self, reference: str, depth: int, through: tuple[str, ...]) -> GrammarExpr:
+    def _reference(self, reference: str, depth: int, followed: tuple[str, ...]) -> GrammarExpr:
         target = resolve_ref(reference, self._root)
-        if target is None or reference in through:
+        if target is None or reference in followed:
             return self._relax("$ref")
         if reference not in self._references:
             self._references[reference] = rule = RuleRef()
-            rule.body = self.of(target, depth + 1, (*through, reference))
+            rule.body = self.value(target, depth + 1, (*followed, reference))
             self._references[reference] = self._anything if rule.body is self._anything else rule
         return self._references[reference]
 
@@ -215,8 +215,8 @@ class ValueGrammar:
         self._anything = value
         scalars = (*map(written.known, (True, False, None)), written.string({"type": "string"}))
         number = JsonValue('{"type": "number"}')
-        array, inside = self._array({}, 0), self.members({}, (), True)
-        value.body = Choice((*scalars, number, array, Concat(("{", inside, "}"))))
+        array, object_members = self._array({}, 0), self.members({}, (), True)
+        value.body = Choice((*scalars, number, array, Concat(("{", object_members, "}"))))
         return value
 
     def _relax(self, word: str) -> GrammarExpr:
@@ -249,8 +249,8 @@ def members(schema: Mapping[str, Any]) -> _Members:
     """Returns the properties that an object's schema states, in its order, and the names of the required ones."""
     stated, required = schema.get("properties"), schema.get("required")
     properties: dict[str, Any] = dict(stated) if isinstance(stated, dict) else {}
-    needed = [name for name in required if isinstance(name, str)] if isinstance(required, list) else []
-    return {**properties, **{name: {} for name in needed if name not in properties}}, needed
+    property_names = [name for name in required if isinstance(name, str)] if isinstance(required, list) else []
+    return {**properties, **{name: {} for name in property_names if name not in properties}}, property_names
 
 
 def arguments(root: Mapping[str, Any], relaxed: set[str]) -> tuple[dict[str, Any], list[str], Any]:
@@ -258,12 +258,12 @@ def arguments(root: Mapping[str, Any], relaxed: set[str]) -> tuple[dict[str, Any
 
     The third item is the schema of other parameters: False if any parameter is stated.
     """
-    properties, needed = _gathered(root, root, relaxed, 0, {})
-    properties |= {name: {} for name in needed if name not in properties}
+    properties, required = _gathered(root, root, relaxed, 0, {})
+    properties |= {name: {} for name in required if name not in properties}
     others = root.get("additionalProperties", True)
     if properties and others is not True and others is not False:
         relaxed.add("additionalProperties")
-    return properties, needed, False if properties else others
+    return properties, required, False if properties else others
 
 
 def _gathered(
@@ -273,7 +273,7 @@ def _gathered(
     if not isinstance(schema, dict) or depth > DEPTH_LIMIT:
         return {}, []
     relaxed |= schema.keys() & UNENFORCED - {"allOf"}
-    stated, (_, needed) = schema.get("properties"), members(schema)
+    stated, (_, required) = schema.get("properties"), members(schema)
     properties = dict(stated) if isinstance(stated, dict) else {}
     elsewhere: list[_Members] = []
     if isinstance(reference := schema.get("$ref"), str):
@@ -283,13 +283,13 @@ def _gathered(
         elsewhere.append(known[reference])
     for branch in schema["allOf"] if isinstance(schema.get("allOf"), list) else ():
         elsewhere.append(_gathered(branch, root, relaxed, depth + 1, known))
-    for inside, also in elsewhere:
-        properties, needed = {**inside, **properties}, [*needed, *also]
+    for more_properties, more_required in elsewhere:
+        properties, required = {**more_properties, **properties}, [*required, *more_required]
     for word in ("anyOf", "oneOf"):
         for branch in schema[word] if isinstance(schema.get(word), list) else ():
             relaxed.add(word)
             properties = {**_gathered(branch, root, relaxed, depth + 1, known)[0], **properties}
-    return properties, list(dict.fromkeys(needed))
+    return properties, list(dict.fromkeys(required))
 
 
 def repeat_bounds(schema: Mapping[str, Any], least: str, most: str, relaxed: set[str]) -> tuple[int, int | None]:

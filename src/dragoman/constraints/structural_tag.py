@@ -76,8 +76,8 @@ def _listed(constraint: Constraint) -> _Json:
 
 def _triggered(constraint: Constraint, tags: list[_Json], *, stop_after_first: bool) -> _Json:
     """Returns a format of free text, and tags from the trigger on."""
-    how_many = {"at_least_one": False, "stop_after_first": stop_after_first}
-    return {"type": "triggered_tags", "triggers": [constraint.trigger], "tags": tags, **how_many}
+    call_count = {"at_least_one": False, "stop_after_first": stop_after_first}
+    return {"type": "triggered_tags", "triggers": [constraint.trigger], "tags": tags, **call_count}
 
 
 def _from_trigger(constraint: Constraint) -> _Json:
@@ -99,8 +99,8 @@ def _format(piece: GrammarExpr) -> _Json:
     match piece:
         case JsonValue():
             return {"type": "json_schema", "json_schema": _accepted_schema(piece)}
-        case RawText(end, never):
-            return _tag("", {"type": "any_text", "excludes": list(never)}, end)
+        case RawText(end, excluded):
+            return _tag("", {"type": "any_text", "excludes": list(excluded)}, end)
         case Identifier():
             return {"type": "regex", "pattern": f"[A-Za-z_][0-9A-Za-z_]{{0,{WORD_CHARS - 1}}}"}
         case Concat(parts):

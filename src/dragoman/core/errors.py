@@ -113,9 +113,9 @@ class MethodNotAllowedError(ClientError):
 
     status_hint = 405
 
-    def __init__(self, path: str, got: str, allowed: Iterable[str]) -> None:
+    def __init__(self, path: str, method: str, allowed: Iterable[str]) -> None:
         self.allowed = tuple(allowed)
-        super().__init__(f"{got} is not for {quote(path)}; send {self.allowed[0]}")
+        super().__init__(f"{method} is not for {quote(path)}; send {self.allowed[0]}")
 
 
 class WebSocketUnsupportedError(ClientError):
@@ -236,8 +236,8 @@ def cut(text: str, limit_chars: int = 200) -> str:
 
 def nearest(name: str, known: Iterable[str]) -> str:
     """Returns `; did you mean 'x'?`, or "" if no known name is similar."""
-    found = closest(name, known)
-    return f"; did you mean {found!r}?" if found else ""
+    match = closest(name, known)
+    return f"; did you mean {match!r}?" if match else ""
 
 
 def closest(name: str, known: Iterable[str]) -> str:

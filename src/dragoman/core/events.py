@@ -243,11 +243,11 @@ class EventOrder:
                 self._expect_call(index, event)
                 return NO_CHANGE
             case ReasoningDelta(text, signature, redacted):
-                step = self._run("reasoning", text or signature or redacted, apart=bool(redacted))
+                step = self._run("reasoning", text or signature or redacted, new_block=bool(redacted))
                 self._signed = self._signed or bool(signature or redacted)
                 return step
             case VendorBlock(dialect, _, json):
-                return self._run("vendor", json, apart=True) if self._dialect in ("", dialect) else NO_CHANGE
+                return self._run("vendor", json, new_block=True) if self._dialect in ("", dialect) else NO_CHANGE
             case RefusalDelta(text):
                 return self._run("refusal", text)
             case ToolCallStart(index):
@@ -292,9 +292,9 @@ class EventOrder:
             f"expected nothing after the end, got {event_type}" if self.phase == "ended" else "a second Start"
         )
 
-    def _run(self, kind: BlockKind, text: str, *, apart: bool = False) -> BlockChange:
+    def _run(self, kind: BlockKind, text: str, *, new_block: bool = False) -> BlockChange:
         if self.block is not None:
-            if self.block.kind == kind and not ((apart or self._signed) and text):
+            if self.block.kind == kind and not ((new_block or self._signed) and text):
                 return NO_CHANGE
             if self.block.kind == "tool_call":
                 raise EventOrderError(f"{kind} inside an open tool call")

@@ -51,32 +51,32 @@ _MAX_ENCODED_BYTES: Final = 36
 class ToolNameMap:
     """Maps the tool names of one request to names that a server's API allows."""
 
-    __slots__ = ("_back", "_legal", "_sent")
+    __slots__ = ("_legal", "_original_names", "_sent_names")
 
     def __init__(self, offered: Iterable[str], legal: re.Pattern[str]) -> None:
         self._legal = legal
-        self._sent: dict[str, str] = {}
-        self._back: dict[str, str] = {}
+        self._sent_names: dict[str, str] = {}
+        self._original_names: dict[str, str] = {}
         # Valid names are assigned first, so that they are not changed.
         for name in sorted(offered, key=lambda name: not legal.fullmatch(name)):
             sent = self._spelled(name)
             digits = _DIGITS
-            while self._back.get(sent, name) != name:
+            while self._original_names.get(sent, name) != name:
                 digits += 1
                 sent = self._spelled(name, digits)
-            self._sent[name], self._back[sent] = sent, name
+            self._sent_names[name], self._original_names[sent] = sent, name
 
     def sent(self, name: str) -> str:
         """Returns the server's name of a tool; also for tools that are no longer offered."""
-        return self._sent.get(name) or self._spelled(name)
+        return self._sent_names.get(name) or self._spelled(name)
 
     def back(self, name: str) -> str:
         """Returns the client's name of a tool; unknown names are returned unchanged."""
-        return self._back.get(name, name)
+        return self._original_names.get(name, name)
 
     def offered(self) -> Iterable[str]:
         """Returns the server's names of all tools."""
-        return self._back.keys()
+        return self._original_names.keys()
 
     def _spelled(self, name: str, digits: int = _DIGITS) -> str:
         if self._legal.fullmatch(name):
@@ -89,9 +89,9 @@ class ToolNameMap:
 def rename_for_api(request: Request, names: re.Pattern[str], ids: re.Pattern[str]) -> Request:
     """Returns the request with all tool names and call ids converted to these forms."""
     parts = [part for message in request.messages for part in message.parts]
-    called = [part.name for part in parts if isinstance(part, ToolCall)]
+    called_names = [part.name for part in parts if isinstance(part, ToolCall)]
     valid_ids = {id for part in parts if (id := _id(part)) and encode_id(id, ids) == id}
-    is_legal = all(map(names.fullmatch, (*(tool.name for tool in request.tools if tool.name), *called)))
+    is_legal = all(map(names.fullmatch, (*(tool.name for tool in request.tools if tool.name), *called_names)))
     if is_legal and all(not id or id in valid_ids for id in map(_id, parts)):
         return request
     table = ToolNameMap((tool.name for tool in request.tools if tool.name), names)

@@ -29,11 +29,11 @@ _ERROR: Final = re.compile(r"\W{0,8}(?:error|exception|failed|failure|traceback)
 
 def earlier_result(request: Request, call: ToolCall) -> ToolResult | None:
     """Returns the latest result of this call since the user's last message; None if there is none."""
-    made = call_key(call.name, call.arguments)
+    key = call_key(call.name, call.arguments)
     ids = {
         part.id
         for part in _turn_parts(request)
-        if isinstance(part, ToolCall) and call_key(part.name, part.arguments) == made
+        if isinstance(part, ToolCall) and call_key(part.name, part.arguments) == key
     }
     return next((part for part in _turn_parts(request) if isinstance(part, ToolResult) and part.call_id in ids), None)
 
@@ -62,8 +62,8 @@ def reask_request(request: Request, call: ToolCall | None) -> Request:
     """
     result = earlier_result(request, call) if call else _last_result(request)
     note = Message("user", (Text(_note(request, call, failed=result is not None and is_error(result))),))
-    again = [Message("tool", (result,))] if call and result and is_short(result) else []
-    return replace(request, messages=(*request.messages, *again, note))
+    result_messages = [Message("tool", (result,))] if call and result and is_short(result) else []
+    return replace(request, messages=(*request.messages, *result_messages, note))
 
 
 def _note(request: Request, call: ToolCall | None, *, failed: bool) -> str:
@@ -72,14 +72,14 @@ def _note(request: Request, call: ToolCall | None, *, failed: bool) -> str:
         f"You have made this call of {call.name} already, with the same arguments; above is {what}. " if call else ""
     )
     corrected = "arguments that correct what the error names" if failed else "other arguments"
-    same, other = f"Call {call.name} with {corrected}" if call else "", _other(request)
+    same_call, other = f"Call {call.name} with {corrected}" if call else "", _other(request)
     match request.tool_choice.mode:
         case "named":
             return f"{opening}Call {request.tool_choice.name} with {corrected}."
         case "required":
-            return f"{opening}{same}, or call {other}." if same else f"Call {other}."
+            return f"{opening}{same_call}, or call {other}." if same_call else f"Call {other}."
         case _ if failed:
-            return f"{opening}{same}, or call {other}." if same else f"Call {other}, with {corrected}."
+            return f"{opening}{same_call}, or call {other}." if same_call else f"Call {other}, with {corrected}."
         case _:
             question = _question(request)
             about = f"{question}\n\nIf the result above answers this" if question else "If the result above is enough"
@@ -88,8 +88,8 @@ def _note(request: Request, call: ToolCall | None, *, failed: bool) -> str:
 
 def _other(request: Request) -> str:
     """Returns text for "another tool", with the names of tools not called in this turn."""
-    called = {part.name for part in _turn_parts(request) if isinstance(part, ToolCall)}
-    names = [tool.name for tool in request.tools if tool.kind == "function" and tool.name not in called]
+    called_names = {part.name for part in _turn_parts(request) if isinstance(part, ToolCall)}
+    names = [tool.name for tool in request.tools if tool.kind == "function" and tool.name not in called_names]
     return f"another tool ({', '.join(names[:MAX_NAMES])})" if names else "a tool with other arguments"
 
 

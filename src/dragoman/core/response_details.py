@@ -46,17 +46,17 @@ def is_for(dialect: str, client: str) -> bool:
 def join_chunks(pieces: Sequence[JsonText]) -> Raw:
     """Joins the chunks of a detail: lists and audio are concatenated; of other values the last one is used."""
     kind = pieces[-1][:1]
-    same = [piece for piece in pieces if piece[:1] == kind]
+    same_kind = [piece for piece in pieces if piece[:1] == kind]
     if kind == "[":
-        return Raw(_encode([item for piece in same for item in _list(piece)]))
-    if kind != "{" or len(same) == 1:
+        return Raw(_encode([item for piece in same_kind for item in _list(piece)]))
+    if kind != "{" or len(same_kind) == 1:
         return Raw(pieces[-1].encode())
-    members = [_members(piece) for piece in same]
-    whole = {name: raw for each in members for name, raw in each.items()}
+    members = [_members(piece) for piece in same_kind]
+    joined = {name: raw for each in members for name, raw in each.items()}
     for name in _CHUNKED_FIELDS:
         texts = [_string(each[name]) for each in members if bytes(each.get(name, b"")[:1]) == b'"']
-        whole |= {name: Raw(_encode("".join(texts)))} if texts else {}
-    return Raw(_encode(whole))
+        joined |= {name: Raw(_encode("".join(texts)))} if texts else {}
+    return Raw(_encode(joined))
 
 
 def phase_of(part: Part) -> Raw | None:

@@ -156,10 +156,10 @@ def _one_letter_off(short: str, long: str) -> bool:
     """Whether one letter is doubled in the longer word, or two letters are swapped."""
     if len(long) < _LONG_WORD or not (short + long).isalpha():
         return False
-    same = next((i for i, (a, b) in enumerate(zip(short, long, strict=False)) if a != b), len(short))
+    common = next((i for i, (a, b) in enumerate(zip(short, long, strict=False)) if a != b), len(short))
     if len(short) < len(long):
-        first, is_one = same - 1, long[same] == long[same - 1] and short[same:] == long[same + 1 :]
+        first, is_one_change = common - 1, long[common] == long[common - 1] and short[common:] == long[common + 1 :]
     else:
-        swapped = short[same + 1 : same + 2] + short[same] + short[same + 2 :]
-        first, is_one = same, swapped == long[same:]
-    return is_one and first >= _EXACT_FIRST and first + 2 <= len(long) - _EXACT_LAST
+        swapped = short[common + 1 : common + 2] + short[common] + short[common + 2 :]
+        first, is_one_change = common, swapped == long[common:]
+    return is_one_change and first >= _EXACT_FIRST and first + 2 <= len(long) - _EXACT_LAST

@@ -68,15 +68,15 @@ def markup() -> Markup:
     return Markup(
         calls={opener: _read_call for format in _others() for opener in format.calls},
         reasoning_tags={opener: closer for format in _others() for opener, closer in format.reasoning_tags.items()},
-        ignored_wrappers=_joined(m.ignored_wrappers for m in known),
-        boxes=_joined(m.boxes for m in known),
+        ignored_wrappers=_merge_groups(m.ignored_wrappers for m in known),
+        boxes=_merge_groups(m.boxes for m in known),
         answer_wrappers={opener: closer for m in known for opener, closer in m.answer_wrappers.items()},
         untagged_calls={"[": _listed, **BARE_CALLS},
         example_tag=next(m.example_tag for m in known if m.example_tag[0]),
     )
 
 
-def _joined(several: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
+def _merge_groups(several: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(each for some in several for each in some))
 
 
@@ -116,21 +116,21 @@ def _opened_by_prompt(s: Scanner, sink: ToolCallSink) -> Parser[str]:
 
 def _read_call(s: Scanner, sink: ToolCallSink, opener: str) -> Parser[bool]:
     """Reads a call. After a call has begun, the format is known, and its reader reads the rest of the reply."""
-    format = yield from _whose(s, sink, opener)
+    format = yield from _format_of(s, sink, opener)
     if format.markup and format.markup.keep_whitespace:
         s.pos -= len(opener)
         sink.text(s.skipped_space)
         s.pos += len(opener)
         s.skipped_space = ""
     before = sink.calls
-    whole = yield from format.calls[opener](s, sink, opener)
+    is_complete = yield from format.calls[opener](s, sink, opener)
     rest = _rest(format.name)
     if sink.calls > before and rest:
         yield from read_rest(rest, s, sink, not whole)
     return whole
 
 
-def _whose(s: Scanner, sink: ToolCallSink, opener: str) -> Parser[Format]:
+def _format_of(s: Scanner, sink: ToolCallSink, opener: str) -> Parser[Format]:
     if opener in SHARED:
         by_next = SHARED[opener]
         name = by_next.get((yield from s.peek(after_space=True)), by_next[""])
@@ -148,7 +148,7 @@ def _rest(name: str) -> Markup | None:
 
 
 def _shared(s: Scanner, sink: ToolCallSink, opener: str) -> Parser[bool]:
-    format = yield from _whose(s, sink, opener)
+    format = yield from _format_of(s, sink, opener)
     return (yield from format.calls[opener](s, sink, opener))
 
 

@@ -42,8 +42,8 @@ def parts(header: str) -> dict[str, str] | None:
 
 def recipient(fields: dict[str, str]) -> str:
     """Returns the function or tool that the message is addressed to."""
-    to = fields.get("to=", "")
-    return "" if to in NOBODY else to
+    target = fields.get("to=", "")
+    return "" if target in NOBODY else target
 
 
 def route(header: str, _: str) -> ChannelRoute | None:
@@ -51,10 +51,10 @@ def route(header: str, _: str) -> ChannelRoute | None:
     fields = parts(header)
     if fields is None or not {"to=", CHANNEL} & fields.keys():
         return None
-    to, channel = recipient(fields), fields.get(CHANNEL, "")
-    if to.partition(".")[0] in BUILT_IN:
+    target, channel = recipient(fields), fields.get(CHANNEL, "")
+    if target.partition(".")[0] in BUILT_IN:
         return ChannelRoute("builtin")
-    if to:
+    if target:
         return ChannelRoute("call")
     known = fields.get(START, "assistant") == "assistant" and fields[""] in ("", "assistant", "json", "text")
     problem = "" if known and channel in CHANNELS else "an unknown channel, role or type"

@@ -39,17 +39,17 @@ RESULT_MARKER: Final = "<tool_result"
 def read_block(s: Scanner, sink: ToolCallSink, _: str) -> Parser[bool]:
     """Reads what follows an opening tag. Returns True if it was a call."""
     s.start_capture(s.skipped_space + OPEN)
-    again = yield from s.literal(OPEN, after_space=True)
+    next_call = yield from s.literal(OPEN, after_space=True)
     if fence := (yield from read_fence_open(s)):
-        whole = yield from read_fenced_calls(s, sink, fence, TAG, tagged=True)
-        if whole and not (yield from s.literal(CLOSE, after_space=True)):
+        is_complete = yield from read_fenced_calls(s, sink, fence, TAG, tagged=True)
+        if is_complete and not (yield from s.literal(CLOSE, after_space=True)):
             sink.warn("missing_closing_tag", f"expected {CLOSE} after the calls")
     else:
-        whole = yield from _calls(s, sink)
-    if again and whole:
+        is_complete = yield from _calls(s, sink)
+    if next_call and is_complete:
         sink.warn("stray_opening_tag", f"dropped {OPEN} that opens nothing", OPEN)
     s.stop_capture()
-    return whole
+    return is_complete
 
 
 def _calls(s: Scanner, sink: ToolCallSink) -> Parser[bool]:
@@ -61,9 +61,9 @@ def _calls(s: Scanner, sink: ToolCallSink) -> Parser[bool]:
         return True
     if listed:
         sink.set_in_list(True)
-    whole = False
+    is_complete = False
     while (yield from read_one_call(s, sink)):
-        whole = True
+        is_complete = True
         if not listed:
             yield from drop_stray_brace(s, sink)
         elif (yield from s.literal("]", after_space=True)):
@@ -80,7 +80,7 @@ def _calls(s: Scanner, sink: ToolCallSink) -> Parser[bool]:
             break
     if not s.truncated:
         sink.set_in_list(False)
-    return whole
+    return is_complete
 
 
 def call_wrapper(name: str, _: str) -> tuple[str, str]:

@@ -23,7 +23,7 @@ from dragoman.parsing.shapes.json_object import JsonCallKeys
 
 MODEL, THINKING, TEXT = "<|message_model|>", "<|content_thinking|>", "<|content_text|>"
 CALL: Final = "<|content_invoke_tool_json|>"
-END, OVER = "<|end_message|>", "<|content_model_end_sampling|>"
+END, MESSAGE_END = "<|end_message|>", "<|content_model_end_sampling|>"
 ROUTES: Final = {THINKING: ChannelRoute("reasoning"), TEXT: ChannelRoute("text"), CALL: ChannelRoute("call")}
 _HEADER = re.compile(rf"\s*(?:{re.escape(MODEL)})?([\w.-]*)\s*")
 
@@ -44,7 +44,7 @@ MESSAGES: Final = Channels(
     bodies=tuple(ROUTES),
     route=route,
     call=JsonBlock(JsonCallKeys(arguments=("args", "arguments", "parameters")), END, may_stay_open=True).read,
-    ends={END: ANYTHING, OVER: ANYTHING},
+    ends={END: ANYTHING, MESSAGE_END: ANYTHING},
     breaks=(MODEL,),
     read_opened_header=name_reader(CALL),
 )
@@ -57,6 +57,6 @@ FORMAT: Final = json_format(
     call_wrapper=call_wrapper,
     opener=MODEL,
     reasoning_wrapper=(THINKING, END),
-    markers=(MODEL, *ROUTES, END, OVER, "<|message_tool|>"),
+    markers=(MODEL, *ROUTES, END, MESSAGE_END, "<|message_tool|>"),
     separator="",
 )

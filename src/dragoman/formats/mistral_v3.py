@@ -22,8 +22,8 @@ ID_CHARS: Final = 9
 
 def write_id(id: str) -> tuple[str, str]:
     """Returns the JSON after the arguments: the id. Templates reject ids other than nine letters or digits."""
-    fits = len(id) == ID_CHARS and id.isascii() and id.isalnum()
-    return "", f', "id": "{id}"' if fits else ""
+    is_valid = len(id) == ID_CHARS and id.isascii() and id.isalnum()
+    return "", f', "id": "{id}"' if is_valid else ""
 
 
 FORMAT: Final = json_calls_format(

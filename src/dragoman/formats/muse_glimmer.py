@@ -47,22 +47,22 @@ def route(header: str, _: str) -> ChannelRoute | None:
 
 def head(s: Scanner, opener: str) -> Parser[CallHead | None]:
     """Reads the name in the invocation's tag; a doubled name is returned once."""
-    found = yield from _TAGGED.head(s, opener)
-    if not found:
+    call_head = yield from _TAGGED.head(s, opener)
+    if not call_head:
         return None
-    found = found._replace(name=found.name.partition(MESSAGE)[0].strip())
-    namespace, _, name = found.name.rpartition(".")
-    return found._replace(name=name) if name == namespace else found
+    call_head = call_head._replace(name=call_head.name.partition(MESSAGE)[0].strip())
+    namespace, _, name = call_head.name.rpartition(".")
+    return call_head._replace(name=name) if name == namespace else call_head
 
 
 def read_calls(s: Scanner, sink: ToolCallSink, header: str) -> Parser[bool]:
     """Reads the body of a message to a tool."""
     opened = yield from s.literal(TAGS.section[0], after_space=True)
     s.skipped_space = header
-    whole = yield from _CALLS.read(s, sink, opened)
-    while whole and (marker := (yield from s.literal(TAGS.section[1], TAGS.call[1], after_space=True))):
+    is_complete = yield from _CALLS.read(s, sink, opened)
+    while is_complete and (marker := (yield from s.literal(TAGS.section[1], TAGS.call[1], after_space=True))):
         sink.warn("stray_closing_tag", f"dropped {marker} that closes nothing", marker)
-    return whole
+    return is_complete
 
 
 def call_wrapper(name: str) -> tuple[str, str]:

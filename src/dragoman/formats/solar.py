@@ -30,8 +30,8 @@ _CALL = re.compile(rf"\s*{re.escape(OPEN)}\s*([^<\s]*)\s*{re.escape(NAME)}\s*([^
 
 def route(header: str, marker: str) -> ChannelRoute | None:
     """Routes a message by its token, if the header contains nothing but the role."""
-    fits = _CALL.fullmatch(header) if marker == ARGUMENTS else header.strip() in ("", f"{BEGIN}assistant")
-    return ChannelRoute(KINDS[marker]) if fits else None
+    is_match = _CALL.fullmatch(header) if marker == ARGUMENTS else header.strip() in ("", f"{BEGIN}assistant")
+    return ChannelRoute(KINDS[marker]) if is_match else None
 
 
 def head(header: str) -> CallHead | None:

@@ -101,8 +101,8 @@ class Seal:
             message = "expected a compaction item of this gateway, got one that only the server that made it can open"
             raise UnsupportedError(f"{message}; send the conversation without it, or ask a model of that server", path)
         try:
-            whole = base64.b64decode(sealed.removeprefix(_SEAL_PREFIX), altchars=b"-_", validate=True)
-            mac, data = whole[:_MAC_BYTES], whole[_MAC_BYTES:]
+            decoded = base64.b64decode(sealed.removeprefix(_SEAL_PREFIX), altchars=b"-_", validate=True)
+            mac, data = decoded[:_MAC_BYTES], decoded[_MAC_BYTES:]
             if not (hmac.compare_digest(mac, self._mac(data)) or not self._checks):
                 raise ValueError
             return zlib.decompressobj().decompress(data, _MAX_SUMMARY_BYTES).decode()

@@ -250,9 +250,9 @@ class Gateway:
         recalled = recalled._replace(request=self._with_function_tools(recalled.request))
         context = dataclasses.replace(context, disabled_repairs=set(ALL_REPAIRS) - self._policy.enabled_repairs)
         if compaction.uses_compaction(recalled.request):
-            opened, is_asked = compaction.prepare_request(recalled.request, self.route, self._seal)
+            opened, needs_compaction = compaction.prepare_request(recalled.request, self.route, self._seal)
             recalled = recalled._replace(request=opened)
-            if is_asked:
+            if needs_compaction:
                 events = self._events_with_failover(compaction.summary_request(opened), context, None)
                 events = compaction.sealed_summary(events, self._seal, context)
                 recalled = recalled._replace(previous_id="", input_messages=())
@@ -343,8 +343,8 @@ class Gateway:
     def _request_to_count(self, request: Request) -> Request:
         request = self._with_function_tools(self.response_store.resolve(request).request)
         if compaction.uses_compaction(request):
-            request, is_asked = compaction.prepare_request(request, self.route, self._seal)
-            request = compaction.summary_request(request) if is_asked else request
+            request, needs_compaction = compaction.prepare_request(request, self.route, self._seal)
+            request = compaction.summary_request(request) if needs_compaction else request
         return request
 
     async def _events_with_failover(
@@ -370,8 +370,8 @@ class Gateway:
             left = _backend_name(backend)
             (backend, planned), *others = others
             log.warning("%s; %s is asked for %s", message, _backend_name(backend), quote(planned.model))
-            way = f"{left} > {_backend_name(backend)}"
-            warnings = (*warnings, Notice("failed_over", f"{message}; {_backend_name(backend)} was asked", detail=way))
+            path = f"{left} > {_backend_name(backend)}"
+            warnings = (*warnings, Notice("failed_over", f"{message}; {_backend_name(backend)} was asked", detail=path))
 
 
 def _is_request_error(error: RemoteError) -> bool:

@@ -89,10 +89,10 @@ async def _check_text(
         yield Notice(
             "reasked", f"the reply is not of its schema: {why}; the model was re-asked", detail=RESPONSE_FORMAT
         )
-        again = await _reask(text, why, backend, request, context, policy)
-        fitting, _ = _matching_json(again.text, schema)
-        if usage and again.usage:
-            yield UsageUpdate(add_usage(usage, again.usage))
+        second = await _reask(text, why, backend, request, context, policy)
+        fitting, _ = _matching_json(second.text, schema)
+        if usage and second.usage:
+            yield UsageUpdate(add_usage(usage, second.usage))
     if not fitting:
         yield Notice("reask_failed", f"the reply is not of its schema: {why}", detail=RESPONSE_FORMAT)
     yield TextDelta(fitting or text)

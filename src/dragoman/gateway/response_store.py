@@ -119,9 +119,9 @@ class ResponseStore:
         self._evict()
         before = tuple(self._conversation(request.previous_response)) if request.previous_response else ()
         warnings: list[Notice] = []
-        whole = tuple(self._fill_references(request.messages, warnings))
-        conversation = whole[request.instruction_count :]
-        messages = (*whole[: request.instruction_count], *before, *conversation)
+        filled = tuple(self._fill_references(request.messages, warnings))
+        conversation = filled[request.instruction_count :]
+        messages = (*filled[: request.instruction_count], *before, *conversation)
         if not (before or conversation):
             raise UnknownResponseError("none of the answers that are named here is kept; send what they said")
         id = request.previous_response.reply_id if request.previous_response else ""
@@ -192,8 +192,8 @@ class ResponseStore:
         with self._lock:
             while self._responses:
                 id, stored = next(iter(self._responses.items()))
-                fits = len(self._responses) <= self._max_responses and self.size_bytes <= self._max_bytes
-                if stored.used_s >= oldest_s and fits:
+                within_limits = len(self._responses) <= self._max_responses and self.size_bytes <= self._max_bytes
+                if stored.used_s >= oldest_s and within_limits:
                     return
                 self.size_bytes -= stored.size_bytes
                 del self._responses[id]

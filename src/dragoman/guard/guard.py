@@ -62,7 +62,7 @@ class ToolCallGuard:
         self._enabled_repairs = policy.enabled_repairs
         names = [step for step in tool_name_match.STEPS if step in self._enabled_repairs]
         self._names = tool_name_match.ToolNames(self._tools, names)
-        self._knows_all = len(self._tools) == len(request.tools)
+        self._all_tools_known = len(self._tools) == len(request.tools)
         """Whether no tool is run by the vendor; calls of such tools have names of their own."""
         self._copies = CopiedCallDetector(request)
         self._trailing = TrailingCallCheck(request, self._copies)
@@ -139,8 +139,8 @@ class ToolCallGuard:
 
     def _drop_unoffered(self) -> list[AnyEvent]:
         """Called when the backend re-asks: drops text that was buffered as a call of a tool that was not offered."""
-        late, self._waiting = self._waiting, []
-        for each in late:
+        waiting, self._waiting = self._waiting, []
+        for each in waiting:
             if isinstance(each, RejectedCall) and each.kind == "unoffered":
                 self._waiting += each.events
             else:
@@ -256,7 +256,7 @@ class ToolCallGuard:
     def _rejection_kind(self, name: str) -> RejectionKind | None:
         """Why calls of this tool are rejected, whatever the arguments; None: they are not."""
         if name not in self._tools:
-            return "unknown" if self._knows_all else None
+            return "unknown" if self._all_tools_known else None
         if self._choice.mode == "none" or (self._choice.mode == "named" and name != self._choice.name):
             return "other"
         return None
@@ -274,7 +274,7 @@ class ToolCallGuard:
     def _count_repeats(self, name: str, arguments: str) -> int:
         """How often the same call was made since the last user message."""
         if self._earlier_calls is None:
-            self._earlier_calls = Counter(call_key(made.name, made.arguments) for made in answered_calls(self._request))
+            self._earlier_calls = Counter(call_key(past.name, past.arguments) for past in answered_calls(self._request))
         return self._earlier_calls[call_key(name, arguments)] if self._earlier_calls else 0
 
     def _warnings(self, call: PendingCall, verdict: Verdict, steps: Sequence[str], times: int) -> Iterator[AnyEvent]:
@@ -300,8 +300,8 @@ class ToolCallGuard:
             last = replace(event, repairs=call.repairs(event), schema_valid=False)
         if not call.buffered:
             return [last, Notice("invalid_call", f"{call.start.name}: {why}", call.arguments)]
-        whole = (call.start, *_delta(event.index, call.arguments), last)
-        rejected = RejectedCall(fault, why, ToolCall(call.start.id, call.start.name, call.arguments), whole, [])
+        call_events = (call.start, *_delta(event.index, call.arguments), last)
+        rejected = RejectedCall(fault, why, ToolCall(call.start.id, call.start.name, call.arguments), call_events, [])
         self.rejected.append(rejected)
         self._waiting.append(rejected)
         return []
@@ -323,8 +323,8 @@ class ToolCallGuard:
         return reask.build_reask(self._request, self.received, self.rejected, self._valid, most)
 
     def _call_missing(self) -> bool:
-        must = self._choice.mode == "required" or (self._choice.mode == "named" and self._choice.name in self._tools)
-        return must and not self._sent_calls and not any(isinstance(event, VendorBlock) for event in self.received)
+        required = {"required": True, "named": self._choice.name in self._tools}.get(self._choice.mode, False)
+        return required and not self._sent_calls and not any(isinstance(event, VendorBlock) for event in self.received)
 
     def _is_acceptable(self) -> bool:
         """Whether the response is good enough without the rejected calls."""
@@ -383,11 +383,11 @@ class ToolCallGuard:
     def _release(self) -> list[AnyEvent]:
         """Returns the events that waited; rejected calls are sent as the policy wants it."""
         open, self._pending = self._pending, None
-        late, self._waiting = self._waiting, []
+        waiting, self._waiting = self._waiting, []
         self.rejected = []
         sent = reask.SentState(bool(self._valid), self._reported, self._policy.buffering == "all")
         out: list[AnyEvent] = []
-        for each in late:
+        for each in waiting:
             out += reask.rejected_call_events(each, self._choice, sent) if isinstance(each, RejectedCall) else [each]
         if open and open.buffered:  # the response ended within this call
             out += reask.incomplete_call_as_text(open.start.name, call_as_text(open.start.name, open.arguments, ""), ())

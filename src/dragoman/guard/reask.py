@@ -92,7 +92,7 @@ class ReaskedCall(NamedTuple):
 
 def build_reask(
     request: Request,
-    seen: Sequence[AnyEvent],
+    events: Sequence[AnyEvent],
     failed: Sequence[RejectedCall],
     passed: Sequence[ToolCall],
     most_tokens: int,
@@ -101,7 +101,7 @@ def build_reask(
 
     Args:
         request: The request that was answered.
-        seen: The events of the response, as they arrived.
+        events: The events of the response, as they arrived.
         failed: The rejected calls.
         passed: The valid calls of the response; the model is told not to repeat them.
         most_tokens: Limit of the second response, in tokens; it does not apply to a model that reasons and to a request
@@ -109,8 +109,8 @@ def build_reask(
     """
     readable = [each for each in failed if each.kind not in TEXT_KINDS]
     unreadable = [each for each in failed if each.kind in TEXT_KINDS]
-    spoken = collect([Start("", "", 0), *seen, Finish("stop")]).parts
-    parts: list[Part] = [part for part in spoken if not isinstance(part, ToolCall | UnknownPart)]
+    response_parts = collect([Start("", "", 0), *events, Finish("stop")]).parts
+    parts: list[Part] = [part for part in response_parts if not isinstance(part, ToolCall | UnknownPart)]
     parts += [Text(_call_text(each)) for each in unreadable if each.kind == "unread" and not _is_in_text(each, parts)]
     parts += [*passed, *(each.call for each in readable)]
     results = [ToolResult(call.id, (Text(feedback.VALID_CALL),)) for call in passed]
@@ -167,7 +167,7 @@ def collect_calls(events: Iterable[AnyEvent], passed: Sequence[ToolCall]) -> lis
                 calls[-1] = calls[-1]._replace(events=(*calls[-1].events, event))
             case _:
                 pass
-    return [made for made in calls if call_key(made.call.name, made.call.arguments) not in known]
+    return [each for each in calls if call_key(each.call.name, each.call.arguments) not in known]
 
 
 def _reasked_call(events: Sequence[AnyEvent]) -> ReaskedCall:
@@ -177,7 +177,7 @@ def _reasked_call(events: Sequence[AnyEvent]) -> ReaskedCall:
 
 
 def merge_calls(
-    late: Sequence[AnyEvent | RejectedCall], made: Sequence[ReaskedCall], most: int | None
+    waiting_events: Sequence[AnyEvent | RejectedCall], second_calls: Sequence[ReaskedCall], most: int | None
 ) -> tuple[list[AnyEvent | RejectedCall], list[AnyEvent]]:
     """Replaces rejected calls by calls of the second response.
 
@@ -185,29 +185,29 @@ def merge_calls(
     the same tools (one for each of several values); the others are dropped with a warning.
 
     Args:
-        late: The events that wait, and the rejected calls.
-        made: The calls of the second response.
+        waiting_events: The events that wait, and the rejected calls.
+        second_calls: The calls of the second response.
         most: Limit of the number of calls; None: no limit.
 
     Returns:
         The events that wait with replaced calls, and the events that go after all of them.
     """
-    failed = [each for each in late if isinstance(each, RejectedCall)]
-    spare = list(made)
-    by_place: dict[int, ReaskedCall] = {}
+    failed = [each for each in waiting_events if isinstance(each, RejectedCall)]
+    spare = list(second_calls)
+    replacements: dict[int, ReaskedCall] = {}
     for same_tool in (True, False):
         for each in failed:
-            fits = [one for one in spare if one.call.name == each.call.name or not same_tool]
-            if id(each) not in by_place and fits:
-                by_place[id(each)] = fits[0]
-                spare.remove(fits[0])
+            candidates = [one for one in spare if one.call.name == each.call.name or not same_tool]
+            if id(each) not in replacements and candidates:
+                replacements[id(each)] = candidates[0]
+                spare.remove(candidates[0])
     out: list[AnyEvent | RejectedCall] = []
-    for waiting in late:
-        fixed = by_place.get(id(waiting)) if isinstance(waiting, RejectedCall) else None
+    for waiting in waiting_events:
+        fixed = replacements.get(id(waiting)) if isinstance(waiting, RejectedCall) else None
         out += fixed.events if fixed else [waiting]
     names = {each.call.name for each in failed}
     extra_events: list[AnyEvent] = []
-    count = len(by_place)
+    count = len(replacements)
     for one in spare:
         if (names and one.call.name not in names) or (most is not None and count >= most):
             message = "the second answer has a call that was not asked for; it was dropped"
@@ -263,5 +263,5 @@ def incomplete_call_as_text(name: str, raw: str, left: Iterable[AnyEvent]) -> li
         left: The text that the reader emitted for it; if there is any, `raw` is not repeated.
     """
     notice = Notice("incomplete_call", f"a call of {name} was never whole, and became text", raw)
-    is_left = any(isinstance(event, TextDelta) for event in left)
-    return [notice, *([] if is_left or not raw.strip() else [TextDelta(raw)]), *left]
+    has_text = any(isinstance(event, TextDelta) for event in left)
+    return [notice, *([] if has_text or not raw.strip() else [TextDelta(raw)]), *left]

@@ -166,7 +166,7 @@ class _Repairer:
         branches: dict[str, _Result] = {}
         for number in range(len(violation.branches)):
             met = self._repair_all(_branch_check(look, violation, number), value, depth)
-            if met and _is_gone(violation, look(met[0])):
+            if met and _is_resolved(violation, look(met[0])):
                 branches.setdefault(encode_exact(met[0]), met)
             if len(branches) > 1:
                 return None
@@ -180,16 +180,16 @@ def _count(violations: Sequence[Violation]) -> int:
 def _branch_check(look: _Check, violation: Violation, number: int) -> _Check:
     """A check by one branch of the choice that this violation is about."""
 
-    def seen(value: Any) -> Sequence[Violation]:
-        choices = (each.branches for each in look(value) if _is_same(violation, each))
-        return next((within[number] for within in choices if number < len(within)), ())
+    def violations_of(value: Any) -> Sequence[Violation]:
+        choices = (each.branches for each in look(value) if _is_same_violation(violation, each))
+        return next((branches[number] for branches in choices if number < len(branches)), ())
 
-    return seen
-
-
-def _is_gone(violation: Violation, left: Sequence[Violation]) -> bool:
-    return not any(_is_same(violation, each) for each in left)
+    return violations_of
 
 
-def _is_same(one: Violation, other: Violation) -> bool:
+def _is_resolved(violation: Violation, left: Sequence[Violation]) -> bool:
+    return not any(_is_same_violation(violation, each) for each in left)
+
+
+def _is_same_violation(one: Violation, other: Violation) -> bool:
     return (one.path, one.kind, one.expected) == (other.path, other.kind, other.expected) and one.schema == other.schema

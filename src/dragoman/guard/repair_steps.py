@@ -98,10 +98,10 @@ def _is_blank(value: Any, violation: Violation, schema: CompiledSchema) -> bool:
     parts = schema.schemas_at(violation.path)
     if RESTRICTING_WORDS & name_words(str(violation.path[-1])):
         return False
-    return not any(part.get("default") is not None or _takes_null(part) for part in parts)
+    return not any(part.get("default") is not None or _accepts_null(part) for part in parts)
 
 
-def _takes_null(part: Mapping[str, Any]) -> bool:
+def _accepts_null(part: Mapping[str, Any]) -> bool:
     types = part.get("type", ())
     return types == "null" or "null" in types or None in part.get("enum", ())
 
@@ -191,10 +191,12 @@ def _match_option(value: str, options: list[str], is_choice: bool) -> str | None
         if options_alike := [option for option in options if spelled(option) == spelled(value)]:
             return options_alike[0] if len(options_alike) == 1 else None
     options_alike = [option for option in options if option.lower().startswith(value.lower())]
-    is_one = is_choice and len(options_alike) == 1 and options_alike[0].isalpha() and _is_abbreviation(value, options)
+    is_abbreviation = (
+        is_choice and len(options_alike) == 1 and options_alike[0].isalpha() and _is_abbreviation(value, options)
+    )
     return (
         options_alike[0]
-        if is_one
+        if is_abbreviation
         and len(name_words(options_alike[0])) == 1
         and not options_alike[0].lower().endswith(WIDENING_SUFFIXES)
         else None
@@ -218,8 +220,8 @@ def _repair_missing(violation: Violation, value: Any, schema: CompiledSchema) ->
     default = schema.member_schema(violation.schema, name) or schema.member_schema(
         schema.schema_at(violation.path), name
     )
-    is_given = default.get("default") is True and bool(RESTRICTING_WORDS & name_words(name))
-    if "default" in default and not spare and not is_given:
+    is_restriction = default.get("default") is True and bool(RESTRICTING_WORDS & name_words(name))
+    if "default" in default and not spare and not is_restriction:
         yield "fill_default", value | {name: default["default"]}
 
 
@@ -306,5 +308,5 @@ def set_at(value: Any, path: Path, part: Any) -> Any:
 
 def _drop_at(value: Any, path: Path) -> Any:
     *above, name = path
-    inside = get_at(value, tuple(above))
-    return set_at(value, tuple(above), {each: inside[each] for each in inside if each != name})
+    parent = get_at(value, tuple(above))
+    return set_at(value, tuple(above), {each: parent[each] for each in parent if each != name})

@@ -49,10 +49,10 @@ def _list_members(value: Any, violations: Sequence[Violation]) -> list[str]:
     """Members with a list in place of a single value; empty if one of the lists is one value in parts."""
     by_name = {violation.path[0]: violation for violation in violations if len(violation.path) == 1}
     lists = {str(name): violation for name, violation in by_name.items() if isinstance(value[name], list)}
-    is_one = any(
+    has_pair = any(
         COMPOSITE_WORDS & name_words(name) or not _expects_single_value(violation) for name, violation in lists.items()
     )
-    return [] if is_one or any(_is_path_fragment(item) for name in lists for item in value[name]) else list(lists)
+    return [] if has_pair or any(_is_path_fragment(item) for name in lists for item in value[name]) else list(lists)
 
 
 def _is_path_fragment(item: Any) -> bool:

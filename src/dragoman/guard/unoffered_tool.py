@@ -64,19 +64,19 @@ def _arguments(text: str) -> str:
 
 
 def release(
-    failed: list[RejectedCall], late: list[AnyEvent | RejectedCall], taint: CopiedCallDetector, *, ended: bool
+    failed: list[RejectedCall], waiting_events: list[AnyEvent | RejectedCall], taint: CopiedCallDetector, *, ended: bool
 ) -> None:
-    """Removes what turned out not to be a call from `failed`, and puts its text back in its place in `late`.
+    """Removes what turned out not to be a call from `failed`, and puts its text back in its place in `waiting_events`.
 
     Args:
         failed: The rejected calls of the response.
-        late: The events that wait for them, in order; each rejected call holds its place.
+        waiting_events: The events that wait for them, in order; each rejected call holds its place.
         taint: Decides whether a call was copied from a document.
         ended: Whether the response has ended.
     """
     for each in [each for each in failed if each.kind == "unoffered"]:
         if is_not_call(each, taint, ended=ended):
             failed.remove(each)
-            at = next(n for n, waiting in enumerate(late) if waiting is each)
+            at = next(n for n, waiting in enumerate(waiting_events) if waiting is each)
             warnings = each.events if _CALL.search(call_text(each)) else ()
-            late[at : at + 1] = [*warnings, *each.leftover]
+            waiting_events[at : at + 1] = [*warnings, *each.leftover]

@@ -92,7 +92,7 @@ def match_template(source: str) -> TemplateMatch:
         for rendered in _renderings(source):
             tail = rendered.prompt_suffix
             fitting = _matching_formats(rendered, source) if NAME in rendered.reply else []
-            if fitting and not _shows_other_format(rendered, fitting):
+            if fitting and not _has_other_format(rendered, fitting):
                 return _match(fitting, tail, source)
             if NAME in rendered.reply:
                 problem = "it writes calls as no known format does, or not as it asks for them"
@@ -101,7 +101,7 @@ def match_template(source: str) -> TemplateMatch:
     return _match_literals(source, problem, tail)
 
 
-def _shows_other_format(rendered: _Rendered, fitting: Sequence[Format]) -> bool:
+def _has_other_format(rendered: _Rendered, fitting: Sequence[Format]) -> bool:
     """Whether past calls are written without markers, but the prompt shows markers of a format that could not have read
     them.
     """
@@ -113,8 +113,8 @@ def _shows_other_format(rendered: _Rendered, fitting: Sequence[Format]) -> bool:
 
 def _match(fitting: Sequence[Format], tail: str, source: str) -> TemplateMatch:
     best, *others = fitting
-    also = f"; so do {', '.join(f.name for f in others)}, which it fits less" if others else ""
-    why = f"the chat template's own call is read back by {best.name}{also}"
+    others_text = f"; so do {', '.join(f.name for f in others)}, which it fits less" if others else ""
+    why = f"the chat template's own call is read back by {best.name}{others_text}"
     return TemplateMatch(best.name, why, tail, _reasoning_markers(best, source, tail), rendered=True)
 
 
@@ -158,14 +158,14 @@ def _render(template: "Renderable", call: ToolCall, assistant: Mapping[str, Any]
         tokens = {"bos_token": "", "eos_token": ""}
         return template.render(messages=[*messages], tools=[TOOL], add_generation_prompt=prompt, **tokens)
 
-    before, opened, whole = text(USER_MESSAGE), text(USER_MESSAGE, prompt=True), text(USER_MESSAGE, assistant)
+    before, opened, with_reply = text(USER_MESSAGE), text(USER_MESSAGE, prompt=True), text(USER_MESSAGE, assistant)
     tail = find_open_reasoning(opened[_common_prefix_chars(before, opened) :])
-    if whole.startswith(opened):
-        return _Rendered(call, whole[len(opened) :], tail, tail, opened)
+    if with_reply.startswith(opened):
+        return _Rendered(call, with_reply[len(opened) :], tail, tail, opened)
     # Past reasoning is omitted or closed: the reply begins before the prompt opens any.
     head = opened.removesuffix(tail)
-    start = len(head) if whole.startswith(head) else _common_prefix_chars(before, whole)
-    return _Rendered(call, whole[start:], "", tail, opened)
+    start = len(head) if with_reply.startswith(head) else _common_prefix_chars(before, with_reply)
+    return _Rendered(call, with_reply[start:], "", tail, opened)
 
 
 def _common_prefix_chars(one: str, other: str) -> int:

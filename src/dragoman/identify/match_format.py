@@ -21,29 +21,29 @@ ReplyParts: TypeAlias = list[tuple[str, object]]
 
 def match_known_format(template: Template) -> Format | None:
     """Returns the known format; of several the one with most markers in the template; None if there is none."""
-    made = build_format(template)
+    built = build_format(template)
     field = template.fields.get(template.implicit)
     ends = field.closes.literals if field and field.closes else ()
-    fitting = [format for format in known_formats() if _reads_as(made, format, ("", *ends))]
+    fitting = [format for format in known_formats() if _reads_as(built, format, ("", *ends))]
     source = str(msgspec.to_builtins(template)).replace("\\", "")
     return min(fitting, key=lambda format: native_rank(format, source), default=None)
 
 
-def _reads_as(made: Format, format: Format, ends: tuple[str, ...]) -> bool:
+def _reads_as(built: Format, format: Format, ends: tuple[str, ...]) -> bool:
     """Whether both read the format's replies alike; the template can require the end of the turn after a reply."""
-    for text, expected in _samples(made, format):
-        if _read_reply(text, format) != expected or expected not in [_read_reply(text + end, made) for end in ends]:
+    for text, expected in _samples(built, format):
+        if _read_reply(text, format) != expected or expected not in [_read_reply(text + end, built) for end in ends]:
             return False
     return True
 
 
-def _samples(made: Format, format: Format) -> Iterator[tuple[str, ReplyParts]]:
+def _samples(built: Format, format: Format) -> Iterator[tuple[str, ReplyParts]]:
     """Replies, and the parts in them."""
     for call in CALLS:
         text = format.section[0] + format.write_call(call) + format.section[1]
         expected: ReplyParts = [(call.name, json.loads(call.arguments))]
         yield text, expected
-        for opener, closer in made.reasoning_tags.items():
+        for opener, closer in built.reasoning_tags.items():
             yield f"{opener}{SAMPLE_REASONING}{closer}{text}", [("thought", SAMPLE_REASONING), *expected]
 
 

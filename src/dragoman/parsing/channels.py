@@ -81,17 +81,17 @@ class Channels:
 
     def _messages(self, s: Scanner, sink: ToolCallSink, emit: Emit | None, has_content: bool = False) -> Parser[None]:
         """Reads the rest of a message and all messages after it."""
-        while found := (yield from self._read_text(s, sink, emit, has_content)):
+        while marker := (yield from self._read_text(s, sink, emit, has_content)):
             has_content = False
-            s.start_capture(s.skipped_space + found)
-            emit = None if found in self.ends else (yield from self._message(s, sink, found, emit))[0]
+            s.start_capture(s.skipped_space + marker)
+            emit = None if marker in self.ends else (yield from self._message(s, sink, marker, emit))[0]
 
     def _message(
-        self, s: Scanner, sink: ToolCallSink, found: str, emit: Emit | None
+        self, s: Scanner, sink: ToolCallSink, opener: str, emit: Emit | None
     ) -> Parser[tuple[Emit | None, bool]]:
         """Reads a header, and the whole of a call. Returns the destination of the text that follows, and whether it is
         a header."""
-        marker = found if found in self.bodies else (yield from self._header(s, sink))
+        marker = opener if opener in self.bodies else (yield from self._header(s, sink))
         header = s.captured()
         s.stop_capture()
         route = self.route(header.removesuffix(marker), marker) if marker else None
@@ -117,38 +117,38 @@ class Channels:
         stops = markers(*self.starts, *self.ends, *STARTS)
         line = s.offset
         while True:
-            found = yield from s.until(stops, sink.text, has_content or emit is not None)
-            if found in STARTS:
-                has_content = yield from self._plain_json(s, sink, found, line)
+            marker = yield from s.until(stops, sink.text, has_content or emit is not None)
+            if marker in STARTS:
+                has_content = yield from self._plain_json(s, sink, marker, line)
             elif not emit:
-                return found
+                return marker
             else:
-                while (ends := s.follows(self.ends.get(found, ANYTHING))) is None:
+                while (ends := s.follows(self.ends.get(marker, ANYTHING))) is None:
                     yield None
                 gap, s.skipped_space = s.skipped_space, ""
-                sink.text(gap if ends else gap + found)
+                sink.text(gap if ends else gap + marker)
                 if ends:
-                    return found
+                    return marker
 
-    def _plain_json(self, s: Scanner, sink: ToolCallSink, found: str, line: int) -> Parser[bool]:
+    def _plain_json(self, s: Scanner, sink: ToolCallSink, marker: str, line: int) -> Parser[bool]:
         """Reads JSON or code in an answer: calls that end the reply, or text. Returns True if it is text."""
-        gap, size = s.skipped_space, len(found) - (found in OBJECTS)
-        if found in OBJECTS or "\n" in gap or s.offset == line + len(gap) + size:
+        gap, size = s.skipped_space, len(marker) - (marker in OBJECTS)
+        if marker in OBJECTS or "\n" in gap or s.offset == line + len(gap) + size:
             s.pos -= size
-            has_content = yield from read_trailing_calls(s, sink, gap + found[:-size], tuple(self.ends))
+            has_content = yield from read_trailing_calls(s, sink, gap + marker[:-size], tuple(self.ends))
             if has_content is not None:
                 return has_content
             s.pos += size
-        sink.text(gap + found)
+        sink.text(gap + marker)
         return True
 
     def _header(self, s: Scanner, sink: ToolCallSink) -> Parser[str]:
         """Reads the rest of a header. Returns the marker that begins the body; "" if this is not a header."""
-        found = yield from s.field(markers(*self.bodies, *self.ends, *self.breaks))
-        if found and found[1] in self.bodies:
-            return found[1]
-        if found:
-            s.pos -= len(found[1])
+        name_field = yield from s.field(markers(*self.bodies, *self.ends, *self.breaks))
+        if name_field and name_field[1] in self.bodies:
+            return name_field[1]
+        if name_field:
+            s.pos -= len(name_field[1])
         elif s.closed and not s.stopped_by_model and len(s.buf) - s.pos <= FIELD_LIMIT_CHARS:
             s.pos = len(s.buf)
             sink.warn("truncated_call", "the reply was cut off in the header of a message", s.captured())
@@ -183,8 +183,8 @@ class Channels:
         """Returns True if a call comes next although the header does not announce it."""
         if not self.blocks:
             return False
-        ahead = yield from s.peek(max(map(len, self.blocks)), after_space=True)
-        return ahead.startswith(self.blocks)
+        upcoming = yield from s.peek(max(map(len, self.blocks)), after_space=True)
+        return upcoming.startswith(self.blocks)
 
 
 def read_recipient(s: Scanner) -> Parser[bool]:
@@ -201,8 +201,8 @@ def name_reader(*bodies: str) -> Callable[[Scanner], Parser[bool]]:
         yield from s.run(NAME_CHARS, name.append)
         if not name[-1] or name[-1][-1] in ".-":  # the end of a sentence
             return False
-        found = yield from s.literal(*bodies)
-        s.pos -= len(found)
-        return bool(found)
+        marker = yield from s.literal(*bodies)
+        s.pos -= len(marker)
+        return bool(marker)
 
     return read_name

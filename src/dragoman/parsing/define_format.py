@@ -175,13 +175,13 @@ def tools_writer(
         result: How the prompt shows results.
     """
     head = _HEAD.format(unit="line" if tool_list.separator == "\n" else "object")
-    how = _HOW.format(example=example, result=result.opener)
+    instructions = _HOW.format(example=example, result=result.opener)
 
     def write_tools(tools: Sequence[Tool], choice: ToolChoice) -> str:
         offered = [t for t in tools if t.kind == "function"]
         if not offered or choice.mode == "none":
             return ""
-        return f"{head}\n{tool_list.write(offered, markers)}\n\n{how}\n\n{_policy(choice)}"
+        return f"{head}\n{tool_list.write(offered, markers)}\n\n{instructions}\n\n{_policy(choice)}"
 
     return write_tools
 
@@ -189,8 +189,8 @@ def tools_writer(
 def object_or_string(arguments: JsonText) -> JsonText:
     """Returns the arguments verbatim, or as a JSON string if they are not a JSON object."""
     value = JsonStream()
-    whole = arguments.startswith("{") and value.feed(arguments, 0) == len(arguments) and value.done
-    return value.drain() if whole else json.dumps(arguments, ensure_ascii=False)
+    is_object = arguments.startswith("{") and value.feed(arguments, 0) == len(arguments) and value.done
+    return value.drain() if is_object else json.dumps(arguments, ensure_ascii=False)
 
 
 def _policy(choice: ToolChoice) -> str:

@@ -94,9 +94,9 @@ class EventSink:
         """Returns the offered tool that is meant (core/tool_name_match.py)."""
         if self._names is None:
             return name or None
-        found = self._names.resolve(name)
-        self._matched_name = (found.name, found.step) if found else ("", "")
-        return found.name if found else None
+        match = self._names.resolve(name)
+        self._matched_name = (match.name, match.step) if match else ("", "")
+        return match.name if match else None
 
     def needs_arguments(self, name: str) -> bool:
         """Returns True if the schema requires arguments, or the tool is not known."""

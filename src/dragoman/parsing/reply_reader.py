@@ -89,21 +89,21 @@ class ReplyReader:
         of one, is not one. Feed control tokens without `plain`.
         """
         try:
-            whole = self._waiting + text if self._waiting else text
-            stop = self._find_stop(whole)
+            pending = self._waiting + text if self._waiting else text
+            stop = self._find_stop(pending)
         except TypeError:
             raise feed_error(text) from None
         if stop is None and self._event and text and not plain:
-            self._skipped.append(whole)
+            self._skipped.append(pending)
             if len(self._skipped) == MAX_SKIPPED_CHUNKS:
                 self._flush_skipped()
             self._waiting = ""
-            return [self._event(escape_for_string(whole) if self._quotes else whole)]
-        at = len(whole) if stop is None else self._fast_path.deferrable_from(whole, stop)
+            return [self._event(escape_for_string(pending) if self._quotes else pending)]
+        at = len(pending) if stop is None else self._fast_path.deferrable_from(pending, stop)
         if at < 0 or plain:
             return self._parse(text, plain)
-        self._waiting = whole[at:]
-        return self._pass_by(whole[:at])
+        self._waiting = pending[at:]
+        return self._pass_by(pending[:at])
 
     def _pass_by(self, text: str) -> list[AnyEvent]:
         """The events of text that the format's reader need not see."""

@@ -25,8 +25,8 @@ _FIELD = re.compile(r"\{(id|name|error)\}")
 
 def _tags(texts: Iterable[str]) -> tuple[str, ...]:
     """Returns the tags in these texts; only their beginning, for tags with attributes and closing tags."""
-    found = (tag for text in texts for tag in _TAG.findall(text))
-    return tuple(dict.fromkeys(tag.rstrip(">") if tag.startswith("</") else tag for tag in found))
+    tags = (tag for text in texts for tag in _TAG.findall(text))
+    return tuple(dict.fromkeys(tag.rstrip(">") if tag.startswith("</") else tag for tag in tags))
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ class ToolResultMarkup:
             fields = {field: _quoted(label)[1:-1] for field, label in fields.items()}
         fields["error"] = self.error[result.is_error]
         before, after = (_FIELD.sub(lambda match: fields[match[1]], side) for side in (self.before, self.after))
-        return f"{before}{_apart(before[-1:], text, after[:1])}{after}"
+        return f"{before}{_with_newlines(before[-1:], text, after[:1])}{after}"
 
 
 TOOLS: Final = ToolListMarkup()
@@ -103,7 +103,7 @@ TOOL_RESPONSE: Final = ToolResultMarkup("<tool_response>\n", "\n</tool_response>
 """The result markup of Hermes and many others."""
 
 
-def _apart(before: str, text: str, after: str) -> str:
+def _with_newlines(before: str, text: str, after: str) -> str:
     """Returns the text so that it forms no control token with the brackets around it."""
     text = escape_markers(text + after, CONTROL_TOKEN_START).removesuffix(after)
     return f" {text}" if CONTROL_TOKEN_START.match(before + text + after) else text

@@ -127,17 +127,17 @@ class ReadTracer(ForwardingSink):
 
     def resolve(self, name: str) -> str | None:
         """Resolves the name; an unknown one is remembered."""
-        found = self.sink.resolve(name)
-        self._unresolved = "" if found else name
-        return found
+        resolved = self.sink.resolve(name)
+        self._unresolved = "" if resolved else name
+        return resolved
 
     def start(self, name: str, id: str = "") -> None:
         """Records a call, which begins where the reader began to capture text."""
-        captured, here = self._s.captured(), self._s.offset
-        self._gap(here - len(captured) if self._text[here - len(captured) : here] == captured else self._end)
+        captured, offset = self._s.captured(), self._s.offset
+        self._gap(offset - len(captured) if self._text[offset - len(captured) : offset] == captured else self._end)
         self._open = _Call(self._calls, name, self._reader)
         self._calls += 1
-        self._claim(here, "call", self._open)
+        self._claim(offset, "call", self._open)
         self.sink.start(name, id)
 
     def arguments(self, text: str) -> None:
@@ -186,9 +186,9 @@ class ReadTracer(ForwardingSink):
         """Adds a note to the last span; outside calls, the text that it quotes was dropped."""
         self.sink.warn(code, message, raw)
         if code == "unknown_tool":
-            message += self._meant()
+            message += self._suggestion()
         elif code == "malformed_arguments":
-            message = self._got(message)
+            message = self._with_actual(message)
         self._add_note(code, message, raw)
 
     def note(self, about: Literal["format", "problem"], text: str) -> None:
@@ -196,7 +196,7 @@ class ReadTracer(ForwardingSink):
         if about == "format":
             self._reader = text
         elif not any(r.code == "unknown_tool" for r in self._notes_here()):
-            self._pending.append(Note("no_call", self._got(text), self._s.offset))
+            self._pending.append(Note("no_call", self._with_actual(text), self._s.offset))
         self.sink.note(about, text)
 
     def _notes_here(self) -> Iterator[Note]:
@@ -240,19 +240,21 @@ class ReadTracer(ForwardingSink):
     def _add_text(self, kind: Literal["text", "reasoning"], text: str) -> None:
         if not text:
             return
-        here = self._s.offset
-        start = here - len(text)
-        if self._text[start:here] != text:
+        offset = self._s.offset
+        start = offset - len(text)
+        if self._text[start:offset] != text:
             # White space from before a marker that has been read since; or noise was taken out of the text.
-            found = self._text.find(text, self._end, here)
-            start, here = (found, found + len(text)) if found >= 0 else (min(self._end, here), here)
+            start_found = self._text.find(text, self._end, offset)
+            start, offset = (
+                (start_found, start_found + len(text)) if start_found >= 0 else (min(self._end, offset), offset)
+            )
         self._gap(start)
         for row in reversed(self._rows):
             if row.end <= start:
                 break
             row.also_text |= row.call is not None
-        if here > self._end:
-            self._claim(here, kind)
+        if offset > self._end:
+            self._claim(offset, kind)
 
     def _gap(self, upto: int) -> None:
         """Claims text that nothing was reported for as framing; directly after a call, as its end."""
@@ -269,46 +271,46 @@ class ReadTracer(ForwardingSink):
         self._end = upto
 
     def _add_note(self, code: str, message: str, raw: str) -> None:
-        here = self._s.offset
-        start = self._text.rfind(raw, self._end, here) if raw and not self._open else -1
+        offset = self._s.offset
+        start = self._text.rfind(raw, self._end, offset) if raw and not self._open else -1
         if start >= 0:
             self._gap(start)
             self._claim(start + len(raw), "dropped")
-        note = Note(code, message, start if start >= 0 else here)
-        if start >= 0 or (self._rows and self._end == here):
+        note = Note(code, message, start if start >= 0 else offset)
+        if start >= 0 or (self._rows and self._end == offset):
             self._rows[-1].notes.append(note)
         else:
             self._pending.append(note)
 
-    def _meant(self) -> str:
+    def _suggestion(self) -> str:
         """Suggests the tool that was meant; lists all if there are few."""
         if len(self._offered) > _OFFERED:
             return nearest(self._unresolved, self._offered)
         return one_of(self._unresolved, self._offered, "offered: ")
 
-    def _got(self, problem: str) -> str:
+    def _with_actual(self, problem: str) -> str:
         """Adds position and actual text to a problem: `expected ':' at 40, got 'Paris'`."""
         at = _SPACE.match(self._text, self._s.offset).end()  # type: ignore[union-attr]
-        got = self._text[at : at + _GOT_CHARS]
+        actual = self._text[at : at + _GOT_CHARS]
         at -= self._prompt_chars
         if not problem.startswith("expected"):
             return f"{problem} (at {at})"
-        return f"{problem} at {at}, got {quote(got) if got else 'the end of the text'}"
+        return f"{problem} at {at}, got {quote(actual) if actual else 'the end of the text'}"
 
 
 def with_other_readings(spans: Sequence[Span], others: Mapping[str, Sequence[Span]]) -> tuple[Span, ...]:
     """Returns the spans with a note at the first complete call that other readings find; `others` are spans by
     reading."""
-    begins = {how: call for how, other in others.items() if (call := _first_whole_call(other))}
+    begins = {reading: call for reading, other in others.items() if (call := _first_whole_call(other))}
     if not begins:
         return tuple(spans)
     first = min(call.start for call in begins.values())
-    takers = {how: call.format for how, call in begins.items() if call.start == first}
+    takers = {reading: call.format for reading, call in begins.items() if call.start == first}
     # The format that `auto` chooses comes before others that also find a call.
-    who = sorted(takers, key=lambda how: -Counter(takers.values())[takers[how]])
-    name = begins[who[0]].name
-    more = f" and {len(who) - _READINGS} more" if len(who) > _READINGS else ""
-    message = f"{', '.join(who[:_READINGS])}{more} would find a call of {quote(name)} here"
+    readings = sorted(takers, key=lambda reading: -Counter(takers.values())[takers[reading]])
+    name = begins[readings[0]].name
+    more = f" and {len(readings) - _READINGS} more" if len(readings) > _READINGS else ""
+    message = f"{', '.join(readings[:_READINGS])}{more} would find a call of {quote(name)} here"
     return _with_note(spans, Note("other_reading", message, first))
 
 
@@ -324,14 +326,14 @@ def with_names(spans: Sequence[Span], names: Iterable[str]) -> tuple[Span, ...]:
     match = re.search(rf"(?<!\w)(?:{'|'.join(map(re.escape, names)) or '(?!)'})(?!\w)", text)
     if not match:
         return tuple(spans)
-    inside = next(span.kind for span in spans if span.end > match.start())
+    kind = next(span.kind for span in spans if span.end > match.start())
     why = {"reasoning": "reasoning is not searched for calls", "unread": "the reply was over"}
-    reason = why.get(inside, "nothing that is known to open a call stands before it")
+    reason = why.get(kind, "nothing that is known to open a call stands before it")
     return _with_note(spans, Note("no_call", f"{quote(match[0])} is named here, but {reason}", match.start()))
 
 
 def _with_note(spans: Sequence[Span], note: Note) -> tuple[Span, ...]:
     """Returns the spans with the note at the span that it is about."""
-    here = max(i for i, span in enumerate(spans) if span.start <= note.at)
-    noted = msgspec.structs.replace(spans[here], notes=(*spans[here].notes, note))
-    return (*spans[:here], noted, *spans[here + 1 :])
+    index = max(i for i, span in enumerate(spans) if span.start <= note.at)
+    noted = msgspec.structs.replace(spans[index], notes=(*spans[index].notes, note))
+    return (*spans[:index], noted, *spans[index + 1 :])

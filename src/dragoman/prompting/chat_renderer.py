@@ -49,22 +49,22 @@ def render_chat(request: Request, format: Format) -> list[ChatTurn]:
     request = _with_format_ids(escape_markers_in_request(request, format.markers), format)
     last = max((i for i, m in enumerate(request.messages) if _is_new_user_message(m)), default=-1)
     names: dict[str, str] = {}
-    spoken: list[tuple[Literal["system", "user", "assistant"], list[str]]] = []
+    turn_texts: list[tuple[Literal["system", "user", "assistant"], list[str]]] = []
     for i, message in enumerate(request.messages):
         names |= {p.id: p.name for p in message.parts if isinstance(p, ToolCall)}
-        role, text = _to_turn(message, names, format, first=all(role == "system" for role, _ in spoken))
+        role, text = _to_turn(message, names, format, first=all(role == "system" for role, _ in turn_texts))
         if text and i > last and role == "assistant" and not message.verbatim_text:
             text = _wrapped_reasoning(message, format) + text
         if not text:
             continue
-        if not spoken or spoken[-1][0] != role:
-            spoken.append((role, []))
-        spoken[-1][1].append(text)
-    turns = [ChatTurn(role, _join_texts(texts, role, format)) for role, texts in spoken]
+        if not turn_texts or turn_texts[-1][0] != role:
+            turn_texts.append((role, []))
+        turn_texts[-1][1].append(text)
+    turns = [ChatTurn(role, _join_texts(texts, role, format)) for role, texts in turn_texts]
     tools = format.write_tools(request.tools, request.tool_choice)
     if tools:
-        had = turns.pop(0).text + "\n\n" if turns and turns[0].role == "system" else ""
-        turns.insert(0, ChatTurn("system", had + tools))
+        system_text = turns.pop(0).text + "\n\n" if turns and turns[0].role == "system" else ""
+        turns.insert(0, ChatTurn("system", system_text + tools))
     return turns
 
 
@@ -135,10 +135,10 @@ def _wrapped_reasoning(message: Message, format: Format) -> str:
 
 def _write_calls(calls: Iterable[Part], format: Format) -> str:
     """Renders parallel calls as the model writes them."""
-    made = (call for call in calls if isinstance(call, ToolCall))
+    tool_calls = (call for call in calls if isinstance(call, ToolCall))
     if format.arguments == "JSON":
-        return format.write_calls(made)
-    return format.write_calls(_escape_strings(call, format) for call in made)
+        return format.write_calls(tool_calls)
+    return format.write_calls(_escape_strings(call, format) for call in tool_calls)
 
 
 def _escape_strings(call: ToolCall, format: Format) -> ToolCall:

@@ -52,12 +52,12 @@ def add_hints(messages: Sequence[Message], tools: Sequence[str]) -> tuple[Messag
     """
     some = ("one of " if tools[1:] else "") + ", ".join(tools[:MAX_NAMED_TOOLS])
     named = f"\n{CALL_HINT.format(some)}" if tools else ""
-    made: list[Message] = []
+    with_hints: list[Message] = []
     question, waits, answering = "", False, False
     for message in messages:
         results = _results(message)
         if waits and not results:
-            made.append(_after_results(question))
+            with_hints.append(_after_results(question))
         waits = bool(results and question and not any(result.is_error for result in results))
         own = [n for n, part in enumerate(message.parts) if isinstance(part, Text) and not is_reminder(part)]
         if message.role == "user" and own:
@@ -65,8 +65,8 @@ def add_hints(messages: Sequence[Message], tools: Sequence[str]) -> tuple[Messag
             if named and not (answering or results):
                 message = _with_call_hint(message, own, named)
         answering = bool(results) or (answering and message.role != "assistant")
-        made.append(message)
-    return (*made, _after_results(question)) if waits else tuple(made)
+        with_hints.append(message)
+    return (*with_hints, _after_results(question)) if waits else tuple(with_hints)
 
 
 def remove_hints(messages: Sequence[Message]) -> tuple[Message, ...]:

@@ -82,11 +82,13 @@ def compile_template(source: str) -> jinja2.Template:
     Raises:
         ConfigError: The source is not valid Jinja; the message says why.
     """
-    made = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols, _Generation])
-    made.filters["tojson"] = _to_json
-    made.globals |= {"raise_exception": _raise_exception, "strftime_now": date.today().strftime}
+    environment = ImmutableSandboxedEnvironment(
+        trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols, _Generation]
+    )
+    environment.filters["tojson"] = _to_json
+    environment.globals |= {"raise_exception": _raise_exception, "strftime_now": date.today().strftime}
     try:
-        return made.from_string(source)
+        return environment.from_string(source)
     except (*RENDER_ERRORS, SyntaxError) as e:  # a template is compiled to Python, whose own limits it can exceed
         raise ConfigError(f"the model's chat template cannot be read: {e}") from e
 

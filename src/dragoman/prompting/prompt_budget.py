@@ -65,12 +65,12 @@ def fit_request(request: Request, tier: str, budget: Budget, vocabulary: TokenEs
     step = FittedRequest(TrimmedRequest(request, 0), tier, 0)
     before = head_tokens(request, vocabulary)
     for name, tools in _steps(tier, budget, request):
-        made = trim.trim_request(replace(request, tools=tools), name, vocabulary).request
-        tokens = head_tokens(made, vocabulary)
+        trimmed = trim.trim_request(replace(request, tools=tools), name, vocabulary).request
+        tokens = head_tokens(trimmed, vocabulary)
         removed = tuple(tool.name for tool in request.tools if tool not in tools)
         saved = max(0, before - tokens)
         step = FittedRequest(
-            TrimmedRequest(made, saved, removed) if saved else TrimmedRequest(request, 0), name, tokens
+            TrimmedRequest(trimmed, saved, removed) if saved else TrimmedRequest(request, 0), name, tokens
         )
         if tokens <= budget.tokens or not budget.tokens:
             break

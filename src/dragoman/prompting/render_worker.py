@@ -43,8 +43,8 @@ def _read(pipe: BinaryIO) -> bytes | None:
 def _render(source: str, variables: dict[str, Any] | None, cpu_s: float) -> dict[str, Any]:
     _set_timer(cpu_s)
     try:
-        made = _compiled(source)
-        return {"text": "" if variables is None else made.render(**variables)}
+        template = _compiled(source)
+        return {"text": "" if variables is None else template.render(**variables)}
     except ConfigError as error:
         return {"error": error.message, "config": True}
     except MemoryError:

@@ -146,9 +146,9 @@ def trim_request(request: Request, tier: str, vocabulary: TokenEstimator) -> Tri
         messages = _gather_system_text(messages, _call_hint(tools))
         if request.tool_choice.mode != "none":
             messages = hints.add_hints(messages, [t.name for t in tools if _FOR_FILES.search(t.description)])
-    made = replace(request, tools=tools, messages=messages)
-    saved = _estimate(vocabulary, _trimmable_texts(request)) - _estimate(vocabulary, _trimmable_texts(made))
-    return TrimmedRequest(made, saved) if saved > 0 else TrimmedRequest(request, 0)
+    trimmed = replace(request, tools=tools, messages=messages)
+    saved = _estimate(vocabulary, _trimmable_texts(request)) - _estimate(vocabulary, _trimmable_texts(trimmed))
+    return TrimmedRequest(trimmed, saved) if saved > 0 else TrimmedRequest(request, 0)
 
 
 def _estimate(vocabulary: TokenEstimator, texts: Iterable[str]) -> int:
@@ -230,11 +230,11 @@ def _system(text: str, tier: str) -> str:
 def _schema(schema: JsonText, tier: str) -> JsonText:
     """The schema with its descriptions trimmed; unchanged if it is not JSON or is nested too deeply."""
     try:
-        made = json.loads(schema, parse_int=_as_written, parse_float=_as_written)
-        made = _trim_descriptions(
-            made if TIERS[tier].keep_optional else _required_only(made), TIERS[tier].parameter_description
+        parsed = json.loads(schema, parse_int=_as_written, parse_float=_as_written)
+        parsed = _trim_descriptions(
+            parsed if TIERS[tier].keep_optional else _required_only(parsed), TIERS[tier].parameter_description
         )
-        return msgspec.json.encode(made).decode()
+        return msgspec.json.encode(parsed).decode()
     except (ValueError, RecursionError):
         return schema
 
@@ -248,7 +248,7 @@ def _trim_descriptions(schema: Any, cut: Callable[[str], str]) -> Any:
         return [_trim_descriptions(each, cut) for each in schema]
     if not isinstance(schema, dict):
         return schema
-    made = {}
+    trimmed = {}
     for word, value in schema.items():
         if word in NAMED and isinstance(value, dict):
             value = {name: _trim_descriptions(each, cut) for name, each in value.items()}
@@ -260,8 +260,8 @@ def _trim_descriptions(schema: Any, cut: Callable[[str], str]) -> Any:
             value = cut(value) if word == "description" and isinstance(value, str) else ""
             if not value:
                 continue
-        made[word] = value
-    return made
+        trimmed[word] = value
+    return trimmed
 
 
 def first_sentence(text: str, most_chars: int) -> str:
@@ -292,9 +292,13 @@ def _shorten_line(line: str) -> str:
     if len(line) <= MAX_LINE_CHARS or text.startswith(("<", "IMPORTANT")):
         return line
     first, *more = _sentences(text)
-    aside = _TRAILING_PARENTHESES.search(text) if more else None
+    parentheses = _TRAILING_PARENTHESES.search(text) if more else None
     shortened = " ".join([first, *(each for each in more if _EMPHASIS.search(each))])
-    return line[: len(line) - len(text)] + shortened + (aside[0] if aside and not shortened.endswith(aside[0]) else "")
+    return (
+        line[: len(line) - len(text)]
+        + shortened
+        + (parentheses[0] if parentheses and not shortened.endswith(parentheses[0]) else "")
+    )
 
 
 def _sentences(text: str) -> list[str]:

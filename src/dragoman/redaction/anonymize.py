@@ -17,7 +17,7 @@ from typing import Final, Literal, NamedTuple
 _PIECE: Final = re.compile(r"(?P<escape>\\+u[0-9a-fA-F]{4}|\\+.)|(?P<word>\w+)", re.DOTALL)
 _PART: Final = re.compile(r"(?P<letters>[^\W0-9_]+)|(?P<digits>[0-9]+)")
 _TOKEN: Final = re.compile(
-    r'"(?P<said>(?:[^"\\\n]|\\.)*+)(?:"|\\?$)(?P<key>\s*:)?|[\[{]|[\]}]|(?P<number>[0-9]+(?:\.[0-9]+)?)(?:[eE][+-]?[0-9]+)?',
+    r'"(?P<string>(?:[^"\\\n]|\\.)*+)(?:"|\\?$)(?P<key>\s*:)?|[\[{]|[\]}]|(?P<number>[0-9]+(?:\.[0-9]+)?)(?:[eE][+-]?[0-9]+)?',
     re.MULTILINE,
 )
 """A string that is cut off, such as the last one of a broken stream, counts too."""
@@ -68,15 +68,15 @@ class Anonymizer:
 class KeepRules(NamedTuple):
     """Which parts of JSON are not changed, by the names of members."""
 
-    kept: Mapping[str, re.Pattern[str]] = {}
+    kept_strings: Mapping[str, re.Pattern[str]] = {}
     """Strings that stay if the pattern matches all of them."""
-    whole: Collection[str] = ()
+    kept_containers: Collection[str] = ()
     """Objects and lists that stay; only as members of the outermost object."""
-    prose: Collection[str] = ()
+    replaced_members: Collection[str] = ()
     """Members in those objects and lists that are changed nevertheless."""
-    free: Collection[str] = ()
+    replaced_containers: Collection[str] = ()
     """Objects in which everything is changed, also names of members and numbers."""
-    named: Collection[str] = ()
+    user_named: Collection[str] = ()
     """Objects whose members have names that a user chose; the names above do not apply to them."""
 
 
@@ -96,14 +96,14 @@ def map_strings(text: str, change: Callable[[str], str], rules: KeepRules = KEEP
     runs: dict[str, list[_Found]] = {}
     for each_string in _strings(text, rules):
         runs.setdefault(each_string.name, []).append(each_string)
-    made: list[tuple[_Found, str]] = []
+    changed: list[tuple[_Found, str]] = []
     for run in runs.values():
         joined, at = change("".join(text[each.start : each.end] for each in run)), 0
         for each in run:
-            made.append((each, joined[at : at + each.end - each.start]))
+            changed.append((each, joined[at : at + each.end - each.start]))
             at += each.end - each.start
     out, done = [], 0
-    for each, string in sorted(made):
+    for each, string in sorted(changed):
         out += [text[done : each.start], string]
         done = each.end
     return "".join([*out, text[done:]])
@@ -121,7 +121,7 @@ class _Open(NamedTuple):
 
     name: str = ""
     """Of the member whose value it is."""
-    how: Literal["", "whole", "free"] = ""
+    treatment: Literal["", "keep", "replace"] = ""
 
 
 def _strings(text: str, rules: KeepRules) -> Iterator[_Found]:
@@ -136,32 +136,34 @@ def _strings(text: str, rules: KeepRules) -> Iterator[_Found]:
             above.pop()
             above = above or [_Open()]
         elif token["number"]:
-            if outer.how == "free":
+            if outer.treatment == "replace":
                 yield _Found(*token.span("number"), f"\0{token.start()}")
         elif token["key"]:
-            name = token["said"]
-            if outer.how == "free":
-                yield _Found(*token.span("said"), f" {name}")
+            name = token["string"]
+            if outer.treatment == "replace":
+                yield _Found(*token.span("string"), f" {name}")
             continue
-        elif not _is_kept(outer, name or outer.name, token["said"], rules):
-            yield _Found(*token.span("said"), name or outer.name)
+        elif not _is_unchanged(outer, name or outer.name, token["string"], rules):
+            yield _Found(*token.span("string"), name or outer.name)
         name = ""
 
 
 def _open(outer: _Open, name: str, is_object: bool, depth: int, rules: KeepRules) -> _Open:
     label = name or outer.name
-    if outer.how == "whole":
-        return _Open(label, "free" if name in rules.prose and outer.name not in rules.named else "whole")
-    if not outer.how and depth == _OUTERMOST and name in rules.whole:
-        return _Open(label, "whole")
-    return _Open(label, "free" if name in rules.free and is_object else outer.how)
+    if outer.treatment == "keep":
+        return _Open(
+            label, "replace" if name in rules.replaced_members and outer.name not in rules.user_named else "keep"
+        )
+    if not outer.treatment and depth == _OUTERMOST and name in rules.kept_containers:
+        return _Open(label, "keep")
+    return _Open(label, "replace" if name in rules.replaced_containers and is_object else outer.treatment)
 
 
-def _is_kept(outer: _Open, name: str, text: str, rules: KeepRules) -> bool:
+def _is_unchanged(outer: _Open, name: str, text: str, rules: KeepRules) -> bool:
     """Whether this string is not changed."""
-    if outer.how == "whole":
-        return name not in rules.prose
-    return not outer.how and name in rules.kept and bool(rules.kept[name].fullmatch(text))
+    if outer.treatment == "keep":
+        return name not in rules.replaced_members
+    return not outer.treatment and name in rules.kept_strings and bool(rules.kept_strings[name].fullmatch(text))
 
 
 def _similar_letter(letter: str, chance: int) -> str:

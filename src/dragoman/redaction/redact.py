@@ -125,19 +125,19 @@ class Redactor:
 
     def redact_bytes(self, data: bytes) -> bytes:
         """Returns the bytes with secrets replaced by `*`, with the same length."""
-        made = bytearray(data)
+        redacted = bytearray(data)
         plain, place = _unescaped(data)
         for secret in self._find_secrets(plain):
             start, end = map(place, secret)
-            made[start:end] = data[start:end].translate(_STARS)
-        return bytes(made)
+            redacted[start:end] = data[start:end].translate(_STARS)
+        return bytes(redacted)
 
     def _find_secrets(self, data: bytes) -> Iterator[tuple[int, int]]:
         for secret in self._known:
             yield from ((at, at + len(secret)) for at in _find_all(data, secret))
         small = data.lower()
-        looked_for = ((pattern, beginning) for pattern, beginnings in _PATTERNS for beginning in beginnings)
-        for pattern, beginning in looked_for:
+        searches = ((pattern, beginning) for pattern, beginnings in _PATTERNS for beginning in beginnings)
+        for pattern, beginning in searches:
             yield from _matches(pattern, beginning, data, small)
 
     def redact_stream(self, data: bytes) -> bytes:

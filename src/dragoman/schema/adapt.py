@@ -91,13 +91,13 @@ def _adapt(schema: JsonText, target: Target) -> AdaptedSchema:
         original = _loaded(schema)
         root = with_json_types(original)
         relaxer = SchemaRelaxer(root, target, careful=False)
-        made = relaxer.adapted()
-        if made == original:
+        adapted = relaxer.adapted()
+        if adapted == original:
             return AdaptedSchema(schema, ())
         if has_refs(root):
             relaxer = SchemaRelaxer(root, target, careful=True)
-            made = relaxer.adapted()
-        return AdaptedSchema(msgspec.json.encode(made).decode(), tuple(relaxer.changes))
+            adapted = relaxer.adapted()
+        return AdaptedSchema(msgspec.json.encode(adapted).decode(), tuple(relaxer.changes))
     except RecursionError:  # raised for a deeply nested value in `enum`
         whole = _adapt(ANY_ARGUMENTS, target).json
         return AdaptedSchema(whole, (SchemaChange("$", "nested too deep; it may be any object"),))

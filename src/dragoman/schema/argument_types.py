@@ -42,7 +42,7 @@ class Schema:
         self.readable = isinstance(loaded, dict | bool)
         """The text is a JSON Schema."""
 
-    def of(self, *path: str | None) -> frozenset[str]:
+    def types_at(self, *path: str | None) -> frozenset[str]:
         """Returns the JSON types that the parameter may have; all types if the schema does not restrict it.
 
         Args:
@@ -51,7 +51,7 @@ class Schema:
         return allowed_types(self._at(path), self.root)
 
     def constants(self, *path: str | None) -> tuple[Any, ...]:
-        """Returns the values that the schema lists for the parameter (`enum`, `const`); `path` as for `of`."""
+        """Returns the values that the schema lists for the parameter (`enum`, `const`); `path` as in `types_at`."""
         return tuple(_constants(self._at(path), self.root, 0, set()))
 
     def _at(self, path: tuple[str | None, ...]) -> Any:
@@ -61,7 +61,7 @@ class Schema:
         return schema
 
     def names(self, *path: str | None) -> frozenset[str]:
-        """Returns the names in `properties` of the parameter, or of the tool without a path; `path` as for `of`."""
+        """Returns the names in `properties` of the parameter, or of the tool if no path; `path` as in `types_at`."""
         schema = self._at(path)
         properties = schema.get("properties") if isinstance(schema, Mapping) else None
         return frozenset(properties) if isinstance(properties, dict) else frozenset()
@@ -77,10 +77,10 @@ def sub_schema(schema: Any, key: str | None, root: Mapping[str, Any]) -> Any:
         key: The name of the property; None stands for the items.
         root: The schema that its references point into.
     """
-    return _inside(schema, key, root, 0, set())
+    return _sub_schema(schema, key, root, 0, set())
 
 
-def _inside(schema: Any, key: str | None, root: Mapping[str, Any], depth: int, tried: set[str]) -> Any:
+def _sub_schema(schema: Any, key: str | None, root: Mapping[str, Any], depth: int, tried: set[str]) -> Any:
     """`tried`: references that were followed already, because schemas may be recursive in several ways."""
     if not isinstance(schema, dict) or depth > DEPTH_LIMIT:
         return None
@@ -92,7 +92,7 @@ def _inside(schema: Any, key: str | None, root: Mapping[str, Any], depth: int, t
         return schema_inside
 
     def union_parts(branches: list[Any]) -> list[Any]:
-        deeper = (_inside(branch, key, root, depth + 1, tried) for branch in branches)
+        deeper = (_sub_schema(branch, key, root, depth + 1, tried) for branch in branches)
         return [each for each in deeper if each is not None]
 
     parts: list[Any] = []
@@ -160,8 +160,8 @@ def _constants(schema: Any, root: Mapping[str, Any], depth: int, tried: set[str]
 def self_contained(schema: Mapping[str, Any], root: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the sub-schema with the targets of its references in its own `$defs`."""
     definitions: dict[str, Any] = {}
-    made = move_refs_to_defs(schema, root, definitions, "")
-    return {**made, "$defs": definitions} if definitions else made
+    body = move_refs_to_defs(schema, root, definitions, "")
+    return {**body, "$defs": definitions} if definitions else body
 
 
 def move_refs_to_defs(schema: Any, root: Mapping[str, Any], definitions: dict[str, Any], prefix: str) -> Any:
@@ -190,11 +190,11 @@ def move_refs_to_defs(schema: Any, root: Mapping[str, Any], definitions: dict[st
             sub_schema["$ref"] = f"#/$defs/{names[reference]}"
         return sub_schema
 
-    made = moved(schema)
+    result = moved(schema)
     while left:
         name, target = left.pop()
         definitions[name] = moved(target)
-    return made
+    return result
 
 
 def as_json(text: str, types: frozenset[str] = ALL, constants: Collection[Any] = ()) -> Json:
@@ -215,11 +215,11 @@ def as_json(text: str, types: frozenset[str] = ALL, constants: Collection[Any] =
         return word
     json_type = {"{": "object", "[": "array", '"': "string"}.get(word[:1])
     if json_type in types and (json_type != "string" or types == ALL):
-        return whole_json(word) or as_string(text)
+        return parse_complete(word) or as_string(text)
     return as_string(text)
 
 
-def whole_json(text: str) -> Json:
+def parse_complete(text: str) -> Json:
     """Returns the text if it is exactly one JSON value; else ""."""
     value = JsonStream()
     return value.drain() if text and value.feed(text, 0, True) == len(text) and value.done else ""

@@ -91,8 +91,8 @@ def with_prefix_items(schema: Schema) -> Schema:
     if not isinstance(listed, list) or not listed or "prefixItems" in schema:
         return schema
     rest = schema.get("additionalItems")
-    made = {word: value for word, value in schema.items() if word not in ("items", "additionalItems")}
-    return {**made, "prefixItems": listed, **({"items": rest} if isinstance(rest, dict | bool) else {})}
+    rest_schema = {word: value for word, value in schema.items() if word not in ("items", "additionalItems")}
+    return {**rest_schema, "prefixItems": listed, **({"items": rest} if isinstance(rest, dict | bool) else {})}
 
 
 def types_in(schema: Schema) -> list[str]:
@@ -122,14 +122,14 @@ def resolve_ref(reference: str, root: Any) -> Any:
     """
     if reference != "#" and not reference.startswith("#/"):
         return None
-    found = root
+    target = root
     for part in reference.split("/")[1:]:
         key = part.replace("~1", "/").replace("~0", "~")
-        if isinstance(found, list):
-            found = found[int(key)] if re.fullmatch("[0-9]{1,6}", key) and int(key) < len(found) else None
+        if isinstance(target, list):
+            target = target[int(key)] if re.fullmatch("[0-9]{1,6}", key) and int(key) < len(target) else None
         else:
-            found = found.get(key) if isinstance(found, dict) else None
-    return found
+            target = target.get(key) if isinstance(target, dict) else None
+    return target
 
 
 def has_refs(value: Any) -> bool:

@@ -30,23 +30,23 @@ def all_of(first: Schema, second: Schema, on_lost: OnLost) -> Schema:
         second: Another one.
         on_lost: Called with each keyword of `second` that could not be kept.
     """
-    made = dict(first)
+    merged = dict(first)
     for word, value in second.items():
         if word in ("unevaluatedProperties", "unevaluatedItems"):
             on_lost(word)  # it refers to the properties of its own schema only
-        elif word in ("properties", "patternProperties") and word in made:
-            made[word] = {**made[word], **{name: each for name, each in value.items() if name not in made[word]}}
-            if any(made[word][name] != each for name, each in value.items()):
+        elif word in ("properties", "patternProperties") and word in merged:
+            merged[word] = {**merged[word], **{name: each for name, each in value.items() if name not in merged[word]}}
+            if any(merged[word][name] != each for name, each in value.items()):
                 on_lost(word)
-        elif word == "required" and word in made:
-            made[word] = list(dict.fromkeys([*made[word], *value]))
-        elif word == "type" and word in made:
-            made[word] = _both(made, second) or made[word]
-        elif word not in made and not _split(word, first):
-            made[word] = value
-        elif made.get(word) != value and word not in NON_VALIDATING:
+        elif word == "required" and word in merged:
+            merged[word] = list(dict.fromkeys([*merged[word], *value]))
+        elif word == "type" and word in merged:
+            merged[word] = _both(merged, second) or merged[word]
+        elif word not in merged and not _split(word, first):
+            merged[word] = value
+        elif merged.get(word) != value and word not in NON_VALIDATING:
             on_lost(word)
-    return made
+    return merged
 
 
 def _split(word: str, first: Schema) -> bool:
@@ -70,13 +70,13 @@ def any_of_objects(base: Schema, branches: Sequence[Schema]) -> Schema:
     for name in dict.fromkeys(name for branch in branches for name in branch.get("properties", {})):
         if name not in members:
             members[name] = _member(name, branches)
-    made = {**base, "properties": members}
+    merged = {**base, "properties": members}
     shared = [name for name in branches[0].get("required", []) if all(name in b.get("required", []) for b in branches)]
-    if needed := list(dict.fromkeys([*base.get("required", []), *shared])):
-        made["required"] = needed
+    if required := list(dict.fromkeys([*base.get("required", []), *shared])):
+        merged["required"] = required
     if all(map(_closed, branches)):
-        made.setdefault("additionalProperties", False)
-    return made
+        merged.setdefault("additionalProperties", False)
+    return merged
 
 
 def _closed(branch: Schema) -> bool:

@@ -90,26 +90,26 @@ class SchemaRelaxer:
         return not known or word in self._target.unsupported or (path == "$" and word in self._target.root_unsupported)
 
     def _schema(self, value: Any, path: str, depth: int, trail: Trail) -> Any:
-        whole = path == "$" and self._target.object_root
-        if isinstance(value, bool) and self._target.flags and not whole:
+        is_root_object = path == "$" and self._target.object_root
+        if isinstance(value, bool) and self._target.flags and not is_root_object:
             return value
         schema = self._well_formed(self._as_object(value, path, depth, trail), path)
         schema, trail = self._resolved(schema, path, trail, depth)
         schema = self._combined(schema, path, trail)
         for step in (self._objects, self._arrays, self._strings, self._constants, self._types):
             schema = step(schema, path)
-        if whole:
+        if is_root_object:
             if "object" not in (types_in(schema) or ["object"]):
                 self._report(path, "a schema of another type became an object")
             schema = {**schema, "type": "object"}
             if self._target.properties:
                 schema.setdefault("properties", {})
         schema = self._without(schema, path, *[word for word in schema if self._is_unsupported(word, path)])
-        made = self._sub_schemas(schema, path, depth, trail)
-        rest = [word for word in ("unevaluatedProperties", "unevaluatedItems") if word in made]
-        if rest and (made != value or (self._careful and has_refs(made))):
-            made = self._without(made, path, *rest)
-        return self._strict(made, path) if self._target.closed else made
+        relaxed = self._sub_schemas(schema, path, depth, trail)
+        rest = [word for word in ("unevaluatedProperties", "unevaluatedItems") if word in relaxed]
+        if rest and (relaxed != value or (self._careful and has_refs(relaxed))):
+            relaxed = self._without(relaxed, path, *rest)
+        return self._strict(relaxed, path) if self._target.closed else relaxed
 
     def _as_object(self, value: Any, path: str, depth: int, trail: Trail) -> Schema:
         """Returns the schema as an object; `{}` if it is not one, or if a limit is exceeded."""
@@ -148,19 +148,19 @@ class SchemaRelaxer:
             self._without(
                 schema, path, *(word for word in schema if word != "$ref" and word not in ANNOTATIONS | NON_VALIDATING)
             )
-            kept = {
+            siblings = {
                 word: value
                 for word, value in schema.items()
                 if word in ANNOTATIONS or (path == "$" and word in NON_VALIDATING)
             }
-            again = reference in trail
-            if again or not isinstance(target, dict | bool):
-                reason = "refers to itself" if again else "refers to nothing here"
+            is_recursive = reference in trail
+            if is_recursive or not isinstance(target, dict | bool):
+                reason = "refers to itself" if is_recursive else "refers to nothing here"
                 self._report(path, f"{reason}; it may be anything")
-                return kept, trail
+                return siblings, trail
             trail |= {reference}
             own = self._well_formed(self._as_object(target, path, depth, trail), path)
-            schema = {**{word: value for word, value in own.items() if word not in NON_VALIDATING}, **kept}
+            schema = {**{word: value for word, value in own.items() if word not in NON_VALIDATING}, **siblings}
         return schema, trail
 
     def _stays(self, reference: str, path: str) -> bool:
@@ -192,14 +192,14 @@ class SchemaRelaxer:
                 schema = self._without(schema, path, word)
                 continue
             parts = [self._part(each, path, trail, depth + 1, objects) for each in schema[word]]
-            fits = [part for part in parts if part is not None]
+            mergeable = [part for part in parts if part is not None]
             schema = {each: value for each, value in schema.items() if each != word}
             if word == "allOf":
-                schema = self._merge_all(schema, fits, path)
-            elif fits:
-                schema = any_of_objects(schema, fits)
+                schema = self._merge_all(schema, mergeable, path)
+            elif mergeable:
+                schema = any_of_objects(schema, mergeable)
                 self._report(path, f"{word} became the properties of one object")
-            if len(fits) < len(parts):
+            if len(mergeable) < len(parts):
                 self._report(path, f"what cannot be was left out of {word}")
         return schema
 
@@ -223,10 +223,10 @@ class SchemaRelaxer:
     # Keywords of each type
 
     def _objects(self, schema: Schema, path: str) -> Schema:
-        open_to = schema.get("additionalProperties", True)
+        additional = schema.get("additionalProperties", True)
         if "patternProperties" in schema and self._is_unsupported("patternProperties", path):
             schema = self._without(schema, path, "patternProperties", "additionalProperties")
-        if isinstance(open_to, dict) and not self._target.maps:
+        if isinstance(additional, dict) and not self._target.maps:
             schema = self._without(schema, path, "additionalProperties")
         names = schema.get("properties", {})
         if path != "$" or not self._target.names:
@@ -236,7 +236,7 @@ class SchemaRelaxer:
             return schema
         for name in sorted(odd):
             self._report(_below(path, "properties", name), "left out, as its name may not be used")
-        schema = self._without(schema, path, "additionalProperties") if open_to is not True else schema
+        schema = self._without(schema, path, "additionalProperties") if additional is not True else schema
         required = [name for name in schema.get("required", []) if name not in odd]
         left = {name: each for name, each in names.items() if name not in odd}
         return {**schema, "properties": left, **({"required": required} if "required" in schema else {})}
@@ -301,21 +301,21 @@ class SchemaRelaxer:
         others = [each for each in branches if not (isinstance(each, dict) and types_in(each) == ["null"])]
         if not isinstance(schema.get("type"), list) and stated != ["null"] and len(others) == len(branches):
             return schema
-        made = {word: value for word, value in schema.items() if word not in ("type", "anyOf")}
+        untyped = {word: value for word, value in schema.items() if word not in ("type", "anyOf")}
         null = "null" in stated or (not stated and len(others) < len(branches))
-        made |= {"nullable": True} if null else {}
-        made |= {"anyOf": others} if others else {}
+        untyped |= {"nullable": True} if null else {}
+        untyped |= {"anyOf": others} if others else {}
         match [each for each in stated if each != "null"]:
             case [one]:
-                return {**made, "type": one}
+                return {**untyped, "type": one}
             case []:
                 self._report(path, "null alone cannot be said; it may be anything") if not others else None
-                return made
-            case several if "anyOf" in made:
+                return untyped
+            case several if "anyOf" in untyped:
                 self._report(path, f"one of the types {', '.join(several)} left out")
-                return made
+                return untyped
             case several:
-                return _split_types(made, several)
+                return _split_types(untyped, several)
 
     # Sub-schemas
 
@@ -323,43 +323,43 @@ class SchemaRelaxer:
         def part(value: Any, *names: str) -> Any:
             return self._schema(value, _below(path, *names), depth + 1, trail)
 
-        made: Schema = {}
+        result: Schema = {}
         for word, value in schema.items():
             if word in NAMED:
-                made[word] = {name: part(each, word, name) for name, each in value.items()}
+                result[word] = {name: part(each, word, name) for name, each in value.items()}
             elif word in LISTED:
-                made[word] = [part(each, f"{word}[{n}]") for n, each in enumerate(value)]
+                result[word] = [part(each, f"{word}[{n}]") for n, each in enumerate(value)]
             elif word in SINGLE and not (word == "additionalProperties" and isinstance(value, bool)):
-                made[word] = part(value, word)
+                result[word] = part(value, word)
             else:
-                made[word] = value
-        return self._relaxed(schema, made, path)
+                result[word] = value
+        return self._relaxed(schema, result, path)
 
-    def _relaxed(self, before: Schema, made: Schema, path: str) -> Schema:
+    def _relaxed(self, before: Schema, after: Schema, path: str) -> Schema:
         """Rewrites keywords that accept less if their sub-schemas accept more."""
 
         def moved(word: str) -> bool:
-            return word in made and (made[word] != before[word] or (self._careful and has_refs(before[word])))
+            return word in after and (after[word] != before[word] or (self._careful and has_refs(before[word])))
 
         if moved("oneOf"):
-            made = self._any_of(made, path)
+            after = self._any_of(after, path)
         if moved("not"):
-            made = self._without(made, path, "not")
+            after = self._without(after, path, "not")
         if moved("if"):
-            made = self._without(made, path, "if", "then", "else")
-        if "maxContains" in made and moved("contains"):
-            made = self._without(made, path, "contains", "minContains", "maxContains")
-        return made
+            after = self._without(after, path, "if", "then", "else")
+        if "maxContains" in after and moved("contains"):
+            after = self._without(after, path, "contains", "minContains", "maxContains")
+        return after
 
     # Strict targets
 
     def _strict(self, schema: Schema, path: str) -> Schema:
         """Closes objects to other properties, and gives every value a type."""
         if not schema.keys() & {"type", "anyOf", "$ref"} and not (schema.keys() & {"enum", "const"}):
-            likely = [each for each in ("object", "array") if schema.keys() & OF_TYPE[each]]
-            if not likely:
+            implied = [each for each in ("object", "array") if schema.keys() & OF_TYPE[each]]
+            if not implied:
                 self._report(path, "anything became a string, number, boolean or null")
-            schema = {**schema, **({"type": likely[0]} if likely else _SCALAR)}
+            schema = {**schema, **({"type": implied[0]} if implied else _SCALAR)}
         if "array" in types_in(schema):
             schema.setdefault("items", _SCALAR)
         if "object" not in types_in(schema) or "$ref" in schema:
@@ -369,13 +369,13 @@ class SchemaRelaxer:
             self._report(path, "closed to other properties")
         schema = {**schema, "properties": members, "additionalProperties": False}
         listed = schema.get("required", [])
-        needed = [name for name in listed if name in members]
+        required = [name for name in listed if name in members]
         if self._target.required:
-            for name in members.keys() - set(needed):
+            for name in members.keys() - set(required):
                 self._report(_below(path, "properties", name), "null where it would be left out")
-            schema["properties"] = {n: each if n in needed else _or_null(each) for n, each in members.items()}
-            needed = list(members)
-        return {**schema, "required": needed} if needed != listed or self._target.required else schema
+            schema["properties"] = {n: each if n in required else _or_null(each) for n, each in members.items()}
+            required = list(members)
+        return {**schema, "required": required} if required != listed or self._target.required else schema
 
 
 def _vacuous(word: str, value: Any) -> bool:
@@ -390,7 +390,7 @@ def _below(path: str, *names: str) -> str:
 def _split_types(schema: Schema, types: list[str]) -> Schema:
     """Returns `anyOf` with one schema per type, each with the keywords of its type."""
     of_any = frozenset().union(*OF_TYPE.values()) | {"enum"}
-    made = {word: value for word, value in schema.items() if word not in of_any}
+    untyped = {word: value for word, value in schema.items() if word not in of_any}
     branches = []
     for each in types:
         base = "number" if each == "integer" else each
@@ -399,7 +399,7 @@ def _split_types(schema: Schema, types: list[str]) -> Schema:
             branch["enum"] = [value for value in schema["enum"] if json_type(value) == base]
         if branch.get("enum") != []:
             branches.append(branch)
-    return {**made, "anyOf": branches} if branches else made
+    return {**untyped, "anyOf": branches} if branches else untyped
 
 
 def _or_null(schema: Any) -> Schema:

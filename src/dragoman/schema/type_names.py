@@ -47,7 +47,7 @@ _ANY: Final = frozenset({"any", "mixed", "unknown", "anything"})
 _LIMIT_CHARS: Final = 100
 _CLASS: Final = re.compile(r"<class '([\w.]+)'>")
 _GENERIC: Final = re.compile(r"([a-z]+)\s*(?:\[(.*)\]|<(.*)>|\((.*)\))", re.DOTALL)
-_OF: Final = re.compile(r"(?:array|list|set|sequence)\s+of\s+(.+?)(?<=[^s])s?")
+_GENERIC_OF: Final = re.compile(r"(?:array|list|set|sequence)\s+of\s+(.+?)(?<=[^s])s?")
 _SCHEMAS: Final = LISTED | SINGLE | {"additionalItems"}
 """Keywords that contain one schema or a list of schemas."""
 
@@ -75,20 +75,20 @@ def _with_json_types(schema: Any) -> Any:
     changed: dict[str, Any] = {}
     for word, value in schema.items():
         if word in _SCHEMAS:
-            made = _with_json_types(value)
+            converted = _with_json_types(value)
         elif word in NAMED and isinstance(value, dict):
-            made = _of_members(value)
+            converted = _of_members(value)
         else:
             continue
-        if made is not value:
-            changed[word] = made
+        if converted is not value:
+            changed[word] = converted
     schema = {**schema, **changed} if changed else schema
     return _renamed(schema) if "type" in schema else schema
 
 
 def _of_members(members: dict[str, Any]) -> dict[str, Any]:
-    made = {name: _with_json_types(each) for name, each in members.items()}
-    return made if any(made[name] is not each for name, each in members.items()) else members
+    converted = {name: _with_json_types(each) for name, each in members.items()}
+    return converted if any(converted[name] is not each for name, each in members.items()) else members
 
 
 def _renamed(schema: dict[str, Any]) -> dict[str, Any]:
@@ -135,7 +135,7 @@ def _meaning(name: str) -> _Meanings | None:
         return _union([word[:-1], "null"])
     if word.endswith("[]"):
         return _array(word[:-2])
-    if match := _OF.fullmatch(word):
+    if match := _GENERIC_OF.fullmatch(word):
         return _array(match[1])
     return _generic(word)
 

@@ -233,11 +233,11 @@ class App:
         Raises: ForbiddenError: the host or the origin is not allowed.
         """
         for what, read in (("host", parse_host_header), ("origin", parse_origin_header)):
-            got = headers.get(what, "")
-            name = read(got)
+            value = headers.get(what, "")
+            name = read(value)
             if (what in headers or what == "host") and "*" not in self._hosts and name not in self._hosts:
                 advice = f"; add {quote(name)} to server.allowed_hosts if it should be" if name else ""
-                raise ForbiddenError(f"{what} {quote(got)} is not served{advice}")
+                raise ForbiddenError(f"{what} {quote(value)} is not served{advice}")
         if "origin" not in headers:
             return {}
         requested = headers.get("access-control-request-headers", "*")
@@ -251,10 +251,10 @@ class App:
     def _is_known(self, headers: Mapping[str, str]) -> bool:
         """Whether the request has one of the server's API keys; other headers may contain another key of the client."""
         scheme, _, token = headers.get("authorization", "").partition(" ")
-        sent = [headers.get(name, "") for name in ("x-api-key", "api-key")]  # `api-key` is Azure's
-        sent.append(token.strip() if scheme.lower() == "bearer" else "")
+        sent_keys = [headers.get(name, "") for name in ("x-api-key", "api-key")]  # `api-key` is Azure's
+        sent_keys.append(token.strip() if scheme.lower() == "bearer" else "")
         known = [key.encode() for key in self._config.api_keys]
-        matches = [hmac.compare_digest(key.encode("latin-1"), one) for key in sent for one in known]
+        matches = [hmac.compare_digest(key.encode("latin-1"), one) for key in sent_keys for one in known]
         return not known or any(matches)
 
     def _authenticate(self, headers: Mapping[str, str]) -> None:

@@ -122,7 +122,7 @@ class BaseExchange(ABC):
         self._receive = receive
         self._send = send
         self._watch: ClientWatch | None = None
-        self._sent = False
+        self._has_started = False
         """The status line has been sent."""
         self._ended = False
         """The last byte has been sent."""
@@ -160,7 +160,7 @@ class BaseExchange(ABC):
         self._record.on_error(error)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._config.write_timeout_s):
-                if not self._sent:
+                if not self._has_started:
                     body, headers = self._dialect.write_error(error), error_headers(error)
                     await self._reply(self._dialect.status(error), body, headers)
                 else:
@@ -223,6 +223,6 @@ class BaseExchange(ABC):
         self._watch.write_finished()
 
     async def _reply(self, status: int, body: bytes, headers: Mapping[str, str]) -> None:
-        self._sent = True
+        self._has_started = True
         self._mark_sent()
         await respond(self._send_counted, status, body, self._headers | dict(headers))

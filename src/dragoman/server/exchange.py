@@ -167,7 +167,7 @@ class Exchange(BaseExchange):
             answer = resize_deltas(answer, self._config.delta_min_chars, self._config.delta_max_chars)
         async with aclosing(self._observer.wrap_client_events(answer) if self._observer else answer) as events:
             if not request.stream:
-                await self._whole(request, events)
+                await self._send_unstreamed(request, events)
                 return
             writer = self._dialect.writer(request)
             self._ending = lambda error: writer.feed(Failure(error))
@@ -203,7 +203,7 @@ class Exchange(BaseExchange):
             self._record.is_passthrough = False
         return self._record.is_passthrough
 
-    async def _whole(self, request: Request, events: AsyncGenerator[AnyEvent, None]) -> None:
+    async def _send_unstreamed(self, request: Request, events: AsyncGenerator[AnyEvent, None]) -> None:
         collector = Collector(self._dialect.name)  # numbers the parts as a stream does
         async for event in events:
             self._observe([event], b"")
@@ -240,7 +240,7 @@ class Exchange(BaseExchange):
             ping_delay_s = self._config.keepalive_interval_s
             if ended:
                 await _wait(pump)
-                if not self._sent:
+                if not self._has_started:
                     pump.result()
             if batch:
                 data = written(batch)
@@ -270,9 +270,9 @@ class Exchange(BaseExchange):
 
     async def _begin(self, first: Sequence[object] = ()) -> None:
         """Sends the response headers of a stream, once; warnings about the request itself arrive with `Start`."""
-        if self._sent:
+        if self._has_started:
             return
-        self._sent = True
+        self._has_started = True
         fields = {"content-type": "text/event-stream; charset=utf-8", "cache-control": "no-cache", **self._headers}
         fields |= warning_headers(first) | self._record.timing()
         await self._send_counted({"type": "http.response.start", "status": 200, "headers": encode_headers(fields)})

@@ -103,12 +103,14 @@ class Passthrough(BaseExchange):
             carried["accept"] = headers["accept"]
         async with ClientWatch(self._receive, self._config.write_timeout_s) as self._watch:
             routes = await self._gateway.route_or_refresh(request)
-            able = [(backend, planned.model) for backend, planned in routes if isinstance(backend, SupportsForwarding)]
-            if not able:
+            backends = [
+                (backend, planned.model) for backend, planned in routes if isinstance(backend, SupportsForwarding)
+            ]
+            if not backends:
                 names = " and ".join(str(backend.health().get("backend", "")) for backend, _ in routes)
                 message = f"model {quote(request.model)} is served by {names}, which has no {self._path}"
                 raise UnsupportedError(f"{message}; ask for a model of an upstream server", "model")
-            await self._first_of(able, outgoing, carried)
+            await self._first_of(backends, outgoing, carried)
 
     def _only_model(self) -> str:
         """Returns a model of the only server, for a request that names none.
@@ -121,10 +123,10 @@ class Passthrough(BaseExchange):
         return next(iter(owners.values()))
 
     async def _first_of(
-        self, able: Sequence[tuple[Backend, str]], request: _PassthroughRequest, headers: Mapping[str, str]
+        self, backends: Sequence[tuple[Backend, str]], request: _PassthroughRequest, headers: Mapping[str, str]
     ) -> None:
         """Sends the response of the first server that begins one."""
-        for left, (backend, model) in zip(reversed(range(len(able))), able, strict=True):
+        for left, (backend, model) in zip(reversed(range(len(backends))), backends, strict=True):
             body = request.named(model) if request.model else request.body
             try:
                 assert isinstance(backend, SupportsForwarding)
@@ -132,7 +134,7 @@ class Passthrough(BaseExchange):
                 return
             except RemoteError as error:
                 is_about_the_request = isinstance(error, UpstreamError) and error.status in (400, 413, 415, 422)
-                if self._sent or not left or is_about_the_request:
+                if self._has_started or not left or is_about_the_request:
                     raise self._for_client(backend, error) from None
                 name = backend.health().get("backend", "")
                 log.warning("%s could not answer (%s); the next is asked", name, loggable_message(error))
@@ -149,23 +151,23 @@ class Passthrough(BaseExchange):
         fields: dict[str, str] = {}
         async with aclosing(backend.forward(self._path, body, headers, fields.update)) as answer:
             async for piece in answer:
-                if not self._sent:
+                if not self._has_started:
                     await self._start(fields)
                 self._usage.feed(piece)
                 await self._send_counted({"type": "http.response.body", "body": piece, "more_body": True})
-        if not self._sent:
+        if not self._has_started:
             await self._start(fields)
         self._count()
         await self._end(b"")
 
     async def _fail(self, error: DragomanError) -> None:
-        if self._sent and self._ending is None and not self._ended:
+        if self._has_started and self._ending is None and not self._ended:
             self._record.on_error(error)
             return  # the connection is closed before the end of the body, so the client knows that it is truncated
         await super()._fail(error)
 
     async def _start(self, fields: Mapping[str, str]) -> None:
-        self._sent = True
+        self._has_started = True
         kind = fields.get("content-type", "application/octet-stream")
         self._usage.is_stream = kind.startswith(_STREAM)
         headers = {name: fields[name] for name in _FORWARDED_HEADERS if name in fields} | client_headers(fields)
@@ -219,7 +221,7 @@ class _UsageReader:
     def __init__(self) -> None:
         self.is_stream = False
         self._decoder = Decoder()
-        self._whole = bytearray()
+        self._body = bytearray()
         self._last = b""
         self._ends = False
 
@@ -229,8 +231,8 @@ class _UsageReader:
             return
         try:
             if not self.is_stream:
-                self._whole += piece
-                self._ends = len(self._whole) > _MAX_USAGE_BYTES
+                self._body += piece
+                self._ends = len(self._body) > _MAX_USAGE_BYTES
             else:
                 payloads = [event.data for event in self._decoder.feed(piece) if b'"usage"' in event.data]
                 self._last = payloads[-1] if payloads else self._last
@@ -240,7 +242,7 @@ class _UsageReader:
     def close(self) -> Usage | None:
         """Returns the reported usage, or None."""
         try:
-            usage = msgspec.json.decode(self._last if self.is_stream else bytes(self._whole), type=_UsageBody).usage
+            usage = msgspec.json.decode(self._last if self.is_stream else bytes(self._body), type=_UsageBody).usage
         except (msgspec.DecodeError, RecursionError):
             return None
         if self._ends or usage is None:

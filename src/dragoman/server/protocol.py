@@ -169,14 +169,14 @@ class LimitedProtocol(HttpToolsProtocol):
     def _wait(self) -> None:
         """Starts the timer for a head."""
         self._stop_waiting()
-        self._timer = self.loop.call_later(self._limits.head_s, self._late)
+        self._timer = self.loop.call_later(self._limits.head_s, self._on_deadline)
 
     def _stop_waiting(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
-    def _late(self) -> None:
+    def _on_deadline(self) -> None:
         self._timer = None
         if self.transport.is_closing() or not (self.cycle is None or self.cycle.response_complete):
             return

@@ -52,7 +52,7 @@ def run(
     config: ServerConfig,
     announce: Callable[[str], None],
     app: Asgi | None = None,
-    say: Callable[[str], None] = lambda text: None,
+    print_status: Callable[[str], None] = lambda text: None,
     capture: CaptureConfig = NO_CAPTURE,
 ) -> int:
     """Serves until SIGTERM or SIGINT, and returns the exit status.
@@ -62,7 +62,7 @@ def run(
         config: address, keys and limits.
         announce: receives the URL once the port is open.
         app: an ASGI application of your own around the gateway's.
-        say: receives what the shutdown waits for.
+        print_status: receives what the shutdown waits for.
         capture: which exchanges are written to disk.
 
     Raises:
@@ -71,7 +71,7 @@ def run(
     """
     server = _server(app or App(gateway, config, capture=capture), config)
     with contextlib.closing(_bind(config)) as listener, runner() as r:
-        return r.run(_serve(gateway, server, listener, announce, say))
+        return r.run(_serve(gateway, server, listener, announce, print_status))
 
 
 def runner() -> asyncio.Runner:
@@ -148,20 +148,20 @@ async def _serve(
     server: _Server,
     listener: socket.socket,
     announce: Callable[[str], None],
-    say: Callable[[str], None],
+    print_status: Callable[[str], None],
 ) -> int:
     loop = asyncio.get_running_loop()
     starting = asyncio.ensure_future(gateway.start())
 
     def stop(number: int) -> None:
         if number not in (signal.SIGTERM, signal.SIGINT):  # the terminal was closed
-            say(f"{signal.Signals(number).name}: stopping")
+            print_status(f"{signal.Signals(number).name}: stopping")
         # A second signal does not wait for running responses.
         server.force_exit = server.should_exit
         if (running := len(server.server_state.tasks)) and not server.should_exit:
             answers = "1 running answer" if running == 1 else f"{running} running answers"
             wait_s = server.config.timeout_graceful_shutdown
-            say(f"waiting up to {wait_s} s for {answers}; signal again to stop now")
+            print_status(f"waiting up to {wait_s} s for {answers}; signal again to stop now")
         server.should_exit = True
         starting.cancel()
 
@@ -186,7 +186,7 @@ def _on_signals(loop: asyncio.AbstractEventLoop, stop: Callable[[int], None]) ->
         try:
             loop.add_signal_handler(number, stop, number)
         except NotImplementedError:  # Windows
-            signal.signal(number, lambda got, _: loop.call_soon_threadsafe(stop, got))
+            signal.signal(number, lambda signal_number, _: loop.call_soon_threadsafe(stop, signal_number))
 
 
 async def _close(gateway: Gateway, server: _Server) -> None:

@@ -88,16 +88,16 @@ def write_compacted(reply: Reply, request: Request) -> bytes:
 
     Raises: UpstreamError: the server did not return a summary.
     """
-    whole = msgspec.json.decode(dialects.get(NAME).write_reply(reply, request), type=dict[str, msgspec.Raw])
-    output = msgspec.json.decode(whole["output"], type=list[Item])
+    reply_fields = msgspec.json.decode(dialects.get(NAME).write_reply(reply, request), type=dict[str, msgspec.Raw])
+    output = msgspec.json.decode(reply_fields["output"], type=list[Item])
     sealed = [item for item in output if _text_field(item, "type") in compaction.ITEM_TYPES]
     if not sealed:
         raise UpstreamError("expected a compaction item of the server, got none")
-    kept = [
+    user_parts = [
         (m, tuple(p for p in m.parts if not isinstance(p, UnknownPart))) for m in request.messages if m.role == "user"
     ]
-    users = [msgspec.structs.replace(message, parts=parts) for message, parts in kept if parts]
-    body = {name: whole[name] for name in ("id", "created_at", "model", "usage")}
+    users = [msgspec.structs.replace(message, parts=parts) for message, parts in user_parts if parts]
+    body = {name: reply_fields[name] for name in ("id", "created_at", "model", "usage")}
     items = _items(users, reply.id) if users else []
     return msgspec.json.encode({**body, "object": "response.compaction", "output": [*items, *sealed]})
 

@@ -164,18 +164,18 @@ def _pattern(markers: MarkerSet, text: str) -> re.Pattern[str]:
 @cache
 def _compiled(markers: tuple[str, ...], normalised: bool) -> re.Pattern[str]:
     # Matches only the first character, so that a marker that starts inside another one is found too.
-    char, between = (_equivalents, _UNSEEN) if normalised else (re.escape, "")
+    char, separator = (_equivalents, _UNSEEN) if normalised else (re.escape, "")
     beginnings = (
-        f"{char(first)}(?={between}{_any_of(rest, char, between)})" for first, rest in _by_first(markers, char)
+        f"{char(first)}(?={separator}{_any_of(rest, char, separator)})" for first, rest in _by_first(markers, char)
     )
     return re.compile("|".join(beginnings))
 
 
-def _any_of(strings: Collection[str], char: Callable[[str], str], between: str) -> str:
+def _any_of(strings: Collection[str], char: Callable[[str], str], separator: str) -> str:
     """Returns a pattern of all strings, as a prefix tree: a tokenizer may have thousands of similar special tokens."""
     if "" in strings:
         return ""  # the shortest string has matched
-    branches = [char(first) + between + _any_of(rest, char, between) for first, rest in _by_first(strings, char)]
+    branches = [char(first) + separator + _any_of(rest, char, separator) for first, rest in _by_first(strings, char)]
     return branches[0] if len(branches) == 1 else f"(?:{'|'.join(branches)})"
 
 
@@ -201,8 +201,8 @@ def normalize_char(char: str) -> str:
 
 def _by_first(strings: Iterable[str], char: Callable[[str], str]) -> list[tuple[str, set[str]]]:
     ordered = sorted(strings, key=lambda string: (char(string[:1]), string))
-    groups = ([*same] for _, same in groupby(ordered, lambda string: char(string[0])))
-    return [(same[0][0], {string[1:] for string in same}) for same in groups]
+    groups = ([*group] for _, group in groupby(ordered, lambda string: char(string[0])))
+    return [(group[0][0], {string[1:] for string in group}) for group in groups]
 
 
 def _reference(match: re.Match[str]) -> str:

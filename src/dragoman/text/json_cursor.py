@@ -175,15 +175,15 @@ class Cursor:
     def integer(self, minimum: int | None = None) -> int:
         """Returns a whole number; `2.0` is one too."""
         number = self.number()
-        whole = int(number)
-        if number != whole:
+        integer = int(number)
+        if number != integer:
             raise RequestError(f"expected a whole number, got {cut(self.text)}", self.path)
         if minimum is not None and number < minimum:
             raise RequestError(f"expected a number of at least {minimum}, got {cut(self.text)}", self.path)
-        if abs(whole) < _EXACT:
-            return whole
+        if abs(integer) < _EXACT:
+            return integer
         # A float cannot represent all digits of a 64-bit seed.
-        return int(self.text) if self.text.lstrip("-").isdigit() else whole
+        return int(self.text) if self.text.lstrip("-").isdigit() else integer
 
     def number(self, minimum: float | None = None, maximum: float | None = None) -> float:
         """Returns a number from `minimum` to `maximum`, both included."""

@@ -87,15 +87,15 @@ class Scanner(TextBuffer):
         gap: list[str] = []
         while True:
             start, end = stops.find(self.buf, self.pos, self.closed)
-            whole = self.buf[self.pos : start]
-            text = whole.rstrip(SPACE)
+            found_text = self.buf[self.pos : start]
+            text = found_text.rstrip(SPACE)
             if text:
                 self.pos += len(text)
                 emit("".join(gap) + text if gap else text)
                 gap.clear()
                 has_text = True
-            if len(text) < len(whole):
-                gap.append(whole[len(text) :])
+            if len(text) < len(found_text):
+                gap.append(found_text[len(text) :])
             self.pos = start
             if end >= 0 or self.closed:
                 break
@@ -142,8 +142,8 @@ class Scanner(TextBuffer):
 
     def follows(self, follow: Follows, skipped: int = 0) -> bool | None:
         """Returns whether one of `follow` starts `skipped` characters after `pos`; None if more text has to decide."""
-        here = [self._starts_with(strings, self.pos + skipped) for strings in follow]
-        return True if True in here else None if None in here else False
+        matches = [self._starts_with(strings, self.pos + skipped) for strings in follow]
+        return True if True in matches else None if None in matches else False
 
     def _starts_with(self, strings: tuple[str, ...], at: int) -> bool | None:
         """Returns whether these strings start at index `at`, with optional white space before each."""
@@ -161,9 +161,9 @@ class Scanner(TextBuffer):
 
     def field(self, ends: Markers, limit_chars: int = FIELD_LIMIT_CHARS) -> Parser[tuple[str, str] | None]:
         """Consume and return (text, end) up to the first of `ends`; None (nothing consumed) if beyond the limit."""
-        found = yield from self.peek_field(ends, limit_chars)
-        self.pos += len("".join(found or ()))
-        return found
+        text_and_end = yield from self.peek_field(ends, limit_chars)
+        self.pos += len("".join(text_and_end or ()))
+        return text_and_end
 
     def peek_field(self, ends: Markers, limit_chars: int = FIELD_LIMIT_CHARS) -> Parser[tuple[str, str] | None]:
         """Like `field`, but consumes nothing."""

@@ -37,13 +37,13 @@ class WindowsPathDetector(JsonStream):
         return self._one_escape(buf, pos) if buf[pos] == "\\" else super()._string(buf, pos)
 
     def _one_escape(self, buf: str, pos: int) -> int:
-        whole = ESCAPE.match(buf, pos)
-        if not whole:
+        escape = ESCAPE.match(buf, pos)
+        if not escape:
             return self._odd_escape(buf, pos)
-        if whole[0][1] in "bfnrt":
+        if escape[0][1] in "bfnrt":
             if self._has_path_backslash:
                 self.problem = "expected a JSON escape"
                 return pos
             self.has_path_escape = True
-        self._out.append(whole[0])
-        return whole.end()
+        self._out.append(escape[0])
+        return escape.end()

@@ -45,8 +45,8 @@ def string_stops(start_pattern: str) -> tuple[Search, Search]:
 
     `start_pattern` matches other ends of the run; empty if there are none.
     """
-    also = f"|{start_pattern}" if start_pattern else ""
-    return re.compile(STOPS_PLAIN + also).search, re.compile(STOPS_STRING + also).search
+    start = f"|{start_pattern}" if start_pattern else ""
+    return re.compile(STOPS_PLAIN + start).search, re.compile(STOPS_STRING + start).search
 
 
 class ClosableJsonStream(TolerantJsonStream):
@@ -147,8 +147,8 @@ class CallValueReader:
     def close_at_end(self) -> Parser[bool]:
         """Closes the value if the call ends where an error was found. Returns whether it was closed."""
         s = self._s
-        also = ("]",) if s.calls_in_array and not self.value.in_array else ()
-        marker = self._closes and (yield from s.literal(*self._ends, _FENCE, *also, after_space=True))
+        array_end = ("]",) if s.calls_in_array and not self.value.in_array else ()
+        marker = self._closes and (yield from s.literal(*self._ends, _FENCE, *array_end, after_space=True))
         if marker:
             s.pos -= len(marker)
         return bool(marker) and self.value.complete()
@@ -180,12 +180,12 @@ class CallValueReader:
             at = trial.feed(s.buf, at, s.closed)
             if trial.done or trial.problem or s.closed:
                 break
-            ahead = at - s.pos
+            distance = at - s.pos
             yield None
-            at = s.pos + ahead
-        whole = trial.done and trial.repairs == self.value.repairs
+            at = s.pos + distance
+        is_complete = trial.done and trial.repairs == self.value.repairs
         cut = s.closed and not s.stopped_by_model and not (trial.problem or trial.done)
-        if not (whole or cut or last in _POSSIBLE_ENDS) and self._is_last(s.pos + end) and self.value.complete():
+        if not (is_complete or cut or last in _POSSIBLE_ENDS) and self._is_last(s.pos + end) and self.value.complete():
             s.reread_chars += at - s.pos
             return
         self.value, s.pos = trial, at

@@ -107,7 +107,7 @@ class _Call:
         """Returns the arguments that can be emitted now."""
         return self._json.drain()
 
-    def same(self, arguments: str) -> bool:
+    def has_arguments(self, arguments: str) -> bool:
         """Returns whether these arguments are empty or repeat the call's own."""
         return not arguments.strip() or arguments.strip() == "".join(self.raw).strip()
 
@@ -122,7 +122,7 @@ class ToolCallAssembler:
 
     __slots__ = (
         *(
-            "_back",
+            "_original_name",
             "_by_id",
             "_by_key",
             "_facts",
@@ -143,7 +143,7 @@ class ToolCallAssembler:
         model: str,
         tools: Iterable[str] = (),
         *,
-        back: Callable[[str], str] = str,
+        original_name: Callable[[str], str] = str,
         used: Iterable[str] = (),
     ) -> None:
         """Creates an assembler.
@@ -152,7 +152,7 @@ class ToolCallAssembler:
             context: Id, time and id generator of the exchange.
             model: The client's name of the model.
             tools: Tool names as the server knows them.
-            back: Converts a server's tool name to the client's.
+            original_name: Converts a server's tool name to the client's.
             used: Call ids that must not be used again.
         """
         self.phase = "new"
@@ -167,7 +167,7 @@ class ToolCallAssembler:
         self._last: _Call | None = None
         self._used = set(used)
         self._reported_dropped: set[str] = set()
-        self._back = back
+        self._original_name = original_name
         self._enabled_repairs = ALL_REPAIRS.difference(context.disabled_repairs)
         self.halves = SurrogateJoiner()
         """Joins characters that the server split between two chunks."""
@@ -252,9 +252,9 @@ class ToolCallAssembler:
 
     def _end_text(self) -> None:
         """Emits text that waits for the second half of its last character."""
-        for place, say in (("reasoning", self.reasoning), ("text", self.text), ("refusal", self.refusal)):
+        for place, emit in (("reasoning", self.reasoning), ("text", self.text), ("refusal", self.refusal)):
             if left := self.halves.flush(place):
-                say(left)
+                emit(left)
 
     def report_dropped(self, what: str) -> None:
         """Reports content that has no event type, once per kind."""
@@ -263,7 +263,7 @@ class ToolCallAssembler:
             self.warn("content_dropped", f"{what} of the server's answer: no place here", detail=what)
 
     def call(
-        self, key: int | None, id: str, name: str, arguments: str, *, apart: bool = False, named: bool = False
+        self, key: int | None, id: str, name: str, arguments: str, *, is_new_call: bool = False, named: bool = False
     ) -> None:
         """Adds a chunk of a call; values that the server did not send are empty.
 
@@ -272,20 +272,20 @@ class ToolCallAssembler:
             id: Id of the call.
             name: Name of the tool, or a chunk of it.
             arguments: Chunk of the arguments.
-            apart: The chunk is from another call than the chunk before it in the same list.
+            is_new_call: The chunk is from another call than the chunk before it in the same list.
             named: The name is complete, because this API never splits it.
         """
         self.start()
         if self.halves.has_marks:
             self._end_text()
             id, name = self.halves.replace_marks(id), self.halves.replace_marks(name)
-        call = self._find(key, id, name, arguments, apart)
+        call = self._find(key, id, name, arguments, is_new_call)
         if not call.named:
             self._name(call, name)
             call.named = call.named or (named and bool(name))
         call.id = call.id or id
         spare = call.feed(self._joined(call, arguments) if self.halves.has_marks else arguments)
-        if spare.strip() and call.same(spare):
+        if spare.strip() and call.has_arguments(spare):
             self.warn(
                 "duplicate_call_dropped",
                 f"the server sent the call of {quote(call.name)} twice; it is made once",
@@ -337,11 +337,11 @@ class ToolCallAssembler:
             self._queue.append(event)
             self._advance_all()
 
-    def _find(self, key: int | None, id: str, name: str, arguments: str, apart: bool) -> _Call:
+    def _find(self, key: int | None, id: str, name: str, arguments: str, is_new_call: bool) -> _Call:
         call = self._by_key.get(key) if key is not None else self._by_id.get(id) if id else None
-        if call is None and key is None and not (apart and name):
+        if call is None and key is None and not (is_new_call and name):
             call = self._last
-        if call is None or (apart and name and call.complete) or self._is_another(call, id, name, arguments):
+        if call is None or (is_new_call and name and call.complete) or self._is_another(call, id, name, arguments):
             call = _Call(id, self._enabled_repairs)
             self._queue.append(call)
         if key is not None:
@@ -357,7 +357,7 @@ class ToolCallAssembler:
         if not name or not call.name:
             return bool(name) and other_id
         if call.complete:
-            return id != call.id if id else not (name == call.name and call.same(arguments))
+            return id != call.id if id else not (name == call.name and call.has_arguments(arguments))
         if call.named:
             return name != call.name
         return other_id and name != call.name
@@ -389,8 +389,8 @@ class ToolCallAssembler:
             head = self._queue[0]
             if isinstance(head, _Call):
                 self._advance(head)
-                over = head.closed and len(self._queue) > 1
-                if not over and not (head.complete and head.name):
+                is_passed = head.closed and len(self._queue) > 1
+                if not is_passed and not (head.complete and head.name):
                     return
                 self._end(head, cut=False)
             else:
@@ -412,7 +412,7 @@ class ToolCallAssembler:
             id = f"call_{self._context.new_id()}"
         self._used.add(id)
         call.index, self.calls = self.calls, self.calls + 1
-        self._out.append(ToolCallStart(call.index, id, self._back(call.name)))
+        self._out.append(ToolCallStart(call.index, id, self._original_name(call.name)))
 
     def _end(self, call: _Call, cut: bool) -> None:
         raw = "".join(call.raw)
@@ -423,12 +423,12 @@ class ToolCallAssembler:
         call.named = True
         self._advance(call)
         assert call.index is not None
-        repairs, whole = call.repairs, call.complete
-        if not (whole or cut or call.is_object):
+        repairs, is_complete = call.repairs, call.complete
+        if not (is_complete or cut or call.is_object):
             arguments, repairs, _ = unwrap_arguments(raw, self._enabled_repairs)
-            whole = bool(arguments)
-            self._out += [ToolCallDelta(call.index, arguments)] if whole else []
-        if whole:
+            is_complete = bool(arguments)
+            self._out += [ToolCallDelta(call.index, arguments)] if is_complete else []
+        if is_complete:
             self._out.append(ToolCallEnd(call.index, repairs=repairs))
             self._out += [repair_warning(repairs, raw)] if repairs else []
             return

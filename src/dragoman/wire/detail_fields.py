@@ -34,9 +34,9 @@ def _entry(fields: Fields) -> dict[str, object]:
 
 
 def _inner(fields: Fields) -> dict[str, object]:
-    made = _entry(fields)
-    del made["top_logprobs"]
-    return made
+    entry = _entry(fields)
+    del entry["top_logprobs"]
+    return entry
 
 
 def nonempty_fields(fields: Fields, *known: str) -> dict[str, Raw]:

@@ -51,20 +51,20 @@ def repair_history(messages: Sequence[Message]) -> tuple[tuple[Message, ...], tu
 
 def _is_in_order(messages: Sequence[Message]) -> bool:
     waiting: set[str] = set()
-    seen: set[str] = set()
+    call_ids: set[str] = set()
     before = None
     for message in messages:
         answers = any(isinstance(part, ToolResult) for part in message.parts)
-        speaks = message.role == "assistant"
-        goes_on = speaks and before == "assistant"
-        if answers if goes_on else (waiting or answers) and (speaks or not _answers(message.parts, waiting)):
+        is_assistant = message.role == "assistant"
+        continues = is_assistant and before == "assistant"
+        if answers if continues else (waiting or answers) and (is_assistant or not _answers(message.parts, waiting)):
             return False
         before = message.role
         waiting.difference_update(part.call_id for part in message.parts if isinstance(part, ToolResult))
         calls = [part.id for part in message.parts if isinstance(part, ToolCall)]
-        if len(set(calls)) < len(calls) or not seen.isdisjoint(calls):
+        if len(set(calls)) < len(calls) or not call_ids.isdisjoint(calls):
             return False
-        seen.update(calls)
+        call_ids.update(calls)
         waiting.update(calls)
     return not waiting
 
@@ -74,8 +74,8 @@ def _answers(parts: Sequence[Part], waiting: set[str]) -> bool:
     results = list(takewhile(lambda part: isinstance(part, ToolResult), parts))
     ids = {part.call_id for part in results if isinstance(part, ToolResult)}
     rest = parts[len(results) :]
-    alone = not any(isinstance(part, ToolResult) for part in rest)
-    return bool(ids) and ids <= waiting and len(ids) == len(results) and alone and (not rest or ids == waiting)
+    only_calls = not any(isinstance(part, ToolResult) for part in rest)
+    return bool(ids) and ids <= waiting and len(ids) == len(results) and only_calls and (not rest or ids == waiting)
 
 
 def hoist_system_messages(messages: Sequence[Message]) -> tuple[Message, ...]:
@@ -129,7 +129,7 @@ class _HistoryRepair:
         self._seen: set[str] = set()
         self._last: dict[str, int] = {}
         """The last number appended to each repeated id."""
-        self._made = self._astray = self._renamed = 0
+        self._unanswered = self._misplaced = self._renamed = 0
 
     def add(self, message: Message) -> None:
         """Adds the next message."""
@@ -146,7 +146,7 @@ class _HistoryRepair:
             elif part.call_id in self._waiting:
                 results.append(replace(part, call_id=self._own(part.call_id)))
             else:
-                self._astray += 1
+                self._misplaced += 1
                 rest += [Text(f"Result of a call that is not here ({part.call_id}):"), *part.parts]
         if results:
             self._results.append(Message("tool", tuple(results), message.extra if message.role == "tool" else {}))
@@ -157,7 +157,7 @@ class _HistoryRepair:
     def settle(self) -> None:
         """Ends the turn: adds error results for calls without one."""
         for id in chain.from_iterable(self._waiting.values()):
-            self._made += 1
+            self._unanswered += 1
             self._results.append(Message("tool", (ToolResult(id, (Text(NO_RESULT),), is_error=True),)))
         self.messages += [*self._results, *self._after]
         self._waiting, self._results, self._after = {}, [], []
@@ -165,8 +165,8 @@ class _HistoryRepair:
     def warnings(self) -> tuple[Notice, ...]:
         """Returns one notice of all repairs."""
         counts = {
-            "calls without a result": self._made,
-            "results without a call": self._astray,
+            "calls without a result": self._unanswered,
+            "results without a call": self._misplaced,
             "calls under the id of another": self._renamed,
         }
         summary = ", ".join(f"{count} {what}" for what, count in counts.items() if count)

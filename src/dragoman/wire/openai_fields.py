@@ -91,8 +91,8 @@ def merge_fields(body: Json, shared: Json) -> Json:
     """Returns the body with these fields; objects and lists of the same name are merged."""
     for name, more in shared.items():
         match body.get(name), more:
-            case dict(had), dict():
-                body[name] = {**had, **more}
+            case dict(existing), dict():
+                body[name] = {**existing, **more}
             case list(listed), list():
                 body[name] = [*listed, *more]
             case _:

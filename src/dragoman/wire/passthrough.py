@@ -87,18 +87,18 @@ class StreamRewriter:
         """
         if self._cr or b"\r" in piece or self._rest.endswith(b"\r"):
             piece = self._lines(piece)
-        whole = self._rewrite_complete(piece)
-        if not whole:
+        events = self._rewrite_complete(piece)
+        if not events:
             return b""
         if self.first:
-            self._last.append(whole)
+            self._last.append(events)
         else:
-            self._begin(whole)
-        self.finished = self.finished or self._is_end(whole)
+            self._begin(events)
+        self.finished = self.finished or self._is_end(events)
         for marker in self._usage_only_markers:
-            if marker in whole:
-                whole = b"".join(event for event in _EVENT.findall(whole) if marker not in event)
-        return self._with_model_name(whole) if self._model is not None and _MODEL in whole else whole
+            if marker in events:
+                events = b"".join(event for event in _EVENT.findall(events) if marker not in event)
+        return self._with_model_name(events) if self._model is not None and _MODEL in events else events
 
     def close(self) -> bytes:
         """Returns the last event if the server omitted its final blank line; an incomplete event is discarded."""
@@ -141,26 +141,26 @@ class StreamRewriter:
             if len(self._rest) > EVENT_LIMIT_BYTES:
                 raise UpstreamError(f"expected an event of at most {EVENT_LIMIT_BYTES} bytes, got a longer one")
             return b""
-        whole = bytes(self._rest[:end])
+        events = bytes(self._rest[:end])
         del self._rest[:end]
-        return whole
+        return events
 
-    def _begin(self, whole: bytes) -> None:
+    def _begin(self, events: bytes) -> None:
         """Finds the first event after any comments."""
-        first = next((event for event in _EVENT.finditer(whole) if b"data:" in event[0]), None)
+        first = next((event for event in _EVENT.finditer(events) if b"data:" in event[0]), None)
         if first is not None:
             self.first = first[0]
-            self._last.append(whole[first.end() :])
+            self._last.append(events[first.end() :])
 
-    def _is_end(self, whole: bytes) -> bool:
+    def _is_end(self, events: bytes) -> bool:
         """Whether the last of these events ends the response; if a comment follows it, `close` detects it."""
-        last = max(whole.rfind(b"\n\n", 0, -2) + 2, whole.rfind(b"\n\r\n", 0, -3) + 3)
-        return self._passthrough.end_pattern.match(whole, last if last > 2 else 0) is not None
+        last = max(events.rfind(b"\n\n", 0, -2) + 2, events.rfind(b"\n\r\n", 0, -3) + 3)
+        return self._passthrough.end_pattern.match(events, last if last > 2 else 0) is not None
 
-    def _with_model_name(self, whole: bytes) -> bytes:
+    def _with_model_name(self, events: bytes) -> bytes:
         return _DATA.sub(
             lambda match: match[1] + replace_model_name(match[2], self._model or "", self._passthrough.model_container),
-            whole,
+            events,
         )
 
 

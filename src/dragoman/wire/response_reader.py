@@ -42,7 +42,7 @@ def new_assembler(
     """
     form = ANY_STRING if request.dialect == dialect else legal
     names = ToolNameMap((tool.name for tool in request.tools if tool.name), form)
-    return ToolCallAssembler(context, request.model, names.offered(), back=names.back, used=call_ids(request))
+    return ToolCallAssembler(context, request.model, names.offered(), original_name=names.back, used=call_ids(request))
 
 
 DECODE_ERRORS: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
@@ -145,7 +145,7 @@ class BaseResponseReader:
         """Reads the JSON of an event."""
         raise NotImplementedError
 
-    def _whole(self, fields: Fields) -> None:
+    def _read_unstreamed(self, fields: Fields) -> None:
         """Reads the JSON of a body that is not a stream."""
         self._frame(fields)
 
@@ -158,7 +158,7 @@ class BaseResponseReader:
             self._events([last for last in self._sse.close() if _is_complete(last.data)])
             self._finish(done=False)
         elif self._out.phase != "ended":
-            self._object(bytes(self._body).strip().removeprefix(_BOM), self._whole)
+            self._object(bytes(self._body).strip().removeprefix(_BOM), self._read_unstreamed)
             self._finish(done=True)
 
     def _finish(self, done: bool, *, bare: bool = False) -> None:

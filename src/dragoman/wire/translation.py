@@ -96,9 +96,9 @@ def adapt_request_schemas(request: Request, target: Target) -> tuple[Request, tu
     changes_by_tool: dict[str, tuple[SchemaChange, ...]] = {}
     tools = []
     for tool in request.tools:
-        made = adapt(tool.parameters, target) if tool.kind == "function" else AdaptedSchema(tool.parameters, ())
-        changes_by_tool[tool.name] = made.changes
-        tools.append(replace(tool, parameters=made.json))
+        adapted = adapt(tool.parameters, target) if tool.kind == "function" else AdaptedSchema(tool.parameters, ())
+        changes_by_tool[tool.name] = adapted.changes
+        tools.append(replace(tool, parameters=adapted.json))
     reply = adapt(request.response_schema, target) if request.response_schema else AdaptedSchema("", ())
     changes_by_tool["the reply"] = reply.changes
     changed = {owner: changes for owner, changes in changes_by_tool.items() if changes}

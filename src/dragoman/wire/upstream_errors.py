@@ -138,8 +138,8 @@ def error_from_event(fields: Fields) -> DragomanError | None:
     kind = fields.get("object")
     if kind is not None and kind.raw == _ERROR:
         return error_from_body(fields)
-    alone = fields.get("detail")
-    return _error(alone) if alone is not None and fields.get("choices") is None else None
+    detail = fields.get("detail")
+    return _error(detail) if detail is not None and fields.get("choices") is None else None
 
 
 def _is_top_level(fields: Fields) -> bool:

@@ -135,10 +135,10 @@ def test_a_small_context_is_no_window_for_claude_code() -> None:
 
 
 def test_thoughts_are_off_where_the_model_has_none() -> None:
-    assert launch("claude", thinks=False).environ["MAX_THINKING_TOKENS"] == "0"
+    assert launch("claude", has_reasoning=False).environ["MAX_THINKING_TOKENS"] == "0"
     assert "MAX_THINKING_TOKENS" not in launch("claude").environ
-    assert 'model_reasoning_effort="none"' in launch("codex", thinks=False).command
-    assert settings(launch("hermes", thinks=False))["agent"] == {"reasoning_effort": "none"}
+    assert 'model_reasoning_effort="none"' in launch("codex", has_reasoning=False).command
+    assert settings(launch("hermes", has_reasoning=False))["agent"] == {"reasoning_effort": "none"}
 
 
 @pytest.mark.parametrize("name", ["claude", "codex", "hermes", "openclaw", "opencode"])
@@ -165,10 +165,12 @@ def test_what_an_earlier_launch_has_left_in_the_shell_is_not_taken_for_the_users
     content = json.dumps({"agent": {"own": {"model": "own/x"}}, "provider": {"own": {}}})
     own = {"OPENCODE_CONFIG_CONTENT": content, "OPENCLAW_CONFIG_PATH": "/own/openclaw.json"}
     files, kept = {"/own/openclaw.json": "{}"}, Path("/kept")
-    first = launch(name, environ=own, files=files, kept=kept, folder=kept, model="old", url="http://127.0.0.1:2")
+    first = launch(
+        name, environ=own, files=files, permanent_folder=kept, folder=kept, model="old", url="http://127.0.0.1:2"
+    )
     shell = own | {name: value for name, value in first.environ.items() if value is not None}
     files |= {f"/kept/{file}": text for file, text in first.files.items()}
-    again, fresh = (launch(name, environ=environ, files=files, kept=kept) for environ in (shell, own))
+    again, fresh = (launch(name, environ=environ, files=files, permanent_folder=kept) for environ in (shell, own))
     assert (again.command, again.files) == (fresh.command, fresh.files)
     assert shell | again.environ == own | fresh.environ
 

@@ -26,7 +26,7 @@ def test_dragoman_itself_is_probed(tmp_path: Path) -> None:
     """By its other APIs too, without a model: test_probe.py."""
     with running(tmp_path) as own:
         report = asyncio.run(
-            probe(HttpConfig(url=own.url), {}, MODEL, only=(*DECISIVE_CHECKS, *BESIDE), tokens=FEW, within_s=120)
+            probe(HttpConfig(url=own.url), {}, MODEL, check_names=(*DECISIVE_CHECKS, *BESIDE), tokens=FEW, within_s=120)
         )
     found = {finding.what: finding for finding in report.findings}
     assert report.provider == "dragoman"
@@ -49,7 +49,9 @@ def test_a_llama_server_is_asked_as_it_was_started(mode: str, verdict: str, word
     """One that drops tools is what `serve` finds out below."""
     beside = (*BESIDE, "constrained") if mode == "native" else ()
     with real.llama(mode) as server:
-        report = asyncio.run(probe(HttpConfig(url=server.url), {}, only=(*SHOWN, *beside), tokens=FEW, within_s=120))
+        report = asyncio.run(
+            probe(HttpConfig(url=server.url), {}, check_names=(*SHOWN, *beside), tokens=FEW, within_s=120)
+        )
     found = {finding.what: finding for finding in report.findings}
     assert report.provider == "llama_cpp"
     assert report.version

@@ -46,7 +46,7 @@ def test_names_are_taken_once() -> None:
 def test_a_way_to_constrain_asks_for_an_odd_word(way: servers.ConstraintMethod) -> None:
     assert json.loads(way.body)
     assert "quorfle" in way.body
-    assert re.compile(way.says)
+    assert re.compile(way.answer_pattern)
     assert DATED.search(way.source) or "XGrammar" in way.source or "xgrammar" in way.source
 
 

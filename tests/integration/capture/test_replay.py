@@ -710,7 +710,7 @@ def test_words_that_stream_in_pieces_are_one_word() -> None:
     stream = "".join(
         f'data: {{"delta": {{"content": "{piece}"}}, "id": "x1"}}\n\n' for piece in ("ge", "t_wea", "ther pl", "ace")
     )
-    made = map_strings(stream, fill.anonymize, KeepRules(kept={"id": re.compile(".*")}))
+    made = map_strings(stream, fill.anonymize, KeepRules(kept_strings={"id": re.compile(".*")}))
     assert made.count('"id": "x1"') == 4
     words = "".join(re.findall(r'"content": "(.*?)"', made))
     assert words == f"get_weather {fill.anonymize('place')}"

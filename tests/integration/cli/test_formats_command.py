@@ -10,7 +10,7 @@ import pytest
 import dragoman
 from dragoman import formats
 from dragoman.cli import main
-from dragoman.cli.formats import CALLS, TOOL, facts, format_facts, format_table
+from dragoman.cli.formats import CALLS, TOOL, collect_facts, format_facts, format_table
 from support.format_cases import all_cases
 from support.paths import ROOT
 
@@ -55,7 +55,7 @@ def test_a_terminal_cuts_and_a_pipe_does_not() -> None:
 @pytest.mark.parametrize("name", formats.names())
 def test_what_is_shown_is_read_as_what_it_says(name: str) -> None:
     """Two calls as the format has them, and whose ids they have."""
-    known = facts(formats.get(name))
+    known = collect_facts(formats.get(name))
     calls = [
         part
         for part in dragoman.parse(known.calls, name, [TOOL], new_id=lambda: "made").parts
@@ -71,7 +71,7 @@ def test_what_is_shown_is_read_as_what_it_says(name: str) -> None:
 def test_reasoning_markers_are_those_of_the_cases() -> None:
     """A format whose models think says by what; one that never does in its cases says nothing."""
     thinking = {case.format for case in all_cases() if any(line.startswith("reasoning") for line in case.expected)}
-    assert {name for name in formats.names() if facts(formats.get(name)).reasoning} == thinking
+    assert {name for name in formats.names() if collect_facts(formats.get(name)).reasoning} == thinking
 
 
 def test_machines(capsys: pytest.CaptureFixture[str]) -> None:
@@ -87,7 +87,7 @@ def test_machines(capsys: pytest.CaptureFixture[str]) -> None:
 def test_whose_ids() -> None:
     """Kimi's have a dot and a colon, which no API takes; Mistral's of v3 come behind the arguments."""
     some = ("cohere", "cohere_cofl", "solar", "kimi_k2", "mistral_v3", "hermes", "glm")
-    whose = [facts(formats.get(name)).ids for name in some]
+    whose = [collect_facts(formats.get(name)).ids for name in some]
     assert whose == ["model's"] * 3 + ["replaced"] * 2 + ["ours"] * 2
 
 

@@ -131,7 +131,7 @@ def test_columns() -> None:
 def test_a_line_that_is_written_over() -> None:
     out = io.StringIO()
     out.isatty = lambda: True  # type: ignore[method-assign]
-    ProgressLine(out).say(f"asking {STEERS}")
+    ProgressLine(out).print(f"asking {STEERS}")
     assert steers_nothing(out.getvalue().removeprefix("\r\x1b[K"))
 
 

@@ -174,7 +174,7 @@ def test_wrong_part_leaves_nothing_behind(copied: Path, home: Path) -> None:
     with pytest.raises(weights.ChecksumError, match=r"weights of tiny: expected sha256 .* pull again") as caught:
         weights.download(tiny(parts=1))
     assert caught.value.expected == f"sha256 {hashlib.sha256(PARTS[0]).hexdigest()}"
-    assert caught.value.got == hashlib.sha256(wrong).hexdigest()
+    assert caught.value.actual == hashlib.sha256(wrong).hexdigest()
     assert left(home) == []
 
 

@@ -56,7 +56,7 @@ async def probed(says: Says, *only: str, path: str = "/v1", **more: Any) -> Prob
     """What is found of a made-up server."""
     async with odd(says) as far:
         settings = HttpConfig(url=far.url + path, **more)
-        return await probe(settings, {}, only=dict.fromkeys((*DECISIVE_CHECKS, *only)))
+        return await probe(settings, {}, check_names=dict.fromkeys((*DECISIVE_CHECKS, *only)))
 
 
 def of(model: Any) -> Says:
@@ -199,7 +199,7 @@ async def calls_as_asked(backend: Scripted, request: Request) -> AsyncGenerator[
 @pytest.mark.parametrize("api", dialects.names())
 async def test_dragoman_itself_is_found_good_by_each_of_its_apis(api: str) -> None:
     async with serving(Gateway([Scripted(calls_as_asked)])) as (_, url):
-        report = await probe(HttpConfig(url=url, api=api), {}, "m", only=(*DECISIVE_CHECKS, "streams", "usage"))
+        report = await probe(HttpConfig(url=url, api=api), {}, "m", check_names=(*DECISIVE_CHECKS, "streams", "usage"))
     found = {finding.what: finding for finding in report.findings}
     assert (report.provider, report.choice.tool_mode) == ("dragoman", "native")
     assert found["tool calls"].facts == {"whole": True, "streamed": True}

@@ -17,7 +17,7 @@ from dragoman.backends.claude_cli import command
 from support.claude_cli.fake import words
 from support.claude_cli.upstream import Reply, Upstream, upstream
 
-SPEC: Final = command.ModelSpec("m", again=True)
+SPEC: Final = command.ModelSpec("m", may_reask=True)
 KEY: Final = {"ANTHROPIC_API_KEY": "sk-ant-dummy"}
 OAUTH: Final = {"CLAUDE_CODE_OAUTH_TOKEN": "sk-ant-oat01-dummy"}
 DEADLINE_S: Final = 60.0

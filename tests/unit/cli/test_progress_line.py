@@ -27,7 +27,7 @@ async def test_it_counts_seconds_while_something_goes_on(monkeypatch: pytest.Mon
     out = Terminal()
     line = ProgressLine(out)
     with line.counting_seconds():
-        line.say("loading")
+        line.print("loading")
         await eventually(lambda: out.getvalue().count("loading · 0 s") > 2)
         line.clear()
         shown = out.getvalue()
@@ -40,5 +40,5 @@ async def test_nothing_is_said_in_a_pipe() -> None:
     out = io.StringIO()
     line = ProgressLine(out)
     with line.showing("starting"), line.counting_seconds():
-        line.say("loading")
+        line.print("loading")
     assert out.getvalue() == ""

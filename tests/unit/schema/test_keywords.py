@@ -63,9 +63,9 @@ def test_other_references_do_not_resolve(reference: str) -> None:
 
 def test_an_argument_may_be_anything_if_its_reference_is_an_anchor() -> None:
     schema = argument_types.Schema(json.dumps({**ROOT, "type": "object", "properties": {"n": {"$ref": "#name"}}}))
-    assert schema.of("n") == argument_types.ALL
+    assert schema.types_at("n") == argument_types.ALL
 
 
 def test_an_argument_has_the_type_of_a_referenced_array_item() -> None:
     schema = argument_types.Schema(json.dumps({**ROOT, "properties": {"n": {"$ref": "#/prefixItems/0"}}}))
-    assert schema.of("n") == {"string"}
+    assert schema.types_at("n") == {"string"}

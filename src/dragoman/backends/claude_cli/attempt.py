@@ -43,7 +43,7 @@ class Attempt:
         self.finish: Finish | None = None
         self.replied = False
         """The structured reply has begun."""
-        self.called = False
+        self.has_call = False
         """The message has calls of the client's tools."""
 
     @property
@@ -58,7 +58,7 @@ class Attempt:
         return whole and (self._has_text or self.called or self.replied)
 
     @property
-    def _is_right(self) -> bool:
+    def _meets_requirement(self) -> bool:
         return not self._waits and not (self._dropped and not (self._has_text or self.replied or self._call_count))
 
     def feed(self, event: AnyEvent) -> list[AnyEvent]:
@@ -90,7 +90,7 @@ class Attempt:
             self._buffered = [each for each in self._buffered if isinstance(each, ReasoningDelta)]
             return self._release()
         name = self._names.get(call.name, call.name)
-        self.called = True
+        self.has_call = True
         is_other = self._requirement.name not in ("", call.name)
         if self._requirement.text or (is_other and not self._waits):
             self._open, self._dropped = "dropped", f"{self._dropped}{name} "
@@ -148,10 +148,12 @@ class Attempt:
 
     def close(self) -> list[AnyEvent]:
         """Returns the held events at the end of the last attempt, and warnings about what is missing or was dropped."""
-        missed = self.needs_reask
+        needs_reask = self.needs_reask
         out = self._release()
-        if missed:
-            out.append(Notice("reask_failed", f"{self._requirement.missed}; what was answered is given", self._dropped))
+        if needs_reask:
+            out.append(
+                Notice("reask_failed", f"{self._requirement.missing_part}; what was answered is given", self._dropped)
+            )
         elif self._dropped:
             out.append(Notice("extra_call_dropped", "a call was dropped that was not asked for", self._dropped))
         if self._extra_text.strip():

@@ -27,9 +27,9 @@ _DEADLINE_S: Final = 20.0
 class AuthStatus(NamedTuple):
     """The login status."""
 
-    there: bool | None
+    is_logged_in: bool | None
     """Whether a user is logged in; None: unknown, as with old versions."""
-    how: str = ""
+    method: str = ""
 
 
 class _Status(msgspec.Struct, rename="camel"):
@@ -45,7 +45,7 @@ async def login_problem(config: ClaudeCliConfig, environ: Mapping[str, str]) -> 
     Raises: ConfigError: `claude` is not installed, or cannot be used; see `find_claude`.
     """
     program = await find_claude(config, environ)
-    return NOT_LOGGED_IN if (await query_auth_status(program, config, environ)).there is False else ""
+    return NOT_LOGGED_IN if (await query_auth_status(program, config, environ)).is_logged_in is False else ""
 
 
 async def query_auth_status(program: ClaudeInstall, config: ClaudeCliConfig, environ: Mapping[str, str]) -> AuthStatus:
@@ -87,5 +87,5 @@ def parse_status(output: bytes) -> AuthStatus:
         status = msgspec.json.decode(output, type=_Status)
     except (msgspec.DecodeError, UnicodeDecodeError):
         return AuthStatus(None)
-    how = (status.auth_method, status.api_key_source, status.subscription_type or "")
-    return AuthStatus(status.logged_in, ", ".join(filter(None, how)))
+    method = (status.auth_method, status.api_key_source, status.subscription_type or "")
+    return AuthStatus(status.logged_in, ", ".join(filter(None, method)))

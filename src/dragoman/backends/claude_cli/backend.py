@@ -113,7 +113,7 @@ class ClaudeCliBackend:
                 context.is_large, single_prompt.to_conversation, request, spec, installed.version
             )
         if not self._has_budget or installed.version < versions.BUDGET_SINCE:
-            conversation = conversation._replace(spec=conversation.spec._replace(again=True))
+            conversation = conversation._replace(spec=conversation.spec._replace(may_reask=True))
         kind = conversation.spec if conversation.needs_start_settings else conversation.spec.warm
         answer = ClaudeResponse(request, context, conversation)
         async with self._places.acquire(), self._open_session(kind, conversation) as session:

@@ -69,13 +69,13 @@ class ModelSpec(NamedTuple):
     """Budget for reasoning: 0 for none, None for the model's default."""
     max_tokens: int = 0
     """Maximum length of the response; the CLI lowers a value above the model's maximum."""
-    again: bool = False
+    may_reask: bool = False
     """The model may have to be re-asked, so the process gets no budget."""
 
     @property
     def warm(self) -> "ModelSpec":
         """Returns what a waiting process must know already; the rest can be set later by `control_requests`."""
-        return ModelSpec(self.model, again=self.again)
+        return ModelSpec(self.model, may_reask=self.may_reask)
 
 
 def control_requests(spec: ModelSpec) -> list[Mapping[str, object]]:
@@ -120,7 +120,7 @@ def arguments(spec: ModelSpec, *, tools: bool) -> list[str]:
         flags += ["--mcp-config", config, "--allowedTools", f"mcp__{SERVER}"]
     if spec.reasoning_effort:
         flags += ["--effort", spec.reasoning_effort]
-    return flags if spec.again else [*flags, *_NO_FURTHER_REQUESTS]
+    return flags if spec.may_reask else [*flags, *_NO_FURTHER_REQUESTS]
 
 
 def environment(

@@ -109,18 +109,20 @@ def map_conversation(request: Request, spec: ModelSpec, guard: CommandGuard = ap
         ClientTool(tool.name.removeprefix(_PREFIX), tool.input_schema, _full_description(tool)) for tool in body.tools
     ]
     instruction = tool_choice_instruction(request.tool_choice) if tools and mounted else ""
-    must = reply_requirement(request.tool_choice, tools=bool(tools) and mounted, schema=bool(request.response_schema))
+    requirement = reply_requirement(
+        request.tool_choice, tools=bool(tools) and mounted, schema=bool(request.response_schema)
+    )
     return Conversation(
-        spec._replace(again=must != ReplyRequirement()),
+        spec._replace(may_reask=requirement != ReplyRequirement()),
         "\n\n".join(filter(None, (_system_text(body.system), instruction))),
         [
             *(_guarded_turn(each, guard) for each in body.messages[:-1]),
             _guarded_turn(body.messages[-1], guard, keep=True),
         ],
         tools if mounted else (),
-        request.response_schema if must.reply else "",
+        request.response_schema if requirement.reply else "",
         names,
-        must,
+        requirement,
         (*out.warnings, *unsupported_warnings(request, hosted)),
     )
 

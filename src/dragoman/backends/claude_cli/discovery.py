@@ -66,13 +66,13 @@ async def find_claude(config: ClaudeCliConfig, environ: Mapping[str, str]) -> Cl
     version = cast(Version, tuple(map(int, match.groups())))
     if version < TEXT_SINCE:
         raise ConfigError(f"claude {match[0]} is too old: it must be {version_string(TEXT_SINCE)} at least; {_UPDATE}")
-    able: Mode = "native" if version >= NATIVE_SINCE else "text"
-    if config.tool_mode == "native" and able != "native":
+    supported: Mode = "native" if version >= NATIVE_SINCE else "text"
+    if config.tool_mode == "native" and supported != "native":
         raise ConfigError(
             f"claude {match[0]} is too old for tool mode native, which needs {version_string(NATIVE_SINCE)}; {_UPDATE},"
             " or use tool mode text - at claude_cli.tool_mode"
         )
-    return ClaudeInstall(path, version, "text" if config.tool_mode == "text" else able)
+    return ClaudeInstall(path, version, "text" if config.tool_mode == "text" else supported)
 
 
 async def _version_output(path: str, environment: Mapping[str, str]) -> str:

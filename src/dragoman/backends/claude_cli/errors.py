@@ -52,7 +52,7 @@ class RateLimits:
     """The rate limits of the subscription, as the CLI reports them."""
 
     def __init__(self) -> None:
-        self.is_hit = False
+        self.is_exceeded = False
         """A limit was reached."""
         self._resets_at: float | None = None
 
@@ -60,7 +60,7 @@ class RateLimits:
         """Records when a limit that was reached is lifted."""
         limit = _read(info, _Limit)
         if limit is not None and limit.status == "rejected":
-            self.is_hit, self._resets_at = True, limit.resets_at
+            self.is_exceeded, self._resets_at = True, limit.resets_at
 
     def retry_after_s(self) -> float | None:
         """Returns the seconds until the limit is lifted, or None if unknown."""
@@ -110,7 +110,7 @@ def _error(text: str, word: str, status: int | None, limits: RateLimits) -> Drag
         )
     if word == "billing_error":
         return UpstreamError(f"claude: {text}", status=_PAYMENT_REQUIRED)
-    if status == _TOO_MANY_REQUESTS or limits.is_hit:
+    if status == _TOO_MANY_REQUESTS or limits.is_exceeded:
         return UpstreamError(f"claude: {text}", status=_TOO_MANY_REQUESTS, retry_after_s=limits.retry_after_s())
     return UpstreamError(f"claude: {text}", status=status)
 

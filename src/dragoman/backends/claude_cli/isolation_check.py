@@ -33,6 +33,6 @@ def check_isolation(line: OutputLine, conversation: Conversation) -> set[str]:
     except msgspec.DecodeError:
         raise BackendUnavailableError("claude does not say which tools it has; its answer is refused") from None
     if too_many := (mounted - own) | servers:
-        has = ", ".join(sorted(too_many))
-        raise BackendUnavailableError(f"claude has tools or servers of its own ({has}); its answer is refused")
+        names = ", ".join(sorted(too_many))
+        raise BackendUnavailableError(f"claude has tools or servers of its own ({names}); its answer is refused")
     return offered - mounted

@@ -33,7 +33,7 @@ class ClientToolsServer:
 
     def __init__(self, tools: Sequence[ClientTool]) -> None:
         self._tools = tools
-        self._called: list[tuple[str, _Message]] = []
+        self._pending: list[tuple[str, _Message]] = []
         self._refusal = ""
         self.listed = False
         """The CLI has listed the tools."""
@@ -58,10 +58,10 @@ class ClientToolsServer:
                 self.listed = True
                 result = {"tools": self._tools}
             case "tools/call" if not self._refusal:
-                self._called.append((id, message))
+                self._pending.append((id, message))
                 return None
             case "tools/call":
-                result = self._refused()
+                result = self._refusal_result()
             case _:
                 result = {}
         return _answer(id, message, result)
@@ -69,14 +69,14 @@ class ClientToolsServer:
     def refuse(self, why: str) -> list[object]:
         """Returns the lines that refuse all calls of a response, and refuses those of it that still arrive."""
         self._refusal = why
-        called, self._called = self._called, []
-        return [_answer(id, message, self._refused()) for id, message in called]
+        pending, self._pending = self._pending, []
+        return [_answer(id, message, self._refusal_result()) for id, message in pending]
 
     def accept(self) -> None:
         """The next response begins: calls are no longer refused."""
         self._refusal = ""
 
-    def _refused(self) -> object:
+    def _refusal_result(self) -> object:
         return {"content": [{"type": "text", "text": self._refusal}], "isError": True}
 
 

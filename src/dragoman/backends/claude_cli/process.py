@@ -188,19 +188,19 @@ class Process:
             except ValueError:
                 raise BackendUnavailableError(f"claude said a line of over {LINE_LIMIT_BYTES} bytes") from None
             if not raw.endswith(b"\n"):
-                raise BackendUnavailableError(f"claude ended before its answer did: {await self._last_words()}")
+                raise BackendUnavailableError(f"claude ended before its answer did: {await self._exit_reason()}")
             if (line := _parse_line(raw)) is not None:
                 return line
 
-    async def _last_words(self) -> str:
+    async def _exit_reason(self) -> str:
         try:
             async with asyncio.timeout(_TERMINATE_S):
                 status = await self._child.wait()
                 await self._listening
         except TimeoutError:
             return "it closed its output"
-        how = f"signal {signal.Signals(-status).name}" if status < 0 else f"exit status {status}"
-        return f"{how}{': ' if self._complaints else ''}{self._complaints[-1] if self._complaints else ''}"
+        status_text = f"signal {signal.Signals(-status).name}" if status < 0 else f"exit status {status}"
+        return f"{status_text}{': ' if self._complaints else ''}{self._complaints[-1] if self._complaints else ''}"
 
     async def _listen(self) -> None:
         """Reads standard error, since the process would block if nothing did."""
@@ -224,7 +224,7 @@ class Process:
         return self._stopping
 
     async def _terminate(self) -> None:
-        for end in (_ask_to_end, kill):
+        for end in (_request_exit, kill):
             end(self._child.pid)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_TERMINATE_S):
@@ -280,11 +280,11 @@ if sys.platform == "win32":
         with contextlib.suppress(OSError):
             os.kill(pid, signal.SIGTERM)
 
-    _ask_to_end = kill
+    _request_exit = kill
 
 else:
 
-    def _ask_to_end(pid: int) -> None:
+    def _request_exit(pid: int) -> None:
         _signal(pid, signal.SIGTERM)
 
     def kill(pid: int) -> None:

@@ -40,7 +40,7 @@ class ProcessPool:
         self._warming: set[asyncio.Task[None]] = set()
         self._one_by_one = asyncio.Lock()
         self._closed = False
-        self._gave_way_s: dict[ModelSpec, float] = {}
+        self._evicted_s: dict[ModelSpec, float] = {}
         """When a waiting process of each kind was terminated to make room for another kind."""
         self.cold = 0
         """Number of requests that had to wait for a process to start."""
@@ -93,12 +93,12 @@ class ProcessPool:
             if sum(kind == spec for kind, _ in self._waiting.values()) >= self._warm_processes or not self._has_room():
                 return
             if len(self._waiting) >= self._warm_processes:
-                if self._gave_way_lately(
+                if self._was_evicted_recently(
                     spec
                 ):  # kinds in alternation would terminate each other's processes, and none would be ready in time
                     return
                 oldest, (kind, _) = next(iter(self._waiting.items()))
-                self._gave_way_s[kind] = asyncio.get_running_loop().time()
+                self._evicted_s[kind] = asyncio.get_running_loop().time()
                 self.stop(oldest)
             with contextlib.suppress(BackendUnavailableError):
                 process = await self._started(spec)
@@ -106,10 +106,10 @@ class ProcessPool:
                 self._waiting[process] = spec, timer
                 process.exited.add_done_callback(lambda _: self._on_lost(process))
 
-    def _gave_way_lately(self, kind: ModelSpec) -> bool:
+    def _was_evicted_recently(self, kind: ModelSpec) -> bool:
         since_s = asyncio.get_running_loop().time() - _REPLACED_S
-        self._gave_way_s = {each: at_s for each, at_s in self._gave_way_s.items() if at_s > since_s}
-        return kind in self._gave_way_s
+        self._evicted_s = {each: at_s for each, at_s in self._evicted_s.items() if at_s > since_s}
+        return kind in self._evicted_s
 
     def _on_lost(self, process: Process) -> None:
         """Removes a waiting process that has exited."""

@@ -39,17 +39,17 @@ class Reaper:
                     start_new_session=True,
                 )
                 for group, folder in self._folders.items():
-                    self._tell(f"+{group} {folder}")
+                    self._send_line(f"+{group} {folder}")
 
     def watch(self, group: int, folder: str) -> None:
         """Has this group terminated, and its folder removed, when the gateway exits."""
         self._folders[group] = folder
-        self._tell(f"+{group} {folder}")
+        self._send_line(f"+{group} {folder}")
 
     def forget(self, group: int) -> None:
         """Removes a group that has exited."""
         self._folders.pop(group, None)
-        self._tell(f"-{group}")
+        self._send_line(f"-{group}")
 
     async def close(self) -> None:
         """Ends the process, which terminates the groups that are left."""
@@ -58,7 +58,7 @@ class Reaper:
             await self._child.wait()
             self._child = None
 
-    def _tell(self, line: str) -> None:
+    def _send_line(self, line: str) -> None:
         if self._child is not None and self._child.stdin is not None:
             with contextlib.suppress(ConnectionError):
                 self._child.stdin.write(os.fsencode(line) + b"\n")

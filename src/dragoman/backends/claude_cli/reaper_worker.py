@@ -40,10 +40,10 @@ else:
                 time.sleep(0.05)
 
 
-def _signal(tell: Callable[[int, int], None], pid: int, sign: int) -> bool:
+def _signal(send_signal: Callable[[int, int], None], pid: int, sign: int) -> bool:
     """Sends a signal; returns whether the process or group still exists."""
     try:
-        tell(pid, sign)
+        send_signal(pid, sign)
     except OSError:
         return False
     return True

@@ -51,7 +51,7 @@ class ClaudeResponse:
     async def _attempt_events(self, session: ClaudeSession) -> AsyncGenerator[AnyEvent, None]:
         """Yields the response, or a second one if the first lacks what is required."""
         requirement, names = self._conversation.requirement, self._conversation.names
-        attempt, is_over = Attempt(requirement, names), False
+        attempt, is_last_attempt = Attempt(requirement, names), False
         async with aclosing(self._validated_events(session, attempt)) as events:
             async for event in events:
                 yield event
@@ -64,17 +64,19 @@ class ClaudeResponse:
                     async for event in (event async for event in events if not isinstance(event, Start)):
                         yield event
             except BackendUnavailableError:  # how it ends if the model does not match the schema
-                if not requirement.reply or attempt.called or attempt.replied:
+                if not requirement.reply or attempt.has_call or attempt.replied:
                     raise
-                attempt, is_over = first, True
+                attempt, is_last_attempt = first, True
         for event in attempt.close():
             yield event
         if attempt.finish is None:
             return
         if attempt.replied and session.objection:
             yield Notice("constraint_not_applied", "the reply is not of its schema", session.objection)
-        elif attempt.is_final and not (is_over or self._request.stream):  # the end of a stream would be delayed by that
-            cost_usd = await session.cost_usd(called=attempt.called)
+        elif attempt.is_final and not (
+            is_last_attempt or self._request.stream
+        ):  # the end of a stream would be delayed by that
+            cost_usd = await session.cost_usd(has_call=attempt.has_call)
             yield UsageUpdate(replace(self._usage, cost_usd=cost_usd))
         yield attempt.finish
 
@@ -98,23 +100,23 @@ class ClaudeResponse:
 
     async def _read(self, session: ClaudeSession) -> AsyncGenerator[AnyEvent, None]:
         """Yields the events of one message; in text mode, with the calls in its text."""
-        reader = dialects.get(MESSAGES).reader(self._as_theirs(), self._context)
+        reader = dialects.get(MESSAGES).reader(self._with_cli_tools(), self._context)
         # a call of a tool that is not the named one is parsed too, so that the attempt can drop it
         named = self._conversation.requirement.name
-        free = replace(self._request, tool_choice=ToolChoice()) if named else self._request
-        text = single_prompt.parse_text_reply(free, self._context) if self._conversation.is_single_prompt else None
-        made = list if text is None else text.feed
+        request = replace(self._request, tool_choice=ToolChoice()) if named else self._request
+        text = single_prompt.parse_text_reply(request, self._context) if self._conversation.is_single_prompt else None
+        to_events = list if text is None else text.feed
         async with aclosing(self._context.wrap_model_output("claude", self._conversation, session.answer())) as answer:
             async for event in answer:
-                for each in made(reader.feed(sse.encode(event))):
+                for each in to_events(reader.feed(sse.encode(event))):
                     yield each
                 if text is not None and text.finished:  # the rest is discarded
                     break
-        over = text is not None and text.finished
-        for each in made([Finish("stop")] if over else reader.close()):
+        finished = text is not None and text.finished
+        for each in to_events([Finish("stop")] if finished else reader.close()):
             yield each
 
-    def _as_theirs(self) -> Request:
+    def _with_cli_tools(self) -> Request:
         """Returns the request with the tool names that the model sees, as one of the Messages API."""
         tools = [Tool(name) for name in self._conversation.names]
         if self._conversation.schema:

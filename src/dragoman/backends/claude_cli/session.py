@@ -86,7 +86,7 @@ class ClaudeSession:
         """The process has reported its tools, and they are only the client's."""
         self.objection = ""
         """How the reply violates the schema, as the CLI reports it."""
-        self._over = 0
+        self._replaced_results = 0
         """Number of complete responses whose `result` line has not arrived yet."""
 
     async def begin(self) -> None:
@@ -147,24 +147,24 @@ class ClaudeSession:
         if line.is_error:
             raise errors.error_from_result(line, self._limits)
 
-    async def reask(self, text: str, *, called: bool) -> None:
+    async def reask(self, text: str, *, has_call: bool) -> None:
         """Has the model respond again.
 
         Args:
             text: what the model is told.
-            called: whether the model made calls; then this text is their result, else a user's message.
+            has_call: whether the model made calls; then this text is their result, else a user's message.
         """
-        if called:
+        if has_call:
             await self._send(*self._tools_server.refuse(text))
             return
-        self._over += 1
+        self._replaced_results += 1
         content: list[object] = [{"type": "text", "text": text}]
         blocks = msgspec.json.encode(
             content if self._conversation.needs_start_settings else append_command_guard(content)
         )
         await self._send(_user(ConversationTurn("user", msgspec.Raw(blocks))))
 
-    async def cost_usd(self, *, called: bool) -> float | None:
+    async def cost_usd(self, *, has_call: bool) -> float | None:
         """Returns the cost of all responses in US dollars, or None if it is not reported within 1 s.
 
         The CLI reports the cost at the end of its turn, which is interrupted here if it waits for results of calls. The
@@ -173,7 +173,7 @@ class ClaudeSession:
         interrupt = {"type": "control_request", "request_id": "over", "request": {"subtype": "interrupt"}}
         with contextlib.suppress(DragomanError, TimeoutError, msgspec.DecodeError):
             async with asyncio.timeout(_RESULT_WAIT_S):
-                await self._send(*([interrupt] if called else []))
+                await self._send(*([interrupt] if has_call else []))
                 while (line := await self._receive()).type != "result":
                     pass
                 return msgspec.json.decode(line.total_cost_usd, type=float)
@@ -193,15 +193,15 @@ class ClaudeSession:
                 case "stream_event" if not self._is_safe:
                     raise BackendUnavailableError(isolation_check.TOOLS_UNKNOWN)
                 case "system" if line.subtype == _REFUSAL:
-                    message.refused = True
+                    message.is_refusal = True
                 case "stream_event" if line.parent_tool_use_id is None:
                     self._tools_server.accept()
                     events = message.add(bytes(line.event))
-                    if message.continues and self._conversation.spec.again:  # no budget stops the next request
+                    if message.continues and self._conversation.spec.may_reask:  # no budget stops the next request
                         self._process.stop(at_once=True)
                     for event in events:
                         yield event
-                    if message.is_whole:
+                    if message.is_complete:
                         return
                 case _:
                     if (error := self._error_from(line)) is not None:
@@ -220,8 +220,8 @@ class ClaudeSession:
             case "user" if self._conversation.schema:
                 self._note_violation(line)
                 return None
-            case "result" if self._over and not line.is_error:
-                self._over -= 1
+            case "result" if self._replaced_results and not line.is_error:
+                self._replaced_results -= 1
                 return None
             case "result":
                 return errors.error_from_result(line, self._limits)
@@ -275,9 +275,9 @@ class _Message:
         self._released = False
         self._stopped = False
         """The model has ended the message."""
-        self.refused = False
+        self.is_refusal = False
         """The model refuses."""
-        self.is_whole = False
+        self.is_complete = False
         self.continues = False
         """The CLI would send a further request by itself."""
 
@@ -300,13 +300,13 @@ class _Message:
             case "message_start" | "message_stop" if not self._stopped:
                 raise UpstreamError("claude lost the connection to its service in the middle of the answer")
             case "message_stop":
-                self.is_whole = True
-            case "message_delta" if self.refused and event.delta.stop_reason is None:
-                self._stopped = self.is_whole = self.continues = True
+                self.is_complete = True
+            case "message_delta" if self.is_refusal and event.delta.stop_reason is None:
+                self._stopped = self.is_complete = self.continues = True
                 return self._out(data, _REFUSAL_EVENT, _STOP)
             case "message_delta":
                 self._stopped = event.delta.stop_reason is not None
-                self.is_whole = self.continues = self._stopped and event.delta.stop_reason not in _FINAL_STOP_REASONS
+                self.is_complete = self.continues = self._stopped and event.delta.stop_reason not in _FINAL_STOP_REASONS
             case _:
                 pass
         return self._out(data, *([_STOP] if self.continues else []))

@@ -125,8 +125,10 @@ def to_single_prompt(request: Request) -> SinglePrompt:
 
 def _is_plain(request: Request, messages: Sequence[Message]) -> bool:
     """Whether there is a single user message, and no tools."""
-    alone = len(messages) == 1 and messages[0].role == "user" and not text_mode_request.callable_tools(request)
-    return alone and not any(isinstance(part, ToolResult) for part in messages[0].parts)
+    is_single_message = (
+        len(messages) == 1 and messages[0].role == "user" and not text_mode_request.callable_tools(request)
+    )
+    return is_single_message and not any(isinstance(part, ToolResult) for part in messages[0].parts)
 
 
 def _flatten(request: Request) -> tuple[tuple[Message, ...], tuple[Message, ...]]:
@@ -135,7 +137,7 @@ def _flatten(request: Request) -> tuple[tuple[Message, ...], tuple[Message, ...]
         with_text_fallbacks(_without_reasoning(request)), _MARKERS, include_assistant=True
     )
     media: list[Part] = []
-    messages = tuple(_set_media_apart(message, media) for message in append_continue_prompt(escaped.messages))
+    messages = tuple(_extract_media(message, media) for message in append_continue_prompt(escaped.messages))
     turns = render_chat(replace(escaped, messages=messages), FORMAT)
     system = tuple(Message("system", (Text(turn.text),)) for turn in turns[:1] if turn.role == "system")
     return system, (Message("user", tuple(_parts(turns[len(system) :], media))),)
@@ -148,17 +150,17 @@ def _without_reasoning(request: Request) -> Request:
     return replace(request, messages=tuple(map(without, request.messages)))
 
 
-def _set_media_apart(message: Message, media: list[Part]) -> Message:
+def _extract_media(message: Message, media: list[Part]) -> Message:
     """Returns the message with placeholders for images and files, which are appended to `media`."""
     if message.role in SYSTEM_ROLES:
         return message
 
     def marked(part: Part) -> Part:
         if isinstance(part, ToolResult):
-            return replace(part, parts=tuple(map(set_apart, part.parts)))
-        return set_apart(part) if isinstance(part, ResultPart) else part
+            return replace(part, parts=tuple(map(extract, part.parts)))
+        return extract(part) if isinstance(part, ResultPart) else part
 
-    def set_apart(part: ResultPart) -> ResultPart:
+    def extract(part: ResultPart) -> ResultPart:
         if isinstance(part, Text | UnknownPart) or (isinstance(part, Document) and part.source.text):
             return part
         media.append(part)
@@ -191,11 +193,11 @@ def to_conversation(request: Request, spec: ModelSpec, version: Version) -> Conv
     prompt, warnings = to_single_prompt(request)
     old = version < NATIVE_SINCE
     conversation = map_conversation(prompt, spec, indent_slash_command if old else append_command_guard)
-    must = reply_requirement(
+    requirement = reply_requirement(
         request.tool_choice, tools=bool(_callable_tools(request)), schema=bool(conversation.schema)
     )
     conversation = conversation._replace(
-        spec=conversation.spec._replace(again=must != ReplyRequirement()), requirement=must
+        spec=conversation.spec._replace(may_reask=requirement != ReplyRequirement()), requirement=requirement
     )
     return conversation._replace(
         warnings=(*warnings, *conversation.warnings), is_single_prompt=True, needs_start_settings=old

@@ -18,7 +18,7 @@ class ReplyRequirement(NamedTuple):
     """No call."""
 
     @property
-    def again(self) -> str:
+    def reask_message(self) -> str:
         """The message that re-asks the model."""
         if self.text:
             return "No tool may be called now, and this call was not run. Answer in words."
@@ -27,7 +27,7 @@ class ReplyRequirement(NamedTuple):
         return "You called no tool. Call one now, and write nothing else."
 
     @property
-    def missed(self) -> str:
+    def missing_part(self) -> str:
         """What is missing, for the warning."""
         if self.text:
             return "a tool was called where none may be"
@@ -44,11 +44,11 @@ def reply_requirement(choice: ToolChoice, *, tools: bool, schema: bool) -> Reply
         tools: whether there are tools.
         schema: whether there is a schema of the reply.
     """
-    must = tools and choice.mode in ("required", "named")
+    needs_call = tools and choice.mode in ("required", "named")
     return ReplyRequirement(
-        call=must,
-        name=choice.name if must else "",
-        reply=schema and not must,
+        call=needs_call,
+        name=choice.name if needs_call else "",
+        reply=schema and not needs_call,
         text=tools and choice.mode == "none",
     )
 

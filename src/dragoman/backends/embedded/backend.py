@@ -73,18 +73,22 @@ class EmbeddedBackend:
         Raises:
             ConfigError: the file is not a usable model, or a setting does not fit it.
         """
-        facts = gguf.metadata(path) if metadata is None else metadata
-        self._description = (profile, config, facts)
+        model_metadata = gguf.metadata(path) if metadata is None else metadata
+        self._description = (profile, config, model_metadata)
         self.after_result: str = profile.after_result if profile else "free"
         self.format = formats.get(profile.format if profile else "hermes")
         self._template = ChatTemplate(
-            facts.chat_template, facts.bos, facts.eos, facts.control_tokens, facts.user_tokens
+            model_metadata.chat_template,
+            model_metadata.bos,
+            model_metadata.eos,
+            model_metadata.control_tokens,
+            model_metadata.user_tokens,
         )
-        context_window = config.context_window or min(facts.context_window, CONTEXT_WINDOW)
-        if context_window > facts.context_window:
+        context_window = config.context_window or min(model_metadata.context_window, CONTEXT_WINDOW)
+        if context_window > model_metadata.context_window:
             raise ConfigError(
-                f"expected embedded.context_window of at most {facts.context_window}, for which {path.name} was "
-                f"trained, got {context_window}; 0 takes what it has"
+                f"expected embedded.context_window of at most {model_metadata.context_window}, for which "
+                f"{path.name} was trained, got {context_window}; 0 takes what it has"
             )
         self._context_window = context_window
         self.verbatim_history = VerbatimHistory()
@@ -158,7 +162,7 @@ class EmbeddedBackend:
         wanted_s = self._description[1].first_response_target_s
         if wanted_s:
             self.tokens_per_s = await self.engine.reading_speed()
-            self._budget = budget_for(wanted_s, self.tokens_per_s, self._budget.tools)
+            self._budget = budget_for(first_answer_s, self.tokens_per_s, self._budget.tools)
 
     async def close(self) -> None:
         """Ends the engine; running requests fail."""

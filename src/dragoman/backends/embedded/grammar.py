@@ -103,10 +103,10 @@ def _untagged_calls(format: Format, tools: Sequence[Tool]) -> UntaggedCalls:
 
 def _adapt_tool(format: Format, tool: Tool) -> tuple[Tool, str]:
     """Returns the tool with a schema that the engine accepts, and which parts of the schema were relaxed."""
-    made = adapt(tool.parameters, LLGUIDANCE)
-    fit = msgspec.structs.replace(tool, parameters=made.json) if made.changes else tool
-    if _accepts(format, fit):
-        return fit, "; ".join(f"{change.what} at {change.path}" for change in made.changes)
+    adapted = adapt(tool.parameters, LLGUIDANCE)
+    adapted_tool = msgspec.structs.replace(tool, parameters=adapted.json) if adapted.changes else tool
+    if _accepts(format, adapted_tool):
+        return adapted_tool, "; ".join(f"{change.what} at {change.path}" for change in adapted.changes)
     return msgspec.structs.replace(tool, parameters=_ANY_OBJECT), "any object is accepted"
 
 

@@ -48,8 +48,8 @@ def _listener(private: str) -> tuple[str, int]:
     """
     if hasattr(socket, "AF_UNIX"):
         return os.path.join(private, "engine.sock"), 0
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port: int = free.getsockname()[1]
+    with socket.create_server(("127.0.0.1", 0)) as probe_socket:
+        port: int = probe_socket.getsockname()[1]
         return "127.0.0.1", port
 
 

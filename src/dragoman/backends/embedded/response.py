@@ -94,8 +94,8 @@ class EmbeddedResponse:
 
     async def _complete(self, *, admitted: bool = False) -> AsyncGenerator[AnyEvent, None]:
         """Yields one completion; retries without the grammar if the engine refuses it."""
-        free = {k: v for k, v in self._prepared.body.items() if k != "grammar"}
-        body = free if self._grammar_refused else self._prepared.body
+        unconstrained = {k: v for k, v in self._prepared.body.items() if k != "grammar"}
+        body = unconstrained if self._grammar_refused else self._prepared.body
         try:
             async with aclosing(self._run(body, admitted=admitted)) as events:
                 async for event in events:
@@ -106,7 +106,7 @@ class EmbeddedResponse:
             log.warning("retrying without a grammar: %s", error)
             self._prepared.warnings.append(Notice("constraint_not_applied", "the engine refused the grammar"))
             self._grammar_refused = True
-            async with aclosing(self._run(free, admitted=True)) as events:
+            async with aclosing(self._run(unconstrained, admitted=True)) as events:
                 async for event in events:
                     yield event
 
@@ -117,7 +117,7 @@ class EmbeddedResponse:
 
     async def _reask(self) -> AsyncGenerator[AnyEvent, None]:
         """Yields a second completion, with the result shown again; if it is empty, the call that was held back."""
-        call, held_back, had_text, has_more = self._repeats.call, self._repeats.held_back, self._has_output, False
+        call, buffered, had_text, has_more = self._repeats.call, self._repeats.buffered, self._has_output, False
         for warning in reask_notices(call):
             yield warning
         try:
@@ -134,7 +134,7 @@ class EmbeddedResponse:
             log.warning("the model could not be re-asked: %s", loggable_message(error))
         if call and not (has_more or self._stops.found):
             self.listener.discard()
-            for event in (*held_back, repeated_call_notice(call.name)):
+            for event in (*buffered, repeated_call_notice(call.name)):
                 yield event
 
     async def _run(self, body: Mapping[str, Any], *, admitted: bool = False) -> AsyncGenerator[AnyEvent, None]:
@@ -169,8 +169,10 @@ class EmbeddedResponse:
 
     def _report(self, total: int, done: int) -> None:
         if self._context.progress is not None:
-            sent = len(self._request.tools)
-            cut = f"{self._prepared.offered} of {sent} tools offered" if self._prepared.offered < sent else ""
+            tool_count = len(self._request.tools)
+            cut = (
+                f"{self._prepared.offered} of {tool_count} tools offered" if self._prepared.offered < tool_count else ""
+            )
             self._context.progress(PromptProgress(done, total, cut))
 
     def _filter(self, events: list[AnyEvent], *, cut_off: bool = False) -> list[AnyEvent]:
@@ -183,7 +185,7 @@ class EmbeddedResponse:
                     isinstance(each, TextDelta | ToolCallStart) for each in passed
                 )
                 is_last = isinstance(event, ToolCallEnd) and not self._request.tool_choice.parallel_tool_calls
-                self._calls_done = is_last or self._repeats.found
+                self._calls_done = is_last or self._repeats.has_repeat
         return self._stops.feed_events(out)
 
     def _start(self, total: int) -> list[AnyEvent]:
@@ -200,7 +202,7 @@ class EmbeddedResponse:
             return []
         cut_off = self._reason == "length"
         rest = self._filter(self._reader.close("length" if cut_off else "stop"), cut_off=cut_off)
-        if self._repeats.found:
+        if self._repeats.has_repeat:
             self._reason = "stop"
         return [*rest, *self._stops.close_events()]
 

@@ -76,11 +76,11 @@ class RepeatStopper:
         self._name = ""
         self._arguments: list[str] = []
         self._complete_calls: list[ToolCall] = []
-        self.found = False
+        self.has_repeat = False
         """Whether a repeated call arrived; what follows it is of no use."""
         self.call: ToolCall | None = None
         """The call that was held back."""
-        self.held_back: list[AnyEvent] = []
+        self.buffered: list[AnyEvent] = []
         """Its events."""
 
     @property
@@ -117,15 +117,15 @@ class RepeatStopper:
     def _end_call(self, event: AnyEvent) -> list[AnyEvent]:
         events, self._buffered = self._buffered, []
         arguments = "".join(self._arguments)
-        made = call_key(self._name, arguments)
-        is_answered = made in self._answered
-        if made in self._seen or (is_answered and self._complete_calls):
+        key = call_key(self._name, arguments)
+        is_answered = key in self._answered
+        if key in self._seen or (is_answered and self._complete_calls):
             return self._repeated()
         if is_answered and not self._last:
-            self.found = True
-            self.call, self.held_back = ToolCall("", self._name, arguments), [*events, event]
+            self.has_repeat = True
+            self.call, self.buffered = ToolCall("", self._name, arguments), [*events, event]
             return []
-        self._seen.add(made)
+        self._seen.add(key)
         self._complete_calls.append(ToolCall("", self._name, arguments))
         return [*events, event, *([repeated_call_notice(self._name)] if is_answered else [])]
 
@@ -137,7 +137,7 @@ class RepeatStopper:
         return any(_is_prefix(self._write_call(call), raw) for call in self._complete_calls)
 
     def _repeated(self) -> list[AnyEvent]:
-        self.found = True
+        self.has_repeat = True
         return [Notice("duplicate_call_dropped", f"dropped a repeated call of {self._name}")]
 
 

@@ -76,12 +76,12 @@ def describe_exit(returncode: int | None, stderr: Iterable[str], memory_limit_mb
 
     llama.cpp marks errors with an E after the time; the first of them is the most useful.
     """
-    how = f"exit status {returncode}"
+    status_text = f"exit status {returncode}"
     if returncode is not None and returncode < 0:
-        how = f"signal {signal.Signals(-returncode).name}"
+        status_text = f"signal {signal.Signals(-returncode).name}"
     lines = list(stderr)
     marked = [line.partition(" E ")[2].strip() for line in lines if " E " in line]
     reason = [*marked[:1], *lines[-1:]][:1]
     if memory_limit_mb and returncode != -signal.SIGKILL:
         reason.append(f"embedded.memory_limit_mb = {memory_limit_mb} may be too small")
-    return "; ".join([f"{how}: {reason[0]}", *reason[1:]]) if reason else how
+    return "; ".join([f"{status_text}: {reason[0]}", *reason[1:]]) if reason else status_text

@@ -116,7 +116,7 @@ class AutoMode:
             log.warning("%s: %s could not be measured, and is asked as before: %s", self._name, model, error.message)
 
     async def _probe(self, model: str) -> None:
-        subject = await open_context(
+        context = await open_context(
             ServerInfo(self._connection, self._config.url), self._connection, self._config, model
         )
         provider = subject.provider
@@ -153,8 +153,8 @@ class AutoMode:
         probe = self._cached[model] = store(self._config, model, provider, fingerprint, choice)
         self._apply(probe, "")
 
-    def _apply(self, probe: CachedProbe, how: str) -> None:
-        self._modes.set_measured(probe.model, mode_from(probe.choice, how))
+    def _apply(self, probe: CachedProbe, reason_prefix: str) -> None:
+        self._modes.set_measured(probe.model, mode_from(probe.choice, reason_prefix))
         self._modes.get(probe.model)  # logs the mode
         provider = next((each for each in servers.providers() if each.name == probe.provider), None)
         if provider is not None and not self._config.provider:

@@ -341,8 +341,8 @@ class HttpBackend:
             except BackendUnavailableError as error:
                 broken = error
         last = pipeline.close()
-        only_end_is_missing = bool(last) and isinstance(last[-1], Finish)
-        if broken is not None and not only_end_is_missing:
+        lacks_only_end = bool(last) and isinstance(last[-1], Finish)
+        if broken is not None and not lacks_only_end:
             raise broken
         for event in last:
             yield self._for_client(event, head)

@@ -63,8 +63,8 @@ class CircuitBreaker:
             BackendUnavailableError: the breaker is open.
         """
         self.ensure_closed()
-        is_try = self.state == "open"
-        self._trying = self._trying or is_try
+        is_trial = self.state == "open"
+        self._trying = self._trying or is_trial
         succeeded = False
 
         def succeeded_so_far() -> None:
@@ -84,7 +84,7 @@ class CircuitBreaker:
         finally:
             if succeeded:
                 self._failures = 0
-            self._trying = self._trying and not is_try
+            self._trying = self._trying and not is_trial
 
 
 def _is_failure(error: DragomanError) -> bool:

@@ -121,8 +121,8 @@ def _callable_names(tools: Sequence[Tool], choice: ToolChoice) -> list[str]:
 
 def _relaxed_warnings(constraint: Constraint, names: Sequence[str]) -> tuple[Notice, ...]:
     """Returns a warning about the parts of the tools' schemas that no grammar can express."""
-    unsaid = [(name, _unsupported_keywords(call)) for name, call in zip(names, constraint.calls, strict=True)]
-    text = "; ".join(f"{name}: {', '.join(keywords)}" for name, keywords in unsaid if keywords)
+    unenforced = [(name, _unsupported_keywords(call)) for name, call in zip(names, constraint.calls, strict=True)]
+    text = "; ".join(f"{name}: {', '.join(keywords)}" for name, keywords in unenforced if keywords)
     return (
         (Notice("schema_relaxed", f"what no grammar can say of the tools' schemas is not held: {text}"),)
         if text

@@ -79,8 +79,8 @@ class HttpPassthrough:
         members = json_cursor.parse(body).fields().remaining_with_nulls()
         changed: dict[str, object] = {**members, "model": self._request.model}
         for member, values in usage_fields.items():
-            had = msgspec.json.decode(members.get(member, b"null"), type=dict[str, msgspec.Raw] | None)
-            changed[member] = {**(had or {}), **values}
+            previous = msgspec.json.decode(members.get(member, b"null"), type=dict[str, msgspec.Raw] | None)
+            changed[member] = {**(previous or {}), **values}
         return msgspec.json.encode(changed)
 
     def drain_events(self) -> Sequence[AnyEvent]:

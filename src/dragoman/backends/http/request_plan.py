@@ -125,7 +125,7 @@ class RequestPlanner:
         Raises:
             ContextOverflowError: the request is too long for the model.
         """
-        fitted, _ = self._fit(request)
+        fitted, _ = self._fit_budget(request)
         reject_oversized(fitted, self._config.context_window)
         return mode.tool_mode == "native" and fitted is request and self._as_accepted(request)[0] == request
 
@@ -135,7 +135,7 @@ class RequestPlanner:
         Raises:
             UnsupportedError: the server's API cannot express the request.
         """
-        return self._write(self._fit(request)[0], mode).body
+        return self._write(self._fit_budget(request)[0], mode).body
 
     def build(self, request: Request, mode: ModelMode, *, hold: bool = True) -> UpstreamRequest:
         """Returns the request for the server; unless `hold`, without a constraint.
@@ -144,7 +144,7 @@ class RequestPlanner:
             UnsupportedError: the server's API cannot express the request.
             ContextOverflowError: the request is too long for the model.
         """
-        fitted, warnings = self._fit(request)
+        fitted, warnings = self._fit_budget(request)
         reject_oversized(fitted, self._config.context_window)
         outgoing = self._write_completion(fitted, mode) if mode.endpoint == "completions" else self._write(fitted, mode)
         outgoing = outgoing._replace(warnings=(*warnings, *outgoing.warnings))
@@ -179,7 +179,7 @@ class RequestPlanner:
             match.format if match and not mode.call_format and match.by != "nothing" else mode.format_of(request.model)
         )
 
-    def _fit(self, request: Request) -> tuple[Request, tuple[Notice, ...]]:
+    def _fit_budget(self, request: Request) -> tuple[Request, tuple[Notice, ...]]:
         """Returns the request adapted to this server and trimmed to the configured limits, with warnings."""
         request, limited = self._limit_max_tokens(prepare_for_server(request, self._dialect, self._config.url))
         request, trimmed = apply_trim(request, self._prompt_trim, self._budget)
@@ -202,9 +202,9 @@ class RequestPlanner:
     def _write(self, request: Request, mode: ModelMode) -> UpstreamRequest:
         """Returns the request in the server's API."""
         as_shown, fallbacks = self._as_shown(request, mode)
-        fit, given_up = self._as_accepted(as_shown)
-        outgoing = self._dialect.write_request(fit, request.model)
-        outgoing = outgoing._replace(warnings=(*fallbacks, *given_up, *outgoing.warnings))
+        accepted, downgrades = self._as_accepted(as_shown)
+        outgoing = self._dialect.write_request(accepted, request.model)
+        outgoing = outgoing._replace(warnings=(*fallbacks, *downgrades, *outgoing.warnings))
         return outgoing if as_shown is request else outgoing._replace(stop_locally=request.stop)
 
     def _as_accepted(self, request: Request) -> tuple[Request, tuple[Notice, ...]]:
@@ -248,16 +248,18 @@ class RequestPlanner:
 
     def _constrain(self, outgoing: UpstreamRequest, request: Request, mode: ModelMode, hold: bool) -> UpstreamRequest:
         """Returns the request with the fields that constrain the model, unless the server has rejected them."""
-        to = self._constraint_for(request, mode)
-        free = request.tool_choice.mode == "auto" and not request.response_schema
-        if to.fields and (not hold or (free and _constraint_key(request, to) in self._rejected_constraints)):
-            to = constrained_decoding.ConstraintFields(
-                {}, () if free else (constrained_decoding.unconstrained_warning("the server refused the grammar"),)
+        constraint = self._constraint_for(request, mode)
+        is_free = request.tool_choice.mode == "auto" and not request.response_schema
+        if constraint.fields and (
+            not hold or (is_free and _constraint_key(request, constraint) in self._rejected_constraints)
+        ):
+            constraint = constrained_decoding.ConstraintFields(
+                {}, () if is_free else (constrained_decoding.unconstrained_warning("the server refused the grammar"),)
             )
-        if to.reply_format:  # overrides a warning about the server's own tool choice
+        if constraint.reply_format:  # overrides a warning about the server's own tool choice
             warnings = tuple(w for w in outgoing.warnings if w.code != "constraint_not_applied")
             outgoing = outgoing._replace(warnings=warnings)
-        return constrained_decoding.with_constraint(outgoing, to)
+        return constrained_decoding.with_constraint(outgoing, constraint)
 
     def _constraint_for(self, request: Request, mode: ModelMode) -> constrained_decoding.ConstraintFields:
         """Returns the fields that constrain the model to this request's calls, or to the schema of its reply."""
@@ -267,18 +269,18 @@ class RequestPlanner:
             ways = tuple(name for name in ways if own and name in own.beside_tools)
             heeds = mode.tool_mode == "native" and own is not None and "required" in own.tool_choice
             is_free = request.tool_choice.mode not in ("required", "named") or request.response_schema
-            if not (ways and tools) or heeds or is_free:
+            if not (methods and tools) or is_honoured or is_free:
                 return constrained_decoding.ConstraintFields({})
         prompted = mode.endpoint == "completions"
         if prompted and request.response_schema and not tools:
-            return constrained_decoding.constrain_to_json(ways, request.response_schema)
-        tools, back = text_mode_request.rename_tools(tools, self._name_pattern(request, mode))
-        sent = {name: spelled for spelled, name in back.items()}
+            return constrained_decoding.constrain_to_json(methods, request.response_schema)
+        tools, original_names = text_mode_request.rename_tools(tools, self._name_pattern(request, mode))
+        sent_names = {name: spelled for spelled, name in original_names.items()}
         choice = msgspec.structs.replace(
-            request.tool_choice, name=sent.get(request.tool_choice.name, request.tool_choice.name)
+            request.tool_choice, name=sent_names.get(request.tool_choice.name, request.tool_choice.name)
         )
         return constrained_decoding.constrain_to_calls(
-            ways, self._format(request, mode), tools, choice, self._target, prompted=prompted
+            methods, self._format(request, mode), tools, choice, self._target, prompted=prompted
         )
 
     def _name_pattern(self, request: Request, mode: ModelMode) -> re.Pattern[str]:
@@ -319,8 +321,8 @@ class RequestPlanner:
             log.warning('%s leaves calls of %s in the text; tool_mode = "parse" reads them for sure', self._name, model)
 
 
-def _constraint_key(request: Request, to: constrained_decoding.ConstraintFields) -> bytes:
-    return sha256(msgspec.json.encode((request.model, to.fields))).digest()
+def _constraint_key(request: Request, constraint: constrained_decoding.ConstraintFields) -> bytes:
+    return sha256(msgspec.json.encode((request.model, constraint.fields))).digest()
 
 
 def _has_reasoning(request: Request) -> bool:

@@ -26,12 +26,12 @@ def downgrade_tool_choice(request: Request, forms: Collection[str]) -> tuple[Req
         return request, ()
     if choice.mode == "none":
         return replace(request, tools=(), tool_choice=ToolChoice()), ()
-    only = tuple(tool for tool in request.tools if tool.name == choice.name)
-    if not only:
+    named_tool = tuple(tool for tool in request.tools if tool.name == choice.name)
+    if not named_tool:
         return request, ()
     if "required" in forms:
-        return replace(request, tools=only, tool_choice=replace(choice, mode="required", name="")), ()
+        return replace(request, tools=named_tool, tool_choice=replace(choice, mode="required", name="")), ()
     warning = Notice(
         "constraint_not_applied", "the server takes no tool_choice that names a tool: its model is shown that one alone"
     )
-    return replace(request, tools=only, tool_choice=replace(choice, mode="auto", name="")), (warning,)
+    return replace(request, tools=named_tool, tool_choice=replace(choice, mode="auto", name="")), (warning,)

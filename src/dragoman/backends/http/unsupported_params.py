@@ -84,17 +84,17 @@ class UnsupportedParams:
         self._known: dict[tuple[str, str], _Rejection] = {}
         """By model and error text, the oldest first."""
 
-    def remember(self, model: str, error_text: str, sent: UpstreamRequest, changed: UpstreamRequest | None) -> None:
+    def remember(self, model: str, error_text: str, rejected: UpstreamRequest, changed: UpstreamRequest | None) -> None:
         """Remembers that the model rejected a request with this error.
 
         Args:
             model: The model.
             error_text: The server's message.
-            sent: The rejected request.
+            rejected: The rejected request.
             changed: The request without the rejected parameters; None: nothing is remembered.
         """
         if changed is not None:
-            items = _items(sent) - _items(changed) if _VALUE_REJECTION.search(error_text) else frozenset()
+            items = _items(rejected) - _items(changed) if _VALUE_REJECTION.search(error_text) else frozenset()
             self._known.pop((model, error_text), None)
             self._known[model, error_text] = _Rejection(self._now_s() + REJECTION_TTL_S, items)
             if len(self._known) > _MAX_REJECTIONS:

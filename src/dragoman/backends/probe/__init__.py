@@ -50,8 +50,8 @@ async def probe(
     *,
     within_s: float = TIMEOUT_S,
     tokens: int = MAX_TOKENS,
-    only: Iterable[str] = tuple(CHECKS),
-    tell: Callable[[str], None] = _no_progress,
+    check_names: Iterable[str] = tuple(CHECKS),
+    report_progress: Callable[[str], None] = _no_progress,
 ) -> ProbeReport:
     """Probes a model of a server.
 
@@ -61,28 +61,28 @@ async def probe(
         model: the model's name; empty: the only one.
         within_s: time for all requests but the first, for which a server may have to load the model.
         tokens: maximum tokens of a reply; a model whose reasoning cannot be switched off needs more.
-        only: the checks to run.
-        tell: is called with the name of each check before it runs.
+        check_names: the checks to run.
+        report_progress: is called with the name of each check before it runs.
 
     Raises:
         ConfigError: the URL, the key or the model is missing or wrong; the message says what to type.
         RemoteError: the server cannot be reached, or its model does not reply.
     """
     async with open_connection(config, environ) as connection:
-        telling = ServerInfo(connection, config.url)
-        models = await list_models(connection, telling, config, environ)
-        subject = await open_context(telling, connection, config, select_model(models, model))
-        subject.client.timeout_s, subject.client.max_tokens = within_s, tokens
-        return await run_checks(subject, config, only, tell)
+        server_info = ServerInfo(connection, config.url)
+        models = await list_models(connection, server_info, config, environ)
+        context = await open_context(server_info, connection, config, select_model(models, model))
+        context.client.timeout_s, context.client.max_tokens = within_s, tokens
+        return await run_checks(context, config, check_names, report_progress)
 
 
 async def open_context(
-    telling: ServerInfo, connection: UpstreamConnection, config: HttpConfig, model: str
+    server_info: ServerInfo, connection: UpstreamConnection, config: HttpConfig, model: str
 ) -> ProbeContext:
     """Returns the probe context of a model on a connected server; a provider in the settings takes precedence.
 
     Args:
-        telling: The facts that the server reports.
+        server_info: The facts that the server reports.
         connection: The connection to it.
         config: The settings of the server.
         model: The model to be probed.
@@ -92,15 +92,18 @@ async def open_context(
 
 
 async def run_checks(
-    subject: ProbeContext, config: HttpConfig, only: Iterable[str], tell: Callable[[str], None] = _no_progress
+    context: ProbeContext,
+    config: HttpConfig,
+    check_names: Iterable[str],
+    report_progress: Callable[[str], None] = _no_progress,
 ) -> ProbeReport:
     """Runs the checks and returns the report.
 
     Args:
-        subject: The server and its model.
+        context: The server and its model.
         config: The settings of the server.
-        only: Names of the checks, in order.
-        tell: Called with the name of each check before it runs.
+        check_names: Names of the checks, in order.
+        report_progress: Called with the name of each check before it runs.
 
     Raises:
         ConfigError: the server rejects the key.
@@ -128,11 +131,11 @@ async def run_checks(
     )
 
 
-def _require_answer(subject: ProbeContext, config: HttpConfig) -> None:
+def _require_answer(context: ProbeContext, config: HttpConfig) -> None:
     """Raises an error if the model does not reply at all, as further checks would fail too."""
-    if subject.findings["answers"].verdict != "no":
+    if context.findings["answers"].verdict != "no":
         return
-    error = subject.answers["greeting"].error
+    error = context.answers["greeting"].error
     if isinstance(error, UpstreamError) and error.status in (401, 403):
         raise missing_key_error(config)
-    raise BackendUnavailableError(f"{subject.model} does not answer: {subject.findings['answers'].text}") from None
+    raise BackendUnavailableError(f"{context.model} does not answer: {context.findings['answers'].text}") from None

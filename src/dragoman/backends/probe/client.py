@@ -162,8 +162,8 @@ class ProbeClient:
             return ProbeAnswer(error=error)
         answer = await self._send(outgoing, request, left_s)
         for _ in range(_MAX_CHANGES):
-            refused = isinstance(answer.error, UpstreamError) and answer.error.status in (400, 422)
-            amended = remove_rejected_param(outgoing, answer.error.message) if refused and answer.error else None
+            is_rejected = isinstance(answer.error, UpstreamError) and answer.error.status in (400, 422)
+            amended = remove_rejected_param(outgoing, answer.error.message) if is_rejected and answer.error else None
             if amended is None:
                 break
             outgoing = amended
@@ -177,8 +177,8 @@ class ProbeClient:
         """Sends a POST to another path; returns the bytes of the response, and the error if it failed."""
         if self._left_s() <= 0:
             return b"", UpstreamTimeoutError(f"not asked: {self.timeout_s:g} s are over")
-        got, error, _ = await self._read(path, msgspec.json.encode(body), min(REQUEST_TIMEOUT_S, self._left_s()))
-        return got, error
+        data, error, _ = await self._read(path, msgspec.json.encode(body), min(REQUEST_TIMEOUT_S, self._left_s()))
+        return data, error
 
     def _left_s(self) -> float:
         return (
@@ -186,16 +186,16 @@ class ProbeClient:
         )
 
     async def _send(self, outgoing: UpstreamRequest, request: Request, limit_s: float) -> ProbeAnswer:
-        got, error, seconds = await self._read(self.dialect.path, outgoing.body, limit_s)
+        body, error, seconds = await self._read(self.dialect.path, outgoing.body, limit_s)
         if error is not None:
             return ProbeAnswer(error=error, seconds=seconds)
         reader = self.dialect.reader(request, ExchangeContext("probe", 0, random_id))
-        events = [*reader.feed(got), *reader.close()]
+        events = [*reader.feed(body), *reader.close()]
         collector = Collector()
         for event in events:
             collector.feed(event)
-        streamed = got.lstrip()[:1] != b"{"
-        datas = [event.data for event in _decode_sse(got)] if streamed else [got]
+        streamed = body.lstrip()[:1] != b"{"
+        datas = [event.data for event in _decode_sse(body)] if streamed else [body]
         frames = tuple(frame for data in datas if isinstance(frame := decode_or_none(data), dict))
         return ProbeAnswer(
             reply=None if collector.error else collector.reply(),
@@ -208,7 +208,7 @@ class ProbeClient:
         )
 
     async def _read(self, path: str, body: bytes, limit_s: float) -> tuple[bytes, DragomanError | None, float]:
-        began, got = time.monotonic(), bytearray()
+        began, data = time.monotonic(), bytearray()
         error: DragomanError | None = None
         try:
             async with (
@@ -216,17 +216,17 @@ class ProbeClient:
                 aclosing(self.connection.stream_post(path, body, {}, is_trial=True)) as pieces,
             ):
                 async for piece in pieces:
-                    got += piece
+                    data += piece
         except TimeoutError:
             error = UpstreamTimeoutError(f"no whole answer within {limit_s:.0f} s")
         except DragomanError as e:
             error = e
-        return bytes(got), error, time.monotonic() - began
+        return bytes(data), error, time.monotonic() - began
 
 
-def _decode_sse(got: bytes) -> list[Any]:
+def _decode_sse(data: bytes) -> list[Any]:
     decoder = Decoder()
     try:
-        return [*decoder.feed(got), *decoder.close()]
+        return [*decoder.feed(data), *decoder.close()]
     except UpstreamError:
         return []

@@ -55,13 +55,13 @@ async def open_connection(config: HttpConfig, environ: Mapping[str, str]) -> Asy
 
 
 async def list_models(
-    connection: UpstreamConnection, telling: ServerInfo, config: HttpConfig, environ: Mapping[str, str]
+    connection: UpstreamConnection, server_info: ServerInfo, config: HttpConfig, environ: Mapping[str, str]
 ) -> tuple[str, ...]:
     """Returns the models that the server lists; empty if it has no list.
 
     Args:
         connection: The connection to the server.
-        telling: The facts that the server reports.
+        server_info: The facts that the server reports.
         config: The settings of the server.
         environ: The environment, for the key.
 
@@ -77,7 +77,7 @@ async def list_models(
         ) from None
     if response.status in _KEY_ERROR_STATUSES:
         raise missing_key_error(config)
-    models = await telling.models()
+    models = await server_info.models()
     if not models and not (response.status == 200 and isinstance(decode_or_none(response.body), dict)):
         for url in _likely_urls(config):
             async with open_connection(msgspec.structs.replace(config, url=url), environ) as other:

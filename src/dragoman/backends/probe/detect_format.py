@@ -32,13 +32,13 @@ def find_leaked_call(text: str, tools: Sequence[Tool], model: str) -> DetectedFo
     if not text:
         return None
     named = detect_format(model).format
-    kindly = _read_cost(named, text, tools, lenient=True)
+    lenient = _read_cost(named, text, tools, lenient=True)
     strict = {name: _read_cost(formats.get(name), text, tools) for name in formats.names() if name != _AUTO}
-    least = min((left for left in (*strict.values(), kindly) if left is not None), default=None)
+    least = min((left for left in (*strict.values(), lenient) if left is not None), default=None)
     if least is None:
         return None
     best = [name for name, left in strict.items() if left == least]
-    by_name = kindly == least
+    by_name = lenient == least
     if named.name in best or (by_name and named.name != _AUTO) or not best:
         return DetectedFormat(named.name, named.name in best, by_name)
     return DetectedFormat(_PREFERRED if _PREFERRED in best else best[0], True, by_name)

@@ -115,12 +115,12 @@ def _messages(message: Message, reasoning: str, markup: tuple[str, ...]) -> list
     text = "\n".join(t for p in message.parts if (t := part_text(p)))
     if text or calls or not results:
         role = "system" if message.role == "developer" else "user" if message.role == "tool" else message.role
-        spoken: dict[str, Any] = {"role": role, "content": text}
+        assistant: dict[str, Any] = {"role": role, "content": text}
         if reasoning:  # the template decides how long a model is shown its reasoning
-            spoken["reasoning_content"] = reasoning
+            assistant["reasoning_content"] = reasoning
         if calls:
-            spoken["tool_calls"] = [{"type": "function", "function": _call(c, markup)} for c in calls]
-        out.append(spoken)
+            assistant["tool_calls"] = [{"type": "function", "function": _call(c, markup)} for c in calls]
+        out.append(assistant)
     return out
 
 

@@ -37,7 +37,7 @@ class LeakCandidate:
         """Offset of the end of the last complete call; 0: there is none."""
         self.call_texts: list[str] = []
         """The text of each complete call."""
-        self._readings = [_FormatReading(reader, alone=waits, first=compares) for reader in readers]
+        self._readings = [_FormatReading(reader, calls_only=waits, first=compares) for reader in readers]
         self.waits, self._compares = waits, compares
         self.unknown_tool: Notice | None = None
         """The warning about a tool that was not offered, if the text names one."""
@@ -112,14 +112,14 @@ class LeakCandidate:
 class _FormatReading:
     """The candidate as one reader reads it."""
 
-    def __init__(self, reader: ReplyReader, *, alone: bool, first: bool) -> None:
+    def __init__(self, reader: ReplyReader, *, calls_only: bool, first: bool) -> None:
         """
         Args:
             reader: the reader.
-            alone: whether there must be nothing but calls. If not, nothing may precede them.
+            calls_only: whether there must be nothing but calls. If not, nothing may precede them.
             first: whether the first call must be complete, as it is compared with the caller's text.
         """
-        self.reader, self._calls_only, self._compares = reader, alone, first
+        self.reader, self._calls_only, self._compares = reader, calls_only, first
         self.events: list[AnyEvent] = []
         self.call_ends: list[int] = []
         """Offsets of the ends of complete calls."""

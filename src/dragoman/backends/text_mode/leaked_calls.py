@@ -252,13 +252,13 @@ class LeakDetector:
         if not closed and any(opener.startswith(text) and opener != text for opener in beginnings):
             return False
         is_reasoning = not self._at_boundary and text.startswith(REASONING_TAGS[0])
-        self._at_start, anew = False, self._at_boundary
+        self._at_start, was_at_boundary = False, self._at_boundary
         self._at_boundary = False
         if is_reasoning:
             self._in_reasoning = self._at_boundary = True
             self._buf = text[len(REASONING_TAGS[0]) :]
             return True
-        self._buf = text if anew else self._buf
+        self._buf = text if was_at_boundary else self._buf
         if text.startswith(HARMONY_OPENERS) and not self._quotes.contains(
             next(m for m in HARMONY_OPENERS if text.startswith(m))
         ):

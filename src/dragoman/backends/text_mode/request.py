@@ -151,9 +151,9 @@ def leak_detector(request: Request, new: Callable[[Format], ReplyReader]) -> Cal
     """
     quotes, is_json, calls = QuotedText(request), bool(request.response_schema), bool(callable_tools(request))
 
-    def made(begins: bool, waits: bool) -> LeakDetector:
+    def new_detector(begins: bool, waits: bool) -> LeakDetector:
         return LeakDetector(
             lambda name: new(formats.get(name)), quotes, begins=begins, waits=waits, calls=calls, is_json=is_json
         )
 
-    return made
+    return new_detector

@@ -112,8 +112,8 @@ class TextModeReader:
         """Handles events of the response's content."""
         match event:
             case TextDelta(text):
-                aside = self._release_reasoning() if text.strip() else []
-                return [*aside, *self._text(text)]
+                released = self._release_reasoning() if text.strip() else []
+                return [*released, *self._text(text)]
             case ToolCallDelta() | ToolCallEnd() | ToolCallIncomplete():
                 return self._merger.feed(event, "server")
         before = self._close_text("stop")
@@ -190,8 +190,8 @@ class TextModeReader:
                     self._has_content = True
                 case ToolCallDelta() | ToolCallEnd() | ToolCallIncomplete():
                     out += self._merger.feed(event, "text")
-                    one_is_enough = isinstance(event, ToolCallEnd) and not self._parallel
-                    self.finished = one_is_enough or self._merger.repeated
+                    is_single_call = isinstance(event, ToolCallEnd) and not self._parallel
+                    self.finished = is_single_call or self._merger.repeated
                     if isinstance(event, ToolCallIncomplete):  # its text follows, and is not another call
                         self._new_leaks = None
                 case Notice("leaked_call_recovered"):
@@ -277,4 +277,4 @@ class _CallMerger:
     def _drop(self, made: CallKey, message: str) -> list[AnyEvent]:
         self._pending = None
         self._calls -= 1
-        return [Notice("duplicate_call_dropped", message, made[1])]
+        return [Notice("duplicate_call_dropped", message, key[1])]

@@ -65,10 +65,10 @@ class VerbatimHistory:
 
     def add(self, raw: str, text: str, calls: tuple[ToolCall, ...]) -> None:
         """Stores a reply with calls."""
-        made, key = _StoredReply(raw, text, calls), _key(calls[0].id)
+        reply, key = _StoredReply(raw, text, calls), _key(calls[0].id)
         self._forget(key)
-        self._replies[key] = made
-        self.chars += made.chars
+        self._replies[key] = reply
+        self.chars += reply.chars
         replies, chars = self._limits
         while len(self._replies) > replies or self.chars > chars:
             self._forget(next(iter(self._replies)))
@@ -108,8 +108,8 @@ class VerbatimHistory:
 class ReplyRecorder:
     """Records one reply, and stores it if it contains calls and was completed by the model."""
 
-    def __init__(self, own_words: VerbatimHistory) -> None:
-        self._history = own_words
+    def __init__(self, history: VerbatimHistory) -> None:
+        self._history = history
         self._raw: list[str] = []
         self._text: list[str] = []
         self._calls: list[tuple[str, str, list[str]]] = []
@@ -160,10 +160,10 @@ def _key(id: str) -> str:
     return re.sub(r"[^A-Za-z0-9]", "", id)
 
 
-def _same_calls(sent: Sequence[ToolCall], recorded: Sequence[ToolCall]) -> bool:
-    return len(sent) == len(recorded) and all(
+def _same_calls(client_calls: Sequence[ToolCall], recorded: Sequence[ToolCall]) -> bool:
+    return len(client_calls) == len(recorded) and all(
         one.name == other.name and _same_json(one.arguments, other.arguments)
-        for one, other in zip(sent, recorded, strict=True)
+        for one, other in zip(client_calls, recorded, strict=True)
     )
 
 

@@ -52,14 +52,14 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
         epilog=_EXAMPLES,
     )
     command.add_argument("prompt", nargs="?", metavar="PROMPT", help=f"the question (default: {demo.QUESTION})")
-    whom = command.add_argument_group("whom to ask")
-    model = whom.add_argument("--model", metavar="NAME", help="the model (default: the first that is served)")
+    model_options = command.add_argument_group("whom to ask")
+    model = model_options.add_argument("--model", metavar="NAME", help="the model (default: the first that is served)")
     complete_with(model, all_model_names)
-    one = whom.add_mutually_exclusive_group()
+    one = model_options.add_mutually_exclusive_group()
     one.add_argument("--upstream", metavar="URL", help="an upstream server: http://127.0.0.1:1234/v1")
     one.add_argument("--claude-cli", action="store_true", default=None, help="the installed claude, by its own login")
     one.add_argument("--gateway", metavar="URL", help="a gateway that runs: http://127.0.0.1:8484")
-    whom.add_argument(
+    model_options.add_argument(
         "--upstream-api",
         choices=dialects.names(),
         metavar="API",
@@ -105,10 +105,10 @@ def run(args: argparse.Namespace) -> int:
     line = ProgressLine(sys.stderr)
     messages = (Message("user", (Text(args.prompt or demo.QUESTION),)),)
     request = Request(args.model or "", messages, tools, choice, stream=True, stream_usage=True)
-    asyncio.run(check_claude_login(config, line.say))
+    asyncio.run(check_claude_login(config, line.print))
     with line.showing("starting"):
         backends = compose.build_backends(
-            config, embedded=embedded, probe=False, report=line.say, get_weights=get_weights
+            config, embedded=embedded, probe=False, report=line.print, get_weights=get_weights
         )
         fault = asyncio.run(_ask(request, args, config, Gateway(backends, policy=config.guard), line))
     if fault:
@@ -159,7 +159,7 @@ def _set_up(args: argparse.Namespace) -> tuple[settings.Config, bool]:
     return config, needs_embedded
 
 
-def _only(config: settings.Config, servers: dict[str, HttpConfig]) -> settings.Config:
+def _upstream_only(config: settings.Config, servers: dict[str, HttpConfig]) -> settings.Config:
     return replace(config, upstreams=servers, claude_cli=replace(config.claude_cli, enabled=False))
 
 
@@ -169,16 +169,18 @@ async def _ask(
     """Returns the fault of the model's response, or ""."""
     from dragoman.cli.ask.dialogue import Dialogue
 
-    page, says = _page(args), partial(demo.tool_result, output=args.tool_result)
+    page, run_tool = _page(args), partial(demo.tool_result, output=args.tool_result)
     with line.counting_seconds():
-        line.say("starting")
+        line.print("starting")
         try:
             await gateway.start()
             request = replace(request, model=_model(request.model, config, gateway))
             backend, planned = gateway.route(request)[0]
             line.clear()
             page.begin(_head(request, _where(backend, planned.model)))
-            return await Dialogue(gateway, page, line, says, **({"turns": 1} if args.raw_output else {})).run(request)
+            return await Dialogue(gateway, page, line, run_tool, **({"turns": 1} if args.raw_output else {})).run(
+                request
+            )
         finally:
             line.clear()
             await gateway.close()

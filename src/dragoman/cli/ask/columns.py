@@ -47,7 +47,7 @@ class ColumnsView:
         self._right_width = self._width - 5 - self._left_width
         self._left = ""
         self._right = Text()
-        self._made = 0
+        self._drawn_left = 0
         """Length of the part of the left column that the right column was read from."""
         self._titled = False
         self._live: Live | None = None
@@ -83,18 +83,18 @@ class ColumnsView:
     def feed(self, event: AnyEvent, step: BlockChange) -> None:
         """Appends to the right column."""
         if step.opens and self._right:
-            self._flush(self._made)
+            self._flush(self._drawn_left)
         text, style = event_text(event)
-        notice, mood = notice_text(event)
+        notice, notice_style = notice_text(event)
         if text:
             self._right.append(printable(text), _STYLES[style])
         if notice:
-            mark = "✓" if mood == "right" else "!"
+            mark = "✓" if notice_style == "right" else "!"
             self._right.append(
-                f"{chr(10) if self._right.plain.strip() else ''}{mark} {printable(notice)}", _STYLES[mood]
+                f"{chr(10) if self._right.plain.strip() else ''}{mark} {printable(notice)}", _STYLES[notice_style]
             )
         if text or notice:
-            self._made = len(self._left)
+            self._drawn_left = len(self._left)
             self._draw()
 
     def end_turn(self, reason: FinishReason) -> None:
@@ -139,7 +139,7 @@ class ColumnsView:
             self._live.stop()
             self._live = None
         left, self._left = self._left[:upto], self._left[upto:]
-        right, self._right, self._made = self._right, Text(), 0
+        right, self._right, self._drawn_left = self._right, Text(), 0
         if left.strip() or right.plain.strip():
             self._console.print(self._row(Text(printable(left).strip("\n")), right))
 

@@ -48,15 +48,15 @@ def parse_tool(text: str) -> tuple[Tool, ...]:
 def _tool_of_signature(text: str) -> Tool:
     """Returns the tool for `add(a: int, b: int = 0)`; a parameter with a default is optional."""
     try:
-        (made,) = ast.parse(f"def {text.strip().rstrip(':')}: ...").body
-        assert isinstance(made, ast.FunctionDef)
+        (definition,) = ast.parse(f"def {text.strip().rstrip(':')}: ...").body
+        assert isinstance(definition, ast.FunctionDef)
     except (SyntaxError, ValueError) as e:
         raise ConfigError(f"--tool: expected a file or a signature like 'add(a: int, b: int)', got {text!r}") from e
-    names = [*made.args.posonlyargs, *made.args.args]
-    required = [one.arg for one in names[: len(names) - len(made.args.defaults)]]
+    names = [*definition.args.posonlyargs, *definition.args.args]
+    required = [one.arg for one in names[: len(names) - len(definition.args.defaults)]]
     properties = {one.arg: _schema(one.annotation) for one in names}
     schema = {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
-    return Tool(made.name, "", json.dumps(schema))
+    return Tool(definition.name, "", json.dumps(schema))
 
 
 def _schema(annotation: ast.expr | None) -> dict[str, str]:

@@ -46,10 +46,15 @@ class Dialogue:
     """One dialogue with a model."""
 
     def __init__(
-        self, gateway: Gateway, page: View, line: ProgressLine, says: Callable[[ToolCall], str], turns: int = _MAX_TURNS
+        self,
+        gateway: Gateway,
+        page: View,
+        line: ProgressLine,
+        run_tool: Callable[[ToolCall], str],
+        turns: int = _MAX_TURNS,
     ) -> None:
-        """`says` returns the result of a tool call."""
-        self._gateway, self._page, self._line, self._says, self._turns = gateway, page, line, says, turns
+        """`run_tool` returns the result of a tool call."""
+        self._gateway, self._page, self._line, self._run_tool, self._turns = gateway, page, line, run_tool, turns
         self._requests = 0
         """Number of requests to models in this turn: a backend and the guard may re-ask."""
         self._request = Request("", ())
@@ -78,19 +83,19 @@ class Dialogue:
             if name := next((name for (name, _), count in seen.items() if count > _MAX_IGNORED), ""):
                 fault = _IGNORED.format(name)
                 break
-            outputs = [self._says(call) for call in calls]
+            outputs = [self._run_tool(call) for call in calls]
             for call, output in zip(calls, outputs, strict=True):
                 self._page.show_result(call.name, _on_one_line(call.arguments), output)
             results = tuple(ToolResult(call.id, (Text(output),)) for call, output in zip(calls, outputs, strict=True))
-            made = (Message("assistant", replies[-1].parts), Message("tool", results))
-            request = replace(request, messages=(*request.messages, *made), tool_choice=ToolChoice())
+            turn_messages = (Message("assistant", replies[-1].parts), Message("tool", results))
+            request = replace(request, messages=(*request.messages, *turn_messages), tool_choice=ToolChoice())
         self._page.show_totals(self._sum(replies))
         return fault
 
     async def _turn(self, request: Request) -> Reply:
         self._page.begin_turn()
         self._requests = 0
-        self._line.say("waiting for the first word")
+        self._line.print("waiting for the first word")
         collector = Collector()
         context = ExchangeContext(random_id(), int(time.time()), random_id, observer=self)
         try:
@@ -136,12 +141,12 @@ class Dialogue:
         self._line.clear()
         self._page.feed_raw(text)
 
-    def _reader(self, to: str) -> ResponseReader:
+    def _reader(self, path: str) -> ResponseReader:
         """Returns the reader for responses from this path; the CLI's are those of its vendor's API."""
         context = ExchangeContext("", 0, lambda: "")
-        if to == completions.PATH:
+        if path == completions.PATH:
             return completions.CompletionReader(self._request, context)
-        api = next((name for name in dialects.names() if dialects.get(name).path == to), _MESSAGES)
+        api = next((name for name in dialects.names() if dialects.get(name).path == path), _MESSAGES)
         return dialects.get(api).reader(replace(self._request, dialect=api), context)
 
     def _sum(self, replies: list[Reply]) -> Totals:

@@ -87,9 +87,13 @@ def notice_text(event: AnyEvent) -> tuple[str, str]:
     """Returns the text and the style of an event without model text; ("", "") for most."""
     match event:
         case ToolCallEnd(_, repairs, valid, reasked):
-            fits = {True: "whole, and fits its schema", False: "whole, but does not fit its schema", None: "whole"}
+            schema_texts = {
+                True: "whole, and fits its schema",
+                False: "whole, but does not fit its schema",
+                None: "whole",
+            }
             more = [f"repaired: {', '.join(repairs)}"] * bool(repairs) + ["re-asked"] * reasked
-            return "; ".join([fits[valid], *more]), "wrong" if valid is False else "right"
+            return "; ".join([schema_texts[valid], *more]), "wrong" if valid is False else "right"
         case ToolCallIncomplete():
             return "broken off: not to be run", "wrong"
         case Notice(code, message):

@@ -70,9 +70,9 @@ def run(args: argparse.Namespace) -> int:
     """Prints the findings; returns 1 if something does not work."""
     flags = {"claude_cli.enabled": args.claude_cli, "upstreams.upstream.url": args.upstream}
     line = ProgressLine(sys.stderr)
-    looking = partial(local.weights_found, thorough=args.weights, say=line.say)
+    looking = partial(local.weights_found, thorough=args.weights, report_progress=line.print)
     with line.showing("looking"):
-        groups = asyncio.run(_found(args.config, flags, looking))
+        groups = asyncio.run(_findings(args.config, flags, looking))
     findings = list(itertools.chain.from_iterable(groups))
     if args.json:
         print(json.dumps(msgspec.to_builtins(findings), ensure_ascii=False, indent=2))
@@ -83,7 +83,7 @@ def run(args: argparse.Namespace) -> int:
     return 1 if any(finding.verdict == "no" for finding in findings) else 0
 
 
-async def _found(
+async def _findings(
     named: Path | None, flags: Mapping[str, object], weights_found: "partial[list[Finding]]"
 ) -> list[Sequence[Finding]]:
     """Returns the findings in groups."""

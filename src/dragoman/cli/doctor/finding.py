@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 Verdict: TypeAlias = Literal["ok", "no", "note"]
 """`no`: it is needed and does not work; `note`: worth knowing, but not a problem."""
 
-_TO_TYPE: Final = re.compile(r"(?:; (?:run|install it): |: (?=(?:pip|pipx|uv) ))(.+?)(?: - at \S+)?", re.DOTALL)
+_COMMAND: Final = re.compile(r"(?:; (?:run|install it): |: (?=(?:pip|pipx|uv) ))(.+?)(?: - at \S+)?", re.DOTALL)
 """Where our messages contain a command to run."""
 
 
@@ -38,7 +38,7 @@ def check(what: str, verdict: Verdict, message: str, fix: str = "") -> Finding:
         message: the message, whose command to run is separated from its text.
         fix: the command to run if the message has none.
     """
-    for joint in _TO_TYPE.finditer(message):
-        if match := _TO_TYPE.fullmatch(message, joint.start()):
+    for joint in _COMMAND.finditer(message):
+        if match := _COMMAND.fullmatch(message, joint.start()):
             return Finding(what, verdict, message[: joint.start()], match[1])
     return Finding(what, verdict, message, fix)

@@ -58,10 +58,12 @@ def _address_finding(config: ServerConfig, command: str) -> Finding:
         why = (error.strerror or str(error)).lower()
         fix = f"{command} --port 8484" if error.errno == errno.EACCES else "correct server.host in the settings"
         return Finding("gateway", "no", f"cannot listen on {host} port {port}: {why}", fix)
-    who = port_owner(port)
-    text = f"{host} port {port} is taken by {who or 'another program'}, which is not a gateway"
-    free = next((p for p in range(port + 1, port + 1 + _PORTS_TRIED) if p < 65536 and port_finding(host, p) is None), 0)
-    return Finding("gateway", "no", text, f"end that, or: {command} --port {free}")
+    owner = port_owner(port)
+    text = f"{host} port {port} is taken by {owner or 'another program'}, which is not a gateway"
+    free_port = next(
+        (p for p in range(port + 1, port + 1 + _PORTS_TRIED) if p < 65536 and port_finding(host, p) is None), 0
+    )
+    return Finding("gateway", "no", text, f"end that, or: {command} --port {free_port}")
 
 
 def port_finding(host: str, port: int) -> OSError | None:

@@ -43,8 +43,8 @@ def wrong_settings(path: Path | None, error: ConfigError) -> Finding:
         return check("settings", "no", error.message)
     if path is None:
         return check("settings", "no", error.message, "correct the variable; `env | grep DRAGOMAN_` shows all")
-    is_there = path.is_file()
-    fix = f"edit {path}, then: dragoman doctor" if is_there else "name one that is there: dragoman doctor --config FILE"
+    exists = path.is_file()
+    fix = f"edit {path}, then: dragoman doctor" if exists else "name one that is there: dragoman doctor --config FILE"
     return check("settings", "no", error.message, fix)
 
 
@@ -53,10 +53,10 @@ def settings_found(path: Path | None, config: settings.Config, origin: Mapping[s
     changed = tuple(_changed(config, origin))
     text = str(path) if path else f"no file, so all is as usual; they go to {settings.default_path()}"
     lines = (f"set: {' · '.join(changed)}",) if changed else ()
-    strays = [Finding("settings", "note", text) for text in settings.unknown_variables(os.environ)]
+    unknown = [Finding("settings", "note", text) for text in settings.unknown_variables(os.environ)]
     if loose := settings.readable_secrets(path, config):
-        strays.append(Finding("settings", "note", loose))
-    return [Finding("settings", "ok", text, lines=lines), *strays]
+        unknown.append(Finding("settings", "note", loose))
+    return [Finding("settings", "ok", text, lines=lines), *unknown]
 
 
 def _changed(config: settings.Config, origin: Mapping[str, str]) -> Iterator[str]:
@@ -83,18 +83,22 @@ def hide_credentials(url: str) -> str:
     return at._replace(netloc=at.netloc.rpartition("@")[2]).geturl()
 
 
-def extras_findings(*needed: str) -> Finding:
+def extras_findings(*required: str) -> Finding:
     """Returns which extras are installed, and which required one is missing."""
     others = optional.missing_extras(*_EXTRAS)
-    there = [extra for extra in _EXTRAS if extra not in others]
-    if missing := missing_extras_message(*needed):
+    installed = [extra for extra in _EXTRAS if extra not in others]
+    if missing := missing_extras_message(*required):
         return check("extras", "no", missing)
-    text = ", ".join(there) or "none"
+    text = ", ".join(installed) or "none"
     return Finding("extras", "ok", f"{text}; not installed: {', '.join(others)}" if others else text)
 
 
 def weights_found(
-    config: settings.Config, *, served: bool, thorough: bool = False, say: Callable[[str], None] = lambda text: None
+    config: settings.Config,
+    *,
+    served: bool,
+    thorough: bool = False,
+    report_progress: Callable[[str], None] = lambda text: None,
 ) -> list[Finding]:
     """Returns the downloaded weights, and whether those of the embedded model are usable if it is served.
 
@@ -102,16 +106,21 @@ def weights_found(
         config: the settings.
         served: whether the embedded model is served.
         thorough: whether to verify the checksums of all downloaded weights.
-        say: receives the progress.
+        report_progress: receives the progress.
     """
     name = config.embedded.model or models.default().name
     used = _embedded_finding(config, name) if served else None
-    here = tuple(_downloaded_models())
-    lines = (f"downloaded: {', '.join(here)}",) if here else ()
+    downloaded = tuple(_downloaded_models())
+    lines = (f"downloaded: {', '.join(downloaded)}",) if downloaded else ()
     if used is None:
-        text = "not used by these settings, which name other models" if here else "none downloaded, and none needed"
+        text = (
+            "not used by these settings, which name other models" if downloaded else "none downloaded, and none needed"
+        )
         used = Finding("weights", "note", text)
-    return [replace(used, lines=lines), *(_verified_weights(name if served else "", say) if thorough else ())]
+    return [
+        replace(used, lines=lines),
+        *(_verified_weights(name if served else "", report_progress) if thorough else ()),
+    ]
 
 
 def _embedded_finding(config: settings.Config, name: str) -> Finding:
@@ -128,26 +137,26 @@ def _embedded_finding(config: settings.Config, name: str) -> Finding:
     return Finding("weights", "note", text, f"dragoman pull {name}")
 
 
-def _verified_weights(used: str, say: Callable[[str], None]) -> Iterator[Finding]:
+def _verified_weights(used: str, report_progress: Callable[[str], None]) -> Iterator[Finding]:
     """Yields a finding for each model whose weights are downloaded; only damage of the `used` one is a problem."""
     listed = [model.name for model in models.models()]
     used = models.get(used).name if used and not compose.is_weights_file(used) and not used.startswith("hf:") else used
     others = [used] if used.startswith("hf:") else []
     for name in [name for name in (*others, *listed) if weights.is_downloaded(name)]:
 
-        def far(done: int, total: int, what: str, name: str = name) -> None:
-            say(f"{what} {name}, {done * 100 // max(total, 1)} %")
+        def progress(done: int, total: int, what: str, name: str = name) -> None:
+            report_progress(f"{what} {name}, {done * 100 // max(total, 1)} %")
 
         what = f"weights {name}"
         try:
-            differs = weights.find_mismatch(name, far, thorough=True)
+            differs = weights.find_mismatch(name, progress, thorough=True)
         except ConfigError as error:
             yield check(what, "no" if name == used else "note", error.message)
             continue
         if differs is None:
             yield Finding(what, "ok", "read completely: the checksum is right")
             continue
-        text = f"expected {differs.expected}, got {differs.got}"
+        text = f"expected {differs.expected}, got {differs.actual}"
         yield Finding(what, "no" if name == used else "note", text, f"dragoman pull {name}")
 
 
@@ -163,11 +172,11 @@ def _downloaded_models() -> Iterator[str]:
 
 async def agents_found() -> list[Finding]:
     """Returns the installed agents with their versions."""
-    there = [(name, shutil.which(program)) for name in agents.names() for program in agents.get(name).programs[:1]]
-    installed = [(name, path) for name, path in there if path]
+    programs = [(name, shutil.which(program)) for name in agents.names() for program in agents.get(name).programs[:1]]
+    installed = [(name, path) for name, path in programs if path]
     if not installed:
-        ways = tuple(agents.get(name).install for name in agents.names() if agents.get(name).install)
-        return [Finding("agents", "note", "none is installed; any of these brings one", lines=ways)]
+        install_commands = tuple(agents.get(name).install for name in agents.names() if agents.get(name).install)
+        return [Finding("agents", "note", "none is installed; any of these brings one", lines=install_commands)]
     versions = await asyncio.gather(*(_version(path) for _, path in installed))
     starting = [(name, version) for (name, _), version in zip(installed, versions, strict=True) if version is not None]
     text = ", ".join(f"{agents.get(name).title} {version}".rstrip() for name, version in starting)
@@ -244,9 +253,9 @@ async def _claude(config: ClaudeCliConfig, verdict: Verdict) -> list[Finding]:
     use = "" if config.enabled else "dragoman serve --claude-cli"
     program = Finding("claude", "ok", f"{installed.name} at {installed.path}, {_MODES[installed.mode]}")
     status = await auth_status.query_auth_status(installed, config, os.environ)
-    match status.there:
+    match status.is_logged_in:
         case True:
-            text = f"{status.how or 'logged in'}" + ("" if config.enabled else "; its models can be served")
+            text = f"{status.method or 'logged in'}" + ("" if config.enabled else "; its models can be served")
             return [program, Finding("claude's login", "ok", text, use)]
         case False:
             return [program, check("claude's login", verdict, NOT_LOGGED_IN)]

@@ -118,14 +118,14 @@ def _refusal(status: int) -> str:
 def _summary(version: str, text: str) -> MetricsSnapshot:
     samples = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
     began_s = _sum(samples, "dragoman_start_time_seconds")
-    up = [sample for sample in samples if sample.name == "dragoman_backend_up"]
+    backend_samples = [sample for sample in samples if sample.name == "dragoman_backend_up"]
     return MetricsSnapshot(
         version=version,
         up_s=max(time.time() - began_s, 0),
         requests=_sum(samples, "dragoman_requests_total"),
         failures=_sum(samples, "dragoman_failures_total"),
         in_flight=_sum(samples, "dragoman_requests_in_flight"),
-        not_ready=tuple(sample.labels["backend"] for sample in up if not sample.value),
+        not_ready=tuple(sample.labels["backend"] for sample in backend_samples if not sample.value),
         models=tuple(_by_model(samples)),
     )
 

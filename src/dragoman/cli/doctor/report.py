@@ -19,29 +19,29 @@ _COLOURS: Final = {"ok": "32", "no": "1;31", "note": "33"}
 
 def format_report(groups: Iterable[Sequence[Finding]], width: int = 100, *, colour: bool = False) -> str:
     """Returns the report: the groups, separated by empty lines, and the summary."""
-    shown_groups = [group for group in groups if group]
-    what_chars = max(len(finding.what) for group in shown_groups for finding in group)
+    nonempty = [group for group in groups if group]
+    column_chars = max(len(finding.what) for group in nonempty for finding in group)
     blocks = [
-        "\n".join(line for finding in group for line in rows(finding, what_chars, width, colour))
-        for group in shown_groups
+        "\n".join(line for finding in group for line in rows(finding, column_chars, width, colour))
+        for group in nonempty
     ]
-    return "\n\n".join([*blocks, _sum([finding for group in shown_groups for finding in group])])
+    return "\n\n".join([*blocks, _sum([finding for group in nonempty for finding in group])])
 
 
-def rows(finding: Finding, what_chars: int, width: int = 100, colour: bool = False) -> list[str]:
+def rows(finding: Finding, column_chars: int, width: int = 100, colour: bool = False) -> list[str]:
     """Returns the lines of one finding.
 
     Args:
         finding: The finding.
-        what_chars: Width of the first column.
+        column_chars: Width of the first column.
         width: Width of a line, in characters.
         colour: Whether to write ANSI colours.
     """
-    head, margin = f"{finding.what.ljust(what_chars)}  {finding.verdict.ljust(4)}  ", " " * (what_chars + 8)
+    head, margin = f"{finding.what.ljust(column_chars)}  {finding.verdict.ljust(4)}  ", " " * (column_chars + 8)
     first, *more = _wrap(finding.text, width, head, margin).split("\n")
     if colour:
         painted = f"\x1b[{_COLOURS[finding.verdict]}m{finding.verdict.ljust(4)}\x1b[0m"
-        first = f"{finding.what.ljust(what_chars)}  {painted}  {first[len(head) :]}"
+        first = f"{finding.what.ljust(column_chars)}  {painted}  {first[len(head) :]}"
     lines = [first, *more]
     for line in finding.lines:
         lines += _wrap(line, width, margin, margin + "  ").split("\n")

@@ -35,7 +35,7 @@ async def server_finding(name: str, config: HttpConfig) -> Finding:
     except ImportError:
         return check(what, "no", missing_extras_message("server"))
     try:
-        ways = ModelModes(name, config)
+        modes = ModelModes(name, config)
         async with open_connection(config, os.environ) as connection:
             telling = ServerInfo(connection, config.url)
             listed = await list_models(connection, telling, config, os.environ)

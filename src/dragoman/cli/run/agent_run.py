@@ -63,7 +63,7 @@ class AgentRun:
                 with self._attended.signals():
                     return await self._start(launch, selected, folder)
             with _log(self._args, folder) as log:
-                return await self._on_a_new_one(selected, folder, log)
+                return await self._run_on_new_gateway(selected, folder, log)
 
     async def printed(self, config: settings.Config, origin: dict[str, str]) -> int:
         """Prints the variables that connect the agent to the running gateway; its files go to a permanent folder.
@@ -71,7 +71,7 @@ class AgentRun:
         Raises: ConfigError: no gateway is running, or the choice of the model is ambiguous.
         """
         selected = await select_from_running(config, origin, self._options)
-        folder = self._kept()
+        folder = self._permanent_folder()
         launch = self._launch(selected, selected.offer.url, _key(selected.config), folder)
         if launch.files:
             folder.mkdir(0o700, parents=True, exist_ok=True)
@@ -81,17 +81,17 @@ class AgentRun:
             print_status(f"then: {output.quote_command(launch.command, self._args.print_env)}")
         return 0
 
-    async def _on_a_new_one(self, selected: SelectedModel, folder: Path, log: "_Log") -> int:
+    async def _run_on_new_gateway(self, selected: SelectedModel, folder: Path, log: "_Log") -> int:
         """Runs the agent on a new gateway at a free loopback port, with a random key."""
         key = secrets.token_urlsafe(24)
         own = msgspec.structs.replace(selected.config.server, host="127.0.0.1", port=0, api_keys=(key,))
         config = msgspec.structs.replace(selected.config, server=own)
         with interruptible():  # weights may have to be downloaded first
             gateway = compose.build_gateway(
-                config, compose.serves_embedded(config, selected.origin), log.say, get_weights
+                config, compose.serves_embedded(config, selected.origin), log.print_status, get_weights
             )
         with self._attended.signals():
-            await check_claude_login(config, log.say)
+            await check_claude_login(config, log.print_status)
             async with serving(gateway, own, config.capture) as url:
                 log.silent = True
                 self._preface(selected, gateway)
@@ -151,7 +151,7 @@ class AgentRun:
                 "--context-window TOKENS sets it"
             )
 
-    def _kept(self) -> Path:
+    def _permanent_folder(self) -> Path:
         """Returns the permanent folder for files that printed variables refer to."""
         return cache_dir() / "run" / (self._args.agent or agents.ANY)
 
@@ -169,10 +169,10 @@ class AgentRun:
                 home=Path.home(),
                 folder=folder,
                 read=_read,
-                kept=self._kept(),
+                permanent_folder=self._permanent_folder(),
                 context_window=selected.context_window,
                 output_tokens=selected.output_tokens,
-                thinks=selected.thinks,
+                has_reasoning=selected.has_reasoning,
                 progress=progress if sys.platform != "win32" else None,
             )
         )
@@ -193,7 +193,7 @@ class _Log(logging.Handler):
             '"error":' in message and not _is_discovery_request(message)
         )
 
-    def say(self, text: str) -> None:
+    def print_status(self, text: str) -> None:
         """Prints what takes long or is missing."""
         if self.silent:
             logging.getLogger("dragoman").info("%s", text)

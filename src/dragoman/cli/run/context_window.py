@@ -28,11 +28,11 @@ def embedded_context_window(config: EmbeddedConfig) -> tuple[int, bool]:
     from dragoman.backends.embedded.backend import CONTEXT_WINDOW
 
     try:
-        facts = gguf.metadata(weights.find_weights(config.model or model_catalog.default().name))
+        metadata = gguf.metadata(weights.find_weights(config.model or model_catalog.default().name))
     except ConfigError:
         return config.context_window or CONTEXT_WINDOW, True
-    window = config.context_window or min(CONTEXT_WINDOW, facts.context_window)
-    return window, _mentions_reasoning(facts.chat_template)
+    window = config.context_window or min(CONTEXT_WINDOW, metadata.context_window)
+    return window, _mentions_reasoning(metadata.chat_template)
 
 
 def _mentions_reasoning(template: str) -> bool:

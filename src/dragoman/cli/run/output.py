@@ -41,8 +41,8 @@ def proxy_bypass(environ: Mapping[str, str]) -> dict[str, str]:
     listed = [entry.strip() for entry in (environ.get("NO_PROXY") or environ.get("no_proxy") or "").split(",")]
     if "*" in listed:
         return {}
-    all_of_them = ",".join(dict.fromkeys([*filter(None, listed), *_DIRECT]))
-    return {"NO_PROXY": all_of_them, "no_proxy": all_of_them}
+    hosts = ",".join(dict.fromkeys([*filter(None, listed), *_DIRECT]))
+    return {"NO_PROXY": hosts, "no_proxy": hosts}
 
 
 def format_launch(launch: LaunchPlan, folder: Path, environ: Mapping[str, str]) -> str:

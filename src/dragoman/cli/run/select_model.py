@@ -51,7 +51,7 @@ class SelectedModel(NamedTuple):
     origin: dict[str, str]
     offer: ModelOption
     context_window: int
-    thinks: bool
+    has_reasoning: bool
     tokens_per_s: float = 0.0
     """Speed at which a server on this machine reads prompts; 0: not measured."""
 
@@ -176,9 +176,9 @@ def _printable_names(models: Sequence[str]) -> list[str]:
 
 def _distinct(models: Sequence[str]) -> list[str]:
     """Returns each model once, without its aliases."""
-    whole = {name for name in models if "/" not in name}
-    others = {alias for each in model_catalog.models() if each.name in whole for alias in each.aliases}
-    return [name for name in models if name not in others and name.partition("/")[2] not in whole]
+    plain_names = {name for name in models if "/" not in name}
+    others = {alias for each in model_catalog.models() if each.name in plain_names for alias in each.aliases}
+    return [name for name in models if name not in others and name.partition("/")[2] not in plain_names]
 
 
 async def _configured(config: settings.Config, origin: dict[str, str], options: RunOptions) -> SelectedModel:
@@ -254,14 +254,14 @@ def _best_installed() -> str:
 
     Raises: ConfigError: there is none; the message says what to run.
     """
-    fit = [each for each in model_catalog.models() if each.agents]
-    if here := [each for each in fit if weights.is_downloaded(each)]:
-        return max(here, key=lambda each: each.size_bytes).name
-    size = weights.format_size(fit[0].size_bytes)
+    suitable = [each for each in model_catalog.models() if each.agents]
+    if downloaded := [each for each in suitable if weights.is_downloaded(each)]:
+        return max(downloaded, key=lambda each: each.size_bytes).name
+    size = weights.format_size(suitable[0].size_bytes)
     raise ConfigError(
         "no model to run on: no server of one answers on this machine, and there are no weights of one that is fit for "
         f"agents. Start a server (docs/backends.md), name one with --upstream URL, or fetch a model ({size}):\n"
-        f"  dragoman pull {fit[0].name}"
+        f"  dragoman pull {suitable[0].name}"
     )
 
 
@@ -272,8 +272,8 @@ def _with_embedded(
     profile = (
         model_catalog.get(model) if model and not (compose.is_weights_file(model) or model.startswith("hf:")) else None
     )
-    eased: dict[str, object] = {"context_window": profile.context_window} if profile else {}
-    eased |= {
+    overrides: dict[str, object] = {"context_window": profile.context_window} if profile else {}
+    overrides |= {
         "max_concurrency": 1,
         "prompt_trim": "tools",
         **({"model": profile.name if profile else model} if model else {}),
@@ -286,7 +286,7 @@ def _with_embedded(
     eased |= {"prompt_trim": options.prompt_trim} if options.prompt_trim else {}
     config = msgspec.structs.replace(config, embedded=msgspec.structs.replace(config.embedded, enabled=True, **eased))
     name = compose.embedded_model_name(config.embedded)
-    origin = origin | {f"embedded.{key}": "run" for key in eased}
+    origin = origin | {f"embedded.{key}": "run" for key in overrides}
     return config, origin, ModelOption(name, "", "", "this machine", _flags(name))
 
 
@@ -304,8 +304,8 @@ def _pick(offers: Sequence[ModelOption], options: RunOptions, config: settings.C
 
             if resolve_model(options.model):
                 return ModelOption(options.model, "", "", "claude")
-        there = f"there are\n{_lines(offers, options)}" if offers else "none is listed"
-        raise ConfigError(f"no model {quote(options.model)}{_similar(options.model, offers)}; {there}")
+        listed = f"there are\n{_lines(offers, options)}" if offers else "none is listed"
+        raise ConfigError(f"no model {quote(options.model)}{_similar(options.model, offers)}; {listed}")
     if not offers:
         raise ConfigError("no model is listed, or none by a name that can be typed; name one: --model NAME")
     if len(offers) == 1:

@@ -70,7 +70,7 @@ def _request(fields: Fields, max_tokens: int | None) -> Request:
         messages=((Message("system", system),) if system else ()) + messages,
         tools=tools,
         tool_choice=_tool_choice(chosen := fields.pop("tool_choice"), tools),
-        accepts_parallel_calls=_takes_several(chosen),
+        accepts_parallel_calls=_allows_parallel(chosen),
         sampling=m.Sampling(
             temperature=fields.number("temperature", 0, 1),
             top_p=fields.number("top_p", 0, 1),
@@ -206,8 +206,8 @@ def _media(cursor: Cursor) -> tuple[m.MediaSource | None, m.ExtraFields]:
         case "content":
             parts = read_parts(source.pop("content"), {"text": read_text})
             texts = [part.text for part in parts if isinstance(part, Text)]
-            whole = len(texts) == len(parts)  # with an image among them, the text alone would be misleading
-            return m.MediaSource("text/plain", text="\n".join(texts)) if whole else None, {"source": cursor.raw}
+            is_text_only = len(texts) == len(parts)  # with an image among them, the text alone would be misleading
+            return m.MediaSource("text/plain", text="\n".join(texts)) if is_text_only else None, {"source": cursor.raw}
         case _:
             return None, {}
     return media, {"source": cursor.raw} if source.remaining() else {}
@@ -274,7 +274,7 @@ def _tool(cursor: Cursor) -> Tool:
     )
 
 
-def _takes_several(value: Cursor | None) -> bool:
+def _allows_parallel(value: Cursor | None) -> bool:
     """Whether the choice allows parallel calls; by default the API leaves the number of calls to the model."""
     stated = value.fields().get("disable_parallel_tool_use") if value else None
     return stated is not None and not stated.boolean()

@@ -100,11 +100,11 @@ def write_request(request: Request, model: str) -> UpstreamRequest:
     body["messages"] = _messages(request.messages[first:], report)
     body |= _tools(request, report)
     body |= _thinking(request, report)
-    body |= _sampling(request, report, thinks="thinking" in body and request.reasoning_effort != "none")
+    body |= _sampling(request, report, has_reasoning="thinking" in body and request.reasoning_effort != "none")
     stop = [text for text in request.stop if text.strip() or report.is_same_api]
-    watched = report.stop_locally([text for text in request.stop if not (text.strip() or report.is_same_api)])
+    stops_locally = report.stop_locally([text for text in request.stop if not (text.strip() or report.is_same_api)])
     body |= {"stop_sequences": stop} if stop else {}
-    body |= {"stream": True} if request.stream or watched else {}
+    body |= {"stream": True} if request.stream or stops_locally else {}
     extra = {name: raw for name, raw in report.native_fields(request.extra).items() if name != BILLING}
     if report.is_native:
         _bound_marks(body, BREAKPOINTS - (CACHE_CONTROL in extra), report)
@@ -168,12 +168,12 @@ def _thinking(request: Request, report: TranslationReport) -> dict[str, object]:
     return fields | ({"output_config": config} if config else {})
 
 
-def _sampling(request: Request, report: TranslationReport, thinks: bool) -> dict[str, object]:
+def _sampling(request: Request, report: TranslationReport, has_reasoning: bool) -> dict[str, object]:
     fields: dict[str, object] = {}
     for name, value in msgspec.structs.asdict(request.sampling).items():
         if value is None:
             continue
-        if name not in ("temperature", "top_p", "top_k") or (thinks and name != "top_p"):
+        if name not in ("temperature", "top_p", "top_k") or (has_reasoning and name != "top_p"):
             report.dropped(name)
         elif value < 0:  # means "no limit" to local servers
             report.dropped(name, f"{name} {value}")
@@ -248,7 +248,7 @@ def _described(request: Request) -> str:
 
 def _messages(messages: Sequence[Message], report: TranslationReport) -> list[object]:
     if report.is_same_api:
-        return [_as_it_came(message, report) for message in messages]
+        return [_unchanged_message(message, report) for message in messages]
     turns: list[tuple[str, list[object]]] = []
     for message in report.end_with_user(messages):
         role = "assistant" if message.role == "assistant" else "user"
@@ -268,7 +268,7 @@ _ROLES: Final[Mapping[str, str]] = {"developer": "system", "tool": "user"}
 """Replacements of roles that this API does not have; such messages may have been added by the gateway."""
 
 
-def _as_it_came(message: Message, report: TranslationReport) -> dict[str, object]:
+def _unchanged_message(message: Message, report: TranslationReport) -> dict[str, object]:
     role = _ROLES.get(message.role, message.role)
     return {"role": role, "content": _content(message.parts, report), **message.extra}
 
@@ -288,8 +288,8 @@ def _blocks(parts: Sequence[Part], report: TranslationReport) -> list[object]:
 def _block(part: Part, report: TranslationReport) -> list[object]:
     match part:
         case Text(text, extra) | Refusal(text, extra):
-            says = text if report.is_same_api else text.strip()
-            return [{"type": "text", "text": text, **report.native_fields(extra)}] if says else []
+            has_text = text if report.is_same_api else text.strip()
+            return [{"type": "text", "text": text, **report.native_fields(extra)}] if has_text else []
         case Image(source, extra):
             return [{"type": "image", "source": _source(source, report), **report.native_fields(extra)}]
         case Document(extra=extra) if report.is_native and SEARCH_RESULT in extra:

@@ -154,7 +154,7 @@ class MessagesResponseReader(BaseResponseReader):
             case "message_stop":
                 self._finish(done=True)
 
-    def _whole(self, message: Fields) -> None:
+    def _read_unstreamed(self, message: Fields) -> None:
         content = message.pop("content")
         if content is None:
             raise UpstreamError("expected content in the server's message, got none")
@@ -186,7 +186,7 @@ class MessagesResponseReader(BaseResponseReader):
             case "text":
                 sources = block.pop("citations")
                 if sources is not None:
-                    self._apart()
+                    self._separate_text()
                 self._out.text(lenient_values.string(block.pop("text")))
                 for each in lenient_values.objects(sources):
                     self._cite(each)
@@ -203,7 +203,7 @@ class MessagesResponseReader(BaseResponseReader):
             case kind:
                 self._vendors[index] = (kind, value, [])
 
-    def _apart(self) -> None:
+    def _separate_text(self) -> None:
         """Begins a new text block for the next text, because it has sources of its own."""
         self._out.detail(TEXT_BREAK, "", NAME)
         self._is_cited = False
@@ -215,13 +215,13 @@ class MessagesResponseReader(BaseResponseReader):
     def _stop_block(self, index: int) -> None:
         self._out.end_call(index)
         if self._is_cited:
-            self._apart()
+            self._separate_text()
         if index in self._vendors:
             kind, block, pieces = self._vendors.pop(index)
             input_json = "".join(pieces)
             input = {"input": json_cursor.parse(input_json).raw} if input_json.strip() else {}
-            whole = msgspec.json.encode({**block.fields().remaining(), **input}) if input else bytes(block.raw)
-            self._out.vendor(NAME, kind, whole.decode())
+            block_json = msgspec.json.encode({**block.fields().remaining(), **input}) if input else bytes(block.raw)
+            self._out.vendor(NAME, kind, block_json.decode())
 
     def _delta(self, index: int, value: Cursor | None) -> None:
         delta = lenient_values.fields(value)

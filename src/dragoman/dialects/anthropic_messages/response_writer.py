@@ -46,13 +46,13 @@ _BLOCKS: Final[dict[BlockKind, bytes]] = {
 class MessagesResponseWriter:
     """Writes one streamed reply."""
 
-    __slots__ = ("_delta", "_facts", "_order", "_refused", "_sources", "_usage")
+    __slots__ = ("_delta", "_has_refusal", "_order", "_response_fields", "_sources", "_usage")
 
     def __init__(self, request: Request) -> None:
         self._order = EventOrder(NAME)
         self._usage = Usage()
-        self._refused = False
-        self._facts: dict[str, Raw] = {}
+        self._has_refusal = False
+        self._response_fields: dict[str, Raw] = {}
         self._sources: list[Raw] = []
         """Details of the next text."""
         self._delta = b""
@@ -95,7 +95,7 @@ class MessagesResponseWriter:
                 assert_never(event)
 
     def _open(self, block: Block, event: AnyEvent) -> bytes:
-        self._refused = self._refused or block.kind == "refusal"
+        self._has_refusal = self._has_refusal or block.kind == "refusal"
         self._delta = _index("content_block_delta", block) + b',"delta":' + _DELTAS[block.kind]
         shell, first_delta = b"", b""
         match event:
@@ -116,7 +116,7 @@ class MessagesResponseWriter:
         if event.dialect != NAME or event.name == events.TEXT_BREAK:
             return b""
         if event.name != CITATIONS:
-            self._facts[event.name] = Raw(event.json.encode())
+            self._response_fields[event.name] = Raw(event.json.encode())
             return b""
         self._sources += list_items(Raw(event.json.encode()))
         return self._cited() if self._order.is_text else b""
@@ -143,9 +143,9 @@ class MessagesResponseWriter:
         return events
 
     def _finish(self, event: Finish) -> bytes:
-        end = _end(finish_reason(event, self._order), event.stop_sequence, self._refused)
-        inner = {name: raw for name, raw in self._facts.items() if name in _IN_DELTA}
-        outer = {name: raw for name, raw in self._facts.items() if name not in _IN_DELTA}
+        end = _end(finish_reason(event, self._order), event.stop_sequence, self._has_refusal)
+        inner = {name: raw for name, raw in self._response_fields.items() if name in _IN_DELTA}
+        outer = {name: raw for name, raw in self._response_fields.items() if name not in _IN_DELTA}
         delta = b'"delta":' + _encode(end | inner) + b',"usage":' + _encode(_usage(self._usage))
         delta += b"," + _encode(outer)[1:-1] if outer else b""
         return _event("message_delta", delta) + _event("message_stop")
@@ -177,8 +177,8 @@ def _message_head(reply: Reply | Start, usage: Usage) -> dict[str, object]:
     }
 
 
-def _end(finish: messages.FinishReason, stop_sequence: str, refused: bool) -> dict[str, object]:
-    reason = "refusal" if refused and finish != "length" else _STOP_REASONS[finish]
+def _end(finish: messages.FinishReason, stop_sequence: str, has_refusal: bool) -> dict[str, object]:
+    reason = "refusal" if has_refusal and finish != "length" else _STOP_REASONS[finish]
     return {"stop_reason": reason, "stop_sequence": stop_sequence or None if reason == "stop_sequence" else None}
 
 
@@ -196,9 +196,9 @@ def _usage(usage: Usage) -> dict[str, object]:
 
 def write_reply(reply: Reply, request: Request) -> bytes:
     """Returns the body of a whole reply."""
-    refused = any(isinstance(part, messages.Refusal) for part in reply.parts)
+    has_refusal = any(isinstance(part, messages.Refusal) for part in reply.parts)
     blocks = [block for part in reply.parts for block in _block(part)]
-    end = _end(reply.finish_reason, reply.stop_sequence, refused)
+    end = _end(reply.finish_reason, reply.stop_sequence, has_refusal)
     return _encode({**_message_head(reply, reply.usage), "content": blocks, **end, **reply.details})
 
 

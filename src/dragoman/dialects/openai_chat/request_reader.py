@@ -119,17 +119,17 @@ def _messages(value: Cursor) -> tuple[Message, ...]:
     items = value.items()
     if not items:
         raise RequestError("expected at least one message, got none", value.path)
-    called: dict[str, str] = {}
-    return tuple(_message(item, f"function_{n}", called) for n, item in enumerate(items))
+    function_ids: dict[str, str] = {}
+    return tuple(_message(item, f"function_{n}", function_ids) for n, item in enumerate(items))
 
 
-def _message(cursor: Cursor, made_id: str, called: dict[str, str]) -> Message:
+def _message(cursor: Cursor, generated_id: str, function_ids: dict[str, str]) -> Message:
     """Reads a message.
 
     Args:
         cursor: One item of `messages`.
-        made_id: Id for a `function_call`, which has none.
-        called: Ids of the last `function_call` of each function, by name; updated if the message has one.
+        generated_id: Id for a `function_call`, which has none.
+        function_ids: Ids of the last `function_call` of each function, by name; updated if the message has one.
     """
     fields = cursor.fields()
     named = fields.require("role")
@@ -140,11 +140,13 @@ def _message(cursor: Cursor, made_id: str, called: dict[str, str]) -> Message:
     parts: tuple[Part, ...]
     if role == "tool":
         call_id = (
-            fields.require("tool_call_id").nonempty_string() if named.string() == "tool" else _answered(fields, called)
+            fields.require("tool_call_id").nonempty_string()
+            if named.string() == "tool"
+            else _answered(fields, function_ids)
         )
         parts = (messages.ToolResult(call_id, read_parts(content, _RESULT_PARTS)),)
     elif role == "assistant":
-        parts = (*_assistant(fields, read_parts(content, _PARTS)), *_function_call(fields, made_id, called))
+        parts = (*_assistant(fields, read_parts(content, _PARTS)), *_function_call(fields, generated_id, function_ids))
     else:
         parts = read_parts(content, _PARTS)
     return Message(role, parts, fields.remaining())
@@ -158,22 +160,22 @@ def _assistant(fields: Fields, content: tuple[Part, ...]) -> tuple[Part, ...]:
     return (*before, *content, *after, *(_call(item) for item in fields.items("tool_calls")))
 
 
-def _function_call(fields: Fields, made_id: str, called: dict[str, str]) -> tuple[Part, ...]:
+def _function_call(fields: Fields, generated_id: str, function_ids: dict[str, str]) -> tuple[Part, ...]:
     """Reads a `function_call` of 2023: `{"name": "weather", "arguments": "{…}"}`."""
     if (value := fields.pop("function_call")) is None:
         return ()
     function = value.fields()
     name, arguments = function.require("name").nonempty_string(), _arguments(function)
-    called[name] = made_id
-    return (ToolCall(made_id, name, arguments),)
+    function_ids[name] = generated_id
+    return (ToolCall(generated_id, name, arguments),)
 
 
-def _answered(fields: Fields, called: dict[str, str]) -> str:
+def _answered(fields: Fields, function_ids: dict[str, str]) -> str:
     """Returns the id of the call of a `function` result, which has only a name."""
     name = fields.require("name")
-    if name.string() not in called:
+    if name.string() not in function_ids:
         raise RequestError(f"expected a function_call of {quote(name.string())} before its result, got none", name.path)
-    return called[name.string()]
+    return function_ids[name.string()]
 
 
 def _arguments(function: Fields) -> messages.JsonText:

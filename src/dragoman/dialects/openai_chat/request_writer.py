@@ -91,8 +91,8 @@ def write_request(request: Request, model: str) -> UpstreamRequest:
             "max_completion_tokens" if report.is_same_api and "max_completion_tokens" in request.extra else "max_tokens"
         )
         body[outgoing] = request.max_tokens
-    watched = not report.is_native and report.stop_locally(request.stop)
-    if request.stop and not watched:
+    stops_locally = not report.is_native and report.stop_locally(request.stop)
+    if request.stop and not stops_locally:
         body["stop"] = request.stop
     if request.response_schema:
         body["response_format"] = _response_format(request, report)
@@ -100,9 +100,9 @@ def write_request(request: Request, model: str) -> UpstreamRequest:
         body["reasoning_effort"] = request.reasoning_effort
     if request.choices > 1:
         body["n"] = request.choices
-    if request.stream or watched:
+    if request.stream or stops_locally:
         body["stream"] = True
-        body |= {"stream_options": {"include_usage": True}} if request.stream_usage or watched else {}
+        body |= {"stream_options": {"include_usage": True}} if request.stream_usage or stops_locally else {}
     own = (FUNCTIONS, "max_completion_tokens")
     shared, left = to_chat_fields(request.extra) if request.dialect == "openai_responses" else ({}, request.extra)
     extra = {name: raw for name, raw in report.native_fields(left).items() if name not in own}
@@ -192,9 +192,9 @@ def _messages(messages: Sequence[Message], report: TranslationReport) -> list[ob
 
 def _turns(messages: Sequence[Message]) -> Iterator[Message]:
     """Merges consecutive assistant messages, because results must directly follow the message with their calls."""
-    for speaks, together in groupby(messages, lambda message: message.role == "assistant"):
-        first, *rest = together
-        if not speaks or not rest:
+    for is_assistant, turn_messages in groupby(messages, lambda message: message.role == "assistant"):
+        first, *rest = turn_messages
+        if not is_assistant or not rest:
             yield from (first, *rest)
             continue
         parts = (part for message in (first, *rest) for part in message.parts)
@@ -283,9 +283,9 @@ def _sides(extra: ExtraFields, report: TranslationReport) -> tuple[dict[str, obj
 def _content(parts: Sequence[Part], report: TranslationReport, more: Sequence[object] = ()) -> object:
     """Returns a string if all content is one text, else blocks, beginning with `more`."""
     if not more and len(parts) <= 1 and all(isinstance(part, Text) for part in parts):
-        only = [part for part in parts if isinstance(part, Text)]
-        if not only or not report.native_fields(only[0].extra):
-            return only[0].text if only else ""
+        texts = [part for part in parts if isinstance(part, Text)]
+        if not texts or not report.native_fields(texts[0].extra):
+            return texts[0].text if texts else ""
     return [*more, *(_block(part, report) for part in parts)]
 
 

@@ -268,7 +268,7 @@ class ChatResponseReader(BaseResponseReader):
                 self._out.warn("unknown_block", f"a block of type {quote(kind)} was dropped", item.text)
 
     def _call(self, call: Fields, number: int) -> None:
-        apart = number > 0
+        is_new_call = number > 0
         self._lose(call, "extra_content")
         index, id = lenient_values.integer(call.pop("index")), lenient_values.string(call.pop("id"))
         if (custom := lenient_values.fields(call.pop("custom"))) is not None:
@@ -279,7 +279,7 @@ class ChatResponseReader(BaseResponseReader):
             lenient_values.string(inner.pop("name")),
             lenient_values.string_or_json(inner.pop("arguments")),
         )
-        self._out.call(index, id, name, arguments, apart=apart)
+        self._out.call(index, id, name, arguments, is_new_call=is_new_call)
 
     def _input(self, key: int, id: str, custom: Fields) -> None:
         """Adds free text as the only string argument of a function."""

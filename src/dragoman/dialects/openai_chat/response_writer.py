@@ -162,8 +162,8 @@ def _head(call: ToolCall | ToolCallStart, arguments: str = "", *, is_custom: boo
     return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": arguments}}
 
 
-def _finish_reason(reason: messages.FinishReason, called: bool, with_functions: bool) -> str:
-    if reason == "pause" and called:
+def _finish_reason(reason: messages.FinishReason, has_call: bool, with_functions: bool) -> str:
+    if reason == "pause" and has_call:
         reason = "tool_calls"  # calls next to vendor-run tools; clients run no call that ends with "stop"
     if reason == "tool_calls" and with_functions:
         return "function_call"
@@ -193,7 +193,7 @@ def _annotation(raw: Raw) -> object:
     return {"type": members.pop("type"), "url_citation": members}
 
 
-def _joined(reply: Reply, name: str) -> list[Raw]:
+def _joined_details(reply: Reply, name: str) -> list[Raw]:
     """Returns the items of a detail from all texts."""
     parts = (part for part in reply.parts if isinstance(part, Text | messages.Refusal))
     return [item for part in parts for item in response_details.list_items(part.extra.get(name))]
@@ -220,12 +220,12 @@ def write_reply(reply: Reply, request: Request) -> bytes:
         customs = custom_names(request)
         message["tool_calls"] = [_head(call, call.arguments, is_custom=call.name in customs) for call in calls]
     reason = _finish_reason(reply.finish_reason, bool(calls), with_functions)
-    if sources := _joined(reply, response_details.ANNOTATIONS):
+    if sources := _joined_details(reply, response_details.ANNOTATIONS):
         message["annotations"] = [_annotation(each) for each in sources]
     message |= {name: raw for name, raw in reply.details.items() if name in OF_MESSAGE}
-    probable = _joined(reply, response_details.LOGPROBS)
+    probable = _joined_details(reply, response_details.LOGPROBS)
     logprobs = {"content": probable, "refusal": None} if probable else None
     choice = {"index": 0, "message": message, "logprobs": logprobs, "finish_reason": reason}
-    facts = {name: raw for name, raw in reply.details.items() if name not in (*OF_MESSAGE, response_details.PROGRESS)}
-    whole = {**_identity(reply, "chat.completion"), "choices": [choice], "usage": _usage(reply.usage), **facts}
-    return _encode(whole)
+    details = {name: raw for name, raw in reply.details.items() if name not in (*OF_MESSAGE, response_details.PROGRESS)}
+    body = {**_identity(reply, "chat.completion"), "choices": [choice], "usage": _usage(reply.usage), **details}
+    return _encode(body)

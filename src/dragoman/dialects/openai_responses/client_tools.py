@@ -78,7 +78,7 @@ _IDS: Final = {"shell": "sh", "local_shell": "lsh", "apply_patch": "apc"}
 def client_kinds(tools: Sequence[Tool]) -> frozenset[str]:
     """Returns the offered tools of these types, except those with the same name as a function of the client."""
     function_names = {tool.name for tool in tools if tool.kind == "function"}
-    return frozenset(tool.kind for tool in tools if _is_clients(tool)) - function_names
+    return frozenset(tool.kind for tool in tools if _is_client_run(tool)) - function_names
 
 
 def as_functions(request: Request) -> Request:
@@ -90,7 +90,7 @@ def as_functions(request: Request) -> Request:
     if request.dialect != "openai_responses":
         return request
     kinds = client_kinds(request.tools)
-    tools = tuple(_function(tool) if tool.kind in kinds and _is_clients(tool) else tool for tool in request.tools)
+    tools = tuple(_function(tool) if tool.kind in kinds and _is_client_run(tool) else tool for tool in request.tools)
     messages = tuple(map(_message, request.messages))
     if tools == request.tools and messages == request.messages:
         return request
@@ -129,7 +129,7 @@ def _done(kind: str, arguments: JsonText) -> dict[str, Any]:
     return {**_EMPTY[kind], **values, **({"type": "exec"} if kind == "local_shell" else {})}
 
 
-def _is_clients(tool: Tool) -> bool:
+def _is_client_run(tool: Tool) -> bool:
     if tool.kind != "shell":
         return tool.kind in _SCHEMAS
     environment = tool.extra.get("environment", msgspec.Raw(b"null"))

@@ -78,7 +78,7 @@ def _request(fields: Fields, partly: bool = False) -> Request:
     input = fields.pop("input") if partly else fields.require("input")
     messages, added = _conversation(input) if input else ((), [])
     offered = (*_tools(fields.items("tools", json_cursor.MAX_TOOLS)), *added)
-    _no_clash(offered)
+    _require_unique_names(offered)
     several = fields.get("parallel_tool_calls")
     tools, choice, chosen = _tool_choice(fields, offered)
     form, text_extra = _format(fields.pop("text"))
@@ -148,7 +148,7 @@ def _conversation(value: Cursor) -> tuple[tuple[Message, ...], list[Tool]]:
         fields = item.fields()
         kind = fields.string("type") or "message"
         if kind != "additional_tools":
-            turns.add(_message(item, kind, fields), apart=bool(added) and added[-1][0] == turns.count)
+            turns.add(_message(item, kind, fields), new_turn=bool(added) and added[-1][0] == turns.count)
         elif fields.require("tools").items(json_cursor.MAX_TOOLS):
             added.append((turns.count, item))
     messages = turns.messages()
@@ -174,7 +174,7 @@ class _Turns:
 
     def __init__(self) -> None:
         self._turns: list[tuple[m.Role, list[Part], dict[str, msgspec.Raw]]] = []
-        self._speaks = False
+        self._has_text = False
         """Whether the last turn contains text."""
 
     @property
@@ -182,17 +182,17 @@ class _Turns:
         """Returns the number of turns so far."""
         return len(self._turns)
 
-    def add(self, message: Message, *, apart: bool) -> None:
-        """Adds the message of the next item; with `apart` it always begins a new turn."""
-        speaks = _has_text(message)
+    def add(self, message: Message, *, new_turn: bool) -> None:
+        """Adds the message of the next item; with `new_turn` it always begins a new turn."""
+        has_text = _has_text(message)
         role, parts, extra = self._turns[-1] if self._turns else ("user", [], {})
-        goes_on = message.role == role == "assistant" and not (apart or (speaks and self._speaks))
-        if goes_on:
+        continues = message.role == role == "assistant" and not (new_turn or (has_text and self._has_text))
+        if continues:
             parts += message.parts
             extra |= message.extra
         else:
             self._turns.append((message.role, [*message.parts], {**message.extra}))
-        self._speaks = speaks or (goes_on and self._speaks)
+        self._has_text = has_text or (continues and self._has_text)
 
     def messages(self) -> tuple[Message, ...]:
         """Returns all messages."""
@@ -233,7 +233,7 @@ def _reference(id: Cursor) -> PreviousResponseRef:
 
 def _function_call(fields: Fields) -> Part:
     arguments = fields.string("arguments") or "{}"
-    name, namespace_extra = _called(fields)
+    name, namespace_extra = _called_function(fields)
     return ToolCall(
         fields.require("call_id").nonempty_string(), name, arguments, {**namespace_extra, **fields.remaining()}
     )
@@ -241,12 +241,12 @@ def _function_call(fields: Fields) -> Part:
 
 def _custom_call(fields: Fields) -> Part:
     arguments = json.dumps({INPUT: fields.string("input")}, ensure_ascii=False)
-    call_id, (name, namespace_extra) = fields.require("call_id").nonempty_string(), _called(fields)
+    call_id, (name, namespace_extra) = fields.require("call_id").nonempty_string(), _called_function(fields)
     kind = {"type": msgspec.Raw(b'"custom_tool_call"')}
     return ToolCall(call_id, name, arguments, {**kind, **namespace_extra, **fields.remaining()})
 
 
-def _called(fields: Fields) -> tuple[str, m.ExtraFields]:
+def _called_function(fields: Fields) -> tuple[str, m.ExtraFields]:
     """Returns the name under which the tool is offered, and the namespace in it."""
     name, space = fields.require("name").nonempty_string(), fields.pop("namespace")
     return (f"{space.nonempty_string()}{JOINT}{name}", {"namespace": space.raw}) if space else (name, {})
@@ -332,10 +332,8 @@ def _tools_of(cursor: Cursor) -> list[Tool]:
         named.nonempty_string(),
         {NAMESPACE: named.raw, ABOUT_NAMESPACE: msgspec.Raw(msgspec.json.encode(about))},
     )
-    inside = [_tool(item) for item in fields.items("tools", json_cursor.MAX_TOOLS)]
-    return [
-        replace(tool, name=f"{space}{JOINT}{tool.name}", extra={**tool.extra, **namespace_extra}) for tool in inside
-    ]
+    tools = [_tool(item) for item in fields.items("tools", json_cursor.MAX_TOOLS)]
+    return [replace(tool, name=f"{space}{JOINT}{tool.name}", extra={**tool.extra, **namespace_extra}) for tool in tools]
 
 
 def _tool(cursor: Cursor) -> Tool:
@@ -360,7 +358,7 @@ def _free_text(form: Cursor | None) -> m.JsonText:
     return free_text(fields.require("syntax").string(), fields.require("definition").string())
 
 
-def _no_clash(tools: tuple[Tool, ...]) -> None:
+def _require_unique_names(tools: tuple[Tool, ...]) -> None:
     """Rejects tools whose names become equal after their namespace is prepended."""
     spaces: dict[str, str] = {}
     for tool in tools:

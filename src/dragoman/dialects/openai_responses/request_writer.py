@@ -119,8 +119,8 @@ def write_request(request: Request, model: str) -> UpstreamRequest:
         body["store"] = False
     if request.previous_response is not None:
         body["previous_response_id"] = f"resp_{request.previous_response.reply_id}"
-    watched = report.stop_locally(request.stop)
-    body |= {"stream": True} if request.stream or watched else {}
+    stops_locally = report.stop_locally(request.stop)
+    body |= {"stream": True} if request.stream or stops_locally else {}
     shared, left = to_responses_fields(request.extra) if request.dialect == "openai_chat" else ({}, request.extra)
     return report.close({**merge_fields(body, shared), **report.native_fields(left)})
 
@@ -183,10 +183,10 @@ def _choice(choice: ToolChoice, chosen: Tool | None) -> object:
         return choice.mode
     if chosen.kind != "function":
         return {"type": chosen.kind}
-    return {"type": "custom" if is_custom(chosen) else "function", **_apart(chosen.name, namespace_of(chosen))}
+    return {"type": "custom" if is_custom(chosen) else "function", **_split_name(chosen.name, namespace_of(chosen))}
 
 
-def _apart(name: str, space: str) -> Json:
+def _split_name(name: str, space: str) -> Json:
     """Returns the name of a tool and of its namespace, if it has one."""
     return {"name": name.removeprefix(f"{space}{JOINT}"), "namespace": space} if space else {"name": name}
 
@@ -205,20 +205,20 @@ def _grouped(
 ) -> "Iterator[tuple[msgspec.Raw | None, list[Tool]]]":
     """Yields consecutive tools with the same note, and the note; long notes are not compared for each tool."""
     for _, group in groupby(tools, key=lambda tool: id(tool.extra.get(note)) if report.is_native else 0):
-        together = list(group)
-        yield (together[0].extra.get(note) if report.is_native else None), together
+        group_tools = list(group)
+        yield (group_tools[0].extra.get(note) if report.is_native else None), group_tools
 
 
 def _tool(tool: Tool, report: TranslationReport) -> Json:
-    free = is_custom(tool) and report.is_openai
-    custom, left = to_responses_custom_tool(tool.extra) if free else ({}, tool.extra)
+    from_custom = is_custom(tool) and report.is_openai
+    custom, left = to_responses_custom_tool(tool.extra) if from_custom else ({}, tool.extra)
     native = report.native_fields(left)
     extra = {name: raw for name, raw in native.items() if name not in (NAMESPACE, ABOUT_NAMESPACE, IN_ITEM)}
     if tool.kind != "function":
         return dict(extra)
-    name = _apart(tool.name, namespace_of(tool) if report.is_native else "")["name"]
+    name = _split_name(tool.name, namespace_of(tool) if report.is_native else "")["name"]
     fields: Json = {"name": name, **({"description": tool.description} if tool.description else {})}
-    if free or (is_custom(tool) and report.is_native):
+    if from_custom or (is_custom(tool) and report.is_native):
         return {**fields, **(custom or extra)}
     strict = {} if report.is_same_api else {"strict": report.is_strict(tool, OPENAI_STRICT)}
     return {
@@ -347,7 +347,7 @@ def _native_fields(extra: ExtraFields, custom: bytes, report: TranslationReport)
 def _call(call: ToolCall, report: TranslationReport) -> Json:
     extra = _native_fields(call.extra, _CUSTOM_CALL, report)
     space, kind = extra.pop("namespace", None), extra.pop("type", msgspec.Raw(b'"function_call"'))
-    name = _apart(call.name, json_cursor.Cursor(space, "$.namespace").string() if space is not None else "")
+    name = _split_name(call.name, json_cursor.Cursor(space, "$.namespace").string() if space is not None else "")
     item: Json = {"type": kind, "call_id": call.id, **name}
     if bytes(kind) == _CUSTOM_CALL:
         return {**item, "input": read_string_member(call.arguments, INPUT), **extra}

@@ -113,12 +113,12 @@ class _Item:
         """Whether some content has arrived that must not be repeated."""
         return bool(self.received) or self.named or self.done
 
-    def rest(self, place: str, whole: str, *, part: bool) -> str:
+    def rest(self, place: str, full_text: str, *, part: bool) -> str:
         """Returns the new text of a whole: of the open `part`, or of everything at that place."""
         before = "".join(self.received.get(place, ()))
         open = before[self.done_chars.get(place, 0) :] if part else before
-        repeated = part and before.endswith(whole)
-        rest = whole[len(open) :] if whole.startswith(open) and not repeated else ""
+        repeated = part and before.endswith(full_text)
+        rest = full_text[len(open) :] if full_text.startswith(open) and not repeated else ""
         if part:
             self.done_chars[place] = len(before) + len(rest)
         return rest
@@ -151,8 +151,8 @@ class ResponsesResponseReader(BaseResponseReader):
         if event.logprobs:
             return False
         kind, place, _ = _CONTENT_EVENTS[event.type.removesuffix(".delta")]
-        item = self._found(kind, event.item_id, event.output_index)
-        self._say(item or self._opened(kind, event.item_id, event.output_index), place, event.delta)
+        item = self._find_item(kind, event.item_id, event.output_index)
+        self._add_text(item or self._opened(kind, event.item_id, event.output_index), place, event.delta)
         return True
 
     def _frame(self, fields: Fields) -> None:
@@ -169,7 +169,7 @@ class ResponsesResponseReader(BaseResponseReader):
                     lenient_values.string(fields.pop("item_id")),
                     lenient_values.integer(fields.pop("output_index")),
                 )
-                item = self._found("message", id, index) or self._opened("message", id, index)
+                item = self._find_item("message", id, index) or self._opened("message", id, index)
                 for source in lenient_values.objects(fields.pop("annotation")):
                     self._cite(item, source)
             case "response.output_item.added":
@@ -177,12 +177,12 @@ class ResponsesResponseReader(BaseResponseReader):
             case "response.output_item.done":
                 self._done(fields.pop("item"), lenient_values.integer(fields.pop("output_index")))
             case "response.completed" | "response.incomplete" | "response.failed":
-                self._whole(lenient_values.fields(fields.pop("response")) or fields, step)
+                self._read_unstreamed(lenient_values.fields(fields.pop("response")) or fields, step)
                 self._finish(done=True)
             case "error":
                 raise error_from_body(fields)
 
-    def _whole(self, response: Fields, state: str = "") -> None:
+    def _read_unstreamed(self, response: Fields, state: str = "") -> None:
         """Reads the whole response; `state` is the status by its event."""
         if (error := error_from_event(response)) is not None:
             raise error
@@ -244,7 +244,7 @@ class ResponsesResponseReader(BaseResponseReader):
             self._by_index[index] = item
         return item
 
-    def _found(self, kind: str, id: str, index: int | None) -> _Item | None:
+    def _find_item(self, kind: str, id: str, index: int | None) -> _Item | None:
         """Returns the item that is meant; the last of its type if the server does not identify it."""
         for named in (self._by_id.get(id), self._by_index.get(-1 if index is None else index)):
             if named is not None and named.kind == kind:
@@ -272,7 +272,7 @@ class ResponsesResponseReader(BaseResponseReader):
         if cursor is None or fields is None:
             return
         kind, id = _kind_of(fields), lenient_values.string(fields.pop("id"))
-        item = self._found(kind, id, index) or self._opened(kind, id, index)
+        item = self._find_item(kind, id, index) or self._opened(kind, id, index)
         self._complete(item, cursor, cut=False)
 
     def _complete(self, item: _Item, cursor: Cursor, *, cut: bool) -> None:
@@ -291,19 +291,19 @@ class ResponsesResponseReader(BaseResponseReader):
         item.done = True
 
     def _message(self, item: _Item, content: Cursor | None) -> None:
-        whole = {"text": "", "refusal": ""}
+        texts = {"text": "", "refusal": ""}
         for cursor in lenient_values.items(content):
             part = lenient_values.fields(cursor)
             if part is None:
-                whole["text"] += lenient_values.string(cursor)
-                self._say(item, "text", item.rest("text", whole["text"], part=False))
+                texts["text"] += lenient_values.string(cursor)
+                self._add_text(item, "text", item.rest("text", texts["text"], part=False))
                 continue
             place = _PLACES.get(lenient_values.string(part.pop("type")) or "text", "")
             if not place:
                 self._unknown("part", cursor)
                 continue
-            whole[place] += lenient_values.string(part.pop(place))
-            self._say(item, place, item.rest(place, whole[place], part=False))
+            texts[place] += lenient_values.string(part.pop(place))
+            self._add_text(item, place, item.rest(place, texts[place], part=False))
             entries, sources = (
                 lenient_values.objects(part.pop("logprobs")),
                 lenient_values.objects(part.pop("annotations")),
@@ -342,7 +342,7 @@ class ResponsesResponseReader(BaseResponseReader):
             for place, name in (("text", "content"), ("summary", "summary"))
         }
         place = item.place or ("text" if wholes["text"] else "summary")
-        self._say(item, place, item.rest(place, wholes.pop(place), part=False))
+        self._add_text(item, place, item.rest(place, wholes.pop(place), part=False))
         (other,) = wholes.values()
         if other and not item.done:
             self._out.warn("unknown_block", "reasoning came whole and as a summary; one of them was dropped", other)
@@ -354,8 +354,8 @@ class ResponsesResponseReader(BaseResponseReader):
     def _call(self, item: _Item, fields: Fields, *, cut: bool) -> None:
         self._name(item, fields)
         place = "input" if item.kind == "custom_tool_call" else "arguments"
-        if (whole := fields.pop(place)) is not None:
-            self._say(item, place, item.rest(place, lenient_values.string_or_json(whole), part=False))
+        if (full_value := fields.pop(place)) is not None:
+            self._add_text(item, place, item.rest(place, lenient_values.string_or_json(full_value), part=False))
         if not cut:
             self._close_input(item)
             self._out.end_call(item.key)
@@ -375,27 +375,27 @@ class ResponsesResponseReader(BaseResponseReader):
     def _content_event(self, base: str, step: str, fields: Fields) -> None:
         kind, place, name = _CONTENT_EVENTS[base]
         id, index = lenient_values.string(fields.pop("item_id")), lenient_values.integer(fields.pop("output_index"))
-        item = self._found(kind, id, index) or self._opened(kind, id, index)
+        item = self._find_item(kind, id, index) or self._opened(kind, id, index)
         if place == "summary":
             self._paragraph(item, lenient_values.integer(fields.pop("summary_index")) or 0)
         if step == "delta":
-            self._say(item, place, lenient_values.string_or_json(fields.pop("delta")))
+            self._add_text(item, place, lenient_values.string_or_json(fields.pop("delta")))
             if entries := lenient_values.objects(fields.pop("logprobs")):
                 self._log(item, entries)
             return
         self._name(item, fields)
-        if (whole := fields.pop(name)) is not None:
-            self._say(item, place, item.rest(place, lenient_values.string_or_json(whole), part=True))
+        if (full_value := fields.pop(name)) is not None:
+            self._add_text(item, place, item.rest(place, lenient_values.string_or_json(full_value), part=True))
         self._close_input(item)
 
     def _paragraph(self, item: _Item, part: int) -> None:
         """Separates the parts of a summary."""
         if part > item.part and item.received:
-            self._say(item, "summary", "\n\n")
+            self._add_text(item, "summary", "\n\n")
             item.done_chars["summary"] = len("".join(item.received.get("summary", ())))
         item.part = max(item.part, part)
 
-    def _say(self, item: _Item, place: str, text: str) -> None:
+    def _add_text(self, item: _Item, place: str, text: str) -> None:
         if item.kind == "reasoning":
             item.place = item.place or place
         if not text or (item.place and item.place != place):

@@ -100,13 +100,13 @@ class ResponsesResponseWriter:
 
     __slots__ = (
         *("_annotations", "_awaits_part", "_collector", "_delta", "_input", "_items", "_phase", "_place", "_content"),
-        *("_sent", "_waiting"),
+        *("_event_count", "_waiting"),
     )
 
     def __init__(self, request: Request) -> None:
         self._collector = Collector(NAME, keep_broken=True)
         self._items = _Items(request)
-        self._sent = 0
+        self._event_count = 0
         """Number of events so far."""
         self._content = _TEXT
         """Of the open item, as are the three below."""
@@ -192,7 +192,7 @@ class ResponsesResponseWriter:
         return encoded
 
     def _event(self, kind: str, members: Json) -> bytes:
-        number, self._sent = self._sent, self._sent + 1
+        number, self._event_count = self._event_count, self._event_count + 1
         return sse.encode(_encode({"type": kind, "sequence_number": number, **members}), kind)
 
     def _response(self, kind: str, state: str, error: Json | None = None) -> bytes:
@@ -226,29 +226,29 @@ class ResponsesResponseWriter:
             opening = self._event(f"{self._content.part}.added", {**self._place, "part": self._content.empty})
             return opening + self._text_delta(text) + (self._waited() if self._waiting else b"")
         before, middle, after = self._delta
-        number = self._sent
-        self._sent = number + 1
+        number = self._event_count
+        self._event_count = number + 1
         return b"".join((before, _encode(number), middle, _encode(text), after))
 
     def _close(self, block: Block) -> bytes:
         reply, content = self._collector.reply(), self._content
         cut = self._collector.phase == "ended" and _state(reply) == "incomplete"
         item = self._items.finished_item(reply, block.number, cut=cut)
-        whole = _whole(reply.parts[block.number], content)
+        content_value = _content_value(reply.parts[block.number], content)
         extra = _details(reply.parts[block.number])
         done = b""
         if not self._awaits_part:
             logprobs: Json = {"logprobs": extra.get(LOGPROBS, [])} if content is _TEXT else {}
-            done += self._event(f"{content.event}.done", {**self._place, content.field: whole, **logprobs})
+            done += self._event(f"{content.event}.done", {**self._place, content.field: content_value, **logprobs})
             if content.part:
-                part = {**content.empty, content.field: whole, **extra}
+                part = {**content.empty, content.field: content_value, **extra}
                 broken: Json = {"status": "incomplete"} if cut and content is _SUMMARY else {}
                 done += self._event(f"{content.part}.done", {**self._place, "part": part, **broken})
         return done + self._event("response.output_item.done", {"output_index": block.number, "item": item})
 
     def _fail(self, error: DragomanError) -> bytes:
         fields = error_fields(error)
-        if self._sent:
+        if self._event_count:
             return self._response("failed", "failed", {"code": _code(error), "message": fields["message"]})
         flat: Json = {name: fields[name] for name in ("code", "message", "param")}
         return self._event("error", {**flat, "error": fields})
@@ -264,7 +264,7 @@ def _state(reply: Reply) -> str:
     return "incomplete" if reply.finish_reason in _ENDS else "completed"
 
 
-def _whole(part: Part, content: _ContentEvents) -> str:
+def _content_value(part: Part, content: _ContentEvents) -> str:
     """Returns the whole content of an item."""
     match part:
         case Text(text) | messages.Refusal(text) | messages.Reasoning(text):
@@ -401,8 +401,8 @@ class _Items:
         """Returns the tools as they were sent."""
         listed: list[Json] = []
         for _, group in groupby(tools, key=lambda tool: id(tool.extra.get(ABOUT_NAMESPACE))):
-            together = list(group)
-            about, written = together[0].extra.get(ABOUT_NAMESPACE), [self._tool(tool) for tool in together]
+            group_tools = list(group)
+            about, written = group_tools[0].extra.get(ABOUT_NAMESPACE), [self._tool(tool) for tool in group_tools]
             listed += [{**json_cursor.parse(bytes(about)).fields().remaining(), "tools": written}] if about else written
         return listed
 

@@ -176,10 +176,10 @@ class CallSearch:
         tokens = self._tokens
         counted = Counter(tokens)
         rarest = min(longest, key=lambda word: (counted[word], word))
-        seen = 0
+        searched = 0
         for rare in (at for at, token in enumerate(tokens) if token == rarest):
-            yield from range(max(seen, rare - reach), min(rare + reach, len(tokens)))
-            seen = max(seen, rare + reach)
+            yield from range(max(searched, rare - reach), min(rare + reach, len(tokens)))
+            searched = max(searched, rare + reach)
 
     def _match_all(self, parts: Sequence[Member], at: int) -> int:
         """The end of these parts, the first of which begins at `at`; -1 if they are not there."""
@@ -241,10 +241,10 @@ class CallSearch:
                 return at
             case _Tokens(value_tokens):
                 end = self._match_tokens(value_tokens, at)
-                whole = end < 0 or (
+                is_complete = end < 0 or (
                     tokens[at - 1] in _MARKS_BEFORE and (end == len(tokens) or tokens[end] in _MARKS_AFTER)
                 )
-                return end if whole else -1
+                return end if is_complete else -1
             case _Literal(literal):
                 return at + 1 if at < len(tokens) and tokens[at] in literal else -1
 

@@ -117,7 +117,9 @@ def _find_source(
     for source in sources:
         if (first is None or first >= source.before) and _contains(source.text, pattern, work):
             if first is None:
-                first = next((at for at, made in enumerate(calls) if _is_same_call(made, pattern, work)), len(calls))
+                first = next(
+                    (at for at, earlier in enumerate(calls) if _is_same_call(earlier, pattern, work)), len(calls)
+                )
             if first >= source.before:
                 return "" if any(_contains(text, pattern, work) for text in own) else source.where
     return ""

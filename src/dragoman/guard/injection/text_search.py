@@ -33,11 +33,13 @@ class WorkBudget:
 
 def longest_words(texts: Iterable[str]) -> tuple[str, ...]:
     """Returns the longest words of these texts that are the same in any encoding: `C:\\new ü.txt` has new, txt, C."""
-    found_words = {word for text in texts for word in _PLAIN_WORD.findall(text)}
-    return tuple(sorted(found_words, key=lambda word: (-len(word), word))[:_MAX_WORDS])
+    candidates = {word for text in texts for word in _PLAIN_WORD.findall(text)}
+    return tuple(sorted(candidates, key=lambda word: (-len(word), word))[:_MAX_WORDS])
 
 
-def candidate_windows(text: str, name: str, nearby: Sequence[str], reach: int, work: WorkBudget) -> Iterator[str]:
+def candidate_windows(
+    text: str, name: str, required_words: Sequence[str], reach: int, work: WorkBudget
+) -> Iterator[str]:
     """Yields parts of the text that have the name, with all of these words within `reach` characters of it.
 
     A part begins `reach` characters before a name and ends `3 * reach` after it; the next part begins at the first name
@@ -47,7 +49,7 @@ def candidate_windows(text: str, name: str, nearby: Sequence[str], reach: int, w
     Args:
         text: The text of a document or tool result.
         name: The tool's name.
-        nearby: All of them must occur.
+        required_words: All of them must occur.
         reach: The greatest distance from the name to a word, in characters.
         work: The budget that the search is charged to.
 
@@ -57,12 +59,12 @@ def candidate_windows(text: str, name: str, nearby: Sequence[str], reach: int, w
     at = _find(text, name, 0, work)
     while at >= 0:
         begin = max(0, at - reach)
-        for word in nearby:
-            near = _find(text, word, begin, work)
-            if near < 0:
+        for word in required_words:
+            word_at = _find(text, word, begin, work)
+            if word_at < 0:
                 return
-            if near > at + reach:
-                at = _find(text, name, near - reach, work)
+            if word_at > at + reach:
+                at = _find(text, name, word_at - reach, work)
                 break
         else:
             yield text[begin : at + len(name) + 3 * reach]

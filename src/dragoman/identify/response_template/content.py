@@ -111,8 +111,8 @@ def _standard_json(text: str, args: Mapping[str, Any]) -> str:
     marks = [f"{re.escape(opener)}(.*?){re.escape(closer)}" for opener, closer in args.get("string_delims", ())]
     pieces, at = [], 0
     for match in re.finditer("|".join(marks), text, re.DOTALL) if marks else ():
-        inside = next(group for group in match.groups() if group is not None)
-        pieces += [_quote_keys(text[at : match.start()], args), json.dumps(inside)]
+        string = next(group for group in match.groups() if group is not None)
+        pieces += [_quote_keys(text[at : match.start()], args), json.dumps(string)]
         at = match.end()
     return "".join([*pieces, _quote_keys(text[at:], args)])
 

@@ -18,7 +18,7 @@ from dragoman.parsing.define_format import json_format, text_format
 from dragoman.parsing.format import Format
 from dragoman.parsing.shapes.object_notation import NumberText
 from dragoman.parsing.sink import ToolCallSink
-from dragoman.schema.argument_types import ALL, Schema, as_json, whole_json
+from dragoman.schema.argument_types import ALL, Schema, as_json, parse_complete
 from dragoman.text.scanner import Parser, Scanner, markers
 
 Role: TypeAlias = Literal["text", "reasoning", "calls", "nothing"]
@@ -46,7 +46,7 @@ class TemplateCall(NamedTuple):
         """Returns the arguments as JSON; values that the template left as text get the type that the schema states."""
         if isinstance(self.arguments, str):
             return self.arguments
-        members = (f"{to_json(key)}: {_typed(value, schema.of(key))}" for key, value in self.arguments.items())
+        members = (f"{to_json(key)}: {_typed(value, schema.types_at(key))}" for key, value in self.arguments.items())
         return "{" + ", ".join(members) + "}"
 
 
@@ -55,7 +55,7 @@ class TemplateReader:
 
     def __init__(self, template: Template) -> None:
         self._template = template
-        self._between = _role(template.implicit)
+        self._implicit_role = _role(template.implicit)
         self._streamed: dict[str, str] = {}
         """Literals that open a streamed field or close the implicit one, with the name of the field."""
         waited: list[str] = []
@@ -65,7 +65,7 @@ class TemplateReader:
                 self._streamed |= dict.fromkeys(mark.literals, name)
             elif mark:
                 waited += mark.literals or (mark.prefix,)
-        streams = self._between != "calls" and "" not in waited
+        streams = self._implicit_role != "calls" and "" not in waited
         self._marks = (*self._streamed, *waited) if streams else ()
 
     def read(self, s: Scanner, sink: ToolCallSink) -> Parser[None]:
@@ -73,7 +73,7 @@ class TemplateReader:
         noise, gap = list[str](), ""
         emits = {"text": sink.text, "reasoning": sink.reasoning}
         while self._marks:
-            marker = yield from s.until(markers(*self._marks), emits.get(self._between, noise.append))
+            marker = yield from s.until(markers(*self._marks), emits.get(self._implicit_role, noise.append))
             noise.append(" ")
             if not marker or marker not in self._streamed:
                 s.pos -= len(marker)
@@ -154,20 +154,20 @@ def build_format(template: Template) -> Format:
     if not keys or not opener or (field.closes and not closer):
         return _read_only(read, reasoning, marks)
 
-    def around(name: str, _: str) -> tuple[str, str]:
+    def call_frame(name: str, _: str) -> tuple[str, str]:
         before = f"{opener[0]}{{{to_json(keys[0])}: {to_json(name)}, {to_json(keys[1])}: "
         return before, "}" + "".join(closer)
 
-    made = json_format(
+    base_format = json_format(
         name=NAME,
         model_families=MODELS,
         source=SOURCE,
         read=read,
-        call_wrapper=around,
+        call_wrapper=call_frame,
         opener=opener[0],
         markers=tuple(marks),
     )
-    return replace(made, reasoning_tags=reasoning)
+    return replace(base_format, reasoning_tags=reasoning)
 
 
 def _read_only(
@@ -176,7 +176,7 @@ def _read_only(
     def refuse(*_: object) -> NoReturn:
         raise UnsupportedError("a format of this response template can be read, not written: name a format for that")
 
-    made = text_format(
+    base_format = text_format(
         name=NAME,
         model_families=MODELS,
         source=SOURCE,
@@ -185,7 +185,7 @@ def _read_only(
         opener="",
         markers=tuple(marks),
     )
-    return replace(made, reasoning_tags=reasoning, write_call=refuse, write_tools=refuse, write_result=refuse)
+    return replace(base_format, reasoning_tags=reasoning, write_call=refuse, write_tools=refuse, write_result=refuse)
 
 
 def _call_keys(field: Field) -> tuple[str, str] | None:
@@ -225,7 +225,7 @@ def _decode_call(item: Any) -> TemplateCall:
     if not isinstance(name, str) or not name or isinstance(name, NumberText):
         raise ValueError("expected a name")
     if isinstance(arguments, str):
-        arguments = whole_json(arguments.strip())
+        arguments = parse_complete(arguments.strip())
     if not (arguments.startswith("{") if isinstance(arguments, str) else isinstance(arguments, dict)):
         raise ValueError("expected an object of arguments")
     id = item.get("id", "")

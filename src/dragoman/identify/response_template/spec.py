@@ -76,8 +76,8 @@ class Template(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     def regions(self, text: str) -> Iterator["Region"]:
         """Yields the regions of a whole reply, in order; text outside of all fields is a region of the field ""."""
-        at, seen = 0, dict[str, re.Match[str] | None]()
-        while opener := self._next(text, at, seen):
+        at, last_matches = 0, dict[str, re.Match[str] | None]()
+        while opener := self._next(text, at, last_matches):
             name, match = opener
             if match.start() > at:
                 yield Region(self.implicit, text, at, at, match.start(), match.start(), {}, closed=True)
@@ -97,17 +97,19 @@ class Template(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         if at < len(text):
             yield Region(self.implicit, text, at, at, len(text), len(text), {}, closed=True)
 
-    def _next(self, text: str, at: int, seen: dict[str, re.Match[str] | None]) -> tuple[str, re.Match[str]] | None:
+    def _next(
+        self, text: str, at: int, last_matches: dict[str, re.Match[str] | None]
+    ) -> tuple[str, re.Match[str]] | None:
         """The next match that opens a field or closes the implicit one: the first, of several the longest.
 
-        `seen` has the last match of each field, so that text ahead is not searched again.
+        `last_matches` has the last match of each field, so that text ahead is not searched again.
         """
         openers = []
         for name, field in self.fields.items():
             each = field.opens or field.closes
-            match = seen.get(name)
-            if each and (name not in seen or (match and match.start() < at)):
-                match = seen[name] = each.pattern.search(text, at)
+            match = last_matches.get(name)
+            if each and (name not in last_matches or (match and match.start() < at)):
+                match = last_matches[name] = each.pattern.search(text, at)
             if match:
                 openers.append((match.start(), -match.end(), field.opens is None, name, match))
         *_, name, match = min(openers, key=lambda f: f[:4], default=(0, 0, False, "", None))
@@ -260,5 +262,5 @@ def _check_content(path: str, content: object, args: Mapping[str, Any]) -> None:
     if content == "xml-inline" and (not isinstance(tag, str) or "key" not in re.compile(tag).groupindex):
         raise ConfigError(f"{path}: expected a tag_pattern with a group named key")
     if isinstance(inner, dict):
-        inside = inner.get("args", {})
-        _check_content(path, inner.get("name", "text"), inside if isinstance(inside, dict) else {})
+        inner_args = inner.get("args", {})
+        _check_content(path, inner.get("name", "text"), inner_args if isinstance(inner_args, dict) else {})

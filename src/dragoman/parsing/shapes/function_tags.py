@@ -85,11 +85,11 @@ class FunctionTags:
         """Reads `<function=name>`; the opener may contain its beginning."""
         if opener == self.call_wrapper[0] and not (yield from s.literal(FUNCTION[0], after_space=True)):
             return None
-        found = yield from s.field(markers(">"))
-        return CallHead(found[0].strip()) if found else None
+        name_field = yield from s.field(markers(">"))
+        return CallHead(name_field[0].strip()) if name_field else None
 
 
 def _key(s: Scanner) -> Parser[ParameterKey | None]:
     """Reads `name>`."""
-    found = yield from s.field(markers(">"))
-    return ParameterKey(found[0].strip()) if found else None
+    name_field = yield from s.field(markers(">"))
+    return ParameterKey(name_field[0].strip()) if name_field else None

@@ -31,7 +31,7 @@ from dragoman.parsing.sink import DISCARD, ToolCallSink
 from dragoman.schema.argument_types import as_json, as_string, string_writer
 from dragoman.text.scanner import Parser, Scanner, markers
 
-AGAIN: Final = "call:"
+REPEATED_OPENER: Final = "call:"
 SCALARS: Final = frozenset({"number", "boolean", "null"})
 # A namespace may follow `call:`, `google:mcp:` (oMLX 1830), and `call:` may be missing (vLLM 53431).
 _NAME = re.compile(r"\s*(?:[^\s{}:]*:\s*)*([^\s{}:]+)\s*")
@@ -54,45 +54,45 @@ class ObjectNotationCalls:
     def read(self, s: Scanner, sink: ToolCallSink, opener: str) -> Parser[bool]:
         """Reads what follows the opener. Returns True if a complete call came last. Text that is not a call is passed
         through."""
-        whole, closed = yield from self._call(s, sink, opener)
-        while whole and not closed and (yield from self._goes_on(s)):
-            whole, closed = yield from self._call(s, sink, "")
-        if whole and not closed:
+        is_complete, closed = yield from self._call(s, sink, opener)
+        while is_complete and not closed and (yield from self._has_next_call(s)):
+            is_complete, closed = yield from self._call(s, sink, "")
+        if is_complete and not closed:
             yield from self._close(s, sink)
-        return whole
+        return is_complete
 
     def _call(self, s: Scanner, sink: ToolCallSink, opener: str) -> Parser[tuple[bool, bool]]:
         """Reads one call. Returns whether it is complete, and whether the block ends with its name."""
         s.start_capture(s.skipped_space + opener)
-        found = yield from s.field(markers("{", "(", self._closer))
-        arguments = self._keywords if found and found[1] == "(" else self._object
-        if not found and s.closed and not s.stopped_by_model and _CUT_NAME.fullmatch(s.buf, s.pos):
+        name_field = yield from s.field(markers("{", "(", self._closer))
+        arguments = self._keywords if name_field and name_field[1] == "(" else self._object
+        if not name_field and s.closed and not s.stopped_by_model and _CUT_NAME.fullmatch(s.buf, s.pos):
             take_rest(s)
-        match = found and _NAME.fullmatch(found[0])
+        match = name_field and _NAME.fullmatch(name_field[0])
         name = sink.resolve(match[1]) if match else None
         closed = False
-        if not found or not match or name is None:
-            if found and match and found[1] != self._closer:
+        if not name_field or not match or name is None:
+            if name_field and match and name_field[1] != self._closer:
                 yield from self._notation.members(s, DISCARD, arguments)
             reject_call(s, sink, match[1] if match else "")
-            whole = False
-        elif closed := found[1] == self._closer:
+            is_complete = False
+        elif closed := name_field[1] == self._closer:
             sink.start(name)
             sink.arguments("{}")
             sink.end()
-            whole = True
+            is_complete = True
         else:
-            whole = yield from self._notation.call(s, sink, name, arguments)
+            is_complete = yield from self._notation.call(s, sink, name, arguments)
         s.stop_capture()
-        return whole, closed
+        return is_complete, closed
 
     @staticmethod
-    def _goes_on(s: Scanner) -> Parser[bool]:
+    def _has_next_call(s: Scanner) -> Parser[bool]:
         """Returns True if another call follows in the same block."""
-        found = yield from s.literal(AGAIN, "," + AGAIN, after_space=True)
-        s.pos -= len(AGAIN) if found else 0
-        s.skipped_space = found.removesuffix(AGAIN)
-        return bool(found)
+        marker = yield from s.literal(REPEATED_OPENER, "," + REPEATED_OPENER, after_space=True)
+        s.pos -= len(REPEATED_OPENER) if marker else 0
+        s.skipped_space = marker.removesuffix(REPEATED_OPENER)
+        return bool(marker)
 
     def write(self, call: ToolCall) -> str:
         """Returns the call as the template writes it, sorted by key; ambiguous keys are written between delimiters."""
@@ -135,10 +135,14 @@ class ObjectNotationCalls:
             ended = "" if key is None else '"'
             sink.arguments("" if key is None else as_string(key))
         else:
-            found = yield from s.peek_field(markers(separator, ",", "{", "}", "[", "]"))
-            if not found and s.closed:
+            name_field = yield from s.peek_field(markers(separator, ",", "{", "}", "[", "]"))
+            if not name_field and s.closed:
                 return take_rest(s)
-            ended = found[0].rstrip() if found and found[1] == separator and _KEY.fullmatch(found[0]) else ""
+            ended = (
+                name_field[0].rstrip()
+                if name_field and name_field[1] == separator and _KEY.fullmatch(name_field[0])
+                else ""
+            )
             sink.arguments(as_string(ended) if ended else "")
             yield from s.literal(ended)
         if ended and (yield from s.literal(separator, after_space=True)):
@@ -152,29 +156,34 @@ class ObjectNotationCalls:
         if (yield from s.peek()) == '"':
             problem = yield from s.json_value(sink.arguments)
             return problem or (yield from self._stray_quote(s, sink))
-        found = yield from s.peek_field(markers(self._quote, ",", "}", "]", inner.close))
-        if not found and s.closed:
+        scalar_field = yield from s.peek_field(markers(self._quote, ",", "}", "]", inner.close))
+        if not scalar_field and s.closed:
             return take_rest(s)
-        bare = found[0].strip() if found else ""
-        if found and len(bare) > 1 and bare[0] == bare[-1] == "'" and (found[1] != self._quote or bare.count("'") == 2):
+        bare = scalar_field[0].strip() if scalar_field else ""
+        if (
+            scalar_field
+            and len(bare) > 1
+            and bare[0] == bare[-1] == "'"
+            and (scalar_field[1] != self._quote or bare.count("'") == 2)
+        ):
             sink.arguments(as_string(bare[1:-1]))
-            yield from s.literal(found[0])
+            yield from s.literal(scalar_field[0])
             return (yield from self._stray_quote(s, sink))
-        if found and found[1] != self._quote:
+        if scalar_field and scalar_field[1] != self._quote:
             literal = as_json(bare, SCALARS)
             if not bare:
                 return "expected a value"
             is_word = literal.startswith('"')
-            if not is_word or (yield from self._stands_alone(s, inner)):
+            if not is_word or (yield from self._is_bare_value(s, inner)):
                 sink.arguments(literal)
-                yield from s.literal(found[0])
+                yield from s.literal(scalar_field[0])
                 if is_word:
                     sink.warn("missing_delimiter", f"expected {self._quote} around a string", bare)
                 return ""
         sink.warn("missing_delimiter", f"expected {self._quote} before a string")
         return (yield from self._string(s, sink, inner))
 
-    def _stands_alone(self, s: Scanner, inner: Container) -> Parser[bool]:
+    def _is_bare_value(self, s: Scanner, inner: Container) -> Parser[bool]:
         """Returns True if the next delimiter, if any, does not end the string that begins here."""
         text, end = (yield from s.peek_field(markers(self._quote, self._closer))) or ("", "")
         begins = _BEFORE_VALUE.fullmatch(text) or (not inner.key and _BEFORE_ITEM.fullmatch(text))
@@ -191,11 +200,11 @@ class ObjectNotationCalls:
         # The end of the call shows where the last delimiter is missing, if another call or nothing follows.
         after = ((*inner.outer, self._closer, self._opener), (*inner.outer, self._closer, ""))
         ends = {self._quote: ((",",), (inner.close,)), inner.close: after}
-        found = yield from s.raw_until(ends, string_writer(sink.arguments))
-        if not found:
+        marker = yield from s.raw_until(ends, string_writer(sink.arguments))
+        if not marker:
             return take_rest(s)
         sink.arguments('"')
-        if found == self._quote:
+        if marker == self._quote:
             return ""
         sink.warn("missing_delimiter", f"expected {self._quote} behind a string")
         return CLOSED

@@ -37,14 +37,14 @@ TypeAttribute: TypeAlias = Literal["schema", "string", "type"]
 def read_attributes(s: Scanner, end: str) -> Parser[tuple[Mapping[str, str], bool] | None]:
     """Reads the attributes of a tag up to its end. Returns them, and whether the tag closes itself; None if it is not a
     tag."""
-    found: dict[str, str] = {}
+    attributes: dict[str, str] = {}
     while True:
         ended = yield from s.literal(end, "/" + end, after_space=True)
         if ended:
-            return found, ended != end
+            return attributes, ended != end
         yield from s.skip_space()
         name = yield from s.field(_NAME_ENDS)
-        if name is None or not name[0] or len(found) == ATTRIBUTE_LIMIT:
+        if name is None or not name[0] or len(attributes) == ATTRIBUTE_LIMIT:
             return None
         s.pos -= len(name[1])
         if not (yield from s.literal("=", after_space=True)):
@@ -54,7 +54,7 @@ def read_attributes(s: Scanner, end: str) -> Parser[tuple[Mapping[str, str], boo
         if value is None:
             return None
         s.pos -= 0 if quote else len(value[1])
-        found[name[0]] = value[0]
+        attributes[name[0]] = value[0]
 
 
 def unescape_attribute(text: str) -> str:
@@ -151,11 +151,11 @@ class InvokeTags:
         """
         call = self.tagged()
         openers = self.openers
-        around = [s for s in (self.section, *sections) if s[0]]
-        calls = {opened: WrappedCalls(call.read, openers, closed).read for opened, closed in around}
-        if self.section_optional or not around:
+        sections_used = [s for s in (self.section, *sections) if s[0]]
+        calls = {opened: WrappedCalls(call.read, openers, closed).read for opened, closed in sections_used}
+        if self.section_optional or not sections_used:
             calls |= dict.fromkeys(openers, call.read)
-        closers = tuple(filter(None, (self.call[1], self.suffix, *(closed for _, closed in around))))
+        closers = tuple(filter(None, (self.call[1], self.suffix, *(closed for _, closed in sections_used))))
         return Markup(calls=calls, reasoning_tags=reasoning_tags, closers=closers, keep_whitespace=keep_whitespace)
 
     def markers(self) -> tuple[str, ...]:
@@ -167,7 +167,7 @@ class InvokeTags:
     def writer(self) -> TaggedWriter:
         """Writes and constrains calls."""
         line = "\n" if self.lines else ""
-        around = "\n" if self.newlines else ""
+        newline = "\n" if self.newlines else ""
         escape = escape_attribute if self.escapes else str
 
         def call(name: str) -> tuple[str, str]:
@@ -177,9 +177,9 @@ class InvokeTags:
         return TaggedWriter(
             call_wrapper=call,
             open=lambda name, kind: (
-                f'{self.parameter[0]} {self.key}="{escape(name)}"{self._type_text(kind)}{self.end}{around}'
+                f'{self.parameter[0]} {self.key}="{escape(name)}"{self._type_text(kind)}{self.end}{newline}'
             ),
-            end=around + self.parameter[1],
+            end=newline + self.parameter[1],
             line=line,
             closers=self.tagged().closers,
             typed=self.type_attribute != "schema",
@@ -193,20 +193,20 @@ class InvokeTags:
         return f' type="{kind}"' if self.type_attribute == "type" else ""
 
     def _head(self, s: Scanner, _: str) -> Parser[CallHead | None]:
-        found = yield from read_attributes(s, self.end)
-        if found is None or self.name not in found[0]:
+        attributes = yield from read_attributes(s, self.end)
+        if attributes is None or self.name not in attributes[0]:
             return None
-        return CallHead(self._read(found[0][self.name]), self._read(found[0].get("id", "")), found[1])
+        return CallHead(self._read(attributes[0][self.name]), self._read(attributes[0].get("id", "")), attributes[1])
 
     def read_key(self, s: Scanner) -> Parser[ParameterKey | None]:
         """Reads a parameter's tag after its opener, up to its value."""
-        found = yield from read_attributes(s, self.end)
-        if found is None or self.key not in found[0] or found[1]:
+        attributes = yield from read_attributes(s, self.end)
+        if attributes is None or self.key not in attributes[0] or attributes[1]:
             return None
-        stated = found[0].get("string", found[0].get("type", ""))
+        stated = attributes[0].get("string", attributes[0].get("type", ""))
         if stated in _NOT_STATED:
-            return ParameterKey(self._read(found[0][self.key]))
-        return ParameterKey(self._read(found[0][self.key]), "string" if stated in _STRINGS else "json")
+            return ParameterKey(self._read(attributes[0][self.key]))
+        return ParameterKey(self._read(attributes[0][self.key]), "string" if stated in _STRINGS else "json")
 
     def names(self, name: str) -> tuple[str, ...]:
         """Returns how the tag of a parameter with this name continues."""

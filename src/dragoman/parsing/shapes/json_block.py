@@ -64,10 +64,10 @@ class JsonBlock:
         """Reads calls in sequence and the end of the block. Returns True if text came last."""
         while True:
             yield from s.skip_space()
-            outcome = yield from read_json_call(s, sink, self.keys, self.tagged, whole=self.tagged or listed)
+            outcome = yield from read_json_call(s, sink, self.keys, self.tagged, reads_unknown=self.tagged or listed)
             if outcome is Outcome.UNKNOWN and (yield from skip_unknown_call(s, sink)):
                 continue
-            if outcome is not Outcome.WHOLE:
+            if outcome is not Outcome.COMPLETE:
                 return _no_call(s, sink, outcome, self.tagged)
             if (yield from s.literal("}", after_space=True)):
                 sink.warn("stray_closing_tag", "dropped } that closes nothing", "}")

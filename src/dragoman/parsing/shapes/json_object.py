@@ -43,7 +43,7 @@ class JsonCallKeys:
 class Outcome(Enum):
     """The result of reading a call."""
 
-    WHOLE = "the call is out, complete"
+    COMPLETE = "the call is out, complete"
     NOT_A_CALL = "nothing is out; the kept text is the answer's own"
     BROKEN = "the call had begun and has been marked incomplete"
     CUT_OFF = "so it has, and the text is at its end"
@@ -51,7 +51,7 @@ class Outcome(Enum):
 
 
 def read_json_call(
-    s: Scanner, sink: ToolCallSink, keys: JsonCallKeys, tagged: bool = True, whole: bool = False
+    s: Scanner, sink: ToolCallSink, keys: JsonCallKeys, tagged: bool = True, reads_unknown: bool = False
 ) -> Parser[Outcome]:
     """Reads one call object.
 
@@ -60,10 +60,10 @@ def read_json_call(
         sink: Receives the call.
         keys: The names of the members of a call.
         tagged: Whether a marker announced the call.
-        whole: Whether an object that calls a tool that is not offered is read to its end; without tags, only if it has
-            nothing but the members of a call.
+        reads_unknown: Whether an object that calls a tool that is not offered is read to its end; without tags, only if
+            it has nothing but the members of a call.
     """
-    call = _Call(s, sink, keys, tagged, whole)
+    call = _Call(s, sink, keys, tagged, reads_unknown)
     if not (yield from s.literal("{", after_space=True)):
         return call.fail("expected '{'")
     # Early chat templates of Qwen2.5-Coder show the form with doubled braces, and the model writes them.
@@ -102,45 +102,45 @@ def _read_key(s: Scanner) -> Parser[str | None]:
     """Reads a key, with or without quotes."""
     if (yield from s.peek()) in ('"', "'"):
         return (yield from s.json_string())
-    found = (yield from s.peek_field(_KEY_ENDS)) if "bare_keys" in s.enabled_repairs else None
-    if not found or found[1] != ":" or not _BARE_KEY.fullmatch(found[0]):
+    name_field = (yield from s.peek_field(_KEY_ENDS)) if "bare_keys" in s.enabled_repairs else None
+    if not name_field or name_field[1] != ":" or not _BARE_KEY.fullmatch(name_field[0]):
         return None
     s.repairs["bare_keys"] = None
-    yield from s.literal(found[0])
-    return found[0].rstrip()
+    yield from s.literal(name_field[0])
+    return name_field[0].rstrip()
 
 
 def _separator(s: Scanner) -> Parser[str]:
     """Reads a comma or the object's end after a member; a surplus comma before the end is repaired."""
-    found = yield from s.literal(",", "}", after_space=True)
-    if found == "}" or "commas" not in s.enabled_repairs:
-        return found
+    marker = yield from s.literal(",", "}", after_space=True)
+    if marker == "}" or "commas" not in s.enabled_repairs:
+        return marker
     next_char = yield from s.peek(after_space=True)
-    if found and next_char == "}":
+    if marker and next_char == "}":
         s.repairs["commas"] = None
         return (yield from s.literal("}", after_space=True))
-    if not found and next_char == '"':
+    if not marker and next_char == '"':
         s.repairs["commas"] = None
         return ","
-    return found
+    return marker
 
 
 class _Call:
     """State of one call object while it is read."""
 
-    def __init__(self, s: Scanner, sink: ToolCallSink, keys: JsonCallKeys, tagged: bool, whole: bool) -> None:
+    def __init__(self, s: Scanner, sink: ToolCallSink, keys: JsonCallKeys, tagged: bool, reads_unknown: bool) -> None:
         self._s = s
         self._sink = sink
         self._keys = keys
         self._tagged = tagged
-        self._takes_unknown = whole
+        self._reads_unknown = reads_unknown
         self._unknown = False
         self.doubled = False
         self._name = ""
         self._id = self._late_id = ""
         self._early_arguments: str | None = None  # arguments that came before the name
-        self._begun = False
-        self._whole = False
+        self._has_started = False
+        self._is_complete = False
         self._dropped: list[tuple[str, Json]] = []  # members that have no place in a call
 
     def member(self, key: str) -> Parser[str]:
@@ -155,11 +155,11 @@ class _Call:
             return (yield from self._read_doubled_arguments())
         if self._takes_id(key) and (yield from self._s.peek()) in ('"', "'"):
             written = (yield from self._s.json_string()) or ""
-            self._id, self._late_id = (self._id, written) if self._begun else (written, "")
+            self._id, self._late_id = (self._id, written) if self._has_started else (written, "")
             return ""
         if key in self._keys.id or key in self._keys.other:
             return (yield from self._s.json_value(discard))
-        if not (self._tagged or self._begun):
+        if not (self._tagged or self._has_started):
             return f"unexpected key {key!r}"
         pieces: list[str] = []
         problem = yield from self._s.json_value(pieces.append)
@@ -176,7 +176,7 @@ class _Call:
 
     def _takes_id(self, key: str) -> bool:
         """Returns True if this key is the id; after the arguments have begun, only if there was none before."""
-        return key in self._keys.id and (not self._begun or (self._keys.late_id and not self._id))
+        return key in self._keys.id and (not self._has_started or (self._keys.late_id and not self._id))
 
     def _of_unknown(self, key: str) -> Parser[str]:
         """Reads a member of a call whose tool is not offered; without tags, a member that calls do not have means it is
@@ -204,10 +204,10 @@ class _Call:
 
     def _next_in_object(self, key: str) -> None:
         """Ends the previous call: with names as keys, one object can contain several calls."""
-        if self._whole:
+        if self._is_complete:
             self._end_object()
             self._s.start_capture(f", {json.dumps(key, ensure_ascii=False)}: ")
-            self._begun = self._whole = False
+            self._has_started = self._is_complete = False
 
     def close(self) -> Outcome:
         """Handles the end of the object."""
@@ -216,19 +216,19 @@ class _Call:
             return Outcome.UNKNOWN if is_tool_call else self.fail("the object has no arguments")
         if not self._name:
             return self.fail("the object has no name")
-        if not (self._whole or self._tagged) and self._sink.needs_arguments(self._name):
+        if not (self._is_complete or self._tagged) and self._sink.needs_arguments(self._name):
             return self.fail("the object has no arguments")
-        if not self._whole:
+        if not self._is_complete:
             self._put("{}")
         return self._end_object()
 
     def fail(self, problem: str) -> Outcome:
         """Handles an object that is not a call, or is incomplete."""
-        if self._whole and not self._s.consume_truncated(""):
+        if self._is_complete and not self._s.consume_truncated(""):
             outcome = self._end_object()
             self._sink.warn("unclosed_call_object", f"{problem}, after the arguments were complete", self._s.captured())
             return outcome
-        if self._begun:
+        if self._has_started:
             self._sink.incomplete(self._s.captured())
             if self._s.truncated or problem == CUT_OFF:
                 return Outcome.CUT_OFF
@@ -247,7 +247,7 @@ class _Call:
             self._sink.warn(
                 "unknown_member_dropped", f"expected a call's name and arguments only, dropped {names}", raw
             )
-        return Outcome.WHOLE
+        return Outcome.COMPLETE
 
     def _read_name(self) -> Parser[str]:
         written = yield from self._s.json_string()
@@ -262,7 +262,7 @@ class _Call:
         name = self._sink.resolve(written)
         if name is None:
             self._sink.warn("unknown_tool", f"the model called {written!r}, which is not an offered tool")
-            self._unknown = self._takes_unknown
+            self._unknown = self._reads_unknown
             return "" if self._unknown else "not an offered tool"
         self._name = name
         return ""
@@ -272,7 +272,7 @@ class _Call:
         if first == "{" and self._name:
             self._begin()
             problem = yield from self._s.json_value(self._sink.arguments)
-            self._whole = not problem
+            self._is_complete = not problem
             return problem
         if first == "{":
             pieces: list[str] = []
@@ -291,8 +291,8 @@ class _Call:
     def _put(self, arguments: Json) -> None:
         self._begin()
         self._sink.arguments(arguments)
-        self._whole = True
+        self._is_complete = True
 
     def _begin(self) -> None:
         self._sink.start(self._name, self._id)
-        self._begun = True
+        self._has_started = True

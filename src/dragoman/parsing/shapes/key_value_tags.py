@@ -77,14 +77,14 @@ class KeyValueTags:
         """Writes and constrains calls."""
         line = self.line
 
-        def opened(name: str, kind: str) -> str:
+        def key_opening(name: str, kind: str) -> str:
             typed = f"{self.type[0]}{kind}{self.type[1]}{line}" if self.type[0] else ""
             between = line if self.value[0] else ""
             return f"{self.key[0]}{name}{self.key[1]}{between}{typed}{self.value[0]}"
 
         return TaggedWriter(
             call_wrapper=lambda name: (f"{self.call[0]}{name}{self.name_end}{line}", self.call[1]),
-            open=opened,
+            open=key_opening,
             end=self.value[1],
             line=line,
             closers=self.tagged().closers,
@@ -94,28 +94,30 @@ class KeyValueTags:
     def _head(self, s: Scanner, _: str) -> Parser[CallHead | None]:
         """Reads the name, which directly follows the opener."""
         ends = tuple(filter(None, (self.name_end, self.key[0], self.call[1], "{", ">")))
-        found = yield from s.peek_field(markers(*ends, "<"))
+        name_field = yield from s.peek_field(markers(*ends, "<"))
         # Text that cannot be a name is prose about the tag; a real call may follow it.
-        if found is None or found[1] == "<" or len(found[0].split()) != 1:
+        if name_field is None or name_field[1] == "<" or len(name_field[0].split()) != 1:
             return None
         # GLM-5.3-Flash closes the name, `get_weather>{"city": "Paris"}`.
-        yield from s.literal("".join(found) if found[1] in (self.name_end, ">") else found[0])
-        return CallHead(found[0].strip())
+        yield from s.literal("".join(name_field) if name_field[1] in (self.name_end, ">") else name_field[0])
+        return CallHead(name_field[0].strip())
 
     def _key(self, s: Scanner) -> Parser[ParameterKey | None]:
         """Reads `name</arg_key>` and the opening tag of the value."""
-        found = yield from s.peek_field(markers(*filter(None, (*self.key, *self.type, *self.value, *self.call))))
-        if found and found[1] == self.value[1] and "=" in found[0]:  # GLM-5.3-Flash: `<arg_key>city=Paris</arg_value>`
-            name = found[0].partition("=")[0]
+        name_field = yield from s.peek_field(markers(*filter(None, (*self.key, *self.type, *self.value, *self.call))))
+        if (
+            name_field and name_field[1] == self.value[1] and "=" in name_field[0]
+        ):  # GLM-5.3-Flash: `<arg_key>city=Paris</arg_value>`
+            name = name_field[0].partition("=")[0]
             yield from s.literal(f"{name}=")
             return ParameterKey(name.strip())
         # The value's opening tag, or its type's, shows that the name lacks its closing tag.
-        unclosed = found is not None and found[1] in filter(None, (self.type[0], self.value[0]))
-        if found is None or not (unclosed or found[1] == self.key[1]):
+        unclosed = name_field is not None and name_field[1] in filter(None, (self.type[0], self.value[0]))
+        if name_field is None or not (unclosed or name_field[1] == self.key[1]):
             return None
-        yield from s.literal(found[0] if unclosed else "".join(found))
+        yield from s.literal(name_field[0] if unclosed else "".join(name_field))
         if not self.value[0]:
-            return ParameterKey(found[0].strip())
+            return ParameterKey(name_field[0].strip())
         stated: tuple[str, str] | None = None
         if self.type[0] and (yield from s.literal(self.type[0], after_space=True)):
             stated = yield from s.field(markers(self.type[1], "<"))
@@ -123,11 +125,11 @@ class KeyValueTags:
                 return None
         if not (yield from s.literal(self.value[0], after_space=True)):
             ends = (self.key[0], self.call[1])
-            ahead = yield from s.peek(max(map(len, ends)), after_space=True)
-            if ahead.startswith(ends):
-                return ParameterKey(found[0].strip(), "none")
+            upcoming = yield from s.peek(max(map(len, ends)), after_space=True)
+            if upcoming.startswith(ends):
+                return ParameterKey(name_field[0].strip(), "none")
             # GLM-5.2 leaves it out under load (vLLM, issue 49248).
             yield from s.literal("\n")
         if stated is None:
-            return ParameterKey(found[0].strip())
-        return ParameterKey(found[0].strip(), "string" if stated[0].strip() == "string" else "json")
+            return ParameterKey(name_field[0].strip())
+        return ParameterKey(name_field[0].strip(), "string" if stated[0].strip() == "string" else "json")

@@ -79,10 +79,10 @@ class ObjectNotation:
         while enclosing:
             inner = enclosing[-1]
             expected = (inner.close, ",") if after_value else (inner.close,)
-            found = yield from s.literal(*expected, after_space=True)
-            if found == ",":
+            marker = yield from s.literal(*expected, after_space=True)
+            if marker == ",":
                 after_value, comma = False, ", "
-            elif found:
+            elif marker:
                 sink.arguments(enclosing.pop().json[1])
                 after_value = True
             elif after_value:

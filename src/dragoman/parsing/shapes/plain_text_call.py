@@ -28,19 +28,19 @@ COMMAND: Final = "command"
 def head(s: Scanner, _: str) -> Parser[CallHead | None]:
     """Reads the label, and the name up to the first blank."""
     yield from s.skip_space()
-    found = yield from s.field(markers(">", " ", "\n", CLOSE))
-    if found and found[1] == ">":
+    name_field = yield from s.field(markers(">", " ", "\n", CLOSE))
+    if name_field and name_field[1] == ">":
         yield from s.skip_space()
-        found = yield from s.field(markers(" ", "\n", CLOSE))
-    if found is None or not found[0]:
+        name_field = yield from s.field(markers(" ", "\n", CLOSE))
+    if name_field is None or not name_field[0]:
         return None
-    s.pos -= len(found[1])
-    return CallHead(found[0])
+    s.pos -= len(name_field[1])
+    return CallHead(name_field[0])
 
 
 def parameter(schema: Schema) -> str:
     """Returns the parameter that a text is the value of: the only string parameter, if there is one."""
-    strings = [name for name in sorted(schema.names()) if schema.of(name) == {"string"}]
+    strings = [name for name in sorted(schema.names()) if schema.types_at(name) == {"string"}]
     return strings[0] if len(strings) == 1 else COMMAND
 
 

@@ -95,18 +95,18 @@ class PythonCalls:
             return True
         if listed:
             sink.set_in_list(True)
-        more, whole = True, False
-        while more and (called := (yield from _call(s, sink, tagged=bool(opener)))) is not False:
+        more, is_complete = True, False
+        while more and (is_call := (yield from _call(s, sink, tagged=bool(opener)))) is not False:
             s.start_capture()
-            if called:
-                more, whole = (yield from self._more(s, sink, listed)), True
+            if is_call:
+                more, is_complete = (yield from self._more(s, sink, listed)), True
             elif not (yield from self._skip_unknown_call(s)):
                 sink.text(s.captured())
                 break
         s.stop_capture()
         if not s.truncated:
             sink.set_in_list(False)
-        return whole and not more
+        return is_complete and not more
 
     def _skip_unknown_call(self, s: Scanner) -> Parser[bool]:
         """Returns True if a call follows one of a tool that is not offered, which is text."""
@@ -142,7 +142,7 @@ def read_tool_code(s: Scanner, sink: ToolCallSink, opener: str) -> Parser[bool]:
     """Reads calls in a fence of that name, each optionally assigned or printed. Returns True if a complete one came
     last."""
     s.start_capture(s.skipped_space + opener)
-    whole, closed = False, ""
+    is_complete, closed = False, ""
     while not closed:
         yield from s.literal("tool_code =", "tool_code=", after_space=True)
         printed = yield from s.literal("print(", after_space=True)
@@ -150,7 +150,7 @@ def read_tool_code(s: Scanner, sink: ToolCallSink, opener: str) -> Parser[bool]:
         if not (yield from _call(s, sink, tagged=True)):
             s.stop_capture()
             return False
-        whole = True
+        is_complete = True
         s.start_capture()
         if printed:
             yield from s.literal(")", after_space=True)
@@ -160,7 +160,7 @@ def read_tool_code(s: Scanner, sink: ToolCallSink, opener: str) -> Parser[bool]:
     if not closed and not s.consume_truncated("```"):
         sink.warn("missing_closing_tag", "expected ``` after the calls")
     s.stop_capture()
-    return whole
+    return is_complete
 
 
 def _call(s: Scanner, sink: ToolCallSink, tagged: bool) -> Parser[bool | None]:
@@ -209,8 +209,8 @@ def _is_named(s: Scanner) -> Parser[bool | None]:
     yield from s.skip_space()
     if (yield from s.peek()) == ")":
         return True
-    found = yield from s.peek_field(_NAME_ENDS)
-    if not found:
+    name_field = yield from s.peek_field(_NAME_ENDS)
+    if not name_field:
         return None if s.closed else False
     return found[1] == "=" and bool(KEYWORD.fullmatch(found[0].rstrip()))
 
@@ -221,8 +221,8 @@ def _begins_name(char: str) -> bool:
 
 def _parameter(s: Scanner, sink: ToolCallSink, _: Container) -> Parser[str]:
     """Reads `name=`."""
-    found = yield from s.peek_field(_NAME_ENDS)
-    if not found and s.closed:
+    name_field = yield from s.peek_field(_NAME_ENDS)
+    if not name_field and s.closed:
         return take_rest(s)
     name = found[0].rstrip() if found and found[1] == "=" else ""
     if not KEYWORD.fullmatch(name):
@@ -274,11 +274,16 @@ def _number(word: str) -> str:
     match = _NUMBER.fullmatch(word)
     if not match or not (match[2] or (match[3] or "").strip(".")):
         return ""
-    sign, whole, fraction, exponent = (part.replace("_", "") for part in match.groups(""))
-    if not (fraction or exponent) and len(whole) > 1 and whole.strip("0") and whole[0] == "0":
+    sign, integer_digits, fraction, exponent = (part.replace("_", "") for part in match.groups(""))
+    if (
+        not (fraction or exponent)
+        and len(integer_digits) > 1
+        and integer_digits.strip("0")
+        and integer_digits[0] == "0"
+    ):
         return as_string(word)
     fraction = fraction + "0" if fraction == "." else fraction
-    return sign.strip("+") + (whole.lstrip("0") or "0") + fraction + exponent
+    return sign.strip("+") + (integer_digits.lstrip("0") or "0") + fraction + exponent
 
 
 def _string(s: Scanner, emit: Callable[[str], None], inner: Container | None) -> Parser[str]:
@@ -289,8 +294,8 @@ def _string(s: Scanner, emit: Callable[[str], None], inner: Container | None) ->
     end = 0  # where the quote is that ends it, once one in it has been seen
     emit('"')
     while True:
-        found = yield from s.verbatim_until(ends, write)
-        if found == quote:
+        marker = yield from s.verbatim_until(ends, write)
+        if marker == quote:
             if may_be_inner and s.offset > end:
                 end = yield from _end_of_string(s, may_be_inner, quote)
             if end < 0:
@@ -301,7 +306,7 @@ def _string(s: Scanner, emit: Callable[[str], None], inner: Container | None) ->
             s.repairs["inner_quotes"] = None
             write(quote)
             continue
-        char = (yield from s.peek()) if found else ""
+        char = (yield from s.peek()) if marker else ""
         if not char:
             return take_rest(s)
         if char in ESCAPES:  # most by far
@@ -320,10 +325,10 @@ def _end_of_string(s: Scanner, inner: Container, quote: str) -> Parser[int]:
     after = _AFTER_ARGUMENT if inner is CALL else _AFTER_ITEM
     while not after.match(s.buf, s.pos):
         rest = s.buf[s.pos : s.pos + _LOOK_CHARS]
-        open_yet = len(rest) < _LOOK_CHARS and _MAY_FOLLOW_ARGUMENT.fullmatch(rest)
+        may_continue = len(rest) < _LOOK_CHARS and _MAY_FOLLOW_ARGUMENT.fullmatch(rest)
         if s.closed and s.stopped_by_model and _CLOSED_AFTER.fullmatch(rest):
             return 0
-        at = -1 if open_yet and not s.closed else s.buf.find(quote, s.pos, s.pos + _AHEAD_CHARS)
+        at = -1 if may_continue and not s.closed else s.buf.find(quote, s.pos, s.pos + _AHEAD_CHARS)
         while at >= 0 and (s.buf[at - 1] == "\\" or not after.match(s.buf, at + 1)):
             at = s.buf.find(quote, at + 1, s.pos + _AHEAD_CHARS)
         if at >= 0:

@@ -36,23 +36,23 @@ class PythonObjects:
         listed = bool((yield from s.literal("[", after_space=True)))
         if listed:
             sink.set_in_list(True)
-        whole = False
-        while (called := (yield from self._call(s, sink))) is not False:
-            whole = bool(called)
+        is_complete = False
+        while (is_call := (yield from self._call(s, sink))) is not False:
+            is_complete = bool(is_call)
             s.start_capture()
             comma = yield from s.literal(",", after_space=True)
             if comma and (yield from s.peek(after_space=True)) == "{":
                 continue
-            if called:
+            if is_call:
                 yield from self._end(s, sink, listed)
             else:
                 sink.text(s.captured())
             break
-        whole = whole and called is not False
+        is_complete = is_complete and is_call is not False
         s.stop_capture()
         if not s.truncated:
             sink.set_in_list(False)
-        return whole
+        return is_complete
 
     def _end(self, s: Scanner, sink: ToolCallSink, listed: bool) -> Parser[None]:
         ended = listed and (yield from s.literal("]", after_space=True))
@@ -74,7 +74,7 @@ class PythonObjects:
                 sink.warn("truncated_call", "the reply was cut off before the call had a name", s.captured())
             elif outcome in (Outcome.NOT_A_CALL, Outcome.BROKEN):
                 sink.text(s.captured())
-            return outcome is Outcome.WHOLE
+            return outcome is Outcome.COMPLETE
         written = yield from self._head(s)
         name = sink.resolve(written) if written else None
         if name is None:
@@ -82,22 +82,22 @@ class PythonObjects:
             ended = ended and bool((yield from s.literal("}", after_space=True)))
             reject_call(s, sink, written)
             return None if ended else False
-        whole = yield from NOTATION.call(s, sink, name, DICT)
-        if whole and not (yield from s.literal("}", after_space=True)) and not s.consume_truncated("}"):
+        is_complete = yield from NOTATION.call(s, sink, name, DICT)
+        if is_complete and not (yield from s.literal("}", after_space=True)) and not s.consume_truncated("}"):
             sink.warn("missing_closing_tag", "expected } after the arguments")
-        return whole
+        return is_complete
 
     def _head(self, s: Scanner) -> Parser[str]:
         """Reads up to the opening bracket of the arguments. Returns the name, "" if this is not a call."""
         for part in ("{", "'name'", ":", "'"):
             if not (yield from s.literal(part, after_space=True)):
                 return ""
-        found = yield from s.field(_NAME_END)
+        name_field = yield from s.field(_NAME_END)
         for part in (",", "'arguments'", ":", "{"):
-            if not found or not (yield from s.literal(part, after_space=True)):
+            if not name_field or not (yield from s.literal(part, after_space=True)):
                 s.consume_truncated_word()
                 return ""
-        return found[0] if found else ""
+        return name_field[0] if name_field else ""
 
 
 def write_call(call: ToolCall) -> str:

@@ -109,10 +109,10 @@ class TaggedParameters:
 
     def _parameters(self, s: Scanner, sink: ToolCallSink, schema: Schema) -> Parser[str]:
         """Reads all parameters. Returns "" or the reason why they are incomplete."""
-        seen: set[str] = set()
-        found = ""
+        names_read: set[str] = set()
+        marker = ""
         while True:
-            found = found or (
+            marker = marker or (
                 yield from s.literal(self.key_open, *self.call_close, *self._after_parameters, after_space=True)
             )
             if found != self.key_open:
@@ -122,23 +122,23 @@ class TaggedParameters:
                 s.pos = len(s.buf) if s.closed and len(s.buf[s.pos :].split()) < 2 else s.pos
                 return CUT_OFF if s.closed else "expected a parameter's name"
             emit: Callable[[str], None] = sink.arguments
-            if key.name in seen:
+            if key.name in names_read:
                 sink.warn("duplicate_parameter", f"expected each parameter once, dropped another {key.name!r}")
                 emit = discard
             if key.type == "none":
                 sink.warn("missing_value", f"expected a value of {key.name!r}, dropped the name")
-                found = ""
+                marker = ""
                 continue
-            if not seen and schema.names() and key.name in WRAPPERS - schema.names():
-                closer = yield from self._wrapped(s, sink, key, schema, seen)
+            if not names_read and schema.names() and key.name in WRAPPERS - schema.names():
+                closer = yield from self._wrapped(s, sink, key, schema, names_read)
             else:
-                emit(f"{', ' if seen else '{'}{as_string(key.name)}: ")
-                seen.add(key.name)
-                closer = yield from self._value(s, emit, key, schema, seen)
+                emit(f"{', ' if names_read else '{'}{as_string(key.name)}: ")
+                names_read.add(key.name)
+                closer = yield from self._value(s, emit, key, schema, names_read)
             if not closer:
                 return CUT_OFF if s.closed else f"expected {self.value_close}"
-            found = next((each for each in (self.key_open, *self.call_close) if closer.endswith(each)), "")
-            if found:
+            marker = next((each for each in (self.key_open, *self.call_close) if closer.endswith(each)), "")
+            if marker:
                 sink.warn("missing_closing_tag", f"expected {self.value_close} after {key.name!r}")
 
     def _end_parameters(self, s: Scanner, sink: ToolCallSink, found: str, any_value: bool) -> Parser[str]:
@@ -153,21 +153,21 @@ class TaggedParameters:
         return ""
 
     def _wrapped(
-        self, s: Scanner, sink: ToolCallSink, key: ParameterKey, schema: Schema, seen: set[str]
+        self, s: Scanner, sink: ToolCallSink, key: ParameterKey, schema: Schema, names_read: set[str]
     ) -> Parser[str]:
         """Reads a first parameter that the tool does not have and that may contain all its arguments. Returns what
         closed it."""
         pieces: list[str] = []
-        closer = yield from self._value(s, pieces.append, key, schema, seen)
+        closer = yield from self._value(s, pieces.append, key, schema, names_read)
         value = "".join(pieces)
         members = _inner(value) if closer else {}
         if members.keys() & schema.names():
             sink.warn("unwrapped_arguments", f"expected the arguments themselves, took them out of {key.name!r}")
             sink.arguments("{" + ", ".join(f"{as_string(name)}: {text}" for name, text in members.items()))
-            seen.update(members)
+            names_read.update(members)
         else:
             sink.arguments(f"{{{as_string(key.name)}: {value}")
-            seen.add(key.name)
+            names_read.add(key.name)
         return closer
 
     def _after_value(self) -> Follows:
@@ -200,20 +200,20 @@ class TaggedParameters:
         """Returns True if the tag just read begins a parameter: as far as can be seen, that ends where a parameter may
         end."""
         ends = markers(self.value_close, self.key_open, *self.call_close)
-        found = yield from s.peek_field(ends, _AHEAD_CHARS)
-        if found is None or found[1] != self.value_close:
+        closer_field = yield from s.peek_field(ends, _AHEAD_CHARS)
+        if closer_field is None or closer_field[1] != self.value_close:
             return True
-        while (here := s.follows(self._after_value(), len("".join(found)))) is None:
+        while (is_parameter := s.follows(self._after_value(), len("".join(closer_field)))) is None:
             yield None
-        return here
+        return is_parameter
 
     def _value(
-        self, s: Scanner, emit: Callable[[str], None], key: ParameterKey, schema: Schema, seen: Collection[str]
+        self, s: Scanner, emit: Callable[[str], None], key: ParameterKey, schema: Schema, names_read: Collection[str]
     ) -> Parser[str]:
         """Reads one value. Returns what closed it, "" if nothing did."""
-        types = _TYPES.get(key.type) or schema.of(key.name)
+        types = _TYPES.get(key.type) or schema.types_at(key.name)
         framed = (yield from s.literal("\n", "\r\n")) if self.newlines else ""
-        closers = self._closers(schema.names() - {*seen}, framed)
+        closers = self._closers(schema.names() - {*names_read}, framed)
         quoted = self.quote[0] and (yield from s.literal(self.quote[0]))
         if quoted:
             closers = {self.quote[1] + each: closers[each] for each in (self.value_close,)}
@@ -352,33 +352,33 @@ class WrappedCalls:
     def read(self, s: Scanner, sink: ToolCallSink, opener: str) -> Parser[bool]:
         """Reads what follows the opener. Returns True if a complete call came last."""
         s.start_capture(s.skipped_space + opener)
-        found = yield from s.literal(*self.openers, self.close, after_space=True)
-        if not found and (yield from s.peek(after_space=True)) in ("{", "["):
+        marker = yield from s.literal(*self.openers, self.close, after_space=True)
+        if not marker and (yield from s.peek(after_space=True)) in ("{", "["):
             s.skipped_space = s.captured()
             return (yield from JsonBlock(KEYS, self.close).read(s, sink, ""))
-        if found not in self.openers:
-            return self._empty(s, sink, found)
-        s.skipped_space = s.captured().removesuffix(found)
-        whole = True
-        while found in self.openers:
-            whole = yield from self.call(s, sink, found)
+        if marker not in self.openers:
+            return self._empty(s, sink, marker)
+        s.skipped_space = s.captured().removesuffix(marker)
+        is_complete = True
+        while marker in self.openers:
+            is_complete = yield from self.call(s, sink, marker)
             s.start_capture()
-            found = yield from s.literal(*self.openers, *([self.close] if whole else []), after_space=True)
-            s.skipped_space = "" if whole else s.captured().removesuffix(found)
+            marker = yield from s.literal(*self.openers, *([self.close] if is_complete else []), after_space=True)
+            s.skipped_space = "" if is_complete else s.captured().removesuffix(marker)
             s.stop_capture()
-            if whole and not found:
+            if is_complete and not marker:
                 yield from drop_partial_closer(s, sink, self.close)
-        return whole
+        return is_complete
 
-    def _empty(self, s: Scanner, sink: ToolCallSink, found: str) -> bool:
-        if found:
-            sink.warn("empty_call_section", f"dropped a section with no call in it, up to {found}", s.captured())
+    def _empty(self, s: Scanner, sink: ToolCallSink, marker: str) -> bool:
+        if marker:
+            sink.warn("empty_call_section", f"dropped a section with no call in it, up to {marker}", s.captured())
         elif any(s.consume_truncated(each) for each in (*self.openers, self.close)):
             sink.warn("truncated_call", "the reply was cut off before the call had a name", s.captured())
         else:
             sink.text(s.captured())
         s.stop_capture()
-        return bool(found)
+        return bool(marker)
 
 
 def _no_call(s: Scanner, sink: ToolCallSink, name: str) -> bool:

@@ -95,21 +95,21 @@ class TaggedWriter:
         return f"{opened}{value}{closed}" if opened and any(c in value for c in "<&\n") else value
 
     def _arguments(self, schema: Schema, relaxed: set[str]) -> GrammarExpr:
-        properties, needed, others = arguments(schema.root, relaxed)
+        properties, required, others = arguments(schema.root, relaxed)
         parts: list[GrammarExpr] = []
         if not properties and others is not False:
             parts.append(Repeat(self._parameter(ANYTHING, others, schema, relaxed)))
-        for name, inside in properties.items():
+        for name, value_schema in properties.items():
             if NAME.fullmatch(name) and len(name) <= FIELD_LIMIT_CHARS:
-                piece = self._parameter(name, inside, schema, relaxed)
-                parts.append(piece if name in needed else optional(piece))
+                piece = self._parameter(name, value_schema, schema, relaxed)
+                parts.append(piece if name in required else optional(piece))
             else:
                 relaxed.add("properties")
         body = Concat(tuple(parts))
-        return Choice((self.blank, body)) if self.blank and not needed else body
+        return Choice((self.blank, body)) if self.blank and not required else body
 
-    def _parameter(self, name: str, inside: Any, schema: Schema, relaxed: set[str]) -> GrammarExpr:
-        types, kinds = schema.of(name), kinds_of(inside, schema.root, relaxed)
+    def _parameter(self, name: str, value_schema: Any, schema: Schema, relaxed: set[str]) -> GrammarExpr:
+        types, kinds = schema.types_at(name), kinds_of(value_schema, schema.root, relaxed)
         kinds = kinds if self.typed else readable_kinds(kinds, types, relaxed)
         tags: dict[str, Kinds] = {}
         for kind, each in kinds:
@@ -146,16 +146,16 @@ class TaggedWriter:
         text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
         if types - {"string"} and json.loads(as_json(text, types, known)) != value:
             return None
-        whole = self._delimited(text) + self.end
+        delimited = self._delimited(text) + self.end
         ends = (self.end, *self.closers)
-        return None if any(0 <= whole.find(each) < len(text) for each in ends) else self._delimited(text)
+        return None if any(0 <= delimited.find(each) < len(text) for each in ends) else self._delimited(text)
 
     def _raw(self) -> GrammarExpr:
-        never = tuple(closer for closer in self.closers if closer != self.end)
+        excluded = tuple(closer for closer in self.closers if closer != self.end)
         if not self.quote[0]:
-            return RawText(self.end, never)
+            return RawText(self.end, excluded)
         quoted = Concat((self.quote[0], RawText(self.quote[1] + self.end)))
-        return Choice((quoted, RawText(self.end, (*never, self.quote[0]))))
+        return Choice((quoted, RawText(self.end, (*excluded, self.quote[0]))))
 
     def _json(self, value: JsonValue) -> GrammarExpr:
         if not self.quote[0]:
@@ -178,9 +178,9 @@ def readable_kinds(kinds: Kinds, types: frozenset[str], relaxed: set[str]) -> Ki
         relaxed: Gets "type" if a kind had to be left out.
     """
     accepted = types | ({"number"} if "integer" in types else set())
-    fits = [each for each in kinds if each[0] in accepted]
-    relaxed |= {"type"} if len(fits) < len(kinds) else set()
-    return fits or [(type, {"type": type}) for type in sorted(accepted - {"integer"})]
+    readable = [each for each in kinds if each[0] in accepted]
+    relaxed |= {"type"} if len(readable) < len(kinds) else set()
+    return readable or [(type, {"type": type}) for type in sorted(accepted - {"integer"})]
 
 
 def may_be_misread(kinds: Kinds, types: frozenset[str]) -> bool:
@@ -231,5 +231,5 @@ def _kinds_by_type(schema: Mapping[str, Any], types: frozenset[str], relaxed: se
     if stated and not any(each in TYPES for each in (stated if isinstance(stated, list) else [stated])):
         relaxed.add("type")
     keywords = {word: schema[word] for word in schema.keys() - {"$defs", "definitions", "nullable"}}
-    fits = [t for t in TYPES if t in types and not (t == "integer" and "number" in types)]
-    return [("number" if t == "integer" else t, {**keywords, "type": t}) for t in fits]
+    json_types = [t for t in TYPES if t in types and not (t == "integer" and "number" in types)]
+    return [("number" if t == "integer" else t, {**keywords, "type": t}) for t in json_types]

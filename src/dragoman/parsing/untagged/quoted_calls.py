@@ -29,20 +29,20 @@ class QuotedCallReader:
         self._directly_after = re.compile(rf"`{{3,}}[\w+-]*\s*(?:{'|'.join(map(re.escape, openers))})")
         self._quoting = False  # whether backticks within a line are open; the text is kept since then
 
-    def read(self, found: str, line: int) -> Parser[bool]:
+    def read(self, marker: str, line: int) -> Parser[bool]:
         """Reads what this marker begins as text. Returns True if it is code. `line` is the offset where text begins
         without a line break before it."""
         quoted = self._quoting and bool(self._directly_after.fullmatch(self._s.captured()))
-        if found == FENCE:
+        if marker == FENCE:
             yield from self._backticks(starts_line(self._s, line))
         elif quoted:
-            self._sink.text(self._s.skipped_space + found)
+            self._sink.text(self._s.skipped_space + marker)
             closer = yield from self._s.verbatim_until(markers(FENCE), self._sink.text)
             self._sink.text(closer)
             self._end(bool(closer))
         else:
             self._quoting = False
-        return found == FENCE or quoted
+        return marker == FENCE or quoted
 
     def _backticks(self, starts_line: bool) -> Parser[None]:
         self._sink.text(self._s.skipped_space + FENCE)

@@ -87,17 +87,17 @@ def read_trailing_calls(
         tag: The tags around a call.
     """
     first = s.buf[s.pos]
-    ahead = _Lookahead(False) if s.shows_examples else (yield from _look(s, sink, ends))
-    if ahead.is_last:
+    upcoming = _Lookahead(False) if s.shows_examples else (yield from _look(s, sink, ends))
+    if upcoming.is_last:
         warning = call_recognized_warning(first, gap + s.buf[s.pos :])
         sink.warn(warning.code, warning.message, warning.raw)
         has_calls = yield from read_untagged_calls(s, _GapSink(sink, gap), tag)
         if not has_calls:
             yield from s.skip_space()
         return has_calls
-    if ahead.name:
+    if upcoming.name:
         s.shows_examples = True
-        warning = call_left_warning(first, "text follows it", ahead.name)
+        warning = call_left_warning(first, "text follows it", upcoming.name)
         sink.warn(warning.code, warning.message)
     return None
 
@@ -136,10 +136,10 @@ def _look(s: Scanner, sink: ToolCallSink, ends: Collection[str]) -> Parser[_Look
         at = yield from (_after_fence(s, head.end() - s.pos) if is_fence else _after_object(s, at))
         first = first or head[1]
         if at >= 0:
-            found = yield from _next(s, at, (*ends, "}"))
-            if found is None:
+            next_at = yield from _next(s, at, (*ends, "}"))
+            if next_at is None:
                 return _Lookahead(False, first)
-            at = found
+            at = next_at
     return _Lookahead(s.stopped_by_model and at == _LAST, first)
 
 
@@ -214,17 +214,17 @@ def _next(s: Scanner, at: int, ends: Collection[str]) -> Parser[int | None]:
     """Returns the offset of the next call, `_LAST` if only `ends` follow, None if anything else follows."""
     ended = False
     while True:
-        ahead = s.buf[s.pos + at : s.pos + at + MAX_HEAD_CHARS]
-        rest = ahead.lstrip(SPACE)
+        upcoming = s.buf[s.pos + at : s.pos + at + MAX_HEAD_CHARS]
+        rest = upcoming.lstrip(SPACE)
         end = max((end for end in ends if rest.startswith(end)), key=len, default="")
         if end and (s.closed or len(rest) > len(end)):
-            at += len(ahead) - len(rest) + len(end)
+            at += len(upcoming) - len(rest) + len(end)
             ended = ended or end != "}"
         elif s.closed and any(end.startswith(rest) for end in ("", *ends)):
             return _LAST
         elif rest and not any(end.startswith(rest) for end in ends):
-            return at + len(ahead) - len(rest) if rest[0] in FIRST and not ended else None
-        elif s.closed or len(ahead) == MAX_HEAD_CHARS:
+            return at + len(upcoming) - len(rest) if rest[0] in FIRST and not ended else None
+        elif s.closed or len(upcoming) == MAX_HEAD_CHARS:
             return None
         else:
             yield None

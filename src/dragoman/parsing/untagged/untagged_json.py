@@ -40,9 +40,9 @@ def read_untagged_calls(s: Scanner, sink: ToolCallSink, tag: Tag = NO_TAG) -> Pa
             sink.warn("stray_closing_tag", f"dropped {FENCE} that closes nothing", FENCE)
             s.stop_capture()
             return False
-        whole = yield from read_fenced_calls(s, sink, fence, tag) if fence else _calls(s, sink, tag)
+        is_complete = yield from read_fenced_calls(s, sink, fence, tag) if fence else _calls(s, sink, tag)
         s.stop_capture()
-        if not whole:
+        if not is_complete:
             return True
     return False
 
@@ -50,11 +50,11 @@ def read_untagged_calls(s: Scanner, sink: ToolCallSink, tag: Tag = NO_TAG) -> Pa
 def _begins(s: Scanner) -> Parser[bool]:
     """Returns True if an object, an array of objects, or a fence comes next."""
     count = 1
-    while (ahead := (yield from s.peek(count, after_space=True))).startswith("[") and count <= _LISTED_CHARS:
-        if len(ahead) < count or ahead[1:].strip():
-            return ahead.endswith("{")
+    while (upcoming := (yield from s.peek(count, after_space=True))).startswith("[") and count <= _LISTED_CHARS:
+        if len(upcoming) < count or upcoming[1:].strip():
+            return upcoming.endswith("{")
         count += 1
-    return ahead in ("{", "`")
+    return upcoming in ("{", "`")
 
 
 def _calls(s: Scanner, sink: ToolCallSink, tag: Tag) -> Parser[bool]:
@@ -63,12 +63,12 @@ def _calls(s: Scanner, sink: ToolCallSink, tag: Tag) -> Parser[bool]:
         return (yield from _bare_call(s, sink, tag))
     sink.set_in_list(True)
     s.calls_in_array = True
-    while (whole := (yield from _bare_call(s, sink, tag))) and (yield from _next_in_list(s, sink)):
+    while (is_complete := (yield from _bare_call(s, sink, tag))) and (yield from _next_in_list(s, sink)):
         pass
     s.calls_in_array = False
     if not s.truncated:
         sink.set_in_list(False)
-    return whole
+    return is_complete
 
 
 def _next_in_list(s: Scanner, sink: ToolCallSink) -> Parser[bool]:
@@ -118,13 +118,13 @@ def read_fenced_calls(
 def _bare_call(s: Scanner, sink: ToolCallSink, tag: Tag) -> Parser[bool]:
     """Reads one call with or without its tags. Returns True if it is one."""
     tagged = yield from s.literal(tag[0], after_space=True)
-    whole = yield from read_one_call(s, sink, bool(tagged))
-    if whole and not tagged:
+    is_complete = yield from read_one_call(s, sink, bool(tagged))
+    if is_complete and not tagged:
         yield from drop_stray_brace(s, sink)
         sink.warn("untagged_call", "took a call without the tags of its format")
-    if whole and tagged:
+    if is_complete and tagged:
         yield from s.literal(tag[1], after_space=True)
-    return whole
+    return is_complete
 
 
 def read_one_call(s: Scanner, sink: ToolCallSink, tagged: bool = True) -> Parser[bool]:
@@ -132,14 +132,14 @@ def read_one_call(s: Scanner, sink: ToolCallSink, tagged: bool = True) -> Parser
 
     If it is not a call, the captured text is emitted as text.
     """
-    while (outcome := (yield from read_json_call(s, sink, _KEYS, tagged, whole=tagged))) is Outcome.UNKNOWN:
+    while (outcome := (yield from read_json_call(s, sink, _KEYS, tagged, reads_unknown=tagged))) is Outcome.UNKNOWN:
         if not (yield from skip_unknown_call(s, sink)):
             break
     if outcome is Outcome.NOT_A_CALL and s.truncated and tagged:
         sink.warn("truncated_call", "the reply was cut off before the call had a name", s.captured())
     elif outcome in (Outcome.NOT_A_CALL, Outcome.UNKNOWN, Outcome.BROKEN):
         sink.text(s.captured())
-    return outcome is Outcome.WHOLE
+    return outcome is Outcome.COMPLETE
 
 
 def drop_stray_brace(s: Scanner, sink: ToolCallSink) -> Parser[None]:

@@ -58,22 +58,31 @@ _ONE_OF: Final = {
     "media_type": r"[a-z]+/[a-z0-9.+-]+",
 }
 _REQUEST_RULES: Final = KeepRules(
-    kept={
+    kept_strings={
         **dict.fromkeys(_IDS, _ID),
         **dict.fromkeys(_WORDY, _WORD),
         **{name: re.compile(values) for name, values in _ONE_OF.items()},
         "model": _MODEL,
     },
-    whole=("tools", "functions", "tool_choice", "response_format", "output_config", "text"),
-    prose=(
+    kept_containers=("tools", "functions", "tool_choice", "response_format", "output_config", "text"),
+    replaced_members=(
         *("description", "title", "examples", "input_examples", "$comment", "instructions", "headers"),
         *("server_url", "server_description", "authorization", "user_location"),
     ),
-    free=("input", "arguments", "args", "metadata", "client_metadata", "variables", "attributes", "headers"),
-    named=("properties", "patternProperties", "$defs", "definitions", "dependentSchemas"),
+    replaced_containers=(
+        "input",
+        "arguments",
+        "args",
+        "metadata",
+        "client_metadata",
+        "variables",
+        "attributes",
+        "headers",
+    ),
+    user_named=("properties", "patternProperties", "$defs", "definitions", "dependentSchemas"),
 )
 """What an API reads and no person wrote: identifiers and schemas."""
-_OUTPUT_RULES: Final = _REQUEST_RULES._replace(whole=())
+_OUTPUT_RULES: Final = _REQUEST_RULES._replace(kept_containers=())
 """The same for model output, which contains no schemas."""
 _SCHEMA: Final = re.compile(rb'("parameters":\s*)("(?:[^"\\]|\\.)*")')
 """The schema of a tool in `values.json`."""
@@ -91,7 +100,7 @@ class BundleResult(NamedTuple):
     """A bundle that was written."""
 
     files: Files
-    same: bool
+    is_same_outcome: bool
     """Whether replaying the bundle gives the same outcome as replaying the capture."""
     outcome: tuple[str, ...]
     """The outcome of the capture, as text."""
@@ -99,32 +108,32 @@ class BundleResult(NamedTuple):
     """The outcome of the bundle, as text."""
 
 
-async def anonymize(was: LoadedCapture) -> BundleResult:
+async def anonymize(captured: LoadedCapture) -> BundleResult:
     """Returns the capture with all content replaced, and every stage recomputed from it.
 
     Raises: ConfigError: the capture cannot be replayed.
     """
-    fill = Anonymizer(_names(was), secrets.token_bytes(32))
-    sources = {name: data for name, data in _source_files(was, fill)}
-    now = await Replay(LoadedCapture(was.name, sources)).answered()
-    before = read_outcome(LoadedCapture(was.name, await Replay(was).answered()))
-    after = read_outcome(LoadedCapture(was.name, now))
+    fill = Anonymizer(_names(captured), secrets.token_bytes(32))
+    sources = {name: data for name, data in _source_files(captured, fill)}
+    now = await Replay(LoadedCapture(captured.name, sources)).answered()
+    before = read_outcome(LoadedCapture(captured.name, await Replay(captured).answered()))
+    after = read_outcome(LoadedCapture(captured.name, now))
     return BundleResult({**now, **sources}, before == after, before, after)
 
 
-def raw_copy(was: LoadedCapture) -> Files:
+def raw_copy(captured: LoadedCapture) -> Files:
     """Returns the capture with all content, but without the paths and headers of the machine."""
-    files = {"request.json": _request(was), SUMMARY: was.files[SUMMARY]}
-    about = {f"{n}/backend.json": _backend(was, n, None) for n in range(1, was.backend_call_count + 1)}
-    return {**was.files, **files, **about}
+    files = {"request.json": _request(captured), SUMMARY: captured.files[SUMMARY]}
+    about = {f"{n}/backend.json": _backend(captured, n, None) for n in range(1, captured.backend_call_count + 1)}
+    return {**captured.files, **files, **about}
 
 
-def zip_bundle(made: Files) -> bytes:
+def zip_bundle(files: Files) -> bytes:
     """Returns the files as a zip archive."""
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as bundle:
-        for name in sorted(made):
-            bundle.writestr(name, made[name])
+        for name in sorted(files):
+            bundle.writestr(name, files[name])
     return out.getvalue()
 
 
@@ -134,7 +143,7 @@ def read_outcome(capture: LoadedCapture) -> tuple[str, ...]:
     names = [f"{n}/events.jsonl" for n in range(1, capture.backend_call_count + 1)]
     for name in [*names, "events.jsonl"]:
         last = ""
-        for event in join_events(capture.lines(name), recut=True):
+        for event in join_events(capture.lines(name), rechunked=True):
             if event["event"] == last and last in _TEXT_EVENTS:
                 continue  # only a notice came between: how long text is held back depends on its letters
             last = last if event["event"] == "Notice" else event["event"]
@@ -143,36 +152,39 @@ def read_outcome(capture: LoadedCapture) -> tuple[str, ...]:
     return tuple(notes)
 
 
-def _source_files(was: LoadedCapture, fill: Anonymizer) -> Iterator[tuple[str, bytes]]:
+def _source_files(captured: LoadedCapture, fill: Anonymizer) -> Iterator[tuple[str, bytes]]:
     """Yields the files that all others are derived from."""
-    yield "request.json", _request(was)
-    yield "body", _json(was.files.get("body", b""), fill)
-    summary = was.json(SUMMARY)
+    yield "request.json", _request(captured)
+    yield "body", _json(captured.files.get("body", b""), fill)
+    summary = captured.json(SUMMARY)
     summary["warnings"] = [{"code": each["code"]} for each in summary.get("warnings", ())]
     if "error" in summary.get("log", {}):
         summary["log"]["error"] = fill.anonymize(summary["log"]["error"])
     if "model" in summary.get("log", {}):
         summary["log"]["model"] = _model(summary["log"]["model"], fill)
     yield SUMMARY, _pretty(summary)
-    for number in range(1, was.backend_call_count + 1):
-        yield f"{number}/backend.json", _backend(was, number, fill)
-        for count in range(1, was.output_count(number) + 1):
+    for number in range(1, captured.backend_call_count + 1):
+        yield f"{number}/backend.json", _backend(captured, number, fill)
+        for count in range(1, captured.output_count(number) + 1):
             name = f"{number}/model-output-{count}.jsonl"
-            yield name, jsonl(_anonymized_output(was.model_output(number, count), fill))
-        if is_continuation(was) or b'"verbatim_text":' in was.files.get(f"{number}/values.json", b""):
-            yield f"{number}/values.json", _values(was.files.get(f"{number}/values.json", b""), fill)
-        if was.json(f"{number}/backend.json").get("kind") not in KINDS:  # then these are the only known ones
-            yield f"{number}/events.jsonl", _json(was.files.get(f"{number}/events.jsonl", b""), fill, _OUTPUT_RULES)
+            yield name, jsonl(_anonymized_output(captured.model_output(number, count), fill))
+        if is_continuation(captured) or b'"verbatim_text":' in captured.files.get(f"{number}/values.json", b""):
+            yield f"{number}/values.json", _values(captured.files.get(f"{number}/values.json", b""), fill)
+        if captured.json(f"{number}/backend.json").get("kind") not in KINDS:  # then these are the only known ones
+            yield (
+                f"{number}/events.jsonl",
+                _json(captured.files.get(f"{number}/events.jsonl", b""), fill, _OUTPUT_RULES),
+            )
 
 
-def _request(was: LoadedCapture) -> bytes:
-    request = was.json("request.json")
+def _request(captured: LoadedCapture) -> bytes:
+    request = captured.json("request.json")
     return _pretty({**request, "headers": {k: v for k, v in request.get("headers", {}).items() if k in _HEADERS}})
 
 
-def _backend(was: LoadedCapture, number: int, fill: Anonymizer | None) -> bytes:
+def _backend(captured: LoadedCapture, number: int, fill: Anonymizer | None) -> bytes:
     """Returns how the backend was called, without its address and its file paths."""
-    about = was.json(f"{number}/backend.json")
+    about = captured.json(f"{number}/backend.json")
     vendors = {host for name in dialects.names() for host in dialects.get(name).vendor_hosts}
     if "url" in about and not any(host in about["url"] for host in vendors):
         about["url"] = "http://127.0.0.1"
@@ -200,9 +212,9 @@ def _values(data: bytes, fill: Anonymizer) -> bytes:
     """Replaces the content of a parsed request; the schemas of its tools are JSON in strings."""
 
     def schema(match: re.Match[bytes]) -> bytes:
-        inside = f'{{"tools": [{msgspec.json.decode(match[2], type=str)}]}}'
-        made = map_strings(inside, fill.anonymize, _REQUEST_RULES)
-        return match[1] + msgspec.json.encode(made[len('{"tools": [') : -len("]}")])
+        tools_json = f'{{"tools": [{msgspec.json.decode(match[2], type=str)}]}}'
+        anonymized = map_strings(tools_json, fill.anonymize, _REQUEST_RULES)
+        return match[1] + msgspec.json.encode(anonymized[len('{"tools": [') : -len("]}")])
 
     return _json(_SCHEMA.sub(schema, data), fill)
 
@@ -211,8 +223,8 @@ def _json(data: bytes, fill: Anonymizer, rules: KeepRules = _REQUEST_RULES) -> b
     """Replaces the content of JSON, of a stream or of lines of it; other data has no structure to keep."""
     text = data.decode("utf-8", "surrogateescape")
     structured = _LINES.search(text) or is_json(data)
-    made = map_strings(text, fill.anonymize, rules) if structured else fill.anonymize(text)
-    return made.encode("utf-8", "surrogateescape")
+    anonymized = map_strings(text, fill.anonymize, rules) if structured else fill.anonymize(text)
+    return anonymized.encode("utf-8", "surrogateescape")
 
 
 def is_json(data: bytes) -> bool:
@@ -228,14 +240,14 @@ def _anonymized_output(lines: list[dict[str, Any]], fill: Anonymizer) -> Iterato
     """Replaces the content of model output, in pieces of the same sizes and times."""
     first, *rest = lines
     is_http = first["target"] != "completion"
-    spoken = [line for line in rest if "text" in line or "base64" in line]
+    text_lines = [line for line in rest if "text" in line or "base64" in line]
     if is_http:
-        data = [bytes(output_from_json(line)) for line in spoken]  # type: ignore[arg-type]
+        data = [bytes(output_from_json(line)) for line in text_lines]  # type: ignore[arg-type]
         pieces = iter(rechunk(_json(b"".join(data), fill, _OUTPUT_RULES), map(len, data)))
         texts: Iterator[dict[str, Any]] = map(chunk_to_json, pieces)
     else:
-        text = fill.anonymize("".join(line["text"] for line in spoken))
-        ends = list(_ends(len(line["text"]) for line in spoken))
+        text = fill.anonymize("".join(line["text"] for line in text_lines))
+        ends = list(_ends(len(line["text"]) for line in text_lines))
         texts = ({"text": text[a:b]} for a, b in ends)
     yield first
     for line in rest:
@@ -254,28 +266,28 @@ def _ends(sizes: Iterable[int]) -> Iterator[tuple[int, int]]:
         at += size
 
 
-def _names(was: LoadedCapture) -> Iterator[str]:
+def _names(captured: LoadedCapture) -> Iterator[str]:
     """Yields the texts that are kept: names of tools and of their arguments, and the markup of calls."""
     yield _PROTOCOL_WORDS
-    yield from _files(was)
+    yield from _files(captured)
     for name in formats.names():
         yield from formats.get(name).markers
         yield from formats.get(name).reasoning_tags
         yield from formats.get(name).reasoning_tags.values()
-    for number in range(1, was.backend_call_count + 1):
-        for tool in was.json(f"{number}/values.json").get("tools", ()):
+    for number in range(1, captured.backend_call_count + 1):
+        for tool in captured.json(f"{number}/values.json").get("tools", ()):
             yield tool.get("name", "")
             with suppress(msgspec.DecodeError, RecursionError):  # a schema that is not JSON names nothing
                 yield from _schema_names(msgspec.json.decode(tool.get("parameters", Tool("").parameters)))
-        for count in range(1, was.output_count(number) + 1):
-            yield from _sent_names(was.files.get(f"{number}/sent-{count}.json", b""))
+        for count in range(1, captured.output_count(number) + 1):
+            yield from _sent_names(captured.files.get(f"{number}/sent-{count}.json", b""))
 
 
-def _files(was: LoadedCapture) -> Iterator[str]:
+def _files(captured: LoadedCapture) -> Iterator[str]:
     """Yields the last parts of model names that are paths."""
     bodies = [
-        was.files.get("body", b""),
-        *(was.files.get(f"{n}/backend.json", b"") for n in range(1, was.backend_call_count + 1)),
+        captured.files.get("body", b""),
+        *(captured.files.get(f"{n}/backend.json", b"") for n in range(1, captured.backend_call_count + 1)),
     ]
     for name in re.findall(r'"model":\s*"((?:[^"\\]|\\.)*)"', b"\n".join(bodies).decode("utf-8", "replace")):
         if not _MODEL.fullmatch(name):
@@ -288,10 +300,10 @@ class _Sent(msgspec.Struct):
     names: dict[str, str] = {}
 
 
-def _sent_names(sent: bytes) -> Iterator[str]:
+def _sent_names(sent_body: bytes) -> Iterator[str]:
     """Yields the names of the tools as they were sent to the model."""
     with suppress(msgspec.DecodeError, RecursionError):
-        body = msgspec.json.decode(sent, type=_Sent)
+        body = msgspec.json.decode(sent_body, type=_Sent)
         yield from body.names
         yield from re.findall(r'"name":"([^"]+)"', msgspec.json.encode(body.tools).decode())
 

@@ -32,36 +32,36 @@ class StageDiff(NamedTuple):
     """The lines of the difference; empty if both are the same."""
 
 
-def compare(was: LoadedCapture, now: LoadedCapture, *, recut: bool = False) -> Iterator[StageDiff]:
+def compare(captured: LoadedCapture, replayed: LoadedCapture, *, rechunked: bool = False) -> Iterator[StageDiff]:
     """Yields all stages, in their order.
 
     Args:
-        was: the original capture.
-        now: the capture of the replay.
-        recut: whether the replay had the model's text in other chunks.
+        captured: the original capture.
+        replayed: the capture of the replay.
+        rechunked: whether the replay had the model's text in other chunks.
     """
-    yield StageDiff("values", _documents(was, now, "values.json"))
-    for number in range(1, max(was.backend_call_count, now.backend_call_count) + 1):
-        yield StageDiff(f"request {number}", _documents(was, now, f"{number}/values.json"))
-        is_known = was.json(f"{number}/backend.json").get("kind") in KINDS  # of others only events are replayed
-        for count in range(1, max(was.output_count(number), now.output_count(number)) + 1 if is_known else 1):
+    yield StageDiff("values", _documents(captured, replayed, "values.json"))
+    for number in range(1, max(captured.backend_call_count, replayed.backend_call_count) + 1):
+        yield StageDiff(f"request {number}", _documents(captured, replayed, f"{number}/values.json"))
+        is_known = captured.json(f"{number}/backend.json").get("kind") in KINDS  # of others only events are replayed
+        for count in range(1, max(captured.output_count(number), replayed.output_count(number)) + 1 if is_known else 1):
             label = f"sent {number}" if count == 1 else f"sent {number}, {count}"
-            yield StageDiff(label, _sent(was, now, number, count))
-        yield StageDiff(f"events {number}", _events(was, now, f"{number}/events.jsonl", recut))
-    if "events.jsonl" in was.files or "events.jsonl" in now.files:
-        yield StageDiff("events", _events(was, now, "events.jsonl", recut))
-    if was.json("summary.json").get("log", {}).get("status") != 499:  # the client left before the end
-        yield StageDiff("reply", _replies(was, now, recut))
+            yield StageDiff(label, _sent(captured, replayed, number, count))
+        yield StageDiff(f"events {number}", _events(captured, replayed, f"{number}/events.jsonl", rechunked))
+    if "events.jsonl" in captured.files or "events.jsonl" in replayed.files:
+        yield StageDiff("events", _events(captured, replayed, "events.jsonl", rechunked))
+    if captured.json("summary.json").get("log", {}).get("status") != 499:  # the client left before the end
+        yield StageDiff("reply", _replies(captured, replayed, rechunked))
 
 
-def _sent(was: LoadedCapture, now: LoadedCapture, number: int, count: int) -> tuple[str, ...]:
+def _sent(captured: LoadedCapture, replayed: LoadedCapture, number: int, count: int) -> tuple[str, ...]:
     prompt = f"{number}/prompt-{count}.txt"
-    difference_text = difference(_text(was, prompt), _text(now, prompt))
-    return difference_text or _documents(was, now, f"{number}/sent-{count}.json")
+    difference_text = difference(_text(captured, prompt), _text(replayed, prompt))
+    return difference_text or _documents(captured, replayed, f"{number}/sent-{count}.json")
 
 
-def _documents(was: LoadedCapture, now: LoadedCapture, name: str) -> tuple[str, ...]:
-    return difference(_pretty(was, name), _pretty(now, name))
+def _documents(captured: LoadedCapture, replayed: LoadedCapture, name: str) -> tuple[str, ...]:
+    return difference(_pretty(captured, name), _pretty(replayed, name))
 
 
 def _pretty(capture: LoadedCapture, name: str) -> list[str]:
@@ -76,33 +76,35 @@ def _text(capture: LoadedCapture, name: str) -> list[str]:
     return capture.files.get(name, b"").decode("utf-8", "replace").splitlines()
 
 
-def _events(was: LoadedCapture, now: LoadedCapture, name: str, recut: bool) -> tuple[str, ...]:
-    one, other = ([json.dumps(e, ensure_ascii=False) for e in join_events(c.lines(name), recut)] for c in (was, now))
+def _events(captured: LoadedCapture, replayed: LoadedCapture, name: str, rechunked: bool) -> tuple[str, ...]:
+    one, other = (
+        [json.dumps(e, ensure_ascii=False) for e in join_events(c.lines(name), rechunked)] for c in (captured, replayed)
+    )
     return difference(one, other)
 
 
-def join_events(events: Sequence[Mapping[str, Any]], recut: bool = False) -> list[dict[str, Any]]:
+def join_events(events: Sequence[Mapping[str, Any]], rechunked: bool = False) -> list[dict[str, Any]]:
     """Returns the events without times, with adjacent texts joined.
 
     Args:
         events: the events as captured.
-        recut: whether to drop what depends on the chunks.
+        rechunked: whether to drop what depends on the chunks.
     """
     bare = [{k: v for k, v in event.items() if k != "ms"} for event in events]
-    kept = [event for event in bare if not (recut and event["event"] == "UsageUpdate")]
+    comparable = [event for event in bare if not (rechunked and event["event"] == "UsageUpdate")]
     out: list[dict[str, Any]] = []
-    for (kind, *_), run in groupby(kept, key=lambda e: (e["event"], e.get("index"), e.get("signature"))):
-        same = list(run)
+    for (kind, *_), run in groupby(comparable, key=lambda e: (e["event"], e.get("index"), e.get("signature"))):
+        run_events = list(run)
         if kind in _JOINED:
-            out.append({**same[0], "text": "".join(e.get("text", "") for e in same)})
+            out.append({**run_events[0], "text": "".join(e.get("text", "") for e in run_events)})
         else:
-            out += same
+            out += run_events
     return out
 
 
-def _replies(was: LoadedCapture, now: LoadedCapture, recut: bool) -> tuple[str, ...]:
-    one, other = (reply_lines(c) for c in (was, now))
-    if recut:  # the content of the bytes has been compared, as events
+def _replies(captured: LoadedCapture, replayed: LoadedCapture, rechunked: bool) -> tuple[str, ...]:
+    one, other = (reply_lines(c) for c in (captured, replayed))
+    if rechunked:  # the content of the bytes has been compared, as events
         one, other = one[:1], other[:1]
     return difference(one, other)
 

@@ -56,20 +56,20 @@ def capture_files(
         "path": capture.path,
         "headers": redact.redact_headers(capture.headers),
     }
-    made: Files = {"request.json": _pretty(request)}
+    files: Files = {"request.json": _pretty(request)}
     if capture.body:
-        made["body"] = capture.body
+        files["body"] = capture.body
     if capture.request is not None:
-        made["values.json"] = _pretty(to_json_value(capture.request))
+        files["values.json"] = _pretty(to_json_value(capture.request))
     for number, call in enumerate(capture.backend_calls, 1):
-        made |= {f"{number}/{name}": data for name, data in _call_files(call, hide).items()}
+        files |= {f"{number}/{name}": data for name, data in _call_files(call, hide).items()}
     if capture.events:
-        made["events.jsonl"] = _lines(capture.events, event_json)
+        files["events.jsonl"] = _lines(capture.events, event_json)
     if capture.reply:
-        made["reply.jsonl"] = jsonl(_reply(capture.reply, hide))
-    made[SUMMARY] = _pretty(_summary(capture, outcome, policy))
+        files["reply.jsonl"] = jsonl(_reply(capture.reply, hide))
+    files[SUMMARY] = _pretty(_summary(capture, outcome, policy))
     return {
-        n: hide.redact_stream(data) if n.endswith(".jsonl") else hide.redact_bytes(data) for n, data in made.items()
+        n: hide.redact_stream(data) if n.endswith(".jsonl") else hide.redact_bytes(data) for n, data in files.items()
     }
 
 
@@ -94,18 +94,18 @@ def _call_files(call: BackendCall, hide: Redactor) -> Files:
     about["is_read"] = call.is_read
     if call.error is not None:
         about["error"] = error_json(call.error)
-    made = {"backend.json": _pretty(about), "values.json": _pretty(to_json_value(call.request))}
+    files = {"backend.json": _pretty(about), "values.json": _pretty(to_json_value(call.request))}
     for number, output in enumerate(call.outputs, 1):
         sent = output.sent if isinstance(output.sent, bytes) else _pretty(to_json_value(output.sent))
-        made[f"sent-{number}.json"] = sent
+        files[f"sent-{number}.json"] = sent
         if prompt := _prompt(sent):
-            made[f"prompt-{number}.txt"] = prompt.encode()
-        made[f"model-output-{number}.jsonl"] = _output_files(output, hide)
+            files[f"prompt-{number}.txt"] = prompt.encode()
+        files[f"model-output-{number}.jsonl"] = _output_files(output, hide)
         if text := _text(output, call.request):
-            made[f"text-{number}.txt"] = text.encode()
+            files[f"text-{number}.txt"] = text.encode()
     if call.events:
-        made["events.jsonl"] = _lines(call.events, event_json)
-    return made
+        files["events.jsonl"] = _lines(call.events, event_json)
+    return files
 
 
 def _output_files(output: ModelOutput, hide: Redactor) -> bytes:
@@ -157,10 +157,12 @@ def chunk_from_json(line: Mapping[str, Any]) -> bytes:
     return base64.b64decode(line["base64"]) if "base64" in line else str(line["text"]).encode()
 
 
-def _reply(sent: Sequence[Timed], hide: Redactor) -> Iterator[dict[str, object]]:
+def _reply(messages: Sequence[Timed], hide: Redactor) -> Iterator[dict[str, object]]:
     """Yields the head of the response, and its bytes in the chunks in which they were sent."""
-    bodies = [message.get("body", b"") for _, message in sent]
-    for (ms, message), body in zip(sent, rechunk(hide.redact_stream(b"".join(bodies)), map(len, bodies)), strict=True):
+    bodies = [message.get("body", b"") for _, message in messages]
+    for (ms, message), body in zip(
+        messages, rechunk(hide.redact_stream(b"".join(bodies)), map(len, bodies)), strict=True
+    ):
         if message["type"] == "http.response.start":
             fields = {k.decode("latin-1"): v.decode("latin-1") for k, v in message["headers"]}
             yield {"ms": ms, "status": message["status"], "headers": fields}
@@ -223,9 +225,9 @@ def _pretty(value: object) -> bytes:
     return msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n"
 
 
-def _prompt(sent: bytes) -> str:
+def _prompt(sent_body: bytes) -> str:
     try:
-        body = msgspec.json.decode(sent, type=_Prompted)
+        body = msgspec.json.decode(sent_body, type=_Prompted)
     except (msgspec.DecodeError, RecursionError):
         return ""
     return body.prompt
@@ -237,13 +239,13 @@ class _Prompted(msgspec.Struct):
 
 def _text(output: ModelOutput, request: Request) -> str:
     """Returns the model's text, if its API distinguishes it from other data."""
-    whole = [piece for _, piece in output.pieces]
-    if not all(isinstance(piece, bytes) for piece in whole):
-        return "".join(getattr(piece, "text", "") for piece in whole)
+    pieces = [piece for _, piece in output.pieces]
+    if not all(isinstance(piece, bytes) for piece in pieces):
+        return "".join(getattr(piece, "text", "") for piece in pieces)
     reader = reader_of(output.target, request)
     if reader is None:
         return ""
-    framed = whole if output.target.startswith("/") else map(sse.encode, whole)
+    framed = pieces if output.target.startswith("/") else map(sse.encode, pieces)
     events = [event for piece in framed for event in reader.feed(piece)]
     return "".join(event.text for event in (*events, *reader.close()) if isinstance(event, TextDelta))
 
@@ -266,5 +268,5 @@ def _version(package: str) -> str:
 
 def timestamp(seconds: float) -> str:
     """Returns a time as it begins the name of a folder."""
-    whole, part = divmod(round(seconds * 1000), 1000)
-    return f"{time.strftime('%Y%m%dT%H%M%S', time.gmtime(whole))}.{part:03}Z"
+    seconds_int, part = divmod(round(seconds * 1000), 1000)
+    return f"{time.strftime('%Y%m%dT%H%M%S', time.gmtime(seconds_int))}.{part:03}Z"

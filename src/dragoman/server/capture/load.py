@@ -38,25 +38,25 @@ def load(path: Path) -> tuple[str, Files]:
 
 def _folder(path: Path) -> tuple[str, Files]:
     if not (path / SUMMARY).is_file():
-        inside = sorted(each.parent for each in path.glob(f"*/{SUMMARY}"))
-        if not inside:
+        captures = sorted(each.parent for each in path.glob(f"*/{SUMMARY}"))
+        if not captures:
             raise ConfigError(f"{path} is not a capture: there is no {SUMMARY} in it, nor in a folder of it")
-        path = inside[-1]
+        path = captures[-1]
     files = (file for file in path.rglob("*") if file.is_file())
     return path.name, {file.relative_to(path).as_posix(): file.read_bytes() for file in files}
 
 
 def _bundle(path: Path) -> Files:
     with zipfile.ZipFile(path) as bundle:
-        inside = bundle.infolist()
-        if sum(each.file_size for each in inside) > MAX_BYTES:
+        entries = bundle.infolist()
+        if sum(each.file_size for each in entries) > MAX_BYTES:
             raise ConfigError(f"{path} is not a capture: unpacked it is over {MAX_BYTES} bytes")
-        if any(each.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED) for each in inside):
+        if any(each.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED) for each in entries):
             raise ConfigError(f"{path} is not a capture: it is not packed as bundles are")
-        made = {each.filename: bundle.read(each) for each in inside}
-    if SUMMARY not in made:
+        files = {each.filename: bundle.read(each) for each in entries}
+    if SUMMARY not in files:
         raise ConfigError(f"{path} is not a capture: there is no {SUMMARY} in it")
-    return made
+    return files
 
 
 class _RequestFile(msgspec.Struct, frozen=True):
@@ -149,8 +149,8 @@ _SHAPES: Final[Mapping[str, type[msgspec.Struct]]] = {
 class LoadedCapture:
     """One captured exchange."""
 
-    def __init__(self, name: str, made: Files) -> None:
-        self.name, self.files = name, made
+    def __init__(self, name: str, files: Files) -> None:
+        self.name, self.files = name, files
 
     def json(self, name: str) -> dict[str, Any]:
         """Returns the content of a JSON file, or {} if there is no such file.
@@ -236,10 +236,10 @@ def event_from_json(line: Mapping[str, Any]) -> AnyEvent:
         return Failure(error_from_json(line["error"]))
     kind = getattr(events, str(line.get("event")), None)
     try:
-        made: AnyEvent = msgspec.convert({k: v for k, v in line.items() if k not in ("ms", "event")}, kind)
+        event: AnyEvent = msgspec.convert({k: v for k, v in line.items() if k not in ("ms", "event")}, kind)
     except (msgspec.ValidationError, TypeError) as e:
         raise ConfigError(f"{line.get('event')!r} is not an event: {e}") from None
-    return made
+    return event
 
 
 def request_from_json(fields: Mapping[str, Any]) -> Request:
@@ -248,12 +248,12 @@ def request_from_json(fields: Mapping[str, Any]) -> Request:
     Raises: ConfigError: they are not those of a request.
     """
     try:
-        made = _value(fields)
+        request = _value(fields)
     except (AttributeError, TypeError, RecursionError, msgspec.ValidationError) as e:
         raise ConfigError(f"expected a request, got something else: {e}") from None
-    if not isinstance(made, Request):
-        raise ConfigError(f"a request was expected, this is {type(made).__name__}")
-    return made
+    if not isinstance(request, Request):
+        raise ConfigError(f"a request was expected, this is {type(request).__name__}")
+    return request
 
 
 def _value(value: Any) -> Any:

@@ -53,10 +53,10 @@ T = TypeVar("T")
 class Replay(CaptureRecorder):
     """Captures the exchange again, and supplies the model's output."""
 
-    def __init__(self, was: LoadedCapture, cut: ChunkMode = "recorded", seed: int = 0) -> None:
-        request, summary = was.json("request.json"), was.json("summary.json")
+    def __init__(self, captured: LoadedCapture, cut: ChunkMode = "recorded", seed: int = 0) -> None:
+        request, summary = captured.json("request.json"), captured.json("summary.json")
         super().__init__(request.get("method", "POST"), request.get("path", ""), request.get("headers", {}))
-        self._was, self._cut, self._seed = was, cut, seed
+        self._captured, self._cut, self._seed = captured, cut, seed
         self._summary = summary
         self._context_fields = summary.get("context", {})
         self._client_left = summary.get("log", {}).get("status") == _CLIENT_CLOSED
@@ -81,7 +81,7 @@ class Replay(CaptureRecorder):
         """Yields the captured output; no model is called."""
         number, call = len(self.backend_calls), self.backend_calls[-1]
         if not target:
-            for line in self._was.lines(f"{number}/events.jsonl"):
+            for line in self._captured.lines(f"{number}/events.jsonl"):
                 yield cast(T, event_from_json(line))
             return
         count = len(call.outputs) + 1
@@ -89,38 +89,42 @@ class Replay(CaptureRecorder):
         if self.reads:
             self.read_of[number, count] = self.reads[-1]
         name = f"{number}/model-output-{count}.jsonl"
-        if name not in self._was.files:
-            if "error" in (outcome := self._was.json(f"{number}/backend.json")):  # it was never sent
+        if name not in self._captured.files:
+            if "error" in (outcome := self._captured.json(f"{number}/backend.json")):  # it was never sent
                 raise error_from_json(outcome["error"])
             raise BackendUnavailableError(f"the replay sends more requests than were captured: {name} is missing")
-        _, *lines = self._was.model_output(number, count)
+        _, *lines = self._captured.model_output(number, count)
         for each in self._pieces(target, [line for line in lines if "ms" in line]):
             output.pieces.append((self.ms, each))
             yield cast(T, each)
         if lines and "error" in lines[-1]:
             output.error, output.abandoned = error_from_json(lines[-1]["error"]), False
             raise output.error
-        if self._client_left and number == self._was.backend_call_count and count == self._was.output_count(number):
+        if (
+            self._client_left
+            and number == self._captured.backend_call_count
+            and count == self._captured.output_count(number)
+        ):
             raise ClientDisconnectedError
 
     def _pieces(self, target: str, lines: list[dict[str, Any]]) -> Iterator[object]:
         """Yields the pieces, in other chunks if that is asked for and possible."""
-        recut = Rechunker(self._cut, self._seed)
+        rechunker = Rechunker(self._cut, self._seed)
         if target.startswith("/"):  # bytes over HTTP may be split anywhere
             body = b"".join(cast(bytes, output_from_json(line)) for line in lines)
             if self._cut == "recorded":
                 yield from map(output_from_json, lines)
             else:
-                yield from (text.encode("latin-1") for text in recut.feed(body.decode("latin-1")))
-                yield from (text.encode("latin-1") for text in recut.close())
+                yield from (text.encode("latin-1") for text in rechunker.feed(body.decode("latin-1")))
+                yield from (text.encode("latin-1") for text in rechunker.close())
         elif target == "completion":
             for line in lines:
                 if "text" in line:
-                    yield from (engine_piece({"text": text}) for text in recut.feed(line["text"]))
+                    yield from (engine_piece({"text": text}) for text in rechunker.feed(line["text"]))
                 else:
-                    yield from (engine_piece({"text": text}) for text in recut.close())
+                    yield from (engine_piece({"text": text}) for text in rechunker.close())
                     yield output_from_json(line)
-            yield from (engine_piece({"text": text}) for text in recut.close())
+            yield from (engine_piece({"text": text}) for text in rechunker.close())
         else:
             yield from map(output_from_json, lines)
 
@@ -129,34 +133,36 @@ class Replay(CaptureRecorder):
         policy = msgspec.convert(self._summary.get("guard", {}), GuardPolicy)
         backends: dict[tuple[str, str], Backend] = {}
         order = []
-        for number in range(1, self._was.backend_call_count + 1):
-            facts = self._was.json(f"{number}/backend.json") | {"cost_usd": self._cost_usd(number)}
+        for number in range(1, self._captured.backend_call_count + 1):
+            facts = self._captured.json(f"{number}/backend.json") | {"cost_usd": self._cost_usd(number)}
             key = facts.get("backend", ""), facts.get("model", "")
             if key not in backends:
                 backends[key] = self._backend(f"{number}/backend.json", facts, key[1])
                 order.append((backends[key], key[1]))
-            elif isinstance(again := backends[key], FollowsCapturedModes):
-                again.expect(facts)
-            if isinstance(backend := backends[key], ReceivesFacts) and f"{number}/values.json" in self._was.files:
-                backend.learn(request_from_json(self._was.json(f"{number}/values.json")))
+            elif isinstance(known := backends[key], FollowsCapturedModes):
+                known.expect(facts)
+            if isinstance(backend := backends[key], ReceivesFacts) and f"{number}/values.json" in self._captured.files:
+                backend.learn(request_from_json(self._captured.json(f"{number}/values.json")))
         passed_through = [
             n
-            for n in range(1, self._was.backend_call_count + 1)
-            if not self._was.json(f"{n}/backend.json").get("is_read")
+            for n in range(1, self._captured.backend_call_count + 1)
+            if not self._captured.json(f"{n}/backend.json").get("is_read")
         ]
-        return _Gateway(order, policy, _CapturedStore(self._was), is_passthrough=1 in passed_through)
+        return _Gateway(order, policy, _CapturedStore(self._captured), is_passthrough=1 in passed_through)
 
     def _backend(self, name: str, facts: dict[str, Any], model: str) -> Backend:
         try:
             return replay_backend(facts, model, self.reads, self._cut, self._seed)
         except KeyError as e:
-            raise ConfigError(f"{self._was.name} is not a capture: {name} does not tell {e}") from None
+            raise ConfigError(f"{self._captured.name} is not a capture: {name} does not tell {e}") from None
         except (TypeError, msgspec.ValidationError) as e:
-            raise ConfigError(f"{self._was.name} is not a capture: {name} is not as it was written: {e}") from None
+            raise ConfigError(f"{self._captured.name} is not a capture: {name} is not as it was written: {e}") from None
 
     def _cost_usd(self, number: int) -> float | None:
         """Returns the cost that a backend reported outside of the model's output."""
-        costs = (line["usage"].get("cost_usd") for line in self._was.lines(f"{number}/events.jsonl") if "usage" in line)
+        costs = (
+            line["usage"].get("cost_usd") for line in self._captured.lines(f"{number}/events.jsonl") if "usage" in line
+        )
         return next((cost for cost in costs if cost is not None), None)
 
     async def answered(self) -> Files:
@@ -164,21 +170,21 @@ class Replay(CaptureRecorder):
 
         Raises: ConfigError: the capture is not of a request that can be replayed.
         """
-        return await run_replay(self, self.gateway(), self._was, str(self._context_fields.get("id", "")))
+        return await run_replay(self, self.gateway(), self._captured, str(self._context_fields.get("id", "")))
 
 
 class LiveReplay(CaptureRecorder):
     """Captures the exchange again, with a real backend."""
 
-    def __init__(self, was: LoadedCapture, gateway: Gateway, model: str) -> None:
+    def __init__(self, captured: LoadedCapture, gateway: Gateway, model: str) -> None:
         """Args:
-        was: the capture.
+        captured: the capture.
         gateway: answers the request.
         model: the name of the model to use; empty: that of the request.
         """
-        request = was.json("request.json")
+        request = captured.json("request.json")
         super().__init__(request.get("method", "POST"), request.get("path", ""), request.get("headers", {}))
-        self._was, self._gateway, self._model = was, gateway, model
+        self._captured, self._gateway, self._model = captured, gateway, model
 
     async def answered(self) -> Files:
         """Runs the exchange, and returns the files of all stages.
@@ -187,24 +193,24 @@ class LiveReplay(CaptureRecorder):
             ConfigError: the capture is not of a request that can be replayed.
             DragomanError: a backend did not start.
         """
-        body = self._was.files.get("body", b"")
+        body = self._captured.files.get("body", b"")
         if self._model:
             fields = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
             body = msgspec.json.encode({**fields, "model": self._model})
         try:
             await self._gateway.start()
-            return await run_replay(self, self._gateway, LoadedCapture("", {**self._was.files, "body": body}))
+            return await run_replay(self, self._gateway, LoadedCapture("", {**self._captured.files, "body": body}))
         finally:
             await self._gateway.close()
 
 
-async def run_replay(capture: CaptureRecorder, gateway: Gateway, was: LoadedCapture, id: str = "") -> Files:
+async def run_replay(capture: CaptureRecorder, gateway: Gateway, captured: LoadedCapture, id: str = "") -> Files:
     """Sends the captured body to the gateway, and returns the files of all stages.
 
     Args:
         capture: Records the new exchange; has the method, path and headers of the old one.
         gateway: The gateway of the replay.
-        was: The old exchange.
+        captured: The old exchange.
         id: The id of the old exchange, which the new one gets too; "": a random one.
 
     Raises: ConfigError: the capture is not of a request that can be replayed.
@@ -215,7 +221,7 @@ async def run_replay(capture: CaptureRecorder, gateway: Gateway, was: LoadedCapt
     record = AccessRecord(capture.method, capture.path)
     if id:
         record.turn_id, record.id = id, f"req_{id}"
-    body = [{"type": "http.request", "body": was.files.get("body", b"")}]
+    body = [{"type": "http.request", "body": captured.files.get("body", b"")}]
 
     async def receive() -> MutableMapping[str, Any]:
         if body:
@@ -236,24 +242,24 @@ async def run_replay(capture: CaptureRecorder, gateway: Gateway, was: LoadedCapt
 class _CapturedStore(ResponseStore):
     """Returns the conversation that the first backend received, if it continued a stored response."""
 
-    def __init__(self, was: LoadedCapture) -> None:
+    def __init__(self, captured: LoadedCapture) -> None:
         super().__init__()
-        self._was = was
+        self._captured = captured
 
     def resolve(self, request: Request) -> ResolvedRequest:
         """See `ResponseStore`; returns the complete request as it was then."""
         names = request.previous_response or any(
             isinstance(p, PreviousResponseRef) for m in request.messages for p in m.parts
         )
-        if "1/values.json" not in self._was.files or not names:
+        if "1/values.json" not in self._captured.files or not names:
             return super().resolve(request)
-        whole = request_from_json(self._was.json("1/values.json"))
-        return ResolvedRequest(msgspec.structs.replace(whole, model=request.model))
+        resolved = request_from_json(self._captured.json("1/values.json"))
+        return ResolvedRequest(msgspec.structs.replace(resolved, model=request.model))
 
 
-def is_continuation(was: LoadedCapture) -> bool:
+def is_continuation(captured: LoadedCapture) -> bool:
     """Whether the request refers to stored responses, which no capture contains."""
-    return b'"is": "PreviousResponseRef"' in was.files.get("values.json", b"")
+    return b'"is": "PreviousResponseRef"' in captured.files.get("values.json", b"")
 
 
 class _Gateway(Gateway):

@@ -74,24 +74,24 @@ class Rechunker:
 class _CutReader:
     """A reader that gets its text in other chunks."""
 
-    def __init__(self, reader: ResponseReader, recut: Rechunker) -> None:
-        self._reader, self._recut = reader, recut
+    def __init__(self, reader: ResponseReader, new_rechunker: Rechunker) -> None:
+        self._reader, self._rechunker = reader, new_rechunker
 
     def feed(self, piece: bytes) -> list[AnyEvent]:
         """See `Reader`."""
-        return self._again(self._reader.feed(piece))
+        return self._rechunk(self._reader.feed(piece))
 
     def close(self) -> list[AnyEvent]:
         """See `Reader`."""
-        return [*self._again(self._reader.close()), *map(TextDelta, self._recut.close())]
+        return [*self._rechunk(self._reader.close()), *map(TextDelta, self._rechunker.close())]
 
-    def _again(self, events: Iterable[AnyEvent]) -> list[AnyEvent]:
+    def _rechunk(self, events: Iterable[AnyEvent]) -> list[AnyEvent]:
         out: list[AnyEvent] = []
         for event in events:
             if isinstance(event, TextDelta):
-                out += map(TextDelta, self._recut.feed(event.text))
+                out += map(TextDelta, self._rechunker.feed(event.text))
             else:
-                out += [*map(TextDelta, self._recut.close()), event]
+                out += [*map(TextDelta, self._rechunker.close()), event]
         return out
 
 
@@ -99,10 +99,15 @@ class _RecordingPlanner(RequestPlanner):
     """Records how text is read, and splits it into other chunks."""
 
     def __init__(
-        self, name: str, config: HttpConfig, dialect: Dialect, reads: list[ReadSettings], recut: Callable[[], Rechunker]
+        self,
+        name: str,
+        config: HttpConfig,
+        dialect: Dialect,
+        reads: list[ReadSettings],
+        new_rechunker: Callable[[], Rechunker],
     ):
         super().__init__(name, config, dialect)
-        self._reads, self._recut = reads, recut
+        self._reads, self._rechunker = reads, new_rechunker
 
     def open_response(
         self, request: Request, context: ExchangeContext, mode: ModelMode, outgoing: UpstreamRequest
@@ -116,13 +121,13 @@ class _RecordingPlanner(RequestPlanner):
         identified = self._identified.get(mode.chat_template)
         tail = outgoing.prompt_suffix or (identified.prompt_suffix if identified else "")
         self._reads.append(ReadSettings(known, tools, tail, lenient=bool(tools)))
-        reading.reader = _CutReader(reading.reader, self._recut())
+        reading.reader = _CutReader(reading.reader, self._rechunker())
         return reading
 
 
 class _HttpReplayBackend(HttpBackend):
     def __init__(
-        self, facts: Mapping[str, Any], model: str, reads: list[ReadSettings], recut: Callable[[], Rechunker]
+        self, facts: Mapping[str, Any], model: str, reads: list[ReadSettings], new_rechunker: Callable[[], Rechunker]
     ) -> None:
         mode = _mode_of(facts)
         # Tool mode and call format are left open here, so that each request uses those that were captured for it.
@@ -138,7 +143,7 @@ class _HttpReplayBackend(HttpBackend):
         super().__init__(facts["name"], config, {})
         self._requested_model, self._captured_modes = model, [mode]
         self.modes.set_measured(model, mode)
-        self._planner = _RecordingPlanner(facts["name"], config, self._dialect, reads, recut)
+        self._planner = _RecordingPlanner(facts["name"], config, self._dialect, reads, new_rechunker)
         if "template" in facts:
             self._planner.set_template(model, mode, facts)
 
@@ -159,7 +164,7 @@ def _mode_of(facts: Mapping[str, Any]) -> ModelMode:
 
 
 def _embedded(
-    facts: Mapping[str, Any], model: str, reads: list[ReadSettings], recut: Callable[[], Rechunker]
+    facts: Mapping[str, Any], model: str, reads: list[ReadSettings], new_rechunker: Callable[[], Rechunker]
 ) -> Backend:
     from dragoman.backends.embedded import backend as embedded_backend
     from dragoman.backends.embedded import gguf
@@ -181,7 +186,9 @@ def _embedded(
     return Played(Path(f"{model}.gguf"), profile, config, lambda _: None, metadata)
 
 
-def _claude(facts: Mapping[str, Any], model: str, reads: list[ReadSettings], recut: Callable[[], Rechunker]) -> Backend:
+def _claude(
+    facts: Mapping[str, Any], model: str, reads: list[ReadSettings], new_rechunker: Callable[[], Rechunker]
+) -> Backend:
     from dragoman.backends.claude_cli import backend, single_prompt
     from dragoman.backends.claude_cli.command import ModelSpec
     from dragoman.backends.claude_cli.config import ClaudeCliConfig
@@ -193,10 +200,10 @@ def _claude(facts: Mapping[str, Any], model: str, reads: list[ReadSettings], rec
     class Silent(ClaudeSession):
         """A session of recorded output, which does not write to a process."""
 
-        async def reask(self, text: str, *, called: bool) -> None:
+        async def reask(self, text: str, *, has_call: bool) -> None:
             pass
 
-        async def cost_usd(self, *, called: bool) -> float | None:
+        async def cost_usd(self, *, has_call: bool) -> float | None:
             return cast("float | None", facts.get("cost_usd"))
 
     class Played(backend.ClaudeCliBackend):
@@ -209,10 +216,10 @@ def _claude(facts: Mapping[str, Any], model: str, reads: list[ReadSettings], rec
             reads.append(ReadSettings(single_prompt.FORMAT if conversation.is_single_prompt else None, self._tools))
             yield Silent(cast(Process, None), conversation, 1.0)
 
-    made = Played(ClaudeCliConfig(enabled=True, warm_processes=0), {})
-    made._installed = ClaudeInstall("claude", tuple(facts["version"]), facts["mode"])
-    made._has_budget = facts["budget"]
-    return made
+    played = Played(ClaudeCliConfig(enabled=True, warm_processes=0), {})
+    played._installed = ClaudeInstall("claude", tuple(facts["version"]), facts["mode"])
+    played._has_budget = facts["budget"]
+    return played
 
 
 class _EventReplayBackend:
@@ -287,6 +294,6 @@ def replay_backend(
 
     Raises: ConfigError: the facts are not those of a known backend.
     """
-    if (made := KINDS.get(facts.get("kind", ""))) is None:
+    if (factory := KINDS.get(facts.get("kind", ""))) is None:
         return _EventReplayBackend(facts, model)
-    return made(facts, model, reads, partial(Rechunker, cut, seed))
+    return factory(facts, model, reads, partial(Rechunker, cut, seed))

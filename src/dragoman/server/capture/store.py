@@ -94,9 +94,9 @@ class CaptureStore:
         self._writer.submit(lambda: None).result()
 
     def _keep(self, name: str, capture: CaptureRecorder, outcome: Mapping[str, object]) -> None:
-        made = capture_files(capture, outcome, self._gateway.policy, self._redactor)
+        files = capture_files(capture, outcome, self._gateway.policy, self._redactor)
         try:
-            write(self._folder / name, made)
+            write(self._folder / name, files)
             self._failing = False
         except OSError as error:
             shutil.rmtree(self._folder / name, ignore_errors=True)
@@ -121,7 +121,7 @@ def folder(named: str) -> Path:
     return path
 
 
-def write(place: Path, made: Files) -> None:
+def write(place: Path, files: Files) -> None:
     """Writes the files to a folder that appears only when it is complete.
 
     Raises: OSError: the disk is full, or the folder cannot be written to.
@@ -130,7 +130,7 @@ def write(place: Path, made: Files) -> None:
     shutil.rmtree(partial, ignore_errors=True)
     try:
         partial.mkdir(mode=0o700)
-        for name, data in made.items():
+        for name, data in files.items():
             path = partial / name
             path.parent.mkdir(mode=0o700, exist_ok=True)
             with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:

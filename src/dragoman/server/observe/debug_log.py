@@ -46,7 +46,7 @@ class DebugLog(ServerObserver):
     def __init__(self, id: str) -> None:
         self._id, self._began_s = id, time.monotonic()
 
-    def _say(self, text: str) -> None:
+    def _log(self, text: str) -> None:
         log.debug("%s %s", self._id, text)
 
     @property
@@ -55,19 +55,19 @@ class DebugLog(ServerObserver):
 
     def on_body(self, body: bytes) -> None:
         """See `ServerObserver`, also for the methods below."""
-        self._say(f"came: {len(body)} bytes")
+        self._log(f"came: {len(body)} bytes")
 
     def on_request(self, request: Request) -> None:
         """Logs the size of the request."""
         count = len(request.messages)
-        how = "streamed" if request.stream else "whole"
+        delivery = "streamed" if request.stream else "whole"
         tools = _tool_names(tool.name for tool in request.tools)
-        what = f"{count} message{'s' * (count != 1)}, {tools}, {how}"
-        self._say(f"is {request.dialect} for {request.model[:NAME_CHARS]!r}: {what}")
+        what = f"{count} message{'s' * (count != 1)}, {tools}, {delivery}"
+        self._log(f"is {request.dialect} for {request.model[:NAME_CHARS]!r}: {what}")
 
     def on_backend_call(self, backend: Backend, request: Request) -> None:
         """Logs the backend and the model."""
-        self._say(f"asks {backend.health().get('backend', '')} for {request.model[:NAME_CHARS]!r}")
+        self._log(f"asks {backend.health().get('backend', '')} for {request.model[:NAME_CHARS]!r}")
 
     async def wrap_events(self, events: AsyncGenerator[AnyEvent, None]) -> AsyncGenerator[AnyEvent, None]:
         """Logs what is read from the backend."""
@@ -86,10 +86,10 @@ class DebugLog(ServerObserver):
             async with aclosing(events):
                 async for event in events:
                     if text := _event_text(event):
-                        self._say(f"{what}: {text}")
+                        self._log(f"{what}: {text}")
                     yield event
         except DragomanError as error:
-            self._say(f"{what} nothing: {type(error).__name__}: {loggable_message(error)}")
+            self._log(f"{what} nothing: {type(error).__name__}: {loggable_message(error)}")
             raise
 
     async def wrap_model_output(
@@ -97,24 +97,24 @@ class DebugLog(ServerObserver):
     ) -> AsyncGenerator[T, None]:
         """Logs the size and duration of the exchange with the model."""
         size = f"{len(sent)} bytes: " if isinstance(sent, bytes) else ""
-        self._say(f"sends {size}{target}")
+        self._log(f"sends {size}{target}")
         count, began_ms = 0, self._ms
         try:
             async with aclosing(pieces):
                 async for piece in pieces:
                     count += 1
                     if count == 1:
-                        self._say(f"hears the first piece after {self._ms - began_ms} ms")
+                        self._log(f"hears the first piece after {self._ms - began_ms} ms")
                     yield piece
         finally:
-            self._say(f"heard {count} piece{'s' * (count != 1)} in {self._ms - began_ms} ms")
+            self._log(f"heard {count} piece{'s' * (count != 1)} in {self._ms - began_ms} ms")
 
     def wrap_send(self, send: Send) -> Send:
         """Logs the status of the response."""
 
         async def send_logged(message: MutableMapping[str, Any]) -> None:
             if message["type"] == "http.response.start":
-                self._say(f"answers {message['status']} after {self._ms} ms")
+                self._log(f"answers {message['status']} after {self._ms} ms")
             await send(message)
 
         return send_logged

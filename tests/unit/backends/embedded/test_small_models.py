@@ -114,7 +114,7 @@ def test_different_calls_pass() -> None:
     events = [ev.TextDelta("a"), *call(0), *call(1, "g"), *call(2, "f", '{"a"', ": 1}"), *call(3, "f", '{"a": 2}')]
     passed, guard = guarded(events)
     assert passed == events
-    assert (guard.found, guard.passed_calls) == (False, 4)
+    assert (guard.has_repeat, guard.passed_calls) == (False, 4)
 
 
 def test_the_first_call_passes_as_it_comes() -> None:
@@ -127,7 +127,7 @@ def test_a_repeated_call_is_dropped() -> None:
     passed, guard = guarded([*call(0, "f", '{"a": 1, "b": 2}'), *call(1, "f", '{"b":2,', '"a":1}')])
     assert passed[:3] == call(0, "f", '{"a": 1, "b": 2}')
     assert [type(e) for e in passed[3:]] == [ev.Notice]
-    assert (guard.found, guard.passed_calls) == (True, 1)
+    assert (guard.has_repeat, guard.passed_calls) == (True, 1)
 
 
 ANSWERED = (v.ToolCall("x", "f", '{ "a": 1 }'),)
@@ -136,7 +136,7 @@ ANSWERED = (v.ToolCall("x", "f", '{ "a": 1 }'),)
 def test_a_call_that_has_been_answered_is_held_back() -> None:
     passed, guard = guarded(call(0, "f", '{"a":1}'), ANSWERED)
     assert passed == []
-    assert (guard.found, guard.passed_calls, guard.held_back) == (True, 0, call(0, "f", '{"a":1}'))
+    assert (guard.has_repeat, guard.passed_calls, guard.buffered) == (True, 0, call(0, "f", '{"a":1}'))
 
 
 def test_a_call_that_has_been_answered_is_dropped_behind_another() -> None:
@@ -163,7 +163,7 @@ def test_an_incomplete_call_is_passed_on() -> None:
     for answered in ((), (v.ToolCall("x", "g", "{}"),)):
         passed, guard = guarded(broken, answered)
         assert passed == broken
-        assert not guard.found
+        assert not guard.has_repeat
 
 
 def test_a_repeat_that_broke_without_a_limit_is_passed_on() -> None:
@@ -171,7 +171,7 @@ def test_a_repeat_that_broke_without_a_limit_is_passed_on() -> None:
     broken = [ev.ToolCallStart(1, "c", "f"), ev.ToolCallDelta(1, "{"), ev.ToolCallIncomplete(1, "x")]
     passed, guard = guarded([*call(0), *broken])
     assert passed == [*call(0), *broken]
-    assert not guard.found
+    assert not guard.has_repeat
 
 
 def test_a_call_with_arguments_without_end_takes_no_longer_than_it_has_letters() -> None:
@@ -193,7 +193,7 @@ def test_a_model_may_nest_as_deep_as_it_likes() -> None:
     deep = '{"a": ' + "[" * 100_000 + "]" * 100_000 + "}"
     passed, guard = guarded([*call(0, "f", deep), *call(1, "f", deep)])
     assert passed[:3] == call(0, "f", deep)
-    assert guard.found
+    assert guard.has_repeat
 
 
 def test_answered_calls_are_those_since_the_users_last_words() -> None:

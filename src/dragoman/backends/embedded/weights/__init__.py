@@ -105,7 +105,7 @@ def find_weights(model: str, progress: Progress = no_progress) -> Path:
     if differs := find_mismatch(model, progress):
         raise ConfigError(
             f"the weights of {model}, {path}, are not what they should be: expected {differs.expected}, got "
-            f"{differs.got}; run: dragoman pull {model}"
+            f"{differs.actual}; run: dragoman pull {model}"
         )
     return path
 

@@ -24,7 +24,7 @@ class Mismatch(NamedTuple):
     """The expected and the actual state of a file."""
 
     expected: str
-    got: str
+    actual: str
 
 
 class _Note(msgspec.Struct, frozen=True):

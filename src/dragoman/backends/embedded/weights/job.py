@@ -24,10 +24,10 @@ _POLL_EVERY_S = 0.2
 class ChecksumError(RemoteError):
     """The downloaded file is not the expected one; it was deleted."""
 
-    def __init__(self, name: str, expected: str, got: str) -> None:
-        super().__init__(f"weights of {name}: expected {expected}, got {got}; nothing of it was kept, pull again")
+    def __init__(self, name: str, expected: str, actual: str) -> None:
+        super().__init__(f"weights of {name}: expected {expected}, got {actual}; nothing of it was kept, pull again")
         self.expected = expected
-        self.got = got
+        self.actual = actual
 
 
 class SourceUnavailableError(ConfigError):
@@ -83,12 +83,12 @@ def require_space(job: DownloadJob, folder: Path, needed_bytes: int) -> None:
     Raises:
         ConfigError: the disk of `folder` has less than `needed_bytes`.
     """
-    there = next(place for place in (folder, *folder.parents) if place.exists())
-    free = shutil.disk_usage(there).free
+    existing = next(place for place in (folder, *folder.parents) if place.exists())
+    free = shutil.disk_usage(existing).free
     if free < needed_bytes:
         raise ConfigError(
-            f"pulling {job.name} needs {format_size(needed_bytes)} of room in {there}, there are {format_size(free)}; "
-            "make room, or set DRAGOMAN_HOME to a folder that has it"
+            f"pulling {job.name} needs {format_size(needed_bytes)} of room in {existing}, there are "
+            f"{format_size(free)}; make room, or set DRAGOMAN_HOME to a folder that has it"
         )
 
 
@@ -136,10 +136,10 @@ def report_growth(folder: str, suffix: str, report: Callable[[int], None]) -> It
         suffix: the end of the file's name.
         report: receives the size in bytes, from a thread.
     """
-    over = threading.Event()
+    done_event = threading.Event()
 
     def poll() -> None:
-        while not over.wait(_POLL_EVERY_S):
+        while not done_event.wait(_POLL_EVERY_S):
             sizes = [0]
             for place, _, names in os.walk(folder):
                 for name in names:
@@ -152,5 +152,5 @@ def report_growth(folder: str, suffix: str, report: Callable[[int], None]) -> It
     try:
         yield
     finally:
-        over.set()
+        done_event.set()
         thread.join()

@@ -115,11 +115,11 @@ def download_wheel(pip: Sequence[str], requirement: str, scratch: Path) -> Path:
     Raises:
         UpstreamError: pip failed; the message ends with its output.
     """
-    temporary, got = scratch / "tmp", scratch / "got"
+    temporary, download_dir = scratch / "tmp", scratch / "got"
     temporary.mkdir()
     options = ["--no-deps", "--only-binary=:all:", "--no-cache-dir", "--no-input", "--disable-pip-version-check"]
     done = subprocess.run(
-        [*pip, "download", *options, "--progress-bar=off", "-d", str(got), requirement],
+        [*pip, "download", *options, "--progress-bar=off", "-d", str(download_dir), requirement],
         cwd=scratch,
         env={**os.environ, **dict.fromkeys(("TMPDIR", "TEMP", "TMP"), str(temporary))},
         stdin=subprocess.DEVNULL,
@@ -128,7 +128,7 @@ def download_wheel(pip: Sequence[str], requirement: str, scratch: Path) -> Path:
         errors="replace",
         check=False,
     )
-    wheels = list(got.glob("*.whl"))
+    wheels = list(download_dir.glob("*.whl"))
     if done.returncode or len(wheels) != 1:
         output = " / ".join(done.stderr.split("\n")[-4:]).strip(" /")
         output = re.sub(r"//[^/@\s]+@", "//", output)[-500:]  # no passwords of index addresses
@@ -138,14 +138,14 @@ def download_wheel(pip: Sequence[str], requirement: str, scratch: Path) -> Path:
     return wheels[0]
 
 
-def extract_member(wheel: Path, member: str, limit_bytes: int, to: Path) -> None:
+def extract_member(wheel: Path, member: str, limit_bytes: int, target: Path) -> None:
     """Extracts one file of a wheel; it is written completely or not at all.
 
     Args:
-        wheel: the wheel, on the same disk as `to`.
+        wheel: the wheel, on the same disk as `target`.
         member: the file in it.
         limit_bytes: the maximum size of the file.
-        to: the path of the extracted file.
+        target: the path of the extracted file.
 
     Raises:
         UpstreamError: the file is missing, too large or damaged.
@@ -160,4 +160,4 @@ def extract_member(wheel: Path, member: str, limit_bytes: int, to: Path) -> None
             os.fsync(sink.fileno())
     except (KeyError, zipfile.BadZipFile, zlib.error) as error:
         raise UpstreamError(f"{wheel.name}: expected a wheel with {member} inside, got: {error}") from error
-    os.replace(half, to)
+    os.replace(half, target)

@@ -22,16 +22,16 @@ async def check_constraints(subject: ProbeContext) -> ProbeFinding:
     if not ways:
         return ProbeFinding("constrained", "unknown", "not asked: its provider offers none", {})
     facts: dict[str, str] = {}
-    for way in ways:
-        asker = subject.client
-        extra = msgspec.json.decode(way.body, type=dict[str, msgspec.Raw])
-        answer = await asker.ask(asker.request(GREETING, tokens=_CONSTRAINT_TOKENS, extra=extra))
+    for method in methods:
+        client = context.client
+        extra = msgspec.json.decode(method.body, type=dict[str, msgspec.Raw])
+        answer = await client.ask(client.request(GREETING, tokens=_CONSTRAINT_TOKENS, extra=extra))
         if answer.reply is not None:
-            facts[way.name] = "yes" if re.search(way.says, answer.text.strip()) else "ignored"
+            facts[method.name] = "yes" if re.search(method.answer_pattern, answer.text.strip()) else "ignored"
         else:
-            facts[way.name] = "refused" if isinstance(answer.error, UpstreamError) else "no answer"
-    works = [name for name, so in facts.items() if so == "yes"]
-    summary = ", ".join(f"{name} {so}" for name, so in facts.items())
+            facts[method.name] = "refused" if isinstance(answer.error, UpstreamError) else "no answer"
+    works = [name for name, verdict in facts.items() if verdict == "yes"]
+    summary = ", ".join(f"{name} {verdict}" for name, verdict in facts.items())
     if set(facts.values()) == {"no answer"}:
         return ProbeFinding("constrained", "unknown", summary, facts)
     return ProbeFinding("constrained", "yes" if works else "no", summary, facts)
@@ -41,12 +41,12 @@ _TOOLS_VARIABLE: Final = re.compile(r"\btools\b|\.Tools\b")
 """The variable in Jinja, as transformers has it, and in Ollama's templates of Go (its docs/template.md, 2026-11)."""
 
 
-async def check_chat_template(subject: ProbeContext) -> ProbeFinding:
+async def check_chat_template(context: ProbeContext) -> ProbeFinding:
     """The name tells the format too, where the template does not."""
     place = subject.provider.template if subject.provider else ""
     template = await subject.server_info.get(place, subject.model) if place else None
     jinja = template if template and "{%" in template else ""
-    detected = detect_format(subject.model, chat_template=jinja)
+    detected = detect_format(context.model, chat_template=jinja)
     facts = {"format": detected.format.name, "by": detected.by}
     if template is None:
         return ProbeFinding(
@@ -64,7 +64,7 @@ async def check_completions(subject: ProbeContext) -> ProbeFinding:
     if error is not None:
         status = getattr(error, "status", None)
         return ProbeFinding("completions", "no" if status in (400, 404, 405, 501) else "unknown", error.message)
-    text = next(values_at(decode_or_none(got), ["choices", "0", "text"], ""), None)
+    text = next(values_at(decode_or_none(data), ["choices", "0", "text"], ""), None)
     if not isinstance(text, str):
         return ProbeFinding("completions", "no", "the answer has no text")
     return ProbeFinding("completions", "yes", f'"The sky is" goes on with {quote_line(text)}')

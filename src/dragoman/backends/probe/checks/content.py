@@ -16,14 +16,14 @@ _MIN_IMAGE_TOKENS = 16
 """Every model that sees an image counts more tokens than this for it; a placeholder has fewer."""
 
 
-async def check_images(subject: ProbeContext) -> ProbeFinding:
+async def check_images(context: ProbeContext) -> ProbeFinding:
     """Some servers accept an image and do not show it to the model: then the prompt grows by little."""
-    asker = subject.client
+    client = context.client
     picture = Image(MediaSource("image/png", base64.b64encode(red_png()).decode()))
-    answer = await asker.ask(asker.request(_IMAGE_PROMPT, picture, tokens=8))
+    answer = await client.ask(client.request(_IMAGE_PROMPT, picture, tokens=8))
     if answer.reply is None:
         return ProbeFinding("images", "no", failure_reason(answer))
-    blind = await asker.ask(asker.request(_IMAGE_PROMPT, tokens=1))
+    blind = await client.ask(client.request(_IMAGE_PROMPT, tokens=1))
     more = answer.usage.input_tokens - blind.usage.input_tokens
     if answer.usage.input_tokens and blind.usage.input_tokens and more < _MIN_IMAGE_TOKENS:
         return ProbeFinding("images", "no", f"taken, and not shown to the model ({more} tokens more)", {"tokens": more})
@@ -45,11 +45,11 @@ def red_png() -> bytes:
 _MESSAGE_PATHS = (["choices", "*", "message"], ["choices", "*", "delta"])
 
 
-async def check_reasoning(subject: ProbeContext) -> ProbeFinding:
+async def check_reasoning(context: ProbeContext) -> ProbeFinding:
     """Of what was heard before."""
     counts = [
         inner
-        for answer in subject.client.answers
+        for answer in context.client.answers
         for frame in answer.frames
         for place in _MESSAGE_PATHS
         for inner in values_at(frame, place, "")
@@ -58,8 +58,8 @@ async def check_reasoning(subject: ProbeContext) -> ProbeFinding:
     fields = [name for name in REASONING_FIELDS if any(inner.get(name) for inner in counts)]
     if fields:
         return ProbeFinding("reasoning", "yes", f"in the field {' and '.join(fields)}", {"fields": fields})
-    if any(answer.reasoning for answer in subject.client.answers):
+    if any(answer.reasoning for answer in context.client.answers):
         return ProbeFinding("reasoning", "yes", "in blocks of their own")
-    if any("<think>" in answer.text for answer in subject.client.answers):
+    if any("<think>" in answer.text for answer in context.client.answers):
         return ProbeFinding("reasoning", "partly", "in the text, between <think> tags", {"fields": []})
     return ProbeFinding("reasoning", "unknown", "none came")

@@ -8,15 +8,15 @@ from dragoman.backends.probe.context import GREETING, ProbeContext, failure_reas
 from dragoman.backends.probe.report import ProbeFinding
 
 
-async def check_streams(subject: ProbeContext) -> ProbeFinding:
+async def check_streams(context: ProbeContext) -> ProbeFinding:
     """Of an answer in words, and of the streamed call that was asked for already."""
-    asker = subject.client
-    answer = subject.answers["streamed greeting"] = await asker.ask(asker.request(GREETING, stream=True))
+    client = context.client
+    answer = context.answers["streamed greeting"] = await client.ask(client.request(GREETING, stream=True))
     if answer.reply is None:
         return ProbeFinding("streams", "no", failure_reason(answer))
     if not answer.streamed:
         return ProbeFinding("streams", "no", "a whole body came where a stream was asked for")
-    call = subject.answers.get("streamed call", ProbeAnswer())
+    call = context.answers.get("streamed call", ProbeAnswer())
     odd = list(dict.fromkeys((*deviations(answer), *(deviations(call) if call.reply else ()))))
     summary = f"{len(answer.frames)} events; {'; '.join(odd) if odd else 'nothing odd'}"
     return ProbeFinding("streams", "partly" if odd else "yes", summary, {"odd": odd, "events": len(answer.frames)})

@@ -31,34 +31,34 @@ from dragoman.parsing.format import Format
 from dragoman.prompting.chat_renderer import render_chat
 
 
-async def check_tool_calls(subject: ProbeContext) -> ProbeFinding:
+async def check_tool_calls(context: ProbeContext) -> ProbeFinding:
     """One clear question with one tool, twice."""
-    finding = await _request_call(subject, ())
+    finding = await _request_call(context, ())
     if finding.verdict != "unknown" or not finding.facts.get("shown"):
         return finding
-    again = await _request_call(subject, EXAMPLES)
-    if again.verdict == "unknown" or again.facts.get("refused"):
+    second = await _request_call(context, EXAMPLES)
+    if second.verdict == "unknown" or second.facts.get("refused"):
         return finding
     return ProbeFinding(
-        "tool calls", again.verdict, f"behind two examples: {again.text}", {**again.facts, "examples": True}
+        "tool calls", second.verdict, f"behind two examples: {second.text}", {**second.facts, "examples": True}
     )
 
 
-async def _request_call(subject: ProbeContext, before: tuple[Message, ...]) -> ProbeFinding:
-    asker = subject.client
-    request = asker.request(ASKS_FOR_TOOL, tools=[WEATHER], before=before)
-    whole = subject.answers["call"] = await asker.ask(request)
-    streamed = subject.answers["streamed call"] = await asker.ask(replace(request, stream=True, stream_usage=True))
+async def _request_call(context: ProbeContext, before: tuple[Message, ...]) -> ProbeFinding:
+    client = context.client
+    request = client.request(ASKS_FOR_TOOL, tools=[WEATHER], before=before)
+    unstreamed = context.answers["call"] = await client.ask(request)
+    streamed = context.answers["streamed call"] = await client.ask(replace(request, stream=True, stream_usage=True))
     answers_with_call = {
-        name: answer for name, answer in (("whole", whole), ("streamed", streamed)) if _has_call(answer)
+        name: answer for name, answer in (("whole", unstreamed), ("streamed", streamed)) if _has_call(answer)
     }
     if len(answers_with_call) == 2:
-        call = whole.calls[0]
+        call = unstreamed.calls[0]
         return ProbeFinding(
             "tool calls", "yes", f"{call.name}({call.arguments}), whole and streamed", {"whole": True, "streamed": True}
         )
-    other = streamed if "whole" in answers_with_call else whole
-    missing = await _explain_missing_call(subject, other, before)
+    other = streamed if "whole" in answers_with_call else unstreamed
+    missing = await _explain_missing_call(context, other, before)
     if answers_with_call:
         name = next(iter(answers_with_call))
         facts = {"whole": "whole" in answers_with_call, "streamed": "streamed" in answers_with_call, **missing.facts}
@@ -71,17 +71,17 @@ def _has_call(answer: ProbeAnswer) -> bool:
 
 
 async def _explain_missing_call(
-    subject: ProbeContext, answer: ProbeAnswer, before: tuple[Message, ...]
+    context: ProbeContext, answer: ProbeAnswer, before: tuple[Message, ...]
 ) -> ProbeFinding:
     """What became of the tools."""
     if answer.reply is None:
-        refused = getattr(answer.error, "status", None) in (400, 404, 405, 422, 500, 501)
-        facts = {"refused": True} if refused else {}
-        return ProbeFinding("tool calls", "no" if refused else "unknown", failure_reason(answer), facts)
+        is_rejected = getattr(answer.error, "status", None) in (400, 404, 405, 422, 500, 501)
+        facts = {"refused": True} if is_rejected else {}
+        return ProbeFinding("tool calls", "no" if is_rejected else "unknown", failure_reason(answer), facts)
     for text, where in ((answer.text, "text"), (answer.reasoning, "reasoning")):
-        if (leaked := find_leaked_call(text, [WEATHER], subject.model)) is not None:
-            how = f"in the format {leaked.format}" if leaked.tagged else "as JSON without the format's tags"
-            reason = f"the call is left in the {where}, {how}: {quote_line(text)}"
+        if (leaked := find_leaked_call(text, [WEATHER], context.model)) is not None:
+            notation = f"in the format {leaked.format}" if leaked.tagged else "as JSON without the format's tags"
+            reason = f"the call is left in the {where}, {notation}: {quote_line(text)}"
             return ProbeFinding(
                 "tool calls",
                 "no",
@@ -90,10 +90,10 @@ async def _explain_missing_call(
             )
     if answer.is_truncated and not answer.text:
         return ProbeFinding("tool calls", "unknown", f"it was still thinking after {answer.usage.output_tokens} tokens")
-    plain = await subject.client.ask(subject.client.request(ASKS_FOR_TOOL, tokens=1, before=before))
+    plain = await context.client.ask(context.client.request(ASKS_FOR_TOOL, tokens=1, before=before))
     more = answer.usage.input_tokens - plain.usage.input_tokens
     if plain.reply is not None and plain.usage.input_tokens and more <= 0:
-        longer = await subject.client.ask(subject.client.request(ASKS_FOR_TOOL, tokens=1, before=(*before, *EXAMPLES)))
+        longer = await context.client.ask(context.client.request(ASKS_FOR_TOOL, tokens=1, before=(*before, *EXAMPLES)))
         if longer.usage.input_tokens <= plain.usage.input_tokens:
             summary = f"{plain.usage.input_tokens} prompt tokens are reported for every prompt, so they say nothing"
             return ProbeFinding(
@@ -101,9 +101,9 @@ async def _explain_missing_call(
             )
         reason = f"dropped: the prompt has {answer.usage.input_tokens} tokens with tools and without"
         return ProbeFinding("tool calls", "no", reason, {"dropped": True})
-    seen = f"it was shown the tools ({more} tokens)" if plain.usage.input_tokens else "no call came"
+    evidence = f"it was shown the tools ({more} tokens)" if plain.usage.input_tokens else "no call came"
     return ProbeFinding(
-        "tool calls", "unknown", f"{seen}; the model wrote {quote_line(answer.text)}", {"shown": more > 0}
+        "tool calls", "unknown", f"{evidence}; the model wrote {quote_line(answer.text)}", {"shown": more > 0}
     )
 
 
@@ -111,13 +111,13 @@ _FALLBACK_FORMAT: Final = "pythonic"
 """What the smallest models copy best: SmolLM2 135M repeats a result in place of a call in the format of Hermes."""
 
 
-async def check_prompted_calls(subject: ProbeContext) -> ProbeFinding:
+async def check_prompted_calls(context: ProbeContext) -> ProbeFinding:
     """Only of use where the server's own calls do not come."""
-    tools = subject.findings["tool calls"]
+    tools = context.findings["tool calls"]
     if tools.verdict in ("yes", "partly") or "leaked" in tools.facts:
         return ProbeFinding("prompted calls", "unknown", "not asked: tools reach the model")
-    own = formats.get(subject.findings["chat template"].facts["format"])
-    first = await _ask_prompted(subject, own, ())
+    own = formats.get(context.findings["chat template"].facts["format"])
+    first = await _ask_prompted(context, own, ())
     if first.reply is None:
         return ProbeFinding("prompted calls", "unknown", failure_reason(first))
     if has_call(first.text, own, [WEATHER]):
@@ -125,27 +125,27 @@ async def check_prompted_calls(subject: ProbeContext) -> ProbeFinding:
             "prompted calls", "yes", f"the model wrote a call, in the format {own.name}", {"format": own.name}
         )
     for name in dict.fromkeys((own.name, _FALLBACK_FORMAT)):
-        answer = await _ask_prompted(subject, formats.get(name), EXAMPLES)
+        answer = await _ask_prompted(context, formats.get(name), EXAMPLES)
         if has_call(answer.text, formats.get(name), [WEATHER]):
             summary = f"behind two examples the model wrote a call, in the format {name}"
             return ProbeFinding("prompted calls", "yes", summary, {"format": name, "examples": True})
     return ProbeFinding("prompted calls", "no", f"the model wrote {quote_line(first.text)}", {"format": own.name})
 
 
-async def _ask_prompted(subject: ProbeContext, format: Format, before: tuple[Message, ...]) -> ProbeAnswer:
-    asker = subject.client
-    turns = render_chat(asker.request(ASKS_FOR_TOOL, tools=[WEATHER], before=before), format)
+async def _ask_prompted(context: ProbeContext, format: Format, before: tuple[Message, ...]) -> ProbeAnswer:
+    client = context.client
+    turns = render_chat(client.request(ASKS_FOR_TOOL, tools=[WEATHER], before=before), format)
     messages = tuple(Message(turn.role, (Text(turn.text),)) for turn in turns)
-    return await asker.ask(replace(asker.request(""), messages=messages))
+    return await client.ask(replace(client.request(""), messages=messages))
 
 
-async def check_parallel_calls(subject: ProbeContext) -> ProbeFinding:
+async def check_parallel_calls(context: ProbeContext) -> ProbeFinding:
     """Two things asked for at once."""
-    if not subject.holds("tool calls"):
+    if not context.holds("tool calls"):
         return ProbeFinding("parallel calls", "unknown", "not asked: no calls come")
-    asker = subject.client
+    client = context.client
     prompt = "What is the weather in Paris, and what is it in Rome? Call the tool for both at once."
-    answer = await asker.ask(asker.request(prompt, tools=[WEATHER], before=subject.examples))
+    answer = await client.ask(client.request(prompt, tools=[WEATHER], before=context.examples))
     if answer.reply is None:
         return ProbeFinding("parallel calls", "unknown", failure_reason(answer))
     count = len(answer.calls)
@@ -155,9 +155,9 @@ async def check_parallel_calls(subject: ProbeContext) -> ProbeFinding:
     )
 
 
-async def check_argument_deltas(subject: ProbeContext) -> ProbeFinding:
+async def check_argument_deltas(context: ProbeContext) -> ProbeFinding:
     """Of the streamed call that was asked for already."""
-    answer = subject.answers.get("streamed call")
+    answer = context.answers.get("streamed call")
     if answer is None or not answer.calls:
         return ProbeFinding("argument deltas", "unknown", "no streamed call came")
     if not answer.streamed:
@@ -167,38 +167,40 @@ async def check_argument_deltas(subject: ProbeContext) -> ProbeFinding:
     return ProbeFinding("argument deltas", "yes" if pieces > 1 else "no", summary, {"pieces": pieces})
 
 
-async def check_tool_choice(subject: ProbeContext) -> ProbeFinding:
+async def check_tool_choice(context: ProbeContext) -> ProbeFinding:
     """Required where nothing is to be called, a named tool that is not the fitting one, none where one is asked for."""
-    tools = subject.findings["tool calls"]
+    tools = context.findings["tool calls"]
     if tools.verdict == "no" and not tools.facts.get("leaked"):
         return ProbeFinding("tool_choice", "unknown", "not asked: the server takes no tools")
-    asker = subject.client
-    required = await asker.ask(asker.request(GREETING, tools=[WEATHER], choice=ToolChoice("required")))
-    named = await asker.ask(
-        asker.request(
-            ASKS_FOR_TOOL, tools=[WEATHER, CLOCK], choice=ToolChoice("named", CLOCK.name), before=subject.examples
+    client = context.client
+    required = await client.ask(client.request(GREETING, tools=[WEATHER], choice=ToolChoice("required")))
+    named = await client.ask(
+        client.request(
+            ASKS_FOR_TOOL, tools=[WEATHER, CLOCK], choice=ToolChoice("named", CLOCK.name), before=context.examples
         )
     )
-    none = await asker.ask(
-        asker.request(ASKS_FOR_TOOL, tools=[WEATHER], choice=ToolChoice("none"), before=subject.examples)
+    none = await client.ask(
+        client.request(ASKS_FOR_TOOL, tools=[WEATHER], choice=ToolChoice("none"), before=context.examples)
     )
     facts = {
-        "required": _outcome(required, bool(_called_names(required, subject))),
-        "named": _outcome(named, set(_called_names(named, subject)) == {CLOCK.name}),
-        "none": _outcome(none, not none.calls and find_leaked_call(none.text, [WEATHER], subject.model) is None),
+        "required": _outcome(required, bool(_called_names(required, context))),
+        "named": _outcome(named, set(_called_names(named, context)) == {CLOCK.name}),
+        "none": _outcome(none, not none.calls and find_leaked_call(none.text, [WEATHER], context.model) is None),
     }
     if all(answer.reply is None for answer in (required, named, none)):
         return ProbeFinding("tool_choice", "unknown", failure_reason(required), facts)
     outcomes = list(facts.values())
     verdict: Verdict = "yes" if all(each == "yes" for each in outcomes) else "partly" if "yes" in outcomes else "no"
-    return ProbeFinding("tool_choice", verdict, ", ".join(f"{form} {so}" for form, so in facts.items()), facts)
+    return ProbeFinding(
+        "tool_choice", verdict, ", ".join(f"{form} {outcome}" for form, outcome in facts.items()), facts
+    )
 
 
-def _called_names(answer: ProbeAnswer, subject: ProbeContext) -> tuple[str, ...]:
+def _called_names(answer: ProbeAnswer, context: ProbeContext) -> tuple[str, ...]:
     """Names of the tools that were called; a call that the limit on tokens cut comes as text, and counts too."""
     if answer.calls or not answer.is_truncated:
         return tuple(call.name for call in answer.calls)
-    return started_calls(answer.text, [WEATHER, CLOCK], subject.model)
+    return started_calls(answer.text, [WEATHER, CLOCK], context.model)
 
 
 def _outcome(answer: ProbeAnswer, is_honoured: bool) -> str:

@@ -68,8 +68,8 @@ class NestedElements:
     def _members(self, members: Any) -> str:
         return "".join(self._element(name, self._written(value)) for name, value in members.items())
 
-    def _element(self, name: str, inside: str) -> str:
-        return f"{self.mark}<{name}>{inside}{self.mark}</{name}>"
+    def _element(self, name: str, content: str) -> str:
+        return f"{self.mark}<{name}>{content}{self.mark}</{name}>"
 
     def _written(self, value: Any) -> str:
         """Returns a value; an object with ambiguous member names is written as JSON."""
@@ -96,10 +96,10 @@ class _Body:
 
     def members(self, close: str, path: Path, emit: Emit, ends: tuple[str, ...] = ()) -> Parser[str]:
         """Reads the elements of an object or array and its end. Returns "" or the reason why it is incomplete."""
-        types = self._schema.of(*path) if path else frozenset({"object"})
+        types = self._schema.types_at(*path) if path else frozenset({"object"})
         array: bool | None = None if {"object", "array"} <= types else "array" in types
         remaining = {self._opening(name) for name in self._schema.names(*path)}
-        seen: set[str] = set()
+        names: set[str] = set()
         count = 0
         while not (yield from self._s.literal(close, after_space=True)):
             items = (self._opening(ITEM),) if array is not False else ()
@@ -121,7 +121,7 @@ class _Body:
             problem = yield from self._element(name, (*path, None if array else name), emit_element, inner)
             if problem:
                 return problem
-            seen.add(name)
+            names.add(name)
             count += 1
         emit(_brackets(array)[1] if count else _brackets(array))
         return ""
@@ -137,9 +137,9 @@ class _Body:
         return f"{self._open}{name}>"
 
     def _is_next(self, tags: list[str]) -> Parser[bool]:
-        found = (yield from self._s.literal(*tags, after_space=True)) if tags else ""
-        self._s.pos -= len(found)
-        return bool(found)
+        marker = (yield from self._s.literal(*tags, after_space=True)) if tags else ""
+        self._s.pos -= len(marker)
+        return bool(marker)
 
     def _warn_unclosed(self, close: str) -> None:
         self._sink.warn("missing_closing_tag", f"expected {close.removeprefix(self._mark)} after the value")
@@ -148,29 +148,29 @@ class _Body:
         """Returns the name in an opening tag; "" if none comes next."""
         if not (yield from self._s.literal(self._open, after_space=True)):
             return ""
-        found = yield from self._s.field(markers(">"))
-        return found[0].strip() if found and not found[0].startswith("/") else ""
+        name_field = yield from self._s.field(markers(">"))
+        return name_field[0].strip() if name_field and not name_field[0].startswith("/") else ""
 
     def _element(self, name: str, path: Path, emit: Emit, ends: tuple[str, ...]) -> Parser[str]:
         """Reads the content of an element and its end. Returns "" or the reason why it is incomplete."""
         if path[-1] is not None:
             emit(f"{as_string(name)}: ")
-            if self._schema.of(*path) == {"array"}:
+            if self._schema.types_at(*path) == {"array"}:
                 return (yield from self._array(name, path, emit, ends))
-        return (yield from self._inside(name, path, emit, ends))
+        return (yield from self._content(name, path, emit, ends))
 
     def _array(self, name: str, path: Path, emit: Emit, ends: tuple[str, ...]) -> Parser[str]:
         """Reads an array: nested elements, JSON, or a first item that others with the same name follow."""
         item = (*path, None)
         first = self._opening(ITEM)
-        ahead = yield from self._s.peek(len(first), after_space=True)
-        listed = ahead == first or self._schema.of(*item) != {"object"}
-        if ahead.startswith(self._open) and (listed or ahead.startswith(f"{self._open}/")):
-            return (yield from self._inside(name, path, emit, ends))
+        upcoming = yield from self._s.peek(len(first), after_space=True)
+        listed = upcoming == first or self._schema.types_at(*item) != {"object"}
+        if upcoming.startswith(self._open) and (listed or upcoming.startswith(f"{self._open}/")):
+            return (yield from self._content(name, path, emit, ends))
         ends = (self._opening(name), *ends)
-        if ahead.startswith(self._open):
+        if upcoming.startswith(self._open):
             emit("[")
-            problem = yield from self._inside(name, item, emit, ends)
+            problem = yield from self._content(name, item, emit, ends)
         else:
             pieces: list[str] = []
             if not (yield from self._text(name, pieces.append, ends)):
@@ -179,11 +179,11 @@ class _Body:
             if value.startswith("["):
                 emit(value)
                 return ""
-            emit("[" + _value("".join(pieces), self._schema.of(*item), self._schema.constants(*item)))
+            emit("[" + _value("".join(pieces), self._schema.types_at(*item), self._schema.constants(*item)))
             problem = ""
         while not problem and (yield from self._s.literal(self._opening(name), after_space=True)):
             emit(", ")
-            problem = yield from self._inside(name, item, emit, ends)
+            problem = yield from self._content(name, item, emit, ends)
         emit("" if problem else "]")
         return problem
 
@@ -196,33 +196,33 @@ class _Body:
         closing: Follows = ((self._mark,), ("",))
         begins: Follows = ((),)
         closers = {each: closing if each.startswith(f"{self._open}/") else begins for each in (*ends, close)}
-        own_close_in_text = False
+        has_own_close = False
 
         def emit_text(text: str) -> None:
-            nonlocal own_close_in_text
-            own_close_in_text |= text == close
+            nonlocal has_own_close
+            has_own_close |= text == close
             emit(text)
 
         while True:
-            found = yield from self._s.raw_until(closers, emit_text)
-            if found in ("", close):
-                return bool(found)
-            if not own_close_in_text:
-                self._s.pos -= len(found)
+            marker = yield from self._s.raw_until(closers, emit_text)
+            if marker in ("", close):
+                return bool(marker)
+            if not has_own_close:
+                self._s.pos -= len(marker)
                 self._warn_unclosed(close)
                 return True
-            emit(found)
+            emit(marker)
 
-    def _inside(self, name: str, path: Path, emit: Emit, ends: tuple[str, ...]) -> Parser[str]:
+    def _content(self, name: str, path: Path, emit: Emit, ends: tuple[str, ...]) -> Parser[str]:
         """Reads the value in an element and its end. Returns "" or the reason why it is incomplete."""
-        types = self._schema.of(*path)
+        types = self._schema.types_at(*path)
         if types & {"object", "array"}:
-            ahead = yield from self._s.peek(len(self._open) + 1, after_space=True)
-            if ahead.startswith(self._open) and not ahead.endswith("/"):
-                deep = len(path) >= DEPTH_LIMIT
+            upcoming = yield from self._s.peek(len(self._open) + 1, after_space=True)
+            if upcoming.startswith(self._open) and not upcoming.endswith("/"):
+                too_deep = len(path) >= DEPTH_LIMIT
                 return (
                     f"expected no more than {DEPTH_LIMIT} levels"
-                    if deep
+                    if too_deep
                     else (yield from self.members(f"{self._mark}</{name}>", path, emit, ends))
                 )
         pieces: list[str] = []

@@ -77,7 +77,7 @@ class TypedValues:
         sink: ToolCallSink,
         emit: Emit,
         close: str,
-        around: str,
+        brackets: str,
         depth: int,
         remaining: dict[str, str],
     ) -> Parser[str]:
@@ -86,38 +86,45 @@ class TypedValues:
         `remaining`: how the tag of each unread parameter begins, by name. Such a tag, or the end of the call, shows
         that the value before it lacks its closing tag.
         """
-        seen: set[str] = set()
-        before = around[0]
-        ends = (f"{self.value[0]} name=",) * (around == "[]") + (self.flat.call_close[0],)
+        names: set[str] = set()
+        before = brackets[0]
+        ends = (f"{self.value[0]} name=",) * (brackets == "[]") + (self.flat.call_close[0],)
         while not (yield from s.literal(close, after_space=True)):
-            if depth and seen and (ended := (yield from s.literal(*ends, after_space=True))):
+            if depth and names and (ended := (yield from s.literal(*ends, after_space=True))):
                 s.pos -= len(ended)
                 self._warn_unclosed(sink)
                 break
             if not (yield from s.literal(self.value[0], after_space=True)):
                 if depth:
                     return expected_error(s, f"{self.value[0]} or {close}")
-                return (yield from self._end_unclosed(s, sink, emit, close, bool(seen)))
-            found = yield from read_attributes(s, ">")
-            if found is None:
+                return (yield from self._end_unclosed(s, sink, emit, close, bool(names)))
+            attributes = yield from read_attributes(s, ">")
+            if attributes is None:
                 s.consume_truncated_word()
                 return CUT_OFF if s.closed else "expected a value's attributes"
-            name = unescape_attribute(found[0].get("name", ""))
-            again = around == "{}" and name in seen
-            if again:
+            name = unescape_attribute(attributes[0].get("name", ""))
+            is_repeated = brackets == "{}" and name in names
+            if is_repeated:
                 sink.warn("duplicate_parameter", f"expected each parameter once, dropped another {name!r}")
             else:
-                emit(before + (f"{as_string(name)}: " if around == "{}" else ""))
+                emit(before + (f"{as_string(name)}: " if brackets == "{}" else ""))
                 before = ", "
-            seen.add(name)
+            names.add(name)
             if not depth:
                 remaining.pop(name, None)
             problem = yield from self._value(
-                s, sink, discard if again else emit, found[0].get("type", ""), close, around, depth, remaining
+                s,
+                sink,
+                discard if is_repeated else emit,
+                attributes[0].get("type", ""),
+                close,
+                brackets,
+                depth,
+                remaining,
             )
             if problem:
                 return problem
-        emit(around[1] if before == ", " else around)
+        emit(brackets[1] if before == ", " else brackets)
         return ""
 
     def _value(
@@ -127,7 +134,7 @@ class TypedValues:
         emit: Emit,
         type: str,
         close: str,
-        around: str,
+        brackets: str,
         depth: int,
         remaining: dict[str, str],
     ) -> Parser[str]:
@@ -141,19 +148,19 @@ class TypedValues:
             problem = yield from s.json_value(emit, self.value[1:])
             if problem or (yield from s.literal(self.value[1], after_space=True)):
                 return problem
-            found = yield from s.literal(self.value[0], close, self.flat.call_close[0], after_space=True)
+            marker = yield from s.literal(self.value[0], close, self.flat.call_close[0], after_space=True)
         else:
             emit('"')
             after_call: Follows = (*((each,) for each in self.flat.openers), (self.flat.section_close, ""), ("",))
             closing: Follows = ((self.value[0],), (close,), (self.flat.call_close[0],), *after_call)
-            begins = [*remaining.values(), *((f'{self.value[0]} type="',) if around == "[]" else ())]
+            begins = [*remaining.values(), *((f'{self.value[0]} type="',) if brackets == "[]" else ())]
             closers = {self.value[1]: closing, self.flat.call_close[0]: after_call} | dict.fromkeys(begins, ((),))
-            found = yield from s.raw_until(closers, string_writer(emit))
-            emit('"' if found else "")
-            if found == self.value[1]:
+            marker = yield from s.raw_until(closers, string_writer(emit))
+            emit('"' if marker else "")
+            if marker == self.value[1]:
                 return ""
-        s.pos -= len(found)
-        if not found:
+        s.pos -= len(marker)
+        if not marker:
             return CUT_OFF if s.closed else f"expected {self.value[1]}"
         self._warn_unclosed(sink)
         return ""
@@ -163,14 +170,14 @@ class TypedValues:
 
         Returns "" or the reason why it is incomplete.
         """
-        found = (
+        marker = (
             (yield from s.literal(*self.flat.openers, self.flat.section_close, after_space=True)) if any_value else ""
         )
-        if not found:
+        if not marker:
             yield from s.skip_space()
             return (yield from end_unclosed_call(s, sink, any_value, close, self.value[0]))
-        s.pos -= len(found)
-        sink.warn("missing_closing_tag", f"expected {close} before {found}")
+        s.pos -= len(marker)
+        sink.warn("missing_closing_tag", f"expected {close} before {marker}")
         emit("}")
         return ""
 
@@ -183,16 +190,16 @@ class TypedValues:
     def _written(self, value: Any, name: str | None = None) -> str:
         match value:
             case dict():
-                type, inside = "dict", self._written_members(value)
+                type, content = "dict", self._written_members(value)
             case list():
-                type, inside = "list", "".join(map(self._written, value))
+                type, content = "list", "".join(map(self._written, value))
             case NumberText():
-                type, inside = "json", str(value)
+                type, content = "json", str(value)
             case str():
-                type, inside = "raw", value
+                type, content = "raw", value
             case _:
-                type, inside = "json", {True: "true", False: "false"}.get(value, "null")
-        return self._opening(type, name) + inside + self.value[1]
+                type, content = "json", {True: "true", False: "false"}.get(value, "null")
+        return self._opening(type, name) + content + self.value[1]
 
 
 def _attribute(text: str) -> str:

@@ -79,9 +79,9 @@ class _Values:
         self._n = nesting
         self._root = root
         self._relaxed = relaxed
-        self._made: dict[tuple[int, int, int], tuple[RuleRef, Any]] = {}
+        self._rules_by_node: dict[tuple[int, int, int], tuple[RuleRef, Any]] = {}
         """Objects and arrays, by the identity of their schemas, which are kept so that no others get it."""
-        self._again: set[RuleRef] = set()
+        self._repeated_rules: set[RuleRef] = set()
 
     def arguments(self) -> GrammarExpr:
         """Returns the piece for all arguments."""
@@ -90,7 +90,7 @@ class _Values:
     def _members(
         self,
         properties: Mapping[str, Any],
-        needed: list[str],
+        required: list[str],
         others: Any,
         node: Any,
         types: frozenset[str],
@@ -108,7 +108,7 @@ class _Values:
                 self._relaxed.add("properties")
                 continue
             piece = self._element(name, schema, sub_schema(node, name, self._root), depth)
-            parts.append(piece if name in needed else optional(piece))
+            parts.append(piece if name in required else optional(piece))
         return Concat(tuple(parts))
 
     def _element(self, name: str | None, schema: Any, node: Any, depth: int) -> GrammarExpr:
@@ -132,9 +132,9 @@ class _Values:
         """Yields the possible contents of a tag up to its end, each with the type that the tag states."""
         stated = [each["const"] for _, each in kinds if "const" in each]
         known = [(kind, text) for value in stated for kind, text in self._known(value, types)]
-        nothing_known = len(stated) == len(kinds) and not known
-        self._relaxed |= {"enum"} if nothing_known else set()
-        raw = nothing_known or any(kind == "string" and "const" not in each for kind, each in kinds)
+        is_unrestricted = len(stated) == len(kinds) and not known
+        self._relaxed |= {"enum"} if is_unrestricted else set()
+        raw = is_unrestricted or any(kind == "string" and "const" not in each for kind, each in kinds)
         if raw:
             yield "string", RawText(self._n.end)
         # What the tag does not tell from a raw string is one, as far as a grammar goes.
@@ -152,7 +152,7 @@ class _Values:
         of them but an object or array.
         """
         for index, (kind, each) in enumerate(kinds):
-            self._tell(kind, each)
+            self._report_relaxed(kind, each)
             if "const" in each or kind == "string":
                 continue
             if kind in _HOLDERS:
@@ -166,11 +166,11 @@ class _Values:
         if self._n.typed and not isinstance(value, str):
             yield "number", text
         elif (text + self._n.end).find(self._n.end) == len(text):
-            as_it_stands = self._n.typed or types == {"string"}
-            if as_it_stands or json.loads(as_json(text, types)) == value:
+            is_verbatim = self._n.typed or types == {"string"}
+            if is_verbatim or json.loads(as_json(text, types)) == value:
                 yield "string", text
 
-    def _tell(self, kind: str, each: Mapping[str, Any]) -> None:
+    def _report_relaxed(self, kind: str, each: Mapping[str, Any]) -> None:
         """Records the keywords that the constraint does not enforce for such a value."""
         self._relaxed |= each.keys() & (UNENFORCED | {"anyOf", "oneOf"}) - NUMBER_KEYWORDS - STRING_KEYWORDS
         self._relaxed |= each.keys() & STRING_KEYWORDS if kind == "string" else set()
@@ -180,22 +180,22 @@ class _Values:
     ) -> GrammarExpr:
         """Returns the piece for an object or array and its end; a rule, if it is recursive or occurs again."""
         key = (id(place[0]), id(place[1]), place[2])
-        if key in self._made:
-            self._again.add(self._made[key][0])
-            return self._made[key][0]
+        if key in self._rules_by_node:
+            self._repeated_rules.add(self._rules_by_node[key][0])
+            return self._rules_by_node[key][0]
         rule = RuleRef()
-        self._made[key] = rule, place
+        self._rules_by_node[key] = rule, place
         fill = self._object if kind == "object" else self._array
         rule.body = Concat((fill(each, place[1], types, depth + 1), self._n.end))
-        return rule if rule in self._again else rule.body
+        return rule if rule in self._repeated_rules else rule.body
 
     def _object(self, each: Mapping[str, Any], node: Any, types: frozenset[str], depth: int) -> GrammarExpr:
-        properties, needed = members(each)
+        properties, required = members(each)
         others = each.get("additionalProperties", True)
         if properties and each.get("additionalProperties", False) is not False:
             self._relaxed.add("additionalProperties")
-        body = self._members(properties, needed, others, node, types, depth)
-        if self._n.typed or needed:
+        body = self._members(properties, required, others, node, types, depth)
+        if self._n.typed or required:
             return body
         if not types <= _BLANK and "string" not in types:
             self._relaxed.add("type")  # an empty value is read as a string

@@ -61,14 +61,14 @@ def _tool(fields: Fields) -> Tool:
     return Tool(name, about, fields.object("with") or Tool(name).parameters, fields.remaining())
 
 
-def _choice(found: Cursor | None, tools: tuple[Tool, ...]) -> ToolChoice:
+def _choice(choice: Cursor | None, tools: tuple[Tool, ...]) -> ToolChoice:
     """`say`: none may be called; `do`: one must; or a name."""
-    if found is None:
+    if choice is None:
         return ToolChoice()
-    if found.string() == "say":
+    if choice.string() == "say":
         return ToolChoice("none")
     if not tools:
-        raise RequestError("expected tools to choose from, got none", found.path)
-    if found.string() == "do":
+        raise RequestError("expected tools to choose from, got none", choice.path)
+    if choice.string() == "do":
         return ToolChoice("required")
-    return ToolChoice("named", found.one_of([tool.name for tool in tools], "tool"))
+    return ToolChoice("named", choice.one_of([tool.name for tool in tools], "tool"))

@@ -86,11 +86,11 @@ def _words(part: Part, report: TranslationReport) -> str:
 
 def _call(call: ToolCall, report: TranslationReport) -> dict[str, object]:
     try:
-        given = json_cursor.parse(call.arguments).object()
+        arguments = json_cursor.parse(call.arguments).object()
     except RequestError:  # it was cut off, back then
-        given = "{}"
+        arguments = "{}"
         report.adapted("arguments", "arguments that are no object are an empty one")
-    raw = msgspec.Raw(given.encode())
+    raw = msgspec.Raw(arguments.encode())
     return {"id": call.id, "tool": call.name, "with": raw, **report.native_fields(call.extra)}
 
 

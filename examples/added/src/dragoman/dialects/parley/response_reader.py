@@ -60,7 +60,7 @@ class ParleyResponseReader(BaseResponseReader):
             self._out.call(self._calls - 1, "", "", arguments)
         self._done(fields)
 
-    def _whole(self, fields: Fields) -> None:
+    def _read_unstreamed(self, fields: Fields) -> None:
         self._out.start()
         self._out.text(fields.string("say"))
         for call in fields.items("do"):
