@@ -126,8 +126,8 @@ def _read_call(s: Scanner, sink: ToolCallSink, opener: str) -> Parser[bool]:
     is_complete = yield from format.calls[opener](s, sink, opener)
     rest = _rest(format.name)
     if sink.calls > before and rest:
-        yield from read_rest(rest, s, sink, not whole)
-    return whole
+        yield from read_rest(rest, s, sink, not is_complete)
+    return is_complete
 
 
 def _format_of(s: Scanner, sink: ToolCallSink, opener: str) -> Parser[Format]:

@@ -157,7 +157,7 @@ class _Repairer:
         """Removes this violation."""
         for tried in repair_attempts(violation, value, self._schema):
             is_free = tried.repair in self._enabled and (depth == MAX_CHOICE_DEPTH or tried.repair != "fill_default")
-            if is_free and _is_gone(violation, look(tried.value)):
+            if is_free and _is_resolved(violation, look(tried.value)):
                 return tried.value, [tried.repair]
         return self._repair_branch(violation, look, value, depth - 1) if violation.branches and depth else None
 

@@ -99,8 +99,8 @@ def _adapt(schema: JsonText, target: Target) -> AdaptedSchema:
             adapted = relaxer.adapted()
         return AdaptedSchema(msgspec.json.encode(adapted).decode(), tuple(relaxer.changes))
     except RecursionError:  # raised for a deeply nested value in `enum`
-        whole = _adapt(ANY_ARGUMENTS, target).json
-        return AdaptedSchema(whole, (SchemaChange("$", "nested too deep; it may be any object"),))
+        any_object = _adapt(ANY_ARGUMENTS, target).json
+        return AdaptedSchema(any_object, (SchemaChange("$", "nested too deep; it may be any object"),))
 
 
 _adapt_cached = lru_cache(maxsize=512)(_adapt)

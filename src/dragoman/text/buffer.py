@@ -256,8 +256,8 @@ class TextBuffer:
         while True:
             start = self.space_end() if after_space else self.pos
             rest = self.buf[start : start + longest]
-            whole = len(rest) == longest or self.closed
-            if whole or not any(len(a) > len(rest) and a.startswith(rest) for a in alts):
+            is_decided = len(rest) == longest or self.closed
+            if is_decided or not any(len(a) > len(rest) and a.startswith(rest) for a in alts):
                 if not rest.startswith(alts):
                     return ""
                 literal = max((a for a in alts if rest.startswith(a)), key=len)

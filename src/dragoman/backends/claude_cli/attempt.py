@@ -49,13 +49,13 @@ class Attempt:
     @property
     def needs_reask(self) -> bool:
         """Whether the message lacks what is required, and another attempt may have it."""
-        return not self._is_right and self.finish is not None and self.finish.reason in COMPLETE_FINISHES
+        return not self._meets_requirement and self.finish is not None and self.finish.reason in COMPLETE_FINISHES
 
     @property
     def is_final(self) -> bool:
         """Whether the CLI only runs the calls after this message; it re-asks a model that wrote nothing."""
-        whole = self.finish is not None and self.finish.reason in COMPLETE_FINISHES
-        return whole and (self._has_text or self.called or self.replied)
+        is_finished = self.finish is not None and self.finish.reason in COMPLETE_FINISHES
+        return is_finished and (self._has_text or self.has_call or self.replied)
 
     @property
     def _meets_requirement(self) -> bool:

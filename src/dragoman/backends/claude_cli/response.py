@@ -56,7 +56,7 @@ class ClaudeResponse:
             async for event in events:
                 yield event
         if attempt.needs_reask and not self._context.reasked:
-            yield Notice("reasked", f"{requirement.missed}; the model was re-asked")
+            yield Notice("reasked", f"{requirement.missing_part}; the model was re-asked")
             await self._reask(session, attempt)
             first, attempt = attempt, Attempt(requirement, names)
             try:
@@ -83,9 +83,9 @@ class ClaudeResponse:
     async def _reask(self, session: ClaudeSession, attempt: Attempt) -> None:
         """Has the model respond again; if only the structured reply is missing, the CLI itself re-asks."""
         requirement = self._conversation.requirement
-        called = attempt.called and not self._conversation.is_single_prompt
-        if called or not requirement.reply:
-            await session.reask(requirement.again, called=called)
+        has_call = attempt.has_call and not self._conversation.is_single_prompt
+        if has_call or not requirement.reply:
+            await session.reask(requirement.reask_message, has_call=has_call)
 
     async def _validated_events(self, session: ClaudeSession, attempt: Attempt) -> AsyncGenerator[AnyEvent, None]:
         """Yields the events of an attempt that can be sent; usage is that of all attempts."""

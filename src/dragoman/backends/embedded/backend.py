@@ -159,10 +159,10 @@ class EmbeddedBackend:
             BackendUnavailableError: the engine did not start.
         """
         await self.engine.start()
-        wanted_s = self._description[1].first_response_target_s
-        if wanted_s:
+        target_s = self._description[1].first_response_target_s
+        if target_s:
             self.tokens_per_s = await self.engine.reading_speed()
-            self._budget = budget_for(first_answer_s, self.tokens_per_s, self._budget.tools)
+            self._budget = budget_for(target_s, self.tokens_per_s, self._budget.tools)
 
     async def close(self) -> None:
         """Ends the engine; running requests fail."""

@@ -119,8 +119,8 @@ class AutoMode:
         context = await open_context(
             ServerInfo(self._connection, self._config.url), self._connection, self._config, model
         )
-        provider = subject.provider
-        fingerprint = await subject.server_info.fingerprint(provider, model)
+        provider = context.provider
+        fingerprint = await context.server_info.fingerprint(provider, model)
         known = self._cached.get(model)
         if known is not None and known.fingerprint == fingerprint:
             return
@@ -131,9 +131,9 @@ class AutoMode:
             choice = recommend_trusted(provider)
         else:
             log.info(_PROBE_STARTED, self._name, model, self._name)
-            choice = (await run_checks(subject, self._config, DECISIVE_CHECKS)).choice
+            choice = (await run_checks(context, self._config, DECISIVE_CHECKS)).choice
             if choice.tool_mode == "prompt":  # Dragoman constrains the model then
-                choice = (await run_checks(subject, self._config, ("constrained",))).choice
+                choice = (await run_checks(context, self._config, ("constrained",))).choice
         self._save(model, choice, provider.name if provider else "", fingerprint)
 
     def _record_leak(self, model: str) -> None:

@@ -209,11 +209,11 @@ class RequestPlanner:
 
     def _as_accepted(self, request: Request) -> tuple[Request, tuple[Notice, ...]]:
         """Returns the request as this provider accepts it, and warnings; equal to the input if nothing changes."""
-        fit, given_up = downgrade_tool_choice(request, self.provider.tool_choice if self.provider else ())
-        fit, adapted = adapt_request_schemas(fit, self._target) if self._target else (fit, ())
-        if self.provider and self.provider.reasoning_field and _has_reasoning(fit):
-            fit = msgspec.structs.replace(fit, reasoning_field=self.provider.reasoning_field)
-        return fit, (*given_up, *adapted)
+        accepted, downgrades = downgrade_tool_choice(request, self.provider.tool_choice if self.provider else ())
+        accepted, adapted = adapt_request_schemas(accepted, self._target) if self._target else (accepted, ())
+        if self.provider and self.provider.reasoning_field and _has_reasoning(accepted):
+            accepted = msgspec.structs.replace(accepted, reasoning_field=self.provider.reasoning_field)
+        return accepted, (*downgrades, *adapted)
 
     def _as_shown(self, request: Request, mode: ModelMode) -> tuple[Request, tuple[Notice, ...]]:
         """Returns the request as shown to the model in this mode, and warnings about what is lost."""
@@ -264,10 +264,10 @@ class RequestPlanner:
     def _constraint_for(self, request: Request, mode: ModelMode) -> constrained_decoding.ConstraintFields:
         """Returns the fields that constrain the model to this request's calls, or to the schema of its reply."""
         own = self.provider if self.provider and self.provider.api == self._dialect.name else None
-        ways, tools = mode.constrain or (own.constrain if own else ()), text_mode_request.callable_tools(request)
+        methods, tools = mode.constrain or (own.constrain if own else ()), text_mode_request.callable_tools(request)
         if mode.tool_mode != "prompt":
-            ways = tuple(name for name in ways if own and name in own.beside_tools)
-            heeds = mode.tool_mode == "native" and own is not None and "required" in own.tool_choice
+            methods = tuple(name for name in methods if own and name in own.beside_tools)
+            is_honoured = mode.tool_mode == "native" and own is not None and "required" in own.tool_choice
             is_free = request.tool_choice.mode not in ("required", "named") or request.response_schema
             if not (methods and tools) or is_honoured or is_free:
                 return constrained_decoding.ConstraintFields({})

@@ -87,8 +87,8 @@ async def open_context(
         config: The settings of the server.
         model: The model to be probed.
     """
-    provider = servers.get(config.provider) if config.provider else await telling.find_provider()
-    return ProbeContext(ProbeClient(connection, dialects.get(config.api), model), telling, provider)
+    provider = servers.get(config.provider) if config.provider else await server_info.find_provider()
+    return ProbeContext(ProbeClient(connection, dialects.get(config.api), model), server_info, provider)
 
 
 async def run_checks(
@@ -110,12 +110,12 @@ async def run_checks(
         RemoteError: the model does not reply.
     """
     began = time.monotonic()
-    for what in only:
-        tell(what)
-        subject.findings[what] = await CHECKS[what](subject)
-        _require_answer(subject, config)
-    telling, provider, model = subject.server_info, subject.provider, subject.model
-    version = await telling.get(provider.version, model) if provider and provider.version else None
+    for name in check_names:
+        report_progress(name)
+        context.findings[name] = await CHECKS[name](context)
+        _require_answer(context, config)
+    server_info, provider, model = context.server_info, context.provider, context.model
+    version = await server_info.get(provider.version, model) if provider and provider.version else None
     return ProbeReport(
         url=config.url,
         api=config.api,
@@ -123,10 +123,10 @@ async def run_checks(
         provider=provider.name if provider else "",
         title=provider.title if provider else "a server of an unknown provider",
         version=version or "",
-        fingerprint=await telling.fingerprint(provider, model),
-        models=await telling.models(),
-        findings=tuple(subject.findings.values()),
-        choice=recommend(subject.findings, provider),
+        fingerprint=await server_info.fingerprint(provider, model),
+        models=await server_info.models(),
+        findings=tuple(context.findings.values()),
+        choice=recommend(context.findings, provider),
         seconds=round(time.monotonic() - began, 1),
     )
 

@@ -52,8 +52,8 @@ async def _identify(port: int, environ: Mapping[str, str]) -> DiscoveredServer |
     config = HttpConfig(url=f"http://{HOST}:{port}/v1", connect_timeout_s=CONNECT_TIMEOUT_S)
     try:
         async with asyncio.timeout(IDENTIFY_TIMEOUT_S), open_connection(config, environ) as connection:
-            telling = ServerInfo(connection, config.url)
-            provider, models = await telling.find_provider(), await telling.models()
+            server_info = ServerInfo(connection, config.url)
+            provider, models = await server_info.find_provider(), await server_info.models()
     except (DragomanError, TimeoutError):
         return None
     return DiscoveredServer(config.url, provider, models) if provider or models else None

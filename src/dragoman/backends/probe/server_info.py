@@ -104,8 +104,8 @@ class ServerInfo:
         lasting = {name: value for name, value in sorted(entry.items()) if name not in _VOLATILE_FIELDS}
         version = await self.get(provider.version, model) if provider and provider.version else None
         template = await self.get(provider.template, model) if provider and provider.template else None
-        whole = msgspec.json.encode([provider.name if provider else "", version, template, lasting])
-        return hashlib.sha256(whole).hexdigest()[:16]
+        described = msgspec.json.encode([provider.name if provider else "", version, template, lasting])
+        return hashlib.sha256(described).hexdigest()[:16]
 
 
 _MISSING: Final = object()

@@ -277,4 +277,4 @@ class _CallMerger:
     def _drop(self, made: CallKey, message: str) -> list[AnyEvent]:
         self._pending = None
         self._calls -= 1
-        return [Notice("duplicate_call_dropped", message, key[1])]
+        return [Notice("duplicate_call_dropped", message, made[1])]

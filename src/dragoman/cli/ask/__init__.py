@@ -65,8 +65,10 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
         metavar="API",
         help="the API of --upstream: %(choices)s (default: openai_chat)",
     )
-    whom.add_argument("--api-key-env", metavar="VAR", help="environment variable with the API key of --upstream")
-    add_config_flag(whom)
+    model_options.add_argument(
+        "--api-key-env", metavar="VAR", help="environment variable with the API key of --upstream"
+    )
+    add_config_flag(model_options)
     what = command.add_argument_group("with which tools")
     what.add_argument(
         "--tool",
@@ -144,9 +146,9 @@ def _set_up(args: argparse.Namespace) -> tuple[settings.Config, bool]:
         running = HttpConfig(
             url=args.gateway, api_key=key, tool_mode="native", recover_leaked_calls=False, max_retries=0
         )
-        return _only(config, {"gateway": running}), False
+        return _upstream_only(config, {"gateway": running}), False
     if args.upstream:
-        return _only(config, {"upstream": config.upstreams["upstream"]}), False
+        return _upstream_only(config, {"upstream": config.upstreams["upstream"]}), False
     if args.claude_cli:
         return replace(config, upstreams={}), False
     if not (config.upstreams or config.claude_cli.enabled):
@@ -210,8 +212,8 @@ def _where(backend: Backend, model: str) -> str:
     """Returns the backend and its tool mode, as a phrase."""
     state = backend.health()
     facts = backend.describe(model) if isinstance(backend, SupportsReplay) else {}
-    chosen = facts.get("model_mode")
-    mode = chosen.get("tool_mode") if isinstance(chosen, Mapping) else facts.get("mode")
+    model_mode = facts.get("model_mode")
+    mode = model_mode.get("tool_mode") if isinstance(model_mode, Mapping) else facts.get("mode")
     at = f" at {state['url']}" if "url" in state else ""
     return f"{state['backend']}{at}" + (f", tool mode {mode}" if mode else "")
 

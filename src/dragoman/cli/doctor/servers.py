@@ -37,16 +37,16 @@ async def server_finding(name: str, config: HttpConfig) -> Finding:
     try:
         modes = ModelModes(name, config)
         async with open_connection(config, os.environ) as connection:
-            telling = ServerInfo(connection, config.url)
-            listed = await list_models(connection, telling, config, os.environ)
-            provider = await _find_provider(telling)
+            server_info = ServerInfo(connection, config.url)
+            listed = await list_models(connection, server_info, config, os.environ)
+            provider = await _find_provider(server_info)
     except DragomanError as error:
         return check(what, "no", error.message, _fix(name, config, error, os.environ))
     models, url = config.models or listed, hide_credentials(config.url)
     if not models:
         return Finding(what, "no", f"{url} lists no model", f"load one there, or name them: upstreams.{name}.models")
     many = f"{len(models)} models" if len(models) > 1 else models[0]
-    known, unknown = _model_modes(models, config, ways, provider)
+    known, unknown = _model_modes(models, config, modes, provider)
     text = f"{url} is {provider.title if provider else 'of an unknown provider'}, with {many}"
     lines, fix = _lines(known, unknown, measures=bool(known)), ""
     if unknown:
@@ -54,10 +54,10 @@ async def server_finding(name: str, config: HttpConfig) -> Finding:
     return Finding(what, "ok", text, fix, lines)
 
 
-async def _find_provider(telling: "ServerInfo") -> "Provider | None":
+async def _find_provider(server_info: "ServerInfo") -> "Provider | None":
     try:
         async with asyncio.timeout(_PROVIDER_TIMEOUT_S):
-            return await telling.find_provider()
+            return await server_info.find_provider()
     except TimeoutError:
         return None
 
@@ -71,7 +71,7 @@ def _fix(name: str, config: HttpConfig, error: DragomanError, environ: Mapping[s
 
 
 def _model_modes(
-    models: Iterable[str], config: HttpConfig, ways: "ModelModes", provider: "Provider | None"
+    models: Iterable[str], config: HttpConfig, modes: "ModelModes", provider: "Provider | None"
 ) -> tuple[list[tuple[str, str]], list[str]]:
     """Returns the tool mode of each model that has one, and the models that have not been probed yet."""
     from dragoman.backends.http.auto_mode import mode_from
@@ -81,16 +81,16 @@ def _model_modes(
     for model in models:
         probe = load(config, model)
         if probe is not None:
-            ways.set_measured(model, mode_from(probe.choice))
-        way = ways.get(model)
-        if probe is None and ways.is_auto(model) and not (provider and provider.native == "trusted"):
+            modes.set_measured(model, mode_from(probe.choice))
+        mode = modes.get(model)
+        if probe is None and modes.is_auto(model) and not (provider and provider.native == "trusted"):
             unknown.append(model)
             continue
-        written = way.call_format or (way.format_of(model).name if way.tool_mode != "native" else "")
-        constraint = f"constrained by {way.constrain[0]}" if way.constrain else ""
-        trusted = probe is None and ways.is_auto(model)
-        why = "as its provider can be trusted to" if trusted else way.why
-        known.append((model, f"{', '.join(filter(None, (way.tool_mode, written, constraint)))}: {why}"))
+        written = mode.call_format or (mode.format_of(model).name if mode.tool_mode != "native" else "")
+        constraint = f"constrained by {mode.constrain[0]}" if mode.constrain else ""
+        trusted = probe is None and modes.is_auto(model)
+        why = "as its provider can be trusted to" if trusted else mode.why
+        known.append((model, f"{', '.join(filter(None, (mode.tool_mode, written, constraint)))}: {why}"))
     return known, unknown
 
 

@@ -280,11 +280,15 @@ def _with_embedded(
     }
     if tools := agents.get(options.agent or agents.ANY).tools:
         fixed = options.prompt_trim or "embedded.prompt_trim" in origin
-        eased |= {"first_response_target_s": ANY_TIME_S if fixed else FIRST_RESPONSE_S, "tools": tools}
-    eased = {name: value for name, value in eased.items() if name == "model" or f"embedded.{name}" not in origin}
-    eased |= {"context_window": options.context_window} if options.context_window else {}
-    eased |= {"prompt_trim": options.prompt_trim} if options.prompt_trim else {}
-    config = msgspec.structs.replace(config, embedded=msgspec.structs.replace(config.embedded, enabled=True, **eased))
+        overrides |= {"first_response_target_s": ANY_TIME_S if fixed else FIRST_RESPONSE_S, "tools": tools}
+    overrides = {
+        name: value for name, value in overrides.items() if name == "model" or f"embedded.{name}" not in origin
+    }
+    overrides |= {"context_window": options.context_window} if options.context_window else {}
+    overrides |= {"prompt_trim": options.prompt_trim} if options.prompt_trim else {}
+    config = msgspec.structs.replace(
+        config, embedded=msgspec.structs.replace(config.embedded, enabled=True, **overrides)
+    )
     name = compose.embedded_model_name(config.embedded)
     origin = origin | {f"embedded.{key}": "run" for key in overrides}
     return config, origin, ModelOption(name, "", "", "this machine", _flags(name))

@@ -227,25 +227,25 @@ class CompiledSchema:
 
     def _schema_of(self, error: ValidationError) -> Any:
         """The subschema that reports an error."""
-        whole = error.kind.name == "falseSchema"
+        is_false_schema = error.kind.name == "falseSchema"
         if location := error.absolute_keyword_location:  # within a part that has an `$id` the path begins there
-            return self._refs.resolve(location if whole else location.rpartition("/")[0])
-        return _value_at(self.root, error.schema_path[: None if whole else -1])
+            return self._refs.resolve(location if is_false_schema else location.rpartition("/")[0])
+        return _value_at(self.root, error.schema_path[: None if is_false_schema else -1])
 
     def _violation(self, error: ValidationError, value: Any, depth: int = 0) -> Violation:
         path = tuple(error.instance_path)
         kind, expected, message = _describe(error.kind, _value_at(value, path))
         contexts = getattr(error.kind, "context", [])[:MAX_BRANCHES] if depth < MAX_CHOICE_DEPTH else []
-        within = tuple(
+        branches = tuple(
             tuple(self._violation(each, value, depth + 1) for each in branch[:MAX_VIOLATIONS]) for branch in contexts
         )
         schema = self._schema_of(error)
         if kind == "additional":
             message += _known_names(schema)
         elif kind in ("any_of", "one_of"):
-            message = _describe_choice(within, _value_at(value, path), path) or message
+            message = _describe_choice(branches, _value_at(value, path), path) or message
         return Violation(
-            path, kind, with_path(path, message), expected, within, schema if isinstance(schema, dict) else {}
+            path, kind, with_path(path, message), expected, branches, schema if isinstance(schema, dict) else {}
         )
 
 
@@ -289,8 +289,8 @@ def _describe(kind: ValidationErrorKind, value: Any) -> tuple[ViolationKind, Any
             return "type", tuple(types), f"expected {describe_types(types)}{got}"
         case has.Enum(options):
             return "enum", tuple(options), f"expected one of {quote_list(options)}{got}"
-        case has.Constant(wanted):
-            return "const", wanted, f"expected {quote_value(wanted)}{got}"
+        case has.Constant(constant):
+            return "const", constant, f"expected {quote_value(constant)}{got}"
         case has.Required(name):
             return "required", name, f"{quote_value(name)} is missing"
         case has.AdditionalProperties(names) | has.UnevaluatedProperties(names):
@@ -344,10 +344,10 @@ def _known_names(schema: Any) -> str:
     return f"; known: {quote_list(names)}" if names else ""
 
 
-def _describe_choice(within: Sequence[Sequence[Violation]], value: Any, path: Sequence[str | int]) -> str:
+def _describe_choice(branches: Sequence[Sequence[Violation]], value: Any, path: Sequence[str | int]) -> str:
     """What a choice expects, composed from its branches; empty if a branch has no violation to report."""
-    firsts = [branch[0] for branch in within if branch]
-    if not firsts or len(firsts) < len(within):
+    firsts = [branch[0] for branch in branches if branch]
+    if not firsts or len(firsts) < len(branches):
         return ""
     if all(first.kind == "type" and first.path == tuple(path) for first in firsts):
         types = dict.fromkeys(each for first in firsts for each in first.expected)

@@ -121,10 +121,10 @@ def without_patterns(schema: Any, patterns: set[str]) -> Any:
         return [without_patterns(each, patterns) for each in schema]
     if not isinstance(schema, dict):
         return schema
-    kept = {word: without_patterns(value, patterns) for word, value in schema.items() if word != "pattern"}
+    remaining = {word: without_patterns(value, patterns) for word, value in schema.items() if word != "pattern"}
     if "pattern" in schema and not (isinstance(schema["pattern"], str) and schema["pattern"] in patterns):
-        kept["pattern"] = without_patterns(schema["pattern"], patterns)
-    return kept
+        remaining["pattern"] = without_patterns(schema["pattern"], patterns)
+    return remaining
 
 
 def _is_regular(pattern: str) -> bool:

@@ -111,8 +111,8 @@ def _quote_leaf(value: Any) -> str:
     return quote_value(value)
 
 
-def _join_truncated(opening: str, few: list[str], of: int, closing: str) -> str:
-    return opening + ", ".join([*few, "…"] if of > len(few) else few) + closing
+def _join_truncated(opening: str, few: list[str], count: int, closing: str) -> str:
+    return opening + ", ".join([*few, "…"] if count > len(few) else few) + closing
 
 
 def _quote_number(value: Any) -> str:

@@ -34,10 +34,10 @@ def end_draft(s: Scanner, sink: ToolCallSink, closer: str) -> Parser[bool]:
         if closer:
             sink.warn("stray_closing_tag", f"dropped {closer} that closes nothing", closer)
         return False
-    kept = s.draft().removesuffix(closer)
-    if closer and not (draft.broken and closer in kept):
+    text = s.draft().removesuffix(closer)
+    if closer and not (draft.broken and closer in text):
         sink.settle_draft(is_reply=False)
-        sink.reasoning(kept.rstrip(SPACE))
+        sink.reasoning(text.rstrip(SPACE))
         s.stop_draft()
     else:  # a broken call must not hide the marker that closes the reasoning
         yield from read_draft_again(s, sink, draft.closer, True)

@@ -13,9 +13,9 @@ def read_reasoning(markup: Markup, s: Scanner, sink: ToolCallSink) -> Parser[boo
         keep_draft(s, sink)
         yield from s.skip_space()
         before = sink.calls
-        whole = yield from _read_reasoning_body(markup, s, sink, markup.reasoning_tags[opened])
+        is_complete = yield from _read_reasoning_body(markup, s, sink, markup.reasoning_tags[opened])
         if sink.calls > before:
-            if not whole:
+            if not is_complete:
                 return True
             continue
         yield from skip_blank_lines(s)
@@ -50,9 +50,9 @@ def _read_reasoning_body(markup: Markup, s: Scanner, sink: ToolCallSink, closer:
             return False
         s.start_draft(s.skipped_space + opener)
         sink.begin_draft(closer)
-        whole = yield from call_reader(markup, opener)(s, aside, opener)
+        is_complete = yield from call_reader(markup, opener)(s, aside, opener)
         if aside.has_started:
-            return whole
+            return is_complete
         if closer in s.draft():
             yield from read_draft_again(s, sink, closer, has_content)
             return False

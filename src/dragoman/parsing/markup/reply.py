@@ -133,18 +133,18 @@ class _AnswerReader:
         if sink.calls and not self.has_content:
             yield from drop_partial_closer(s, sink, *filter(None, (*self.markup.closers, *self.markup.section[1:])))
         at = s.offset
-        wanted = markers(*self._wanted())
+        expected = markers(*self._expected_markers())
         if self.markup.keep_whitespace and not self._trailing():
             s.skipped_space = ""
-            self.found = yield from s.verbatim_until(wanted, sink.text)
+            self.found = yield from s.verbatim_until(expected, sink.text)
         else:
-            self.found = yield from s.until(wanted, sink.text, self.has_content)
+            self.found = yield from s.until(expected, sink.text, self.has_content)
             if self.markup.keep_whitespace and self.found not in STARTS:
                 sink.text(s.skipped_space)
                 s.skipped_space = ""
         self.has_content = self.has_content or s.offset - len(s.skipped_space + self.found) > at
 
-    def _wanted(self) -> tuple[str, ...]:
+    def _expected_markers(self) -> tuple[str, ...]:
         """Returns the markers that mean something in an answer."""
         markup, sink = self.markup, self.sink
         after: tuple[str, ...] = ()

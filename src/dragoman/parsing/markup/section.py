@@ -44,10 +44,10 @@ def _read_section(markup: Markup, s: Scanner, sink: ToolCallSink) -> Parser[bool
         elif not failed:
             s.skipped_space = before + s.skipped_space
         reader = calls[found] if found else next(iter(calls.values()))
-        whole = yield from reader(s, sink, found)
-        if whole and not found:
+        is_complete = yield from reader(s, sink, found)
+        if is_complete and not found:
             sink.warn("missing_opening_tag", f"expected {next(iter(calls))} before the call")
-        any_call, failed = any_call or whole, not whole
+        any_call, failed = any_call or is_complete, not is_complete
         if failed:
             cut_short(s, sink.text)
     return _section_end(s, sink, (before, "".join(noise), found or ""), any_call, failed)

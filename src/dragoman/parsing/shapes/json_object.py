@@ -151,7 +151,7 @@ class _Call:
             return (yield from self._of_unknown(key))
         if key in self._keys.name and not self._name:
             return (yield from self._read_name())
-        if key in self._keys.arguments and self._early_arguments is None and not self._begun:
+        if key in self._keys.arguments and self._early_arguments is None and not self._has_started:
             return (yield from self._read_doubled_arguments())
         if self._takes_id(key) and (yield from self._s.peek()) in ('"', "'"):
             written = (yield from self._s.json_string()) or ""

@@ -178,9 +178,9 @@ def _call(s: Scanner, sink: ToolCallSink, tagged: bool) -> Parser[bool | None]:
     if name is not None and has_names:
         return (yield from NOTATION.call(s, sink, name, CALL))
     if has_names:
-        ended = not (yield from NOTATION.members(s, DISCARD, CALL))
+        is_complete = not (yield from NOTATION.members(s, DISCARD, CALL))
         reject_call(s, sink, written)
-        return None if ended and tagged else False
+        return None if is_complete and tagged else False
     if name is not None and has_names is None and not s.stopped_by_model:
         take_rest(s)
     reject_call(s, sink, "")
@@ -192,15 +192,15 @@ def _json_call(s: Scanner, sink: ToolCallSink) -> Parser[bool]:
     outcome = yield from read_json_call(s, sink, JsonCallKeys())
     if outcome in (Outcome.NOT_A_CALL, Outcome.BROKEN):
         sink.text(s.captured())
-    return outcome is Outcome.WHOLE
+    return outcome is Outcome.COMPLETE
 
 
 def _name_of_call(s: Scanner, tagged: bool) -> Parser[str]:
     """Reads a name and its bracket; returns "" if this is not the beginning of a call."""
-    found = yield from s.field(markers(*"()[]{}\"',=:"))
-    if tagged and not found and s.closed and not s.stopped_by_model and _CUT_NAME.fullmatch(s.buf, s.pos):
+    name_field = yield from s.field(markers(*"()[]{}\"',=:"))
+    if tagged and not name_field and s.closed and not s.stopped_by_model and _CUT_NAME.fullmatch(s.buf, s.pos):
         take_rest(s)
-    match = _NAME.fullmatch(found[0]) if found and found[1] == "(" else None
+    match = _NAME.fullmatch(name_field[0]) if name_field and name_field[1] == "(" else None
     return match[1] if match else ""
 
 
@@ -212,7 +212,7 @@ def _is_named(s: Scanner) -> Parser[bool | None]:
     name_field = yield from s.peek_field(_NAME_ENDS)
     if not name_field:
         return None if s.closed else False
-    return found[1] == "=" and bool(KEYWORD.fullmatch(found[0].rstrip()))
+    return name_field[1] == "=" and bool(KEYWORD.fullmatch(name_field[0].rstrip()))
 
 
 def _begins_name(char: str) -> bool:
@@ -224,7 +224,7 @@ def _parameter(s: Scanner, sink: ToolCallSink, _: Container) -> Parser[str]:
     name_field = yield from s.peek_field(_NAME_ENDS)
     if not name_field and s.closed:
         return take_rest(s)
-    name = found[0].rstrip() if found and found[1] == "=" else ""
+    name = name_field[0].rstrip() if name_field and name_field[1] == "=" else ""
     if not KEYWORD.fullmatch(name):
         return "expected an argument's name and '='"
     yield from s.literal(name)

@@ -115,8 +115,8 @@ class TaggedParameters:
             marker = marker or (
                 yield from s.literal(self.key_open, *self.call_close, *self._after_parameters, after_space=True)
             )
-            if found != self.key_open:
-                return (yield from self._end_parameters(s, sink, found, bool(seen)))
+            if marker != self.key_open:
+                return (yield from self._end_parameters(s, sink, marker, bool(names_read)))
             key = yield from self.key(s)
             if key is None:
                 s.pos = len(s.buf) if s.closed and len(s.buf[s.pos :].split()) < 2 else s.pos

@@ -96,8 +96,8 @@ _COMMON_LOCATIONS: Final = tuple(
 
 async def check_context_window(context: ProbeContext) -> ProbeFinding:
     """Last, as an answer before may have told it too."""
-    places = (*(subject.provider.context if subject.provider else ()), *_COMMON_LOCATIONS)
-    if tokens := await subject.server_info.get_number(places, subject.model):
+    places = (*(context.provider.context if context.provider else ()), *_COMMON_LOCATIONS)
+    if tokens := await context.server_info.get_number(places, context.model):
         return ProbeFinding("context", "yes", f"{tokens} tokens", {"tokens": tokens})
     for answer in context.client.answers:
         if isinstance(answer.error, ContextOverflowError) and answer.error.limit_tokens:

@@ -16,10 +16,12 @@ from dragoman.identify import detect_format
 _CONSTRAINT_TOKENS = 24
 
 
-async def check_constraints(subject: ProbeContext) -> ProbeFinding:
+async def check_constraints(context: ProbeContext) -> ProbeFinding:
     """Checks the constraint methods of the provider; all of them if the provider is not known."""
-    ways = [way for way in servers.constraints() if subject.provider is None or way.name in subject.provider.constrain]
-    if not ways:
+    methods = [
+        each for each in servers.constraints() if context.provider is None or each.name in context.provider.constrain
+    ]
+    if not methods:
         return ProbeFinding("constrained", "unknown", "not asked: its provider offers none", {})
     facts: dict[str, str] = {}
     for method in methods:
@@ -43,8 +45,8 @@ _TOOLS_VARIABLE: Final = re.compile(r"\btools\b|\.Tools\b")
 
 async def check_chat_template(context: ProbeContext) -> ProbeFinding:
     """The name tells the format too, where the template does not."""
-    place = subject.provider.template if subject.provider else ""
-    template = await subject.server_info.get(place, subject.model) if place else None
+    place = context.provider.template if context.provider else ""
+    template = await context.server_info.get(place, context.model) if place else None
     jinja = template if template and "{%" in template else ""
     detected = detect_format(context.model, chat_template=jinja)
     facts = {"format": detected.format.name, "by": detected.by}
@@ -57,10 +59,10 @@ async def check_chat_template(context: ProbeContext) -> ProbeFinding:
     return ProbeFinding("chat template", "yes" if knows else "no", summary, facts)
 
 
-async def check_completions(subject: ProbeContext) -> ProbeFinding:
+async def check_completions(context: ProbeContext) -> ProbeFinding:
     """A few words to go on from."""
-    body = {"model": subject.model, "prompt": "The sky is", "max_tokens": 4, "temperature": 0}
-    got, error = await subject.client.post(completions.PATH, body)
+    body = {"model": context.model, "prompt": "The sky is", "max_tokens": 4, "temperature": 0}
+    data, error = await context.client.post(completions.PATH, body)
     if error is not None:
         status = getattr(error, "status", None)
         return ProbeFinding("completions", "no" if status in (400, 404, 405, 501) else "unknown", error.message)

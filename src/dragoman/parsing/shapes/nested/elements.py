@@ -112,7 +112,7 @@ class _Body:
             array = name == ITEM if array is None else array
             remaining.discard(self._opening(name))
             emit_element = emit
-            if name in seen and not array:
+            if name in names and not array:
                 self._sink.warn("duplicate_parameter", f"expected each parameter once, dropped another {name!r}")
                 emit_element = discard
             else:
