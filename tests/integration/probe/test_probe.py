@@ -389,7 +389,7 @@ async def test_the_context_is_found_where_the_kind_tells_it(kind: str, path: str
 
     async with odd(says) as far:
         report = await probe(
-            HttpConfig(url=f"{far.url}/v1", provider=kind), {}, "m", only=(*DECISIVE_CHECKS, "context")
+            HttpConfig(url=f"{far.url}/v1", provider=kind), {}, "m", check_names=(*DECISIVE_CHECKS, "context")
         )
     assert report.found("context").facts == {"tokens": tokens}
 
