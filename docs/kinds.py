@@ -47,6 +47,6 @@ def _row(provider: Provider) -> tuple[str, ...]:
 
 
 def _section(provider: Provider) -> str:
-    quirks = [f"- {quirk.says} ({quirk.source})" for quirk in provider.quirks]
+    quirks = [f"- {quirk.description} ({quirk.source})" for quirk in provider.quirks]
     known = "\n".join([*quirks, ""]) + "\n" if quirks else ""
     return f"## {provider.name}\n\n{provider.title}. Source: {provider.source}.\n\n{known}".rstrip("\n") + "\n"

@@ -1,4 +1,4 @@
-"""Every case of every dialect, and what the vendors' own SDKs make of the bytes.
+"""Every case of every dialect, and how the vendors' own SDKs read the bytes.
 
 A case file holds blocks of
 
@@ -9,10 +9,10 @@ A case file holds blocks of
     ---
     expected
 
-`request` is a body and the request that is read from it, or the error; `request +` gives members that are added to
-the smallest body, and shows only what they change. `count` is a body whose tokens are to be counted, and the answer to
-that behind the request. `events` become a stream, `whole` one body, both exactly as they go
-out (a chunk's head that never changes is written `…`). `error` is an error's arguments, its status and its body.
+`request` is a body and the request that is read from it, or the error; `request +` contains members that are added to
+the smallest body, and shows only what they change. `count` is a body whose tokens are counted: the request, then the
+response. `events` become a stream, `whole` one body, both exactly as they are sent (the constant head of a chunk is
+written `…`). `error` is an error's arguments, its status and its body.
 """
 
 from __future__ import annotations
@@ -52,10 +52,10 @@ from support.dialect_cases import (
     words,
 )
 
-NAMING = ("anthropic_messages", "openai_responses")
-"""Their events have names."""
-SAME_HEAD = '"id":"chatcmpl-1","object":"chat.completion.chunk","created":7,"model":"m"'
-SAME_REQUEST = re.compile(r'"background":false,.*?"top_p":null')
+APIS_WITH_EVENT_NAMES = ("anthropic_messages", "openai_responses")
+"""APIs whose events have names."""
+CHUNK_HEAD = '"id":"chatcmpl-1","object":"chat.completion.chunk","created":7,"model":"m"'
+REQUEST_ECHO = re.compile(r'"background":false,.*?"top_p":null')
 
 
 def read(api: Dialect, body: str) -> list[str]:
@@ -76,12 +76,12 @@ def got(case: Case) -> str:
         case "count":
             return counted(case)
         case "whole" | "whole, custom p" | "whole, functions":
-            return SAME_REQUEST.sub("…", case.api.write_reply(reply_of(case), case.request).decode())
+            return REQUEST_ECHO.sub("…", case.api.write_reply(reply_of(case), case.request).decode())
         case "error":
             kind, given = words(case.text)
             made = error(kind, given)
             return f"{case.api.status(made)}\n{case.api.write_error(made).decode()}"
-    written = SAME_REQUEST.sub("…", stream(case).decode().replace(SAME_HEAD, "…"))
+    written = REQUEST_ECHO.sub("…", stream(case).decode().replace(CHUNK_HEAD, "…"))
     return re.sub(r"\n\n+", "\n", written).strip("\n")
 
 
@@ -100,40 +100,40 @@ def test_each_dialect_has_cases() -> None:
 
 
 @each(CASES)
-def test_case(case: Case) -> None:
+def test_case_has_expected_output(case: Case) -> None:
     assert got(case) == case.expected
 
 
 @each(STREAMS)
-def test_a_stream_has_the_frames_that_clients_need(case: Case) -> None:
-    """Those of some APIs go by the names of events, others by the word that ends a stream; all by JSON."""
+def test_stream_frames_are_named_and_contain_json(case: Case) -> None:
+    """Some APIs name their events, others end a stream with `[DONE]`; the data of all is JSON."""
     frames = stream(case).decode().split("\n\n")[:-1]
     if case.dialect == "openai_chat":
         assert frames.pop() == "data: [DONE]"
     for frame in frames:
         name, _, data = frame.rpartition("\n")
         said = json.loads(data.removeprefix("data: "))
-        assert name == (f"event: {said['type']}" if case.dialect in NAMING else "")
+        assert name == (f"event: {said['type']}" if case.dialect in APIS_WITH_EVENT_NAMES else "")
 
 
-def test_a_writer_refuses_what_the_grammar_forbids() -> None:
+def test_writer_rejects_invalid_event_order() -> None:
     for name in dialects.names():
         with pytest.raises(ev.EventOrderError):
             dialects.get(name).writer(v.Request("m", ())).feed(ev.TextDelta("x"))
 
 
-def test_an_error_of_the_caller_is_never_a_server_error() -> None:
+def test_config_error_has_status_400() -> None:
     for name in dialects.names():
         assert dialects.get(name).status(errors.ConfigError("x")) == 400
 
 
-def test_thoughts_that_the_vendor_redacted_are_written_as_such() -> None:
+def test_redacted_reasoning_is_written_as_redacted_thinking() -> None:
     reply = v.Reply("1", "m", 7, (v.Reasoning("", redacted="xyz"), v.UnknownPart("x", msgspec.Raw(b"{}"))), "stop")
     body = json.loads(dialects.get("anthropic_messages").write_reply(reply, v.Request("m", ())))
     assert body["content"] == [{"type": "redacted_thinking", "data": "xyz"}]
 
 
-# What the vendors' SDKs make of it
+# How the vendors' SDKs read it
 
 USER = {"role": "user", "content": "hi"}
 
@@ -141,7 +141,7 @@ USER = {"role": "user", "content": "hi"}
 @contextmanager
 def openai_client(body: bytes, status: int = 200) -> Iterator[openai.OpenAI]:
     with (
-        httpx2.Client(transport=answering(body, status)) as http,
+        httpx2.Client(transport=transport_for(body, status)) as http,
         openai.OpenAI(api_key="k", base_url="http://test/v1", http_client=http, max_retries=0) as client,
     ):
         yield client
@@ -150,13 +150,13 @@ def openai_client(body: bytes, status: int = 200) -> Iterator[openai.OpenAI]:
 @contextmanager
 def anthropic_client(body: bytes, status: int = 200) -> Iterator[anthropic.Anthropic]:
     with (
-        httpx2.Client(transport=answering(body, status)) as http,
+        httpx2.Client(transport=transport_for(body, status)) as http,
         anthropic.Anthropic(api_key="k", base_url="http://test", http_client=http, max_retries=0) as client,
     ):
         yield client
 
 
-def answering(body: bytes, status: int) -> httpx2.MockTransport:
+def transport_for(body: bytes, status: int) -> httpx2.MockTransport:
     kind = "application/json" if body.startswith(b"{") else "text/event-stream"
     return httpx2.MockTransport(lambda _: httpx2.Response(status, headers={"content-type": kind}, content=body))
 
@@ -173,7 +173,7 @@ def summary(completion: openai.types.chat.ChatCompletion) -> dict[str, object]:
 
 
 @each(of("openai_chat"))
-def test_openai_sdk_reads_streamed_as_whole(case: Case) -> None:
+def test_openai_sdk_reads_stream_like_complete_response(case: Case) -> None:
     with openai_client(whole(case)) as client:
         expected = client.chat.completions.create(model="m", messages=[USER])
     with openai_client(stream(case)) as client, client.chat.completions.stream(model="m", messages=[USER]) as events:
@@ -199,7 +199,7 @@ def test_openai_sdk_reads_raw_chunks(case: Case) -> None:
         assert [name for d in deltas for call in d.tool_calls or () if (name := given(call)[0])] == called
 
 
-def test_openai_sdk_parses_parallel_calls_with_their_usage() -> None:
+def test_openai_sdk_parses_parallel_calls_and_usage() -> None:
     case = next(c for c in of("openai_chat") if c.title == "two calls")
     usage = ev.UsageUpdate(v.Usage(10, 5, 4, 2))
     body = b"".join(map(dialects.get("openai_chat").writer(v.Request("m", (), stream_usage=True)).feed, [
@@ -215,7 +215,7 @@ def test_openai_sdk_parses_parallel_calls_with_their_usage() -> None:
 
 
 @each(of("openai_chat", failed=True))
-def test_openai_sdk_raises_on_a_failed_stream(case: Case) -> None:
+def test_openai_sdk_raises_on_failed_stream(case: Case) -> None:
     failure = case.events()[-1]
     assert isinstance(failure, ev.Failure)
     with openai_client(stream(case)) as client, pytest.raises(openai.APIError, match=failure.error.message):
@@ -233,7 +233,7 @@ def response_event() -> pydantic.TypeAdapter[Any]:
 
 
 @each([c for c in STREAMS if c.dialect == "openai_responses"])
-def test_each_event_is_of_a_type_of_openais(case: Case) -> None:
+def test_responses_event_matches_openai_type(case: Case) -> None:
     for number, frame in enumerate(stream(case).decode().split("\n\n")[:-1]):
         data = json.loads(frame.partition("\ndata: ")[2])
         event = response_event().validate_python(data)
@@ -241,7 +241,7 @@ def test_each_event_is_of_a_type_of_openais(case: Case) -> None:
 
 
 @each(of("openai_responses"))
-def test_openai_sdk_reads_a_streamed_response_as_whole(case: Case) -> None:
+def test_openai_sdk_reads_responses_stream_like_complete_response(case: Case) -> None:
     from openai.types.responses import Response
 
     with openai_client(whole(case)) as client:
@@ -256,7 +256,7 @@ def test_openai_sdk_reads_a_streamed_response_as_whole(case: Case) -> None:
 
 
 def without_parsed(value: Any) -> Any:
-    """What the SDK's helper adds to a response taken away again."""
+    """The value without the members that the SDK's helper adds."""
     if isinstance(value, list):
         return [without_parsed(each) for each in value]
     if not isinstance(value, dict):
@@ -265,7 +265,7 @@ def without_parsed(value: Any) -> Any:
 
 
 @each(of("openai_responses"))
-def test_deltas_of_a_response_make_its_items(case: Case) -> None:
+def test_response_deltas_join_to_its_items(case: Case) -> None:
     with openai_client(stream(case)) as client:
         sent = list(client.responses.create(model="m", input="hi", stream=True))
     words: dict[str, str] = {}
@@ -274,7 +274,7 @@ def test_deltas_of_a_response_make_its_items(case: Case) -> None:
         if e.type.endswith(".delta"):
             words[e.item_id] = words.get(e.item_id, "") + e.delta  # type: ignore[union-attr]
     for item in done.values():
-        assert words.get(item.id or "", "") == said_by(item)
+        assert words.get(item.id or "", "") == text_of_item(item)
     final = sent[-1]
     assert final.type in ("response.completed", "response.incomplete")
     assert [item for item in final.response.output if item.id in done] == list(done.values())
@@ -283,7 +283,7 @@ def test_deltas_of_a_response_make_its_items(case: Case) -> None:
     assert {item.status for item in cut} <= {"incomplete"}  # type: ignore[union-attr]
 
 
-def said_by(item: openai.types.responses.ResponseOutputItem) -> str:
+def text_of_item(item: openai.types.responses.ResponseOutputItem) -> str:
     match item.type:
         case "message":
             return "".join(c.text if c.type == "output_text" else c.refusal for c in item.content)
@@ -297,7 +297,7 @@ def said_by(item: openai.types.responses.ResponseOutputItem) -> str:
 
 
 @each(of("openai_responses", failed=True))
-def test_openai_sdk_knows_of_a_failed_response(case: Case) -> None:
+def test_openai_sdk_reports_failed_response(case: Case) -> None:
     failure = case.events()[-1]
     assert isinstance(failure, ev.Failure)
     with openai_client(stream(case)) as client:
@@ -312,7 +312,7 @@ def test_openai_sdk_knows_of_a_failed_response(case: Case) -> None:
     assert "response.output_item.done" not in [e.type for e in sent]
 
 
-def test_a_response_says_again_what_was_asked_for() -> None:
+def test_response_echoes_request_settings() -> None:
     api = dialects.get("openai_responses")
     asked = {
         "tools": [
@@ -349,7 +349,7 @@ def test_a_response_says_again_what_was_asked_for() -> None:
         assert (body["store"], body["previous_response_id"]) == (store, before)
 
 
-def test_a_call_of_a_tool_in_a_namespace_has_both_names() -> None:
+def test_namespaced_call_has_namespace_and_name() -> None:
     api = dialects.get("openai_responses")
     inside = [{"type": "function", "name": "f"}, {"type": "custom", "name": "p"}]
     asked = {"model": "m", "input": "hi", "tools": [{"type": "namespace", "name": "crm", "tools": inside}]}
@@ -365,14 +365,14 @@ def test_a_call_of_a_tool_in_a_namespace_has_both_names() -> None:
     assert [part.name for part in again if isinstance(part, v.ToolCall)] == [f, p]
 
 
-def test_proof_of_redacted_thoughts_goes_on_and_what_no_event_makes_is_left_out() -> None:
+def test_redacted_reasoning_is_encrypted_content_and_unknown_is_dropped() -> None:
     reply = v.Reply("1", "m", 7, (v.Reasoning("", redacted="xyz"), v.UnknownPart("x", msgspec.Raw(b"{}"))), "stop")
     (item,) = json.loads(dialects.get("openai_responses").write_reply(reply, v.Request("m", ())))["output"]
     assert (item["encrypted_content"], item["summary"]) == ("redacted:xyz", [])
 
 
 @each(of("anthropic_messages"))
-def test_anthropic_sdk_reads_streamed_as_whole(case: Case) -> None:
+def test_anthropic_sdk_reads_stream_like_complete_response(case: Case) -> None:
     with anthropic_client(whole(case)) as client:
         expected = client.messages.create(model="m", max_tokens=9, messages=[USER]).to_dict()
     with (
@@ -388,12 +388,12 @@ def test_anthropic_sdk_reads_streamed_as_whole(case: Case) -> None:
 
 
 @each(of("anthropic_messages", failed=True))
-def test_anthropic_sdk_raises_on_a_failed_stream(case: Case) -> None:
+def test_anthropic_sdk_raises_on_failed_stream(case: Case) -> None:
     with anthropic_client(stream(case)) as client, pytest.raises(anthropic.APIError):
         list(client.messages.create(model="m", max_tokens=9, messages=[USER], stream=True))
 
 
-def test_anthropic_sdk_gives_thoughts_and_calls_as_they_come() -> None:
+def test_anthropic_sdk_streams_reasoning_text_and_calls() -> None:
     script = (
         'start 3\nreasoning "hm" "sig"\ntext "a"\ncall 0 "toolu_a" "f"\narguments 0 "{\\"n\\":1}"\nend 0\nfinish "stop"'
     )
@@ -424,8 +424,8 @@ def test_sdks_raise_their_own_errors() -> None:
     assert (raised.value.status_code, raised.value.type) == (529, "overloaded_error")
 
 
-def test_anthropic_sdk_runner_goes_on_without_threads() -> None:
-    """The runner sends `thread` first; told that it is not kept, it sends the whole conversation."""
+def test_anthropic_sdk_tool_runner_works_without_threads() -> None:
+    """The runner sends `thread` first; as threads are not stored, it then sends the whole conversation."""
     messages = dialects.get("anthropic_messages")
     script = [
         'start\ncall 0 "toolu_a" "add"\narguments 0 "{\\"a\\":1,\\"b\\":2}"\nend 0\nfinish "stop"',

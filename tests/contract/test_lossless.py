@@ -1,4 +1,4 @@
-"""Nothing is lost: what a client sends to its own API arrives as it was, and to another with all losses told."""
+"""Requests are unchanged for the client's own API; for another API, everything that is lost is reported."""
 
 import json
 from collections import Counter
@@ -30,19 +30,19 @@ def written(dialect: str, body: Json) -> Json:
 @pytest.mark.parametrize("dialect", dialects.names())
 @SLOW
 @given(st.data())
-def test_its_own_api_gets_what_came(dialect: str, data: st.DataObject) -> None:
+def test_request_is_unchanged_for_its_own_api(dialect: str, data: st.DataObject) -> None:
     body = data.draw(requests(dialect))
-    assert plain(written(dialect, body)) == plain(body)
+    assert normalized(written(dialect, body)) == normalized(body)
 
 
-REFUSED: Final = 1 / 3
-"""At most so many of the requests that the types allow are refused by name: most have a part of a vendor's own tool in
-the user's mouth, or a file that another vendor keeps."""
+MAX_REJECTED_SHARE: Final = 1 / 3
+"""The maximum share of requests that the types allow and that are rejected. Most of these have a part of a vendor's
+own tool in a user message, or a file that another vendor stores."""
 
 
 @pytest.mark.parametrize(("near", "far"), list(permutations(dialects.names(), 2)))
-def test_what_comes_back_from_another_api_is_what_went(near: str, far: str) -> None:
-    """Read, written for another API, read there, written for its own again: all the same but for what warnings name."""
+def test_round_trip_through_another_api_loses_only_what_is_reported(near: str, far: str) -> None:
+    """Read, written for another API, read there, written for its own API: equal except for what warnings report."""
     counts: Counter[str] = Counter()
 
     @SLOW
@@ -50,7 +50,7 @@ def test_what_comes_back_from_another_api_is_what_went(near: str, far: str) -> N
     def there_and_back(body: Json) -> None:
         counts["all"] += 1
         asked = dialects.get(near).read_request(json.dumps(body))
-        asked = replace(asked, messages=repair_history(asked.messages)[0])  # as the gateway does
+        asked = replace(asked, messages=repair_history(asked.messages)[0])  # like the gateway
         try:
             there = dialects.get(far).write_request(asked, asked.model)
             back = dialects.get(near).write_request(dialects.get(far).read_request(there.body), asked.model)
@@ -60,16 +60,16 @@ def test_what_comes_back_from_another_api_is_what_went(near: str, far: str) -> N
         assert list(lost(asked, dialects.get(near).read_request(back.body), (there, back))) == []
 
     there_and_back()
-    assert counts["refused"] <= REFUSED * counts["all"]
+    assert counts["refused"] <= MAX_REJECTED_SHARE * counts["all"]
 
 
-def plain(value: Any) -> Any:
-    """As the APIs take it: a text alone is the same as a block of it, and a default is the same said or not."""
+def normalized(value: Any) -> Any:
+    """Normalized JSON: a text is written as a block, and members with their default value are removed."""
     if isinstance(value, list):
-        return [plain(inner) for inner in value]
+        return [normalized(inner) for inner in value]
     if not isinstance(value, dict):
         return value
-    kept = {name: plain(inner) for name, inner in value.items()}
+    kept = {name: normalized(inner) for name, inner in value.items()}
     for name in ("content", "output", "system"):
         if isinstance(kept.get(name), str):
             kept[name] = [{"type": "text", "text": kept[name]}]
@@ -80,7 +80,7 @@ def plain(value: Any) -> Any:
     if isinstance(kept.get("stop"), str):
         kept["stop"] = [kept["stop"]]
     if kept.get("input_schema") == {}:
-        kept["input_schema"] = {"type": "object"}  # which the API demands
+        kept["input_schema"] = {"type": "object"}  # the API requires it
     if "model" in kept and "tools" not in kept:
         kept.pop("parallel_tool_calls", None)
     return {name: inner for name, inner in kept.items() if (name, json.dumps(inner)) not in DEFAULTS}
@@ -100,4 +100,4 @@ DEFAULTS = {
     ("type", '"custom"'),
     ("type", '"message"'),
 }
-"""What the APIs' pages say of a field that is left out."""
+"""The documented default values of the APIs."""

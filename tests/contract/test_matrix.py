@@ -1,9 +1,9 @@
-"""Any API in front, any behind, over HTTP: what was asked arrives, and so does what was answered.
+"""Every client API with every upstream API, over HTTP: requests and responses arrive unchanged.
 
-    client ─front's write_request→ gateway ─behind's write_request→ gateway ─ a backend that plays a script
+client ─front's write_request→ gateway ─behind's write_request→ gateway ─ a scripted backend
 
-The client is the front dialect's own writer of requests and reader of replies, the server behind a second gateway over
-that dialect, so no pair is named anywhere. What an API has no place for is stated once for each, in `SEEN` and `ASKED`.
+The client is the request writer and response reader of the front dialect; the upstream server is a second gateway. So
+no pair of APIs is named anywhere. What an API cannot represent is stated once for each API, in `REPLY_LOSSES`.
 """
 
 import asyncio
@@ -65,15 +65,15 @@ def call(index: int, arguments: str, name: str = "weather") -> list[AnyEvent]:
     return [start, *(ToolCallDelta(index, piece) for piece in pieces), ToolCallEnd(index)]
 
 
-def after(result: v.ToolResult) -> tuple[v.Message, ...]:
-    """A conversation whose call has this result."""
+def conversation_with(result: v.ToolResult) -> tuple[v.Message, ...]:
+    """A conversation that ends with this result of a call."""
     calls = v.Message("assistant", (v.Text("Let me look."), v.ToolCall("call_7", "weather", '{"city":"Bern"}')))
     return (said("Weather in Bern?"), calls, v.Message("tool", (result,)))
 
 
 @dataclass(frozen=True)
 class Scenario:
-    """What the client says, and what comes of it behind."""
+    """The client's request, and the events of the last backend."""
 
     events: list[AnyEvent]
     messages: tuple[v.Message, ...] = (said("Weather in Bern?"),)
@@ -117,18 +117,18 @@ SCENARIOS = {
         [TextDelta("A dot."), USED, Finish("stop")], (v.Message("user", (v.Text("What is it?"), IMAGE)),)
     ),
     "a result": Scenario(
-        [TextDelta("18."), USED, Finish("stop")], after(v.ToolResult("call_7", (v.Text("18 degrees"),)))
+        [TextDelta("18."), USED, Finish("stop")], conversation_with(v.ToolResult("call_7", (v.Text("18 degrees"),)))
     ),
     "an image in a result": Scenario(
-        [TextDelta("A dot."), USED, Finish("stop")], after(v.ToolResult("call_7", (v.Text("Seen:"), IMAGE)))
+        [TextDelta("A dot."), USED, Finish("stop")], conversation_with(v.ToolResult("call_7", (v.Text("Seen:"), IMAGE)))
     ),
     "a result that is an error": Scenario(
         [TextDelta("Sorry."), USED, Finish("stop")],
-        after(v.ToolResult("call_7", (v.Text("no such city"),), is_error=True)),
+        conversation_with(v.ToolResult("call_7", (v.Text("no such city"),), is_error=True)),
     ),
     "a result and a word": Scenario(
         [TextDelta("18."), USED, Finish("stop")],
-        (*after(v.ToolResult("call_7", (v.Text("18"),))), said("And in °F?")),
+        (*conversation_with(v.ToolResult("call_7", (v.Text("18"),))), said("And in °F?")),
     ),
 }
 
@@ -136,8 +136,8 @@ SCENARIOS = {
 ONE_CALL = SCENARIOS["one call"].events
 
 
-class Played:
-    """The backend at the far end: plays the scenario that is set, remembers what it was asked."""
+class ScriptedEvents:
+    """The script of the last backend: emits the events that a test sets, and records the requests."""
 
     def __init__(self) -> None:
         self.events: list[AnyEvent] = []
@@ -147,7 +147,7 @@ class Played:
         self.asked.append(request)
         if not isinstance(self.events[0], Failure):
             yield Start("", "", 0)
-        stop = StopStrings(request.stop)  # as any backend has to
+        stop = StopStrings(request.stop)  # every backend applies stop strings
         for event in stop.feed_events(self.events):
             yield event
         if stop.found:
@@ -159,7 +159,7 @@ class Chain:
     front: str
     behind: str
     url: str
-    played: Played
+    played: ScriptedEvents
 
 
 PAIRS = [(front, behind) for front in dialects.names() for behind in dialects.names()]
@@ -168,7 +168,7 @@ PAIRS = [(front, behind) for front in dialects.names() for behind in dialects.na
 @pytest_asyncio.fixture(loop_scope="module", scope="module", params=PAIRS, ids="-".join)
 async def chain(request: pytest.FixtureRequest) -> AsyncIterator[Chain]:
     front, behind = request.param
-    played = Played()
+    played = ScriptedEvents()
     async with served(played) as far:
         near = Gateway([HttpBackend("far", HttpConfig(url=f"{far.url}/v1", api=behind), {})])
         async with serving(near) as (_, url):
@@ -183,24 +183,24 @@ def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
 @pytest.mark.parametrize("name", SCENARIOS)
-async def test_any_api_in_front_of_any(chain: Chain, name: str, stream: bool) -> None:
+async def test_request_and_response_pass_through_every_api_pair(chain: Chain, name: str, stream: bool) -> None:
     scenario = SCENARIOS[name]
     chain.played.events, chain.played.asked = scenario.events, []
     request = v.Request("m", scenario.messages, TOOLS, stream=stream, stream_usage=stream, **scenario.more)
     wanted, failed = _expected(scenario.events, request.stop)
 
-    reply, error = await _asked(chain, request)
+    reply, error = await _ask(chain, request)
 
     if failed:
         assert "the engine ended" in str(error), "a failure must never look like an answer"
         return
     assert error is None
     via = [chain.behind, chain.front]
-    assert _told(reply) == _told(_seen(wanted, _stopped(via, request), stream))
-    if USED in scenario.events:  # else it is an estimate
+    assert _reply_content(reply) == _reply_content(_with_losses(wanted, _apis_with_losses(via, request), stream))
+    if USED in scenario.events:  # otherwise the usage is an estimate
         assert reply.usage == wanted.usage
     (asked,) = chain.played.asked
-    assert _said(asked.messages) == _said(_known(scenario.messages, via))
+    assert _conversation_content(asked.messages) == _conversation_content(_known(scenario.messages, via))
     assert [(t.name, t.description, json.loads(t.parameters)) for t in asked.tools] == [
         (t.name, t.description, json.loads(t.parameters)) for t in TOOLS
     ]
@@ -212,11 +212,11 @@ OWN_IDS = ("call_Ab1", "toolu_01Ab", "functions.weather:0", "chatcmpl-tool-0a", 
 
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
 @pytest.mark.parametrize("id", OWN_IDS)
-async def test_a_server_gets_its_own_ids_back(chain: Chain, id: str, stream: bool) -> None:
-    """Clients take the ids of any API; OpenClaw removes all punctuation from those that are not of its own."""
+async def test_call_ids_are_restored_for_the_upstream_server(chain: Chain, id: str, stream: bool) -> None:
+    """Clients accept the ids of any API; OpenClaw removes punctuation from the ids of other APIs."""
     chain.played.events = [replace(event, id=id) if isinstance(event, ToolCallStart) else event for event in ONE_CALL]
     request = v.Request("m", (said("Weather?"),), TOOLS, stream=stream)
-    reply, _ = await _asked(chain, request)
+    reply, _ = await _ask(chain, request)
     (made,) = (part for part in reply.parts if isinstance(part, v.ToolCall))
     assert CALL_ID.fullmatch(made.id)
     chain.played.events = [TextDelta("18."), Finish("stop")]
@@ -226,7 +226,7 @@ async def test_a_server_gets_its_own_ids_back(chain: Chain, id: str, stream: boo
             v.Message("assistant", (replace(made, id=sent),)),
             v.Message("tool", (v.ToolResult(sent, (v.Text("18"),)),)),
         )
-        await _asked(chain, replace(request, messages=(*request.messages, *turn)))
+        await _ask(chain, replace(request, messages=(*request.messages, *turn)))
         parts = [part for message in chain.played.asked[0].messages for part in message.parts]
         got = [
             part.id if isinstance(part, v.ToolCall) else part.call_id for part in parts if not isinstance(part, v.Text)
@@ -235,8 +235,8 @@ async def test_a_server_gets_its_own_ids_back(chain: Chain, id: str, stream: boo
         assert got == [own if sent == made.id or valid_call_id(id) != id else sent] * 2
 
 
-async def _asked(chain: Chain, request: v.Request) -> tuple[v.Reply, DragomanError | None]:
-    """The answer as the front's own reader has it."""
+async def _ask(chain: Chain, request: v.Request) -> tuple[v.Reply, DragomanError | None]:
+    """The response as the front dialect's reader parses it."""
     dialect = dialects.get(chain.front)
     collector = Collector()
     reader = dialect.reader(request, ExchangeContext("1", 0, iter("abcdefghij").__next__))
@@ -265,11 +265,11 @@ def _expected(events: Iterable[AnyEvent], stops: tuple[str, ...]) -> tuple[v.Rep
     return collector.reply(), collector.error is not None
 
 
-# What each API has no place for
+# What each API cannot represent
 
 
 def _merged(parts: Iterable[v.Part], kinds: tuple[type, ...]) -> tuple[v.Part, ...]:
-    """All texts as one, in the order of `kinds`: an API whose message has a field for each."""
+    """Joins the texts of each kind, in the order of `kinds`: the API's message has one field for each kind."""
     found = list(parts)
     said = [[p for p in found if isinstance(p, kind)] for kind in kinds]
     joined = [
@@ -280,7 +280,7 @@ def _merged(parts: Iterable[v.Part], kinds: tuple[type, ...]) -> tuple[v.Part, .
 
 
 def _chat_reply(reply: v.Reply, stream: bool) -> v.Reply:
-    """No signatures; a whole message holds thoughts, text, refusal and calls, each once."""
+    """No signatures; a complete message contains reasoning, text, refusal and calls, each once."""
     parts = [replace(p, signature="", redacted="") if isinstance(p, v.Reasoning) else p for p in reply.parts]
     if not stream:
         parts = list(_merged(parts, (v.Reasoning, v.Text, v.Refusal, v.ToolCall)))
@@ -289,7 +289,7 @@ def _chat_reply(reply: v.Reply, stream: bool) -> v.Reply:
 
 
 def _messages_reply(reply: v.Reply, stream: bool) -> v.Reply:
-    """A refusal is text, and the reason why the reply ended."""
+    """A refusal is text and the finish reason."""
     refused = any(isinstance(p, v.Refusal) for p in reply.parts)
     parts = tuple(v.Text(p.text) if isinstance(p, v.Refusal) else p for p in reply.parts)
     return replace(reply, parts=parts, finish_reason="content_filter" if refused else reply.finish_reason)
@@ -302,27 +302,27 @@ def _responses_reply(reply: v.Reply, stream: bool) -> v.Reply:
     )
 
 
-SEEN: dict[str, Callable[[v.Reply, bool], v.Reply]] = {
+REPLY_LOSSES: dict[str, Callable[[v.Reply, bool], v.Reply]] = {
     "openai_chat": _chat_reply,
     "anthropic_messages": _messages_reply,
     "openai_responses": _responses_reply,
 }
 
 
-def _seen(reply: v.Reply, via: list[str], stream: bool) -> v.Reply:
+def _with_losses(reply: v.Reply, via: list[str], stream: bool) -> v.Reply:
     for name in via:
-        reply = SEEN[name](reply, stream)
+        reply = REPLY_LOSSES[name](reply, stream)
     return reply
 
 
-def _stopped(via: list[str], request: v.Request) -> list[str]:
-    """A stop string is known wherever it is looked for: only a client whose server looks depends on what that tells."""
+def _apis_with_losses(via: list[str], request: v.Request) -> list[str]:
+    """The APIs whose limits apply to the finish reason: none if the gateway searches for the stop string itself."""
     watched = dialects.get(via[-1]).write_request(request, "m").stop_locally
     return via if not request.stop else [] if watched else via[-1:]
 
 
-def _told(reply: v.Reply) -> list[object]:
-    """What a reply says, in its order; ids of calls are checked apart."""
+def _reply_content(reply: v.Reply) -> list[object]:
+    """The parts of a reply in order, and how it ended."""
     said: list[object] = [p if not isinstance(p, v.ToolCall) else (p.id, p.name, p.arguments) for p in reply.parts]
     return [*said, reply.finish_reason, reply.stop_sequence]
 
@@ -331,8 +331,8 @@ def _known(messages: tuple[v.Message, ...], via: list[str]) -> tuple[v.Message, 
     return messages
 
 
-def _said(messages: Iterable[v.Message]) -> list[object]:
-    """What a conversation says, whoever's message it stands in."""
+def _conversation_content(messages: Iterable[v.Message]) -> list[object]:
+    """The content of a conversation, sorted, independent of the message that contains it."""
     found: list[object] = []
     for message in messages:
         for part in message.parts:

@@ -1,4 +1,4 @@
-"""What only clients of one API get: the phase of messages in Responses, progress of the prompt in Chat Completions."""
+"""Details of one API only: the phase of messages in Responses, prompt progress in Chat Completions."""
 
 import asyncio
 import json
@@ -30,18 +30,18 @@ def message(text: str, phase: str | None) -> dict[str, Any]:
 
 
 CALL = {"id": "fc_1", "type": "function_call", "call_id": "call_1", "name": "read", "arguments": "{}"}
-TWO = [message("Looking", "commentary"), message("Found", "final_answer")]
+TWO_PHASES = [message("Looking", "commentary"), message("Found", "final_answer")]
 OUTPUTS: dict[str, list[Any]] = {
     "one": [message("Hi", "final_answer")],
-    "two": TWO,
-    "with a call between": [TWO[0], CALL, TWO[1]],
-    "then none": [TWO[0], message("Found", None)],
+    "two": TWO_PHASES,
+    "with a call between": [TWO_PHASES[0], CALL, TWO_PHASES[1]],
+    "then none": [TWO_PHASES[0], message("Found", None)],
     "null": [{**message("Hi", None), "phase": None}],
 }
 
 
 def streamed(output: list[Any], *, early: bool) -> str:
-    """With the phase in the item that begins (`early`), or only in the one that ends."""
+    """The stream of this output, with the phase in the added item (`early`), or only in the finished one."""
     events: list[Any] = [{"type": "response.created", "response": {"status": "in_progress"}}]
     for n, item in enumerate(output):
         begun = {k: v for k, v in item.items() if early or k != "phase"} | {"status": "in_progress"}
@@ -54,25 +54,25 @@ def streamed(output: list[Any], *, early: bool) -> str:
     return messages(*events, {"type": "response.completed", "response": last})
 
 
-def seen(output: list[Any]) -> list[tuple[str | None, str]]:
+def phases(output: list[Any]) -> list[tuple[str | None, str]]:
     return [(item.get("phase"), item["content"][0]["text"]) for item in output if item["type"] == "message"]
 
 
 @pytest.mark.parametrize("form", ["early", "late", "whole"])
 @pytest.mark.parametrize("name", OUTPUTS)
-def test_a_responses_client_gets_the_phase_of_each_message(name: str, form: str) -> None:
+def test_responses_client_gets_phase_of_each_message(name: str, form: str) -> None:
     output = OUTPUTS[name]
     sent = response(*output) if form == "whole" else streamed(output, early=form == "early")
     answer = asyncio.run(answered(RESPONSES, RESPONSES, sent.encode(), stream=form != "whole"))
     assert [warning.code for warning in answer.collector.warnings if warning.code == "content_dropped"] == []
-    assert seen(json.loads(answer.body)["output"] if form == "whole" else last(answer.stream)) == seen(output)
+    assert phases(json.loads(answer.body)["output"] if form == "whole" else last(answer.stream)) == phases(output)
     for frame in frames(answer.stream):
         validates(RESPONSES)(frame)
     done = [e["item"] for e in frames(answer.stream) if e["type"] == "response.output_item.done"]
-    assert form == "whole" or seen(done) == seen(output)
+    assert form == "whole" or phases(done) == phases(output)
     begun = [e["item"] for e in frames(answer.stream) if e["type"] == "response.output_item.added"]
     if form == "early":
-        assert [item.get("phase") for item in begun if item["type"] == "message"] == [p for p, _ in seen(output)]
+        assert [item.get("phase") for item in begun if item["type"] == "message"] == [p for p, _ in phases(output)]
 
 
 def last(stream: Any) -> list[Any]:
@@ -81,14 +81,14 @@ def last(stream: Any) -> list[Any]:
 
 @pytest.mark.parametrize("stream", [True, False])
 @pytest.mark.parametrize("front", [CHAT, MESSAGES])
-def test_other_clients_get_one_text_and_a_warning(front: str, stream: bool) -> None:
-    sent = streamed(TWO, early=True) if stream else response(*TWO)
+def test_dropped_phase_is_reported_to_clients_of_other_apis(front: str, stream: bool) -> None:
+    sent = streamed(TWO_PHASES, early=True) if stream else response(*TWO_PHASES)
     answer = asyncio.run(answered(RESPONSES, front, sent.encode(), stream=stream))
     assert [(w.code, w.detail) for w in answer.collector.warnings if w.detail] == [("content_dropped", "phase")]
     assert "".join(part.text for part in answer.collector.reply().parts) == "LookingFound"  # type: ignore[union-attr]
 
 
-def test_a_kept_answer_goes_back_to_the_server_with_its_phases() -> None:
+def test_phases_of_past_messages_are_sent_back_to_server() -> None:
     dialect = dialects.get(RESPONSES)
     body = {
         "model": "m",
@@ -97,7 +97,7 @@ def test_a_kept_answer_goes_back_to_the_server_with_its_phases() -> None:
     }
     request = dialect.read_request(json.dumps(body).encode())
     reader, collector = dialect.reader(request, ExchangeContext("1", 0, iter("abc").__next__)), Collector(RESPONSES)
-    for event in [*reader.feed(response(TWO[0], CALL, TWO[1]).encode()), *reader.close()]:
+    for event in [*reader.feed(response(TWO_PHASES[0], CALL, TWO_PHASES[1]).encode()), *reader.close()]:
         collector.feed(event)
     said = (*request.messages, Message("assistant", collector.reply().parts))
     sent = json.loads(dialect.write_request(replace(request, messages=said), "m").body)["input"]
@@ -113,7 +113,7 @@ def test_a_kept_answer_goes_back_to_the_server_with_its_phases() -> None:
 
 
 PROGRESS = {"total": 100, "cache": 0, "processed": 30, "time_ms": 5}
-READING = chat(
+PROGRESS_STREAM = chat(
     {**delta({"role": "assistant", "content": None}), "prompt_progress": PROGRESS},
     {**delta({}), "object": "chat.completion.chunk", "prompt_progress": {**PROGRESS, "processed": 60}},
     delta({"content": "Hi"}),
@@ -122,13 +122,13 @@ READING = chat(
 
 
 @pytest.mark.parametrize("front", [CHAT, MESSAGES, RESPONSES])
-def test_progress_of_the_prompt_goes_to_chat_clients_alone(front: str) -> None:
-    answer = asyncio.run(answered(CHAT, front, READING.encode(), stream=True))
+def test_prompt_progress_is_forwarded_only_to_chat_clients(front: str) -> None:
+    answer = asyncio.run(answered(CHAT, front, PROGRESS_STREAM.encode(), stream=True))
     told = list(frames(answer.stream))
     for frame in told:
         validates(front)(frame)
     read = [frame["prompt_progress"]["processed"] for frame in told if "prompt_progress" in frame]
     assert read == ([30, 60] if front == CHAT else [])
     assert not [warning for warning in answer.collector.warnings if warning.code == "content_dropped"]
-    whole = asyncio.run(answered(CHAT, front, READING.encode(), stream=False))
+    whole = asyncio.run(answered(CHAT, front, PROGRESS_STREAM.encode(), stream=False))
     assert b"prompt_progress" not in whole.body

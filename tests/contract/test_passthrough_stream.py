@@ -1,4 +1,4 @@
-"""Answers that pass unread, piece by piece, beside the same answers read and written anew; no HTTP."""
+"""Passthrough responses, compared with the same responses parsed and written again; without HTTP."""
 
 import asyncio
 import json
@@ -24,13 +24,13 @@ from support.dialect_cases import ANSWERS, CASES, STREAMS, Case, each, stream
 from support.dialect_cases import whole as whole_body
 from support.upstream_bodies import body as upstream_body
 
-FEW = settings.default.max_examples // 5
+FEWER_EXAMPLES = settings.default.max_examples // 5
 TURN = ExchangeContext("1", 7, lambda: "x" * 24)
 
 
 @dataclass
-class Passed:
-    """What came of an answer."""
+class PassthroughResult:
+    """The bytes for the client, and the events that were read from them."""
 
     pieces: list[bytes]
     told: list[ev.AnyEvent]
@@ -44,17 +44,17 @@ def request(dialect: Dialect, *, streams: bool = True, usage: bool = True) -> v.
     return v.Request("m", (), stream=streams, stream_usage=usage, dialect=dialect.name)
 
 
-def passed(dialect: Dialect, parts: Sequence[bytes], asked: v.Request, name: str = "m") -> Passed:
-    """What the client gets where the server's bytes come in these parts."""
+def pass_through(dialect: Dialect, parts: Sequence[bytes], asked: v.Request, name: str = "m") -> PassthroughResult:
+    """The result of the passthrough for a response that arrives in these parts."""
 
     async def post(body: bytes) -> AsyncGenerator[bytes, None]:
         for part in parts:
             yield part
 
-    async def run() -> Passed:
+    async def run() -> PassthroughResult:
         assert dialect.passthrough is not None
         relay = HttpPassthrough(dialect, dialect.passthrough, asked, b'{"model":"m"}', name, TURN, post)
-        return Passed([piece async for piece in relay.stream()], list(relay.drain_events()))
+        return PassthroughResult([piece async for piece in relay.stream()], list(relay.drain_events()))
 
     return asyncio.run(run())
 
@@ -69,13 +69,13 @@ def cut(data: bytes, at: Sequence[int]) -> list[bytes]:
     return [data[a:b] for a, b in pairwise(edges)]
 
 
-# The same as by way of events
+# Compared with parsed events
 
 KNOWN = [c for c in ANSWERS if not c.kind.endswith("bytes")]
 
 
 def is_well_formed(case: Case) -> bool:
-    """As the API has it: nothing to be mended, and its own end."""
+    """Returns whether a response conforms to its API: no warnings, and a proper end."""
     data, passing = upstream_body(case), case.api.passthrough
     events = read(case.api, data, request(case.api))
     if passing is None or any(isinstance(e, ev.Notice | ev.Failure) for e in events):
@@ -89,7 +89,7 @@ def is_well_formed(case: Case) -> bool:
 WELL_FORMED = [c for c in KNOWN if is_well_formed(c)]
 
 
-def test_there_are_well_formed_answers_of_each_api() -> None:
+def test_cases_have_well_formed_responses_of_each_api() -> None:
     assert {case.dialect for case in WELL_FORMED} == set(dialects.names())
     assert len(WELL_FORMED) > len(KNOWN) / 4
 
@@ -99,11 +99,11 @@ def last_usage(events: Sequence[ev.AnyEvent]) -> list[v.Usage]:
 
 
 @each(WELL_FORMED)
-def test_a_well_formed_answer_passes_byte_by_byte(case: Case) -> None:
+def test_well_formed_response_is_forwarded_byte_by_byte(case: Case) -> None:
     data, asked = upstream_body(case), request(case.api)
     slow = read(case.api, data, asked)
     for parts in ([data], [data[i : i + 1] for i in range(len(data))]):
-        fast = passed(case.api, parts, asked)
+        fast = pass_through(case.api, parts, asked)
         assert fast.data == data
         assert all(piece.endswith(b"\n\n") for piece in fast.pieces if piece)
         assert last_usage(fast.told) == last_usage(slow)
@@ -112,15 +112,15 @@ def test_a_well_formed_answer_passes_byte_by_byte(case: Case) -> None:
 
 
 @each(STREAMS)
-def test_what_our_own_servers_send_passes_with_its_end_and_usage(case: Case) -> None:
+def test_stream_of_gateway_is_forwarded_with_end_and_usage(case: Case) -> None:
     data, asked = stream(case), request(case.api)
     failed = "failure" in case.text
     events = read(case.api, data, asked)
     if isinstance(events[0], ev.Failure):
         with pytest.raises(DragomanError, match=events[0].error.message):
-            passed(case.api, [data], asked)
+            pass_through(case.api, [data], asked)
         return
-    fast = passed(case.api, [data], asked)
+    fast = pass_through(case.api, [data], asked)
     assert fast.data == data
     assert isinstance(fast.told[-1], ev.Failure if failed else ev.Finish)
     assert last_usage(fast.told) == last_usage(events)
@@ -130,22 +130,22 @@ GOOD = [c for c in STREAMS if "failure" not in c.text]
 
 
 @each(GOOD)
-@settings(max_examples=FEW)
+@settings(max_examples=FEWER_EXAMPLES)
 @given(at=places)
-def test_no_cut_matters_nor_does_the_name(case: Case, at: list[int]) -> None:
+def test_chunking_and_model_name_do_not_change_forwarded_stream(case: Case, at: list[int]) -> None:
     data, asked = stream(case), request(case.api)
     parts = cut(data, at)
-    assert passed(case.api, parts, asked).data == data
-    renamed = passed(case.api, parts, asked, "a/ü")
-    assert renamed.data == passed(case.api, [data], asked, "a/ü").data
+    assert pass_through(case.api, parts, asked).data == data
+    renamed = pass_through(case.api, parts, asked, "a/ü")
+    assert renamed.data == pass_through(case.api, [data], asked, "a/ü").data
     assert read(case.api, renamed.data, asked) == read(case.api, data, asked)
     assert {json.loads(name) for name in models(renamed.data)} == {"a/ü"}
 
 
 @pytest.mark.parametrize("size", [1, 3, 10_000])
 @pytest.mark.parametrize("line", [b"\r", b"\r\n"])
-def test_lines_may_end_otherwise(line: bytes, size: int) -> None:
-    """A line end cut in two is still one, and an event that is whole does not wait for the next."""
+def test_cr_and_crlf_line_ends_are_accepted(line: bytes, size: int) -> None:
+    """A line end may be split between chunks, and a complete event is not buffered until the next one."""
     events = [b'event: e%d\ndata: {"n": "a\\r\\n"}\n\n' % n for n in range(3)]
     data = b"".join(events).replace(b"\n", line)
     passing = dialects.get("openai_chat").passthrough
@@ -156,21 +156,21 @@ def test_lines_may_end_otherwise(line: bytes, size: int) -> None:
 
 
 def models(data: bytes) -> set[str]:
-    """The names of the model in a stream, where its API has them."""
+    """The model names in a stream, if its API has them."""
     lines = [json.loads(line[6:]) for line in data.splitlines() if line.startswith(b"data: {")]
     inner = [line.get("message") or line.get("response") or line for line in lines]
     return {json.dumps(one["model"]) for one in inner if isinstance(one, dict) and "model" in one}
 
 
 @each(GOOD)
-@settings(max_examples=FEW)
+@settings(max_examples=FEWER_EXAMPLES)
 @given(at=places, where=st.integers(0, 10_000))
-def test_what_breaks_off_ends_as_an_error(case: Case, at: list[int], where: int) -> None:
-    """Wherever it does, unless the end itself is there, or all but that."""
+def test_truncated_stream_ends_with_error(case: Case, at: list[int], where: int) -> None:
+    """A stream may be truncated anywhere, except after its last event."""
     data, asked = stream(case), request(case.api)
     part = data[: where % len(data)]
     try:
-        fast = passed(case.api, cut(part, at), asked)
+        fast = pass_through(case.api, cut(part, at), asked)
     except DragomanError:
         assert b"\n\n" not in part
         return
@@ -183,7 +183,7 @@ def test_what_breaks_off_ends_as_an_error(case: Case, at: list[int], where: int)
     assert type(fast.told[-1]) in {type(read(case.api, came, asked)[-1]) for came in (part, whole_events)}
 
 
-def test_usage_that_was_not_asked_for_is_not_told() -> None:
+def test_unrequested_usage_is_removed() -> None:
     chat = dialects.get("openai_chat")
     events: list[ev.AnyEvent] = [
         ev.Start("1", "m", 7),
@@ -192,12 +192,12 @@ def test_usage_that_was_not_asked_for_is_not_told() -> None:
         ev.Finish("stop"),
     ]
     data, without = (b"".join(map(chat.writer(request(chat, usage=usage)).feed, events)) for usage in (True, False))
-    fast = passed(chat, [data], request(chat, usage=False))
+    fast = pass_through(chat, [data], request(chat, usage=False))
     assert fast.data.replace(b',"usage":null', b"") == without
     assert last_usage(fast.told) == [v.Usage(3, 1)]
 
 
-def test_of_a_long_stream_in_one_piece_the_ends_are_read() -> None:
+def test_only_ends_of_long_chunk_are_parsed() -> None:
     for dialect in map(dialects.get, dialects.names()):
         assert dialect.passthrough is not None
         events = [ev.Start("1", "m", 7, 5), *[ev.TextDelta("words ")] * 500, ev.UsageUpdate(v.Usage(5, 9))]
@@ -209,7 +209,7 @@ def test_of_a_long_stream_in_one_piece_the_ends_are_read() -> None:
         assert last_usage(read(dialect, b"".join(splice.boundary_events()), request(dialect))) == [v.Usage(5, 9)]
 
 
-def test_only_the_name_of_the_model_is_another() -> None:
+def test_replace_model_name_changes_nothing_else() -> None:
     data = b'{"id": "1",  "x": 1.50, "big": 9223372036854775808123, "model": "m", "tools": [{"model": "m"}]}'
     assert (
         replace_model_name(data, "n")
@@ -227,26 +227,26 @@ def test_only_the_name_of_the_model_is_another() -> None:
 
 
 @each([c for c in CASES if c.kind.startswith("whole") and "custom" not in c.kind])
-def test_a_whole_reply_passes_as_it_came(case: Case) -> None:
+def test_complete_response_is_forwarded_verbatim(case: Case) -> None:
     data, asked = whole_body(case), request(case.api, streams=False)
-    fast = passed(case.api, [data[:7], data[7:]], asked)
+    fast = pass_through(case.api, [data[:7], data[7:]], asked)
     assert fast.data == data
     assert fast.told == read(case.api, data, asked)
-    other = passed(case.api, [data], asked, "other")
+    other = pass_through(case.api, [data], asked, "other")
     assert json.loads(other.data) == {**json.loads(data), "model": "other"}
 
 
 @each(GOOD)
-def test_a_stream_where_a_whole_reply_was_asked_for_is_collected(case: Case) -> None:
+def test_unrequested_stream_is_collected(case: Case) -> None:
     data, asked = stream(case), request(case.api, streams=False)
-    fast = passed(case.api, [data], asked)
+    fast = pass_through(case.api, [data], asked)
     assert json.loads(fast.data) == json.loads(
         case.api.write_reply(collect(read(case.api, data, asked), case.dialect), asked)
     )
 
 
 @each([c for c in CASES if c.kind.startswith("whole") and "custom" not in c.kind])
-def test_a_whole_reply_where_a_stream_was_asked_for_is_streamed(case: Case) -> None:
+def test_complete_response_to_stream_request_is_streamed(case: Case) -> None:
     data, asked = whole_body(case), request(case.api)
-    fast = passed(case.api, [data], asked)
+    fast = pass_through(case.api, [data], asked)
     assert type(read(case.api, fast.data, asked)[-1]) is ev.Finish

@@ -1,6 +1,6 @@
-"""What real clients send (`support.client_recordings`): read, sent to its own API unchanged, and to every other API.
+"""Requests of real clients (`support.client_recordings`): unchanged for their own API, and sent to every other API.
 
-`tests/data/clients/sent.txt` has what is told on the way; `--record` writes it again.
+`tests/data/clients/sent.txt` contains the warnings and errors; `--record` updates it.
 """
 
 import json
@@ -20,7 +20,7 @@ from support.scripted_backend import Sent
 from support.sent_requests import calls, results, words
 from support.sent_requests import told as warned
 
-TOLD: Final[Path] = client_recordings.FOLDER / "sent.txt"
+REPORTS_FILE: Final[Path] = client_recordings.FOLDER / "sent.txt"
 DEFAULTS: Final = (
     ("content", ""),
     ("is_error", False),
@@ -31,14 +31,14 @@ DEFAULTS: Final = (
     ("type", "custom"),
     ("type", "message"),
 )
-"""Members that say no more than their absence."""
-OF_THE_CLIENT: Final = {"stream_options", "parsed_arguments"}
-"""What goes no further; dialects say why."""
+"""Members with their default value."""
+CLIENT_ONLY: Final = {"stream_options", "parsed_arguments"}
+"""Members that are not forwarded; the dialects explain why."""
 EACH = pytest.mark.parametrize("sent", RECORDED.values(), ids=RECORDED)
 
 
 def read(sent: Sent) -> tuple[Dialect, v.Request | str]:
-    """The request, or why it is none."""
+    """The request, or why it is invalid."""
     dialect = BY_PATH[sent.path]
     try:
         return dialect, dialect.read_request(sent.body)
@@ -46,8 +46,8 @@ def read(sent: Sent) -> tuple[Dialect, v.Request | str]:
         return dialect, f"{type(e).__name__}: {e}"
 
 
-def told() -> dict[str, None]:
-    """What is told of each request, for each API: lines of the file."""
+def reports() -> dict[str, None]:
+    """The warnings and errors of each request, for each API: lines of the file."""
     said: dict[str, list[str]] = {}
     for name, sent in RECORDED.items():
         client, number = name.rsplit(" ", 1)
@@ -56,26 +56,26 @@ def told() -> dict[str, None]:
             said.setdefault(f"{client} {request}", []).append(number)
             continue
         for to in dialects.names():
-            for line in told_by(request, to) if to != dialect.name else ():
+            for line in warnings_for(request, to) if to != dialect.name else ():
                 said.setdefault(f"{client} → {to} {line}", []).append(number)
     return dict.fromkeys(f"{line} ({', '.join(numbers)})" for line, numbers in said.items())
 
 
-def told_by(request: v.Request, to: str) -> list[str]:
+def warnings_for(request: v.Request, to: str) -> list[str]:
     try:
         return warned(dialects.get(to).write_request(request, "m").warnings)
     except ClientError as e:
         return [f"{type(e).__name__}: {e}"]
 
 
-def test_what_is_told(pytestconfig: pytest.Config) -> None:
+def test_recorded_requests_have_expected_warnings_and_errors(pytestconfig: pytest.Config) -> None:
     if pytestconfig.getoption("--record"):
-        TOLD.write_text("\n".join(told()) + "\n")
-    assert list(told()) == TOLD.read_text().splitlines()
+        REPORTS_FILE.write_text("\n".join(reports()) + "\n")
+    assert list(reports()) == REPORTS_FILE.read_text().splitlines()
 
 
 @EACH
-def test_its_own_api_gets_what_came(sent: Sent) -> None:
+def test_recorded_request_is_unchanged_for_its_own_api(sent: Sent) -> None:
     dialect, request = read(sent)
     if isinstance(request, str):
         assert "threads are not kept" in request
@@ -83,20 +83,20 @@ def test_its_own_api_gets_what_came(sent: Sent) -> None:
     written = dialect.write_request(request, request.model)
     assert written.warnings == ()
     assert dialect.read_request(written.body) == request
-    if not refers(request):
-        assert normal(json.loads(written.body)) == normal(json.loads(sent.body))
+    if not has_reference(request):
+        assert normalized(json.loads(written.body)) == normalized(json.loads(sent.body))
 
 
 @EACH
 @pytest.mark.parametrize("to", dialects.names())
-def test_every_api_gets_words_calls_results_and_tools(sent: Sent, to: str) -> None:
+def test_every_api_gets_texts_calls_results_and_tools(sent: Sent, to: str) -> None:
     _, request = read(sent)
-    if isinstance(request, str) or refers(request):
+    if isinstance(request, str) or has_reference(request):
         return
     arrived = dialects.get(to).read_request(dialects.get(to).write_request(request, "m").body)
     assert calls(arrived) == calls(request)
     assert results(arrived) == results(request)
-    assert {word for word in words(request) if word} <= {*words(arrived), *said_to_the_system(arrived)}
+    assert {word for word in words(request) if word} <= {*words(arrived), *system_texts(arrived)}
     functions = [tool for tool in request.tools if tool.kind == "function"]
     assert [tool.name for tool in arrived.tools if tool.kind == "function"] == [tool.name for tool in functions]
     assert [json.loads(t.parameters) for t in arrived.tools if t.kind == "function"] == [
@@ -104,35 +104,35 @@ def test_every_api_gets_words_calls_results_and_tools(sent: Sent, to: str) -> No
     ]
 
 
-def refers(request: v.Request) -> bool:
-    """Whether it names parts of earlier answers, which the gateway puts in their place before it is sent on."""
+def has_reference(request: v.Request) -> bool:
+    """Returns whether the request names an earlier response, which the gateway resolves before sending."""
     return any(isinstance(part, v.PreviousResponseRef) for message in request.messages for part in message.parts)
 
 
-def said_to_the_system(request: v.Request) -> list[str]:
-    """What the user's messages hold of the system's."""
+def system_texts(request: v.Request) -> list[str]:
+    """The system texts within user messages."""
     tag = "<system-reminder>\n"
     return [word.removeprefix(tag).removesuffix("\n</system-reminder>") for word in words(request) if tag in word]
 
 
-def normal(value: Any) -> Any:
-    """JSON with one spelling for what can be said in several."""
+def normalized(value: Any) -> Any:
+    """JSON in a form in which equivalent values are equal."""
     match value:
         case {"type": "text" | "input_text", "text": text, **rest} if not rest:
             return text
         case {"role": role, "content": content, **rest} if not rest:
-            return {"role": role, "content": _only(normal(content))}
+            return {"role": role, "content": _only(normalized(content))}
         case dict():
-            kept = {k: normal(x) for k, x in value.items() if k not in OF_THE_CLIENT and (k, x) not in DEFAULTS}
+            kept = {k: normalized(x) for k, x in value.items() if k not in CLIENT_ONLY and (k, x) not in DEFAULTS}
             kept = {k: _only(x) if k in ("content", "input") else x for k, x in kept.items() if x is not None}
             return kept
         case list():
-            return [normal(each) for each in value]
+            return [normalized(each) for each in value]
     return value
 
 
 def _only(value: Any) -> Any:
-    """A list of one text is that text, and so is one of one message of the user."""
+    """Replaces a list of one text, or of one user message, by that text."""
     match value:
         case [str() as text] | [{"role": "user", "content": str() as text}]:
             return text
@@ -140,7 +140,7 @@ def _only(value: Any) -> Any:
 
 
 @pytest.mark.parametrize("name", [name for name in RECORDED if not name.startswith(("node", "python"))])
-def test_only_words_of_these_tests_are_kept(name: str) -> None:
+def test_recordings_contain_only_known_texts(name: str) -> None:
     others = []
 
     def look(key: str, text: str) -> str:

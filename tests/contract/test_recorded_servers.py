@@ -1,6 +1,6 @@
-"""Answers of real vLLM and exo servers, byte for byte, behind the gateway: what their clients would get of them.
+"""Recorded responses of real vLLM and exo servers, replayed to the gateway: what its clients receive.
 
-How each was recorded stands in tests/data/servers.
+tests/data/servers describes how each was recorded.
 """
 
 import asyncio
@@ -39,19 +39,19 @@ def cases(asked: str, *servers: str) -> list[Any]:
     return [case(s, mode, each) for s in servers for mode in MODES for each in of(s, asked)]
 
 
-async def answered(mode: str, kept: Exchange, front: str) -> Answer:
+async def ask_replayed(mode: str, kept: Exchange, front: str) -> Answer:
     with replaying(kept.answer) as url:
         async with gateway(url, tool_mode=mode, call_format="hermes", api=kept.api) as (own, _):
             return await ask(own, front, replace(REQUESTS[kept.asked], model="m", stream=kept.stream))
 
 
 def chunks(kept: Exchange) -> list[Any]:
-    """The chunks of a streamed answer of Chat Completions."""
+    """The chunks of a streamed Chat Completions response."""
     return [json.loads(found) for found in re.findall(r"^data: (\{.*\})", kept.answer.decode(), re.M)]
 
 
 def events(kept: Exchange) -> list[ev.AnyEvent]:
-    """What the server's own dialect makes of the body."""
+    """The events that the dialect of the server's API reads from the body."""
     body = re.sub(rb"^[0-9a-f]+\r\n|\r\n$", b"", kept.answer.partition(b"\r\n\r\n")[2], flags=re.M)
     reader = dialects.get(kept.api).reader(REQUESTS[kept.asked], ExchangeContext("1", 0, lambda: "x"))
     return [*reader.feed(body), *reader.close()]
@@ -59,17 +59,17 @@ def events(kept: Exchange) -> list[ev.AnyEvent]:
 
 @pytest.mark.parametrize("front", FRONTS)
 @pytest.mark.parametrize(("mode", "kept"), cases("call", *KEPT))
-async def test_the_call_arrives(mode: str, kept: Exchange, front: str) -> None:
-    answer = await answered(mode, kept, front)
+async def test_recorded_call_reaches_client(mode: str, kept: Exchange, front: str) -> None:
+    answer = await ask_replayed(mode, kept, front)
     assert (answer.calls, answer.text, answer.reply.finish_reason) == (PARIS, "", "tool_calls")
 
 
 @pytest.mark.parametrize("front", FRONTS)
 @pytest.mark.parametrize(("mode", "kept"), cases("answer", *KEPT))
-async def test_the_answer_to_its_result_arrives(mode: str, kept: Exchange, front: str) -> None:
-    answer = await answered(mode, kept, front)
+async def test_recorded_final_text_reaches_client(mode: str, kept: Exchange, front: str) -> None:
+    answer = await ask_replayed(mode, kept, front)
     assert (answer.calls, answer.text, answer.reply.finish_reason) == ([], "Paris: sun, 20 degrees.", "stop")
-    if not kept.stream:  # where it was not asked for
+    if not kept.stream:  # recorded without `stream_options`
         assert answer.reply.usage is not None
         assert answer.reply.usage.output_tokens == 10
 
@@ -77,8 +77,8 @@ async def test_the_answer_to_its_result_arrives(mode: str, kept: Exchange, front
 @pytest.mark.ran(ran_pairs.PYTHON, {"vllm": "vLLM", "exo": "exo"})
 @pytest.mark.parametrize("server", KEPT)
 @pytest.mark.parametrize("front", FRONTS)
-async def test_the_vendors_packages_get_the_call(front: str, server: str) -> None:
-    """Each by its API, of what the server streamed by Chat Completions."""
+async def test_vendor_sdk_receives_recorded_call(front: str, server: str) -> None:
+    """Each SDK uses its own API; the server streamed Chat Completions."""
     (kept,) = of(server, "call", "openai_chat", stream=True)
     with replaying(kept.answer) as url:
         async with gateway(url, tool_mode="native", api=kept.api) as (own, _):
@@ -88,21 +88,21 @@ async def test_the_vendors_packages_get_the_call(front: str, server: str) -> Non
     assert end == CLIENTS[front].ends[0]
 
 
-def test_exo_leaves_a_perfect_call_in_the_text() -> None:
-    """Its parser looks for the tag in single tokens, and this tag is several."""
+def test_exo_leaves_valid_call_in_text() -> None:
+    """Its parser searches for the tag in single tokens, but this tag is several tokens."""
     for kept in of("exo", "call"):
         told = [e.text for e in events(kept) if isinstance(e, ev.TextDelta)]
         assert "".join(told) == LEAKED
         assert not any(isinstance(e, ev.ToolCallStart) for e in events(kept))
 
 
-def test_exo_calls_its_chunks_what_a_whole_answer_is_called() -> None:
+def test_exo_chunks_have_object_chat_completion() -> None:
     (kept,) = of("exo", "call", "openai_chat", stream=True)
     assert {chunk["object"] for chunk in chunks(kept)} == {"chat.completion"}
 
 
-def test_vllm_sends_arguments_token_by_token() -> None:
-    """So they flow on; but a quote waits for what is behind it, as that tells whether it ends a text."""
+def test_vllm_streams_arguments_token_by_token() -> None:
+    """Arguments are streamed, but a quote is buffered until the next character shows whether it ends a string."""
     (kept,) = of("vllm", "call", "openai_chat", stream=True)
     calls = [call for chunk in chunks(kept) for call in chunk["choices"][0]["delta"].get("tool_calls", ())]
     sent = [call["function"]["arguments"] for call in calls if "arguments" in call["function"]]
@@ -113,9 +113,9 @@ def test_vllm_sends_arguments_token_by_token() -> None:
 
 @pytest.mark.parametrize("front", FRONTS)
 @pytest.mark.parametrize(("mode", "kept"), cases("cut", "vllm"))
-async def test_a_required_call_that_the_limit_cuts_off_is_not_to_be_run(mode: str, kept: Exchange, front: str) -> None:
-    """Whole, vLLM leaves half a call in the text; streamed, half its arguments. The client gets no call of either."""
-    answer = await answered(mode, kept, front)
+async def test_required_call_truncated_by_vllm_is_not_emitted(mode: str, kept: Exchange, front: str) -> None:
+    """Not streamed, vLLM leaves half a call in the text; streamed, half its arguments. Clients get no call."""
+    answer = await ask_replayed(mode, kept, front)
     assert (answer.calls, answer.reply.finish_reason) == ([], "length")
     assert "<tool_call>" in kept.answer.decode() or "get_weather" in kept.answer.decode()
     assert "get_weather" in answer.text
@@ -125,7 +125,7 @@ async def test_a_required_call_that_the_limit_cuts_off_is_not_to_be_run(mode: st
 
 @pytest.mark.parametrize("front", FRONTS)
 @pytest.mark.parametrize(("mode", "kept"), cases("senseless", "vllm"))
-async def test_a_required_call_that_makes_no_sense_is_passed_on(mode: str, kept: Exchange, front: str) -> None:
-    """The model writes the parameter's schema for its value: it is for the client to tell it what was expected."""
-    answer = await answered(mode, kept, front)
+async def test_required_call_with_wrong_type_is_forwarded(mode: str, kept: Exchange, front: str) -> None:
+    """The model writes the parameter's schema as its value. The client is expected to report this to the model."""
+    answer = await ask_replayed(mode, kept, front)
     assert (answer.calls, answer.reply.finish_reason) == ([("get_weather", {"city": {"type": "string"}})], "tool_calls")

@@ -1,4 +1,4 @@
-"""The case in one number, from the recording: every cut of the model's text gives the same calls."""
+"""The benchmark of 40 prompts, from its recording: chunking does not change the calls of the model's text."""
 
 import random
 
@@ -22,19 +22,19 @@ def random_pieces(text: str) -> list[str]:
     return pieces
 
 
-def test_recording_answers_every_prompt() -> None:
+def test_recording_has_a_response_to_every_prompt() -> None:
     assert len(FITTING) == 40
     assert [p.ask for p in PROMPTS] == list(RAW)
 
 
 @pytest.mark.parametrize("cut", [lambda text: [text], list, random_pieces], ids=["whole", "characters", "random"])
-def test_forty_become_calls(cut) -> None:  # type: ignore[no-untyped-def]
+def test_recorded_texts_become_40_calls_with_any_chunking(cut) -> None:  # type: ignore[no-untyped-def]
     total = forty.count(forty.Answer(p, RAW[p.ask], forty.calls_in(cut(RAW[p.ask]))) for p in FITTING)
     assert total == forty.Count(asked=40, tagged=0, strict=0, called=40, named=37, valid=37, right=36)
 
 
 @pytest.mark.parametrize("prompt", PROMPTS, ids=lambda p: p.ask)
-async def test_replayed_as_a_backend(prompt: forty.Prompt) -> None:
+async def test_recorded_backend_emits_the_same_calls(prompt: forty.Prompt) -> None:
     backend = RecordedBackend.of(forty.FOLDER / "recording.jsonl", piece_chars=3)
     context = ExchangeContext("1", 0, lambda: "a" * 24)
     events = [event async for event in backend.generate(forty.request(prompt), context)]
@@ -42,7 +42,7 @@ async def test_replayed_as_a_backend(prompt: forty.Prompt) -> None:
     assert seen == [(c.name, c.arguments) for c in forty.calls_in([RAW[prompt.ask]])]
 
 
-def test_one_call_where_one_is_required() -> None:
+def test_required_recording_has_one_call_per_prompt() -> None:
     texts = forty.required_recording()
     assert [*texts] == [p.ask for p in PROMPTS]
     assert {len(each) for each in texts.values()} == {1}, "one generation an answer"
@@ -52,8 +52,8 @@ def test_one_call_where_one_is_required() -> None:
     assert total == forty.Count(asked=40, tagged=40, strict=40, called=40, named=37, valid=37, right=35)
 
 
-def test_facts_are_checked() -> None:
-    """A wrong value, a missing one and a wrong kind are no right answer."""
+def test_arguments_are_compared_with_expected_facts() -> None:
+    """Arguments are wrong if a value differs, is missing or has another type."""
     assert forty.holds({"city": "Paris, France", "days": 3, "on": True}, {"city": "paris", "days": 3, "on": True})
     assert not forty.holds({"city": "London"}, {"city": "Paris"})
     assert not forty.holds({}, {"city": "Paris"})

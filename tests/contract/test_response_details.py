@@ -1,4 +1,4 @@
-"""What an answer has besides text and calls, between equal APIs and between different ones, streamed and whole."""
+"""Response details besides text and calls, between equal and different APIs, streamed and complete."""
 
 import asyncio
 import json
@@ -36,7 +36,7 @@ def added(annotation: Any) -> dict[str, Any]:
     return {"type": "response.output_text.annotation.added", **told}
 
 
-SAID: dict[str, tuple[str, str]] = {
+UPSTREAM_RESPONSES: dict[str, tuple[str, str]] = {
     CHAT: (
         chat(
             {**delta({"role": "assistant", "content": ""}), **FACTS},
@@ -83,9 +83,9 @@ SAID: dict[str, tuple[str, str]] = {
 }  # fmt: skip
 
 
-def got(api: str, front: str, *, stream: bool) -> tuple[Got, Any]:
-    """The answer as the client gets it: events, or one body."""
-    answer = asyncio.run(answered(api, front, SAID[api][not stream].encode(), stream=stream))
+def ask_for_details(api: str, front: str, *, stream: bool) -> tuple[Got, Any]:
+    """The response as the client gets it: events, or one body."""
+    answer = asyncio.run(answered(api, front, UPSTREAM_RESPONSES[api][not stream].encode(), stream=stream))
     assert answer.error is None
     for frame in frames(answer.stream):
         validates(front)(frame)
@@ -97,14 +97,14 @@ def dropped(answer: Got) -> set[str]:
 
 
 @pytest.mark.parametrize("api", [CHAT, RESPONSES])
-def test_a_chat_client_gets_details(api: str) -> None:
-    answer, chunks = got(api, CHAT, stream=True)
+def test_chat_client_gets_response_details(api: str) -> None:
+    answer, chunks = ask_for_details(api, CHAT, stream=True)
     choices = [chunk["choices"][0] for chunk in chunks if chunk["choices"]]
     assert [entry for c in choices if c.get("logprobs") for entry in c["logprobs"]["content"]] == [ENTRY]
     assert [each for c in choices for each in c["delta"].get("annotations", ())] == [NESTED]
     assert chunks[-1]["service_tier"] == "flex"
     assert dropped(answer) == (set() if api == CHAT else {"annotations"})
-    answer, whole = got(api, CHAT, stream=False)
+    answer, whole = ask_for_details(api, CHAT, stream=False)
     (choice,) = whole["choices"]
     assert choice["logprobs"]["content"] == [ENTRY]
     assert choice["message"]["annotations"] == [NESTED]
@@ -119,27 +119,27 @@ def test_a_chat_client_gets_details(api: str) -> None:
 
 
 @pytest.mark.parametrize("api", [CHAT, RESPONSES])
-def test_a_responses_client_gets_details(api: str) -> None:
-    answer, sent = got(api, RESPONSES, stream=True)
+def test_responses_client_gets_response_details(api: str) -> None:
+    answer, sent = ask_for_details(api, RESPONSES, stream=True)
     deltas = [event for event in sent if event["type"] == "response.output_text.delta"]
     assert [entry for event in deltas for entry in event["logprobs"]] == [ENTRY]
     sources = [e["annotation"] for e in sent if e["type"] == "response.output_text.annotation.added"]
     assert sources == ([FLAT] if api == CHAT else [FLAT, FILE])
     (content,) = sent[-1]["response"]["output"][0]["content"]
-    _, whole = got(api, RESPONSES, stream=False)
+    _, whole = ask_for_details(api, RESPONSES, stream=False)
     for part in (content, whole["output"][0]["content"][0]):
         assert (part["logprobs"], part["annotations"]) == ([ENTRY], sources)
     assert sent[-1]["response"]["service_tier"] == whole["service_tier"] == "flex"
     assert dropped(answer) == ({"audio", "images"} if api == CHAT else set())
 
 
-def test_a_messages_client_gets_citations_and_usage() -> None:
-    answer, sent = got(MESSAGES, MESSAGES, stream=True)
+def test_messages_client_gets_citations_and_usage() -> None:
+    answer, sent = ask_for_details(MESSAGES, MESSAGES, stream=True)
     cited = [e for e in sent if e["type"] == "content_block_delta" and e["delta"]["type"] == "citations_delta"]
     assert [(e["index"], e["delta"]["citation"]) for e in cited] == [(1, CITED)]
     words = [(e["index"], e["delta"]["text"]) for e in sent if e.get("delta", {}).get("type") == "text_delta"]
     assert words == [(0, "a"), (1, "é"), (2, "b")]
-    _, whole = got(MESSAGES, MESSAGES, stream=False)
+    _, whole = ask_for_details(MESSAGES, MESSAGES, stream=False)
     assert [block.get("citations") for block in whole["content"]] == [None, [CITED], None]
     for usage in (whole["usage"], sent[-2]["usage"]):
         assert usage["server_tool_use"] == SEARCHES
@@ -157,6 +157,8 @@ def test_a_messages_client_gets_citations_and_usage() -> None:
         (MESSAGES, RESPONSES, {"citations"}),
     ],
 )
-def test_what_another_api_has_not_is_reported_by_name(api: str, front: str, names: set[str], stream: bool) -> None:
-    answer, _ = got(api, front, stream=stream)
+def test_details_dropped_for_another_api_are_reported_by_name(
+    api: str, front: str, names: set[str], stream: bool
+) -> None:
+    answer, _ = ask_for_details(api, front, stream=stream)
     assert dropped(answer) == names

@@ -1,4 +1,4 @@
-"""Requests to servers behind: to the same API as they came, to another with everything told that it cannot say."""
+"""Requests to upstream servers: unchanged for the same API; for another API, everything that is dropped is reported."""
 
 import json
 from functools import cache
@@ -39,7 +39,7 @@ def sent(request: v.Request, to: str) -> str:
 
 
 @each(SENT)
-def test_sent(case: Case) -> None:
+def test_case_is_sent_as_expected(case: Case) -> None:
     body = case.text.strip()
     body = body if body.startswith("{") else f"{SMALLEST[case.kind.removeprefix('sent from ')]},{body}}}"
     request = dialects.get(case.kind.removeprefix("sent from ")).read_request(body)
@@ -47,7 +47,7 @@ def test_sent(case: Case) -> None:
 
 
 @each([c for c in ASKED if asked(c)])
-def test_the_same_api_gets_what_came(case: Case) -> None:
+def test_request_is_unchanged_for_the_same_api(case: Case) -> None:
     request = asked(case)
     assert request is not None
     outgoing = case.api.write_request(request, request.model)
@@ -57,13 +57,13 @@ def test_the_same_api_gets_what_came(case: Case) -> None:
     assert outgoing.warnings == ()
     again = case.api.read_request(outgoing.body)
     extra = {name: raw for name, raw in request.extra.items() if name != "functions"}  # sent as tools
-    assert again == replace(taken(request, case.dialect), extra=extra)
+    assert again == replace(with_adapted_tools(request, case.dialect), extra=extra)
     assert case.api.write_request(again, request.model) == outgoing
 
 
 @pytest.mark.parametrize(("case", "to"), PAIRS, ids=lambda x: x if isinstance(x, str) else f"{x.dialect}: {x.title}")
-def test_every_api_can_be_asked(case: Case, to: str) -> None:
-    """Words, calls, results and tools arrive, or the request is refused by name."""
+def test_request_for_every_api_is_complete_or_rejected(case: Case, to: str) -> None:
+    """Texts, calls, results and tools arrive, or the request is rejected with the reason."""
     request = asked(case)
     if request is None:
         return
@@ -77,19 +77,19 @@ def test_every_api_can_be_asked(case: Case, to: str) -> None:
     assert calls(arrived) == calls(request)
     assert results(arrived) == results(request)
     assert [t.parameters for t in arrived.tools if t.kind == "function"] == [
-        t.parameters for t in taken(request, to).tools if t.kind == "function"
+        t.parameters for t in with_adapted_tools(request, to).tools if t.kind == "function"
     ]
     for word in words(request):
         assert json.dumps(word, ensure_ascii=False)[1:-1] in outgoing.body.decode()
     if to != case.dialect:
         told = " ".join(w.message for w in outgoing.warnings)
         shared = openai_fields.SHARED | {"verbosity"} if {to, case.dialect} == openai_fields.APIS else frozenset()
-        assert all(name in told for name in request.extra.keys() - shared if name not in READ_TOO)
+        assert all(name in told for name in request.extra.keys() - shared if name not in TRANSLATED)
 
 
 @pytest.mark.parametrize(("case", "to"), PAIRS, ids=lambda x: x if isinstance(x, str) else f"{x.dialect}: {x.title}")
-def test_what_is_sent_to_another_api_is_of_its_vendors_types(case: Case, to: str) -> None:
-    """Open servers check requests by these very types."""
+def test_request_for_another_api_matches_vendor_types(case: Case, to: str) -> None:
+    """Open-source servers validate requests with these types."""
     request = asked(case)
     if request is None or to == case.dialect:
         return
@@ -107,7 +107,7 @@ def of_vendor(dialect: str) -> pydantic.TypeAdapter[Any]:
     return pydantic.TypeAdapter(vendor_requests.params(dialect))
 
 
-READ_TOO = (
+TRANSLATED = (
     "functions",
     "max_completion_tokens",
     "x-anthropic-billing-header",
@@ -117,15 +117,15 @@ READ_TOO = (
     "text",
     "thinking",
 )
-TAKEN = {"anthropic_messages": ANTHROPIC, "openai_chat": OPENAI, "openai_responses": OPENAI}
+SCHEMA_TARGETS = {"anthropic_messages": ANTHROPIC, "openai_chat": OPENAI, "openai_responses": OPENAI}
 
 
-def taken(request: v.Request, to: str) -> v.Request:
-    """The request with its tools as this API takes them; by its own they go as they came, but for Anthropic's."""
+def with_adapted_tools(request: v.Request, to: str) -> v.Request:
+    """The request with its tools as this API accepts them; for its own API they are unchanged, except Anthropic's."""
     if to == request.dialect != "anthropic_messages":
         return request
-    strict = {**TAKEN, "anthropic_messages": ANTHROPIC_STRICT}
-    schemas = [strict if tool.strict and to != request.dialect else TAKEN for tool in request.tools]
+    strict = {**SCHEMA_TARGETS, "anthropic_messages": ANTHROPIC_STRICT}
+    schemas = [strict if tool.strict and to != request.dialect else SCHEMA_TARGETS for tool in request.tools]
     tools = [
         replace(tool, parameters=adapt(tool.parameters, of[to]).json)
         for tool, of in zip(request.tools, schemas, strict=True)
@@ -133,7 +133,7 @@ def taken(request: v.Request, to: str) -> v.Request:
     return replace(request, tools=tuple(tools))
 
 
-def test_arguments_are_sent_as_they_were_written() -> None:
+def test_call_arguments_are_sent_verbatim() -> None:
     call = v.ToolCall("a", "f", '{"n": 1.10, "n": 1e5}')
     request = v.Request("m", (v.Message("user", (v.Text("hi"),)), v.Message("assistant", (call,))))
     bodies = {to: dialects.get(to).write_request(request, "m").body for to in dialects.names()}

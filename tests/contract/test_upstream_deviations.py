@@ -1,8 +1,8 @@
-"""What upstream servers send that is a little off, in front of each client API, streamed and whole.
+"""Upstream responses that deviate slightly from their API, for each client API, streamed and complete.
 
-A deviation is a change of the usual answer, which is words and one call. For each there is one outcome, whatever the
-client's API: the usual answer, perhaps with a warning, another one that is stated, or an error. Every stream is of the
-vendors' own types.
+A deviation is a change of the usual response, which is text and one call. Each has one outcome, independent of the
+client's API: the usual response, perhaps with a warning; another response, which is stated; or an error. Every stream
+matches the vendors' own types.
 """
 
 import asyncio
@@ -37,11 +37,11 @@ ERROR = "error"
 
 class Deviation(NamedTuple):
     said: str
-    """What the server sends."""
+    """The server's response."""
     outcome: Any = USUAL
-    """Words, call and finish; or an error."""
+    """Text, call and finish reason; or an error."""
     codes: frozenset[str] = frozenset()
-    """Warnings, apart from those about counts of tokens."""
+    """Warnings, except those about token counts."""
 
 
 # Chat Completions
@@ -53,7 +53,7 @@ END = delta({}, "tool_calls")
 
 
 def cut(*codes: str, words: str = WORDS) -> Any:
-    """Words that a limit, or nothing that is known, has ended."""
+    """The outcome of text that ends at a limit, or for an unknown reason."""
     return (words, "length"), frozenset(codes)
 
 
@@ -151,7 +151,7 @@ CHAT: dict[str, Deviation] = {
     "halves in wrong order": Deviation(
         chat(delta({"content": "\ude00\ud83d"}), delta({}, "stop")), *plain("\ufffd\ufffd", "invalid_utf8")
     ),
-    # Cut, and not reported as whole
+    # Truncated, and not reported as complete
     "DONE without a finish": Deviation(chat(ONE), *cut("unknown_finish")),
     "DONE behind a whole call": Deviation(chat(ONE, TWO), USUAL, frozenset({"unknown_finish"})),
     "a line error:": Deviation(
@@ -165,7 +165,7 @@ CHAT: dict[str, Deviation] = {
     "finish error": Deviation(chat(ONE, delta({}, "error")), ERROR),
     "no end": Deviation(chat(ONE, done=""), ERROR),
     "error is empty": Deviation(chat({**ONE, "error": ""}, TWO, {**END, "error": {}})),
-    # Success that says nothing
+    # Success without content
     "DONE alone": Deviation(chat(), ERROR),
     "an empty object": Deviation("{}", ERROR),
     "an empty body": Deviation("", ERROR),
@@ -185,7 +185,7 @@ CHAT: dict[str, Deviation] = {
 
 
 def untyped(*frames: Any) -> str:
-    """Events whose type is their name alone."""
+    """Events without `type` in their data; only the event name contains it."""
     return "".join(f"event: {f['type']}\ndata: {wide({k: v for k, v in f.items() if k != 'type'})}\n\n" for f in frames)
 
 
@@ -322,7 +322,7 @@ def parts(said: str) -> list[Any]:
 
 
 CALL = {"id": "fc_1", "type": "function_call", "call_id": "call_1", "name": "read"}
-SAYS = words(WORDS)
+TEXTS = words(WORDS)
 CALLS = [item("added", 1, **CALL, arguments=""), item("done", 1, **CALL, arguments=ARGUMENTS)]
 OUTPUT = [
     {"id": "msg_1", "type": "message", "role": "assistant", "content": parts(WORDS)},
@@ -332,22 +332,22 @@ CREATED = {"type": "response.created", "response": {"id": "resp_x", "status": "i
 
 
 RESPONSES: dict[str, Deviation] = {
-    "usual": Deviation(responses(CREATED, *SAYS, *CALLS, done(output=OUTPUT))),
+    "usual": Deviation(responses(CREATED, *TEXTS, *CALLS, done(output=OUTPUT))),
     "whole": Deviation(response(*OUTPUT)),
-    "no types in the JSON": Deviation(untyped(CREATED, *SAYS, *CALLS, done(output=OUTPUT))),
+    "no types in the JSON": Deviation(untyped(CREATED, *TEXTS, *CALLS, done(output=OUTPUT))),
     "no types of items": Deviation(
         response({"content": parts(WORDS)}, {"call_id": "call_1", "name": "read", "arguments": ARGUMENTS})
     ),
-    "CR alone ends lines": Deviation(responses(CREATED, *SAYS, *CALLS, done(output=OUTPUT)).replace("\n", "\r")),
+    "CR alone ends lines": Deviation(responses(CREATED, *TEXTS, *CALLS, done(output=OUTPUT)).replace("\n", "\r")),
     "BOM before a body": Deviation("\ufeff" + response(*OUTPUT)),
-    "created twice": Deviation(responses(CREATED, CREATED, *SAYS, *CALLS, done())),
+    "created twice": Deviation(responses(CREATED, CREATED, *TEXTS, *CALLS, done())),
     "numeric ids": Deviation(response(OUTPUT[0], {**OUTPUT[1], "call_id": 17, "id": 3})),
-    "index as a string": Deviation(responses(CREATED, *SAYS, item("done", "1", **CALL, arguments=ARGUMENTS), done())),
+    "index as a string": Deviation(responses(CREATED, *TEXTS, item("done", "1", **CALL, arguments=ARGUMENTS), done())),
     "arguments as an object": Deviation(response(OUTPUT[0], {**OUTPUT[1], "arguments": {"path": "/tmp/x"}})),
     "the name comes with the arguments": Deviation(
         responses(
             CREATED,
-            *SAYS,
+            *TEXTS,
             {
                 "type": "response.function_call_arguments.done",
                 "item_id": "fc_1",
@@ -358,11 +358,11 @@ RESPONSES: dict[str, Deviation] = {
             done(),
         )
     ),
-    "response is null": Deviation(responses(CREATED, *SAYS, *CALLS, {"type": "response.completed", "response": None})),
-    "output is null behind items": Deviation(responses(CREATED, *SAYS, *CALLS, done(output=None))),
+    "response is null": Deviation(responses(CREATED, *TEXTS, *CALLS, {"type": "response.completed", "response": None})),
+    "output is null behind items": Deviation(responses(CREATED, *TEXTS, *CALLS, done(output=None))),
     "items are null": Deviation(response(None, *OUTPUT)),
     "item is null": Deviation(
-        responses(CREATED, {"type": "response.output_item.added", "item": None}, *SAYS, *CALLS, done())
+        responses(CREATED, {"type": "response.output_item.added", "item": None}, *TEXTS, *CALLS, done())
     ),
     "content is a string": Deviation(response({**OUTPUT[0], "content": WORDS}, OUTPUT[1])),
     "content is strings": Deviation(response({**OUTPUT[0], "content": [WORDS]}, OUTPUT[1])),
@@ -371,19 +371,19 @@ RESPONSES: dict[str, Deviation] = {
     "usage is a list": Deviation(response(*OUTPUT, usage=[3])),
     "NaN": Deviation(response(*OUTPUT, speed=float("nan"))),
     "status is missing": Deviation(response(*OUTPUT, status=None)),
-    "more behind the end": Deviation(responses(CREATED, *SAYS, *CALLS, done(), *words("more"))),
+    "more behind the end": Deviation(responses(CREATED, *TEXTS, *CALLS, done(), *words("more"))),
     "a pair of surrogates is cut": Deviation(
         responses(CREATED, *words("é\ud83d", "\ude00中"), done()), *plain("é😀中")
     ),
     "half a pair alone": Deviation(responses(CREATED, *words("a\ud83d"), done()), *plain("a\ufffd", "invalid_utf8")),
     "in progress, and whole": Deviation(response(OUTPUT[0], status="in_progress"), *cut("unknown_finish")),
-    "DONE without its last event": Deviation(responses(CREATED, *SAYS) + "data: [DONE]\n\n", *cut("unknown_finish")),
-    "no end": Deviation(responses(CREATED, *SAYS), ERROR),
-    "a line error:": Deviation(responses(CREATED, *SAYS) + 'error: {"message":"gone"}\n\n', ERROR),
+    "DONE without its last event": Deviation(responses(CREATED, *TEXTS) + "data: [DONE]\n\n", *cut("unknown_finish")),
+    "no end": Deviation(responses(CREATED, *TEXTS), ERROR),
+    "a line error:": Deviation(responses(CREATED, *TEXTS) + 'error: {"message":"gone"}\n\n', ERROR),
     "failed": Deviation(
-        responses(CREATED, *SAYS, done("failed", error={"code": "server_error", "message": "gone"})), ERROR
+        responses(CREATED, *TEXTS, done("failed", error={"code": "server_error", "message": "gone"})), ERROR
     ),
-    "failed, and does not say why": Deviation(responses(CREATED, *SAYS, done("failed")), ERROR),
+    "failed, and does not say why": Deviation(responses(CREATED, *TEXTS, done("failed")), ERROR),
     "a call without a name": Deviation(response(OUTPUT[0], {**OUTPUT[1], "name": None}), ERROR),
     "queued": Deviation(response(status="queued"), ERROR),
     "output is null": Deviation(wide({"status": "completed", "output": None}), ERROR),
@@ -397,24 +397,24 @@ ALL = {"openai_chat": CHAT, "anthropic_messages": MESSAGES, "openai_responses": 
 CASES = [
     pytest.param(api, deviation, id=f"{api}: {name}") for api, table in ALL.items() for name, deviation in table.items()
 ]
-COUNTED = frozenset({"estimated_usage"})
+USAGE_CODES = frozenset({"estimated_usage"})
 
 
 def outcome(collector: Collector) -> tuple[Any, ...]:
-    """What was said, in order."""
+    """The content in order, and the finish reason."""
     reply = collector.reply()
     told = [(p.name, p.arguments) if isinstance(p, ToolCall) else p.text for p in reply.parts]  # type: ignore[union-attr]
     return (*(told or [""]), reply.finish_reason)
 
 
 @pytest.mark.parametrize(("api", "deviation"), CASES)
-def test_every_deviation_has_the_outcome_that_is_stated(api: str, deviation: Deviation) -> None:
+def test_deviation_has_stated_outcome_for_every_client_api(api: str, deviation: Deviation) -> None:
     async def check() -> None:
         said = deviation.said.encode("utf-8", "surrogatepass")
         for front in dialects.names():
             for stream in (True, False):
                 got = await answered(api, front, said, stream=stream)
-                codes = {warning.code for warning in got.collector.warnings} - COUNTED
+                codes = {warning.code for warning in got.collector.warnings} - USAGE_CODES
                 if deviation.outcome == ERROR:
                     assert got.error is not None, outcome(got.collector)
                 else:

@@ -1,7 +1,7 @@
-"""What servers behind send, as they really send it, to events; and back from what our own writers write.
+"""Upstream responses, as real servers send them, are read as events; what our own writers write is read back.
 
-A case of kind `answer` holds the lines of a stream; `delta {…}` stands for a chunk of Chat Completions with that
-delta, `finish "…"` for the last of them. `answer, bytes` is a body exactly as it comes.
+A case of kind `answer` contains the lines of a stream; `delta {…}` is a chunk of Chat Completions with that delta,
+`finish "…"` the last chunk. `answer, bytes` is a body exactly as it arrives.
 """
 
 import json
@@ -37,15 +37,15 @@ def read(dialect: str, parts: list[bytes]) -> list[ev.AnyEvent]:
     return [event for part in parts for event in upstream.feed(part)] + upstream.close()
 
 
-def legal(events: list[ev.AnyEvent]) -> None:
+def assert_event_order(events: list[ev.AnyEvent]) -> None:
     order = ev.EventOrder()
     for one in events:
         order.feed(one)
     assert order.phase == "ended"
 
 
-def told(events: list[ev.AnyEvent]) -> list[object]:
-    """Errors compare by identity, so a failure is shown by what it says."""
+def comparable(events: list[ev.AnyEvent]) -> list[object]:
+    """Errors compare by identity, so a failure is replaced by its type, message and status."""
     return [
         (type(e.error), e.error.message, getattr(e.error, "status", None)) if isinstance(e, ev.Failure) else e
         for e in events
@@ -53,22 +53,22 @@ def told(events: list[ev.AnyEvent]) -> list[object]:
 
 
 @each(ANSWERS)
-def test_answer(case: Case) -> None:
+def test_case_is_read_as_expected_events(case: Case) -> None:
     events = read(case.dialect, [body(case)])
-    assert told(events) == told([event(line) for line in case.expected.splitlines()])
-    legal(events)
+    assert comparable(events) == comparable([event(line) for line in case.expected.splitlines()])
+    assert_event_order(events)
 
 
 @each(ANSWERS)
-def test_no_cut_matters(case: Case) -> None:
+def test_chunking_and_line_ends_do_not_change_events(case: Case) -> None:
     data = body(case)
-    whole = told(read(case.dialect, [data]))
-    assert told(read(case.dialect, [data[i : i + 1] for i in range(len(data))])) == whole
-    assert told(read(case.dialect, [data.replace(b"\n", b"\r\n")])) == whole or case.kind == "answer, bytes"
+    whole = comparable(read(case.dialect, [data]))
+    assert comparable(read(case.dialect, [data[i : i + 1] for i in range(len(data))])) == whole
+    assert comparable(read(case.dialect, [data.replace(b"\n", b"\r\n")])) == whole or case.kind == "answer, bytes"
 
 
 @pytest.mark.parametrize("dialect", dialects.names())
-def test_bytes_that_are_no_utf8_are_told_of_once_and_lose_no_word(dialect: str) -> None:
+def test_invalid_utf8_is_replaced_and_reported_once(dialect: str) -> None:
     said = [ev.Start("1", "m", 0), ev.TextDelta("caf@"), ev.TextDelta(" and th@"), ev.Finish("stop")]
     writer = dialects.get(dialect).writer(v.Request("m", (), stream=True))
     stream = b"".join(map(writer.feed, said))
@@ -77,14 +77,14 @@ def test_bytes_that_are_no_utf8_are_told_of_once_and_lose_no_word(dialect: str) 
     assert [e.code for e in got if isinstance(e, ev.Notice)] == ["invalid_utf8"]
 
 
-def test_an_error_that_is_no_utf8_is_one() -> None:
+def test_error_with_invalid_utf8_is_an_error() -> None:
     (only,) = read("openai_chat", [b'{"error": {"message": "caf\xe9"}}'])
     assert isinstance(only, ev.Failure)
     assert only.error.message == "caf\ufffd"
 
 
-def counted(monkeypatch: pytest.MonkeyPatch, dialect: str, *, quick: bool) -> list[bool]:
-    """Whether each event was taken at once; none is, unless `quick`."""
+def record_fast_path(monkeypatch: pytest.MonkeyPatch, dialect: str, *, quick: bool) -> list[bool]:
+    """Records for each event whether the fast path read it; without `quick`, the fast path is disabled."""
     took: list[bool] = []
     made = type(reader(dialect))
     real = made._quick  # type: ignore[attr-defined]
@@ -98,15 +98,15 @@ def counted(monkeypatch: pytest.MonkeyPatch, dialect: str, *, quick: bool) -> li
 
 
 @each([*ANSWERS, *STREAMS])
-def test_what_is_taken_at_once_is_what_a_look_at_all_of_it_finds(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fast_path_reads_the_same_events(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
     data = body(case) if case in ANSWERS else streamed(case)
-    at_once = told(read(case.dialect, [data]))
-    counted(monkeypatch, case.dialect, quick=False)
-    assert told(read(case.dialect, [data])) == at_once
+    at_once = comparable(read(case.dialect, [data]))
+    record_fast_path(monkeypatch, case.dialect, quick=False)
+    assert comparable(read(case.dialect, [data])) == at_once
 
 
 @pytest.mark.parametrize("dialect", dialects.names())
-def test_most_of_a_stream_is_taken_at_once(dialect: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fast_path_reads_most_of_a_stream(dialect: str, monkeypatch: pytest.MonkeyPatch) -> None:
     said = [ev.ToolCallStart(0, "call_1", "read"), *(ev.ToolCallDelta(0, t) for t in ('{"a":', '"', "b", '"}'))]
     events = [
         ev.Start("1", "m", 7),
@@ -116,22 +116,22 @@ def test_most_of_a_stream_is_taken_at_once(dialect: str, monkeypatch: pytest.Mon
         ev.Finish("stop"),
     ]
     writer = dialects.get(dialect).writer(v.Request("m", (), TOOLS, stream=True))
-    took = counted(monkeypatch, dialect, quick=True)
+    took = record_fast_path(monkeypatch, dialect, quick=True)
     read(dialect, [b"".join(map(writer.feed, events))])
     assert took.count(True) >= 9
 
 
-# There and back
+# Round trips
 
 WRITTEN = [c for c in CASES if c.kind.startswith(("events", "whole"))]
-WRITTEN = [c for c in WRITTEN if "failure" not in c.text and "ud800" not in c.text]  # no reader gives half a pair
+WRITTEN = [c for c in WRITTEN if "failure" not in c.text and "ud800" not in c.text]  # no reader emits half a pair
 
 
-def kept(dialect: str, reply: v.Reply) -> v.Reply:
-    """What of a reply this API can say."""
+def reduced(dialect: str, reply: v.Reply) -> v.Reply:
+    """The part of a reply that this API can represent."""
     keep = msgspec.structs.replace
     own = (p for p in reply.parts if not isinstance(p, v.UnknownPart) or p.dialect == dialect)
-    # Of equal bytes; and a call without arguments at a limit may have lost them: a whole message cannot tell.
+    # A call without arguments at a token limit may have lost them: a complete message does not show this.
     reply = keep(reply, parts=tuple(_plain(p, cut=reply.finish_reason == "length") for p in own))
     if dialect == "openai_chat":  # no signatures or stop string, one text, then the calls; no cache writes
         kinds: tuple[type[v.Part], ...] = (v.Reasoning, v.Text, v.Refusal)
@@ -141,7 +141,7 @@ def kept(dialect: str, reply: v.Reply) -> v.Reply:
         finish = ended(reply)
         usage = keep(reply.usage, cache_write_tokens=0)
         return keep(reply, parts=(*said, *calls), finish_reason=finish, stop_sequence="", usage=usage)
-    if dialect == "openai_responses":  # no stop string, no pause; a proof without thoughts is in their place
+    if dialect == "openai_responses":  # no stop string, no pause; a signature without reasoning replaces it
         parts = tuple(unsigned(p) if isinstance(p, v.Reasoning) and not p.text else p for p in reply.parts)
         finish = ended(reply)
         return keep(reply, parts=parts, finish_reason=finish, stop_sequence="")
@@ -153,7 +153,7 @@ def kept(dialect: str, reply: v.Reply) -> v.Reply:
 
 
 def ended(reply: v.Reply) -> v.FinishReason:
-    """Where there is no stop string and no pause; calls are to be run all the same."""
+    """The finish reason in an API without stop string and pause; calls are still executed."""
     if reply.finish_reason not in ("stop_sequence", "pause"):
         return reply.finish_reason
     return "tool_calls" if any(isinstance(p, v.ToolCall) for p in reply.parts) else "stop"
@@ -183,19 +183,19 @@ def joined(parts: tuple[v.Part, ...]) -> tuple[v.Part, ...]:
 
 
 def gathered(events: list[ev.AnyEvent]) -> v.Reply:
-    """The whole reply as the API has it: a call that was cut off stays a call, with what came of its arguments."""
+    """The complete reply as the API represents it: a truncated call stays a call, with incomplete arguments."""
     collector = Collector(keep_broken=True)
     for one in events:
         collector.feed(one)
     return collector.reply()
 
 
-def there_and_back(dialect: str, events: list[ev.AnyEvent], some: list[int], *, stream: bool) -> v.Reply:
-    return gathered(passed(dialect, events, some, stream=stream))
+def round_trip(dialect: str, events: list[ev.AnyEvent], some: list[int], *, stream: bool) -> v.Reply:
+    return gathered(written_and_read(dialect, events, some, stream=stream))
 
 
-def passed(dialect: str, events: list[ev.AnyEvent], some: list[int], *, stream: bool) -> list[ev.AnyEvent]:
-    """What a client of this API makes of these events."""
+def written_and_read(dialect: str, events: list[ev.AnyEvent], some: list[int], *, stream: bool) -> list[ev.AnyEvent]:
+    """The events that a client of this API reads after these events were written."""
     api, request = dialects.get(dialect), v.Request("m", (), stream=stream, stream_usage=True)
     if not stream:
         return read(dialect, [api.write_reply(gathered(events), request)])
@@ -235,47 +235,49 @@ def called(index: int, name: str, text: str, cut: int) -> list[ev.AnyEvent]:
 
 @pytest.mark.parametrize("dialect", dialects.names())
 @given(events=answers(), some=places, stream=st.booleans())
-def test_what_is_written_is_read_back(dialect: str, events: list[ev.AnyEvent], some: list[int], stream: bool) -> None:
-    read_back = there_and_back(dialect, events, some, stream=stream)
-    assert kept(dialect, read_back) == kept(dialect, gathered(events))
+def test_random_reply_round_trips_through_its_api(
+    dialect: str, events: list[ev.AnyEvent], some: list[int], stream: bool
+) -> None:
+    read_back = round_trip(dialect, events, some, stream=stream)
+    assert reduced(dialect, read_back) == reduced(dialect, gathered(events))
 
 
 @pytest.mark.parametrize(("near", "far"), list(permutations(dialects.names(), 2)))
 @given(events=answers(), some=places, streams=st.tuples(st.booleans(), st.booleans()))
-def test_what_comes_by_way_of_another_api_is_what_both_can_say(
+def test_random_reply_round_trips_through_two_apis(
     near: str, far: str, events: list[ev.AnyEvent], some: list[int], streams: tuple[bool, bool]
 ) -> None:
-    """A server's answer, from one gateway to another and on to a client of a third API.
+    """A server's response passes two gateways and reaches a client of a third API.
 
-    Words of refusal stand last, as they do in answers: one API has them beside the text, another in it.
+    Refusals are last, as in real responses: one API has them next to the text, another one in it.
     """
     events.sort(key=lambda event: isinstance(event, ev.RefusalDelta | ev.UsageUpdate | ev.Finish))
     events.sort(key=lambda event: isinstance(event, ev.UsageUpdate | ev.Finish))
-    between = passed(far, events, some, stream=streams[0])
-    arrived = gathered(passed(near, between, some, stream=streams[1]))
-    assert kept(near, kept(far, arrived)) == kept(near, kept(far, gathered(events)))
+    between = written_and_read(far, events, some, stream=streams[0])
+    arrived = gathered(written_and_read(near, between, some, stream=streams[1]))
+    assert reduced(near, reduced(far, arrived)) == reduced(near, reduced(far, gathered(events)))
 
 
 @each(WRITTEN)
-def test_each_reply_comes_by_way_of_each_api(case: Case) -> None:
+def test_case_round_trips_through_two_apis(case: Case) -> None:
     events = [event for event in case.events() if not isinstance(event, ev.VendorBlock)]
     reply = gathered(events)
     for far, near in permutations(dialects.names(), 2):
         for stream in (True, False):
-            between = passed(far, events, [9, 40], stream=stream)
-            arrived = gathered(passed(near, between, [9, 40], stream=stream))
-            assert kept(near, kept(far, arrived)) == kept(near, kept(far, reply)), (far, near, stream)
+            between = written_and_read(far, events, [9, 40], stream=stream)
+            arrived = gathered(written_and_read(near, between, [9, 40], stream=stream))
+            assert reduced(near, reduced(far, arrived)) == reduced(near, reduced(far, reply)), (far, near, stream)
 
 
 @each(WRITTEN)
-def test_each_reply_is_read_back(case: Case) -> None:
+def test_case_round_trips_through_its_api(case: Case) -> None:
     reply = gathered(case.events())
     for stream in (True, False):
-        read_back = there_and_back(case.dialect, case.events(), [9, 40], stream=stream)
-        assert kept(case.dialect, read_back) == kept(case.dialect, reply)
+        read_back = round_trip(case.dialect, case.events(), [9, 40], stream=stream)
+        assert reduced(case.dialect, read_back) == reduced(case.dialect, reply)
 
 
-def test_many_items_take_time_in_proportion() -> None:
+def test_many_response_items_take_linear_time() -> None:
     parts = []
     for n in range(3_000):
         call = {"type": "function_call", "call_id": f"c{n}", "name": "weather"}
@@ -289,7 +291,7 @@ def test_many_items_take_time_in_proportion() -> None:
     assert [p.arguments for p in reply.parts if isinstance(p, v.ToolCall)] == ["{}"] * 3_000
 
 
-def test_many_calls_take_time_in_proportion() -> None:
+def test_many_chat_calls_take_linear_time() -> None:
     chunks = [frame(f'delta {{"tool_calls":[{{"index":{n},"id":"c{n}","function":{{"name":"weather"}}}}]}}')
               for n in range(10_000)]  # fmt: skip
     reply = collect(read("openai_chat", [*(c.encode() for c in chunks), frame('finish "tool_calls"').encode()]))

@@ -1,4 +1,4 @@
-"""Every event and every reply against the types in the vendors' own packages: nothing missing, nothing made up."""
+"""Every event and response is validated against the types of the vendors' own packages, without unknown members."""
 
 import json
 from collections.abc import AsyncIterator, Iterator
@@ -20,8 +20,8 @@ from support.scripted_backend import IMPATIENT, PINGS, served
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 USER: Final = [{"role": "user", "content": QUESTION}]
-BEYOND: Final = {"openai_chat": {"reasoning_content"}, "openai_responses": {"store"}, "anthropic_messages": set[str]()}
-"""What goes beyond the types: thoughts, which open servers send so, and a field that OpenAI's own API has."""
+EXTRA: Final = {"openai_chat": {"reasoning_content"}, "openai_responses": {"store"}, "anthropic_messages": set[str]()}
+"""Members beyond the types: reasoning as open-source servers send it, and a field of OpenAI's own API."""
 ASKED: Final[dict[str, dict[str, Any]]] = {
     "openai_chat": {
         "messages": USER,
@@ -55,7 +55,7 @@ async def answer(http: httpx2.AsyncClient, dialect: str, scenario: str, stream: 
 
 
 def frames(body: str) -> Iterator[tuple[str, str]]:
-    """Name and data of each event; a name is given where the API has names."""
+    """Name and data of each event; the name is empty if the API has no event names."""
     assert body.endswith("\n\n")
     for frame in body.removesuffix("\n\n").split("\n\n"):
         if f"{frame}\n\n".encode() in PINGS:
@@ -66,7 +66,7 @@ def frames(body: str) -> Iterator[tuple[str, str]]:
 
 
 def unknown(value: object) -> Iterator[str]:
-    """Fields that no type has a name for."""
+    """The members that no type declares."""
     if isinstance(value, pydantic.BaseModel):
         yield from value.model_extra or ()
         for name in type(value).model_fields:
@@ -96,7 +96,7 @@ def types_of(api: str) -> tuple[Any, Any]:
 
 
 def checked(kind: Any, data: str, beyond: set[str]) -> Any:
-    """The data as that type."""
+    """The data validated as that type."""
     value = kind.validate_json(data, strict=True)
     assert set(unknown(value)) <= beyond
     return value
@@ -104,7 +104,7 @@ def checked(kind: Any, data: str, beyond: set[str]) -> Any:
 
 @ALL
 @pytest.mark.parametrize("scenario", SCENARIOS)
-async def test_every_event_of_a_stream(dialect: str, scenario: str, http: httpx2.AsyncClient) -> None:
+async def test_stream_events_match_vendor_types(dialect: str, scenario: str, http: httpx2.AsyncClient) -> None:
     answered = await answer(http, dialect, scenario, stream=True)
     assert answered.headers["content-type"] == "text/event-stream; charset=utf-8"
     events = list(frames(answered.text))
@@ -113,8 +113,8 @@ async def test_every_event_of_a_stream(dialect: str, scenario: str, http: httpx2
         assert events.pop() == ("", "[DONE]")
     if failed and dialect != "openai_responses":
         name, told = events.pop()
-        assert told_by(dialect, name, told) == DIED
-    values = [checked(types_of(dialect)[0], data, BEYOND[dialect]) for _, data in events]
+        assert error_message(dialect, name, told) == DIED
+    values = [checked(types_of(dialect)[0], data, EXTRA[dialect]) for _, data in events]
     if dialect == "openai_chat":
         assert not any(name for name, _ in events)
         assert len({(value.id, value.created, value.model) for value in values}) == 1
@@ -129,8 +129,8 @@ async def test_every_event_of_a_stream(dialect: str, scenario: str, http: httpx2
         assert values[-1].type == "message_stop"
 
 
-def told_by(dialect: str, name: str, data: str) -> str:
-    """What the error in the place of a stream's end says."""
+def error_message(dialect: str, name: str, data: str) -> str:
+    """The message of the error that ends a stream."""
     if dialect == "openai_chat":
         assert set(json.loads(data)) == {"error"}
         error = openai.types.ErrorObject.model_validate_json(json.dumps(json.loads(data)["error"]))
@@ -142,13 +142,13 @@ def told_by(dialect: str, name: str, data: str) -> str:
 
 @ALL
 @pytest.mark.parametrize("scenario", [name for name in SCENARIOS if name != "broken"])
-async def test_every_whole_reply(dialect: str, scenario: str, http: httpx2.AsyncClient) -> None:
+async def test_complete_response_matches_vendor_types(dialect: str, scenario: str, http: httpx2.AsyncClient) -> None:
     answered = await answer(http, dialect, scenario, stream=False)
     assert answered.status_code == 200
-    assert checked(types_of(dialect)[1], answered.text, BEYOND[dialect]).model == scenario
+    assert checked(types_of(dialect)[1], answered.text, EXTRA[dialect]).model == scenario
 
 
-async def test_an_unknown_event_or_a_missing_field_would_be_seen() -> None:
+async def test_validation_finds_unknown_events_and_missing_fields() -> None:
     event = (
         '{"type":"response.output_text.done","item_id":"a","output_index":0,"content_index":0,"logprobs":[],"text":""'
     )
@@ -169,8 +169,10 @@ async def events_of(http: httpx2.AsyncClient, dialect: str, scenario: str) -> li
 
 
 @WHOLE_STREAMS
-async def test_chunks_say_what_all_clients_need_of_them(scenario: str, http: httpx2.AsyncClient) -> None:
-    """The role first, a call's head once and before its arguments, the finish alone, the usage last."""
+async def test_chat_chunks_have_role_call_head_finish_and_usage_in_order(
+    scenario: str, http: httpx2.AsyncClient
+) -> None:
+    """The role is first, a call's head is sent once before its arguments, the finish is separate, the usage is last."""
     *chunks, usage = await events_of(http, "openai_chat", scenario)
     assert (usage["choices"], usage["usage"]["total_tokens"]) == ([], 102)
     choices = [chunk["choices"][0] for chunk in chunks]
@@ -186,8 +188,10 @@ async def test_chunks_say_what_all_clients_need_of_them(scenario: str, http: htt
 
 
 @WHOLE_STREAMS
-async def test_blocks_say_what_all_clients_need_of_them(scenario: str, http: httpx2.AsyncClient) -> None:
-    """Each has a number of its own, counted from 0, begins empty, and ends before the next begins."""
+async def test_message_blocks_are_numbered_empty_at_start_and_sequential(
+    scenario: str, http: httpx2.AsyncClient
+) -> None:
+    """Each has its own index, counted from 0, begins empty, and ends before the next begins."""
     first, *middle, delta, last = await events_of(http, "anthropic_messages", scenario)
     message = first["message"]
     assert (first["type"], message["content"], message["usage"]["input_tokens"]) == ("message_start", [], 90)
@@ -213,8 +217,8 @@ async def test_blocks_say_what_all_clients_need_of_them(scenario: str, http: htt
 
 
 @WHOLE_STREAMS
-async def test_items_say_what_all_clients_need_of_them(scenario: str, http: httpx2.AsyncClient) -> None:
-    """Each has an id, which all its events name; those that are done are the response's output."""
+async def test_response_items_have_ids_and_equal_the_output(scenario: str, http: httpx2.AsyncClient) -> None:
+    """Each has an id, which all its events contain; the finished items are the response's output."""
     first, *middle, last = await events_of(http, "openai_responses", scenario)
     assert (first["type"], first["response"]["output"]) == ("response.created", [])
     ids: list[str] = []

@@ -1,4 +1,4 @@
-"""Web sources of Anthropic Messages for clients of OpenAI's APIs, with the span of text that each is about."""
+"""Web citations of Anthropic Messages for clients of OpenAI's APIs, with the text span of each."""
 
 import asyncio
 import json
@@ -15,7 +15,7 @@ CHAT, MESSAGES, RESPONSES = "openai_chat", "anthropic_messages", "openai_respons
 FOUND = {"type": "web_search_result_location", "url": "https://x.test", "title": "T", "encrypted_index": "e",
          "cited_text": "c"}  # fmt: skip
 BARE = {**FOUND, "url": "https://y.test", "title": None}
-OF_DOCUMENT = {"type": "char_location", "cited_text": "c", "document_index": 0, "document_title": "d",
+DOCUMENT_CITATION = {"type": "char_location", "cited_text": "c", "document_index": 0, "document_title": "d",
                "start_char_index": 0, "end_char_index": 1, "file_id": None}  # fmt: skip
 BLOCKS = [("Sé 😀 ", []), ("It is 8°.", [FOUND, BARE]), (" Or ", []), ("9°.", [FOUND])]
 TEXT = "".join(text for text, _ in BLOCKS)
@@ -39,7 +39,7 @@ def said(*, stream: bool) -> bytes:
 
 @pytest.mark.parametrize("stream", [True, False])
 @pytest.mark.parametrize("front", [CHAT, RESPONSES])
-def test_openai_clients_get_the_span_of_each_source(front: str, stream: bool) -> None:
+def test_openai_clients_get_text_span_of_each_source(front: str, stream: bool) -> None:
     answer = asyncio.run(answered(MESSAGES, front, said(stream=stream), stream=stream))
     assert not [warning.detail for warning in answer.collector.warnings if warning.code == "content_dropped"]
     for frame in frames(answer.stream):
@@ -62,7 +62,7 @@ def sources(front: str, events: list[Any]) -> list[Any]:
     return list(content["annotations"])
 
 
-def cited(*found: Any) -> Detail:
+def citation_detail(*found: Any) -> Detail:
     return Detail(CITATIONS, json.dumps(found), MESSAGES)
 
 
@@ -82,21 +82,21 @@ def spans(client: str, *events: AnyEvent) -> list[tuple[int, int]]:
 
 
 @pytest.mark.parametrize("between", [ToolCallStart(0, "a", "b"), ReasoningDelta("Hm.")])
-def test_chat_has_one_text_and_responses_one_for_each_item(between: AnyEvent) -> None:
-    events = (TextDelta("abc"), END, between, cited(FOUND), TextDelta("de"), END, Finish("stop"))
+def test_spans_count_from_message_in_chat_and_item_in_responses(between: AnyEvent) -> None:
+    events = (TextDelta("abc"), END, between, citation_detail(FOUND), TextDelta("de"), END, Finish("stop"))
     assert spans(CHAT, *events) == [(3, 5)]
     assert spans(RESPONSES, *events) == [(0, 2)]
 
 
 @pytest.mark.parametrize("last", [END, Finish("stop"), ToolCallStart(0, "a", "b")])
-def test_a_source_is_not_lost_where_its_block_has_no_end(last: AnyEvent) -> None:
-    assert spans(CHAT, TextDelta("ab"), cited(FOUND), last) == [(0, 2)]
+def test_source_in_unclosed_block_is_kept(last: AnyEvent) -> None:
+    assert spans(CHAT, TextDelta("ab"), citation_detail(FOUND), last) == [(0, 2)]
 
 
-@pytest.mark.parametrize("found", [OF_DOCUMENT, {**FOUND, "url": 3}, {"type": "other"}])
-def test_other_citations_stay_as_they_are(found: Any) -> None:
-    assert WebSourceConverter(CHAT).feed(cited(found)) == [cited(found)]
+@pytest.mark.parametrize("found", [DOCUMENT_CITATION, {**FOUND, "url": 3}, {"type": "other"}])
+def test_other_citations_are_unchanged(found: Any) -> None:
+    assert WebSourceConverter(CHAT).feed(citation_detail(found)) == [citation_detail(found)]
 
 
-def test_a_messages_client_gets_its_own() -> None:
-    assert WebSourceConverter(MESSAGES).feed(cited(FOUND)) == [cited(FOUND)]
+def test_citations_are_unchanged_for_messages_client() -> None:
+    assert WebSourceConverter(MESSAGES).feed(citation_detail(FOUND)) == [citation_detail(FOUND)]

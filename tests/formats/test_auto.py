@@ -1,4 +1,4 @@
-"""`auto` reads a reply as the format would that wrote it: every case of every format, read without being told which."""
+"""`auto` reads every case of every format like the format that wrote it, without knowing which format that is."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -13,9 +13,9 @@ from support.check_each import check_each
 from support.format_cases import Case, cases_by_format, shown, title
 from support.injection_attacks import marks
 
-NOT_SEEN = ("beam", "inkling", "llama3_json", "xlam")
-"""Formats whose calls nothing opens, or nothing but what the prompt has ended in."""
-OTHERWISE = {
+NOT_DETECTABLE = ("beam", "inkling", "llama3_json", "xlam")
+"""Formats whose calls have no opening marker, or only one that the prompt already ends with."""
+READ_DIFFERENTLY = {
     "apriel: a result of its own making": "the opener is that of others, and they know no such result",
     "apriel: thoughts before, between and after calls": "the opener is that of others, and they think in other words",
     "deepseek_v31: calls without their openers": "DeepSeek V3 has the same opener, and needs it",
@@ -34,35 +34,35 @@ OTHERWISE = {
     "functionary_v32: text, then a call": "text for `all` begins as any text may",
     "granite: an answer in tags, and a call in it": "Hermes has the same tag, and no such answers",
     "granite: thoughts before, between and after calls": "the same",
-    "harmony: headers that are none": "with no header before them they are plain text",
+    "harmony: headers that are none": "without a header before them, the marks are plain text",
     "harmony: the recipient in the role": "the prompt has ended in the role",
-    "hermes: a doubled opening tag, a doubled closing tag": "a tag behind the tag is Qwen3-Coder's",
-    "hermes: an empty block": "what closes a call is known once the format is",
+    "hermes: a doubled opening tag, a doubled closing tag": "a tag after the tag belongs to Qwen3-Coder",
+    "hermes: an empty block": "the closing tag is known only when the format is known",
     "hermes: an opening tag where the closing one should be": "the same",
     "hermes: lenient: a missing opening tag": "only Hermes can know what is missing",
     "hermes: two opening tags and no call": "a tag behind the tag is Qwen3-Coder's",
     "hunyuan_a13b: a call in the answer": "others have the same opener, and no such answers",
     "hunyuan_a13b: a result of its own making": "the opener is that of others, and they know no such result",
     "kimi_k3: an answer that the prompt has opened": "that space is the model's own is known from a call on",
-    "lfm2: a list without markers is no call": "where the format is not known, it is",
-    "longcat_xml: tags of GLM are no call": "GLM's are",
-    "mistral: the array of earlier versions is not read here": "they read it",
+    "lfm2: a list without markers is no call": "if the format is unknown, it is a call",
+    "longcat_xml: tags of GLM are no call": "the tags of GLM are calls",
+    "mistral: the array of earlier versions is not read here": "earlier versions read it",
     "muse_glimmer: no header": "with no header before it, it is plain text",
     "muse_glimmer: a call in a message without a recipient": "the same",
 }
 
 
-@pytest.mark.parametrize("name", [name for name in cases_by_format() if name not in ("auto", *NOT_SEEN)])
-def test_is_read_like_the_format_itself(name: str, subtests: pytest.Subtests) -> None:
+@pytest.mark.parametrize("name", [name for name in cases_by_format() if name not in ("auto", *NOT_DETECTABLE)])
+def test_auto_reads_reply_like_its_own_format(name: str, subtests: pytest.Subtests) -> None:
     def check(case: Case) -> None:
         own, auto = (known(it.events) for it in (case, replace(case, format="auto")))
-        assert (own == auto) == (f"{case.format}: {case.title}" not in OTHERWISE), auto
+        assert (own == auto) == (f"{case.format}: {case.title}" not in READ_DIFFERENTLY), auto
 
     check_each(subtests, cases_by_format()[name], check, title)
 
 
 def known(events: Iterable[ev.AnyEvent]) -> list[str]:
-    """What came, without the warnings."""
+    """Returns the events as lines, without the warnings."""
     return [line for line in shown(events) if not line.startswith("warning")]
 
 
@@ -86,21 +86,21 @@ ORDINARY = {
     *("<mm:think>", "</arguments>", "</server_name>", "</tool_name>", "<arguments>", "<server_name>", "<tool_name>"),
     *("[/THINK]", "[THINK]", "</AVAILABLE_TOOLS", "<AVAILABLE_TOOLS>", "</seed:think>"),
 }
-"""Marks that may stand in ordinary text, or say nothing without one that may not: none begins a call where the format
-is not known, but as `auto` itself reads it."""
+"""Markers that may occur in ordinary text, or that mean nothing without another marker. If the format is unknown, none
+of them opens a call, except where `auto` itself reads it."""
 
 
 @pytest.mark.parametrize("name", [name for name in formats.names() if name != "auto"])
-def test_marks_of_each_format_are_made_harmless_for_auto(name: str) -> None:
-    """A new format's marks are listed in `OTHERS`, or here."""
+def test_markers_of_each_format_are_escaped_for_auto(name: str) -> None:
+    """The markers of a new format belong in `OTHERS` or in `ORDINARY`."""
     known = formats.get("auto").markers
     for mark in marks(formats.get(name)) - ORDINARY:
         assert escape_markers(mark, CONTROL_TOKEN_START) != mark or escape_markers(mark, known) != mark, mark
 
 
-def test_marks_that_look_alike_are_made_harmless_too() -> None:
+def test_lookalike_markers_are_escaped() -> None:
     assert escape_markers("＜tool_call＞", formats.get("auto").markers) != "＜tool_call＞"
 
 
-def test_every_ordinary_mark_is_one() -> None:
+def test_ordinary_list_contains_only_markers() -> None:
     assert {mark for name in formats.names() if name != "auto" for mark in marks(formats.get(name))} >= ORDINARY

@@ -20,7 +20,7 @@ def read(case: Case, size: int) -> list[ev.AnyEvent]:
 
 
 @pytest.mark.parametrize("name", cases_by_format())
-def test_whole_calls_only(name: str, subtests: pytest.Subtests) -> None:
+def test_buffering_all_emits_only_complete_calls(name: str, subtests: pytest.Subtests) -> None:
     def check(case: Case) -> None:
         streamed = shown(case.events, ids=True, late=True)
         for size in (1, 7, 10_000) if exhaustive() else (7,):
@@ -31,18 +31,18 @@ def test_whole_calls_only(name: str, subtests: pytest.Subtests) -> None:
 
 def check_delivery(case: Case, events: list[ev.AnyEvent], streamed: list[str]) -> None:
     dropped = [e for e in events if isinstance(e, ev.Notice) and e.code == "incomplete_call"]
-    of_lists = sum("the list" in e.message for e in dropped)
+    dropped_in_lists = sum("the list" in e.message for e in dropped)
     whole = [line for line in joined(streamed) if line.startswith("call ")]
-    left = whole[len(whole) - of_lists :]
+    left = whole[len(whole) - dropped_in_lists :]
     assert joined(shown(events, ids=True)) == [line for line in joined(streamed) if line not in left]
-    assert len(dropped) - of_lists == sum(line.startswith("incomplete") for line in streamed)
-    assert not of_lists or (case.reason == "length" and "[" in case.text)
+    assert len(dropped) - dropped_in_lists == sum(line.startswith("incomplete") for line in streamed)
+    assert not dropped_in_lists or (case.reason == "length" and "[" in case.text)
     starts = [e.index for e in events if isinstance(e, ev.ToolCallStart)]
     assert starts == list(range(len(starts)))
 
 
 def joined(lines: list[str]) -> list[str]:
-    """Without warnings and broken calls; texts that then stand next to each other are one."""
+    """Drops warnings and incomplete calls, and joins adjacent text lines."""
     out: list[str] = []
     for line in lines:
         if line.startswith(("warning", "incomplete")):
@@ -54,7 +54,7 @@ def joined(lines: list[str]) -> list[str]:
     return out
 
 
-def test_a_call_comes_at_once() -> None:
+def test_buffered_call_is_emitted_when_complete() -> None:
     reader = ReplyReader(formats.get("hermes"), None, new_id=lambda: "1", options=ReaderOptions(buffering="all"))
     assert reader.feed('<tool_call>{"name": "f", "arguments": {"a": 1') == []
     assert reader.feed("}}") == [
@@ -69,7 +69,7 @@ LISTS = {"mistral_v3": "[TOOL_CALLS] [", "hermes": "<tool_call>[", "nemotron_v2"
 
 
 @pytest.mark.parametrize("name", LISTS)
-def test_a_list_that_is_cut_off_is_none(name: str) -> None:
+def test_truncated_call_list_emits_no_calls(name: str) -> None:
     text = f"{LISTS[name]}{FIRST}, {SECOND}"
     events = buffered(name, text, "length")
     assert not [e for e in events if isinstance(e, ev.ToolCallStart)]
@@ -77,7 +77,7 @@ def test_a_list_that_is_cut_off_is_none(name: str) -> None:
     assert [e.name for e in buffered(name, text + "1}}]", "length") if isinstance(e, ev.ToolCallStart)] == ["f", "g"]
 
 
-def test_a_list_lets_its_calls_go_at_its_end() -> None:
+def test_buffered_call_list_is_emitted_at_its_end() -> None:
     reader = ReplyReader(formats.get("pythonic"), None, new_id=lambda: "1", options=ReaderOptions(buffering="all"))
     assert reader.feed("[f(a=1), g(") == []
     assert [type(e) for e in reader.feed(")]")] == [ev.ToolCallStart, ev.ToolCallDelta, ev.ToolCallEnd] * 2
@@ -88,7 +88,7 @@ def buffered(name: str, text: str, reason: Literal["stop", "length"]) -> list[ev
     return [*reader.feed(text), *reader.close(reason)]
 
 
-def test_a_list_that_the_prompt_has_opened_is_one() -> None:
+def test_truncated_call_list_opened_by_prompt_emits_no_calls() -> None:
     reader = ReplyReader(
         formats.get("mistral_v3"),
         None,

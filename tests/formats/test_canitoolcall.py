@@ -1,4 +1,4 @@
-"""The neutral fixtures of canitoolcall, by that project's own checks, in every buffering of its own and in every cut.
+"""The neutral fixtures of canitoolcall, checked by that project's own checks, with each of its chunkings and every cut.
 
 Each fixture is one completion and the result that an engine should parse from it. An incomplete call does not count, as
 for a client that honours `ToolCallIncomplete`. The fixtures contain token ids but no tokenizer, so a
@@ -22,15 +22,15 @@ from support.canitoolcall_suite import events, families, pieces, result
 from support.check_each import check_each
 from support.sampling import exhaustive, positions, sample
 
-OTHERWISE_STREAMED = {
-    "llama/l4-truncated-missing-close-bracket": "the first call of a list has gone out long before the list is cut off",
+STREAMED_DIFFERENTLY = {
+    "llama/l4-truncated-missing-close-bracket": "the first call of a list is already sent when the list is cut off",
 }
-"""Fixtures that come out otherwise with `buffering="off"`, and why; with "all" there are none."""
-SPACED = {"gemma4/vllm-text-before-call": "keeps a blank before a call, as two others of the family want it"}
-"""Fixtures whose content is the same but for white space at its ends."""
+"""Fixtures with a different result for `buffering="off"`, and the reason; with "all" there are none."""
+WHITESPACE_ONLY = {"gemma4/vllm-text-before-call": "keeps a blank before a call, as two others of the family want it"}
+"""Fixtures whose content differs only in leading or trailing white space."""
 STRATEGIES = ("one", "special", "token", *(f"rand:{seed}:8" for seed in range(1, 6)), "char:0")
 EVERY_CUT_CHARS = 400
-"""Up to this length a text is cut at every place in `make test-all`; a longer one at every seventh."""
+"""In `make test-all`, a text of up to this length is cut at every position, a longer one at every seventh."""
 FIXTURES = {
     family: list(fixtures)
     for family, fixtures in groupby(sorted(load_fixtures(), key=attrgetter("family")), attrgetter("family"))
@@ -39,7 +39,7 @@ each_family = pytest.mark.parametrize("family", FIXTURES)
 
 
 def joined(out: Iterable[ev.AnyEvent]) -> list[tuple[Any, ...]]:
-    """Events with neighbouring deltas made one."""
+    """Returns the events as tuples, with adjacent deltas joined."""
     lines: list[tuple[Any, ...]] = []
     for event in out:
         kind, rest = type(event), tuple(getattr(event, name) for name in event.__struct_fields__)
@@ -54,7 +54,7 @@ def joined(out: Iterable[ev.AnyEvent]) -> list[tuple[Any, ...]]:
 
 @each_family
 @pytest.mark.parametrize("buffering", ["off", "all"])
-def test_is_read_as_expected(family: str, buffering: ReaderBuffering, subtests: pytest.Subtests) -> None:
+def test_fixture_passes_suite_checks(family: str, buffering: ReaderBuffering, subtests: pytest.Subtests) -> None:
     def check(fixture: Fixture) -> None:
         cut = {
             name: pieces(fixture, ChunkStrategy.parse(name))
@@ -63,16 +63,16 @@ def test_is_read_as_expected(family: str, buffering: ReaderBuffering, subtests: 
         streams = {name: result(events(fixture, parts, buffering)) for name, parts in cut.items()}
         observation = Observation(result(events(fixture, [fixture.raw_output], buffering)), streams)
         rows = run_checks(fixture, families()[fixture.family], observation)
-        good = (Status.PASS, Status.SOFT_PASS) if fixture.id in SPACED else (Status.PASS,)
+        good = (Status.PASS, Status.SOFT_PASS) if fixture.id in WHITESPACE_ONLY else (Status.PASS,)
         failed = [row for row in rows if row.status not in good]
         assert rows
-        assert bool(failed) == (buffering == "off" and fixture.id in OTHERWISE_STREAMED), failed
+        assert bool(failed) == (buffering == "off" and fixture.id in STREAMED_DIFFERENTLY), failed
 
     check_each(subtests, FIXTURES[family], check, attrgetter("id"))
 
 
 @each_family
-def test_no_cut_matters(family: str, subtests: pytest.Subtests) -> None:
+def test_chunk_boundaries_do_not_change_events(family: str, subtests: pytest.Subtests) -> None:
     def check(fixture: Fixture) -> None:
         text = fixture.raw_output
         whole = joined(events(fixture, [text]))

@@ -28,7 +28,7 @@ def expected_with_ids(case: Case) -> bool:
 
 
 def check_stream(events: Iterable[ev.AnyEvent]) -> None:
-    """The order is legal, and arguments are at every moment a prefix of one JSON object."""
+    """Asserts a legal order of events, and that the arguments are always a prefix of one JSON object."""
     order = ev.EventOrder()
     order.feed(ev.Start("id", "m", 0))
     text = ""
@@ -50,15 +50,15 @@ def test_each_format_has_cases() -> None:
     assert {p.stem for p in (DATA / "formats").glob("*.txt")} == set(formats.names())
 
 
-def test_auto_knows_whose_an_opener_is() -> None:
-    """Of one that several formats have, by a table; whoever it names has the opener."""
+def test_shared_openers_are_listed_with_their_formats() -> None:
+    """An opener that several formats have is in `auto.SHARED`, and each format named there has it."""
     openers = [opener for name in formats.names() for opener in formats.get(name).calls]
     assert {opener for opener in openers if openers.count(opener) > 1} == set(auto.SHARED)
     assert all(opener in formats.get(name).calls for opener, by in auto.SHARED.items() for name in by.values())
 
 
 @each_format
-def test_whole(name: str, subtests: pytest.Subtests) -> None:
+def test_case_in_one_piece_is_read_as_expected(name: str, subtests: pytest.Subtests) -> None:
     def check(case: Case) -> None:
         events = case.events
         check_stream(events)
@@ -68,7 +68,7 @@ def test_whole(name: str, subtests: pytest.Subtests) -> None:
 
 
 @each_format
-def test_per_character(name: str, subtests: pytest.Subtests) -> None:
+def test_case_per_character_is_read_as_expected(name: str, subtests: pytest.Subtests) -> None:
     def check(case: Case) -> None:
         events = case.read(case.text)
         check_stream(events)
@@ -78,8 +78,8 @@ def test_per_character(name: str, subtests: pytest.Subtests) -> None:
 
 
 @each_format
-def test_cut_at_every_position(name: str, subtests: pytest.Subtests) -> None:
-    """Of short cases, and of the others at some; `make test-all` cuts all of them everywhere."""
+def test_case_cut_at_every_position_has_same_events(name: str, subtests: pytest.Subtests) -> None:
+    """Short cases are cut everywhere, longer ones at some positions; `make test-all` cuts all of them everywhere."""
 
     def check(case: Case) -> None:
         whole = shown(case.events, ids=True)
@@ -90,7 +90,7 @@ def test_cut_at_every_position(name: str, subtests: pytest.Subtests) -> None:
 
 
 @each_format
-def test_in_random_pieces(name: str, subtests: pytest.Subtests) -> None:
+def test_case_in_random_pieces_has_same_events(name: str, subtests: pytest.Subtests) -> None:
     def check(case: Case) -> None:
         whole = shown(case.events, ids=True)
         for seed in range(SEEDS if exhaustive() else 1):
@@ -102,8 +102,8 @@ def test_in_random_pieces(name: str, subtests: pytest.Subtests) -> None:
 
 
 @each_format
-def test_truncated_everywhere(name: str, subtests: pytest.Subtests) -> None:
-    """A cut reply never raises and never completes a call that the whole one does not have."""
+def test_truncated_case_completes_no_new_call(name: str, subtests: pytest.Subtests) -> None:
+    """A truncated reply raises no error and completes no call that the full reply does not contain."""
 
     def check(case: Case) -> None:
         events = case.events if case.reason == "stop" else case.read([case.text], "stop")
@@ -117,18 +117,20 @@ def test_truncated_everywhere(name: str, subtests: pytest.Subtests) -> None:
     check_each(subtests, cases_by_format()[name], check, title)
 
 
-INVENTING = [name for name in formats.names() if (markup := formats.get(name).markup) and markup.result_markers]
+WITH_RESULT_MARKERS = [
+    name for name in formats.names() if (markup := formats.get(name).markup) and markup.result_markers
+]
 
 
 def invented_results(format: Format) -> list[str]:
-    """Replies that a made-up result ends: behind a call, and behind one in reasoning."""
+    """Returns replies that a hallucinated tool result ends: after a call, and after a call in reasoning."""
     call, markup = format.write_calls([ToolCall("call00009", "ping", "{}")]), format.markup
     thoughts = [f"{opener}hm " for opener in format.reasoning_tags][:1]
     return [before + call + mark for mark in markup.result_markers for before in ("", *thoughts)] if markup else []
 
 
-def after_the_end(format: Format) -> list[str]:
-    """Reasoning, answers, calls and framing that a model may write on."""
+def text_after_result(format: Format) -> list[str]:
+    """Returns reasoning, answers, calls and framing that a model may write after the result."""
     call, markup = format.write_calls([ToolCall("call00009", "ping", "{}")]), format.markup
     assert markup
     pairs = (*format.reasoning_tags.items(), *markup.answer_wrappers.items())
@@ -136,16 +138,16 @@ def after_the_end(format: Format) -> list[str]:
     return ["so", call, *(f"{a}so{call}{b}so" for a, b in pairs), *(f"{a}so{b}{call}" for a, b in pairs), *marks]
 
 
-@pytest.mark.parametrize("name", INVENTING)
-def test_cuts_do_not_change_where_an_invented_result_ends_a_reply(name: str) -> None:
-    """What follows it is dropped, and the calls before it are kept."""
+@pytest.mark.parametrize("name", WITH_RESULT_MARKERS)
+def test_hallucinated_result_ends_reply_independent_of_cuts(name: str) -> None:
+    """Text after the hallucinated result is dropped, and the calls before it are kept."""
     format, known = formats.get(name), 0
     for reader, begin in itertools.product((name, "auto"), invented_results(format)):
         expected = shown(Case(reader, "", begin, []).events, ids=True)
         if expected[-1:] != ["warning hallucinated_tool_result"]:  # reasoning may not be open to calls
             continue
         known += reader == name
-        for rest in sample(list(dict.fromkeys(after_the_end(format))), 4, begin):
+        for rest in sample(list(dict.fromkeys(text_after_result(format))), 4, begin):
             case = Case(reader, "", begin + rest, [])
             for cut in ([case.text], [*case.text], [begin, rest], [begin[:-1], begin[-1] + rest[:1], rest[1:]]):
                 assert shown(case.read(cut), ids=True) == expected, cut
@@ -161,7 +163,7 @@ FAILED_AT_THE_END = (
 
 
 @pytest.mark.parametrize("name", formats.names())
-def test_json_that_fails_as_a_trailing_call_is_returned_as_written(name: str) -> None:
+def test_invalid_trailing_json_call_is_returned_as_text(name: str) -> None:
     for text in FAILED_AT_THE_END:
         case = Case(name, "", f"So:\n{text}", [], {"lenient": ""})
         for cut in ([case.text], [*case.text]):
@@ -179,7 +181,19 @@ def random_pieces(text: str, seed: int) -> list[str]:
 
 
 DROPS = ("empty_call_section", "stray_closing_tag", "stray_opening_tag")
-SOUP = ["<tool_call>", "</tool_call>", "```", '{"name": "', 'ping"', ", ", '"arguments": ', "{}", "}", "\n", "a"]
+MARKER_PIECES = [
+    "<tool_call>",
+    "</tool_call>",
+    "```",
+    '{"name": "',
+    'ping"',
+    ", ",
+    '"arguments": ',
+    "{}",
+    "}",
+    "\n",
+    "a",
+]
 
 
 @given(
@@ -188,8 +202,8 @@ SOUP = ["<tool_call>", "</tool_call>", "```", '{"name": "', 'ping"', ", ", '"arg
     size=st.integers(0, 8),
     junk=st.text('<>/{}[]",:\\ \n`tool_cal', max_size=6),
 )
-def test_damaged(case: Case, at: float, size: int, junk: str) -> None:
-    """A valid text with one slice damaged: nothing raises, the stream is legal, cuts do not matter."""
+def test_damaged_case_is_read_without_error(case: Case, at: float, size: int, junk: str) -> None:
+    """One slice of a valid text is damaged: no error, a legal stream, and the same events for every cut."""
     start = int(at * len(case.text))
     text = case.text[:start] + junk + case.text[start + size :]
     events = case.read([text])
@@ -199,8 +213,8 @@ def test_damaged(case: Case, at: float, size: int, junk: str) -> None:
     assert shown(case.read(random_pieces(text, start)), ids=True) == whole
 
 
-@given(st.lists(st.sampled_from(SOUP), max_size=12).map("".join))
-def test_soup_of_markers(text: str) -> None:
+@given(st.lists(st.sampled_from(MARKER_PIECES), max_size=12).map("".join))
+def test_random_marker_sequence_keeps_all_text(text: str) -> None:
     case = Case("hermes", "", text, [], {"lenient": ""})
     events = case.read([text])
     check_stream(events)
@@ -211,7 +225,7 @@ def test_soup_of_markers(text: str) -> None:
         assert sorted("".join((said + dropped).split())) == sorted("".join(text.split()))
 
 
-BROKEN_OFF = (
+UNFINISHED_STRING_ENDS = (
     "\\",
     "\\u",
     "\\u1",
@@ -226,14 +240,14 @@ BROKEN_OFF = (
     '"',
     "\\ud83d\\ude",
 )
-"""What a string may end in that was never closed."""
+"""Ends of a string that was never closed."""
 
 
 @pytest.mark.parametrize("name", [name for name in formats.names() if formats.get(name).arguments == "JSON"])
-def test_a_string_that_is_broken_off_before_the_end_of_its_call(name: str) -> None:
-    """Behind an escape that is not complete, what closes the call is seen wherever the text is cut."""
+def test_unclosed_string_does_not_hide_call_closer(name: str) -> None:
+    """After an incomplete escape, the call's closer is found wherever the text is cut."""
     written = formats.get(name).write_calls([ToolCall("call00001", "ping", '{"a": "word"}')])
-    for broken, gap in sample([*itertools.product(BROKEN_OFF, ("", "\n", "\r\n "))], 20, name):
+    for broken, gap in sample([*itertools.product(UNFINISHED_STRING_ENDS, ("", "\n", "\r\n "))], 20, name):
         text = written.replace('word"}', f"word{broken}{gap}")
         case = Case(name, "", text, [])
         whole = shown(case.read([text]))
@@ -242,8 +256,8 @@ def test_a_string_that_is_broken_off_before_the_end_of_its_call(name: str) -> No
 
 
 @pytest.mark.parametrize("name", [name for name in formats.names() if name != "auto"])
-def test_white_space_before_a_limit_decides_nothing(name: str) -> None:
-    """A call that a limit cuts off is whole or incomplete, whatever white space the model wrote last."""
+def test_trailing_white_space_before_limit_does_not_change_calls(name: str) -> None:
+    """Whether a call that a token limit cuts off is complete does not depend on trailing white space."""
     written = formats.get(name).write_calls([ToolCall("call00001", "ping", '{"a": "word", "b": {"c": [1, 2]}}')])
     assert calls_before_limit(name, written)
     for at, gap in itertools.product(sample(range(len(written) + 1), 12, name), (" ", "\n")):
@@ -252,5 +266,5 @@ def test_white_space_before_a_limit_decides_nothing(name: str) -> None:
 
 
 def calls_before_limit(name: str, text: str) -> list[str]:
-    """Returns the lines of the calls that are whole, if a limit ended the text."""
+    """Returns the lines of the complete calls, if a token limit ended the text."""
     return [line for line in shown(Case(name, "", text, []).read([text], "length")) if line.startswith("call ")]

@@ -1,4 +1,4 @@
-"""Control tokens that are spelled out: none of them means anything, wherever the text is cut, and none is lost."""
+"""Control tokens spelled with ordinary tokens have no effect, wherever the text is cut, and none of them is lost."""
 
 import re
 from collections.abc import Iterable
@@ -21,7 +21,7 @@ QWEN = ("<tool_call>", "</tool_call>", "<think>", "</think>", "  ", "\n\n")
 
 
 def control_of(name: str) -> list[str]:
-    """What looks like a control token among a format's markers."""
+    """Returns the format's markers that look like control tokens."""
     return [m for m in formats.get(name).markers if re.fullmatch(r"<\|?[\w:｜▁|/-]+\|?>|\[/?[A-Z_]+\]", m)]
 
 
@@ -32,12 +32,12 @@ def read(pieces: Iterable[tuple[str, bool]], format: str = "hermes", control: It
 
 
 def tokens(text: str, control: Iterable[str]) -> list[tuple[str, bool]]:
-    """A text as a model writes it that means its control tokens."""
+    """Splits a text into (piece, plain) pairs, as a model emits real control tokens."""
     found = "|".join(map(re.escape, sorted(control, key=len, reverse=True)))
     return [(piece, not re.fullmatch(found, piece)) for piece in re.split(f"({found})", text) if piece]
 
 
-def test_a_call_that_is_spelled_out_is_text() -> None:
+def test_call_spelled_with_ordinary_tokens_is_text() -> None:
     assert read([(f"You write {CALL}", True)]) == [f"text {shown_text(f'You write {CALL}')}"]
     assert read([(CALL, True)]) == [f"text {shown_text(CALL)}"]
     assert read([(CALL, False)]) == ['call ping {"a": "</tool_call>"}']
@@ -47,38 +47,38 @@ def shown_text(text: str) -> str:
     return '"' + text.replace('"', '\\"').replace("\n", "\\n") + '"'
 
 
-def test_a_call_that_is_meant_may_spell_them() -> None:
+def test_argument_may_contain_spelled_out_control_tokens() -> None:
     inside = '\n{"name": "ping", "arguments": {"a": "</tool_call>", "<think>": "<tool_"}}\n'
     pieces = [("So <tool_call>:", True), ("<tool_call>", False), (inside, True), ("</tool_call>", False)]
     assert read(pieces) == ['text "So <tool_call>:"', 'call ping {"a": "</tool_call>", "<think>": "<tool_"}']
 
 
-def test_thoughts_end_where_they_are_meant_to() -> None:
+def test_reasoning_ends_at_control_token_only() -> None:
     pieces = [("<think>", False), ("I write </think> then.", True), ("</think>", False), ("Done.", True)]
     assert read(pieces) == ['reasoning "I write </think> then."', 'text "Done."']
 
 
-def test_one_that_begins_in_plain_text_is_none() -> None:
+def test_control_token_started_in_plain_text_is_text() -> None:
     rest = CALL.removeprefix("<tool")
     assert read([("<tool", True), (rest, False)])[0].startswith('text "<tool_call>')
     assert read([("<tool", True), ("", False), ("_call>", True), ("{}", True)]) == ['text "<tool_call>{}"']
 
 
-def test_a_marker_that_is_no_token_counts() -> None:
+def test_marker_that_is_not_a_control_token_is_read() -> None:
     """Qwen3-Coder writes `<function=` with ordinary tokens."""
     call = "<function=ping>\n<parameter=a>\n<tool_call>\n</parameter>\n</function>"
     pieces = [("<tool_call>", False), (f"\n{call}\n", True), ("</tool_call>", False)]
     assert read(pieces, "qwen3_xml") == ['call ping {"a": "<tool_call>"}']
 
 
-def test_what_is_held_back_comes_at_the_end() -> None:
+def test_buffered_text_is_emitted_on_close() -> None:
     assert read([("a <tool_c", True)]) == ['text "a <tool_c"']
     assert read([("a <think>", True)], control=("<think>", "<think>\n")) == ['text "a <think>"']
 
 
 @pytest.mark.parametrize("name", [name for name in cases_by_format() if name != "auto"])
-def test_control_tokens_that_are_meant_read_as_ever(name: str, subtests: pytest.Subtests) -> None:
-    """Told apart or not, a reply whose control tokens are such says the same."""
+def test_real_control_tokens_are_read_as_without_hints(name: str, subtests: pytest.Subtests) -> None:
+    """With and without hints, a reply with real control tokens has the same events."""
 
     def check(case: Case) -> None:
         control = control_of(case.format)
@@ -103,7 +103,7 @@ PIECES = st.lists(
 
 
 @given(pieces=PIECES, some=places)
-def test_no_cut_matters_and_nothing_is_lost(pieces: list[tuple[str, bool]], some: list[int]) -> None:
+def test_chunk_boundaries_do_not_change_events_or_lose_text(pieces: list[tuple[str, bool]], some: list[int]) -> None:
     whole = read(pieces)
     for cuts in zip(*(cuttings(text, some) for text, _ in pieces), strict=True):
         cut = [(part, plain) for parts, (_, plain) in zip(cuts, pieces, strict=True) for part in parts]
@@ -114,7 +114,7 @@ def test_no_cut_matters_and_nothing_is_lost(pieces: list[tuple[str, bool]], some
         assert lines == [f"text {shown_text(plain.replace(chr(0xFDD0), chr(0xFFFD)))}"]
 
 
-def test_without_control_tokens_there_is_no_hint() -> None:
+def test_plain_hint_without_control_tokens_is_rejected() -> None:
     reader = dragoman.ToolCallReader("hermes", None)
     with pytest.raises(UsageError, match="expected `control`, the texts of the control tokens"):
         reader.feed("a", plain=True)
@@ -131,7 +131,7 @@ def test_without_control_tokens_there_is_no_hint() -> None:
         ([chr(97 + i) for i in range(33)], "got 33"),
     ],
 )
-def test_slips_are_told(control: Any, got: str | None) -> None:
+def test_invalid_control_tokens_are_rejected(control: Any, got: str | None) -> None:
     if got is None:
         assert read([("<think>", True)], control=control) == ['text "<think>"']
         return

@@ -1,4 +1,4 @@
-"""`--explain` always ends with what to change, or that there is nothing to change."""
+"""`--explain` always ends with a line that says what to change, or that nothing has to be changed."""
 
 import json
 import os
@@ -44,8 +44,8 @@ OUTCOMES = {
 
 
 @pytest.fixture(autouse=True)
-def no_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Lines are not folded."""
+def unwrapped_output(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Disables line wrapping."""
     monkeypatch.setattr("dragoman.cli.parse.get_terminal_size", lambda _: os.terminal_size((0, 0)))
 
 
@@ -60,9 +60,7 @@ def last_line(text: str, name: str, flags: tuple[str, ...], folder: Path, capsys
 @pytest.mark.parametrize(
     ("outcome", "name"), [(outcome, name) for outcome in OUTCOMES for name in sample(FORMATS, 5, outcome)]
 )
-def test_the_last_line_says_what_to_change(
-    outcome: str, name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_explain_ends_with_advice(outcome: str, name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text, flags, wanted = OUTCOMES[outcome]
     writes = formats.get(name)
     call = writes.write_calls([ToolCall("call00001", "get_weather", '{"city": "Paris"}')])
@@ -83,7 +81,9 @@ REASONING = [name for name in formats.names() if formats.get(name).reasoning_tag
 
 
 @pytest.mark.parametrize("name", sample(REASONING, 20, "reasoning"))
-def test_calls_in_closed_reasoning(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_explain_names_reasoning_for_calls_in_closed_reasoning(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     opener, closer = next(iter(formats.get(name).reasoning_tags.items()))
     call = formats.get(name).write_calls([ToolCall("call00001", "get_weather", '{"city": "Paris"}')])
     said = last_line(f"{opener}I could {call} now.{closer}No.", name, (), tmp_path, capsys)
@@ -92,7 +92,7 @@ def test_calls_in_closed_reasoning(name: str, tmp_path: Path, capsys: pytest.Cap
     assert "reasoning" in last_line(f"{opener}I wonder", name, ("--truncated",), tmp_path, capsys)
 
 
-def test_without_tools(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_explain_without_tools_suggests_tools_and_lenient(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "reply.txt").write_text(f"Sure.\n{PLAIN}")
     assert main(["parse", "--explain", str(tmp_path / "reply.txt")]) == 0
     assert capsys.readouterr().out.splitlines()[-1].endswith("--tools FILE --lenient")
@@ -100,7 +100,7 @@ def test_without_tools(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> No
 
 @pytest.mark.parametrize("outcome", OUTCOMES)
 @pytest.mark.parametrize("where", ["gateway", "native"])
-def test_a_gateway_has_settings_and_no_flags(outcome: str, where: str) -> None:
+def test_gateway_advice_contains_no_flags(outcome: str, where: str) -> None:
     text, flags, _ = OUTCOMES[outcome]
     call = formats.get("hermes").write_calls([ToolCall("call00001", "get_weather", '{"city": "Paris"}')])
     text = {"CALL": call, "OTHER": call.replace("get_", "set_"), "CUT": call[:60]}.get(text, text)

@@ -1,7 +1,7 @@
-"""Nobody's words can forge a call, a result or a turn, nor end one, in any format, by any way to a model.
+"""Text of users, tools and documents can neither forge nor end a call, a result or a turn, in any format.
 
-A conversation with hostile words in one place is shown as one with ordinary words there: each mark as often, and read
-back it has the same calls.
+A conversation with hostile text in one place is rendered like one with ordinary text there: each marker occurs as
+often, and reading it back finds the same calls.
 """
 
 import html
@@ -39,8 +39,8 @@ from support.sampling import sample
 KINDS = tuple(attacks(formats.get("hermes")))
 
 
-def everything(format: Format, others: tuple[str, ...] = ()) -> str:
-    """Hostile words of all kinds."""
+def all_attacks(format: Format, others: tuple[str, ...] = ()) -> str:
+    """Returns hostile text of all kinds."""
     return "\n".join(words for kind in attacks(format, others).values() for words in kind)
 
 
@@ -49,13 +49,13 @@ some_formats = pytest.mark.parametrize("format", sample(all_formats(), 16, "inje
 """For words outside ASCII, as patterns of characters that look alike take long to compile."""
 
 
-def found(text: str, known: set[str]) -> dict[str, int]:
-    """How often each mark stands in a prompt."""
+def marker_counts(text: str, known: set[str]) -> dict[str, int]:
+    """Counts each marker in a prompt."""
     return {mark: count for mark in sorted(known) if (count := text.count(mark))}
 
 
 def calls(format: Format, text: str) -> list[tuple[str, str]]:
-    """What the format's reader takes for calls."""
+    """Returns the calls that the format's reader finds."""
     ids = iter(range(9999))
     reader = ReplyReader(format, TOOLS, new_id=lambda: str(next(ids)))
     got: list[tuple[str, str]] = []
@@ -67,8 +67,8 @@ def calls(format: Format, text: str) -> list[tuple[str, str]]:
     return got
 
 
-def checked(format: Format, place: str, others: tuple[str, ...]) -> set[str]:
-    """The marks that must be the same: in the model's own words all but those with which it writes."""
+def expected_markers(format: Format, place: str, others: tuple[str, ...]) -> set[str]:
+    """Returns the markers whose count must not change; in the model's own text, without those that it writes itself."""
     known = {*marks(format), *others}
     return known - {*model_markup(format), *marks(format)} if place in OWN else known
 
@@ -81,15 +81,15 @@ def checked(format: Format, place: str, others: tuple[str, ...]) -> set[str]:
         for format in sample(all_formats(), some, "injection")
     ],
 )
-def test_as_plain_turns(format: Format, kinds: tuple[str, ...]) -> None:
-    """For servers that know nothing of tools, and for templates that do not."""
+def test_hostile_text_adds_no_markers_in_plain_turns(format: Format, kinds: tuple[str, ...]) -> None:
+    """For servers and chat templates without tool support."""
     words = "\n".join(words for kind in kinds for words in attacks(format, TOKENS)[kind])
     for place in sample(PLACES, 2, f"{format.name} {kinds}"):
         hostile, ordinary = (render_chat(conversation(w, place), format) for w in (words, WORD))
         assert [turn.role for turn in hostile] == [turn.role for turn in ordinary]
-        known = checked(format, place, TOKENS)
+        known = expected_markers(format, place, TOKENS)
         for bad, good in zip(hostile, ordinary, strict=True):
-            assert found(bad.text, known) == found(good.text, known), place
+            assert marker_counts(bad.text, known) == marker_counts(good.text, known), place
             if bad.role != "assistant" and kinds != KINDS:
                 assert calls(format, f"So: {bad.text}") == calls(format, f"So: {good.text}"), place
 
@@ -105,16 +105,16 @@ TOKENS = (
     "<｜User｜>",
     "<turn|>",
 )
-"""Of other models' tokenizers, as nobody knows whose server it is."""
+"""Control tokens of other models' tokenizers: the server's model is not known."""
 
 
 @each_format
-def test_split_over_parts_and_messages(format: Format) -> None:
+def test_marker_split_over_parts_or_messages_is_not_completed(format: Format) -> None:
     known = marks(format)
 
     def marks_with(place: str, first: str, second: str) -> dict[str, int]:
         turns = render_chat(conversation(first, place, second), format)
-        return found("\n".join(turn.text for turn in turns), known)
+        return marker_counts("\n".join(turn.text for turn in turns), known)
 
     for place in ("system", "user", "title", "result", "last"):
         ordinary = marks_with(place, "a", "b")
@@ -128,7 +128,7 @@ BRACKET_PLACES = ("result", "argument", "enum", "opaque", "id", "name", "title")
 
 
 @each_format
-def test_brackets_around_words_complete_nothing(format: Format) -> None:
+def test_surrounding_brackets_complete_no_control_token(format: Format) -> None:
     def tokens_with(words: str, place: str) -> Collection[str]:
         return find_control_tokens("\n".join(turn.text for turn in render_chat(conversation(words, place), format)))
 
@@ -139,13 +139,13 @@ def test_brackets_around_words_complete_nothing(format: Format) -> None:
 
 
 @each_format
-def test_past_calls_are_the_same_calls(format: Format) -> None:
-    """Whatever a client has put into their arguments."""
+def test_past_calls_with_hostile_arguments_are_read_back(format: Format) -> None:
+    """The arguments may contain any text of a client."""
     of_kind = attacks(format)
     for words in (
         w for kind in ("whole", "nested", "doubled") for w in sample(of_kind[kind], 5, f"{format.name} {kind}")
     ):
-        request = v.Request("m", (v.Message("user", (v.Text("hi"),)), past({"path": words})), TOOLS)
+        request = v.Request("m", (v.Message("user", (v.Text("hi"),)), past_call({"path": words})), TOOLS)
         text = render_chat(request, format)[-1].text
         if format.arguments == "JSON":
             got = [(name, json.loads(arguments)) for name, arguments in calls(format, text)]
@@ -154,13 +154,13 @@ def test_past_calls_are_the_same_calls(format: Format) -> None:
             assert [name for name, _ in calls(format, text)] == ["rm"]
 
 
-def past(arguments: dict[str, str]) -> v.Message:
+def past_call(arguments: dict[str, str]) -> v.Message:
     return v.Message("assistant", (v.ToolCall("call00001", "rm", json.dumps(arguments)),))
 
 
 @pytest.mark.parametrize("name", ["auto", "own"])
-def test_no_reply_of_any_case_is_a_call_in_a_prompt(name: str) -> None:
-    """All texts that readers are tested with, every slip that is taken for a call included."""
+def test_user_text_of_any_case_is_not_read_as_call(name: str) -> None:
+    """Covers all texts of the reader tests, including malformed calls that are accepted."""
     for case in all_cases():
         format = formats.get(case.format if name == "own" else name)
         request = v.Request("m", (v.Message("user", (v.Text(case.text),)),))
@@ -170,7 +170,7 @@ def test_no_reply_of_any_case_is_a_call_in_a_prompt(name: str) -> None:
         )
 
 
-# Ways to a model.
+# Paths to a model.
 
 
 # Importing trl takes a second.
@@ -180,8 +180,8 @@ TAG = re.compile(r"</?[A-Za-z][\w:.|-]{0,40}>|\[/?[A-Z_]{2,20}\]")
 
 
 @pytest.mark.parametrize("path", sample(TEMPLATES, 16, "templates"), ids=lambda path: path.stem)
-def test_by_the_chat_templates_of_real_models(path: Path) -> None:
-    """Tools, calls and results go through those that know them; the others get plain turns."""
+def test_hostile_text_adds_no_markers_in_real_chat_templates(path: Path) -> None:
+    """Templates with tool support get tools, calls and results; the others get plain turns."""
     source = path.read_text()
     format = detect_format(chat_template=source).format
     template = ChatTemplate(source, "", "", sorted(find_control_tokens(source)))
@@ -190,19 +190,21 @@ def test_by_the_chat_templates_of_real_models(path: Path) -> None:
         own |= {tag for tag in TAG.findall(template.render(conversation(WORD, "user"), format).text) if tag in source}
     except RequestError:
         with pytest.raises(RequestError):
-            template.render(conversation(everything(format), "user"), format)
+            template.render(conversation(all_attacks(format), "user"), format)
         return
     own -= {"<args-json-object>", "<function-name>"}
-    words = everything(format, tuple(own))
+    words = all_attacks(format, tuple(own))
     for place in sample(PLACES, 4, path.stem):
-        known = checked(format, place, tuple(t for t in own if place not in OWN or t in find_control_tokens(t)))
+        known = expected_markers(
+            format, place, tuple(t for t in own if place not in OWN or t in find_control_tokens(t))
+        )
         bad, good = (template.render(conversation(w, place), format).text for w in (words, WORD))
-        assert found(bad, known) == found(good, known), place
+        assert marker_counts(bad, known) == marker_counts(good, known), place
 
 
 @some_formats
-def test_by_a_server_that_knows_no_tools(format: Format) -> None:
-    words = everything(format, TOKENS)
+def test_hostile_text_adds_no_markers_in_prompt_mode(format: Format) -> None:
+    words = all_attacks(format, TOKENS)
     for place in sample([place for place in PLACES if place not in (*OWN, "opaque", "choice")], 3, format.name):
         bad, good = (
             text_mode_request.for_prompted_mode(conversation(w, place), format)[0].messages for w in (words, WORD)
@@ -211,19 +213,19 @@ def test_by_a_server_that_knows_no_tools(format: Format) -> None:
             ["".join(part.text for part in m.parts if isinstance(part, v.Text)) for m in side] for side in (bad, good)
         ]
         known = {*marks(format), *TOKENS}
-        assert [found(t, known) for t in texts[0]] == [found(t, known) for t in texts[1]], place
+        assert [marker_counts(t, known) for t in texts[0]] == [marker_counts(t, known) for t in texts[1]], place
 
 
 TAGS = ("<previous_response>", "</previous_response>", "<previous_response")
 
 
-def test_by_the_claude_cli_in_words() -> None:
+def test_hostile_text_adds_no_markers_in_claude_cli_prompt() -> None:
     format = single_prompt.FORMAT
-    words = everything(format, (*TAGS, "\ufdd0", "\ufdd00\ufdd0"))
+    words = all_attacks(format, (*TAGS, "\ufdd0", "\ufdd00\ufdd0"))
     for place in (place for place in PLACES if place not in ("opaque", "choice")):
         bad, good = (shown_to_claude(conversation(w, place)) for w in (words, WORD))
         known = {*TAGS, "\ufdd0"} | (set() if place in OWN else marks(format))
-        assert found(bad, known) == found(good, known), place
+        assert marker_counts(bad, known) == marker_counts(good, known), place
 
 
 def shown_to_claude(request: v.Request) -> str:
@@ -231,13 +233,13 @@ def shown_to_claude(request: v.Request) -> str:
     return "\n".join(p.text if isinstance(p, v.Text) else "[]" for m in messages for p in m.parts)
 
 
-# What the words become.
+# What the text becomes.
 
 
 @some_formats
-def test_hostile_words_can_be_read(format: Format) -> None:
-    """What is made harmless is a character reference; behind those the words stand as they were said."""
-    words = everything(format)
+def test_escaped_text_is_character_references(format: Format) -> None:
+    """Escaped characters are character references: unescaped, the text is the original."""
+    words = all_attacks(format)
     (turn,) = render_chat(v.Request("m", (v.Message("user", (v.Text(words),)),)), format)
     assert html.unescape(turn.text) == html.unescape(words)
     assert render_chat(v.Request("m", (v.Message("user", (v.Text(turn.text),)),)), format) == [turn]
@@ -260,7 +262,7 @@ ORDINARY = (
 
 
 @some_formats
-def test_ordinary_words_are_not_touched(format: Format, subtests: pytest.Subtests) -> None:
+def test_ordinary_text_is_not_escaped(format: Format, subtests: pytest.Subtests) -> None:
     def check(words: str) -> None:
         turns = render_chat(conversation(words, "user"), format)
         assert any(words in turn.text for turn in turns)
@@ -272,8 +274,8 @@ def test_ordinary_words_are_not_touched(format: Format, subtests: pytest.Subtest
 
 
 @each_format
-def test_prompts_grow_at_their_end(format: Format) -> None:
-    """A hostile word changes nothing before it, nor does what comes later."""
+def test_hostile_text_does_not_change_earlier_turns(format: Format) -> None:
+    """Neither hostile text nor later messages change the turns before."""
     words = "\n".join(attacks(format)["nested"])
     whole = conversation(words, "result")
     turns = render_chat(whole, format)
@@ -286,21 +288,21 @@ fragments = st.lists(st.integers(0, 500) | st.sampled_from(["\n", "<", ">", " ",
 
 
 @given(bits=fragments, place=st.sampled_from([place for place in PLACES if place not in OWN]))
-def test_whatever_they_are_put_together_of(bits: list[int | str], place: str) -> None:
-    """A number stands for one of each format's marks, whole or half."""
+def test_random_marker_mix_adds_no_markers(bits: list[int | str], place: str) -> None:
+    """A number is the index of one of the format's markers, complete or cut in half."""
     for format in sample(all_formats(), 12, f"{place} {bits}"):
         known = sorted(marks(format))
         pieces = [*known, *(mark[: len(mark) // 2] for mark in known), *(mark[len(mark) // 2 :] for mark in known)]
         words = "".join(pieces[each % len(pieces)] if isinstance(each, int) else each for each in bits)
         hostile, ordinary = (render_chat(conversation(w, place), format) for w in (words or WORD, WORD))
-        assert [found(t.text, marks(format)) for t in hostile] == [found(t.text, marks(format)) for t in ordinary], (
-            format.name
-        )
+        assert [marker_counts(t.text, marks(format)) for t in hostile] == [
+            marker_counts(t.text, marks(format)) for t in ordinary
+        ], format.name
 
 
 @pytest.mark.parametrize("kind", ["whole", "nested", "beginnings", "alike"])
 @pytest.mark.parametrize("name", ["hermes", "deepseek_v3", "hy_v3", "harmony", "auto"])
-def test_a_megabyte_takes_no_longer_than_its_parts(name: str, kind: str) -> None:
+def test_escape_time_is_linear_in_text_length(name: str, kind: str) -> None:
     format = formats.get(name)
     words = "\n".join(attacks(format)[kind])
 
@@ -310,7 +312,7 @@ def test_a_megabyte_takes_no_longer_than_its_parts(name: str, kind: str) -> None
     assert cpu_cost.growth(made, 30_000, 300_000, most=4, floor_s=0.006) < 4
 
 
-def test_as_many_as_the_documents_say() -> None:
+def test_documented_attack_counts_match() -> None:
     said = (ROOT / "docs" / "security.md").read_text()
     count = sum(len(words) for format in all_formats() for words in attacks(format).values())
     assert count >= 31_000

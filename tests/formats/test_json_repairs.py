@@ -1,4 +1,4 @@
-"""Slips in the JSON of calls, in every format that has JSON and from every API behind; alone, as it is wrapped up."""
+"""Repairs of JSON errors in calls, in every JSON format and from every upstream API; and wrapped arguments alone."""
 
 import json
 from collections.abc import Iterable
@@ -17,21 +17,21 @@ from support.chunking import cuttings
 from support.paths import ROOT
 
 TOOL = Tool("get_weather", parameters='{"type": "object", "properties": {"city": {"type": "string"}}}')
-MEANT = '{"city": "Paris", "on": true}'
-SLIPPED = "{'city': 'Paris', on: True,}"
+INTENDED = '{"city": "Paris", "on": true}'
+INVALID = "{'city': 'Paris', on: True,}"
 NAMES = ("quotes", "bare_keys", "literals", "commas")
 
 
 def call_text(name: str) -> str:
     format = formats.get(name)
-    return format.section[0] + format.write_call(ToolCall("1", "get_weather", MEANT)) + format.section[1]
+    return format.section[0] + format.write_call(ToolCall("1", "get_weather", INTENDED)) + format.section[1]
 
 
-IN_JSON = [name for name in formats.names() if MEANT in call_text(name)]
+IN_JSON = [name for name in formats.names() if INTENDED in call_text(name)]
 
 
-def told(events: Iterable[ev.AnyEvent]) -> tuple[str, list[ev.AnyEvent]]:
-    """The arguments, and what else is told of the call behind its beginning."""
+def arguments_and_end(events: Iterable[ev.AnyEvent]) -> tuple[str, list[ev.AnyEvent]]:
+    """Returns the arguments, and the end events and notices of the call."""
     found = list(events)
     arguments = "".join(e.text for e in found if isinstance(e, ev.ToolCallDelta))
     return arguments, [e for e in found if isinstance(e, ev.ToolCallEnd | ev.ToolCallIncomplete | ev.Notice)]
@@ -39,19 +39,19 @@ def told(events: Iterable[ev.AnyEvent]) -> tuple[str, list[ev.AnyEvent]]:
 
 def read(name: str, cut: list[str], mends: frozenset[str] = READER_REPAIRS) -> tuple[str, list[ev.AnyEvent]]:
     reader = ReplyReader(formats.get(name), [TOOL], new_id=lambda: "1", options=ReaderOptions(enabled_repairs=mends))
-    return told([*(e for piece in cut for e in reader.feed(piece)), *reader.close("stop")])
+    return arguments_and_end([*(e for piece in cut for e in reader.feed(piece)), *reader.close("stop")])
 
 
-def test_most_formats_have_json() -> None:
+def test_most_formats_have_json_arguments() -> None:
     assert len(IN_JSON) > 25
 
 
 @pytest.mark.parametrize("name", IN_JSON)
-def test_every_format_that_has_json_reads_them(name: str) -> None:
-    text = call_text(name).replace(MEANT, SLIPPED)
+def test_json_errors_are_repaired_in_every_json_format(name: str) -> None:
+    text = call_text(name).replace(INTENDED, INVALID)
     for cut in cuttings(text, [3, 30, 50, 70, 90, 110]):
         arguments, (end, warning) = read(name, cut)
-        assert arguments == MEANT
+        assert arguments == INTENDED
         assert isinstance(end, ev.ToolCallEnd)
         assert (end.index, end.repairs) == (0, NAMES)
         assert isinstance(warning, ev.Notice)
@@ -59,44 +59,44 @@ def test_every_format_that_has_json_reads_them(name: str) -> None:
             "json_repaired",
             "repaired the JSON of a call: quotes, bare_keys, literals, commas",
         )
-        assert SLIPPED in warning.raw
+        assert INVALID in warning.raw
 
 
 @pytest.mark.parametrize("name", IN_JSON)
-def test_what_is_switched_off_is_malformed(name: str) -> None:
-    text = call_text(name).replace(MEANT, SLIPPED)
+def test_disabled_repair_reports_malformed_arguments(name: str) -> None:
+    text = call_text(name).replace(INTENDED, INVALID)
     for slip in NAMES:
         arguments, after = read(name, [text], READER_REPAIRS - {slip})
-        assert MEANT.startswith(arguments.removesuffix(","))
+        assert INTENDED.startswith(arguments.removesuffix(","))
         assert not any(isinstance(e, ev.ToolCallEnd) for e in after)
         assert "malformed_arguments" in [e.code for e in after if isinstance(e, ev.Notice)]
 
 
 @pytest.mark.parametrize("name", IN_JSON)
-def test_a_call_without_slips_is_not_told_of(name: str) -> None:
+def test_valid_call_reports_no_repairs(name: str) -> None:
     for cut in cuttings(call_text(name), [3, 30, 50, 70, 90, 110]):
         arguments, (end,) = read(name, cut)
-        assert arguments == MEANT
+        assert arguments == INTENDED
         assert isinstance(end, ev.ToolCallEnd)
         assert (end.index, end.repairs) == (0, ())
 
 
 @pytest.mark.parametrize("dialect", dialects.names())
-def test_every_api_behind_is_read_so(dialect: str) -> None:
+def test_json_errors_are_repaired_for_every_api(dialect: str) -> None:
     api, request = dialects.get(dialect), Request("m", (), (TOOL,), stream=True)
     writer = api.writer(request)
     sent: list[ev.AnyEvent] = [ev.Start("1", "m", 7), ev.ToolCallStart(0, "call_1", "get_weather")]
-    sent += [ev.ToolCallDelta(0, piece) for piece in (SLIPPED[:9], SLIPPED[9:20], SLIPPED[20:])]
+    sent += [ev.ToolCallDelta(0, piece) for piece in (INVALID[:9], INVALID[9:20], INVALID[20:])]
     sent += [ev.ToolCallEnd(0), ev.Finish("tool_calls")]
     wire = b"".join(map(writer.feed, sent))
     for disabled, whole in ((), True), (NAMES[:1], False):
         reader = api.reader(request, ExchangeContext("1", 7, lambda: "1", disabled))
-        arguments, after = told([*reader.feed(wire), *reader.close()])
-        assert (arguments == MEANT) is whole
+        arguments, after = arguments_and_end([*reader.feed(wire), *reader.close()])
+        assert (arguments == INTENDED) is whole
         assert isinstance(after[0], ev.ToolCallEnd) is whole
         if whole:
             warning = ev.Notice(
-                "json_repaired", "repaired the JSON of a call: quotes, bare_keys, literals, commas", SLIPPED
+                "json_repaired", "repaired the JSON of a call: quotes, bare_keys, literals, commas", INVALID
             )
             assert after == [ev.ToolCallEnd(0, NAMES), warning]
 
@@ -121,23 +121,23 @@ WRAPPED = [
 
 
 @pytest.mark.parametrize(("text", "meant", "slips"), [row[1:] for row in WRAPPED], ids=[row[0] for row in WRAPPED])
-def test_wrappings_are_taken_off(text: str, meant: str, slips: tuple[str, ...]) -> None:
+def test_wrapped_arguments_are_unwrapped(text: str, meant: str, slips: tuple[str, ...]) -> None:
     assert unwrap_arguments(text, ALL_REPAIRS) == (meant, slips, "")
     for slip in slips:
         assert unwrap_arguments(text, ALL_REPAIRS - {slip}).problem == "expected the arguments as an object"
 
 
-NO_OBJECT = ["1", "[]", '"x"', '"[1]"', "x", "'", '"', "```", "``` [] ```", f"{OBJECT} x", '"{"a": 1}', "[{}]"]
+NOT_OBJECTS = ["1", "[]", '"x"', '"[1]"', "x", "'", '"', "```", "``` [] ```", f"{OBJECT} x", '"{"a": 1}', "[{}]"]
 
 
-@pytest.mark.parametrize("text", [*NO_OBJECT, json.dumps(json.dumps(json.dumps(json.dumps(OBJECT))))])
-def test_other_things_are_no_arguments(text: str) -> None:
+@pytest.mark.parametrize("text", [*NOT_OBJECTS, json.dumps(json.dumps(json.dumps(json.dumps(OBJECT))))])
+def test_non_object_arguments_are_rejected(text: str) -> None:
     assert unwrap_arguments(text, ALL_REPAIRS) == ("", (), "expected the arguments as an object")
 
 
 @pytest.mark.parametrize("row", [row for row in WRAPPED if row[1] and "closed" not in row[0]], ids=lambda row: row[0])
 @pytest.mark.parametrize("before", ['"name": "get_weather", ', ""])
-def test_wrappings_in_a_reply(row: tuple[str, str, str, tuple[str, ...]], before: str) -> None:
+def test_wrapped_arguments_in_reply_are_unwrapped(row: tuple[str, str, str, tuple[str, ...]], before: str) -> None:
     _, arguments, meant, slips = row
     behind = "" if before else ', "name": "get_weather"'
     text = f'<tool_call>{{{before}"arguments": {arguments}{behind}}}</tool_call>'
@@ -147,13 +147,13 @@ def test_wrappings_in_a_reply(row: tuple[str, str, str, tuple[str, ...]], before
         assert [w.code for w in warnings if isinstance(w, ev.Notice)] == ["json_repaired"] * bool(slips)
 
 
-def test_slips_of_what_is_no_call_are_not_told() -> None:
-    text = f"<tool_call>{{'name': 'no_tool', 'arguments': {SLIPPED}}}</tool_call>" + call_text("hermes")
+def test_repairs_in_text_that_is_not_a_call_are_not_reported() -> None:
+    text = f"<tool_call>{{'name': 'no_tool', 'arguments': {INVALID}}}</tool_call>" + call_text("hermes")
     arguments, after = read("hermes", [text])
-    assert arguments == MEANT
+    assert arguments == INTENDED
     assert [e.code if isinstance(e, ev.Notice) else e for e in after] == ["unknown_tool", ev.ToolCallEnd(0)]
 
 
-def test_each_slip_has_a_line_in_the_docs() -> None:
+def test_each_repair_is_documented() -> None:
     page = (ROOT / "docs/liberties.md").read_text()
     assert all(f"| `{slip}` |" in page for slip in REPAIRS)

@@ -18,9 +18,9 @@ from dragoman.text.scanner import Markers, Scanner
 from support.sampling import sample
 
 CHARS = 1200
-"""Repeated text of the smaller work: more than any window of characters that a reader looks at."""
-MOST = 2.5
-"""Times the work of half as much."""
+"""Length of the repeated text in the smaller run: longer than any window of characters that a reader looks at."""
+MAX_RATIO = 2.5
+"""Allowed ratio of the work for twice the text."""
 TOOLS = [Tool("search", "", '{"type": "object", "properties": {"query": {"type": "string"}}}')]
 CALL = ToolCall("call00001", "search", '{"query": "news"}')
 BARE = '{"name": "search", "arguments": {"query": "news"}}'
@@ -51,7 +51,7 @@ class Work:
         monkeypatch.setattr(Scanner, "rewind", counted_rewind)
 
     def of(self, format: Format, text: str, size: int) -> int:
-        """The work of one reply, in pieces of this size."""
+        """Returns the work for one reply, read in pieces of this size."""
         self.characters = 0
         reader = ReplyReader(format, TOOLS, new_id=lambda: "x", options=ReaderOptions(lenient=True))
         for at in range(0, len(text), size):
@@ -61,7 +61,7 @@ class Work:
 
 
 def repeated(format: Format) -> Iterator[tuple[str, str]]:
-    """What comes first, and what comes again and again."""
+    """Yields (text at the start, text that is repeated)."""
     whole, one = format.write_calls([CALL]), format.write_call(CALL)
     value = re.search(r'"?news"?', whole)
     assert value
@@ -87,12 +87,12 @@ def repeated(format: Format) -> Iterator[tuple[str, str]]:
 
 
 @pytest.mark.parametrize("name", formats.names())
-def test_work_is_linear(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_read_work_is_linear_in_reply_length(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     format, work = formats.get(name), Work(monkeypatch)
     for before, again in sample(list(repeated(format)), 5, name):
         n = max(8, CHARS // len(again))
         one, two = (before + again * each for each in (n, 2 * n))
         for size in (64, len(two)):
-            allowed = MOST * work.of(format, one, size) + 2048
+            allowed = MAX_RATIO * work.of(format, one, size) + 2048
             taken = work.of(format, two, size)
-            assert taken <= allowed, (before, again, size, taken / allowed * MOST)
+            assert taken <= allowed, (before, again, size, taken / allowed * MAX_RATIO)

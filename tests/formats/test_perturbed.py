@@ -31,14 +31,14 @@ GAPS = ("\n", " ", "\r\n", "\n\n")
 ATTRIBUTE = re.compile(r"(?<=[\w|\"]) (?!to=)(?=(\w+)=)")
 EXCEPTIONS = {
     ("command_r", "two closers"): "its closer is a code fence, and a second one may begin code",
-    ("minimax_m3", "gap"): "its marker stands before every tag and is a part of it",
+    ("minimax_m3", "gap"): "its marker precedes every tag and is a part of it",
 }
 """Formats in which a deviation is not understood, and why."""
 NAMES = formats.names()
 
 
 def read(format: Format, text: str, size: int) -> tuple[list[tuple[str, object]], str]:
-    """The calls, and all text and reasoning."""
+    """Returns the calls, and all text and reasoning."""
     ids = itertools.count()
     reader = ReplyReader(format, TOOLS, new_id=lambda: str(next(ids)), options=ReaderOptions(lenient=True))
     events = [event for at in range(0, len(text), size) for event in reader.feed(text[at : at + size])]
@@ -48,14 +48,14 @@ def read(format: Format, text: str, size: int) -> tuple[list[tuple[str, object]]
 
 
 def markers(format: Format, text: str) -> list[tuple[int, int]]:
-    """Where the format's markers stand in the text."""
+    """Returns the positions of the format's markers in the text."""
     known = {mark.strip() for mark in (*format.markers, *format.calls, *format.section)} - {""}
     found = re.finditer("|".join(map(re.escape, sorted(known, key=len, reverse=True))), text)
     return [match.span() for match in found]
 
 
 def gaps(format: Format, text: str) -> Iterator[str]:
-    """White space between a marker and what is neither a value nor within a tag."""
+    """Yields the text with white space added next to a marker, but neither next to a value nor within a tag."""
     for start, end in markers(format, text):
         for at in (start, end):
             before, behind = text[:at].rstrip(), text[at:].lstrip()
@@ -65,17 +65,17 @@ def gaps(format: Format, text: str) -> Iterator[str]:
 
 
 def closer(format: Format, text: str) -> int:
-    """Where the marker begins that ends the text."""
+    """Returns the start of the marker that ends the text."""
     found = markers(format, text)
     if not found or found[-1][1] < len(text):
         return len(text)
     start, end = found[-1]
-    # The bracket of a list is no part of the marker behind it.
+    # The bracket of a list does not belong to the marker after it.
     return start + (text[start] == "]" and text[start + 1 : end] in format.markers)
 
 
 def perturbed(format: Format, text: str, kind: str) -> Iterator[str]:
-    """The text with deviations of this kind."""
+    """Yields the text with deviations of this kind."""
     text = text.rstrip("\n")
     at = closer(format, text)
     match kind:
@@ -102,7 +102,7 @@ KINDS = ("gap", "in tag", "line ends", "around", "no closer", "two closers")
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_calls_are_the_same(name: str, subtests: pytest.Subtests) -> None:
+def test_perturbed_layout_has_same_calls(name: str, subtests: pytest.Subtests) -> None:
     format = formats.get(name)
     texts = [
         (format.write_calls(calls), ([(call.name, json.loads(call.arguments)) for call in calls], ""))

@@ -1,4 +1,4 @@
-"""What a format writes, it reads: calls, their order and their arguments, whatever they hold."""
+"""Each format reads the calls that it writes: their order, and arguments with any content."""
 
 import json
 from typing import Any
@@ -42,35 +42,37 @@ def read(format: Format, text: str, size: int) -> list[tuple[str, Any]]:
     return [(p.name, json.loads(p.arguments)) for p in reply.parts if isinstance(p, ToolCall)]
 
 
-odd = st.lists(st.integers(0, 30) | st.sampled_from(["\n", '"', "\\", "<", "{"]), max_size=3).map(tuple)
-"""Text to be spelled out for each format: a number stands for one of its markers."""
+marker_texts = st.lists(st.integers(0, 30) | st.sampled_from(["\n", '"', "\\", "<", "{"]), max_size=3).map(tuple)
+"""Text that `with_markers` completes for each format: a number is the index of one of its markers."""
 tool_names = st.sampled_from([tool.name for tool in TOOLS if tool.name != "set_alarm"])
 
 
-def spelled(value: Any, format: Format) -> Any:
-    """The value with the format's own markers; those whose values are raw get none."""
+def with_markers(value: Any, format: Format) -> Any:
+    """Returns the value with the format's own markers; formats with raw values get none."""
     match value:
         case tuple():
             known = format.markers if format.arguments == "JSON" and format.markers else [""]
             return "".join(known[each % len(known)] if isinstance(each, int) else each for each in value)
         case list():
-            return [spelled(each, format) for each in value]
+            return [with_markers(each, format) for each in value]
         case dict():
-            return {spelled(name, format): spelled(each, format) for name, each in value.items()}
+            return {with_markers(name, format): with_markers(each, format) for name, each in value.items()}
         case _:
             return value
 
 
 @given(
-    calls=st.lists(st.tuples(tool_names, objects(words | odd)), min_size=1, max_size=3),
+    calls=st.lists(st.tuples(tool_names, objects(words | marker_texts)), min_size=1, max_size=3),
     plain_calls=st.lists(st.tuples(tool_names, objects(words)), min_size=1, max_size=3),
     size=st.integers(1, 9),
 )
-def test_calls(calls: list[tuple[str, Any]], plain_calls: list[tuple[str, Any]], size: int) -> None:
-    """The format's own markers may stand in strings, short of a whole end of a value."""
+def test_written_calls_are_read_back(
+    calls: list[tuple[str, Any]], plain_calls: list[tuple[str, Any]], size: int
+) -> None:
+    """Strings may contain the format's own markers, but not a complete end of a value."""
     for format in map(formats.get, sample(formats.names(), 16, repr(calls))):
         stated = calls if format.arguments == "JSON" else plain_calls
-        expected = [(name, spelled(arguments, format)) for name, arguments in stated]
+        expected = [(name, with_markers(arguments, format)) for name, arguments in stated]
         made = [
             ToolCall(f"call{i:05}", name, json.dumps(value, ensure_ascii=False))
             for i, (name, value) in enumerate(expected)
@@ -84,7 +86,7 @@ def test_calls(calls: list[tuple[str, Any]], plain_calls: list[tuple[str, Any]],
             assert [sorted(value) for _, value in got] == [sorted(value) for _, value in expected], format.name
 
 
-# Where the schema says nothing of what is inside, a string may be raw, and look like something else.
+# Without a schema for nested values, a string may be raw and look like another type.
 plain = words.filter(lambda text: as_json(text) == as_string(text))
 ALARMS = st.fixed_dictionaries(
     {},
@@ -100,14 +102,14 @@ ALARMS = st.fixed_dictionaries(
 
 
 @given(alarm=ALARMS, size=st.integers(1, 9))
-def test_types_of_the_schema(alarm: dict[str, Any], size: int) -> None:
+def test_written_values_keep_schema_types(alarm: dict[str, Any], size: int) -> None:
     call = ToolCall("call00000", "set_alarm", json.dumps(alarm, ensure_ascii=False))
     for format in map(formats.get, sample(formats.names(), 16, repr(alarm))):
         assert read(format, written(format, [call]), size) == [("set_alarm", alarm)], format.name
 
 
 @each
-def test_what_a_call_of_an_unknown_tool_quotes_is_not_run(format: Format) -> None:
+def test_call_quoted_in_unknown_tool_call_is_not_read(format: Format) -> None:
     quoted = json.dumps(f"As in {written(format, [ToolCall('', 'ping', '{}')])} for example.", ensure_ascii=False)
     for around in ('{{"text": {}}}', '{{"a": {{"b": ["x", {}]}}}}', '{{"n": 1, "text": {}, "more": true}}'):
         assert read(format, written(format, [ToolCall("", "unknown", around.format(quoted))]), 7) == [], around

@@ -1,4 +1,4 @@
-"""Tagged parameters in all formats that have them: what models leave out, add, or put in another place."""
+"""Tagged parameters in all formats that have them: parts that models omit, add or misplace."""
 
 import json
 import re
@@ -17,7 +17,7 @@ from support.format_cases import shown
 STRING = {"type": "string"}
 TAGGED = [name for name in formats.names() if formats.get(name).arguments == "tagged"]
 WITH_CLOSERS = [name for name in TAGGED if name not in ("cohere_cofl", "cwm", "kimi_k3", "minimax_m3")]
-"""Those in which a tag like `</parameter>` closes a value; in cohere_cofl and minimax_m3 values are nested."""
+"""Formats in which a tag such as `</parameter>` closes a value; in cohere_cofl and minimax_m3 values are nested."""
 CLOSER = re.compile(r"one(\n?(?:</[^<>]+>|<\|tool_arg:end\|>)\n?)")
 
 
@@ -30,7 +30,7 @@ def written(format: str, **arguments: Any) -> str:
 
 
 def read(text: str, format: str, given: v.Tool) -> list[Any]:
-    """Arguments of the calls, and text, the same however the text is cut."""
+    """Returns the arguments of the calls, and text; asserts that cuts do not change them."""
     whole = shown(events([text], format, given))
     assert shown(events(text, format, given)) == whole
     parts = parse(text, format, [given]).parts
@@ -43,7 +43,7 @@ def events(pieces: Iterable[str], format: str, given: v.Tool) -> list[ev.AnyEven
 
 
 @pytest.mark.parametrize("format", WITH_CLOSERS)
-def test_a_value_without_its_closer_ends_where_the_next_known_parameter_begins(format: str) -> None:
+def test_value_without_closer_ends_at_next_known_parameter(format: str) -> None:
     text = written(format, a="one", b="two")
     for behind in ("", "\n"):
         broken = CLOSER.sub(f"one{behind}", text, count=1)
@@ -52,7 +52,7 @@ def test_a_value_without_its_closer_ends_where_the_next_known_parameter_begins(f
 
 
 @pytest.mark.parametrize("format", WITH_CLOSERS)
-def test_a_tag_of_a_known_parameter_that_a_value_quotes_is_part_of_it(format: str) -> None:
+def test_parameter_tag_quoted_in_value_is_kept(format: str) -> None:
     text = written(format, a="one", b="two")
     closer = CLOSER.search(text)
     assert closer is not None
@@ -62,26 +62,26 @@ def test_a_tag_of_a_known_parameter_that_a_value_quotes_is_part_of_it(format: st
 
 
 @pytest.mark.parametrize("format", WITH_CLOSERS)
-def test_white_space_at_the_ends_of_a_value_is_its_own(format: str) -> None:
+def test_white_space_around_value_is_kept(format: str) -> None:
     for value in ("a\n", "\na", "\na\n", "a\n\n", "\n", "", "  a  "):
         assert read(written(format, a=value), format, tool(a=STRING)) == [{"a": value}], value
 
 
 @pytest.mark.parametrize("format", WITH_CLOSERS)
 @pytest.mark.parametrize("name", ["arguments", "input", "parameters"])
-def test_a_parameter_that_holds_the_arguments(format: str, name: str) -> None:
+def test_arguments_nested_in_one_parameter_are_unwrapped(format: str, name: str) -> None:
     inner = {"a": "one", "b": {"c": [1.50]}}
     given = tool(a=STRING, b={"type": "object"})
     for value in (inner, json.dumps(inner)):
         assert read(written(format, **{name: value}), format, given) == [inner]
     assert read(written(format, **{name: inner, "z": "two"}), format, given) == [{**inner, "z": "two"}]
-    # The tool's own parameter of that name, and an object with nothing that it knows.
+    # A parameter of the tool with that name, and an object without known parameters, are kept.
     assert read(written(format, **{name: inner}), format, tool(**{name: {"type": "object"}})) == [{name: inner}]
     assert read(written(format, **{name: {"z": 1}}), format, given) == [{name: {"z": 1}}]
 
 
 @pytest.mark.parametrize("format", TAGGED)
-def test_a_choice_of_schemas_leaves_each_value_the_types_of_all(format: str) -> None:
+def test_any_of_schemas_allow_types_of_all_branches(format: str) -> None:
     branches = [{"properties": {"a": STRING}}, {"properties": {"a": {"type": "integer"}}}]
     for word in ("anyOf", "oneOf"):
         given = v.Tool("f", "", json.dumps({"type": "object", word: branches}))
@@ -89,7 +89,7 @@ def test_a_choice_of_schemas_leaves_each_value_the_types_of_all(format: str) -> 
 
 
 @pytest.mark.parametrize("format", [name for name in WITH_CLOSERS if not formats.get(name).name.startswith("deepseek")])
-def test_a_listed_value_that_looks_like_a_number_is_what_the_list_has(format: str) -> None:
+def test_enum_value_that_looks_like_number_keeps_its_type(format: str) -> None:
     given = tool(a={"enum": ["7", 8]}, b={"enum": ["8", 8]})
     assert read(written(format, a="7", b=8), format, given) == [{"a": "7", "b": 8}]
 
@@ -98,7 +98,7 @@ SECTIONS = [name for name in WITH_CLOSERS if formats.get(name).section[0].strip(
 
 
 @pytest.mark.parametrize("format", SECTIONS)
-def test_json_calls_in_a_section(format: str) -> None:
+def test_json_calls_in_section_are_read(format: str) -> None:
     opener, closer = (each.strip() for each in formats.get(format).section)
     call = '{"name": "f", "arguments": {"a": "one"}}'
     for text in (f"{opener}\n{call}\n{closer}", f"{opener}[{call}]{closer}"):

@@ -1,4 +1,4 @@
-"""How a reply was read: the spans lie end to end over all of its text, and say what the events say."""
+"""Traces of read replies: the spans cover all of the text without gaps, and match the events."""
 
 import json
 from itertools import pairwise
@@ -34,7 +34,7 @@ def spans(case: Case) -> tuple[dragoman.types.Span, ...]:
     )
 
 
-def check_tiles(found: tuple[dragoman.types.Span, ...], text: str) -> None:
+def check_coverage(found: tuple[dragoman.types.Span, ...], text: str) -> None:
     assert "".join(span.raw for span in found) == text
     assert all(one.end == next.start for one, next in pairwise(found))
     assert all(span.raw == text[span.start : span.end] and span.kind in get_args(Kind) for span in found)
@@ -44,15 +44,15 @@ def told(found: tuple[dragoman.types.Span, ...]) -> list[tuple[str, str]]:
     return [(span.kind, span.raw) for span in found]
 
 
-def remarks(found: tuple[dragoman.types.Span, ...]) -> list[str]:
+def note_lines(found: tuple[dragoman.types.Span, ...]) -> list[str]:
     return [f"{remark.code} at {remark.at}: {remark.message}" for span in found for remark in span.notes]
 
 
 @pytest.mark.parametrize("name", cases_by_format())
-def test_spans_tile_the_text_and_agree_with_the_events(name: str, subtests: pytest.Subtests) -> None:
+def test_spans_cover_text_and_match_events(name: str, subtests: pytest.Subtests) -> None:
     def check(case: Case) -> None:
         found, events = spans(case), case.events
-        check_tiles(found, case.text)
+        check_coverage(found, case.text)
         said = "".join(e.text for e in events if isinstance(e, ev.TextDelta))
         assert "".join(span.raw for span in found if span.kind == "text" or span.also_text) == said
         thought = "".join(e.text for e in events if isinstance(e, ev.ReasoningDelta))
@@ -72,18 +72,18 @@ def test_spans_tile_the_text_and_agree_with_the_events(name: str, subtests: pyte
     junk=st.text('<>/{}[]",:\\ \n`tool_cal', max_size=6),
     reason=st.sampled_from(["stop", "length"]),
 )
-def test_spans_tile_a_damaged_text(case: Case, at: float, size: int, junk: str, reason: str) -> None:
+def test_spans_cover_damaged_text(case: Case, at: float, size: int, junk: str, reason: str) -> None:
     start = int(at * len(case.text))
     text = case.text[:start] + junk + case.text[start + size :]
-    check_tiles(spans(Case(case.format, "", text, [], {**case.options, "reason": reason})), text)
+    check_coverage(spans(Case(case.format, "", text, [], {**case.options, "reason": reason})), text)
 
 
-def test_each_kind_is_documented() -> None:
+def test_each_span_kind_is_documented() -> None:
     page = (ROOT / "docs" / "library.md").read_text()
     assert all(f"`{kind}`" in page for kind in get_args(Kind))
 
 
-def test_a_call() -> None:
+def test_explain_returns_spans_of_call() -> None:
     found = dragoman.explain(f"<think>Hm.</think>\nSo.\n{CALL}\nDone.", "auto", OFFERED, new_id=lambda: "1")
     assert told(found) == [
         ("framing", "<think>"),
@@ -98,13 +98,13 @@ def test_a_call() -> None:
     assert {(s.index, s.name, s.id, s.format) for s in found[4:7]} == {(0, "get_weather", "call_1", "hermes")}
 
 
-def test_auto_says_whose_each_call_is() -> None:
+def test_auto_reports_format_of_each_call() -> None:
     text = CALL + "<tool_call>ping</tool_call>"
     found = dragoman.explain(text, "auto", OFFERED)
     assert [(s.index, s.format) for s in found if s.kind == "call"] == [(0, "hermes"), (1, "glm")]
 
 
-WHY: list[tuple[str, str, list[str]]] = [
+EXPLANATIONS: list[tuple[str, str, list[str]]] = [
     (
         CALL.replace("get_weather", "set_weather"),
         "hermes",
@@ -158,30 +158,30 @@ WHY: list[tuple[str, str, list[str]]] = [
 ]
 
 
-@pytest.mark.parametrize(("text", "format", "told"), WHY)
-def test_why_there_is_no_call(text: str, format: str, told: list[str]) -> None:
-    assert remarks(dragoman.explain(text, format, OFFERED)) == told
+@pytest.mark.parametrize(("text", "format", "told"), EXPLANATIONS)
+def test_missing_call_is_explained(text: str, format: str, told: list[str]) -> None:
+    assert note_lines(dragoman.explain(text, format, OFFERED)) == told
 
 
-def test_many_tools_are_not_listed() -> None:
+def test_long_tool_list_is_not_reported() -> None:
     many = [dragoman.Tool(f"tool_{i}") for i in range(50)]
-    (remark,) = remarks(dragoman.explain(CALL, "hermes", many))
+    (remark,) = note_lines(dragoman.explain(CALL, "hermes", many))
     assert remark.endswith("which is not an offered tool")
 
 
-def test_nothing_to_tell_of_plain_text() -> None:
+def test_plain_text_has_no_notes() -> None:
     assert told(dragoman.explain("Hello.", "auto", OFFERED)) == [("text", "Hello.")]
-    assert remarks(dragoman.explain("Hello.", "auto")) == []
+    assert note_lines(dragoman.explain("Hello.", "auto")) == []
     assert dragoman.explain("", "auto") == ()
 
 
-def test_what_comes_after_the_end_is_not_read() -> None:
+def test_text_after_end_of_reply_is_unread() -> None:
     found = dragoman.explain(f"{CALL}<tool_response>sunny</tool_response>", "hermes", OFFERED)
     assert told(found)[-2:] == [("dropped", "<tool_response>"), ("unread", "sunny</tool_response>")]
 
 
-def test_places_are_those_of_the_reply() -> None:
-    """Not of what the prompt has opened, though a call may begin there."""
+def test_positions_are_relative_to_reply() -> None:
+    """The text of `prompt_suffix` does not count, although a call may begin there."""
     found = dragoman.explain("Hm.</think>Yes.", "deepseek_v3", prompt_suffix="<think>")
     assert [(s.start, s.kind, s.raw) for s in found] == [
         (0, "reasoning", "Hm."),
@@ -191,26 +191,30 @@ def test_places_are_those_of_the_reply() -> None:
     opened, text = '<tool_call>{"name": "ping", "arguments": ', '{"n": x}}'
     first, broken, last = dragoman.explain(text, "hermes", OFFERED, prompt_suffix=opened)
     assert (first.kind, first.raw, first.index, first.name) == ("arguments", '{"n": ', 0, "ping")
-    assert remarks((broken,)) == ["malformed_arguments at 6: expected a value at 6, got 'x}}'"]
+    assert note_lines((broken,)) == ["malformed_arguments at 6: expected a value at 6, got 'x}}'"]
     assert last.raw == "x}}"
     (text_span,) = dragoman.explain("{}}</tool_call>", "deepseek_v3", OFFERED, prompt_suffix=opened)
     assert text_span.notes == (), "what other readers find begins in the prompt"
 
 
-def test_many_failed_calls_stay_linear() -> None:
-    """This is done in a moment, or not within the suite's patience."""
+def test_notes_of_many_failed_calls_take_linear_time() -> None:
+    """Quadratic work would exceed the test's time limit."""
     tracer = ReadTracer(text := '<tool_call>{"x": 1}</tool_call>\n' * 20_000, formats.get("hermes"))
     reader = dragoman.ToolCallReader(tracer.format)
     assert len(tracer.spans([*reader.feed(text), *reader.close()])[0].notes) == 20_000
 
 
-def test_the_command_shows_nothing_that_steers_a_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_explain_command_escapes_terminal_control_characters(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "reply.txt").write_text(r'<tool_call>{"name": "\u001b[31mf", "arguments": {}}</tool_call>')
     assert main(["parse", "--explain", str(tmp_path / "reply.txt")]) == 0
     assert r"= \x1b[31mf as " in capsys.readouterr().out
 
 
-def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_explain_command_prints_spans_and_notes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     (tmp_path / "reply.txt").write_text(f"Naïve.\x1b[31m\n{CALL}" + CALL.replace("get_weather", "set_weather"))
     (tmp_path / "tools.json").write_text('[{"name": "get_weather", "input_schema": {}}]')

@@ -1,4 +1,4 @@
-"""JSON that is open where its call ends, in every format whose arguments are JSON."""
+"""JSON that is unclosed at the end of its call, in every format with JSON arguments."""
 
 import itertools
 import json
@@ -14,16 +14,16 @@ from dragoman.parsing.reply_reader import ReplyReader
 TOOL = Tool("get_weather", "", '{"type": "object"}')
 ARGUMENTS = ('{"city": "Paris"}', '{"at": {"h": [1, 2]}, "city": "Paris"}', '{"city": "Paris", "days": 3}')
 NO_CLOSER = ("functionary_v2", "functionary_v32", "granite_20b_fc", "llama3_json", "mistral", "rwkv7")
-"""Formats in which nothing stands behind a call: its end is the reply's."""
-IDS_BEHIND = ("apriel", "mistral_v3")
-"""Formats that write the id behind the arguments, so that a cut does not stand at the end."""
+"""Formats without a closer: a call ends with the reply."""
+IDS_AFTER_ARGUMENTS = ("apriel", "mistral_v3")
+"""Formats that write the id after the arguments, so the arguments are not at the end."""
 NO_REPAIR = ("deepseek_v3",)
 ENDS_IN_BRACKET = ("command_r", "granite", "phi4_mini", "xlam")
-"""Formats whose closer has no word in it, so that in a string it is text."""
+"""Formats whose closer contains no word, so it is text within a string."""
 NAMES = [
     name
     for name in formats.names()
-    if formats.get(name).arguments == "JSON" and name not in (*NO_CLOSER, *IDS_BEHIND, *NO_REPAIR, "auto")
+    if formats.get(name).arguments == "JSON" and name not in (*NO_CLOSER, *IDS_AFTER_ARGUMENTS, *NO_REPAIR, "auto")
 ]
 
 
@@ -37,7 +37,7 @@ def read(name: str, text: str, size: int, mends: frozenset[str] = READER_REPAIRS
 
 
 def calls(events: list[AnyEvent]) -> list[tuple[str, bool]]:
-    """The arguments of each call, and whether it is whole."""
+    """Returns the arguments of each call, and whether it is complete."""
     found, arguments = [], ""
     for event in events:
         match event:
@@ -52,7 +52,7 @@ def calls(events: list[AnyEvent]) -> list[tuple[str, bool]]:
 
 
 def cuts(name: str, arguments: str) -> list[tuple[str, bool]]:
-    """The call without some of the brackets and quotes at its end, and whether a string is open."""
+    """Returns the call without some closing brackets and quotes, and whether a string is open."""
     text = formats.get(name).write_calls([ToolCall("call00001", TOOL.name, arguments)])
     end = text.index(arguments) + len(arguments)
     while text[end : end + 1] == "}":
@@ -66,7 +66,7 @@ def cuts(name: str, arguments: str) -> list[tuple[str, bool]]:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_call_without_its_last_brackets_is_completed(name: str) -> None:
+def test_call_without_closing_brackets_is_completed(name: str) -> None:
     for arguments in ARGUMENTS:
         for text, in_string in cuts(name, arguments):
             for size in (1, 7, len(text)):
@@ -78,13 +78,13 @@ def test_call_without_its_last_brackets_is_completed(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_nothing_is_completed_where_that_is_switched_off(name: str) -> None:
+def test_unclosed_call_is_not_completed_if_repair_is_disabled(name: str) -> None:
     text, _ = cuts(name, ARGUMENTS[0])[-1]
     assert not any(whole for _, whole in calls(read(name, text, 5, READER_REPAIRS - {"unclosed_object"})))
 
 
 @pytest.mark.parametrize("end", ["", ",", ":", '"days"', '"days":', "1, 2}", "}}", "]"])
-def test_what_may_have_gone_on_is_not_completed(end: str) -> None:
+def test_possibly_unfinished_arguments_are_not_completed(end: str) -> None:
     text = f'<tool_call>\n{{"name": "get_weather", "arguments": {{"city": "Paris{end}\n</tool_call>'
     if end in ("", "1, 2}"):
         text = text.replace("Paris", 'Paris", ')
@@ -92,6 +92,6 @@ def test_what_may_have_gone_on_is_not_completed(end: str) -> None:
     assert not any(whole for _, whole in found), found
 
 
-def test_work_is_linear_where_each_call_lacks_its_quote() -> None:
+def test_unclosed_calls_are_read_in_linear_time() -> None:
     one = '<tool_call>{"name": "get_weather", "arguments": {"city": "Paris</tool_call>\n'
     assert len(read("hermes", one * 3000, 50_000)) >= 3000

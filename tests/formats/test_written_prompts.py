@@ -1,11 +1,11 @@
-"""What is written is what the vendor's own template writes, byte for byte.
+"""Formats write the same bytes as the vendor's own chat template.
 
-    # format                 calls; `# format result`: what came of the first, `# format tools`: the list of tools
+    # format                 calls; `# format result`: the result of the first call, `# format tools`: the tool list
     ids: call1 call2         the calls' ids (before the text); else call00001 and so on
     calls: get_weather ping  which of the calls; else all
     the text
 
-Each text is what the template or encoder that the format names as its source makes of these.
+The texts were written by the template or encoder that the format names as its source.
 """
 
 import re
@@ -47,7 +47,7 @@ def texts() -> list[tuple[str, dict[str, list[str]], str]]:
 
 
 @pytest.mark.parametrize(("title", "options", "text"), texts(), ids=[text[0] for text in texts()])
-def test_all_is_written_as_the_template_writes_it(title: str, options: dict[str, list[str]], text: str) -> None:
+def test_format_writes_same_text_as_vendor_template(title: str, options: dict[str, list[str]], text: str) -> None:
     name, _, what = title.partition(" ")
     format = formats.get(name)
     names = options.get("calls", list(CALLS))

@@ -1,4 +1,4 @@
-"""Prompts with checkable answers and their judges, and what recorded texts of real models show of the ladder."""
+"""The accuracy benchmark: prompts with checkable answers, their judges, and results from recorded model texts."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,13 +16,13 @@ from support.paths import ROOT
 from support.sampling import sample
 
 DOC = ROOT / "docs" / "accuracy.md"
-TAGS, RAW, MENDED, AGAIN, HELD, HELD_MENDED, HELD_AGAIN, BUFFERED = LADDER
+TAGS, RAW, REPAIRED, REASKED, GRAMMAR, GRAMMAR_REPAIRED, GRAMMAR_REASKED, BUFFERED = LADDER
 
 OWN = {case.id: case for case in own()}
 
 
 def first_answer(case: Case) -> list[ToolCall]:
-    """The right answer that stands first in the file."""
+    """The first right answer in the file."""
     answer = case.answers[0] if case.answers else ()
     made = [(tool, {k: v[0] for k, v in values.items() if v[0] != LEFT_OUT}) for tool, values in answer]
     return [ToolCall(f"call{i}", tool, json.dumps(arguments)) for i, (tool, arguments) in enumerate(made)]
@@ -32,7 +32,7 @@ def case(answers: Sequence[Sequence[tuple[str, dict[str, list[object]]]]]) -> Ca
     return Case("own_x_1", "own_single", (), (Tool("go"),), tuple(map(tuple, answers)))
 
 
-def test_there_are_prompts_of_each_kind() -> None:
+def test_own_prompts_cover_each_kind() -> None:
     wanted = [c.wants for c in OWN.values()]
     assert len(wanted) >= 100
     assert {kind: wanted.count(kind) >= 15 for kind in wanted} == dict.fromkeys(("one", "several", "none"), True)
@@ -62,7 +62,7 @@ def test_every_listed_value_fits_its_schema(id: str) -> None:
 
 
 @pytest.mark.parametrize("id", OWN)
-def test_other_answers_are_wrong(id: str) -> None:
+def test_missing_or_extra_call_is_wrong(id: str) -> None:
     one, calls = OWN[id], first_answer(OWN[id])
     extra = ToolCall("more", one.tools[0].name, '{"no_such_argument": 1}')
     assert not judge.judged(one, [*calls, extra]).right
@@ -85,12 +85,12 @@ def test_other_answers_are_wrong(id: str) -> None:
         ({"n": 3, "other": 1}, False),
     ],
 )
-def test_values_are_compared_as_json(arguments: dict[str, object], right: bool) -> None:
+def test_argument_values_are_compared_as_json(arguments: dict[str, object], right: bool) -> None:
     asked = case([[("go", {"n": [3], "word": ["hello", LEFT_OUT]})]])
     assert asked.is_right([ToolCall("x", "go", json.dumps(arguments))]) is right
 
 
-def test_several_calls_in_any_order_each_once() -> None:
+def test_several_calls_are_right_in_any_order() -> None:
     asked = case([[("go", {"to": ["a", "b"]}), ("go", {"to": ["a"]})]])
     a, b = (ToolCall(to, "go", json.dumps({"to": to})) for to in "ab")
     assert asked.is_right([a, b])
@@ -99,13 +99,13 @@ def test_several_calls_in_any_order_each_once() -> None:
     assert not asked.is_right([b, b])
 
 
-def test_any_of_several_answers() -> None:
+def test_any_listed_answer_is_right() -> None:
     asked = case([[("go", {})], [("go", {}), ("go", {})]])
     call = ToolCall("x", "go", "{}")
     assert [asked.is_right([call] * n) for n in range(4)] == [False, True, True, False]
 
 
-def test_invalid_calls_are_counted() -> None:
+def test_judge_counts_invalid_calls() -> None:
     one = OWN["own_home_4"]
     calls = [
         ToolCall("1", "set_temperature", '{"room": "bathroom", "celsius": "21.5"}'),
@@ -116,7 +116,7 @@ def test_invalid_calls_are_counted() -> None:
 
 
 @pytest.mark.parametrize("category", bfcl.CATEGORIES)
-def test_the_leaderboards_answers_are_right_by_its_judge(category: str) -> None:
+def test_leaderboard_answers_are_right_by_its_judge(category: str) -> None:
     cases = [c for c in bfcl.cases(200) if c.category == category]
     assert len({c.id for c in cases}) == 200
     cases = list(sample(cases, 50, category))
@@ -129,7 +129,7 @@ def test_the_leaderboards_answers_are_right_by_its_judge(category: str) -> None:
             assert "." not in tool.name
 
 
-def test_the_leaderboards_judge_refuses_other_answers() -> None:
+def test_leaderboard_judge_rejects_other_answers() -> None:
     for c in bfcl.cases(50):
         calls = bfcl.truth(c)
         other = ToolCall("x", c.tools[0].name, '{"no_such_argument": 1}')
@@ -137,16 +137,16 @@ def test_the_leaderboards_judge_refuses_other_answers() -> None:
         assert c.wants == "none" or not judge.judged(c, []).right
 
 
-def test_fewer_prompts_are_the_first_of_more() -> None:
+def test_smaller_prompt_set_is_prefix_of_larger_set() -> None:
     assert [c.id for c in bfcl.cases(5)] == [c.id for c in bfcl.cases(60)][:20]
 
 
-# What the recorded texts show.
+# Results from recorded texts
 
 
 @cache
 def recorded(model: str) -> Mapping[str, Mapping[str, texts.Written]]:
-    """By prompt and rung, of the prompts that are known here."""
+    """The recorded texts by prompt and rung, for known prompts."""
     found: dict[str, dict[str, texts.Written]] = {}
     for written in texts.recorded(model):
         if written.id in judge.cases():
@@ -155,7 +155,7 @@ def recorded(model: str) -> Mapping[str, Mapping[str, texts.Written]]:
 
 
 def answers(model: str, *rungs: Rung, most: int = 60) -> Iterator[tuple[Case, list[Answer]]]:
-    """Yields those to `most` prompts, or to all of them in `make test-all`."""
+    """Yields the answers to at most `most` prompts, or to all prompts in `make test-all`."""
     for id, its in sample(list(recorded(model).items()), most, model):
         case = judge.cases()[id]
         yield case, [climb(rung, case, its) for rung in rungs]
@@ -166,32 +166,32 @@ def verdict(case: Case, answer: Answer) -> judge.Verdict:
 
 
 @pytest.mark.parametrize("model", MODELS)
-def test_the_recording_has_all_our_prompts(model: str) -> None:
+def test_recording_has_all_own_prompts(model: str) -> None:
     assert {id for id in recorded(model) if id.startswith("own_")} == OWN.keys()
     assert (texts.FOLDER / f"{model}.jsonl").stat().st_size < 500_000
 
 
 @pytest.mark.parametrize("model", MODELS)
-def test_mending_and_asking_again_lose_no_right_answer(model: str) -> None:
-    for case, (raw, mended, again) in answers(model, RAW, MENDED, AGAIN):
+def test_repair_and_re_ask_keep_every_right_answer(model: str) -> None:
+    for case, (raw, mended, again) in answers(model, RAW, REPAIRED, REASKED):
         rights = [verdict(case, answer).right for answer in (raw, mended, again)]
         assert rights == sorted(rights), case.id
-    for case, (held, mended, again) in answers(model, HELD, HELD_MENDED, HELD_AGAIN):
+    for case, (held, mended, again) in answers(model, GRAMMAR, GRAMMAR_REPAIRED, GRAMMAR_REASKED):
         rights = [verdict(case, answer).right for answer in (held, mended, again)]
         assert rights == sorted(rights), case.id
 
 
 @pytest.mark.parametrize("model", MODELS)
-def test_a_valid_answer_leaves_as_it_came(model: str) -> None:
-    for case, (raw, mended) in answers(model, RAW, AGAIN):
+def test_valid_answer_is_unchanged(model: str) -> None:
+    for case, (raw, mended) in answers(model, RAW, REASKED):
         if not verdict(case, raw).invalid:
             assert [(c.name, c.arguments) for c in mended.calls] == [(c.name, c.arguments) for c in raw.calls], case.id
 
 
 @pytest.mark.parametrize("model", MODELS)
-@pytest.mark.parametrize("rung", [MENDED, AGAIN, HELD_MENDED, HELD_AGAIN], ids=lambda rung: rung.title)
-def test_an_invalid_call_is_told(model: str, rung: Rung) -> None:
-    """By the event of its end, and by a warning; judged by another validator than the guard's."""
+@pytest.mark.parametrize("rung", [REPAIRED, REASKED, GRAMMAR_REPAIRED, GRAMMAR_REASKED], ids=lambda rung: rung.title)
+def test_invalid_call_is_reported(model: str, rung: Rung) -> None:
+    """Both `ToolCallEnd` and a warning report it; the judge uses another validator than the guard."""
     for case, (answer,) in answers(model, rung):
         ends = [event for event in answer.events if isinstance(event, ToolCallEnd)]
         valid = [not judge.judged(case, [call]).invalid for call in answer.calls]
@@ -201,13 +201,13 @@ def test_an_invalid_call_is_told(model: str, rung: Rung) -> None:
 
 
 @pytest.mark.parametrize("model", MODELS)
-def test_buffered_no_invalid_call_leaves(model: str) -> None:
+def test_buffering_emits_no_invalid_call(model: str) -> None:
     for case, (answer,) in answers(model, BUFFERED):
         assert verdict(case, answer).invalid == 0, case.id
 
 
-def test_a_lenient_guarded_reading_gives_answers_that_tags_alone_never_would() -> None:
-    ours = [(case, both) for case, both in answers("qwen2.5-coder-1.5b", TAGS, AGAIN, most=10**6) if case.id in OWN]
+def test_lenient_guarded_parsing_finds_answers_that_tags_alone_miss() -> None:
+    ours = [(case, both) for case, both in answers("qwen2.5-coder-1.5b", TAGS, REASKED, most=10**6) if case.id in OWN]
     called = [[bool(answer.calls) for answer in both] for case, both in ours if case.wants != "none"]
     assert [sum(each) for each in zip(*called, strict=True)] == [0, 111]
     right = [[verdict(case, answer).right for answer in both] for case, both in ours if case.wants != "none"]
@@ -215,5 +215,5 @@ def test_a_lenient_guarded_reading_gives_answers_that_tags_alone_never_would() -
 
 
 @pytest.mark.parametrize("model", MODELS)
-def test_the_table_in_the_docs_is_what_the_recording_gives(model: str) -> None:
+def test_documented_table_equals_recorded_results(model: str) -> None:
     assert report.markdown(report.rows(texts.recorded(model))) in DOC.read_text()

@@ -1,6 +1,6 @@
-"""Every benchmark runs with tiny sizes and measures what it says; never how fast this machine is.
+"""Every benchmark runs with tiny sizes and measures what it claims; the speed of this machine is not tested.
 
-Those that want others' programs: tests/e2e/servers/test_benchmarks.py.
+Benchmarks that need other programs: tests/e2e/servers/test_benchmarks.py.
 """
 
 import asyncio
@@ -30,21 +30,21 @@ from support import bench_figures
 
 @pytest.fixture(autouse=True)
 def small_heap() -> Iterator[None]:
-    """Benchmarks collect garbage hundreds of times; what other tests have left behind made that minutes."""
+    """Benchmarks collect garbage hundreds of times, which takes minutes with the objects of other tests."""
     gc.freeze()
     yield
     gc.unfreeze()
 
 
 @pytest.mark.parametrize("name", [name for name in BENCHMARKS if name not in (*ALONE, "tokens")])
-def test_gives_sane_figures(name: str) -> None:
+def test_benchmark_returns_plausible_figures(name: str) -> None:
     if name == "field":
         pytest.importorskip("llm_router_utils", reason="`make bench` installs the field")
     bench_figures.check(name, importlib.import_module(f"bench.{name}").measure(quick=True))
 
 
-def test_tokens_gives_sane_figures(tmp_path: Path) -> None:
-    """In a process of its own, as the vocabularies take much memory."""
+def test_tokens_benchmark_returns_plausible_figures(tmp_path: Path) -> None:
+    """Runs in a separate process, as the vocabularies need much memory."""
     file = tmp_path / "figures.json"
     subprocess.run([sys.executable, "-m", "bench", "tokens", "--quick", "--json", file], cwd=client.ROOT, check=True)
     names = {field.name for field in dataclasses.fields(Figure)}
@@ -55,12 +55,12 @@ def test_tokens_gives_sane_figures(tmp_path: Path) -> None:
     bench_figures.check("tokens", figures)
 
 
-def test_the_table_marks_what_is_over_its_goal() -> None:
+def test_table_marks_figures_over_their_goal() -> None:
     lines = table([("x", [Figure("slow", 2.0, "µs", goal=1.0), Figure("fast", 1.0, "µs", goal=1.0)])]).splitlines()
     assert [line.split()[-1] for line in lines[2:]] == ["over", "ok"]
 
 
-def test_the_command_prints_a_table_and_writes_json(
+def test_bench_command_prints_table_and_writes_json(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "figures.json"
@@ -71,20 +71,20 @@ def test_the_command_prints_a_table_and_writes_json(
     assert {"benchmark", "name", "value", "unit", "ratio", "goal", "verdict"} <= set(figures[0])
 
 
-def test_every_dialect_is_measured() -> None:
+def test_benchmarks_cover_every_dialect() -> None:
     assert set(DIALECTS) == set(dialects.names())
 
 
 @pytest.mark.parametrize("name", DIALECTS)
-def test_the_agents_body_is_what_it_says(name: str) -> None:
+def test_agent_body_has_documented_size(name: str) -> None:
     body = agent_body(name)
     request = dialects.get(name).read_request(body)
     assert 90_000 < len(body) < 120_000
     assert (len(request.tools), len(request.messages)) == (20, 30)
 
 
-async def writes(app: App | Floor, path: str, body: bytes) -> list[bytes]:
-    """The writes of the answer."""
+async def sent_chunks(app: App | Floor, path: str, body: bytes) -> list[bytes]:
+    """The body chunks that the application sends."""
     sent: list[bytes] = []
     asked = [{"type": "http.request", "body": body}]
 
@@ -106,16 +106,16 @@ async def writes(app: App | Floor, path: str, body: bytes) -> list[bytes]:
 
 @pytest.mark.parametrize("name", DIALECTS)
 @pytest.mark.parametrize("model", ["alone", "burst", "call-alone", "call-burst"])
-async def test_floor_and_gateway_send_alike(name: str, model: str) -> None:
-    """In as many writes, as many bytes: a delta alone is alone, and those at once go at once."""
+async def test_floor_and_gateway_send_equal_chunks(name: str, model: str) -> None:
+    """Both send the same number of chunks and bytes: single deltas stay single, and a burst is sent at once."""
     path, count = dialects.get(name).path, 40
     body = small_body(name, model, stream=True, max_tokens=count)
-    ours = await writes(App(Gateway([Synthetic()], policy=ALIKE), ServerConfig()), path, body)
-    floor = await writes(Floor(), path, body)
+    ours = await sent_chunks(App(Gateway([Synthetic()], policy=ALIKE), ServerConfig()), path, body)
+    floor = await sent_chunks(Floor(), path, body)
     assert abs(len(ours) - len(floor)) <= 1
     assert [len(w) for w in ours if w][1:-1] == [len(w) for w in floor if w][1:-1]
     expected = count / (AT_ONCE if model.endswith("burst") else 1)
-    # The reader holds back what may become a tag, so not each delta of a call says something.
+    # The reader buffers text that may become a tag, so not every delta of a call is sent.
     assert expected * (0.5 if model.startswith("call") else 1) <= len(ours) <= expected + 3
     called = (b'"tool_calls":', b'"tool_use"', b'"function_call"')
     assert any(word in b"".join(ours) for word in called) == model.startswith("call")

@@ -1,4 +1,4 @@
-"""The files in deploy/ hold to what the code says: ports, paths, variables, options, extras and the time of an end."""
+"""The files in deploy/ agree with the code: ports, paths, variables, options, extras and shutdown times."""
 
 import json
 import plistlib
@@ -36,12 +36,12 @@ def dockerfile() -> list[tuple[str, str]]:
     return [(name, rest) for name, _, rest in (line.partition(" ") for line in joined.splitlines())]
 
 
-def all_of(instruction: str) -> list[str]:
+def instructions(instruction: str) -> list[str]:
     return [rest for name, rest in dockerfile() if name == instruction]
 
 
 def image_environment() -> dict[str, str]:
-    (variables,) = all_of("ENV")
+    (variables,) = instructions("ENV")
     return dict(each.split("=", 1) for each in shlex.split(variables))
 
 
@@ -51,7 +51,7 @@ def compose() -> dict[str, Any]:
 
 
 def unit(name: str) -> dict[str, list[str]]:
-    """The settings of a unit by name; systemd lets one stand several times."""
+    """The settings of a unit by name; in systemd, a setting may occur several times."""
     found: dict[str, list[str]] = {}
     for line in read(name).splitlines():
         if line and not line.startswith(("#", "[")):
@@ -61,8 +61,8 @@ def unit(name: str) -> dict[str, list[str]]:
 
 
 def commands() -> Iterator[tuple[str, list[str]]]:
-    """Every command line of `dragoman` in these files."""
-    (entry,), (usual,) = all_of("ENTRYPOINT"), all_of("CMD")
+    """All `dragoman` command lines in these files."""
+    (entry,), (usual,) = instructions("ENTRYPOINT"), instructions("CMD")
     yield "Dockerfile", [*json.loads(entry), *json.loads(usual)]
     yield "compose.yaml", ["dragoman", *compose()["dragoman"]["command"]]
     for name in ("dragoman.service", "dragoman-user.service"):
@@ -71,25 +71,25 @@ def commands() -> Iterator[tuple[str, list[str]]]:
 
 
 @pytest.mark.parametrize(("name", "command"), list(commands()), ids=lambda what: what if isinstance(what, str) else "")
-def test_commands_can_be_read(name: str, command: list[str]) -> None:
+def test_deployed_commands_are_valid(name: str, command: list[str]) -> None:
     assert Path(command[0]).name == "dragoman"
     assert cli.parser().parse_args(command[1:]).command == "serve"
 
 
-def test_image_is_the_package() -> None:
-    (extras,) = [rest.removeprefix("EXTRAS=") for rest in all_of("ARG") if rest.startswith("EXTRAS=")]
+def test_image_contains_the_package_files() -> None:
+    (extras,) = [rest.removeprefix("EXTRAS=") for rest in instructions("ARG") if rest.startswith("EXTRAS=")]
     assert set(extras.split(",")) <= set(EXTRAS)
-    (python,) = [rest.removeprefix("PYTHON=") for rest in all_of("ARG") if rest.startswith("PYTHON=")]
+    (python,) = [rest.removeprefix("PYTHON=") for rest in instructions("ARG") if rest.startswith("PYTHON=")]
     assert f"Programming Language :: Python :: {python.split('-')[0]}" in PROJECT["classifiers"]
     needed = {"pyproject.toml", "src", "deploy/*.lock", PROJECT["readme"], *PROJECT["license-files"]}
-    copied = {name for rest in all_of("COPY") if not rest.startswith("--from") for name in rest.split()[:-1]}
+    copied = {name for rest in instructions("COPY") if not rest.startswith("--from") for name in rest.split()[:-1]}
     let_in = {line[1:] for line in read("Dockerfile.dockerignore").splitlines() if line.startswith("!")}
     assert copied == let_in == needed
 
 
 @pytest.mark.parametrize("extras", ["server", "server,embedded"])
-def test_lock_files_have_all_that_is_needed_and_no_place(extras: str) -> None:
-    """Each package that the extras name, once, with hashes, and nothing of where it came from."""
+def test_lock_file_has_all_packages_with_hashes_and_no_index(extras: str) -> None:
+    """Each package of the extras occurs once, with hashes, and without the URL of an index."""
     text = read(f"{extras}.lock")
     blocks = re.split(r"\n(?=[a-z])", re.sub(r"^ *#.*\n", "", text, flags=re.M).strip())
     names = [block.partition("==")[0] for block in blocks]
@@ -101,34 +101,34 @@ def test_lock_files_have_all_that_is_needed_and_no_place(extras: str) -> None:
     assert "--index" not in text
 
 
-def test_image_listens_where_it_says() -> None:
-    """It lets nobody in without a key, and nobody but itself knows it by another name."""
+def test_image_exposes_port_and_requires_api_key() -> None:
+    """The image does not start without an API key."""
     environ = {key: value for key, value in image_environment().items() if key.startswith("DRAGOMAN_")}
     assert settings.unknown_variables(environ) == []
     with pytest.raises(ConfigError, match=r"set server\.api_keys"):
         settings.load(None, environ, {})
     config, _ = settings.load(None, environ | KEY, {})
-    assert all_of("EXPOSE") == [str(config.server.port)]
-    assert all_of("VOLUME") == [environ["DRAGOMAN_HOME"]]
-    assert any(environ["DRAGOMAN_HOME"] in run and "--owner dragoman" in run for run in all_of("RUN"))
+    assert instructions("EXPOSE") == [str(config.server.port)]
+    assert instructions("VOLUME") == [environ["DRAGOMAN_HOME"]]
+    assert any(environ["DRAGOMAN_HOME"] in run and "--owner dragoman" in run for run in instructions("RUN"))
 
 
-def test_image_is_asked_for_its_health_where_the_gateway_tells_it() -> None:
-    (check,) = all_of("HEALTHCHECK")
+def test_image_health_check_uses_ready_endpoint() -> None:
+    (check,) = instructions("HEALTHCHECK")
     (url,) = re.findall(r"'(http://[^']+)'", check)
     assert url == f"http://127.0.0.1:{SERVER.port}/ready"
     assert "/ready" in App(Gateway([]), SERVER)._gets
 
 
-def test_image_is_run_by_nobody_of_weight() -> None:
+def test_image_runs_as_unprivileged_user() -> None:
     last = max(i for i, (name, _) in enumerate(dockerfile()) if name == "FROM")
     (user,) = [rest for name, rest in dockerfile()[last:] if name == "USER"]
     uid, gid = user.split(":")
     assert uid == gid != "0"
-    assert any(f"--uid {uid} --gid {gid}" in run for run in all_of("RUN"))
+    assert any(f"--uid {uid} --gid {gid}" in run for run in instructions("RUN"))
 
 
-def test_services_of_compose() -> None:
+def test_compose_services_match_settings() -> None:
     ours, behind = compose()["dragoman"], compose()["llama"]
     environ = {**image_environment(), **ours["environment"]}
     assert environ["DRAGOMAN_SERVER_API_KEYS"].startswith("${DRAGOMAN_SERVER_API_KEYS:?"), "it does not start without"
@@ -149,7 +149,7 @@ def test_services_of_compose() -> None:
 
 
 @pytest.mark.parametrize("name", ["dragoman.service", "dragoman-user.service"])
-def test_units_of_systemd(name: str) -> None:
+def test_systemd_unit_allows_graceful_shutdown(name: str) -> None:
     told = unit(name)
     assert int(told["TimeoutStopSec"][0]) > SERVER.graceful_shutdown_s
     assert told["KillMode"] == ["mixed"], "the engine is ended by the gateway, behind its answers"
@@ -166,7 +166,7 @@ def test_system_service_finds_settings_and_state(monkeypatch: pytest.MonkeyPatch
     assert environ["DRAGOMAN_HOME"] == f"/var/lib/{told['StateDirectory'][0]}"
 
 
-def test_agent_of_launchd() -> None:
+def test_launchd_agent_restarts_and_allows_graceful_shutdown() -> None:
     told = plistlib.loads(read("dragoman.plist").encode())
     assert told["Label"] == "local.dragoman"
     assert told["ExitTimeOut"] > SERVER.graceful_shutdown_s

@@ -1,4 +1,4 @@
-"""The table of edge cases is whole, and each of its proofs is there."""
+"""The table of edge cases is complete, and each test that it names exists."""
 
 import pytest
 from docs import edge_cases
@@ -9,7 +9,7 @@ def test_each_case_has_its_proofs() -> None:
     assert len(read(DATA.read_text())) == 45
 
 
-def test_the_page_is_fresh() -> None:
+def test_edge_case_page_is_up_to_date() -> None:
     written = (DATA.parent / "edge-cases.md").read_text()
     assert edge_cases.page("").partition("\n\n")[2] in written
 
@@ -28,7 +28,7 @@ CASE = 'title = "t"\nrule = "r"\nproofs = {}\n'
         ('["words"]', "E45: there is no"),
     ],
 )
-def test_a_proof_that_is_not_there(proofs: str, message: str) -> None:
+def test_missing_proof_is_reported(proofs: str, message: str) -> None:
     good = "".join(f"[{number}]\n" + CASE.format(f'["{PROOF}"]') for number in NUMBERS[:-1])
     with pytest.raises(MissingProofError, match=message):
         read(good + f"[{NUMBERS[-1]}]\n" + CASE.format(proofs))
@@ -36,8 +36,8 @@ def test_a_proof_that_is_not_there(proofs: str, message: str) -> None:
         read(good)
 
 
-def test_what_counts_as_a_proof() -> None:
+def test_proof_is_a_test_or_a_case_title() -> None:
     assert exists(PROOF)
-    assert exists("tests/integration/server/test_requests.py::test_a_query_changes_nothing")
+    assert exists("tests/integration/server/test_requests.py::test_query_string_is_ignored")
     assert exists("tests/data/dialects/openai_chat/upstream.txt: a call without an index, in pieces")
     assert not exists("tests/data/dialects/openai_chat/upstream.txt: a call without an index")

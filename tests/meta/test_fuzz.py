@@ -1,4 +1,4 @@
-"""The fuzzers run, find nothing in a few hundred attempts, and do see what is wrong."""
+"""The fuzzers run, find no failure in a few hundred attempts, and detect planted errors."""
 
 import random
 from collections.abc import Callable, Iterable
@@ -16,18 +16,18 @@ from support.format_cases import all_cases
 
 
 @pytest.mark.parametrize("attempt", [reader.attempt, requests.attempt, answers.attempt])
-def test_finds_nothing(attempt: Callable[[random.Random], str]) -> None:
+def test_fuzzer_finds_no_failure(attempt: Callable[[random.Random], str]) -> None:
     chance = random.Random(1)
     assert [failure for _ in range(300) if (failure := attempt(chance))] == []
 
 
-def test_sees_events_that_depend_on_the_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fuzzer_detects_events_that_depend_on_chunking(monkeypatch: pytest.MonkeyPatch) -> None:
     case = all_cases()[0]
     monkeypatch.setattr(type(case), "read", lambda self, cut: [ev.TextDelta(f"{len(cut)}")])
     assert "a cut changes the events" in reader.wrong(case, 1)
 
 
-def test_sees_what_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fuzzer_detects_raised_exception(monkeypatch: pytest.MonkeyPatch) -> None:
     case = all_cases()[0]
     monkeypatch.setattr(type(case), "read", lambda self, cut: cut[0][10_000])
     assert reader.wrong(case, 1).startswith("raised IndexError")
@@ -42,17 +42,17 @@ def test_sees_what_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
         [ev.ToolCallStart(0, "a", "ping"), ev.ToolCallDelta(0, "{"), ev.ToolCallEnd(0)],
     ],
 )
-def test_sees_a_broken_stream(events: Iterable[ev.AnyEvent]) -> None:
+def test_fuzzer_detects_invalid_event_order(events: Iterable[ev.AnyEvent]) -> None:
     assert reader.broken_stream(events)
 
 
-def test_sees_lost_text() -> None:
+def test_fuzzer_detects_lost_text() -> None:
     case = replace(all_cases()[0], text="one two", options={})
     assert reader.lost(case, [ev.TextDelta("one")])
     assert not reader.lost(case, [ev.TextDelta("one "), ev.TextDelta("two")])
 
 
-def test_sees_an_error_that_is_no_callers(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fuzzer_detects_error_that_is_not_a_client_error(monkeypatch: pytest.MonkeyPatch) -> None:
     def read(body: bytes) -> None:
         raise UnicodeError("half a character")
 
@@ -61,7 +61,7 @@ def test_sees_an_error_that_is_no_callers(monkeypatch: pytest.MonkeyPatch) -> No
     assert requests.wrong("openai_chat", b"{}") == "UnicodeError(half a character)"
 
 
-def test_sees_a_request_that_says_something_else(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fuzzer_detects_changed_request(monkeypatch: pytest.MonkeyPatch) -> None:
     body = b'{"model":"m","messages":[{"role":"user","content":"hi"},{"role":"user","content":"you"}]}'
     assert requests.wrong("openai_chat", body) == ""
     chat = dialects.get("openai_chat")
@@ -73,7 +73,7 @@ def test_sees_a_request_that_says_something_else(monkeypatch: pytest.MonkeyPatch
     assert "which says something else" in requests.wrong("openai_chat", body)
 
 
-def test_sees_what_a_reader_gets_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fuzzer_detects_response_reader_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
     class Unending:
         def feed(self, piece: bytes) -> list[ev.AnyEvent]:
             return []
@@ -87,11 +87,11 @@ def test_sees_what_a_reader_gets_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
     assert answers.wrong("openai_chat", b"data: [DONE]") == "no end"
 
 
-def test_makes_what_fails_small() -> None:
+def test_fuzzer_minimizes_failing_input() -> None:
     assert mutate.smallest("some text, x, and more y of it", lambda t: "x" in t and "y" in t) == "xy"
 
 
-def test_finds_nothing_over_http() -> None:
+def test_fuzzer_finds_no_failure_over_http() -> None:
     chance = random.Random(1)
     with served.running() as gateway:
         fuzzer = http.Fuzzer(gateway)
@@ -108,5 +108,5 @@ def test_finds_nothing_over_http() -> None:
         ("openai_responses", b""),
     ],
 )
-def test_sees_a_stream_that_is_none(name: str, body: bytes) -> None:
+def test_fuzzer_detects_invalid_http_stream(name: str, body: bytes) -> None:
     assert http.broken_stream(name, body)

@@ -1,4 +1,4 @@
-"""The page on mending has every step, and its examples are what happens."""
+"""The guard page documents every repair step, and its examples match the code."""
 
 import json
 import re
@@ -16,7 +16,7 @@ PAGE = (ROOT / "docs/guard.md").read_text()
 
 
 def rows(head: str) -> list[tuple[str, list[str]]]:
-    """Of the table with this head: each row's step, and what stands as code in each of its other cells."""
+    """The rows of the table with this head: the step, and the code in each other cell."""
     table = PAGE.split(f"| step | {head} |\n", 1)[1].split("\n\n", 1)[0]
     found = []
     for row in table.splitlines()[1:]:
@@ -36,20 +36,20 @@ def tool(members: str, closed: bool) -> Tool:
     return Tool("t", parameters=json.dumps(schema))
 
 
-def test_every_step_is_there_in_its_order() -> None:
+def test_guard_page_lists_every_step_in_order() -> None:
     assert tuple(step for step, _ in rows("tools | written | called")) == NAMES
     assert tuple(step for step, _ in rows("schema | written | sent")) == ARGUMENT_REPAIRS
     assert {step for step, _ in rows("refused all the same | because")} <= {*NAMES, *ARGUMENT_REPAIRS}
 
 
 @pytest.mark.parametrize(("step", "cells"), rows("tools | written | called"))
-def test_names(step: str, cells: list[str]) -> None:
+def test_tool_name_example_is_resolved_as_documented(step: str, cells: list[str]) -> None:
     offered, written, called = cells
     assert ToolNames([offered]).resolve(written) == NameMatch(called, step)
 
 
 @pytest.mark.parametrize(("step", "cells"), rows("schema | written | sent"))
-def test_arguments(step: str, cells: list[str]) -> None:
+def test_argument_example_is_repaired_as_documented(step: str, cells: list[str]) -> None:
     members, written, sent = cells
     verdict = judge_call(tool(members, step == "drop_unknown"), written, ARGUMENT_REPAIRS)
     assert verdict.repairs == (step,)

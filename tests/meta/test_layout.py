@@ -1,4 +1,4 @@
-"""The shape of the source: sizes without an exception list, docstrings, case files, one version."""
+"""The layout of the source: file sizes, docstrings, case files, one version."""
 
 import ast
 import re
@@ -18,7 +18,7 @@ NESTING = ast.If | ast.For | ast.AsyncFor | ast.While | ast.Try | ast.Match
 
 
 def depth(node: ast.AST, level: int = 0) -> int:
-    """How deep branches and loops nest in a function; `elif` does not count again, `with` is no branch."""
+    """The nesting depth of branches and loops in a function; `elif` does not count again, `with` does not count."""
     deepest = level
     for name, value in ast.iter_fields(node):
         children = [c for c in (value if isinstance(value, list) else [value]) if isinstance(c, ast.AST)]
@@ -31,7 +31,7 @@ def depth(node: ast.AST, level: int = 0) -> int:
 
 
 @each
-def test_sizes(path: Path) -> None:
+def test_module_and_function_sizes_are_limited(path: Path) -> None:
     text = path.read_text()
     limit = 450 if {"core", "text", "schema", "parsing", "wire", "dialects"} & set(path.parts) else 400
     assert len(text.splitlines()) <= limit
@@ -42,7 +42,7 @@ def test_sizes(path: Path) -> None:
 
 
 @each
-def test_says_what_it_is_for(path: Path) -> None:
+def test_module_has_docstring(path: Path) -> None:
     assert ast.get_docstring(ast.parse(path.read_text()))
 
 
@@ -51,7 +51,7 @@ def test_every_format_has_cases() -> None:
 
 
 def code_lines(path: Path) -> int:
-    """Lines but for the module's docstring, imports and empty ones."""
+    """The number of lines, without the module's docstring, imports and empty lines."""
     text = path.read_text()
     tree = ast.parse(text)
     told = [n for n in ast.walk(tree) if n is tree.body[0] or isinstance(n, ast.Import | ast.ImportFrom)]
@@ -59,14 +59,14 @@ def code_lines(path: Path) -> int:
     return sum(bool(line.strip()) and i not in others for i, line in enumerate(text.splitlines(), 1))
 
 
-def test_formats_are_small_records() -> None:
+def test_format_modules_are_small() -> None:
     sizes = {name: code_lines(ROOT / f"src/dragoman/formats/{name}.py") for name in formats.names() if name != "auto"}
     by_hand = {name: size for name, size in sizes.items() if size > 40}
     assert len(by_hand) <= 5
     assert max(by_hand.values()) <= 120
 
 
-def test_every_format_has_a_dozen_cases() -> None:
+def test_every_format_has_at_least_12_cases() -> None:
     for path in (ROOT / "tests/data/formats").glob("*.txt"):
         assert len(re.findall(r"^# ", path.read_text(), re.M)) >= 12, path.name
 
@@ -75,7 +75,7 @@ def test_every_dialect_has_cases() -> None:
     assert {p.name for p in (ROOT / "tests/data/dialects").iterdir()} == set(dialects.names())
 
 
-def test_changelog_has_this_version() -> None:
+def test_newest_changelog_entry_is_this_version() -> None:
     newest = re.search(r"^## \[(.+?)\]", (ROOT / "CHANGELOG.md").read_text(), re.M)
     assert newest is not None
     assert newest[1] == dragoman.__version__

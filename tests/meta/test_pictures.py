@@ -1,4 +1,4 @@
-"""The pictures of terminals in the pages: made of what commands show, and fit to be shown."""
+"""The terminal images in the docs: generated from command output, self-contained, without private paths."""
 
 import re
 import sys
@@ -20,19 +20,19 @@ COLOURED = pictures.Picture((r"printf 'one \033[32mtwo\033[0m \033[1mthree\033[0
 
 
 def words(file: Path) -> str:
-    """All that stands in a picture."""
+    """The text of an image."""
     return "".join(ElementTree.parse(file).getroot().itertext()).replace("\xa0", " ")
 
 
 @pytest.fixture(autouse=True)
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """One for each test, as tests run beside each other."""
+    """A separate directory for each test, as tests run in parallel."""
     monkeypatch.setattr(pictures, "HOME", tmp_path / "ada")
     return tmp_path / "ada"
 
 
-def test_explain_shows_what_the_command_says_now() -> None:
-    """But for the ids, which are new each time."""
+def test_explain_image_shows_current_output() -> None:
+    """Ids are ignored, as they are new each time."""
     shown = ID.sub("", words(pictures.FOLDER / "explain.svg"))
     lines = pictures.screen(pictures.recorded(pictures.PICTURES["explain"]))
     assert len(lines) > 15
@@ -40,8 +40,8 @@ def test_explain_shows_what_the_command_says_now() -> None:
         assert ID.sub("", line.removeprefix("$")) in shown
 
 
-def test_pictures_can_be_shown_anywhere() -> None:
-    """Each is one file, which runs nothing and fetches nothing."""
+def test_images_are_small_and_self_contained() -> None:
+    """Each is one file without scripts and external resources."""
     files = {file.stem: file for file in pictures.FOLDER.iterdir()}
     assert set(files) == set(pictures.PICTURES)
     for file in files.values():
@@ -51,8 +51,8 @@ def test_pictures_can_be_shown_anywhere() -> None:
         assert not re.search(r"/root|/home/|/Users/", words(file))
 
 
-def test_text_is_text_with_its_colours(home: Path, tmp_path: Path) -> None:
-    """The same each time; nothing of the home stays."""
+def test_image_contains_text_with_colours(home: Path, tmp_path: Path) -> None:
+    """The output is deterministic, and the temporary home is deleted."""
     files = [tmp_path / "first.svg", tmp_path / "second.svg"]
     for file in files:
         pictures.written(COLOURED, pictures.recorded(COLOURED), file)
@@ -64,7 +64,7 @@ def test_text_is_text_with_its_colours(home: Path, tmp_path: Path) -> None:
     assert "@keyframes" not in text
 
 
-def test_one_that_moves(tmp_path: Path) -> None:
+def test_animated_image_has_keyframes(tmp_path: Path) -> None:
     moving = replace(COLOURED, moves=True)
     pictures.written(moving, pictures.recorded(moving), tmp_path / "moving.svg")
     text = (tmp_path / "moving.svg").read_text()
@@ -73,8 +73,8 @@ def test_one_that_moves(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("what", [str(Path.home()), str(ROOT / "src")])
-def test_what_is_private_is_not_shown(what: str, tmp_path: Path) -> None:
-    """Also where the end of a line comes in between."""
+def test_private_path_in_image_is_rejected(what: str, tmp_path: Path) -> None:
+    """This includes text that is wrapped at the end of a line."""
     picture = pictures.Picture((f"printf {'-' * 80}{what}",))
     with pytest.raises(SystemExit, match="the picture would show"):
         pictures.written(picture, pictures.recorded(picture), tmp_path / "made.svg")

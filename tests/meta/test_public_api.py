@@ -1,4 +1,4 @@
-"""`dragoman.__all__`, the page of the library and the docstrings agree."""
+"""`dragoman.__all__`, the library page and the docstrings agree."""
 
 import inspect
 import re
@@ -23,12 +23,12 @@ def test_all_names_exist_and_are_sorted() -> None:
     assert all(hasattr(dragoman.types, name) for name in dragoman.types.__all__)
 
 
-def test_the_package_exports_nothing_else() -> None:
+def test_package_exports_only_all_names() -> None:
     names = {n for n, v in vars(dragoman).items() if not n.startswith("_") and not isinstance(v, ModuleType)}
     assert names | {"types"} == set(dragoman.__all__)
 
 
-def test_the_page_documents_each_name() -> None:
+def test_library_page_documents_each_name() -> None:
     section = PAGE.partition("\n## All names\n")[2].partition("\n## ")[0]
     documented = re.findall(r"^\| `(\w+)` \|", section, re.M)
     assert documented == dragoman.__all__
@@ -36,12 +36,12 @@ def test_the_page_documents_each_name() -> None:
     assert sorted(re.findall(r"`(\w+)`", types)) == dragoman.types.__all__
 
 
-def test_no_name_shadows_a_builtin() -> None:
+def test_public_names_do_not_shadow_builtins() -> None:
     assert not set(dragoman.__all__) & set(dir(__builtins__))
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
-def test_docstrings_of_functions_are_complete(name: str) -> None:
+def test_public_function_docstring_is_complete(name: str) -> None:
     function = getattr(dragoman, name)
     doc = inspect.getdoc(function) or ""
     section = doc.partition("Args:\n")[2].partition("\n\n")[0]
@@ -51,7 +51,7 @@ def test_docstrings_of_functions_are_complete(name: str) -> None:
     assert re.search(rf"^    .*\b{name}\(", doc, re.M), "an example"
 
 
-def test_api_names_are_those_of_the_dialects() -> None:
+def test_api_type_lists_all_dialects() -> None:
     assert get_args(dragoman.Api) == dialects.names()
 
 
@@ -62,7 +62,7 @@ def test_parse_calls_returns_the_calls_only() -> None:
     assert dragoman.parse_calls("No call.", "hermes") == []
 
 
-def test_a_prompt_cannot_be_completed_after_text() -> None:
+def test_complete_prompt_after_text_is_rejected() -> None:
     body = {"model": "m", "messages": [{"role": "user", "content": "Hi"}]}
     session = dragoman.EngineSession(body, "hermes", created=0)
     session.feed("Hi")

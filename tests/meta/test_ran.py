@@ -1,4 +1,4 @@
-"""The record of what ran in front of what is of one mind with the tests that are marked to run it."""
+"""The record of tested client and server pairs agrees with the tests that are marked with `ran`."""
 
 from pathlib import Path
 
@@ -12,8 +12,8 @@ CODEX = Pair("Codex", "claude CLI")
 OLD = AccessRecord("1", "2", "2026-01-01", ("tests/a.py::test_a", "tests/a.py::test_b"))
 
 
-def test_the_record_is_that_of_the_marked_tests(request: pytest.FixtureRequest) -> None:
-    """Of the files that are collected whole in this run; in a run of all tests that is each."""
+def test_record_equals_marked_tests(request: pytest.FixtureRequest) -> None:
+    """Only files that this run collects completely are compared; in a run of all tests, these are all files."""
     parts = {Path(arg.partition("::")[0]).name for arg in request.config.args if "::" in arg}
     recorded = {(pair, test) for pair, record in ran_pairs.read().items() for test in record.tests}
     for file, marked in request.config.stash[MARKED].items():
@@ -23,7 +23,7 @@ def test_the_record_is_that_of_the_marked_tests(request: pytest.FixtureRequest) 
     assert [test for _, test in recorded if not (ROOT / test.partition("::")[0]).exists()] == []
 
 
-def test_what_ran_and_passed_is_known_with_its_versions() -> None:
+def test_passed_pair_is_recorded_with_versions() -> None:
     ((pair, record),) = ran_pairs.merged({}, {(CODEX, "tests/a.py::test_a"): {"passed"}}).items()
     assert (pair, record.tests) == (CODEX, ("tests/a.py::test_a",))
     assert (record.front_version, record.behind_version) == (
@@ -42,7 +42,7 @@ def test_what_ran_and_passed_is_known_with_its_versions() -> None:
     ],
     ids=["did not run", "skipped", "failed with a parameter", "failed"],
 )
-def test_what_did_not_run_stays_and_what_failed_goes(
+def test_failed_tests_are_removed_and_skipped_tests_kept(
     outcomes: dict[str, set[str]], left: dict[Pair, AccessRecord]
 ) -> None:
     seen = {(CODEX, f"tests/a.py::{test}"): outcome for test, outcome in outcomes.items()}

@@ -1,4 +1,4 @@
-"""Each source rule finds a planted violation at its line, and leaves correct text alone."""
+"""Each source rule finds a planted violation at its line, and accepts correct text."""
 
 import ast
 
@@ -31,7 +31,7 @@ CLEAN = {
 
 
 @pytest.mark.parametrize("title", PLANTED)
-def test_language_finds(title: str) -> None:
+def test_language_rule_finds_planted_phrase(title: str) -> None:
     source, line = PLANTED[title]
     (found,) = language.check("a.py", source)
     assert (found.path, found.line) == ("a.py", line)
@@ -39,17 +39,17 @@ def test_language_finds(title: str) -> None:
 
 
 @pytest.mark.parametrize("title", CLEAN)
-def test_language_leaves_alone(title: str) -> None:
+def test_language_rule_accepts_correct_text(title: str) -> None:
     assert not list(language.check("a.py", CLEAN[title]))
 
 
 @pytest.mark.parametrize("phrase", [key for key in language.WORDING if "(" not in key and "|" not in key])
-def test_each_phrase_is_found(phrase: str) -> None:
+def test_language_rule_finds_each_phrase(phrase: str) -> None:
     said = phrase.replace("?", "")
     assert [found.found for found in language.check("a.py", f"# {said}\n")] == [repr(said)]
 
 
-def test_data_is_exempt_in_its_file_only(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_language_data_is_exempt_in_its_file_only(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(language.DATA, "a.py", {"mended", "is no X"})
     source = 'x = "mended"\ny = "this is no X"\n'
     assert not list(language.check("a.py", source))
@@ -69,12 +69,12 @@ def test_data_is_exempt_in_its_file_only(monkeypatch: pytest.MonkeyPatch) -> Non
         ('def f():\n    """One name."""\n', "placeholder 'One name.'"),
     ],
 )
-def test_docstrings_finds(source: str, found: str) -> None:
+def test_docstrings_rule_finds_wrong_args_and_placeholders(source: str, found: str) -> None:
     (finding,) = docstrings.check("a.py", ast.parse(source))
     assert (finding.line, finding.found) == (1, found)
 
 
-def test_docstrings_leaves_alone() -> None:
+def test_docstrings_rule_accepts_matching_args() -> None:
     source = (
         'def f(self, a, *b, c=1, **d):\n    """Adds numbers.\n\n    Args:\n        a: one,\n            or more.\n'
         '        *b: more.\n        c (int): last.\n        **d: others.\n\n    Returns: the sum.\n    """\n'
@@ -83,18 +83,18 @@ def test_docstrings_leaves_alone() -> None:
 
 
 @pytest.mark.parametrize("source", ["def f(a, b, *, c, d): ...", "class A:\n    async def f(self, a, b, *c, **d): ..."])
-def test_docstrings_requires_args_of_public_functions_with_many_parameters(source: str) -> None:
+def test_docstrings_rule_requires_args_with_many_parameters(source: str) -> None:
     (finding,) = docstrings.check("a.py", ast.parse(source))
     assert finding.found == "f without Args:"
     assert not list(docstrings.check("a.py", ast.parse(source.replace("f(", "_f("))))
 
 
-def test_docstrings_requires_no_args_of_private_classes() -> None:
+def test_docstrings_rule_ignores_private_classes() -> None:
     source = "class _A:\n    def f(self, a, b, c, d): ..."
     assert not list(docstrings.check("a.py", ast.parse(source)))
 
 
-def test_names_finds() -> None:
+def test_names_rule_finds_duplicate_class() -> None:
     trees = {
         "a.py": ast.parse("class A: ...\nclass _B: ...\n"),
         "b.py": ast.parse("x = 1\nclass A: ...\nclass _B: ...\n"),
@@ -104,14 +104,14 @@ def test_names_finds() -> None:
     assert not list(names.check({"a.py": trees["a.py"]}))
 
 
-def test_layout_finds_large_folders() -> None:
+def test_layout_rule_finds_large_folders() -> None:
     paths = [f"src/dragoman/a/m{n}.py" for n in range(16)]
     (finding,) = layout.check_folders([*paths, "src/dragoman/a/__init__.py", "src/dragoman/b/m.py"])
     assert (finding.path, finding.found) == ("src/dragoman/a", "16 modules")
     assert not list(layout.check_folders([*paths[1:], "src/dragoman/a/__init__.py"]))
 
 
-def test_layout_finds_cycles() -> None:
+def test_layout_rule_finds_import_cycles() -> None:
     imports = {"a": {"b"}, "b": {"c"}, "c": {"a"}}
     (finding,) = layout.check_cycles(imports)
     assert set(finding.found.split(" imports ")) == {"a", "b", "c"}
@@ -133,12 +133,12 @@ def test_layout_finds_cycles() -> None:
         "match x:\n    case A(said): ...",
     ],
 )
-def test_names_finds_vague_words(source: str) -> None:
+def test_names_rule_finds_vague_words(source: str) -> None:
     (finding,) = names.check_words("a.py", ast.parse(source))
     assert finding.found.startswith("name ")
     assert finding.instead == f"write: {names.VAGUE['said']}"
 
 
 @pytest.mark.parametrize("source", ["text = said", "f(said=1)", "x.said", "said_before = 1", "'said'"])
-def test_names_leaves_other_uses_of_vague_words_alone(source: str) -> None:
+def test_names_rule_accepts_other_uses_of_vague_words(source: str) -> None:
     assert not list(names.check_words("a.py", ast.parse(source)))

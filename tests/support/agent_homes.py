@@ -1,4 +1,4 @@
-"""A user's home as agents leave it: a configuration of each, which leads elsewhere and must stay."""
+"""A user's home with a configuration file of each agent, which points to another server and must not change."""
 
 import hashlib
 import json
@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Final
 
 ELSEWHERE: Final = "http://127.0.0.1:9"
-"""Whoever heeds the user's own settings asks there, and gets no answer."""
+"""The server in the user's own settings; an agent that uses them gets no response."""
 OWN_MODEL: Final = "users-own-model"
 
 _CLAUDE: Final = {
@@ -91,7 +91,7 @@ _FILES: Final = {
 
 
 def furnish(home: Path) -> dict[str, str]:
-    """Put them there; a digest of each."""
+    """Creates the files, and returns a digest of each."""
     for name, text in _FILES.items():
         file = home / name
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -100,5 +100,5 @@ def furnish(home: Path) -> dict[str, str]:
 
 
 def digests(home: Path) -> dict[str, str]:
-    """Of the files that were put there."""
+    """Returns a digest of each created file."""
     return {name: hashlib.sha256((home / name).read_bytes()).hexdigest() for name in _FILES}

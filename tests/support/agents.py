@@ -1,7 +1,7 @@
-"""Agents, the real programs, in front of a gateway: with a home of their own and, where that can be had, no other host.
+"""Runs real agents against a gateway: with their own home and, where possible, without access to other hosts.
 
-Where the system allows it they run in a network in which nothing but the gateway's port is; elsewhere a dead proxy
-stands for all other hosts.
+Where the system allows it, they run in a network namespace with only the gateway's port; elsewhere all other hosts go
+through a proxy that does not exist.
 """
 
 import asyncio
@@ -36,22 +36,22 @@ from support.scripted_backend import Scripted
 PROMPT: Final = "Read notes.txt and say what it holds"
 NOTES: Final = "pomegranate\n"
 OURS: Final = ("notes.txt", NOTES.strip())
-"""Words by which those of a test are known from its client's."""
+"""Strings that mark text as the test's own, not the client's."""
 NOWHERE: Final = "http://127.0.0.1:9"
-"""Takes the place of every other host."""
+"""A proxy that does not exist, for all other hosts."""
 
 
 @dataclass
 class Calling:
-    """A script: thoughts and one call, in small pieces; once that has a result, the result's text for an answer.
+    """A scripted model: reasoning and one call, in small deltas; once there is a result, returns its text.
 
-    Pings come before its first word, and within the call.
+    It waits for pings before the first delta, and within the call.
     """
 
     tool: str
     arguments: dict[str, object]
     asked: list[v.Request] = field(default_factory=list)
-    """What was asked with tools on offer; what comes without is about something else, a title say."""
+    """The requests with tools; requests without tools are for other purposes, such as a title."""
     pauses: bool = True
     """Whether it waits for pings."""
 
@@ -79,12 +79,12 @@ class Calling:
         yield Finish("stop")
 
     def called(self) -> v.ToolCall:
-        """The one call, as it came back with its result."""
+        """Returns the call as the client sent it back with its result."""
         (call,) = (p for m in self.asked[-1].messages for p in m.parts if isinstance(p, v.ToolCall))
         return call
 
     def result(self) -> str:
-        """What came of it."""
+        """Returns the text of the tool result."""
         (result,) = (p for m in self.asked[-1].messages for p in m.parts if isinstance(p, v.ToolResult))
         return words(result)
 
@@ -94,7 +94,7 @@ def words(result: v.ToolResult) -> str:
 
 
 def folder_of(home: Path) -> Path:
-    """Where an agent works: one file."""
+    """Creates the agent's working directory, which contains one file."""
     folder = home / "folder"
     folder.mkdir()
     (folder / "notes.txt").write_text(NOTES)
@@ -111,7 +111,7 @@ async def started(
     deadline_s: float = 4 * DEADLINE_S,
     **env: str,
 ) -> AsyncIterator[asyncio.subprocess.Process]:
-    """The agent at work; nothing of it outlives the test."""
+    """Starts the agent; all its processes end with the test."""
     async with _reachable(url) as before:
         shut = {} if before else {"HTTPS_PROXY": NOWHERE, "HTTP_PROXY": NOWHERE, "NO_PROXY": "127.0.0.1"}
         process = await asyncio.create_subprocess_exec(
@@ -123,10 +123,10 @@ async def started(
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
             start_new_session=True,
-            limit=2**20,  # a line tells of all tools and commands
+            limit=2**20,  # one line can contain all tools and commands
         )
         try:
-            async with asyncio.timeout(deadline_s):  # some take half a minute of a processor to start
+            async with asyncio.timeout(deadline_s):  # some need half a minute of CPU time to start
                 yield process
         finally:
             with contextlib.suppress(ProcessLookupError):
@@ -137,7 +137,7 @@ async def started(
 async def run(
     url: str, home: Path, folder: Path, command: Sequence[str | Path], deadline_s: float = 4 * DEADLINE_S, **env: str
 ) -> str:
-    """What the agent says until its good end."""
+    """Runs the agent, and returns its output; asserts exit status 0."""
     async with started(url, home, folder, command, asyncio.subprocess.DEVNULL, deadline_s, **env) as process:
         said, complaints = await process.communicate()
     assert process.returncode == 0, (complaints.decode(), said.decode())
@@ -145,14 +145,14 @@ async def run(
 
 
 def lines(said: str) -> list[dict[str, Any]]:
-    """What it says as lines of JSON."""
+    """Parses output of JSON lines."""
     return [json.loads(line) for line in said.splitlines()]
 
 
 async def claude_code(
     url: str, home: Path, folder: Path, *more: str, prompt: str = PROMPT, deadline_s: float = 4 * DEADLINE_S
 ) -> list[dict[str, Any]]:
-    """What Claude Code tells of its run."""
+    """Runs Claude Code once, and returns its JSON output lines."""
     options = ["--model", "m", "--allowedTools", "Read", "--output-format", "stream-json", "--verbose", *more]
     env = {"ANTHROPIC_BASE_URL": url, "ANTHROPIC_API_KEY": "none", **QUIET}
     command = [offline.claude_code(), "-p", prompt, *options]
@@ -162,7 +162,7 @@ async def claude_code(
 async def converse(
     url: str, home: Path, folder: Path, contents: Sequence[object], *more: str, **env: str
 ) -> list[dict[str, Any]]:
-    """What Claude Code tells of a conversation, in which each content is said once the one before has its answer."""
+    """Runs a conversation with Claude Code; sends each message after the response to the one before."""
     options = ["--model", "m", "--input-format", "stream-json", "--output-format", "stream-json", "--verbose", *more]
     env = {"ANTHROPIC_BASE_URL": url, "ANTHROPIC_API_KEY": "none", **QUIET, **env}
     told: list[dict[str, Any]] = []
@@ -184,7 +184,7 @@ async def converse(
 
 
 async def codex(url: str, home: Path, folder: Path, model: str = "m", *more: str) -> list[dict[str, Any]]:
-    """What Codex tells of its run."""
+    """Runs Codex, and returns its JSON output lines."""
     provider = f'{{name="test",base_url="{url}/v1",env_key="KEY",wire_api="responses"}}'
     settings = {"analytics.enabled": "false", "model_provider": "test", "model_providers.test": provider}
     options = [word for name, value in settings.items() for word in ("-c", f"{name}={value}")]
@@ -194,7 +194,7 @@ async def codex(url: str, home: Path, folder: Path, model: str = "m", *more: str
 
 
 async def opencode(url: str, home: Path, folder: Path, package: str) -> list[dict[str, Any]]:
-    """What OpenCode tells of its run; the package is its provider, and stands for an API."""
+    """Runs OpenCode, and returns its JSON output lines; the provider package selects the API."""
     options = {"baseURL": f"{url}/v1", "apiKey": "k"}
     provider = {"npm": package, "options": options, "models": {"m": {"name": "m", "tool_call": True}}}
     env = {
@@ -207,11 +207,11 @@ async def opencode(url: str, home: Path, folder: Path, package: str) -> list[dic
 
 
 async def hermes(url: str, home: Path, folder: Path, mode: str, *more: str, **settings: object) -> str:
-    """The last words of Hermes Agent; the mode is its name of an API."""
+    """Runs Hermes Agent, and returns its last message; the mode selects the API."""
     provider = {"name": "test", "base_url": url, "api_key": "k", "api_mode": mode}
     model = {"default": "m", "provider": "custom:test", "context_length": 131072}
-    patient = {"mcp_discovery_timeout": DEADLINE_S}  # else it begins without its servers of MCP
-    calm = {"security": {"tirith_enabled": False}}  # else it wants to download it
+    patient = {"mcp_discovery_timeout": DEADLINE_S}  # otherwise it starts without its MCP servers
+    calm = {"security": {"tirith_enabled": False}}  # otherwise it tries to download it
     config = {"model": model, "custom_providers": [provider], **patient, **calm, **settings}
     (home / ".hermes").mkdir()
     (home / ".hermes" / "config.yaml").write_text(json.dumps(config))  # which is YAML too
@@ -220,7 +220,7 @@ async def hermes(url: str, home: Path, folder: Path, mode: str, *more: str, **se
 
 
 async def openclaw(url: str, home: Path, folder: Path, *more: str) -> dict[str, Any]:
-    """What OpenClaw reports of its run, by Chat Completions."""
+    """Runs OpenClaw over Chat Completions, and returns its report."""
     model = {"id": "m", "name": "m", "input": ["text", "image"], "contextWindow": 131072, "maxTokens": 8192}
     provider = {"baseUrl": f"{url}/v1", "apiKey": "k", "api": "openai-completions", "models": [model]}
     defaults = {"model": {"primary": "test/m"}, "models": {"test/m": {}}}
@@ -235,7 +235,7 @@ async def openclaw(url: str, home: Path, folder: Path, *more: str) -> dict[str, 
 
 @contextlib.asynccontextmanager
 async def _reachable(url: str) -> AsyncIterator[list[str]]:
-    """What to put before a command so that it sees the gateway, and nothing else."""
+    """Yields the command prefix with which a program can reach only the gateway."""
     port = int(url.rpartition(":")[2])
 
     async def link(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -1,4 +1,4 @@
-"""A Python environment with the base install alone, and the `dragoman` command in it."""
+"""A Python environment with only the base install, and the `dragoman` command in it."""
 
 import subprocess
 import sys

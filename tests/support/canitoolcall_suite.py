@@ -1,4 +1,4 @@
-"""The fixtures of canitoolcall: which format each is for, and what Dragoman reads from it."""
+"""The fixtures of canitoolcall: the format of each, and what Dragoman parses from it."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -31,7 +31,7 @@ FORMATS = (
     ("qwen3-hermes", "", "hermes"),
     ("qwen3-xml", "", "qwen3_xml"),
 )
-"""Family, tag ("": any), format; the first that fits."""
+"""Family, tag ("": any), format; the first match counts."""
 
 
 def format_of(fixture: Fixture) -> str:
@@ -45,7 +45,7 @@ def families() -> dict[str, Any]:
 
 
 def prompt_suffix(fixture: Fixture) -> str:
-    """What the prompt has opened of the reply."""
+    """The start of the reply that the prompt already contains."""
     thoughts = formats.get(format_of(fixture)).reasoning_tags or {"<think>": "</think>"}
     prompt, text = fixture.generation_prompt, fixture.raw_output
     if prompt is None:  # then the text tells it
@@ -74,7 +74,7 @@ def events(fixture: Fixture, pieces: Iterable[str], buffering: ReaderBuffering =
 
 
 def result(out: Iterable[ev.AnyEvent]) -> ParseResult:
-    """What a client has at the end."""
+    """Collects the events into the result that a client gets."""
     said = {ev.TextDelta: "", ev.ReasoningDelta: ""}
     calls: dict[int, tuple[str, str]] = {}
     for event in out:

@@ -1,4 +1,4 @@
-"""A gateway that captures exchanges, and how a test reads what it wrote."""
+"""A gateway that captures exchanges, and helpers to read the captures."""
 
 import contextlib
 import json
@@ -30,7 +30,7 @@ TOOLS = [
 
 
 def says(*pieces: str) -> Play:
-    """A stream of this text, each piece in a write of its own."""
+    """Streams this text, each piece in a separate write."""
 
     async def play(server: Server, writer: Any) -> None:
         writer.write(HEAD + piece({"role": "assistant", "content": ""}))
@@ -46,7 +46,7 @@ def says(*pieces: str) -> Play:
 async def keeping(
     place: Path, play: Play, config: dict[str, Any] | None = None, capture: CaptureConfig = NO_CAPTURE, **far: Any
 ) -> AsyncIterator[str]:
-    """A gateway that keeps exchanges there, in front of a server that plays that."""
+    """The URL of a gateway with a scripted upstream, which captures exchanges in this folder."""
     async with server(play) as behind:
         settings: dict[str, Any] = {"models": ("m",), "max_retries": 0, "api_key": SECRET, "auto_probe": False, **far}
         backend = HttpBackend("far", HttpConfig(url=f"{behind.url}/v1", **settings), {}, may_recall=True)
@@ -55,7 +55,7 @@ async def keeping(
 
 
 async def kept(place: Path, count: int = 1) -> list[Path]:
-    """The exchanges, the oldest first, once there are so many."""
+    """Returns the captured exchanges, oldest first, once there are `count`."""
     await eventually(lambda: len(folders(place)) >= count)
     return folders(place)
 

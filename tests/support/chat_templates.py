@@ -9,7 +9,7 @@ CHATML = """{{ bos_token }}{% for message in messages %}
 {% endif %}"""
 
 
-# Tools in the system turn, results in the user's: the shape that models trained on Hermes calls have.
+# Tools in the system turn, results in the user turn, as in models trained on Hermes calls.
 HERMES_TEMPLATE = """{% if tools %}
 <|im_start|>system
 {% if messages[0].role == "system" %}{{ messages[0].content }}

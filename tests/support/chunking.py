@@ -1,4 +1,4 @@
-"""Ways to cut a text into pieces, for the rule that no cut may matter."""
+"""Ways to split a text into chunks, to test that results do not depend on chunking."""
 
 from collections.abc import Iterator
 from itertools import pairwise
@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 
 def pieces(text: str, places: list[int]) -> list[str]:
-    """The text cut at these places; a place is taken modulo the length."""
+    """Splits the text at these positions, modulo its length."""
     edges = [0, *sorted(p % (len(text) + 1) for p in places), len(text)]
     return [text[a:b] for a, b in pairwise(edges)]
 
@@ -16,7 +16,7 @@ places = st.lists(st.integers(0, 200), max_size=6)
 
 
 def cuttings(text: str, some: list[int]) -> Iterator[list[str]]:
-    """Whole, per character, at these places, and with empty pieces between."""
+    """Yields the text whole, per character, split at these positions, and with empty chunks between."""
     yield [text]
     yield list(text)
     yield pieces(text, some)

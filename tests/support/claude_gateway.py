@@ -1,8 +1,8 @@
-"""The real claude between a gateway and a model that plays a script.
+"""The real Claude CLI between a gateway and a scripted model.
 
-    client ─its API→ gateway ─claude's own lines→ claude ─Messages→ the script
+    client ─its API→ gateway ─JSON lines→ claude ─Messages→ scripted model
 
-What the script was asked is kept as it came over the wire, byte for byte.
+The requests to the scripted model are kept byte for byte.
 """
 
 import contextlib
@@ -37,25 +37,25 @@ from support.agents import NOWHERE
 from support.scripted_backend import Script, Scripted, Sent, served, serving
 
 FLOWING = GuardPolicy(buffering="off")
-"""Calls are seen as the model writes them."""
+"""Calls are streamed without buffering."""
 
 PREFIX: Final = "mcp__t__"
-"""What stands before the client's names of its tools on their way to the model."""
+"""The prefix of the client's tool names in requests to the model."""
 BILLING: Final = "x-anthropic-billing-header:"
 IDENTITY: Final = "You are a Claude agent, built on Anthropic's Claude Agent SDK."
-"""What claude says of itself before the client's system prompt."""
+"""The CLI's own text before the client's system prompt."""
 SECRETS: Final = {
     "USER": "ada-of-the-host",
     "LOGNAME": "ada-of-the-host",
     "MY_SECRET": "a-secret-of-the-host",
     "ANTHROPIC_API_KEY": "sk-key-of-the-host",
 }
-"""What the gateway's environment holds, and no model must see."""
+"""Variables of the gateway that must not reach the model."""
 
 
 @dataclass(frozen=True)
 class Says:
-    """An answer of the model: words, and calls of the client's tools by the client's names."""
+    """A response of the model: text, and calls with the client's tool names."""
 
     text: str = ""
     calls: Sequence[tuple[str, Mapping[str, object]]] = ()
@@ -64,7 +64,7 @@ class Says:
 
 @dataclass
 class Turns:
-    """A script: the first answer to a conversation without one, and so on."""
+    """A scripted model: its n-th response is for a conversation with n - 1 responses."""
 
     answers: Sequence[Says]
     asked: list[v.Request] = field(default_factory=list)
@@ -93,34 +93,34 @@ class Turns:
 
 
 def _answers(message: v.Message) -> int:
-    """How many of the model's it holds; asked in words, the user's has them all."""
+    """The number of model responses in a message; in text mode the user's message contains all of them."""
     told = "".join(part.text for part in message.parts if isinstance(part, v.Text) and message.role == "user")
     return told.count("</previous_response>") + (message.role == "assistant")
 
 
 def _offered(request: v.Request, name: str) -> str:
-    """The tool's name, as the model knows it."""
+    """The tool's name in the request to the model."""
     names = [tool.name for tool in request.tools]
     (found,) = {PREFIX + name, PREFIX + spelled(name)} & set(names)
     return found
 
 
 def spelled(name: str) -> str:
-    """A name of the client's as the model's API may have it, without the prefix."""
+    """The client's tool name as the model's API accepts it, without the prefix."""
     return ToolNameMap([name], NAME_FORM).sent(name)
 
 
 @dataclass
 class Seen:
-    """A request, as it reached the model."""
+    """A request that reached the model."""
 
     raw: bytes
     system: str
-    """Without what claude says of itself."""
+    """Without the CLI's own text."""
     tools: dict[str, tuple[str, Any]]
-    """Description and schema, by the client's names; without the empty paragraph that keeps a description whole."""
+    """Description and schema by the client's names; without the empty paragraph that protects a description."""
     said: list[tuple[str, list[Any]]]
-    """Role and blocks of each message, without what claude adds and without marks for the cache."""
+    """Role and blocks of each message, without the CLI's additions and cache marks."""
 
     @classmethod
     def of(cls, sent: Sent) -> "Seen":
@@ -144,14 +144,14 @@ def _bare(content: Any) -> list[Any]:
 
 
 def offered(posted: Sent) -> dict[str, tuple[str, Any]]:
-    """Description and schema of the tools that a client offers, by any API, as it has them."""
+    """Description and schema of the tools in a client's request, for any API."""
     tools = [tool.get("function", tool) for tool in json.loads(posted.body).get("tools", ())]
     schemas = [(tool, tool.get("parameters", tool.get("input_schema"))) for tool in tools]
     return {tool["name"]: (tool.get("description", ""), schema) for tool, schema in schemas if schema is not None}
 
 
 def instructed(posted: Sent) -> str:
-    """What a client tells the model to be, by any API."""
+    """The system text of a client's request, for any API."""
     body = json.loads(posted.body)
     said = body.get("messages") or body.get("input") or ()
     told = [item["content"] for item in said if item.get("role") in ("system", "developer")]
@@ -169,19 +169,19 @@ def text(words: str) -> dict[str, str]:
 
 @dataclass
 class Chain:
-    """All of it."""
+    """The URL and the recorded requests of the whole chain."""
 
     url: str
-    """Of the gateway."""
+    """The gateway's URL."""
     posted: list[Sent]
-    """What the client asked."""
+    """The client's requests."""
     sent: list[Sent]
-    """What the model was asked."""
+    """The requests that reached the model."""
     host: Sequence[str]
-    """Words that the model must not see."""
+    """Strings that must not reach the model."""
 
     def seen(self) -> list[Seen]:
-        """What the model was asked, nothing of the host in it."""
+        """Returns the requests that reached the model; asserts that they contain no host data."""
         for sent in self.sent:
             assert [word for word in self.host if word.encode() in sent.body] == []
         return [Seen.of(sent) for sent in self.sent]
@@ -198,7 +198,7 @@ async def behind_claude(
     capture: str = "",
     **settings: Any,
 ) -> AsyncIterator[Chain]:
-    """A gateway before claude before the script; the model is asked for as `model`; `login` is a variable."""
+    """A gateway with the Claude CLI and a scripted model named `model`; `login` is the credential variable."""
     home = home / "home-of-the-host"
     home.mkdir()
     async with served(script, alias=model, policy=GuardPolicy(enabled=False, buffering="off")) as far:

@@ -7,7 +7,7 @@ from typing import Final
 
 
 def picture() -> str:
-    """One that can be decoded: 8 by 8, red."""
+    """A valid PNG: 8 by 8 pixels, red."""
 
     def chunk(kind: bytes, data: bytes) -> bytes:
         return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
@@ -22,4 +22,4 @@ PICTURE: Final = picture()
 
 
 IMAGE: Final = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": PICTURE}}
-"""As the model's API has it."""
+"""The image block of the Messages API."""

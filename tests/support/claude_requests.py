@@ -1,4 +1,4 @@
-"""What the requests of the Claude CLI hold."""
+"""A gateway with the real Claude CLI, and the requests that reach its model."""
 
 import contextlib
 import json
@@ -30,7 +30,7 @@ RESPONSES: Final = "/v1/responses"
 
 
 KNOWN: Final = ("claude-opus-5-5", "claude-sonnet-5-5", "claude-haiku-5-5", "claude-sonnet-4-5", "claude-fable-5-2")
-"""Models of the script; the first are what the CLI has for its aliases."""
+"""Models of the script; the first ones are the targets of the CLI's aliases."""
 
 
 Events = Sequence[AnyEvent]
@@ -38,7 +38,7 @@ Events = Sequence[AnyEvent]
 
 @dataclass
 class Play:
-    """A script: an answer for each request, in their order; the last again."""
+    """A scripted model: one response per request, in order; the last one is repeated."""
 
     answers: Sequence[Events]
     asked: list[v.Request] = field(default_factory=list)
@@ -57,7 +57,7 @@ WORDS: Final = (TextDelta("Hello"),)
 
 @dataclass
 class Chain:
-    """client → gateway → claude → the script."""
+    """The chain client → gateway → claude → scripted model."""
 
     client: httpx2.AsyncClient
     heard: Callable[[], list[dict[str, Any]]]

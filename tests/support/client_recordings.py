@@ -1,7 +1,7 @@
-"""What clients really send, kept for tests: nobody's prose, no ids, nothing of the machine it was recorded on.
+"""Recorded requests of real clients, without third-party text, ids, or data of the recording machine.
 
-`--record` writes it again (`make test ARGS="--record -n 0 -k 'codex or …'"`). Words that are not ours, a maker's system
-prompts and descriptions above all, become filler of the same length; ids become numbers of the same length.
+`--record` rewrites them (`make test ARGS="--record -n 0 -k 'codex or …'"`). Text that is not the test's own, such as a
+vendor's system prompts and descriptions, becomes filler of the same length; ids become numbers of the same length.
 """
 
 import json
@@ -17,13 +17,13 @@ from support.scripted_backend import Sent
 FOLDER: Final = DATA / "clients"
 FILLER: Final = "words of the client's maker are left out here "
 SAID: Final = frozenset({"content", "description", "instructions", "definition", "output", "system", "text", "title"})
-"""Members that hold words."""
+"""Members that contain text."""
 SHORT_CHARS: Final = 80
-"""A longer string elsewhere is taken for words too."""
+"""A longer string in another member counts as text too."""
 OURS_CHARS: Final = 400
-"""Longer words are not ours, even if ours are among them."""
+"""Longer text is not the test's own, even if it contains strings of the test."""
 BILLING: Final = "x-anthropic-billing-header:"
-"""Begins a line that gateways look for."""
+"""The start of a line that gateways recognize."""
 ID: Final = re.compile(
     r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}|(?<![0-9a-f])[0-9a-f]{16,}|(?<=ses_)\w{20,}"
 )
@@ -39,9 +39,9 @@ def keep(
     how: str = "",
     growing: bool = False,
 ) -> None:
-    """Write the recording of one client; `ours` are words of the test, `places` folders that it made.
+    """Writes the recording of one client; `ours` are strings of the test, `places` folders that it created.
 
-    Of requests that are one conversation, `growing`, each is kept as what it has that the one before had not.
+    With `growing`, the requests are one conversation, and each is stored as its difference from the one before.
     """
     numbers: dict[str, str] = {}
 
@@ -68,7 +68,7 @@ def keep(
 
 
 def each_string(value: Any, key: str, change: Callable[[str, str], str]) -> Any:
-    """The same JSON, each string changed, which is given with the name that it stands under."""
+    """Returns the JSON value with each string replaced by `change(string, member name)`."""
     match value:
         case dict():
             return {name: each_string(inner, name, change) for name, inner in value.items()}
@@ -80,20 +80,20 @@ def each_string(value: Any, key: str, change: Callable[[str, str], str]) -> Any:
 
 
 def filler(text: str) -> str:
-    """As long as the text."""
+    """Filler with the length of the text."""
     kept = BILLING if text.startswith(BILLING) else ""
     return kept + (FILLER * (len(text) // len(FILLER) + 1))[: len(text) - len(kept)]
 
 
 def is_ours(text: str, key: str, ours: Sequence[str]) -> bool:
-    """Whether it is in the test's own words, or no words at all."""
+    """Whether the string is the test's own text, or not text at all."""
     if len(text) <= OURS_CHARS and any(word in text for word in ours):
         return True
     return key not in SAID and len(text) <= SHORT_CHARS
 
 
 def _numbered(id: str, numbers: dict[str, str]) -> str:
-    """Hexadecimal digits that say nothing, as many as there were."""
+    """Replaces an id by a number with as many hexadecimal digits."""
     if id not in numbers:
         number = f"{len(numbers) + 1:0{len(id.replace('-', ''))}x}"
         digits = iter(number)
@@ -106,7 +106,7 @@ def _test_of(name: str) -> str:
 
 
 def _grown(requests: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """The first request, then of each what is new: members that differ, and the messages behind the `same` first."""
+    """Yields the first request, then each difference: changed members, and the messages after the first `same` ones."""
     before: dict[str, Any] = {"messages": []}
     for request in requests:
         messages, body = request["body"]["messages"], request["body"]
@@ -119,7 +119,7 @@ def _grown(requests: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
 
 
 def _whole(requests: Iterable[dict[str, Any]]) -> Iterator[tuple[str, Any]]:
-    """Path and body of each request, however they are kept."""
+    """Yields path and body of each request, restored from the differences."""
     before: dict[str, Any] = {}
     for request in requests:
         body = request["body"]
@@ -130,7 +130,7 @@ def _whole(requests: Iterable[dict[str, Any]]) -> Iterator[tuple[str, Any]]:
 
 
 def recorded() -> Iterator[tuple[str, Sent]]:
-    """Each request that was recorded, by the name of its client and its number."""
+    """Yields each recorded request with the name of its client and its number."""
     for file in sorted(FOLDER.glob("*.json")):
         for n, (path, body) in enumerate(_whole(json.loads(file.read_text())["requests"]), 1):
             yield f"{file.stem} {n}", Sent(path, json.dumps(body, ensure_ascii=False).encode())

@@ -2,7 +2,7 @@
 
 
 class Clock:
-    """The time, as a test has it."""
+    """A clock with a settable time."""
 
     def __init__(self) -> None:
         self.s = 1000.0

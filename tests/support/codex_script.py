@@ -1,4 +1,4 @@
-"""What the recordings of Codex may hold besides the text of the agent tests."""
+"""Text that the recordings of Codex may contain in addition to the text of the agent tests."""
 
 from support import agents
 

@@ -134,7 +134,7 @@ _starting = threading.Lock()
 
 
 def run(args: Sequence[str], env: Mapping[str, str], cwd: Path, timeout_s: float) -> "subprocess.CompletedProcess[str]":
-    """Runs a command line by the one server of this process; see `CommandServer.run`."""
+    """Runs a command line with the shared server of this process; see `CommandServer.run`."""
     if sys.platform == "win32":
         argv = [sys.executable, "-m", "dragoman", *args]
         return subprocess.run(argv, env=dict(env), cwd=cwd, capture_output=True, text=True, timeout=timeout_s)
@@ -223,7 +223,7 @@ def _tell_ended(running: dict[int, socket.socket]) -> None:
 
 
 def _become(request: Mapping[str, Any], files: Sequence[int]) -> None:
-    """Gives the forked process what a new one would have."""
+    """Gives the forked process the environment, folder and streams of a new one."""
     for number in (signal.SIGCHLD, signal.SIGHUP):  # the latter is ignored where the tests run under nohup
         signal.signal(number, signal.SIG_DFL)
     nothing = os.open(os.devnull, os.O_RDONLY)

@@ -15,7 +15,7 @@ PROPS = json.dumps({"chat_template": CHATML, "bos_token": "<s>", "eos_token": "<
 
 
 def completes(text: str, props: str = PROPS, *, stays: bool = False) -> Any:
-    """A server that tells its template, and writes this."""
+    """A server that reports its chat template, and completes with this text."""
 
     def piece(choice: dict[str, Any], **more: Any) -> bytes:
         data = f"data: {json.dumps({'object': 'text_completion', 'choices': [choice], **more})}\n\n".encode()

@@ -1,10 +1,10 @@
-"""What work costs, for tests that bound it: by CPU time, without garbage collection, the least of several runs.
+"""Measures CPU time for tests with cost limits: without garbage collection, the minimum of several runs.
 
     assert cost.least_s(lambda: parse(text), below_s=2) < 2
     assert cost.growth(lambda n: partial(parse, "x" * n), 10_000, 100_000, most=4) < 4
 
-A single measurement is at the mercy of the machine: a full collection visits the objects of all tests before, and other
-programs take the caches. So a bound counts as broken only where every one of several runs breaks it.
+A single measurement depends on the machine: a full collection visits the objects of all earlier tests, and other
+programs evict the caches. So a limit counts as exceeded only if every run exceeds it.
 """
 
 import gc
@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from typing import Final
 
 TIMES: Final = (1, 3, 5)
-"""Runs of each size, as long as the growth seems too much."""
+"""Numbers of runs per size; the next number is used if the growth seems too high."""
 
 
 @contextmanager

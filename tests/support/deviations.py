@@ -1,4 +1,4 @@
-"""Upstream streams that deviate from their API's documents, and what clients of each API get of them."""
+"""Upstream streams that deviate from their API's documentation, and what clients of each API get."""
 
 import json
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -27,7 +27,7 @@ TOOL = Tool("read", parameters='{"type":"object","properties":{"path":{"type":"s
 
 
 def wide(value: Any) -> str:
-    """JSON as Python writes it, with `NaN` and halves of surrogate pairs."""
+    """JSON as written by Python, with `NaN` and lone surrogates."""
     return json.dumps(value)
 
 
@@ -49,7 +49,7 @@ def given(**members: Any) -> dict[str, Any]:
 
 
 def said(**message: Any) -> str:
-    """A whole body."""
+    """A complete response body."""
     finish = message.pop("finish_reason", "tool_calls")
     message = {"role": "assistant", "content": WORDS, **call(), **message}
     return wide({"id": "x", "choices": [{"index": 0, "message": message, "finish_reason": finish}]})
@@ -78,7 +78,7 @@ def response(*output: Any, **more: Any) -> str:
 
 
 class Far:
-    """A server of an API that says this, whatever it is asked."""
+    """A server of an API with the same response to every request."""
 
     def __init__(self, api: str, said: bytes) -> None:
         self._api, self._said = api, said
@@ -112,7 +112,7 @@ class Got(NamedTuple):
     stream: bytes
     error: DragomanError | None
     body: bytes = b""
-    """Where it is not streamed."""
+    """The response without streaming."""
 
 
 async def answered(api: str, front: str, said: bytes, *, stream: bool) -> Got:

@@ -1,4 +1,4 @@
-"""The case files of the dialects: requests, responses and streams as bytes, with the events they mean."""
+"""The case files of the dialects: requests, responses and streams as bytes, with the expected events."""
 
 import json
 import re
@@ -67,11 +67,11 @@ LOADED = list(load())
 
 
 ANSWERS = [c for c in LOADED if c.kind.startswith("answer")]
-"""What servers send; tests/contract/test_upstream_responses.py reads them."""
+"""Upstream responses, tested by tests/contract/test_upstream_responses.py."""
 
 
 SENT = [c for c in LOADED if c.kind.startswith("sent")]
-"""What is sent to servers; tests/contract/test_sent_requests.py sends it."""
+"""Upstream requests, tested by tests/contract/test_sent_requests.py."""
 
 
 CASES = [c for c in LOADED if c not in ANSWERS and c not in SENT]
@@ -85,7 +85,7 @@ def each(cases: list[Case]) -> pytest.MarkDecorator:
 
 
 def words(line: str) -> tuple[str, list[object]]:
-    """The first word of a line, and the JSON values behind it."""
+    """The first word of a line, and the JSON values after it."""
     name, _, rest = line.partition(" ")
     found, at = [], 0
     while at < len(rest):
@@ -123,7 +123,7 @@ def error(kind: str, given: list[object]) -> errors.DragomanError:
 
 
 def shown(request: v.Request) -> list[str]:
-    """A request as the case files write it: a line for each thing that is not as by default."""
+    """A request in the notation of the case files: one line for each value that is not the default."""
     lines = [f"model {request.model}"]
     for message in request.messages:
         lines.append(f"{message.role}{said(message.extra)}")
@@ -193,7 +193,7 @@ def whole(case: Case) -> bytes:
 
 
 def reply_of(case: Case) -> v.Reply:
-    """The whole reply, with a call that is not whole as a stream has shown it."""
+    """The complete reply, with an incomplete call as it was streamed."""
     collector = Collector(case.dialect, keep_broken=True)
     for event in case.events():
         collector.feed(event)
@@ -207,7 +207,7 @@ def of(name: str, *, failed: bool = False) -> list[Case]:
 
 
 def given(call: Any) -> tuple[str | None, str | None]:
-    """The name and what it is given; the SDK's types of a stream know no tools of free text."""
+    """The name and input of a call; the SDK's stream types have no custom tools."""
     if getattr(call, "function", None) is not None:
         return call.function.name, call.function.arguments
     custom = call.custom if isinstance(call.custom, dict) else call.custom.to_dict()

@@ -1,7 +1,8 @@
-"""The examples of the README and of docs/, as their pages have them.
+"""The examples of the README and of docs/.
 
-A fence's language says what it is; `title="FILE"` behind it, where its content goes. A `text` fence right behind
-another is what that one prints. What cannot be run is marked in the page's source, and why:
+A fence's language determines its kind, and `title="FILE"` after it the file for its content. A `text` fence directly
+after another one is the output of that one. An example that cannot be run is marked in the page's source, with the
+reason:
 
     <!-- not run: it needs a graphics processor -->
 """
@@ -17,7 +18,7 @@ from support.paths import ROOT
 
 PAGES: Final = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 GATEWAY: Final = "http://127.0.0.1:8484"
-"""Where the pages have it."""
+"""The gateway's URL in the pages."""
 _FENCE: Final = re.compile(r'^( {0,3})```(\w+)(?: title="([^"]+)")?\n(.*?)^\1```$', re.M | re.S)
 _PRINTED: Final = re.compile(r"\n```text\n(.*?)^```$", re.M | re.S)
 _NOT_RUN: Final = re.compile(r"<!-- not run: ([^>]+) -->\s*\Z")
@@ -26,17 +27,17 @@ _NOT_RUN: Final = re.compile(r"<!-- not run: ([^>]+) -->\s*\Z")
 @dataclass(frozen=True)
 class Block:
     page: str
-    """Its path from the root."""
+    """The page's path from the root."""
     heading: str
-    """What it stands under."""
+    """The heading above the example."""
     line: int
     language: str
     title: str
     code: str
     printed: str
-    """What it prints; empty where the page does not tell."""
+    """The documented output; empty if the page shows none."""
     not_run: str
-    """Why it is not run; empty where it is."""
+    """Why the example is not run; empty if it is run."""
 
     def __str__(self) -> str:
         return f"{self.page}:{self.line}"
@@ -44,7 +45,7 @@ class Block:
 
 @dataclass(frozen=True)
 class Command:
-    """One command of a `console` fence, and what it printed there."""
+    """One command of a `console` fence, and its documented output."""
 
     block: Block
     typed: str
@@ -52,7 +53,7 @@ class Command:
 
     @property
     def words(self) -> list[str]:
-        """Without the variables that are set for it alone."""
+        """The words of the command without variable assignments."""
         words = shlex.split(self.typed, comments=True)
         while words and re.match(r"[A-Z_]+=", words[0]):
             words.pop(0)
@@ -60,7 +61,7 @@ class Command:
 
     @property
     def ours(self) -> list[str]:
-        """What `dragoman` is told in it; empty where another program is called."""
+        """The arguments of `dragoman`; empty if another program is called."""
         words = self.words
         starts = [i for i, word in enumerate(words) if word == "dragoman" and (i == 0 or words[i - 1] == "|")]
         return words[starts[0] + 1 :] if starts else []
@@ -94,12 +95,12 @@ BLOCKS: Final = [block for page in PAGES for block in _of(page)]
 
 
 def of(*languages: str, page: str = "") -> list[Block]:
-    """The examples in these languages that are run."""
+    """The examples in these languages, without those that are not run."""
     return [b for b in BLOCKS if b.language in languages and not b.not_run and b.page.startswith(page)]
 
 
 def commands(page: str = "") -> list[Command]:
-    """What is typed at a console, in the examples that are run."""
+    """The console commands, without those that are not run."""
     found = []
     for block in of("console", page=page):
         for said in re.split(r"^\$ ", block.code, flags=re.M)[1:]:
@@ -110,6 +111,6 @@ def commands(page: str = "") -> list[Command]:
 
 
 def matches(told: str, printed: str) -> bool:
-    """Whether a program printed what its page tells, where `…` stands for anything in a line."""
+    """Whether the output matches the documented one, in which `…` matches anything in a line."""
     lines = [".*?".join(map(re.escape, line.rstrip().split("…"))) for line in told.rstrip().splitlines()]
     return re.fullmatch(r"[ ]*\n".join(lines), printed.rstrip()) is not None

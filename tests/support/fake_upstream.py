@@ -1,4 +1,4 @@
-"""A server behind that plays what a test tells it to, a gateway in front of it, and how that is asked.
+"""A scripted upstream server, a gateway in front of it, and requests to that gateway.
 
 client ─HTTP→ gateway ─HTTP→ the server
 """
@@ -27,18 +27,18 @@ Play: TypeAlias = Callable[["Server", asyncio.StreamWriter], Awaitable[None]]
 
 @dataclass
 class Server:
-    """What stands behind: each connection is one request, which `play` answers."""
+    """A scripted upstream: each connection is one request, to which `play` responds."""
 
     play: Play
     url: str = ""
     asked: list[tuple[str, dict[str, str], bytes]] = field(default_factory=list)
     """First line, headers and body of each request."""
     left: asyncio.Event = field(default_factory=asyncio.Event)
-    """Whoever asked last has closed the connection."""
+    """Set once the last client has closed its connection."""
     go: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set by the test; for `play` to wait for."""
+    """Set by the test; `play` can wait for it."""
     gateway: str = ""
-    """The URL of the one in front."""
+    """The URL of the gateway."""
 
     async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(ConnectionError):
@@ -69,7 +69,7 @@ async def server(play: Play, port: int = 0) -> AsyncIterator[Server]:
 
 
 def whole(status: int, said: str, kind: str = "application/json", **headers: str) -> Play:
-    """An answer that is not streamed."""
+    """A response without streaming."""
     fields = {"content-type": kind, "content-length": str(len(said.encode())), "connection": "close", **headers}
     lines = [f"HTTP/1.1 {status} X", *(f"{name.replace('_', '-')}: {value}" for name, value in fields.items())]
 
@@ -83,7 +83,7 @@ HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding
 
 
 def piece(delta: dict[str, Any], finish: str | None = None) -> bytes:
-    """One of a stream of Chat Completions, as HTTP has it."""
+    """One Chat Completions stream event as an HTTP chunk."""
     told = {"id": "x", "choices": [{"index": 0, "delta": delta, "finish_reason": finish}]}
     data = f"data: {json.dumps(told)}\n\n".encode()
     return f"{len(data):x}\r\n".encode() + data + b"\r\n"
@@ -113,7 +113,7 @@ async def says_nothing(server: Server, writer: asyncio.StreamWriter) -> None:
 
 @contextlib.asynccontextmanager
 async def gateway(url: str, base: str = "/v1", **settings: Any) -> AsyncIterator[str]:
-    """Its URL; behind it is the server, with a model `m`, which is asked once unless the settings say otherwise."""
+    """The URL of a gateway with this upstream and a model `m`; without retries unless the settings allow them."""
     config = HttpConfig(url=url + base, **{"models": ("m",), "max_retries": 0, **settings})
     async with serving(Gateway([HttpBackend("far", config, {})])) as (_, own):
         yield own

@@ -1,4 +1,4 @@
-"""Case files for formats: one reply and what must be read from it, whatever the cuts.
+"""Case files for formats: one reply and the expected events, for any chunking.
 
     # title
     option: value            tools, reason, tail, taken, lenient (before the text)
@@ -45,7 +45,7 @@ OPTION = re.compile(r"(tools|reason|tail|taken): (.*)\n|(lenient)\n")
 
 @dataclass
 class Case:
-    """One reply and the events it must give."""
+    """One reply and its expected events."""
 
     format: str
     title: str
@@ -113,7 +113,7 @@ def title(case: Case) -> str:
 
 
 def shown(events: Iterable[ev.AnyEvent], ids: bool = False, late: bool = False) -> list[str]:
-    """Events as the case files write them, neighbouring pieces joined; warnings stand where they came.
+    """Events in the notation of the case files, with adjacent deltas joined and warnings in place.
 
     `late`: with ids that the model wrote after the arguments.
     """

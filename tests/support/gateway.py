@@ -1,4 +1,4 @@
-"""A gateway as its users have it: `dragoman serve` in a process of its own.
+"""A real gateway: `dragoman serve` in a separate process.
 
 The process is forked from one in which dragoman is imported already (see `command_server`), or is a new one.
 """
@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 
 def until(condition: Callable[[], T], what: str = "", deadline_s: float = DEADLINE_S) -> T:
-    """The condition's first true value."""
+    """Waits for the condition, and returns its first true value."""
     end = time.monotonic() + deadline_s
     while not (value := condition()):
         assert time.monotonic() < end, f"not within {deadline_s:g} s: {what or condition}"
@@ -41,14 +41,14 @@ def until(condition: Callable[[], T], what: str = "", deadline_s: float = DEADLI
 
 
 def environment(home: Path, settings: Mapping[str, object] | None = None) -> dict[str, str]:
-    """As clean as it gets: no settings of whoever runs the tests; settings like {"server.port": 0} come from here."""
+    """A clean environment without the user's settings; `settings` such as {"server.port": 0} become variables."""
     clean = {"PATH": os.defpath, "HOME": str(home), "LANG": "C.UTF-8", "DRAGOMAN_HOME": str(weights.cache_dir())}
     given = {"DRAGOMAN_" + k.replace(".", "_").upper(): str(v) for k, v in (settings or {}).items()}
     return {**clean, **given}
 
 
 def apart(home: Path) -> dict[str, str]:
-    """A setting by which what is found out of servers is kept here, and not with that of whoever runs the tests."""
+    """A setting that stores probe results in this home, not in the user's cache."""
     (home / "cache").mkdir()
     (home / "cache" / "weights").symlink_to(weights.cache_dir() / "weights")
     return {"home": str(home / "cache")}
@@ -59,12 +59,12 @@ def command(*args: str) -> list[str]:
 
 
 def run(home: Path, *args: str, **settings: str) -> "subprocess.CompletedProcess[str]":
-    """One command line, to its end; settings are variables of the environment."""
+    """Runs one command line to its end; settings are environment variables."""
     return command_server.run(args, environment(home) | settings, home, DEADLINE_S)
 
 
 def exists(pid: int) -> bool:
-    """The process runs; one that has ended and is not yet waited for does not."""
+    """Whether the process runs; a zombie process does not count."""
     try:
         status = Path(f"/proc/{pid}/stat").read_text()
     except OSError:
@@ -73,7 +73,7 @@ def exists(pid: int) -> bool:
 
 
 class Gateway:
-    """The process, what it says, and how it is asked."""
+    """A gateway process with its log and clients."""
 
     def __init__(
         self,
@@ -93,7 +93,7 @@ class Gateway:
             new_process: Whether a new Python is started, as for users, and not a process forked.
         """
         self.lines: list[str] = []
-        """Of its log, so far."""
+        """The log lines so far."""
         self.url = ""
         self._said = threading.Condition()
         self._silent = False
@@ -114,13 +114,13 @@ class Gateway:
         self._reader.start()
 
     def ready(self) -> "Gateway":
-        """Wait until it can be asked."""
+        """Waits until the gateway accepts requests."""
         line = self.line("listening on ")
         self.url = line.rpartition(" ")[2]
         return self
 
     def line(self, words: str, deadline_s: float = DEADLINE_S) -> str:
-        """The first line of the log with these words, once it is there."""
+        """Waits for a log line with this text, and returns the first one."""
 
         def found() -> str | None:
             if line := next((line for line in self.lines if words in line), None):
@@ -150,7 +150,7 @@ class Gateway:
             return client.post(path, content=content, headers={"content-type": "application/json"})
 
     def state(self) -> dict[str, Any]:
-        """What /health says of the embedded model."""
+        """The state of the embedded model in /health."""
         with self.client() as client:
             health = client.get("/health")
         assert health.status_code == 200
@@ -158,7 +158,7 @@ class Gateway:
         return state
 
     def idle(self) -> None:
-        """Wait until nothing is inside the engine or waits for it."""
+        """Waits until no request is active or waiting."""
         until(lambda: not self.state()["active"], "an idle engine")
 
     def children(self) -> list[int]:
@@ -167,13 +167,13 @@ class Gateway:
         return [int(pid) for task in tasks for pid in task.read_text().split()]
 
     def stop(self, number: int = signal.SIGTERM) -> int:
-        """End it; its exit status."""
+        """Stops the process, and returns its exit status."""
         if self.process.poll() is None:
             self.process.send_signal(number)
         return self.ended()
 
     def ended(self, deadline_s: float = DEADLINE_S) -> int:
-        """Its exit status, once it has ended; nothing of it is left then."""
+        """Waits for the end of the process and its children, and returns its exit status."""
         status = self.process.wait(deadline_s)
         self._reader.join(deadline_s)
         self._log.close()
@@ -193,7 +193,7 @@ class Gateway:
 def running(
     home: Path, *args: str, settings: Mapping[str, object] | None = None, new_process: bool = False
 ) -> Iterator[Gateway]:
-    """A gateway that answers, ended at the end however the test went."""
+    """A gateway that accepts requests; it is always stopped at the end of the block."""
     gateway = Gateway(home, *args, settings=settings, new_process=new_process)
     try:
         yield gateway.ready()
@@ -204,13 +204,13 @@ def running(
 
 
 def connect(url: str) -> socket.socket:
-    """A bare connection, for what no HTTP client would do."""
+    """A raw connection, for requests that no HTTP client would send."""
     host, _, port = url.removeprefix("http://").rpartition(":")
     return socket.create_connection((host.strip("[]"), int(port)), timeout=DEADLINE_S)
 
 
 def http_request(path: str, body: bytes, **headers: str) -> bytes:
-    """A POST as it goes over the wire."""
+    """The bytes of a POST request."""
     fields = {"Host": "localhost", "Content-Type": "application/json", "Content-Length": str(len(body))}
     fields |= {name.replace("_", "-"): value for name, value in headers.items()}
     head = "".join(f"{name}: {value}\r\n" for name, value in fields.items())
@@ -218,7 +218,7 @@ def http_request(path: str, body: bytes, **headers: str) -> bytes:
 
 
 def ask(path: str, text: str = "Write a list of 500 animals, one a line.", **more: object) -> dict[str, object]:
-    """A body for either path."""
+    """A request body for Chat Completions or Messages."""
     return {
         "model": MODEL,
         "messages": [{"role": "user", "content": text}],

@@ -1,7 +1,7 @@
-"""XGrammar and LLGuidance for tests: whether they take a grammar, and what they let through.
+"""XGrammar and LLGuidance for tests: whether they accept a grammar, and which texts it accepts.
 
-The first wants torch and transformers, gigabytes that only serve tensors: it is installed without them
-(`make test`), and stands on stand-ins here.
+XGrammar depends on torch and transformers, gigabytes that are needed only for tensors: it is installed without them
+(`make test`), and uses stubs here.
 """
 
 import random
@@ -51,7 +51,7 @@ _BYTE_TOKENS = llguidance.LLTokenizer("byte")
 
 
 class _Lark:
-    """LLGuidance's matcher with the methods of XGrammar's."""
+    """LLGuidance's matcher with the methods of XGrammar's matcher."""
 
     def __init__(self, grammar: str) -> None:
         self._matcher = llguidance.LLMatcher(_BYTE_TOKENS, grammar)
@@ -69,22 +69,22 @@ class _Lark:
 
 
 def matcher(grammar: str) -> Any:
-    """Of a structural tag, of GBNF, which XGrammar's own notation follows, or of LLGuidance's Lark."""
+    """A matcher for a structural tag, GBNF (also XGrammar's notation), or LLGuidance's Lark."""
     if grammar.startswith("%llguidance"):
         return _Lark(grammar)
     return xgrammar.GrammarMatcher(_compiled(grammar), terminate_without_stop_token=True)
 
 
 def accepts(grammar: str, text: str) -> bool:
-    """Whether the text may stand, as it is."""
+    """Whether the grammar accepts the whole text."""
     m = matcher(grammar)
     return m.accept_string(text) and m.is_terminated()
 
 
 def sampled(grammar: str, chance: random.Random, likely: Sequence[str] = (), limit: int = 400) -> str | None:
-    """What a model of no mind at all writes, prone to ending things; None where it never ends.
+    """A random text of the grammar, which prefers ends; None if it does not end within the limit.
 
-    Of the `likely` texts it writes more than chance has it.
+    The `likely` texts are chosen more often than at random.
     """
     m, text = matcher(grammar), bytearray()
     while not (m.is_terminated() and chance.random() < 0.5):
@@ -100,5 +100,5 @@ def sampled(grammar: str, chance: random.Random, likely: Sequence[str] = (), lim
         if more is None or len(text) > limit:
             return None
         text += more
-    written = text.decode(errors="ignore")  # bytes that make no character, which some tokens hold
+    written = text.decode(errors="ignore")  # some tokens contain bytes that are no complete character
     return written if accepts(grammar, written) else None

@@ -1,18 +1,18 @@
-"""Everything that a request can repeat, for each API: bodies by how often it is repeated."""
+"""Every repeatable part of a request, for each API: bodies by number of repetitions."""
 
 import json
 from collections.abc import Callable
 from typing import Any, Final, TypeAlias
 
 Grow: TypeAlias = Callable[[int], dict[str, Any]]
-"""The members of a body in which something stands so often."""
+"""Returns the members of a body in which one part is repeated n times."""
 
 _SCHEMA: Final = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 _HI: Final = {"role": "user", "content": "hi"}
 
 
 def body(api: str, grow: Grow, n: int, **more: Any) -> bytes:
-    """The request."""
+    """The request body with this part repeated n times."""
     least: dict[str, Any] = {"model": "m", "messages": [_HI], "max_tokens": 9}
     if api == "openai_responses":
         least = {"model": "m", "input": "hi", "store": False}
@@ -20,7 +20,7 @@ def body(api: str, grow: Grow, n: int, **more: Any) -> bytes:
 
 
 def _schema(n: int) -> dict[str, Any]:
-    """With so many properties."""
+    """A schema with n properties."""
     return {
         "type": "object",
         "properties": {f"p{i}": {"type": "string", "enum": ["a", f"e{i}"]} for i in range(n)},
@@ -29,7 +29,7 @@ def _schema(n: int) -> dict[str, Any]:
 
 
 def _wide(n: int) -> dict[str, Any]:
-    """With so many values, alternatives and definitions."""
+    """A schema with n enum values, alternatives and definitions."""
     alternatives = [{"type": "object", "properties": {"x": {"const": i}}} for i in range(n // 4)]
     return {
         "type": "object",

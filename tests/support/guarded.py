@@ -30,7 +30,7 @@ Call = tuple[str, str]
 
 
 def told(*calls: Call, text: str = "", finish: Any = "stop", cut: bool = False) -> list[ev.AnyEvent]:
-    """An answer with these calls, each argument's text in two pieces."""
+    """The events of a response with these calls, each with its arguments in two deltas."""
     out: list[ev.AnyEvent] = [ev.Start("", "", 0), *([ev.TextDelta(text)] if text else [])]
     for i, (name, arguments) in enumerate(calls):
         half = len(arguments) // 2
@@ -41,7 +41,7 @@ def told(*calls: Call, text: str = "", finish: Any = "stop", cut: bool = False) 
 
 
 class Asked(Scripted):
-    """A backend that gives one answer after the other, and keeps what it was asked."""
+    """A backend with a list of responses, which records its requests."""
 
     def __init__(self, *answers: Sequence[ev.AnyEvent]) -> None:
         super().__init__(self.play)
@@ -63,7 +63,7 @@ def asking(**changes: Any) -> Request:
 async def answered(
     backend: Asked, policy: GuardPolicy | None = None, buffering: Buffering | None = None, **changes: Any
 ) -> list[ev.AnyEvent]:
-    """What leaves, in an order that a writer takes."""
+    """Returns the events after the guard; asserts that their order is valid."""
     gateway = Gateway([backend], policy=policy or GuardPolicy())
     context = ExchangeContext("t", 0, lambda: "new")
     events = [event async for event in gateway.generate(asking(**changes), context, buffering)]

@@ -1,4 +1,4 @@
-"""A machine full of what a model must not hear of, nor run: all that Claude Code reads, each with a word of its own.
+"""A machine full of data that must not reach a model: every file that Claude Code reads, each with its own word.
 
 Source: code.claude.com/docs/en/settings, …/memory, …/skills, …/hooks, …/mcp, …/plugins-reference, 2026-11.
 """
@@ -36,16 +36,16 @@ for line in sys.stdin:
 
 @dataclass
 class Hostile:
-    """It, under one folder: the home, the folder that the gateway is started in, and that of temporary files."""
+    """The machine in one folder: home, working directory of the gateway, and temporary folder."""
 
     root: Path
     words: dict[str, str] = field(default_factory=dict)
-    """Where each of the words stands."""
+    """The place of each word."""
 
     def __post_init__(self) -> None:
         self.home, self.work, self.temp = (self.root / name for name in ("home", "work", "temp"))
         self.ran = self.root / "ran"
-        """What was run leaves a file here."""
+        """Each command that is run leaves a file here."""
         for folder in (self.home, self.work, self.temp, self.ran):
             folder.mkdir()
         (self.root / "mcp.py").write_text(_MCP)
@@ -57,21 +57,21 @@ class Hostile:
         subprocess.run(["git", "init", "-q", self.root], check=True)
 
     def word(self, place: str) -> str:
-        """A new one, for this place."""
+        """Returns a new word for this place."""
         word = f"leak{len(self.words)}x"
         self.words[word] = place
         return word
 
     def leaked(self, sent: bytes) -> list[str]:
-        """The places whose words are in what was sent."""
+        """The places whose words are in the request."""
         return [self.words[word] for word in sorted(set(re.findall("leak[0-9]+x", sent.decode())))]
 
     def run(self) -> list[str]:
-        """What was run, in any of its places."""
+        """The commands that were run."""
         return sorted(path.name for path in self.ran.iterdir())
 
     def environment(self) -> Mapping[str, str]:
-        """Variables of whoever starts the gateway, maybe from within Claude Code."""
+        """Environment variables of a user who starts the gateway, maybe from within Claude Code."""
         names = ("SECRET_TOKEN", "DATABASE_URL", "CLAUDE_CODE_EXTRA_BODY", "CLAUDE_CODE_AGENT", "ANTHROPIC_BETAS")
         secret = {name: self.word(f"the variable {name}") for name in names}
         secret["CLAUDE_CODE_EXTRA_BODY"] = json.dumps({"metadata": {"user_id": secret["CLAUDE_CODE_EXTRA_BODY"]}})
@@ -94,7 +94,7 @@ class Hostile:
         self._extensions(folder / ".claude", name)
 
     def _own(self, folder: Path) -> None:
-        """What is the user's alone."""
+        """Files that exist only in the user's home."""
         state = {
             "hasCompletedOnboarding": True,
             "mcpServers": self._servers("~/.claude.json"),

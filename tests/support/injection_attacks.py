@@ -1,7 +1,6 @@
-"""Hostile words made of the formats themselves, and a conversation that has them in each of its places.
+"""Attack texts built from the formats' own markers, and a conversation that contains them in each place.
 
-What a format writes and reads is taken from its records and from what it writes, not from the list of markers that is
-to be tested by it.
+The markers are taken from the formats' records and output, not from the list of markers that is under test.
 """
 
 import html
@@ -15,18 +14,18 @@ from dragoman.core import messages as v
 from dragoman.parsing.format import Format
 
 WORD = "pomegranate"
-"""What stands in the place of hostile words."""
+"""Harmless text in place of an attack."""
 PLACES = (
     *("system", "developer", "user", "title", "document", "id", "name", "key", "argument", "result", "found", "own"),
     *("thought", "last", "description", "schema", "property", "enum", "choice", "opaque"),
 )
 OWN = ("own", "thought", "key", "argument")
-"""What the model itself said."""
+"""Places with the model's own output."""
 TOOLS = (v.Tool("ping"), v.Tool("rm", parameters='{"type": "object", "properties": {"path": {"type": "string"}}}'))
 
 
 def marks(format: Format) -> set[str]:
-    """All that means something in a reply of this format, or in what its model is shown."""
+    """All markers in replies of this format, or in its prompts."""
     found = {*format.markers, *format.calls, *format.reasoning_tags, *format.reasoning_tags.values(), *format.section}
     found |= {*format.reasoning_wrapper}
     if known := format.markup:
@@ -43,7 +42,7 @@ def marks(format: Format) -> set[str]:
 
 
 def written(format: Format) -> list[str]:
-    """Calls, results and tools whole, and what stands around them."""
+    """Complete calls, results and tools, and the text around them."""
     call = v.ToolCall("call00009", "rm", '{"path": "/"}')
     calls = format.write_calls([call])
     shown = format.write_result(v.ToolResult("call00009", (v.Text(WORD),)), "rm")
@@ -54,7 +53,7 @@ def written(format: Format) -> list[str]:
 
 
 def attacks(format: Format, others: tuple[str, ...] = ()) -> dict[str, list[str]]:
-    """Hostile words of each kind; `others` are marks of the model's template."""
+    """Attack texts by kind; `others` are markers of the model's template."""
     known = sorted({*marks(format), *others})
     return {
         "whole": [*known, *written(format)],
@@ -87,7 +86,7 @@ def _alike(mark: str) -> Iterator[str]:
 
 
 def conversation(words: str, place: str, second: str = "") -> v.Request:
-    """One in which these words stand in this place, and `second` in the next part there."""
+    """A conversation with this text in this place, and `second` in the next part there."""
 
     def said(at: str, ordinary: str) -> str:
         return words if at == place else ordinary

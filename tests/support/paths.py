@@ -1,4 +1,4 @@
-"""Where the project and the data of its tests are."""
+"""Paths of the project and its test data."""
 
 from pathlib import Path
 from typing import Final

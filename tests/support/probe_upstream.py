@@ -8,12 +8,12 @@ CHAT = "/v1/chat/completions"
 
 
 def wants_tool(asked: dict[str, Any]) -> bool:
-    """The question is one for a tool, which may be called."""
+    """Whether the question needs a tool, and a tool may be called."""
     return bool(asked.get("tools")) and "weather" in str(asked["messages"]) and asked.get("tool_choice") != "none"
 
 
 def calls(asked: dict[str, Any]) -> Answer:
-    """A server as its API has it."""
+    """A server that follows its API's documentation."""
     choice = asked.get("tool_choice", "auto")
     if isinstance(choice, dict):
         return chat(asked, "", call(choice["function"]["name"], "{}"))

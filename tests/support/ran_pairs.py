@@ -1,10 +1,11 @@
-"""Which real programs ran in front of what, told by the tests that ran them: a plugin of pytest.
+"""A pytest plugin that records which real clients ran with which upstreams.
 
     @pytest.mark.ran("Codex", "claude CLI")
     @pytest.mark.ran({"openai_chat": "openai for Python", …}, {"llama": "llama-server", …})     by the case's parameters
 
-`pytest --ran` writes what passed, with the versions of both sides, into tests/data/ran.toml, in which what did not run
-stays as it was; `docs/generate.py` makes the tables of that. tests/meta/test_ran.py holds the file to the marks.
+`pytest --ran` writes the passed tests, with the versions of both sides, to tests/data/ran.toml, and keeps the entries
+of tests that did not run; `docs/generate.py` builds tables from it. tests/meta/test_ran.py compares the file with the
+marks.
 """
 
 import importlib.metadata
@@ -28,13 +29,13 @@ Kind: TypeAlias = Literal["real", "recorded", "played"]
 
 
 def _recorded(name: str) -> str:
-    """Which server a recording is of."""
+    """The server of a recording."""
     head = json.loads((SERVERS / f"{name}.json").read_text())
     return f"{head['server']}, {head['date']}"
 
 
 def _hermes_agent() -> str:
-    """Of the environment that it has for itself."""
+    """The version in its own environment."""
     found = importlib.metadata.distributions(path=[str(p) for p in offline.AGENTS.parent.glob("lib/*/site-packages")])
     return next((each.version for each in found if each.name == "hermes-agent"), "")
 
@@ -55,17 +56,17 @@ FRONT: Final[Mapping[str, Callable[[], str]]] = {
     "@anthropic-ai/sdk": partial(offline.version, "@anthropic-ai/sdk"),
     "Vercel AI SDK": partial(offline.version, "ai"),
 }
-"""Programs and packages in front, real all of them, and what tells the version."""
+"""Real clients and SDKs, and a function for the version of each."""
 
 
 class Behind(NamedTuple):
-    """What stands behind Dragoman."""
+    """An upstream of Dragoman."""
 
     kind: Kind
     about: str
     version: Callable[[], str]
     but: str = ""
-    """What is not real of it, for the heads of tables."""
+    """Which part of it is not real, for table headings."""
 
 
 BEHIND: Final[Mapping[str, Behind]] = {
@@ -94,18 +95,18 @@ PYTHON: Final = {
     "openai_responses": "openai for Python",
     "anthropic_messages": "anthropic for Python",
 }
-"""The vendor's package for Python, by API."""
+"""The vendor's Python SDK by API."""
 
 
 class Pair(NamedTuple):
-    """One that ran in front of the other."""
+    """A client and the upstream with which it ran."""
 
     front: str
     behind: str
 
 
 class AccessRecord(NamedTuple):
-    """That a pair ran."""
+    """A record of a pair that ran."""
 
     front_version: str
     behind_version: str
@@ -115,11 +116,11 @@ class AccessRecord(NamedTuple):
 
 
 MARKED: Final = pytest.StashKey[dict[str, set[tuple[Pair, str]]]]()
-"""By file, the pairs and tests that are marked in it, whether they run or not."""
+"""By file: the marked pairs and tests, whether they run or not."""
 
 
 def mark_of(item: pytest.Item) -> Pair | None:
-    """The pair that this test is of."""
+    """The pair of this test, from its mark."""
     mark = item.get_closest_marker("ran")
     if mark is None:
         return None
@@ -139,12 +140,12 @@ def _named(said: str | Mapping[str, str], params: Iterable[object]) -> str:
 
 
 def test_of(item: pytest.Item) -> str:
-    """Its name, without parameters."""
+    """The test's name without parameters."""
     return item.nodeid.partition("[")[0]
 
 
 class Plugin:
-    """Notes what is marked and what passed; registered by conftest.py."""
+    """Records marked and passed tests; registered by conftest.py."""
 
     def __init__(self, writes: bool) -> None:
         self._writes = writes
@@ -173,7 +174,7 @@ class Plugin:
 def merged(
     before: Mapping[Pair, AccessRecord], outcomes: Mapping[tuple[Pair, str], set[str]]
 ) -> dict[Pair, AccessRecord]:
-    """What is known now: of tests that ran what came of them, of others what was known."""
+    """Merges the outcomes of tests that ran with the earlier records of all others."""
     failed = {key for key, seen in outcomes.items() if "failed" in seen}
     passed = {key for key, seen in outcomes.items() if "passed" in seen} - failed
     known = {(pair, test) for pair, record in before.items() for test in record.tests} - failed | passed
@@ -193,7 +194,7 @@ def merged(
 
 @cache
 def read() -> dict[Pair, AccessRecord]:
-    """What the file has."""
+    """Reads the records from the file."""
     if not RECORD.exists():
         return {}
     rows = tomllib.loads(RECORD.read_text()).get("ran", [])
@@ -203,7 +204,7 @@ def read() -> dict[Pair, AccessRecord]:
 
 
 def write(known: Mapping[Pair, AccessRecord]) -> None:
-    """The file, anew."""
+    """Rewrites the file."""
     lines = ["# Written by pytest --ran: what passed (tests/support/ran_pairs.py). Then run: make docs"]
     for pair, record in known.items():
         fields = {**pair._asdict(), **record._asdict()}

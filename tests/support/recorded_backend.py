@@ -1,14 +1,14 @@
-"""Answers from a recording of what a model wrote: the real reader on the real text, without the model.
+"""A backend that replays recorded model text through the real reader, without the model.
 
     backend = RecordedBackend.of(Path("recording.jsonl"))          # then Gateway([backend]), as any other
     backend = RecordedBackend("my-model", [RecordedReply(asked="weather in Paris", text='{"name": "get_weather", …}')])
 
-A recording is lines of JSON: first what it is of, then the answers; fields not named here are notes.
+A recording is JSON lines: first its description, then the responses; fields not named here are notes.
 
     {"model": "qwen2.5-coder-1.5b", "format": "hermes", "date": "2026-11-21"}
     {"asked": "weather in Paris", "text": "{\\"name\\": \\"get_weather\\", …}", "finish": "stop"}
 
-Which answer is given depends on the question alone, so that a client may ask again, or several at once.
+The response depends only on the question, so clients may repeat requests or send several at once.
 """
 
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
@@ -29,14 +29,14 @@ from dragoman.text.stop_strings import StopStrings
 
 
 class RecordedReply(msgspec.Struct, frozen=True):
-    """One answer."""
+    """One recorded response."""
 
     asked: str
-    """Words of the user's last message or tool results; of several answers that fit, the longest words decide."""
+    """Text in the user's last message or tool results; if several match, the longest one decides."""
     text: str
-    """The model's text, as it came."""
+    """The model's unchanged text."""
     finish: Literal["stop", "length"] = "stop"
-    """"length": the model was cut off."""
+    """"length": the response was truncated."""
 
 
 class _Header(msgspec.Struct, frozen=True):
@@ -45,7 +45,7 @@ class _Header(msgspec.Struct, frozen=True):
 
 
 class RecordedBackend:
-    """One model's recorded answers."""
+    """The recorded responses of one model."""
 
     def __init__(
         self, model: str, answers: Iterable[RecordedReply], format: str = "hermes", piece_chars: int = 4
@@ -57,7 +57,7 @@ class RecordedBackend:
 
     @classmethod
     def of(cls, path: Path, piece_chars: int = 4) -> "RecordedBackend":
-        """The answers of a file, to be given in pieces of about a token.
+        """Reads the responses from a file; they are sent in deltas of about one token.
 
         Raises: ConfigError: there is none, or it is no recording.
         """
@@ -73,11 +73,11 @@ class RecordedBackend:
             raise ConfigError(f"{path} is no recording: {e}") from None
 
     def models(self) -> Sequence[ServedModel]:
-        """The recorded one."""
+        """The recorded model."""
         return (self._model,)
 
     async def refresh_models(self) -> None:
-        """It has no others."""
+        """Does nothing: the list is fixed."""
 
     async def start(self) -> None:
         """Nothing to do."""
@@ -93,7 +93,7 @@ class RecordedBackend:
         """It has no tokenizer."""
 
     async def generate(self, request: Request, context: ExchangeContext) -> AsyncGenerator[AnyEvent, None]:
-        """The recorded answer, in pieces.
+        """Streams the recorded response.
 
         Raises: BackendUnavailableError: the recording has none.
         """
@@ -130,7 +130,7 @@ class RecordedBackend:
 
 
 def _last_words(request: Request) -> str:
-    """What the user, or a tool, said last."""
+    """The last text of the user or of a tool."""
     said = next((m for m in reversed(request.messages) if m.role in ("user", "tool")), request.messages[-1])
     parts = [p for part in said.parts for p in (part.parts if isinstance(part, ToolResult) else (part,))]
     return "\n".join(p.text for p in parts if isinstance(p, Text))

@@ -1,4 +1,4 @@
-"""Requests that real clients sent."""
+"""Recorded requests of real clients."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""Upstream servers that refuse a setting, and whole responses."""
+"""Upstream servers that reject a parameter, and complete response bodies."""
 
 import asyncio
 import json
@@ -22,7 +22,7 @@ SAID_NO = {
 
 
 def picky(said: str) -> Play:
-    """A server that refuses these settings, one at a time, and then answers."""
+    """A server that rejects these parameters, one at a time, and then responds."""
 
     async def play(server: Server, writer: asyncio.StreamWriter) -> None:
         asked = json.loads(server.asked[-1][2])

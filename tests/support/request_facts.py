@@ -1,17 +1,16 @@
-"""What a request says, whatever the API, so that what came back by way of another one can be compared with it.
+"""The API-independent content of a request, to compare it with the request after translation to another API.
 
-An `essence` holds the conversation in its order (words, calls, results), pictures, files, thoughts, tools, their
-choice, limits, sampling, stop strings, effort and the schema of the reply. What the docstrings of the dialects say in
-another way is the same here:
+An `essence` contains the conversation in order (text, calls, results), images, files, reasoning, tools, tool choice,
+limits, sampling, stop strings, effort and the response schema. Differences that the dialects document are ignored:
 
-- words of white space say nothing; a document of plain text is words, and so are words of refusal
-- the system's words are those of one message, and so are words of the user in `<system-reminder>`
-- texts of the model that nothing stands between are one
-- results stand before what else is said in a turn; a failed one begins with "Error: "
-- names of tools and ids of calls are spelled as every API takes them
-- a tool's schema is of an object, whether it says so or not, and so is the reply's; what it requires twice it requires
-- where no tool may be called, it is the same how many might
-- stop strings that are looked for here are asked for
+- white-space-only text is ignored; a plain-text document counts as text, and so does a refusal
+- all system text counts as one message, also user text in `<system-reminder>`
+- adjacent texts of the model are joined
+- tool results come first in a turn; a failed one starts with "Error: "
+- tool names and call ids are written as every API accepts them
+- tool and response schemas always have type object; duplicates in `required` are ignored
+- with `tool_choice` none, `parallel_tool_calls` is ignored
+- stop strings that Dragoman applies itself count as sent
 """
 
 import json
@@ -43,7 +42,7 @@ TOLD: Final = {
     "thoughts": ("thoughts", "reasoning", "thinking", "signature"),
     "response_schema": ("schema_adapted", "a reply of any JSON object"),
 }
-"""The words by which warnings name what has another name here."""
+"""Names in warnings that differ from the names here."""
 SAID_ELSEWHERE: Final = frozenset(
     (
         *(
@@ -67,14 +66,14 @@ SAID_ELSEWHERE: Final = frozenset(
         *("id", "index", "status", "logprobs", "store", "strict"),
     )
 )
-"""Fields that are also read into a value, or say nothing to a model: a warning for them would be noise."""
+"""Fields that are also parsed into a value, or do not affect the model: they need no warning."""
 
 APART: Final = ("pictures", "files", "thoughts")
 REMINDER: Final = re.compile(r"<system-reminder>\n(.*)\n</system-reminder>", re.DOTALL)
 
 
 class Said(NamedTuple):
-    """One thing in a conversation."""
+    """One item of a conversation."""
 
     speaker: str
     kind: str
@@ -82,13 +81,13 @@ class Said(NamedTuple):
 
 
 def lost(asked: v.Request, arrived: v.Request, written: Sequence[UpstreamRequest]) -> Iterator[tuple[str, Any, Any]]:
-    """What did not come back and no warning names: its name, how it was and how it is."""
+    """Yields lost values without a warning: name, old and new value."""
     told = " ".join(f"{warning.code}: {warning.message}" for outgoing in written for warning in outgoing.warnings)
     watched = [text for outgoing in written for text in outgoing.stop_locally]
     before, after = essence(asked), essence(arrived, watched)
     for name in before:
         if name == "max_tokens" and before[name] is None:
-            continue  # an API that must have a limit gets the largest, which loses nothing
+            continue  # an API with a required limit gets the largest one, so nothing is lost
         if before[name] != after[name] and not any(words in told for words in TOLD.get(name, (name,))):
             yield name, before[name], after[name]
     unnamed = {name for name in _extras(asked) - _extras(arrived) if name not in told}
@@ -97,7 +96,7 @@ def lost(asked: v.Request, arrived: v.Request, written: Sequence[UpstreamRequest
 
 
 def essence(request: v.Request, watched: Sequence[str] = ()) -> dict[str, Any]:
-    """What a request says, by name."""
+    """The content of a request, by name."""
     request = rename_for_api(request, NAME_FORM, CALL_ID)
     said = list(_all_said(request.messages))
     tools = {t.name: (t.description, _schema(t.parameters)) for t in request.tools if t.kind == "function"}
@@ -160,7 +159,7 @@ def _said(speaker: str, part: v.Part) -> Iterator[Said]:
         case v.ToolResult():
             yield from _result(part)
         case v.UnknownPart() | v.PreviousResponseRef():
-            return  # left out by a warning that names its type, or refused
+            return  # dropped with a warning that names its type, or rejected
 
 
 def _result(result: v.ToolResult) -> Iterator[Said]:
@@ -181,11 +180,11 @@ def _arguments(arguments: str) -> Any:
 
 
 def _extras(request: v.Request) -> set[str]:
-    """The names of fields that have no value of their own, wherever they stand."""
+    """The names of all unparsed fields, at any depth."""
     parts = [part for message in request.messages for part in message.parts]
     inner = [part for result in parts if isinstance(result, v.ToolResult) for part in result.parts]
     holders = (request, *request.messages, *request.tools, *parts, *inner)
-    # A vendor's own tool is all extra, and told by its kind.
+    # A vendor's hosted tool is unparsed, and is named by its kind.
     kept = [h.extra for h in holders if hasattr(h, "extra") and not (isinstance(h, v.Tool) and h.kind != "function")]
     named = {name.removeprefix("outer.") for extra in kept for name, raw in extra.items() if bytes(raw) != b"null"}
     return named - SAID_ELSEWHERE - {"reasoning", "text"}

@@ -1,4 +1,4 @@
-"""Upstream answers by OpenAI Responses, and a gateway in front of them."""
+"""Upstream responses of several APIs, and a gateway with that upstream."""
 
 import json
 from typing import Any

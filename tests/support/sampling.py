@@ -1,4 +1,4 @@
-"""How much of an exhaustive check a run makes: all of it in `make test-all`, and else a part that is always the same.
+"""The part of exhaustive checks that a run makes: everything in `make test-all`, otherwise a fixed sample.
 
 The Hypothesis profile decides: "ci" and those with more examples check everything.
 """
@@ -13,7 +13,7 @@ T = TypeVar("T")
 SHORT_CHARS = 12
 """Up to this length, every position of a text is checked in every run."""
 POSITIONS = 4
-"""Of a longer text."""
+"""The number of checked positions in a longer text."""
 
 
 def exhaustive() -> bool:

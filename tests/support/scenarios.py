@@ -1,7 +1,7 @@
-"""What a scripted model answers, one scenario after another, and what a client must have made of it.
+"""Scenarios of a scripted model, and the result that a client must get from each.
 
-The model's name is the scenario's. Once the client has sent results, the model says what they hold: then a client's
-last words show that the call reached it whole, and that its result came back.
+The model's name is the scenario's name. Once the client has sent tool results, the model repeats their text: so the
+client's last message shows that the call arrived completely, and that its result was sent back.
 """
 
 import json
@@ -30,14 +30,14 @@ from support.scripted_backend import Scripted, Sent
 
 QUESTION = "Weather in Bern?"
 LONG = 'Grüße, "Ada" \\ 🌊\n' * 5000
-"""100 KB of what JSON has to escape."""
+"""100 KB of text that JSON has to escape."""
 PIECE_CHARS: Final = 997
-"""Of a call's arguments, in one event; cuts escapes and characters of several bytes wherever it may."""
+"""Characters of a call's arguments per event; also splits escapes and multi-byte characters."""
 DIED = "the engine died"
 
 
 def call(index: int, name: str, **arguments: object) -> list[AnyEvent]:
-    """A whole call, in pieces."""
+    """A complete call in several deltas."""
     text = json.dumps(arguments, ensure_ascii=index % 2 == 1)
     cuts = [0, 1, 5, *range(PIECE_CHARS, len(text), PIECE_CHARS)]
     pieces = [text[a:b] for a, b in zip(cuts, [*cuts[1:], len(text)], strict=True)]
@@ -47,7 +47,7 @@ def call(index: int, name: str, **arguments: object) -> list[AnyEvent]:
 
 BERN = call(0, "get_weather", city="Bern")
 PAUSE: Final = None
-"""The model says nothing until the client has got a ping."""
+"""The model waits until the client has received a ping."""
 SCENARIOS: Final[dict[str, Sequence[AnyEvent | None]]] = {
     "text": [TextDelta("Grüße "), TextDelta("aus\nBern 🌊")],
     "one-call": BERN,
@@ -72,7 +72,7 @@ SCENARIOS: Final[dict[str, Sequence[AnyEvent | None]]] = {
     "broken": [TextDelta("Gr"), Failure(BackendUnavailableError(DIED))],
 }
 WHOLE: Final = [name for name in SCENARIOS if name not in ("cut", "broken")]
-"""Those that come to a good end."""
+"""Scenarios that end without an error."""
 CALLING: Final = [name for name in WHOLE if any(isinstance(e, ToolCallStart) for e in SCENARIOS[name])]
 
 SCHEMAS: Final[dict[str, dict[str, Any]]] = {
@@ -87,7 +87,7 @@ SCHEMAS: Final[dict[str, dict[str, Any]]] = {
 
 
 def run(name: str, arguments: dict[str, str]) -> str:
-    """What a client's own tools answer."""
+    """Runs the client's tool, and returns its result."""
     match name:
         case "get_weather":
             return f"18 degrees in {arguments['city']}"
@@ -98,7 +98,7 @@ def run(name: str, arguments: dict[str, str]) -> str:
 
 @dataclass
 class Said:
-    """What a client has of an answer, in words that all clients share."""
+    """A response as seen by a client, independent of its API."""
 
     text: str = ""
     thoughts: str = ""
@@ -108,7 +108,7 @@ class Said:
 
 
 def expected(scenario: str) -> Said:
-    """What a client must have of it; a call that was cut off is in none of these."""
+    """The result that a client must get; truncated calls are not included."""
     reply = reply_of(scenario)
     texts = {
         kind: "".join(part.text for part in reply.parts if isinstance(part, kind))
@@ -120,12 +120,12 @@ def expected(scenario: str) -> Said:
 
 
 def told(scenario: str) -> str:
-    """The model's last words, once it has the results."""
+    """The model's last text, after the tool results."""
     return " | ".join(run(name, arguments) for _, name, arguments in expected(scenario).calls)
 
 
 def reply_of(scenario: str) -> v.Reply:
-    """The whole reply, as far as it comes."""
+    """The complete reply of a scenario, up to its end."""
     collector = Collector()
     for event in [Start("1", "m", 7), *SCENARIOS[scenario], *_end(scenario)]:
         if event is not PAUSE:
@@ -143,7 +143,7 @@ def _end(scenario: str) -> list[AnyEvent]:
 
 
 def is_kept(sent: Sent) -> bool:
-    """Whether it is among the requests that are recorded: the scenarios that have it all."""
+    """Whether the request is recorded: only scenarios with all kinds of content are."""
     return json.loads(sent.body)["model"] in ("parallel", "thinking-call")
 
 

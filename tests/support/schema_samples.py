@@ -1,8 +1,8 @@
-"""Schemas of tools as they are written, each with arguments that fit it, and the same as models slip in writing them.
+"""Random tool schemas, each with valid arguments, and with the same arguments after typical errors of models.
 
-`Made(random)` makes one, by nothing but the numbers that it is given: a seed makes the same each time. Each place knows
-the slips that can happen there. (The package for schemas, hypothesis-jsonschema, stops at draft 7, had its last release
-in 2024, and knows valid values only, so slips would have no place to be.)
+`Made(random)` generates one, determined by the random numbers: the same seed gives the same schema. Each place knows
+the errors that can happen there. (The package hypothesis-jsonschema supports only draft 7, had its last release in
+2024, and generates only valid values, so errors could not be placed.)
 """
 
 import json
@@ -46,12 +46,12 @@ MOST_MEMBERS = 4
 
 
 Slip: TypeAlias = tuple[str, Callable[[Any], Any]]
-"""The step that undoes it, and how the value may be written wrongly."""
+"""The repair step, and a function that writes the value with the error."""
 
 
 @dataclass
 class Place:
-    """One part of a schema, with a value that fits it."""
+    """One part of a schema, with a valid value."""
 
     schema: dict[str, Any]
     value: Any
@@ -78,7 +78,7 @@ class Made:
         self.root.slips.append(("parse_string", json.dumps))
 
     def slipped(self, number: int) -> tuple[list[str], Any]:
-        """The arguments with slips at up to so many places, none inside another; and the steps that undo them."""
+        """Returns the repair steps, and the arguments with errors at up to `number` places, none inside another."""
         places = [(path, place) for path, place in self.root.all() if place.slips]
         value: Any = self.value
         steps: list[str] = []
@@ -92,7 +92,7 @@ class Made:
         return steps, value
 
     def text(self, value: Any) -> str:
-        """One of the ways in which JSON is written."""
+        """The value as JSON, in a random style."""
         ascii, indent = self._random.random() < 0.5, self._random.choice([None, 2])
         separators = self._random.choice([(",", ":"), (", ", ": "), (" ,", " : ")])
         return json.dumps(value, ensure_ascii=ascii, indent=indent, separators=separators)
@@ -141,7 +141,7 @@ class Made:
         return Place({"type": "boolean"}, self._random.random() < 0.5, slips=slips)
 
     def _list(self, depth: int) -> Place:
-        """All items are of one schema; the others are copies of the first."""
+        """All items have one schema; the others are copies of the first."""
         one = self._place(depth)
         number = self._random.choice([0, 1, 1, 2, 3])
         parts: dict[str | int, Place] = dict.fromkeys(range(number), one)
@@ -188,7 +188,7 @@ class Made:
         return Place({"anyOf": [one.schema, {"type": "null"}]}, one.value, one.parts, one.slips)
 
     def _either(self, depth: int) -> Place:
-        """One of two objects, told apart by a constant."""
+        """One of two objects, which a constant distinguishes."""
         one, other = self._object(depth), self._object(depth)
         for place, mark in ((one, "circle"), (other, "square")):
             place.schema["properties"] = {"shape": {"const": mark}} | place.schema["properties"]

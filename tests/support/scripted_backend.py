@@ -1,4 +1,4 @@
-"""A backend that does what a test tells it to, and the application around it under uvicorn."""
+"""A scripted backend, and the application with it under uvicorn."""
 
 import asyncio
 import contextlib
@@ -27,14 +27,14 @@ Script: TypeAlias = Callable[["Scripted", Request], AsyncGenerator[AnyEvent, Non
 
 
 class Scripted:
-    """A backend that plays a test's own generator, and remembers how that ended."""
+    """A backend that runs the test's generator, and records how it ended."""
 
     def __init__(self, script: Script, names: Sequence[str] = ()) -> None:
-        """Offers a model `m`, and others of these names."""
+        """Offers a model `m` (alias `n`), and models with these names."""
         self._script = script
         self._names = names
         self.go = asyncio.Event()
-        """Set by the test; for the script to wait for."""
+        """Set by the test; the script can wait for it."""
         self.begun = asyncio.Event()
         self.over = asyncio.Event()
         self._pinged = asyncio.Event()
@@ -42,7 +42,7 @@ class Scripted:
         self.running = 0
         self.life: list[str] = []
         self.tokens: int | None = None
-        """What it counts."""
+        """The token count that it reports; None: it does not count."""
 
     def models(self) -> Sequence[ServedModel]:
         return (ServedModel("m", 100, aliases=("n",)), *(ServedModel(name) for name in self._names))
@@ -68,14 +68,14 @@ class Scripted:
             self.over.set()
 
     async def pause(self, request: Request) -> None:
-        """Say nothing until the client has got a ping; a whole reply has none."""
+        """Waits until the client has received a ping; returns at once without streaming."""
         self._pinged.clear()
         if request.stream:
             async with asyncio.timeout(DEADLINE_S):
                 await self._pinged.wait()
 
     def ping_sent(self) -> None:
-        """To be called with each ping."""
+        """Called for each sent ping."""
         self._pinged.set()
 
     async def start(self) -> None:
@@ -101,7 +101,7 @@ class Served:
         return http_client(self.url)
 
     async def raw(self, path: str, stream: bool = True) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        """A request sent over a connection of one's own, on which little waits to be read."""
+        """Sends a request over a new raw connection with a small receive buffer."""
         host, _, port = self.url.removeprefix("http://").rpartition(":")
         own = socket.socket()
         own.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2**16)
@@ -119,14 +119,14 @@ def body(stream: bool = True) -> dict[str, object]:
 
 
 AS_PLAYED = GuardPolicy(enabled=False)
-"""Calls go as the script has them: what a test scripts is often a model, or its server, behind another gateway."""
+"""Calls are unchanged, since a script often acts as the upstream of another gateway."""
 
 IMPATIENT = {"max_status_delay_s": 0.01, "keepalive_interval_s": 0.01}
-"""Settings by which a pause of a moment has its ping."""
+"""Settings with which even a short pause has a ping."""
 
 
 class Sent(NamedTuple):
-    """What was posted."""
+    """A received POST request."""
 
     path: str
     body: bytes
@@ -137,7 +137,7 @@ PINGS = [dialects.get(name).ping for name in dialects.names()]
 
 
 def overheard(app: Any, sent: list[Sent], ping_sent: Callable[[], None]) -> Any:
-    """The application, with what is posted to it noted down, and its pings told of."""
+    """Wraps the application: records POST requests, and reports pings."""
 
     async def listening(scope: Any, receive: Any, send: Any) -> None:
         body = bytearray()
@@ -185,11 +185,11 @@ async def serving(
     capture: CaptureConfig = NO_CAPTURE,
     **settings: Any,
 ) -> AsyncIterator[tuple[uvicorn.Server, str]]:
-    """The application around any backends, on a free port if none is named; what is posted to it is noted in `sent`."""
+    """Serves a gateway, on a free port if none is given; POST requests are recorded in `sent`."""
     app: Any = App(gateway, ServerConfig(**settings), capture=capture)
     if sent is not None:
         app = overheard(app, sent, ping_sent)
-    # Told that it is TCP, asyncio sends each write at once; otherwise every answer waits 40 ms for an acknowledgement.
+    # With IPPROTO_TCP asyncio sets TCP_NODELAY; otherwise every response waits 40 ms for an acknowledgement.
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP) as listener:
         listener.bind(("127.0.0.1", port))
         server = Server(uvicorn.Config(app, log_config=None, lifespan="on", ws="none"))
@@ -226,7 +226,7 @@ class Server(uvicorn.Server):
 
 @contextlib.contextmanager
 def in_thread(script: Script, port: int = 0, names: Sequence[str] = ()) -> Iterator[str]:
-    """The URL of the application over a script, served beside a test that waits for other processes."""
+    """The URL of the application with a script, served in a thread while the test waits for other processes."""
     loop, urls = asyncio.new_event_loop(), queue.Queue[str]()
 
     async def serve(stop: asyncio.Event) -> None:

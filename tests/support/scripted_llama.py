@@ -15,11 +15,11 @@ PROFILE = models.default()
 
 
 def silent(_: str) -> None:
-    """Nobody listens."""
+    """Ignores the status."""
 
 
 def backend(profile: models.ModelProfile = PROFILE, **config: Any) -> EmbeddedBackend:
-    """Its engine is not started; it has one thread, as several wait for one another on a busy machine."""
+    """The engine is not started; it has one thread, since several would wait for each other on a busy machine."""
     own = EmbeddedConfig(**{"threads": 1, **config})
     return EmbeddedBackend(weights.find_weights(PROFILE.name), profile, own, silent)
 

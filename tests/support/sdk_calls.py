@@ -1,4 +1,4 @@
-"""The ways to ask that the vendors' Python packages have, and what they make of an answer, in words of all clients."""
+"""The request functions of the vendors' Python SDKs, and their responses in an API-independent form."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Ask: TypeAlias = Callable[..., Any]
 USER: Final[Any] = {"role": "user", "content": QUESTION}
 USAGE: Final[Any] = {"include_usage": True}
 BROKEN: Final = 'get_weather {"city":"Be'
-"""A call that was never whole, as text."""
+"""An incomplete call, as text."""
 
 
 class GetWeather(pydantic.BaseModel):
@@ -44,7 +44,7 @@ def functions() -> Any:
 
 @dataclass(frozen=True)
 class Sdk:
-    """A package's two clients; making one anew for each test would take longer than the test."""
+    """A package's two clients, shared, since creating one takes longer than a test."""
 
     blocking: Any
     waiting: Any
@@ -56,7 +56,7 @@ class Sdk:
 
 
 def parsed(call: Any, arguments: str) -> dict[str, str]:
-    """The arguments, which are the same where the package has read them itself."""
+    """The parsed arguments; asserts that the SDK's own parsing gives the same."""
     read: dict[str, str] = json.loads(arguments)
     if (model := getattr(call, "parsed_arguments", None)) is not None:
         assert isinstance(model, MODELS[call.name])
@@ -103,7 +103,7 @@ def of_chat(completion: Any) -> tuple[Said, str]:
     (choice,) = completion.choices
     message, cut = choice.message, choice.finish_reason == "length"
     assert not (cut and message.tool_calls)
-    assert completion.usage.total_tokens == 102 if completion.usage else cut  # the helper leaves before it comes
+    assert completion.usage.total_tokens == 102 if completion.usage else cut  # the helper stops before usage arrives
     functions = [] if cut else [(c.id, c.function) for c in message.tool_calls or ()]
     calls = [(id, f.name, parsed(f, f.arguments)) for id, f in functions]
     thoughts = getattr(message, "reasoning_content", None) or ""
@@ -178,7 +178,7 @@ def messages_create(sdk: anthropic.Anthropic, **asked: Any) -> Any:
 
 
 def messages_events(sdk: anthropic.Anthropic, **asked: Any) -> Any:
-    """Put together here, from what the events say."""
+    """Assembles the message from the raw events."""
     message: Any = None
     given: dict[int, str] = {}
     with sdk.messages.create(**asked, stream=True) as events:
@@ -256,7 +256,7 @@ class Api:
     tools: Any
     modes: Sequence[Ask]
     ends: tuple[str, str, str, str]
-    """Text, calls, a refusal, the limit."""
+    """Finish reasons for text, calls, a refusal, and the token limit."""
 
     @property
     def error(self) -> type[Exception]:

@@ -1,4 +1,4 @@
-"""What a request says, as each API is sent it."""
+"""Warnings of upstream requests in the notation of the case files."""
 
 from collections.abc import Iterable, Iterator
 
@@ -10,7 +10,7 @@ ASKED = [c for c in CASES if c.kind.startswith("request")]
 
 
 def told(warnings: Iterable[ev.Notice]) -> list[str]:
-    """One line a code, with the names that it has; the message where there is none."""
+    """One line per code, with its details, or the message if there are none."""
     by_code: dict[str, list[str]] = {}
     for warning in warnings:
         by_code.setdefault(warning.code, []).append(warning.detail or warning.message)

@@ -1,4 +1,4 @@
-"""Servers that a test makes up, as odd as real ones: what they say is a function of what they are asked."""
+"""Stub servers with the deviations of real ones: the response is a function of the request."""
 
 import contextlib
 import json
@@ -9,7 +9,7 @@ from support.fake_upstream import Server, server
 
 
 class Answer(NamedTuple):
-    """Of HTTP."""
+    """An HTTP response."""
 
     body: str
     status: int = 200
@@ -18,13 +18,13 @@ class Answer(NamedTuple):
 
 
 Says: TypeAlias = Callable[[str, dict[str, Any]], Answer]
-"""The answer to the body sent to a path, which is empty where nothing was sent."""
+"""Returns the response to a path and a JSON body; the body is empty if none was sent."""
 NOTHING_HERE = Answer('{"error": {"message": "no such path"}}', 404)
 
 
 @contextlib.asynccontextmanager
 async def odd(says: Says) -> AsyncIterator[Server]:
-    """It listens, on a port of its own."""
+    """Starts the stub server on a free port."""
 
     async def play(server: Server, writer: Any) -> None:
         line, _, sent = server.asked[-1]
@@ -51,7 +51,7 @@ USAGE = {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15}
 def chat(
     asked: dict[str, Any], text: str = "", *calls: dict[str, Any], usage: Any = None, finish: str = "", **delta: Any
 ) -> Answer:
-    """As Chat Completions has it, streamed where that was asked for; the prompt's tokens grow with its messages."""
+    """A Chat Completions response, streamed on request; prompt tokens grow with the messages."""
     if usage is None:
         usage = USAGE | {"prompt_tokens": USAGE["prompt_tokens"] + 8 * (len(asked.get("messages", ())) - 1)}
     finish = finish or ("tool_calls" if calls else "stop")

@@ -1,4 +1,4 @@
-"""A server behind whose model writes what a test says, and a gateway in front of it that is asked by each API."""
+"""A scripted text upstream, and a gateway with it that gets requests over each API."""
 
 import contextlib
 import itertools
@@ -30,7 +30,7 @@ FRONTS = dialects.names()
 
 
 def writes(*pieces: str, finish: str = "stop", stays: bool = False) -> Play:
-    """A server that streams these pieces of its model's text; one that `stays` waits then until it is left."""
+    """A server that streams these pieces of text; with `stays` it then waits until the client disconnects."""
 
     async def play(server: Any, writer: Any) -> None:
         writer.write(HEAD + b"".join(piece({"content": text}) for text in pieces))
@@ -44,18 +44,18 @@ def writes(*pieces: str, finish: str = "stop", stays: bool = False) -> Play:
 
 @contextlib.asynccontextmanager
 async def gateway(url: str, **settings: Any) -> AsyncIterator[tuple[str, HttpBackend]]:
-    """Its URL, and the backend in it that asks the server with a model `m`."""
+    """The URL of a gateway, and its backend for the server with a model `m`."""
     backend = HttpBackend("far", HttpConfig(url=f"{url}/v1", **{"models": ("m",), **settings}), {})
     async with serving(Gateway([backend])) as (_, own):
         yield own, backend
 
 
 class Answer(NamedTuple):
-    """What a client got."""
+    """The response that a client got."""
 
     reply: Reply
     warnings: list[str]
-    """Of its header."""
+    """The codes in the warnings header."""
 
     @property
     def text(self) -> str:
@@ -67,7 +67,7 @@ class Answer(NamedTuple):
 
 
 async def ask(url: str, front: str, request: Request = ASKED, **more: Any) -> Answer:
-    """The answer to this request by this API; not streamed unless the request says so."""
+    """Sends this request over this API; without streaming unless the request sets it."""
     dialect = dialects.get(front)
     body = json.loads(dialect.write_request(request, request.model).body) | more
     async with http_client(url) as client:
@@ -76,13 +76,13 @@ async def ask(url: str, front: str, request: Request = ASKED, **more: Any) -> An
     ids = itertools.count()
     reader = dialect.reader(request, ExchangeContext("1", 0, lambda: f"{next(ids):024}"))
     reply = collect([*reader.feed(answer.content), *reader.close()])
-    # Those that come once the head of a stream is out are in its comments.
+    # Warnings after the headers of a stream are sent as comments.
     told = [answer.headers.get("x-dragoman-warnings", ""), *re.findall(r"(?m)^: dragoman-warnings (.+)$", answer.text)]
     return Answer(reply, [label.partition(":")[0] for labels in told for label in labels.split(", ")])
 
 
 def cut(text: str, size: int = 3) -> Sequence[str]:
-    """The text in small pieces."""
+    """Splits the text into small pieces."""
     return ["".join(some) for some in _batched(text, size)]
 
 

@@ -1,4 +1,4 @@
-"""What a request costs in front of an upstream server of each API."""
+"""Requests through the application to an upstream of each API, to measure their cost."""
 
 import asyncio
 import json
@@ -31,7 +31,7 @@ BEHIND: Final[dict[str, dict[str, Any]]] = {
 
 
 async def plays(server: Server, writer: asyncio.StreamWriter) -> None:
-    """Answers any request, whatever its API."""
+    """Responds to any request of any API."""
     path = server.asked[-1][0].split()[1]
     server.asked.clear()
     said = json.dumps(
@@ -44,7 +44,7 @@ async def plays(server: Server, writer: asyncio.StreamWriter) -> None:
 
 
 async def posted(app: App, path: str, body: bytes) -> int:
-    """The status of the answer."""
+    """Posts the body to the application, and returns the status."""
     messages = iter([{"type": "http.request", "body": body, "more_body": False}])
     status = 0
 

@@ -1,7 +1,7 @@
-"""Requests generated from the vendors' own types, which their Python packages have: everything that an API defines.
+"""Random requests generated from the types of the vendors' Python packages: everything that an API defines.
 
-What the types do not say (that a forced tool must be offered, that numbers have limits) is put right afterwards, in
-`SENSE`, a line for each rule.
+Rules that the types do not express (a forced tool must be offered, numbers have limits) are applied afterwards, in
+`SENSE`, one line for each rule.
 """
 
 import types
@@ -40,7 +40,7 @@ def params(api: str) -> Any:
 
 
 def value(hint: Any, depth: int) -> st.SearchStrategy[Any]:
-    """Values of a type, as JSON has them."""
+    """JSON values of a type."""
     origin, args = get_origin(hint), get_args(hint)
     if origin in WRAPPERS or origin is typing.Annotated:
         return value(args[0], depth)
@@ -61,7 +61,7 @@ def value(hint: Any, depth: int) -> st.SearchStrategy[Any]:
 
 
 def _is_sent(hint: Any) -> bool:
-    """A reply's own objects may be sent back, too; they have the shapes of the parameters."""
+    """Whether a type is used in requests; response objects that can be sent back have parameter types too."""
     if get_origin(hint) is typing.Annotated:
         return _is_sent(get_args(hint)[0])
     if get_origin(hint) in (typing.Union, types.UnionType):
@@ -86,7 +86,7 @@ def _hints(hint: Any) -> dict[str, Any]:
 
 @st.composite
 def _object(draw: st.DrawFn, hint: Any, depth: int) -> Json:
-    """All that is required, and of the rest some: little of it further in."""
+    """All required members, and some of the others, fewer at greater depth."""
     made = {}
     for name, kind in _hints(hint).items():
         if get_origin(kind) in (Required, Required2) or hint.__total__ or (depth > 0 and draw(st.integers(0, 5)) == 0):
@@ -95,12 +95,12 @@ def _object(draw: st.DrawFn, hint: Any, depth: int) -> Json:
 
 
 def requests(dialect: str) -> st.SearchStrategy[Json]:
-    """Requests that the vendor would take."""
+    """Requests that the vendor would accept."""
     return st.tuples(value(params(dialect), 5), st.integers(0, 9)).map(lambda made: _sensible(dialect, *made))
 
 
 def each(body: Any, *keys: str) -> Iterator[Json]:
-    """All objects within that have these keys."""
+    """Yields all nested objects with these keys."""
     if isinstance(body, dict):
         if all(key in body for key in keys):
             yield body
@@ -112,12 +112,12 @@ def each(body: Any, *keys: str) -> Iterator[Json]:
 
 
 def _sensible(dialect: str, body: Json, chance: int) -> Json:
-    """The body, where the types alone let nonsense through."""
+    """Corrects the body where the types alone allow invalid requests."""
     for name in _REFUSED[dialect]:
         body.pop(name, None)
     for name, example in _NEEDED[dialect].items():
         body.setdefault(name, example)
-    body.pop("stream_options", None)  # of a stream, which these do not ask for
+    body.pop("stream_options", None)  # only for streaming, which these requests do not use
     if "tools" not in body:
         body.pop("tool_choice", None)
     if "max_completion_tokens" in body:
@@ -129,7 +129,7 @@ def _sensible(dialect: str, body: Json, chance: int) -> Json:
 
 
 def _of_today(body: Json) -> None:
-    """Messages of 2023 become calls and results; references to items are looked up here, and never sent on."""
+    """Converts legacy function messages to calls and results; item references are resolved, never forwarded."""
     if "messages" in body:
         body["messages"] = [m for m in body["messages"] if m["role"] != "function"]
         for message in body["messages"]:
@@ -146,7 +146,7 @@ def _of_today(body: Json) -> None:
 def _somebody_speaks(body: Json) -> None:
     for message in body.get("messages", ()):
         if any(block.get("type") == "tool_result" for block in message.get("content") or () if isinstance(block, dict)):
-            message["role"] = "user"  # the model gives no results
+            message["role"] = "user"  # the assistant sends no tool results
     for name in ("messages", "input"):
         if isinstance(body.get(name), list):
             body[name].append({"role": "user", "content": "x"})
@@ -162,7 +162,7 @@ def _ids(body: Json) -> None:
 
 
 def _one_source(body: Json) -> None:
-    """A file or a picture is in one place."""
+    """A file or an image has exactly one source."""
     for block in each(body, "type"):
         if block["type"] in ("file", "input_file", "input_image") and "source" not in block:
             inner = block.get("file", block)
@@ -172,7 +172,7 @@ def _one_source(body: Json) -> None:
 
 
 def _objects(body: Json) -> None:
-    """Schemas, of which some types say no more than that they are something."""
+    """Replaces schemas whose type allows any value by valid ones."""
     for tool in each(body, "parameters"):
         if not isinstance(tool["parameters"], dict):
             tool["parameters"] = {"type": "object"}
@@ -182,19 +182,19 @@ def _objects(body: Json) -> None:
 
 
 def _object_schema(made: Json) -> Json:
-    """Returns a schema that Anthropic's API takes, with as many members as this one."""
+    """Returns a schema that Anthropic's API accepts, with as many members as this one."""
     names = [f"member.{n}" for n in range(len(made.get("properties") or made))]
     return {"type": "object", "properties": {name: {} for name in names}, "required": names[1:]}
 
 
 def _marked(body: Json) -> None:
-    """Anthropic takes four marks for its cache."""
+    """Anthropic accepts at most four cache marks."""
     for block in list(each(body, "cache_control"))[4:]:
         del block["cache_control"]
 
 
 def _offered(body: Json, chance: int) -> None:
-    """Tools have names of their own, and a tool that is to be called is one of them."""
+    """Tool names are unique, and a tool that must be called is offered."""
     names = []
     for n, tool in enumerate(body.get("tools", [])):
         for named in (tool, tool.get("function"), tool.get("custom")):
@@ -215,7 +215,7 @@ def _offered(body: Json, chance: int) -> None:
 
 @cache
 def _hosted() -> Sequence[str]:
-    """Kinds of tools that the vendor runs, by which OpenAI Responses has them chosen."""
+    """Kinds of hosted tools that `tool_choice` of OpenAI Responses can name."""
     from openai.types.responses import tool_choice_types_param
 
     return (*get_args(get_type_hints(tool_choice_types_param.ToolChoiceTypesParam)["type"]), "mcp", "shell")
@@ -226,10 +226,10 @@ _REFUSED: Final = {
     "openai_chat": ("n", "functions", "function_call"),
     "openai_responses": ("conversation", "prompt", "background", "background_options", "previous_response_id"),
 }
-"""By name: the docstring of the dialect says why."""
+"""By name; the reasons are in the docstring of the dialect."""
 _NEEDED: Final[dict[str, Json]] = {
     "anthropic_messages": {},
     "openai_chat": {},
     "openai_responses": {"model": "m", "input": "hi"},
 }
-"""By the API, though not by the types."""
+"""Required by the API, though not by the types."""

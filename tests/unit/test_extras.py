@@ -1,4 +1,4 @@
-"""What is optional, and the line that brings it, as whoever made the environment wants it."""
+"""Optional extras, and the command that installs them in an environment of pip, pipx or uv."""
 
 import re
 import sys
@@ -20,8 +20,8 @@ def normal(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
-def test_the_table_is_that_of_the_package() -> None:
-    """uvloop and backports.zstd are not looked for: they are not everywhere, and little fails without."""
+def test_extras_table_matches_pyproject() -> None:
+    """uvloop and backports.zstd are not checked: not all platforms have them, and they are not required."""
     brought_by = packages_distributions()
     for name, wanted in OPTIONAL.items():
         packages = {normal(re.split(r"[<>=;\[ ]", each)[0]) for each in wanted} - {"uvloop", "backports-zstd"}
@@ -33,12 +33,12 @@ def test_the_table_is_that_of_the_package() -> None:
 
 @pytest.fixture
 def without(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An environment that has the engine and no more."""
+    """Simulates an environment with the extra `embedded` only."""
     monkeypatch.setattr(extras, "_is_installed", lambda module: module in extras.PACKAGES["embedded"])
 
 
 @pytest.mark.usefixtures("without")
-def test_what_is_missing() -> None:
+def test_missing_extras_are_listed() -> None:
     assert extras.missing_extras("server", "embedded", "templates", "terminal") == ["server", "terminal"]
 
 
@@ -79,8 +79,10 @@ def test_what_is_missing() -> None:
     ],
     ids=["pip", "pipx", "older pipx", "pipx run", "uv tool"],
 )
-def test_what_to_type(file: str, holds: str, line: str, for_pip: str, tmp_path: Path) -> None:
-    """By the file that each leaves in what it makes: pipx 1.18.4, 1.7.1 and uv 0.13.9 (2026-11)."""
+def test_install_command_matches_environment_tool(
+    file: str, holds: str, line: str, for_pip: str, tmp_path: Path
+) -> None:
+    """Detected by the file that each tool writes: pipx 1.18.4, 1.7.1 and uv 0.13.9 (2026-11)."""
     path = tmp_path / file
     path.parent.mkdir(parents=True)
     path.write_text(holds)
@@ -88,8 +90,8 @@ def test_what_to_type(file: str, holds: str, line: str, for_pip: str, tmp_path: 
     assert extras.pip_install_command(str(path.parent)) == for_pip
 
 
-def test_what_the_engine_needs_of_the_system(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The words are those of the loader in Debian's slim image (2026-11)."""
+def test_missing_system_library_is_reported_with_install_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The message is that of the loader in Debian's slim image (2026-11)."""
 
     class Finder:
         def find_spec(self, name: str, *_: object) -> None:

@@ -1,7 +1,7 @@
-"""Every regular expression of the package takes time linear in the text that it is given, whatever the text repeats.
+"""Every regular expression of the package takes linear time, for any repeated text.
 
-A pattern is tried in the ways in which its module uses it: a search of a whole text is another matter than a match at
-one place of it.
+A pattern is tested with the methods that its module uses: a search of a whole text costs more than a match at one
+position.
 """
 
 import gc
@@ -24,7 +24,7 @@ from support.sampling import sample
 
 PACKAGE = ROOT / "src/dragoman"
 SKIPPED = ("__main__", "llama_worker", "render_worker", "reaper_worker")
-"""Modules that are run, not imported."""
+"""Modules that run as scripts and are not imported."""
 PIECES = (
     *"a \n\t\\\"'{}[]()<>`,.:=_0e-#|%&/;~*A\x00é一",
     *(
@@ -50,7 +50,7 @@ PIECES = (
 )
 SIZE = 500
 FREE_S = 0.0005
-"""What takes less says nothing."""
+"""Shorter times are too small to compare."""
 MOST = 9
 """Times as long, for four times the text."""
 LIMIT_S = 20
@@ -58,7 +58,7 @@ WHOLE_TEXT = ("search", "finditer", "findall", "sub", "subn", "split")
 BOUNDED = {
     "parsing.untagged.trailing_json._HEAD": "of HEAD_CHARS characters",
 }
-"""Patterns that are given no more than so many characters."""
+"""Patterns that only get text of a limited length."""
 
 
 def modules() -> list[str]:
@@ -66,22 +66,22 @@ def modules() -> list[str]:
     return [name for name in found if name.rpartition(".")[2] not in SKIPPED]
 
 
-def inside(value: object) -> Iterator[re.Pattern[Any]]:
-    """The patterns in a value of a module, bound methods of them too."""
+def patterns_in(value: object) -> Iterator[re.Pattern[Any]]:
+    """Yields the patterns in a value of a module, also those of bound methods."""
     if isinstance(value, re.Pattern):
         yield value
     elif isinstance(getattr(value, "__self__", None), re.Pattern):
         yield value.__self__  # type: ignore[attr-defined]
     elif isinstance(value, dict):
         for each in value.values():
-            yield from inside(each)
+            yield from patterns_in(each)
     elif isinstance(value, tuple | list):
         for each in value:
-            yield from inside(each)
+            yield from patterns_in(each)
 
 
 def uses(source: str, name: str) -> tuple[str, ...]:
-    """How a module uses a pattern of this name."""
+    """Returns the methods that a module calls on a pattern of this name."""
     found = set(re.findall(rf"\b{re.escape(name)}(?:\[\w+\])?\.(\w+)", source))
     return ("finditer",) if found & {*WHOLE_TEXT} else ("match", "fullmatch")
 
@@ -94,13 +94,13 @@ def patterns() -> list[tuple[str, re.Pattern[Any], tuple[str, ...]]]:
         loaded = importlib.import_module(module)
         source = Path(loaded.__file__ or "").read_text()
         for name, value in vars(loaded).items():
-            for each in inside(value):
+            for each in patterns_in(value):
                 found.setdefault(each, (f"{module.removeprefix('dragoman.')}.{name}", each, uses(source, name)))
     return list(found.values())
 
 
-def spent(pattern: re.Pattern[Any], how: str, text: str) -> float:
-    """Seconds of CPU time."""
+def cpu_time_s(pattern: re.Pattern[Any], how: str, text: str) -> float:
+    """Returns the CPU time in seconds."""
     data = text.encode() if isinstance(pattern.pattern, bytes) else text
     began = time.process_time()
     if how == "finditer":
@@ -111,20 +111,20 @@ def spent(pattern: re.Pattern[Any], how: str, text: str) -> float:
     return time.process_time() - began
 
 
-def grows(pattern: re.Pattern[Any], how: str, piece: str) -> float:
+def growth(pattern: re.Pattern[Any], how: str, piece: str) -> float:
     """How many times as long four times the text takes; 0 where the time is too short to tell."""
     for _ in range(4):  # what is slow by chance is not slow four times
-        less = spent(pattern, how, piece * SIZE)
+        less = cpu_time_s(pattern, how, piece * SIZE)
         if less < FREE_S:
             return 0.0
-        factor = spent(pattern, how, piece * SIZE * 4) / less
+        factor = cpu_time_s(pattern, how, piece * SIZE * 4) / less
         if factor <= MOST:
             break
     return factor
 
 
-@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="needs an alarm to end a pattern that takes for ever")
-def test_every_pattern_is_linear() -> None:
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="needs setitimer to interrupt a pattern that does not end")
+def test_every_regex_is_linear() -> None:
     def too_long(_: int, __: FrameType | None) -> None:
         raise TimeoutError
 
@@ -136,7 +136,7 @@ def test_every_pattern_is_linear() -> None:
             for how, piece in ((how, piece) for how in hows for piece in sample(PIECES, 12, name)):
                 signal.setitimer(signal.ITIMER_REAL, LIMIT_S)
                 try:
-                    factor = grows(pattern, how, piece)
+                    factor = growth(pattern, how, piece)
                 except TimeoutError:
                     factor = float("inf")
                 finally:

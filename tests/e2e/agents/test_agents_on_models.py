@@ -1,6 +1,6 @@
-"""Agents on real models that call a tool of their own accord: minutes each, so only with --every.
+"""Agents on real models that call a tool without being forced: minutes each, so only with --every.
 
-The model is Qwen2.5-Coder 1.5B (`make weights-1.5b`), the smallest here that does so unasked; agents offer it one tool.
+The model is Qwen2.5-Coder 1.5B (`make weights-1.5b`), the smallest one here that does so; agents offer it one tool.
 """
 
 import json
@@ -31,7 +31,7 @@ MODEL = "qwen2.5-coder-1.5b"
 
 
 @pytest.mark.ran("Claude Code", "embedded model")
-def test_claude_code_on_the_model_in_the_box() -> None:
+def test_claude_code_calls_tool_on_embedded_model() -> None:
     root = Path(claude_code.__file__).parent.parent
     did = subprocess.run(
         [sys.executable, "-m", "bench.claude_code"],
@@ -45,7 +45,7 @@ def test_claude_code_on_the_model_in_the_box() -> None:
 
 
 @pytest.mark.ran("Claude Code", "llama-server")
-async def test_claude_code_on_llama_server(tmp_path: Path) -> None:
+async def test_claude_code_calls_tool_on_llama_server(tmp_path: Path) -> None:
     folder = agents.folder_of(tmp_path)
     with llama_server(model=MODEL) as url:
         config = settings_for(tmp_path, Real(f"{url}/v1", "smollm2"), tool_mode="native")
@@ -56,16 +56,16 @@ async def test_claude_code_on_llama_server(tmp_path: Path) -> None:
 
 @pytest.fixture
 def short() -> Iterator[Path]:
-    """A home whose path such a small model copies without a slip."""
+    """A home with a short path, which a small model copies without errors."""
     with tempfile.TemporaryDirectory() as home:
         yield Path(home)
 
 
 @pytest.mark.ran("Claude Code", "mlx_lm.server")
-async def test_claude_code_on_mlx_lm(short: Path) -> None:
+async def test_claude_code_calls_tool_on_mlx_lm(short: Path) -> None:
     """SmolLM2 135M, as MLX on a CPU reads one token a second of a larger model.
 
-    A model of that size calls only what it has been shown: the session has two files read before, by a script.
+    A model of that size calls a tool only after examples: a scripted model reads two files earlier in the session.
     """
     folder = agents.folder_of(short)
     options = ["--bare", "--tools", "Read", "--system-prompt", "You read files."]
@@ -84,7 +84,7 @@ async def test_claude_code_on_mlx_lm(short: Path) -> None:
 
 
 def reads(file: Path) -> Script:
-    """A model that reads this file, and repeats its first line."""
+    """A scripted model that reads this file, and repeats its first line."""
 
     async def play(backend: Scripted, request: v.Request) -> AsyncGenerator[AnyEvent, None]:
         results = [p for m in request.messages[-2:] for p in m.parts if isinstance(p, v.ToolResult)]
@@ -101,7 +101,7 @@ def reads(file: Path) -> Script:
 
 
 def settings_for(home: Path, server: Real, **settings: str) -> Path:
-    """A file of settings in which the model that Claude Code asks for is the server's."""
+    """A config file with an alias from Claude Code's model to the server's model."""
     config = home / "config.toml"
     named = {"url": server.url, "models": [server.model], **settings}
     lines = [f"{name} = {json.dumps(value)}" for name, value in named.items()]
@@ -118,7 +118,7 @@ def read_the_notes(told: list[dict[str, Any]]) -> bool:
 
 @pytest.fixture(scope="module")
 def embedded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The URL of a gateway on the embedded model."""
+    """The URL of a gateway with the embedded model."""
     with running(tmp_path_factory.mktemp("home"), "--model", MODEL) as gateway:
         yield gateway.url
 
@@ -131,7 +131,7 @@ FRAMEWORKS: Final = [
 
 
 @pytest.mark.parametrize("block", FRAMEWORKS)
-def test_packages_on_the_embedded_model(block: Block, embedded: str, tmp_path: Path) -> None:
+def test_sdk_examples_work_on_embedded_model(block: Block, embedded: str, tmp_path: Path) -> None:
     """The examples of docs/sdks.md: the model calls the tool, and its answer uses the result."""
     code = block.code.replace(GATEWAY, embedded)
     (tmp_path / "example.py").write_text(code)
@@ -153,7 +153,7 @@ def test_packages_on_the_embedded_model(block: Block, embedded: str, tmp_path: P
 
 
 def weather_calls(url: str) -> float:
-    """Valid calls of the tool so far."""
+    """The number of valid calls of `get_weather` so far."""
     metrics = httpx2.get(f"{url}/metrics", trust_env=False).text
     counted = f'dragoman_tool_calls_total{{model="{MODEL}",outcome="valid",tool="get_weather"}} '
     return float(metrics.partition(counted)[2].partition("\n")[0] or 0)

@@ -1,4 +1,4 @@
-"""Claude Code on the recorded texts of a small model: first what it asked back then, then the program itself."""
+"""Claude Code on recorded texts of a small model: first its recorded requests, then the program itself."""
 
 import json
 import subprocess
@@ -32,7 +32,7 @@ def asked() -> list[dict[str, Any]]:
 
 
 async def answer(request: dict[str, Any]) -> anthropic.types.Message:
-    """By the gateway, put together by the vendor's own package."""
+    """The gateway's response, assembled by the vendor's SDK."""
     app = App(Gateway([claude_code.recorded(FOLDER)]), ServerConfig())
     http = httpx2.AsyncClient(transport=httpx2.ASGITransport(app), base_url="http://127.0.0.1")
     known = {"model", "messages", "system", "tools", "max_tokens", "thinking"}
@@ -45,7 +45,7 @@ async def answer(request: dict[str, Any]) -> anthropic.types.Message:
         return await events.get_final_message()
 
 
-def test_its_requests_are_understood() -> None:
+def test_recorded_claude_code_requests_are_parsed() -> None:
     first, second = (
         dialects.get("anthropic_messages").read_request(json.dumps(line["body"]).encode()) for line in asked()
     )
@@ -58,7 +58,7 @@ def test_its_requests_are_understood() -> None:
     assert result.call_id == call.id
 
 
-async def test_what_it_asked_first_becomes_a_call() -> None:
+async def test_first_recorded_request_gets_tool_call() -> None:
     message = await answer(asked()[0])
     (call,) = message.content
     assert isinstance(call, anthropic.types.ToolUseBlock)
@@ -66,7 +66,7 @@ async def test_what_it_asked_first_becomes_a_call() -> None:
     assert message.stop_reason == "tool_use"
 
 
-async def test_what_it_asked_next_becomes_words() -> None:
+async def test_second_recorded_request_gets_text() -> None:
     message = await answer(asked()[1])
     (text,) = message.content
     assert isinstance(text, anthropic.types.TextBlock)
@@ -76,8 +76,8 @@ async def test_what_it_asked_next_becomes_words() -> None:
 
 @pytest.mark.ran("Claude Code", "a script")
 @pytest.mark.parametrize("name", ["bare", "full"])
-async def test_it_reads_a_file_and_says_what_it_holds(name: str, tmp_path: Path, keep: Callable[..., None]) -> None:
-    """With few tools, and as it comes: a dozen, and tens of kilobytes of instructions."""
+async def test_claude_code_reads_file_and_reports_content(name: str, tmp_path: Path, keep: Callable[..., None]) -> None:
+    """With few tools, and with the default dozen and tens of kilobytes of instructions."""
     folder = agents.folder_of(tmp_path)
     async with served(script := Calling("Read", {"file_path": str(folder / "notes.txt")}), **IMPATIENT) as s:
         told = await agents.claude_code(s.url, tmp_path, folder, *(["--bare"] if name == "bare" else []))
@@ -92,15 +92,15 @@ async def test_it_reads_a_file_and_says_what_it_holds(name: str, tmp_path: Path,
     keep(f"claude_code-{name}", f"Claude Code {offline.version('@anthropic-ai/claude-code')}", s.sent, OURS, [tmp_path])
 
 
-def test_nothing_of_its_own_prose_is_kept() -> None:
+def test_recorded_requests_contain_no_vendor_text() -> None:
     for line in asked():
         assert {block["text"] for block in line["body"]["system"]} == {claude_code.LEFT_OUT}
         assert {tool["description"] for tool in line["body"]["tools"]} == {claude_code.LEFT_OUT}
 
 
 @pytest.mark.ran("Claude Code", "Qwen2.5-Coder")
-def test_the_program_itself() -> None:
-    """ClaudeInstall by `make test-clients`; with a home of its own and, where the system allows it, no network."""
+def test_claude_code_replay_with_recorded_model() -> None:
+    """Installed by `make test-clients`; runs with its own home and, where the system allows it, without a network."""
     offline.claude_code()
     command = [sys.executable, "-m", "bench.claude_code", "--replay"]
     root = Path(claude_code.__file__).parent.parent
@@ -110,8 +110,8 @@ def test_the_program_itself() -> None:
     assert f"tool_result 1 {claude_code.NOTES}" in did.stdout
 
 
-async def test_its_discovery_of_models(tmp_path: Path) -> None:
-    """What it found is in its cache, for its own list of models; what it asks for reaches the model."""
+async def test_claude_code_discovers_models(tmp_path: Path) -> None:
+    """The discovered models are in its cache, and its request reaches the selected model."""
     quiet = {name: value for name, value in claude_code.QUIET.items() if "NONESSENTIAL" not in name}
     asked: list[str] = []
 
@@ -143,6 +143,6 @@ async def test_its_discovery_of_models(tmp_path: Path) -> None:
         ([("result", {"is_error": True})], "it did not end well"),
     ],
 )
-def test_a_run_that_went_wrong_is_seen(lines: list[tuple[str, dict[str, Any]]], failing: str) -> None:
+def test_failed_claude_code_run_is_detected(lines: list[tuple[str, dict[str, Any]]], failing: str) -> None:
     told = [{"type": kind, "message": {"content": [part]}, **part} | {"type": kind} for kind, part in lines]
     assert any(failing in each for each in claude_code.Run(lines=told).failings())

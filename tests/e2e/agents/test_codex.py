@@ -1,4 +1,4 @@
-"""Codex, the real one, against a backend that plays a script: it speaks OpenAI Responses and nothing else."""
+"""The real Codex with a scripted backend; Codex supports only OpenAI Responses."""
 
 import json
 from collections.abc import AsyncGenerator, Callable
@@ -32,25 +32,25 @@ CODEX = f"Codex {offline.version('@openai/codex')}"
 @dataclass
 class Run:
     items: list[dict[str, Any]]
-    """What it told of its run."""
+    """The completed items of the run."""
     script: Calling
     sent: list[Sent]
 
     def of(self, kind: str) -> dict[str, Any]:
-        """The one item of this type, once it was complete."""
+        """Returns the only completed item of this type."""
         (item,) = (item for item in self.items if item["type"] == kind)
         return item
 
 
 async def run(home: Path, model: str, tool: str, arguments: dict[str, object]) -> Run:
-    """Codex asks, is told to run the tool, and gets the result's text for an answer."""
+    """Runs Codex: the model calls the tool once, then returns the text of its result."""
     async with served(script := Calling(tool, arguments), **IMPATIENT, alias=model) as s:
         lines = await agents.codex(s.url, home, agents.folder_of(home), model)
     assert lines[-1]["type"] == "turn.completed", lines
     return Run([line["item"] for line in lines if line["type"] == "item.completed"], script, s.sent)
 
 
-async def test_it_runs_a_function_and_sends_its_result(tmp_path: Path, keep: Callable[..., None]) -> None:
+async def test_codex_runs_function_and_sends_result(tmp_path: Path, keep: Callable[..., None]) -> None:
     done = await run(tmp_path, "m", "exec_command", {"cmd": "cat notes.txt"})
     assert done.of("command_execution")["aggregated_output"] == NOTES
     assert NOTES in done.of("agent_message")["text"]
@@ -61,7 +61,7 @@ async def test_it_runs_a_function_and_sends_its_result(tmp_path: Path, keep: Cal
     keep("codex-function", CODEX, done.sent, OURS, [tmp_path])
 
 
-async def test_it_runs_a_tool_of_free_text(tmp_path: Path, keep: Callable[..., None]) -> None:
+async def test_codex_runs_custom_tool(tmp_path: Path, keep: Callable[..., None]) -> None:
     done = await run(tmp_path, "gpt-5.5", "apply_patch", {"input": PATCH})
     assert (tmp_path / "folder" / "new.txt").read_text() == 'Grüße, "Ada"\n'
     assert "new.txt" in done.of("agent_message")["text"]
@@ -72,7 +72,7 @@ async def test_it_runs_a_tool_of_free_text(tmp_path: Path, keep: Callable[..., N
     keep("codex-custom", CODEX, done.sent, OURS, [tmp_path])
 
 
-async def test_it_runs_a_tool_of_a_namespace_that_came_as_an_item(tmp_path: Path, keep: Callable[..., None]) -> None:
+async def test_codex_runs_namespaced_tool(tmp_path: Path, keep: Callable[..., None]) -> None:
     line = 'text((await tools.exec_command({cmd: "cat notes.txt"})).output)'
     done = await run(tmp_path, "gpt-6-astra", "functions__exec", {"input": line})
     assert done.of("command_execution")["aggregated_output"] == NOTES
@@ -82,8 +82,8 @@ async def test_it_runs_a_tool_of_a_namespace_that_came_as_an_item(tmp_path: Path
     keep("codex-namespace", CODEX, done.sent, OURS, [tmp_path])
 
 
-async def test_it_compacts_and_goes_on_from_the_summary(tmp_path: Path) -> None:
-    """A provider called OpenAI is asked to compact once the conversation is past the limit, here after the result."""
+async def test_codex_compacts_and_continues_from_summary(tmp_path: Path) -> None:
+    """Codex asks a provider named OpenAI to compact above the token limit, here after the tool result."""
     asked: list[str] = []
 
     async def script(backend: Scripted, request: Request) -> AsyncGenerator[AnyEvent, None]:

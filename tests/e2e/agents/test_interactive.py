@@ -1,4 +1,4 @@
-"""Agents in a terminal, as a user has them: the real programs, no `-p`, up to a tool call and its answer."""
+"""Real agents in an interactive terminal (without `-p`), up to a tool call and its response."""
 
 import json
 import os
@@ -30,7 +30,7 @@ def command(agent: str, url: str, *args: str) -> list[str]:
 
 
 @pytest.mark.ran("Codex", "Chat Completions")
-def test_codex(tmp_path: Path) -> None:
+def test_codex_in_terminal_runs_tool_call(tmp_path: Path) -> None:
     folder = agents.folder_of(tmp_path)
     script = Calling("exec_command", {"cmd": "cat notes.txt"}, pauses=False)
     with (
@@ -49,7 +49,7 @@ def test_codex(tmp_path: Path) -> None:
 @pytest.mark.model
 @pytest.mark.every
 @pytest.mark.parametrize("name", first_use.SESSIONS)
-def test_the_first_use_on_the_model(name: str) -> None:
+def test_first_use_session_with_model(name: str) -> None:
     """Minutes: `make firstuse`."""
     assert first_use.play(name, record=False) == 0
 
@@ -70,8 +70,8 @@ def screens(path: Path) -> tuple[list[tuple[float, str]], dict[str, float]]:
 
 
 @pytest.mark.parametrize("name", first_use.SESSIONS)
-def test_the_recording_of_the_first_use(name: str) -> None:
-    """Each question is answered within its limit, that about a file after the tool has read it."""
+def test_first_use_recording_answers_within_limits(name: str) -> None:
+    """Each question is answered within its time limit, the one about a file after the tool has read it."""
     questions = first_use.SESSIONS[name]
     shown, typed = screens(first_use.RECORDINGS / f"{name}.cast")
     assert list(typed) == [question.words for question in questions]
@@ -84,7 +84,7 @@ def test_the_recording_of_the_first_use(name: str) -> None:
     assert not any("check actions" in text for _, text in shown)
 
 
-def test_an_answer_of_several_lines_is_one() -> None:
+def test_multi_line_answer_is_read_from_screen() -> None:
     screen = """
 ❯ What does the file notes.txt say?
 
@@ -106,8 +106,8 @@ def test_an_answer_of_several_lines_is_one() -> None:
 
 
 @pytest.mark.ran("Claude Code", "Chat Completions")
-def test_claude_code(tmp_path: Path) -> None:
-    """Its first start in a folder: no page about a safety check, the tool's call runs, its result is answered."""
+def test_claude_code_in_terminal_runs_tool_call(tmp_path: Path) -> None:
+    """First start in a folder: no page about a safety check, the tool call runs, and the model uses its result."""
     folder = agents.folder_of(tmp_path)
     script = Calling("Bash", {"command": "cat notes.txt", "description": "Shows a file"}, pauses=False)
     with (

@@ -1,4 +1,4 @@
-"""What an agent is started with, made of the user's environment, files and words: pure, no agent runs."""
+"""Launch plans of agents from the user's environment, files and arguments; no agent is started."""
 
 import json
 import tomllib
@@ -22,13 +22,13 @@ def settings(made: LaunchPlan) -> Any:
 
 
 @EACH
-def test_the_users_own_words_stand_last_and_whole(name: str) -> None:
+def test_user_arguments_are_last_and_unchanged(name: str) -> None:
     made = launch(name, "exec", "--flag", "two words")
     assert made.command[-3:] == ("exec", "--flag", "two words")
 
 
 @EACH
-def test_says_where_it_is_from(name: str) -> None:
+def test_agent_has_source_and_install_command(name: str) -> None:
     agent = agents.get(name)
     assert "2026-11" in agent.source
     assert bool(agent.programs) == bool(agent.install)
@@ -38,7 +38,7 @@ def test_says_where_it_is_from(name: str) -> None:
 @pytest.mark.parametrize(
     "model", ["${HOME}", "a{env:KEY}", "{file:/etc/passwd}", "two\nlines", "a\0", "\x1b[2J", "\ud83d"]
 )
-def test_a_name_that_would_be_read_as_something_of_the_users_is_refused(name: str, model: str) -> None:
+def test_model_name_with_substitution_or_control_characters_is_rejected(name: str, model: str) -> None:
     with pytest.raises(ConfigError, match=r"under \[model_aliases\]") as told:
         launch(name, model=model)
     assert repr(model) in str(told.value)
@@ -46,24 +46,24 @@ def test_a_name_that_would_be_read_as_something_of_the_users_is_refused(name: st
 
 @EACH
 @pytest.mark.parametrize("model", ["qwen3:8b", "org/model@q4", "$model {x}", "modèle 🚀"])
-def test_any_other_name_is_given_as_it_is(name: str, model: str) -> None:
+def test_model_name_is_passed_unchanged(name: str, model: str) -> None:
     made = launch(name, model=model)
     said = [*made.command, *map(str, made.environ.values()), *made.files.values()]
     assert any(model in text or json.dumps(model)[1:-1] in text for text in said)
 
 
-def test_names_beyond_the_first_plane_stand_as_they_are_where_json_is_read_as_yaml() -> None:
+def test_non_bmp_characters_are_not_escaped_in_yaml() -> None:
     (text,) = launch("hermes", model="🚀").files.values()
     assert '"default": "🚀"' in text
 
 
-def test_codex_reads_every_name_as_toml() -> None:
+def test_codex_model_name_is_valid_toml() -> None:
     made = launch("codex", model='🚀 "quoted" \\ è')
     read = tomllib.loads("\n".join(word for word in made.command[1:] if word != "-c"))
     assert read["model"] == read["review_model"] == '🚀 "quoted" \\ è'
 
 
-def test_of_two_settings_of_claude_code_the_users_count() -> None:
+def test_claude_code_user_settings_take_precedence() -> None:
     own = json.dumps({"model": "theirs", "env": {"ANTHROPIC_MODEL": "theirs"}, "hooks": {}})
     for given in (("--settings", own), (f"--settings={own}",), ("--settings", "/own.json")):
         made = launch("claude", *given, "-p", "hi", files={"/own.json": own})
@@ -73,7 +73,7 @@ def test_of_two_settings_of_claude_code_the_users_count() -> None:
         assert settings(made)["env"]["ANTHROPIC_BASE_URL"] == "http://127.0.0.1:1"
 
 
-def test_settings_that_cannot_be_read_are_left_to_claude_code() -> None:
+def test_unreadable_claude_code_settings_are_passed_unchanged() -> None:
     made = launch("claude", "--settings", "/nowhere.json")
     assert made.command[-2:] == ("--settings", "/nowhere.json")
 
@@ -95,10 +95,10 @@ def test_settings_that_cannot_be_read_are_left_to_claude_code() -> None:
         (("--settings", '{"permissions": {"allow": ["Read"]}}'), {}, {}, "default"),
     ],
 )
-def test_claude_code_asks_before_it_acts_unless_the_user_has_set_a_mode(
+def test_claude_code_permission_mode_defaults_to_default(
     args: tuple[str, ...], environ: Mapping[str, str], files: Mapping[str, str], mode: str | None
 ) -> None:
-    """Its own default is "auto", whose safety check is made by its vendor's server."""
+    """Its default mode is "auto", whose safety check needs the vendor's server."""
     made = launch("claude", *args, environ=environ, files=files)
     assert settings(made).get("permissions", {}).get("defaultMode") == mode
     told = [note for note in made.notes if "asks before it edits" in note]
@@ -107,7 +107,7 @@ def test_claude_code_asks_before_it_acts_unless_the_user_has_set_a_mode(
     assert settings(made).get("permissions", {}).get("allow") == (["Read"] if "allow" in str(args) else None)
 
 
-def test_claude_code_shows_how_far_a_prompt_has_been_read_unless_the_user_shows_something_there() -> None:
+def test_claude_code_status_line_shows_progress_unless_user_has_one() -> None:
     own = '{"statusLine": {"type": "command", "command": "theirs"}}'
     file = Path("/private dir/progress")
     made = launch("claude", progress=file)
@@ -118,7 +118,7 @@ def test_claude_code_shows_how_far_a_prompt_has_been_read_unless_the_user_shows_
     assert "statusLine" not in settings(launch("claude"))
 
 
-def test_what_eases_gives_way_to_the_user_and_what_wires_does_not() -> None:
+def test_user_environment_overrides_defaults_but_not_connection() -> None:
     own = {"CLAUDE_CODE_MAX_OUTPUT_TOKENS": "99", "ANTHROPIC_BASE_URL": "elsewhere", "CLAUDE_CODE_USE_BEDROCK": "1"}
     made = launch("claude", environ=own)
     assert "CLAUDE_CODE_MAX_OUTPUT_TOKENS" not in made.environ
@@ -128,13 +128,13 @@ def test_what_eases_gives_way_to_the_user_and_what_wires_does_not() -> None:
     assert "CLAUDE_CODE_MAX_OUTPUT_TOKENS" not in settings(made)["env"]
 
 
-def test_a_small_context_is_no_window_for_claude_code() -> None:
+def test_small_context_sets_no_auto_compact_window() -> None:
     made = launch("claude", context_window=32768)
     assert made.environ["CLAUDE_CODE_MAX_CONTEXT_TOKENS"] == "32768"
     assert "CLAUDE_CODE_AUTO_COMPACT_WINDOW" not in made.environ
 
 
-def test_thoughts_are_off_where_the_model_has_none() -> None:
+def test_reasoning_is_disabled_for_model_without_reasoning() -> None:
     assert launch("claude", has_reasoning=False).environ["MAX_THINKING_TOKENS"] == "0"
     assert "MAX_THINKING_TOKENS" not in launch("claude").environ
     assert 'model_reasoning_effort="none"' in launch("codex", has_reasoning=False).command
@@ -142,7 +142,7 @@ def test_thoughts_are_off_where_the_model_has_none() -> None:
 
 
 @pytest.mark.parametrize("name", ["claude", "codex", "hermes", "openclaw", "opencode"])
-def test_nothing_is_said_of_a_context_that_is_not_known(name: str) -> None:
+def test_unknown_context_window_is_not_passed_to_agent(name: str) -> None:
     made = launch(name, context_window=0, output_tokens=0)
     said = json.dumps([made.command, made.environ, made.files]).lower()
     assert "context_window" not in said
@@ -152,7 +152,7 @@ def test_nothing_is_said_of_a_context_that_is_not_known(name: str) -> None:
     assert '\\"limit\\"' not in said
 
 
-def test_opencode_merges_what_the_user_has_in_the_same_variable() -> None:
+def test_opencode_config_is_merged_with_users() -> None:
     own = {"OPENCODE_CONFIG_CONTENT": '{"model": "own/x", "provider": {"own": {}}}'}
     content = json.loads(str(launch("opencode", environ=own).environ["OPENCODE_CONFIG_CONTENT"]))
     assert content["model"] == "own/x"
@@ -160,8 +160,8 @@ def test_opencode_merges_what_the_user_has_in_the_same_variable() -> None:
 
 
 @EACH
-def test_what_an_earlier_launch_has_left_in_the_shell_is_not_taken_for_the_users(name: str) -> None:
-    """Variables were printed, and the same shell begins again on another gateway and model."""
+def test_variables_of_earlier_launch_are_not_user_settings(name: str) -> None:
+    """The same shell starts the agent again, with another gateway and model, after an earlier `--print-env`."""
     content = json.dumps({"agent": {"own": {"model": "own/x"}}, "provider": {"own": {}}})
     own = {"OPENCODE_CONFIG_CONTENT": content, "OPENCLAW_CONFIG_PATH": "/own/openclaw.json"}
     files, kept = {"/own/openclaw.json": "{}"}, Path("/kept")
@@ -176,13 +176,13 @@ def test_what_an_earlier_launch_has_left_in_the_shell_is_not_taken_for_the_users
 
 
 @pytest.mark.parametrize("environ", [{}, {"HERMES_MANAGED_DIR": "/rules"}])
-def test_rules_of_an_administrator_of_hermes_are_not_hidden(environ: Mapping[str, str]) -> None:
+def test_hermes_administrator_rules_are_not_overridden(environ: Mapping[str, str]) -> None:
     folder = environ.get("HERMES_MANAGED_DIR", "/etc/hermes")
     with pytest.raises(ConfigError, match=rf"{folder}/config.yaml holds rules"):
         launch("hermes", environ=environ, files={f"{folder}/config.yaml": "approvals: {}"})
 
 
-def test_hermes_wants_a_long_context() -> None:
+def test_hermes_rejects_small_context_window() -> None:
     with pytest.raises(ConfigError, match=r"64,000 tokens of context, and m is run with 32,768"):
         launch("hermes", context_window=32768)
 
@@ -197,7 +197,7 @@ def test_hermes_wants_a_long_context() -> None:
         ({"OPENCLAW_CONFIG_PATH": "/other/my.json", "OPENCLAW_INCLUDE_ROOTS": "/more"}, "/other/my.json"),
     ],
 )
-def test_openclaw_includes_the_users_own(environ: Mapping[str, str], own: str) -> None:
+def test_openclaw_config_includes_user_config(environ: Mapping[str, str], own: str) -> None:
     made = launch("openclaw", environ=environ, files={own: "{}"})
     assert settings(made)["$include"] == own
     assert str(made.environ["OPENCLAW_INCLUDE_ROOTS"]).split(":")[-1] == str(Path(own).parent)

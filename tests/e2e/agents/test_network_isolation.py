@@ -1,4 +1,4 @@
-"""How agents are shut in: of all that listens anywhere, they reach the gateway alone."""
+"""Network isolation of agents: they can reach only the gateway."""
 
 import json
 import socket
@@ -22,7 +22,7 @@ print(json.dumps({"status": status, "refused": refused != 0, "devices": [name fo
 """
 
 
-async def test_nothing_but_the_gateway_is_within_reach(tmp_path: Path) -> None:
+async def test_isolated_agent_reaches_only_gateway(tmp_path: Path) -> None:
     if not offline.unshared():
         pytest.skip("the system gives nobody a network of its own")
     with socket.create_server(("127.0.0.1", 0)) as other:
@@ -34,4 +34,4 @@ async def test_nothing_but_the_gateway_is_within_reach(tmp_path: Path) -> None:
     assert (seen["status"], seen["refused"]) == (200, True)
     assert set(seen["devices"]) <= {"lo", "tunl0", "sit0", "ip6tnl0"}, json.dumps(
         seen
-    )  # some kernels make idle tunnels
+    )  # some kernels create idle tunnels

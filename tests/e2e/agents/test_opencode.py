@@ -1,4 +1,4 @@
-"""OpenCode, the real one, against a backend that plays a script: through each of its three providers."""
+"""The real OpenCode with a scripted backend, through each of its three providers."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -23,7 +23,7 @@ PROVIDERS = pytest.mark.parametrize(
 
 @pytest.mark.ran("OpenCode", "a script")
 @PROVIDERS
-async def test_it_reads_a_file_and_says_what_it_holds(
+async def test_opencode_reads_file_and_reports_content(
     package: str, dialect: str, tmp_path: Path, keep: Callable[..., None]
 ) -> None:
     folder = agents.folder_of(tmp_path)

@@ -1,8 +1,8 @@
-"""A conversation of twenty requests of the real Claude Code: what a model is shown of one begins what it is shown next.
+"""Twenty requests of one conversation of the real Claude Code: each prompt is a prefix of the next one.
 
-A moved byte costs a model on one's own machine its whole prompt cache. Tried on what Claude Code sends as the test
-runs, and on a recording (tests/support/client_recordings.py), whose text is
-filler, so that only the first can show what changes.
+One changed byte invalidates the prompt cache of a local model. Tested with live requests of Claude Code, and with a
+recording (tests/support/client_recordings.py), whose text is filler, so that only live requests show changes of the
+client's own text.
 """
 
 import importlib.util
@@ -77,11 +77,11 @@ SAID: Final[Sequence[tuple[str, Sequence[Sequence[tuple[str, dict[str, object]]]
     ("Write more.txt beside notes.txt", [[WRITE], [read("more.txt")], [run("cat notes.txt more.txt")], []]),
     ("Change notes.txt back", [[edit("quince", "pomegranate")], [run("cat notes.txt")], []]),
 ]
-"""What the user says, and for each what the model does: calls, or its answer where there are none."""
+"""The user's messages, each with the model's steps: a list of calls, or text if the list is empty."""
 
 
 class Playing:
-    """Does so, request for request; a thought before every third."""
+    """A scripted model that plays SAID step by step, with reasoning in every third response."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -103,7 +103,7 @@ class Playing:
         yield Finish("stop")
 
 
-async def test_as_claude_code_asks_now(tmp_path: Path, keep: Callable[..., None]) -> None:
+async def test_prompt_prefix_is_stable_as_claude_code_asks_now(tmp_path: Path, keep: Callable[..., None]) -> None:
     folder = agents.folder_of(tmp_path)
     async with served(script := Playing(folder)) as s:
         options = ["--allowedTools", "Read,Bash,Edit,Write"]
@@ -113,11 +113,11 @@ async def test_as_claude_code_asks_now(tmp_path: Path, keep: Callable[..., None]
     client = f"Claude Code {offline.version('@anthropic-ai/claude-code')}"
     keep(NAME, client, s.sent, OURS, [tmp_path], how="as_claude_code_asks_now", growing=True)
     for name in ("turns hermes", "a template with tools", "openai_chat, aggressive", "openai_responses"):
-        grows([SHOWN[name](without_reasoning(request)) for request in script.asked])
+        assert_prefixes([SHOWN[name](without_reasoning(request)) for request in script.asked])
 
 
 def requests() -> list[v.Request]:
-    """As they were recorded; each with a line of its own for the vendor, which is filler in the recording."""
+    """The recorded requests, each with a different billing header, which is filler in the recording."""
     sent = [sent for name, sent in client_recordings.recorded() if name.startswith(NAME)]
     assert len(sent) == TURNS
     return [ANTHROPIC.read_request(billed(request, n)) for n, request in enumerate(sent)]
@@ -131,7 +131,7 @@ def billed(sent: Sent, n: int) -> bytes:
 
 
 def plain_turns(name: str) -> Callable[[v.Request], str]:
-    """The prompt by plain turns with the format's own text in them."""
+    """Renders the prompt as plain turns in this format."""
 
     def shown(request: v.Request) -> str:
         turns = render_chat(ordered(request), formats.get(name))
@@ -141,13 +141,13 @@ def plain_turns(name: str) -> Callable[[v.Request], str]:
 
 
 def by_template(source: str) -> Callable[[v.Request], str]:
-    """The prompt by a chat template, as for the embedded model."""
+    """Renders the prompt with a chat template, as for the embedded model."""
     template = ChatTemplate(source, "<bos>", "<eos>", SPECIAL)
     return lambda request: template.render(ordered(request), formats.get("hermes")).text
 
 
 def as_body(name: str, member: str) -> Callable[[v.Request], str]:
-    """What a server behind is sent: the tools, then the messages, as bytes."""
+    """Renders the body for an upstream server: the tools, then the messages."""
 
     def shown(request: v.Request) -> str:
         written = dialects.get(name).write_request(ordered(request), "m").body
@@ -160,17 +160,17 @@ def as_body(name: str, member: str) -> Callable[[v.Request], str]:
 
 
 def ordered(request: v.Request) -> v.Request:
-    """As the gateway asks a backend."""
+    """The request as the gateway sends it to a backend."""
     return replace(request, messages=repair_history(request.messages)[0])
 
 
-def cut(shown: Callable[[v.Request], str], tier: str) -> Callable[[v.Request], str]:
-    """The same of a request that is trimmed."""
+def trimmed(shown: Callable[[v.Request], str], tier: str) -> Callable[[v.Request], str]:
+    """Renders the request after prompt trimming."""
     return lambda request: shown(trim_request(request, tier, GENERIC).request)
 
 
-def of_model(name: str) -> str:
-    """A model's own template, as the package trl ships it."""
+def model_template(name: str) -> str:
+    """A model's own template, from the package trl."""
     found = importlib.util.find_spec("trl")
     assert found is not None
     assert found.submodule_search_locations
@@ -181,17 +181,17 @@ SHOWN: Final[dict[str, Callable[[v.Request], str]]] = {
     **{f"turns {name}": plain_turns(name) for name in formats.names()},
     "a template with tools": by_template(HERMES_TEMPLATE),
     "a template without": by_template(CHATML),
-    **{f"template {name}": by_template(of_model(name)) for name in ("qwen2_5", "qwen3_instruct_2507")},
-    **{f"turns hermes, {tier}": cut(plain_turns("hermes"), tier) for tier in ("tools", "aggressive", "max")},
-    "template qwen2_5, max": cut(by_template(of_model("qwen2_5")), "max"),
-    "openai_chat, aggressive": cut(as_body("openai_chat", "messages"), "aggressive"),
+    **{f"template {name}": by_template(model_template(name)) for name in ("qwen2_5", "qwen3_instruct_2507")},
+    **{f"turns hermes, {tier}": trimmed(plain_turns("hermes"), tier) for tier in ("tools", "aggressive", "max")},
+    "template qwen2_5, max": trimmed(by_template(model_template("qwen2_5")), "max"),
+    "openai_chat, aggressive": trimmed(as_body("openai_chat", "messages"), "aggressive"),
     "openai_chat": as_body("openai_chat", "messages"),
     "openai_responses": as_body("openai_responses", "input"),
 }
 
 
-def grows(prompts: Sequence[str]) -> None:
-    """Each begins the next one."""
+def assert_prefixes(prompts: Sequence[str]) -> None:
+    """Asserts that each prompt is a prefix of the next one."""
     for n, (before, after) in enumerate(pairwise(prompts), 1):
         same = next((i for i, (a, b) in enumerate(zip(before, after, strict=False)) if a != b), len(before))
         assert after.startswith(before), (
@@ -200,35 +200,35 @@ def grows(prompts: Sequence[str]) -> None:
 
 
 @pytest.mark.parametrize("shown", SHOWN.values(), ids=SHOWN)
-def test_as_claude_code_asked(shown: Callable[[v.Request], str]) -> None:
-    grows([shown(without_reasoning(request)) for request in requests()])
+def test_prompt_prefix_is_stable_in_recording(shown: Callable[[v.Request], str]) -> None:
+    assert_prefixes([shown(without_reasoning(request)) for request in requests()])
 
 
 @pytest.mark.parametrize("name", ["turns hermes", "turns glm", "a template with tools", "openai_chat"])
-def test_thoughts_stay_as_long_as_the_model_works(name: str) -> None:
-    """They leave a prompt with the user's next word, as the models' own templates have it."""
+def test_reasoning_is_kept_during_tool_loop(name: str) -> None:
+    """Reasoning is removed with the user's next message, as in the models' own templates."""
     asked = requests()
     assert any(isinstance(part, v.Reasoning) for message in asked[-1].messages for part in message.parts)
     begun = [n for n, request in enumerate(asked) if not isinstance(request.messages[-1].parts[-1], v.ToolResult)]
     assert len(begun) == len(SAID)
     for first, end in pairwise([*begun, TURNS]):
-        grows([SHOWN[name](request) for request in asked[first:end]])
+        assert_prefixes([SHOWN[name](request) for request in asked[first:end]])
 
 
-def test_a_moved_byte_is_seen() -> None:
+def test_changed_prefix_is_detected() -> None:
     with pytest.raises(AssertionError, match="request 1: 'this and that'"):
-        grows(["this and that", "this and then that"])
+        assert_prefixes(["this and that", "this and then that"])
 
 
 def short(request: v.Request) -> v.Request:
-    """The same conversation for the small model's context: three tools, and none of the agent's own words."""
+    """The conversation reduced for the small model's context: three tools, and no system text."""
     tools = tuple(tool for tool in request.tools if tool.name in ("Read", "Bash", "Edit"))
     said = tuple(message for message in request.messages if message.role not in ("system", "developer"))
     return replace(request, messages=said, tools=tools, max_tokens=1, stream=True)
 
 
-async def test_a_real_server_has_all_of_the_last_prompt_in_its_cache() -> None:
-    """Eight of the requests; docs/local.md has all twenty, in full."""
+async def test_real_server_reuses_whole_previous_prompt() -> None:
+    """With eight of the requests; docs/local.md reports all twenty."""
     told: list[v.Usage] = []
     with real.llama("native") as behind:
         backend = HttpBackend(

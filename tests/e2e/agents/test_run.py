@@ -1,4 +1,4 @@
-"""`dragoman run` with the real agents: each makes one round trip, and finds its user's home as it was."""
+"""`dragoman run` with the real agents: each makes one tool round trip, and the user's home is unchanged."""
 
 import json
 import os
@@ -28,7 +28,7 @@ def environment(*programs: Path) -> dict[str, str]:
 
 @asynccontextmanager
 async def untouched(home: Path, script: Calling) -> AsyncIterator[Served]:
-    """A server that plays the script, and a home that must not change."""
+    """A scripted upstream, and a home that must not change."""
     before = agent_homes.furnish(home)
     async with served(script, **IMPATIENT) as far:
         yield far
@@ -40,7 +40,7 @@ async def untouched(home: Path, script: Calling) -> AsyncIterator[Served]:
 
 
 @pytest.mark.ran("Claude Code", "Chat Completions")
-async def test_claude_code(tmp_path: Path) -> None:
+async def test_run_claude_code_tool_round_trip_keeps_home_unchanged(tmp_path: Path) -> None:
     folder = agents.folder_of(tmp_path)
     script = Calling("Read", {"file_path": str(folder / "notes.txt")})
     async with untouched(tmp_path, script) as far:
@@ -50,7 +50,7 @@ async def test_claude_code(tmp_path: Path) -> None:
 
 
 @pytest.mark.ran("Codex", "Chat Completions")
-async def test_codex(tmp_path: Path) -> None:
+async def test_run_codex_tool_round_trip_keeps_home_unchanged(tmp_path: Path) -> None:
     folder = agents.folder_of(tmp_path)
     script = Calling("exec_command", {"cmd": "cat notes.txt"})
     async with untouched(tmp_path, script) as far:
@@ -62,7 +62,7 @@ async def test_codex(tmp_path: Path) -> None:
 
 
 @pytest.mark.ran("OpenCode", "Chat Completions")
-async def test_opencode(tmp_path: Path) -> None:
+async def test_run_opencode_tool_round_trip_keeps_home_unchanged(tmp_path: Path) -> None:
     folder = agents.folder_of(tmp_path)
     script = Calling("read", {"filePath": str(folder / "notes.txt")})
     async with untouched(tmp_path, script) as far:
@@ -72,7 +72,7 @@ async def test_opencode(tmp_path: Path) -> None:
 
 
 @pytest.mark.ran("Hermes Agent", "Chat Completions")
-async def test_hermes(tmp_path: Path) -> None:
+async def test_run_hermes_tool_round_trip_keeps_home_unchanged(tmp_path: Path) -> None:
     folder = agents.folder_of(tmp_path)
     script = Calling("read_file", {"path": str(folder / "notes.txt")})
     async with untouched(tmp_path, script) as far:
@@ -82,7 +82,7 @@ async def test_hermes(tmp_path: Path) -> None:
 
 
 @pytest.mark.ran("OpenClaw", "Chat Completions")
-async def test_openclaw(tmp_path: Path) -> None:
+async def test_run_openclaw_tool_round_trip_keeps_home_unchanged(tmp_path: Path) -> None:
     folder = agents.folder_of(tmp_path)
     script = Calling("read", {"path": str(folder / "notes.txt")})
     async with untouched(tmp_path, script) as far:

@@ -1,4 +1,4 @@
-"""Real clients with the real claude as their model: whole round trips, and what reached the model of them."""
+"""Real clients with the real Claude CLI as their model: tool round trips, and the requests that reach the model."""
 
 import asyncio
 import json
@@ -48,12 +48,12 @@ DATA_URL: Final = f"data:image/png;base64,{PICTURE}"
 
 
 def run(name: str, arguments: Any) -> tuple[str, bool]:
-    """What the client's tool says, and whether it failed."""
+    """Returns the result of the client's tool, and whether it failed."""
     assert (name, arguments) in CALLS
     return (NO_DOOR, True) if name == "check-door" else (f"18 degrees in {arguments['city']}", False)
 
 
-# The vendors' packages
+# The vendors' SDKs
 
 
 async def chat(url: str, stream: bool) -> str:
@@ -83,7 +83,7 @@ async def chat(url: str, stream: bool) -> str:
 
 
 async def responses(url: str, stream: bool) -> str:
-    """OpenAI Responses; a picture is in the result too."""
+    """OpenAI Responses; the tool result also contains an image."""
     tools: Any = [
         {"type": "function", "name": n, "description": ABOUT[n], "parameters": s, "strict": False}
         for n, s in SCHEMAS.items()
@@ -111,7 +111,7 @@ async def responses(url: str, stream: bool) -> str:
 
 
 async def messages(url: str, stream: bool) -> str:
-    """Anthropic Messages; a picture is in the result too, and an error is marked as one."""
+    """Anthropic Messages; the tool result also contains an image, and errors have `is_error`."""
     tools: Any = [{"name": n, "description": ABOUT[n], "input_schema": s} for n, s in SCHEMAS.items()]
     said: list[Any] = [{"role": "user", "content": [text(QUESTION), IMAGE]}]
     async with anthropic.AsyncAnthropic(base_url=url, api_key="k", max_retries=0, timeout=DEADLINE_S) as sdk:
@@ -142,7 +142,7 @@ LANGCHAIN_IMAGE: Final = {"type": "image", "base64": PICTURE, "mime_type": "imag
 
 
 def langchain_tools(pictures: bool) -> list[Any]:
-    """They run here; the one for doors fails."""
+    """Tools that run in this process; `check-door` fails."""
 
     def made(name: str) -> StructuredTool:
         async def tool(**arguments: Any) -> Any:
@@ -158,7 +158,7 @@ def langchain_tools(pictures: bool) -> list[Any]:
 
 
 async def langchain(model: Any, pictures: bool = True) -> str:
-    """An agent of LangChain's own, to its end."""
+    """Runs a LangChain agent, and returns its last text."""
     agent = create_agent(model, langchain_tools(pictures), system_prompt=SYSTEM)
     asked: Any = {"messages": [{"role": "user", "content": [text(QUESTION), LANGCHAIN_IMAGE]}]}
     done = await agent.ainvoke(asked)
@@ -180,10 +180,10 @@ async def langchain_messages(url: str, stream: bool) -> str:
 
 
 Client: TypeAlias = Callable[[str, bool], Awaitable[str]]
-PICTURES: Final = (responses, messages, langchain_responses, langchain_messages)
-"""Those whose API has pictures in results."""
-MARKS: Final = (messages, langchain_messages)
-"""And those whose API marks errors."""
+IMAGE_RESULT_CLIENTS: Final = (responses, messages, langchain_responses, langchain_messages)
+"""Clients whose API allows images in tool results."""
+ERROR_FLAG_CLIENTS: Final = (messages, langchain_messages)
+"""Clients whose API has an error flag in tool results."""
 
 
 PACKAGES: Final = {
@@ -191,16 +191,18 @@ PACKAGES: Final = {
     "messages": "anthropic for Python",
     **dict.fromkeys(("langchain_chat", "langchain_responses", "langchain_messages"), "LangChain"),
 }
-BY_HAND: Final = [(client, stream) for client in (chat, responses, messages) for stream in (False, True)]
-AGENTS: Final = [(client, True) for client in (langchain_chat, langchain_responses, langchain_messages)]
+SDK_CASES: Final = [(client, stream) for client in (chat, responses, messages) for stream in (False, True)]
+LANGCHAIN_CASES: Final = [(client, True) for client in (langchain_chat, langchain_responses, langchain_messages)]
 
 
 @pytest.mark.ran(PACKAGES, "claude CLI")
 @MODES
 @pytest.mark.parametrize(
-    ("client", "stream"), [*BY_HAND, *AGENTS], ids=lambda it: getattr(it, "__name__", "streamed" if it else "whole")
+    ("client", "stream"),
+    [*SDK_CASES, *LANGCHAIN_CASES],
+    ids=lambda it: getattr(it, "__name__", "streamed" if it else "whole"),
 )
-async def test_a_round_trip(client: Client, stream: bool, mode: str, tmp_path: Path) -> None:
+async def test_client_tool_round_trip_on_claude_cli(client: Client, stream: bool, mode: str, tmp_path: Path) -> None:
     async with behind_claude(Turns(ANSWERS), tmp_path, mode) as chain:
         assert await client(chain.url, stream) == LAST
     first, second = chain.seen()
@@ -212,15 +214,15 @@ async def test_a_round_trip(client: Client, stream: bool, mode: str, tmp_path: P
     assert first.said == [asked] == [("user", [text(QUESTION), IMAGE])]
     assert called == ("assistant", [text("Let me look."), *made_calls()])
     (weather, _), (door, _) = (run(*call) for call in CALLS)
-    mark = {"is_error": True} if client in MARKS else {}
+    mark = {"is_error": True} if client in ERROR_FLAG_CLIENTS else {}
     assert told == (
         "user",
-        [result(0, [text(weather), IMAGE] if client in PICTURES else weather), result(1, door) | mark],
+        [result(0, [text(weather), IMAGE] if client in IMAGE_RESULT_CLIENTS else weather), result(1, door) | mark],
     )
 
 
 def made_calls() -> list[Any]:
-    """The calls of the first answer, as the model has them."""
+    """The calls of the first response, as the model gets them."""
     return [
         {"type": "tool_use", "id": f"toolu_0_{index}", "name": PREFIX + name, "input": arguments}
         for index, (name, arguments) in enumerate(CALLS)
@@ -233,8 +235,8 @@ def result(index: int, content: object) -> dict[str, object]:
 
 @pytest.mark.ran(PACKAGES, "claude CLI")
 @pytest.mark.parametrize("client", [chat, responses, messages, langchain_chat, langchain_messages])
-async def test_a_round_trip_in_words(client: Client, tmp_path: Path) -> None:
-    """By the text mode: tools, calls and results in what the model reads, and pictures beside it."""
+async def test_client_tool_round_trip_in_text_mode(client: Client, tmp_path: Path) -> None:
+    """In text mode: the prompt contains tools, calls and results as text, and images as blocks."""
     async with asyncio.timeout(DEADLINE_S), behind_claude(Turns(ANSWERS), tmp_path, "text") as chain:
         assert await client(chain.url, True) == LAST
     first, second = chain.seen()
@@ -247,10 +249,10 @@ async def test_a_round_trip_in_words(client: Client, tmp_path: Path) -> None:
     told = "".join(block.get("text", "") for block in blocks)
     places = [told.index(words) for words in (QUESTION, "Let me look.", *(run(*call)[0] for call in CALLS))]
     assert (role, places) == ("user", sorted(places))
-    assert len(second.blocks("image")) == (2 if client in PICTURES else 1)
+    assert len(second.blocks("image")) == (2 if client in IMAGE_RESULT_CLIENTS else 1)
 
 
-# A long past
+# A long history
 
 PAST: Final = [
     (f"And in town {n}? " + 'é"\\' * 250, f"toolu_past_{n}", {"city": f"Town {n}"}, "18 °\n" * 150) for n in range(100)
@@ -260,8 +262,8 @@ PAST: Final = [
 
 @pytest.mark.ran("openai for Python", "claude CLI")
 @MODES
-async def test_a_long_past(mode: str, tmp_path: Path) -> None:
-    """200 KB, asked by OpenAI's package; each call stays with its result."""
+async def test_long_history_is_sent_unchanged(mode: str, tmp_path: Path) -> None:
+    """A history of 200 KB, sent with the openai package; each call stays with its result."""
     tool: Any = {"type": "function", "function": {"name": "get_weather", "parameters": SCHEMAS["get_weather"]}}
     said: list[Any] = []
     for question, id, arguments, told in PAST:

@@ -1,8 +1,8 @@
-"""The loop closes: a client, Dragoman, the real claude, Dragoman again, and the embedded model.
+"""A chain of a client, Dragoman, the real Claude CLI, Dragoman again, and the embedded model.
 
-    client ─Chat→ gateway ─claude's own lines→ claude ─Messages→ gateway ─engine→ the model
+    client ─Chat→ gateway ─JSON lines→ claude ─Messages→ gateway ─engine→ the model
 
-The other way round, Claude Code as the client of a model of ours, is in tests/e2e/agents/test_claude_code.py and
+The reverse, Claude Code as a client of a gateway, is tested in tests/e2e/agents/test_claude_code.py and
 tests/e2e/agents/test_agents_over_http.py.
 """
 
@@ -37,7 +37,7 @@ TOOL: Final[dict[str, Any]] = {
 
 @asynccontextmanager
 async def chain(far: Gateway, home: Path, **body: object) -> AsyncIterator[openai.AsyncOpenAI]:
-    """A client of a gateway before claude before another, whose model is embedded; claude asks it with `body` too."""
+    """A client of a gateway with the Claude CLI, whose API is a gateway with the embedded model and gets `body`."""
     more = {"CLAUDE_CODE_EXTRA_BODY": json.dumps({"temperature": 0, **body})}
     shut = {"HTTPS_PROXY": NOWHERE, "HTTP_PROXY": NOWHERE, "NO_PROXY": "127.0.0.1"}
     environ = offline.environment(home, ANTHROPIC_BASE_URL=far.url, ANTHROPIC_API_KEY="k", **shut, **more)
@@ -49,8 +49,8 @@ async def chain(far: Gateway, home: Path, **body: object) -> AsyncIterator[opena
             yield sdk
 
 
-async def test_a_call_and_what_came_of_it(gateway: Gateway, tmp_path: Path) -> None:
-    """So small a model calls a tool only where it must, which a variable of claude's has it write into its request."""
+async def test_tool_round_trip_through_two_gateways_and_claude(gateway: Gateway, tmp_path: Path) -> None:
+    """The small model calls a tool only if forced; CLAUDE_CODE_EXTRA_BODY adds that `tool_choice`."""
     must = {"type": "any"}
     function = {"name": "get.weather", "description": "The weather of a city.", "parameters": TOOL}
     said: list[Any] = [{"role": "user", "content": QUESTION}]

@@ -1,4 +1,4 @@
-"""What a client asks for and how claude is told: by the program itself, with a model that plays a script behind it."""
+"""How client requests map to the Claude CLI: with the real program and a scripted model."""
 
 import itertools
 import json
@@ -42,7 +42,7 @@ def call(name: str, arguments: str = '{"a":1}') -> Events:
 
 
 def second(call: Events) -> Events:
-    """The call, behind another one."""
+    """The call, with index 1."""
     return [replace(event, index=1) for event in call if hasattr(event, "index")]
 
 
@@ -58,8 +58,8 @@ TOOLS: Final[dict[str, Any]] = {
 }
 
 
-async def test_how_to_think_and_how_long(tmp_path: Path) -> None:
-    """Two processes do for six requests: one that waits takes any of its model."""
+async def test_reasoning_and_token_limits_are_mapped(tmp_path: Path) -> None:
+    """Two processes serve six requests: a waiting process accepts any settings of its model."""
     thoughts = {"type": "adaptive", "display": "summarized"}
     sonnet, older = "claude-sonnet-5-5", "claude-sonnet-4-5"
     cases: list[tuple[str, dict[str, Any], tuple[str, int, Any, str | None]]] = [
@@ -90,7 +90,7 @@ async def test_how_to_think_and_how_long(tmp_path: Path) -> None:
         assert c.backend.health()["cold_starts"] == 2
 
 
-async def test_thoughts_are_shown_and_kept(tmp_path: Path) -> None:
+async def test_reasoning_is_returned_and_kept_in_history(tmp_path: Path) -> None:
     thinks = (ReasoningDelta("Hm."), ReasoningDelta("", "c2ln"), *WORDS)
     async with chain(tmp_path, thinks) as c:
         asked: dict[str, Any] = {"model": "haiku", "thinking": {"type": "adaptive"}, "max_tokens": 500}
@@ -131,12 +131,12 @@ async def test_thoughts_are_shown_and_kept(tmp_path: Path) -> None:
         "opus sonnet": None,
     }.items(),
 )
-def test_names_of_models(name: str, own: str | None) -> None:
+def test_model_names_are_resolved(name: str, own: str | None) -> None:
     taken = models.resolve_model(name)
     assert (None if taken is None else models.model_spec(v.Request(taken, ())).model) == own
 
 
-async def test_an_unknown_model_is_refused_in_each_api(tmp_path: Path) -> None:
+async def test_unknown_model_is_rejected_in_each_api(tmp_path: Path) -> None:
     async with chain(tmp_path) as c:
         for path in (CHAT, MESSAGES, RESPONSES):
             answer = await c.ask(path, model="opus-magnum")
@@ -166,11 +166,11 @@ async def test_an_unknown_model_is_refused_in_each_api(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_what_is_asked_of_the_model(asked: dict[str, Any], told: ModelSpec) -> None:
+def test_request_parameters_become_model_spec(asked: dict[str, Any], told: ModelSpec) -> None:
     assert models.model_spec(v.Request("m", (), **asked)) == told
 
 
-def test_what_a_process_is_told_when_it_starts_or_when_it_runs() -> None:
+def test_model_spec_becomes_environment_or_control_requests() -> None:
     spec = ModelSpec("m", "low", 2000, 3000)
     variables = {"CLAUDE_CODE_MAX_OUTPUT_TOKENS": "3000", "MAX_THINKING_TOKENS": "2000"}
     assert variables.items() <= command.environment({}, (), spec, 0).items()
@@ -181,7 +181,7 @@ def test_what_a_process_is_told_when_it_starts_or_when_it_runs() -> None:
 
 
 def chat(answer: httpx2.Response) -> tuple[str | None, list[str], str]:
-    """Words, names of calls, and how it ended."""
+    """Returns the text, the names of the calls, and the finish reason."""
     choice = answer.json()["choices"][0]
     calls = [each["function"]["name"] for each in choice["message"].get("tool_calls") or ()]
     return choice["message"]["content"], calls, choice["finish_reason"]
@@ -200,7 +200,7 @@ def chat(answer: httpx2.Response) -> tuple[str | None, list[str], str]:
     ],
     ids=["words", "twice words", "another call", "twice another call", "at once", "another before", "another behind"],
 )
-async def test_a_call_that_must_be(
+async def test_missing_required_call_is_reasked(
     tmp_path: Path,
     choice: str,
     first: str,
@@ -225,14 +225,14 @@ async def test_a_call_that_must_be(
         assert "now" in str(last["content"])
 
 
-async def test_a_model_that_is_re_asked_for_a_wrong_call_is_not_re_asked_for_none(tmp_path: Path) -> None:
+async def test_model_is_reasked_only_once(tmp_path: Path) -> None:
     async with chain(tmp_path, call(PREFIX + "w", "{}"), WORDS) as c:
         answer = await c.ask(CHAT, model="sonnet", tools=TOOLS[CHAT], tool_choice="required")
     assert len(c.heard()) == 2
     assert {"reasked", "reask_failed"} <= set(warned(answer))
 
 
-async def test_a_call_of_another_tool_is_not_left_in_the_words(tmp_path: Path) -> None:
+async def test_call_of_other_tool_is_dropped_from_text(tmp_path: Path) -> None:
     one, other = (
         f'<tool_call>\n{{"name": "{name}", "arguments": {{"a": 1}}}}\n</tool_call>' for name in ("w", "other")
     )
@@ -242,8 +242,8 @@ async def test_a_call_of_another_tool_is_not_left_in_the_words(tmp_path: Path) -
     assert (chat(answer), warned(answer)) == (("Hello", ["w"], "tool_calls"), ["extra_call_dropped"])
 
 
-async def test_what_it_cost(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Of all that was asked for one answer; of a stream it is not waited for."""
+async def test_response_cost_is_reported_and_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """The cost of all requests for one response; a stream does not wait for it."""
     caplog.set_level("INFO", "dragoman.access")
     asked: dict[str, Any] = {"model": "sonnet", "tools": TOOLS[CHAT]}
     async with chain(tmp_path, WORDS, CALL, WORDS, CALL, WORDS) as c:
@@ -263,7 +263,7 @@ async def test_what_it_cost(tmp_path: Path, caplog: pytest.LogCaptureFixture) ->
     assert [cost is not None for cost in costs] == [True, True, True, False]
 
 
-async def test_no_call(tmp_path: Path) -> None:
+async def test_tool_choice_none_drops_calls(tmp_path: Path) -> None:
     history = [
         {"role": "user", "content": "hi"},
         {"role": "assistant", "content": [{"type": "tool_use", "id": "toolu_1", "name": "w", "input": {"a": 1}}]},
@@ -289,7 +289,7 @@ async def test_no_call(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_a_reply_of_a_schema(tmp_path: Path, stream: bool) -> None:
+async def test_structured_output_is_returned(tmp_path: Path, stream: bool) -> None:
     form = {"type": "json_schema", "json_schema": {"name": "r", "schema": SCHEMA}}
     asked: dict[str, Any] = {"model": "sonnet", "response_format": form, "tools": TOOLS[CHAT], "stream": stream}
     both = (*REPLY, *second(CALL))
@@ -310,7 +310,7 @@ async def test_a_reply_of_a_schema(tmp_path: Path, stream: bool) -> None:
     assert schema == SCHEMA
 
 
-async def test_a_reply_that_is_not_of_its_schema_is_told(tmp_path: Path) -> None:
+async def test_structured_output_that_violates_schema_is_reported(tmp_path: Path) -> None:
     form = {"type": "json_schema", "json_schema": {"name": "r", "schema": SCHEMA}}
     async with chain(tmp_path, call("StructuredOutput", '{"b":2}'), WORDS) as c:
         answer = await c.ask(CHAT, model="sonnet", response_format=form)
@@ -320,7 +320,7 @@ async def test_a_reply_that_is_not_of_its_schema_is_told(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_a_schema_that_the_cli_does_not_take_costs_no_words(tmp_path: Path, stream: bool) -> None:
+async def test_schema_rejected_by_cli_keeps_text(tmp_path: Path, stream: bool) -> None:
     form = {"type": "json_schema", "json_schema": {"name": "r", "schema": {"type": "bogus"}}}
     async with chain(tmp_path, WORDS) as c:
         answer = await c.ask(CHAT, model="sonnet", response_format=form, stream=stream)
@@ -336,8 +336,8 @@ def streamed(answer: httpx2.Response) -> str:
     return "".join(chunk["choices"][0]["delta"].get("content") or "" for chunk in chunks if chunk["choices"])
 
 
-async def test_stop_strings(tmp_path: Path) -> None:
-    """Words held back come out; one in a call's arguments ends nothing."""
+async def test_stop_strings_end_response(tmp_path: Path) -> None:
+    """Buffered text is emitted at the end; a stop string in a call's arguments has no effect."""
     async with chain(
         tmp_path,
         (TextDelta("one EN"), TextDelta("D two")),
@@ -350,12 +350,12 @@ async def test_stop_strings(tmp_path: Path) -> None:
         assert chat(in_call) == (None, ["w"], "tool_calls")
         assert (await c.ask(MESSAGES, model="sonnet", stop_sequences=["EN"])).json()["stop_sequence"] is None
         assert not c.backend.health()["active"]
-    assert warned(found) == ["estimated_usage"]  # it was ended before its service told
+    assert warned(found) == ["estimated_usage"]  # it was stopped before the API reported usage
     assert warned(held) == warned(in_call) == []
 
 
-async def test_pictures_and_files_go_as_they_came(tmp_path: Path) -> None:
-    """What stands elsewhere is fetched by the model's service, if by anybody."""
+async def test_images_and_documents_are_sent_unchanged(tmp_path: Path) -> None:
+    """URLs are not fetched here; only the model's API may fetch them."""
     blocks: list[dict[str, Any]] = [
         {"type": "image", "source": {"type": "url", "url": "https://a.example/b.png"}},
         {"type": "image", "source": {"type": "file", "file_id": "file_1"}},
@@ -386,7 +386,7 @@ def attempted(wanted: ReplyRequirement, *events: AnyEvent) -> tuple[list[list[An
     return [attempt.feed(event) for event in events], attempt
 
 
-def test_words_wait_for_the_call_that_must_be() -> None:
+def test_text_is_buffered_until_required_call() -> None:
     given, attempt = attempted(ReplyRequirement(call=True), TextDelta("a"), ReasoningDelta("b"), *CALL, TextDelta("c"))
     assert given[:2] == [[], []]
     assert given[2] == [TextDelta("a"), ReasoningDelta("b"), ToolCallStart(0, f"toolu_{PREFIX}w", "w")]
@@ -394,7 +394,7 @@ def test_words_wait_for_the_call_that_must_be() -> None:
     assert (attempt.feed(Finish("tool_calls")), attempt.needs_reask, attempt.close()) == ([], False, [])
 
 
-def test_calls_of_other_tools_than_the_named_one_are_dropped() -> None:
+def test_calls_of_other_tools_than_named_one_are_dropped() -> None:
     events = (*OTHER, TextDelta("a"), *second(CALL), *(replace(event, index=2) for event in second(OTHER)))
     given, attempt = attempted(ReplyRequirement(call=True, name=PREFIX + "w"), *events)
     told = [*itertools.chain(*given), *attempt.feed(Finish("tool_calls")), *attempt.close()]
@@ -403,14 +403,14 @@ def test_calls_of_other_tools_than_the_named_one_are_dropped() -> None:
     assert told[-1] == Notice("extra_call_dropped", "a call was dropped that was not asked for", dropped * 2)
 
 
-def test_thoughts_wait_for_the_words_that_must_be() -> None:
+def test_reasoning_is_buffered_until_required_text() -> None:
     given, _ = attempted(ReplyRequirement(text=True), ReasoningDelta("b"), TextDelta("a"), ReasoningDelta("c"))
     assert given == [[], [ReasoningDelta("b"), TextDelta("a")], [ReasoningDelta("c")]]
 
 
 @pytest.mark.parametrize("reason", ["length", "content_filter"])
 @pytest.mark.parametrize("wanted", [ReplyRequirement(call=True), ReplyRequirement(reply=True)])
-def test_what_was_cut_or_refused_is_not_asked_for_again(wanted: ReplyRequirement, reason: v.FinishReason) -> None:
+def test_truncated_or_refused_response_is_not_reasked(wanted: ReplyRequirement, reason: v.FinishReason) -> None:
     _, attempt = attempted(wanted, TextDelta("a"), Finish(reason))
     assert not attempt.needs_reask
     assert not attempt.is_final
@@ -421,12 +421,12 @@ def test_what_was_cut_or_refused_is_not_asked_for_again(wanted: ReplyRequirement
     ("mode", "told"),
     {"auto": "Call one tool at most", "required": "Call one tool at most", "none": "Call no tool"}.items(),
 )
-def test_one_call_at_most_is_told_in_words(mode: Literal["auto", "none", "required"], told: str) -> None:
+def test_single_call_limit_is_in_instruction(mode: Literal["auto", "none", "required"], told: str) -> None:
     assert told in tool_choice_instruction(v.ToolChoice(mode, parallel_tool_calls=False))
     assert ("at most" in tool_choice_instruction(v.ToolChoice(mode, parallel_tool_calls=False))) == (mode != "none")
 
 
-async def test_what_the_cli_has_no_place_for_is_named(tmp_path: Path) -> None:
+async def test_unsupported_fields_are_reported_over_http(tmp_path: Path) -> None:
     async with chain(tmp_path) as c:
         hosted = {"type": "web_search_20250305", "name": "web_search"}
         says: dict[str, Any] = {"temperature": 0.2, "top_k": 5, "container": "c"}
@@ -437,7 +437,7 @@ async def test_what_the_cli_has_no_place_for_is_named(tmp_path: Path) -> None:
 
 
 def named(path: str, **body: Any) -> list[tuple[str, str]]:
-    """The codes of this request's warnings, and what they name."""
+    """The codes and details of this request's warnings."""
     dialect = next(each for each in map(dialects.get, dialects.names()) if each.path == path)
     said = {"input": "hi"} if path == RESPONSES else {"messages": [{"role": "user", "content": "hi"}]}
     limit = {} if path == RESPONSES else {"max_tokens": 9}
@@ -477,23 +477,23 @@ SEARCH: Final = {"type": "web_search_20250305", "name": "web_search"}
         ),
     ],
 )
-def test_what_is_lost(path: str, body: dict[str, Any], lost: str) -> None:
+def test_unsupported_fields_are_reported(path: str, body: dict[str, Any], lost: str) -> None:
     assert named(path, **body) == [("content_dropped", name) for name in lost.split(", ") if name]
 
 
-def test_an_effort_that_it_has_not_and_a_schema_that_its_service_does_not_take_are_told() -> None:
+def test_adapted_effort_and_schema_are_reported() -> None:
     assert named(CHAT, reasoning_effort="minimal") == [("request_adapted", "effort")]
     tool = {"name": "w", "input_schema": {"anyOf": [SCHEMA, SCHEMA]}}
     assert named(MESSAGES, tools=[tool]) == [("schema_adapted", "")]
 
 
-def test_a_tool_that_the_cli_does_not_take_is_named() -> None:
-    """It passes over one that it finds something wrong with; what is known of that is adapted before."""
+def test_tool_ignored_by_cli_is_reported() -> None:
+    """The CLI ignores a tool that it finds invalid; known problems are adapted before."""
     tools = (v.Tool("look.up"), v.Tool("read"))
     told = to_conversation(v.Request("m", (v.Message("user", (v.Text("hi"),)),), tools), ModelSpec("m"))
     session = ClaudeSession(cast(Process, None), told, 1.0)
     mounted = msgspec.Raw(b'["mcp__t__read"]')
-    for _ in "ab":  # it says so with each turn
+    for _ in "ab":  # the CLI repeats the init message in each turn
         session.check(OutputLine("system", "init", tools=mounted, mcp_servers=msgspec.Raw(b"[]")))
     (warning,) = session.warnings
     assert (warning.code, warning.message.endswith(": look.up")) == ("content_dropped", True)

@@ -1,4 +1,4 @@
-"""Forty-six tools of a real server of MCP, used by clients whose model is the real claude."""
+"""Forty-six tools of a real MCP server, used by clients whose model is the real Claude CLI."""
 
 import json
 import re
@@ -21,7 +21,7 @@ LAST: Final = "The year cannot be closed."
 
 @asynccontextmanager
 async def server() -> AsyncIterator[ClientSession]:
-    """The server in a process of its own, and its client."""
+    """Starts the MCP server in a separate process, and yields a client session."""
     started = StdioServerParameters(command=str(offline.agent("python")), args=[str(SERVER)])
     async with stdio_client(started) as streams, ClientSession(*streams) as session:
         await session.initialize()
@@ -29,7 +29,7 @@ async def server() -> AsyncIterator[ClientSession]:
 
 
 async def converse(url: str, session: ClientSession) -> str:
-    """A small agent: it offers the server's tools, by names that say whose they are, and has it run what is called."""
+    """A small agent: offers the server's tools with prefixed names, and runs the calls on the server."""
     listed = {f"mcp_fwbg_{tool.name}": tool for tool in (await session.list_tools()).tools}
     tools: Any = [
         {"type": "function", "function": {"name": n, "description": t.description, "parameters": t.input_schema}}
@@ -54,7 +54,7 @@ def in_order(tools: Mapping[str, tuple[str, Any]]) -> list[str]:
     return sorted(json.dumps(about, sort_keys=True) for about in tools.values())
 
 
-async def test_an_agent_of_one_s_own(tmp_path: Path) -> None:
+async def test_custom_agent_uses_mcp_tools_on_claude_cli(tmp_path: Path) -> None:
     script = Turns([Says(calls=[(f"mcp_fwbg_{name}", arguments) for name, arguments in CALLS]), Says(LAST)])
     async with behind_claude(script, tmp_path, "native") as chain, server() as session:
         assert await converse(chain.url, session) == LAST

@@ -1,4 +1,4 @@
-"""Every process of the claude CLI comes to its end: the real one's, however its gateway goes."""
+"""All processes of the real Claude CLI are terminated, however the gateway ends."""
 
 import asyncio
 import contextlib
@@ -29,14 +29,14 @@ TRACES: Final = DATA / "claude_cli"
 
 
 async def endless(backend: Scripted, request: v.Request) -> AsyncGenerator[AnyEvent, None]:
-    """An answer that begins, and goes no further."""
+    """A response that starts and never finishes."""
     yield Start("", "", 0)
     yield TextDelta("Hello")
     await asyncio.Event().wait()
 
 
 def started_by(pid: int, word: str) -> list[int]:
-    """Its processes with this word in their command lines."""
+    """Child processes with this word in their command lines."""
     found = []
     for child in psutil.Process(pid).children(recursive=True):
         with contextlib.suppress(psutil.Error):
@@ -46,7 +46,7 @@ def started_by(pid: int, word: str) -> list[int]:
 
 @contextlib.contextmanager
 def serving(home: Path) -> Iterator[Gateway]:
-    """`dragoman serve` before the real claude before a model that does not come to its end."""
+    """`dragoman serve` with the real Claude CLI and a model that never finishes."""
     with in_thread(endless) as url:
         login = {
             "ANTHROPIC_BASE_URL": url,
@@ -71,10 +71,10 @@ def serving(home: Path) -> Iterator[Gateway]:
 
 @contextlib.contextmanager
 def answering(gateway: Gateway) -> Iterator[None]:
-    """While it hangs in an answer, and another process waits for the next."""
+    """Runs the block during an unfinished response, while another process waits for the next request."""
     body = ask(MESSAGES, model="m", stream=True)
     with gateway.client() as client, client.stream("POST", MESSAGES, json=body) as answer:
-        texts = answer.iter_text()  # which ends the answer where it is dropped
+        texts = answer.iter_text()  # dropping the iterator closes the response
         assert any("Hello" in text for text in texts)
         yield
 
@@ -85,7 +85,7 @@ def ends(gateway: Gateway, home: Path, pids: list[int]) -> None:
     assert not list(home.glob(".claude/sessions/*"))
 
 
-def test_when_it_is_killed(tmp_path: Path) -> None:
+def test_killed_gateway_leaves_no_claude_processes(tmp_path: Path) -> None:
     with serving(tmp_path) as gateway, answering(gateway):
         claudes = until(lambda: len(all := started_by(gateway.process.pid, "stream-json")) == 2 and all)
         keepers = started_by(gateway.process.pid, "reaper_worker")
@@ -93,7 +93,7 @@ def test_when_it_is_killed(tmp_path: Path) -> None:
         ends(gateway, tmp_path, [*claudes, *keepers])
 
 
-def test_when_the_keeper_was_killed_before_it(tmp_path: Path) -> None:
+def test_killed_reaper_and_gateway_leave_no_claude_processes(tmp_path: Path) -> None:
     with serving(tmp_path) as gateway, answering(gateway):
         until(lambda: len(started_by(gateway.process.pid, "stream-json")) == 2)
         (keeper,) = started_by(gateway.process.pid, "reaper_worker")
@@ -104,7 +104,7 @@ def test_when_the_keeper_was_killed_before_it(tmp_path: Path) -> None:
             ends(gateway, tmp_path, claudes)
 
 
-def test_when_it_is_told_to_stop(tmp_path: Path) -> None:
+def test_stopped_gateway_leaves_no_claude_processes(tmp_path: Path) -> None:
     with serving(tmp_path) as gateway, answering(gateway):
         claudes = until(lambda: len(all := started_by(gateway.process.pid, "stream-json")) == 2 and all)
         keepers = started_by(gateway.process.pid, "reaper_worker")
@@ -112,7 +112,7 @@ def test_when_it_is_told_to_stop(tmp_path: Path) -> None:
         ends(gateway, tmp_path, [*claudes, *keepers])
 
 
-def test_when_the_client_leaves(tmp_path: Path) -> None:
+def test_client_disconnect_ends_claude_process(tmp_path: Path) -> None:
     with serving(tmp_path) as gateway:
         with answering(gateway):
             claudes = until(lambda: len(all := started_by(gateway.process.pid, "stream-json")) == 2 and all)
@@ -120,8 +120,8 @@ def test_when_the_client_leaves(tmp_path: Path) -> None:
         until(lambda: len(list(tmp_path.glob("dragoman-*"))) == 1, "the end of its folder")
 
 
-async def test_whenever_the_client_leaves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """While it starts, is told things, answers: after each step of the loop."""
+async def test_cancellation_at_any_step_ends_claude_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Cancels after each event loop step: while the process starts, is configured, and responds."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     before = psutil.Process().children()
     command = fake.installed(tmp_path)

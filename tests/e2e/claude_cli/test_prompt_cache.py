@@ -1,4 +1,4 @@
-"""What a request through claude shares with the one before it, which the model's service then need not read again."""
+"""The prefix that consecutive requests of the Claude CLI share, which allows prompt caching."""
 
 import json
 from pathlib import Path
@@ -10,13 +10,13 @@ from httpx2 import AsyncClient
 from support.claude_gateway import Says, Turns, behind_claude
 from support.gateway import CHAT, DEADLINE_S, MESSAGES
 
-MARKS = 4
-"""As many as the Messages API takes."""
+MAX_MARKS = 4
+"""The maximum of the Messages API."""
 
 
 KEY, TOKEN = "ANTHROPIC_API_KEY", "CLAUDE_CODE_OAUTH_TOKEN"
 OLD = "claude-sonnet-4-5-20250929"
-"""With a login it has the date in its last message, which is therefore another in the next request."""
+"""With an OAuth login its last message contains the date, so it differs in the next request."""
 
 
 @pytest.mark.parametrize(
@@ -26,10 +26,10 @@ OLD = "claude-sonnet-4-5-20250929"
         *((CHAT, TOKEN, model) for model in ("m", "claude-sonnet-5-5")),
     ],
 )
-async def test_a_conversation_goes_on_from_what_is_kept(tmp_path: Path, path: str, login: str, model: str) -> None:
-    """All up to the last mark of a request is the beginning of the next, byte for byte.
+async def test_conversation_reuses_cached_prompt_prefix(tmp_path: Path, path: str, login: str, model: str) -> None:
+    """Everything up to the last cache mark of a request is a prefix of the next request, byte for byte.
 
-    All marks are for the same time: one for longer may not stand behind one for less.
+    All marks have the same time to live, since a longer one must not follow a shorter one.
     """
     tools: Any = {"name": "read", "input_schema": {"type": "object", "properties": {}}}
     if path == CHAT:
@@ -49,7 +49,7 @@ async def test_a_conversation_goes_on_from_what_is_kept(tmp_path: Path, path: st
             said += [{"role": "assistant", "content": "answer"}, {"role": "user", "content": ask}]
     before, after = (json.loads(sent.body) for sent in chain.sent)
     for body in (before, after):
-        assert json.dumps(body).count('"cache_control"') <= MARKS
+        assert json.dumps(body).count('"cache_control"') <= MAX_MARKS
         assert "ttl" not in json.dumps(body)
     assert before["tools"] == after["tools"]
     assert _bare(before["system"][1:]) == _bare(after["system"][1:])
@@ -58,7 +58,7 @@ async def test_a_conversation_goes_on_from_what_is_kept(tmp_path: Path, path: st
 
 
 def _to_the_mark(messages: list[Any], words: str) -> list[Any]:
-    """The messages up to the one with these words, which end it and are marked."""
+    """The messages up to the one that ends with this text, which must have a cache mark."""
     for n, message in enumerate(messages):
         blocks = message["content"]
         if isinstance(blocks, list) and blocks and blocks[-1].get("text") == words:

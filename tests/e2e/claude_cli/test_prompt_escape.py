@@ -1,4 +1,4 @@
-"""Words for the claude CLI: what it reads in them, by the program itself, and where it looks for none of it."""
+"""Prompt text for the Claude CLI: what the real program interprets in it, and how escaping prevents that."""
 
 import json
 import re
@@ -15,7 +15,7 @@ from support.scripted_backend import Served, plain, served
 
 JOINER = "\u2060"
 BLANKS = "\t\v\f \xa0\u1680\u2000\u2009\u200a\u2028\u2029\u202f\u205f\u3000\ufeff"
-"""White space to JavaScript."""
+"""White space in JavaScript."""
 STOPS = "、。！？"
 READ = [
     "@F",
@@ -46,7 +46,7 @@ READ = [
     "- @F",
     "| @F |",
 ]
-"""F is a file's name; every spelling has a file of its own."""
+"""File mentions that the CLI expands; F is a file name, a different file for every spelling."""
 
 
 def texts(content: Any) -> list[str]:
@@ -55,15 +55,15 @@ def texts(content: Any) -> list[str]:
 
 @dataclass
 class Place:
-    """A folder and a home with files to be mentioned, one for every spelling and each holding a word of its own."""
+    """A folder and a home with one file for every spelling, each with its own secret word."""
 
     home: Path
     folder: Path
     files: dict[str, list[tuple[str, str]]] = field(default_factory=dict)
-    """By a mark: the spellings and what each must not disclose."""
+    """By mark: the spellings, and the secret of each."""
 
     def text(self, mark: str, spellings: Sequence[str]) -> str:
-        """All of them, a line each."""
+        """Creates the files; returns all spellings, one per line."""
         spelled = []
         self.files[mark] = []
         for index, spelling in enumerate(spellings):
@@ -78,7 +78,7 @@ class Place:
         return "\n".join(spelled)
 
     def disclosed(self, mark: str, s: Served) -> list[str]:
-        """The spellings whose words reached the model."""
+        """The spellings whose secrets reached the model."""
         sent = b"".join(sent.body for sent in s.sent).decode()
         return [spelling for spelling, secret in self.files[mark] if secret in sent]
 
@@ -92,7 +92,7 @@ def place(tmp_path: Path) -> Place:
 
 
 def heard(body: str | bytes) -> list[str]:
-    """All texts of users in a request."""
+    """All user texts in a request."""
     messages: list[dict[str, Any]] = json.loads(body)["messages"]
     return [text for message in messages if message["role"] == "user" for text in texts(message["content"])]
 
@@ -101,10 +101,10 @@ def block(text: str) -> dict[str, str]:
     return {"type": "text", "text": text}
 
 
-FEW = ("--tools", "", "--system-prompt", "X", "--setting-sources", "", "--strict-mcp-config")
+ISOLATION_FLAGS = ("--tools", "", "--system-prompt", "X", "--setting-sources", "", "--strict-mcp-config")
 
 
-async def test_files(place: Place) -> None:
+async def test_file_mentions_are_not_expanded_when_escaped(place: Place) -> None:
     raw, string = place.text("raw", READ), place.text("string", READ)
     first, second = place.text("first", READ), place.text("second", READ)
     contents = [
@@ -114,7 +114,7 @@ async def test_files(place: Place) -> None:
         string,
     ]
     async with served(plain) as s:
-        await agents.converse(s.url, place.home, place.folder, contents, *FEW)
+        await agents.converse(s.url, place.home, place.folder, contents, *ISOLATION_FLAGS)
     for mark in ("raw", "string"):
         assert place.disclosed(mark, s) == READ
     for mark in ("first", "second"):
@@ -123,7 +123,7 @@ async def test_files(place: Place) -> None:
 
 
 def project(folder: Path) -> None:
-    """A folder with a command, which runs a shell, and an agent."""
+    """Adds a command, which runs a shell, and an agent to the folder."""
     for kind, name, text in [
         ("commands", "mine", "---\ndescription: d\n---\nbody of $ARGUMENTS: !`echo ran-$((40+2))`"),
         ("agents", "helper", "---\nname: helper\ndescription: d\n---\nHelp."),
@@ -136,10 +136,10 @@ AGENTS = ["ask @agent-helper", 'ask @"helper (agent)"']
 COMMANDS = ["/mine 1", "/mine\n2", "/cost", "/nothing", "/clear", "/review b"]
 SHELLS = ["!echo ran-$((50+2))", "x !`echo ran-$((50+2))`", "# remember"]
 DONE = ("body of", "ran-42", "ran-52", "desire to invoke", "/nothing, but no", "Estimated cost", "code reviewer")
-"""Words of what came of any of them."""
+"""Text that shows that one of them was run."""
 
 
-async def test_commands_and_agents(place: Place) -> None:
+async def test_commands_and_agents_are_not_run_when_escaped(place: Place) -> None:
     project(place.folder)
     asked = [*AGENTS, *COMMANDS, *SHELLS]
     kept = [append_command_guard([block(text)]) for text in asked]
@@ -156,17 +156,17 @@ async def test_commands_and_agents(place: Place) -> None:
 
 
 @pytest.mark.parametrize(("flags", "env"), [((), {"CLAUDE_CODE_DISABLE_ATTACHMENTS": "1"}), (("--bare",), {})])
-async def test_the_switches_it_has_for_files(place: Place, flags: Sequence[str], env: dict[str, str]) -> None:
-    """The second line of defence; commands of its own are run nonetheless."""
+async def test_cli_switches_disable_file_mentions(place: Place, flags: Sequence[str], env: dict[str, str]) -> None:
+    """The second line of defence; built-in commands still run."""
     text = place.text("raw", READ)
     async with served(plain) as s:
-        told = await agents.converse(s.url, place.home, place.folder, [text, "/cost"], *FEW, *flags, **env)
+        told = await agents.converse(s.url, place.home, place.folder, [text, "/cost"], *ISOLATION_FLAGS, *flags, **env)
     assert place.disclosed("raw", s) == []
     assert "Estimated cost" in told[-1]["result"]
     assert heard(s.sent[-1].body) == [text]
 
 
-async def test_the_switch_it_has_for_commands(place: Place) -> None:
+async def test_cli_switch_disables_slash_commands(place: Place) -> None:
     project(place.folder)
     asked = ["/mine 1", "/review b", "hi"]
     async with served(plain) as s:

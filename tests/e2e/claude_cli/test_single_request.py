@@ -1,4 +1,4 @@
-"""A request of a client is one of claude's: what that would ask of its own accord is somebody's money."""
+"""One client request causes exactly one request of the Claude CLI: additional requests would cost money."""
 
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass, field
@@ -37,7 +37,7 @@ def _call(name: str, arguments: str) -> Sequence[AnyEvent]:
 
 @dataclass
 class Says:
-    """A script: the same answer each time."""
+    """A scripted model with the same response each time."""
 
     events: Sequence[AnyEvent]
     reason: FinishReason
@@ -70,7 +70,9 @@ WEATHER: Final = {"name": "weather", "parameters": {"type": "object", "propertie
         pytest.param(_call("Bash", '{"command": "true"}'), "tool_calls", id="a call of a tool of the program's"),
     ],
 )
-async def test_a_request_is_one(events: Sequence[AnyEvent], reason: FinishReason, tmp_path: Path) -> None:
+async def test_client_request_causes_one_claude_request(
+    events: Sequence[AnyEvent], reason: FinishReason, tmp_path: Path
+) -> None:
     script = Says(events, reason)
     async with served(script, alias="m") as far:
         environ = offline.environment(

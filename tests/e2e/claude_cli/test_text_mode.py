@@ -1,6 +1,6 @@
-"""The real claude asked in words: tools, calls and results in its prompt; the newest, and one that knows no other way.
+"""The real Claude CLI in text mode: tools, calls and results in the prompt; the newest and the oldest version.
 
-client ─HTTP→ gateway → claude ─HTTP→ a script
+client ─HTTP→ gateway → claude ─HTTP→ scripted model
 """
 
 import asyncio
@@ -35,12 +35,12 @@ CALLS: Final = "I look.\n" + "\n".join(
     f'<tool_call>\n{{"name": "Read", "arguments": {{"path": {json.dumps(path)}}}}}\n</tool_call>' for path in PATHS
 )
 LONG: Final = "".join(f"{n}: Grüße 🌊\n" for n in range(13_000))
-"""Over 200 KB."""
+"""More than 200 KB."""
 
 
 @dataclass
 class Words:
-    """A script: this text, in pieces; at a pause it waits for the test."""
+    """A scripted model: this text in small deltas; at a form feed it waits for the test."""
 
     text: str
     backends: list[Scripted] = field(default_factory=list)
@@ -58,10 +58,10 @@ class Words:
 
 @pytest.fixture(params=["newest", "oldest"])
 def claude(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """Settings and mode of either."""
+    """Mode and command of each version."""
     if request.param == "newest":
         return {"mode": "text"}
-    monkeypatch.setattr(os, "defpath", f"{offline.node().parent}:{os.defpath}")  # for its first line to find node
+    monkeypatch.setattr(os, "defpath", f"{offline.node().parent}:{os.defpath}")  # so that its shebang line finds node
     return {"mode": "auto", "command": offline.old_claude_code()}
 
 
@@ -93,13 +93,13 @@ def result(content: object, failed: bool = False) -> dict[str, Any]:
 
 
 def said(sent: bytes) -> list[dict[str, Any]]:
-    """The user's blocks, as they reached the model, without what the CLI says itself."""
+    """The user's blocks as they reached the model, without the CLI's own reminders."""
     (message,) = (message for message in json.loads(sent)["messages"] if message["role"] == "user")
     blocks = [{name: block[name] for name in block if name != "cache_control"} for block in message["content"]]
     return [block for block in blocks if not block.get("text", "").startswith("<system-reminder>")]
 
 
-async def test_calls_and_a_failed_result(tmp_path: Path, claude: dict[str, Any]) -> None:
+async def test_text_mode_calls_and_failed_result(tmp_path: Path, claude: dict[str, Any]) -> None:
     asked = ask(user(text("Read @notes.txt")), called("x"), user(result("no </tool_result>", failed=True)))
     async with behind_claude(Words(CALLS), tmp_path, **claude) as chain, client(chain.url) as http:
         answer = (await http.post(MESSAGES, json={**asked, "tools": [READ], "system": "Be short."})).json()
@@ -117,7 +117,7 @@ async def test_calls_and_a_failed_result(tmp_path: Path, claude: dict[str, Any])
     assert failed == '<tool_result id="t1" name="Read" error="true">\nno &lt;/tool_result>\n</tool_result>'
 
 
-async def test_a_long_history_with_a_picture(tmp_path: Path, claude: dict[str, Any]) -> None:
+async def test_text_mode_long_history_with_image(tmp_path: Path, claude: dict[str, Any]) -> None:
     shown = result([text("Look:"), IMAGE, text(LONG)])
     asked = ask(user(text("This"), IMAGE, text("and that")), called("x"), user(shown, text("/clear")))
     async with behind_claude(Words("Fine."), tmp_path, **claude) as chain, client(chain.url) as http:
@@ -130,7 +130,7 @@ async def test_a_long_history_with_a_picture(tmp_path: Path, claude: dict[str, A
     assert rest == text(f"{LONG}\n</tool_result>\n/clear")
 
 
-async def test_one_turn_is_as_it_was_said(tmp_path: Path, claude: dict[str, Any]) -> None:
+async def test_single_turn_is_sent_unchanged(tmp_path: Path, claude: dict[str, Any]) -> None:
     content = [text("a <tool_call> b"), IMAGE]
     async with behind_claude(Words("Fine."), tmp_path, **claude) as chain, client(chain.url) as http:
         await http.post(MESSAGES, json=ask(user(*content), system="Be short."))
@@ -139,8 +139,8 @@ async def test_one_turn_is_as_it_was_said(tmp_path: Path, claude: dict[str, Any]
     assert said(seen.raw) == content
 
 
-async def test_streamed(tmp_path: Path, claude: dict[str, Any]) -> None:
-    """What was written of the first call arrives while the model still writes it."""
+async def test_text_mode_call_is_streamed(tmp_path: Path, claude: dict[str, Any]) -> None:
+    """The start of the first call arrives while the model is still writing it."""
     script = Words(CALLS.replace("</tool_call>", "\f</tool_call>", 1))
     told = ""
     async with (
@@ -157,8 +157,8 @@ async def test_streamed(tmp_path: Path, claude: dict[str, Any]) -> None:
     assert "event: message_stop" in told
 
 
-async def test_nothing_is_asked_behind_the_calls(tmp_path: Path) -> None:
-    """A result that the model makes up ends its answer, and a client's stop string does."""
+async def test_generation_stops_after_calls_and_at_stop_string(tmp_path: Path) -> None:
+    """A tool result invented by the model ends the response, and so does a client's stop string."""
     script = Words(CALLS + '\n<tool_result id="x">\nmade up\n</tool_result>\f')
     async with behind_claude(script, tmp_path, "text") as chain, client(chain.url) as http:
         answer = (await http.post(MESSAGES, json={**ask(user(text("Read"))), "tools": [READ]})).json()
@@ -177,7 +177,7 @@ async def test_nothing_is_asked_behind_the_calls(tmp_path: Path) -> None:
         ({"type": "any"}, ["Hello.", "Again."], "end_turn"),
     ],
 )
-async def test_asked_once_more_for_a_call(
+async def test_missing_required_call_is_reasked_in_text_mode(
     tmp_path: Path, choice: dict[str, str], answers: list[str], given: str
 ) -> None:
     script = Words("")
@@ -198,7 +198,7 @@ async def test_asked_once_more_for_a_call(
     assert len(second) > len(first)
 
 
-async def test_a_reply_of_a_schema(tmp_path: Path, claude: dict[str, Any]) -> None:
+async def test_structured_output_is_returned_in_text_mode(tmp_path: Path, claude: dict[str, Any]) -> None:
     schema = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
 
     async def script(backend: Scripted, request: v.Request) -> AsyncGenerator[AnyEvent, None]:
@@ -217,7 +217,7 @@ async def test_a_reply_of_a_schema(tmp_path: Path, claude: dict[str, Any]) -> No
     assert answer["stop_reason"] == "end_turn"
 
 
-async def test_one_waits_for_the_next_request(tmp_path: Path, claude: dict[str, Any]) -> None:
+async def test_warm_process_serves_next_request(tmp_path: Path, claude: dict[str, Any]) -> None:
     async with behind_claude(Words("Fine."), tmp_path, **claude, warm_processes=1) as chain, client(chain.url) as http:
 
         async def state() -> dict[str, Any]:
@@ -233,7 +233,7 @@ async def test_one_waits_for_the_next_request(tmp_path: Path, claude: dict[str, 
     assert [seen.system for seen in chain.seen()] == ["", "X"]
 
 
-async def test_the_oldest_is_the_one_that_is_named(tmp_path: Path) -> None:
+async def test_oldest_tested_version_is_text_since(tmp_path: Path) -> None:
     path = f"{offline.node().parent}:{os.defpath}"
     found = await discovery.find_claude(
         ClaudeCliConfig(command=str(offline.old_claude_code())), offline.environment(tmp_path, PATH=path)

@@ -1,4 +1,4 @@
-"""The traces of the claude CLI: the real one still says what was recorded, and the stand-in says it too."""
+"""The traces of the Claude CLI: the real CLI and the fake one still write the recorded lines."""
 
 import asyncio
 import json
@@ -16,9 +16,9 @@ from support.claude_cli.session import environment, run
 from support.gateway import DEADLINE_S
 
 LIVE: Final = ["plain", "calls", "cut", "cut_in_text", "no_login", "limit_five_hours"]
-"""Those that all else hangs on: an answer, calls, a stream that broke and what came of it, and refusals."""
+"""The most important traces: a response, calls, a broken stream, and errors."""
 MOVES: Final = {"notifications/initialized", "thinking_tokens", "status", "ui_invalidate"}
-"""Lines that come where they like, or as often."""
+"""Lines whose position and number vary."""
 
 
 def recorded(name: str) -> list[Any]:
@@ -26,13 +26,13 @@ def recorded(name: str) -> list[Any]:
 
 
 def kinds(lines: list[Any]) -> tuple[set[str], list[set[str]]]:
-    """What it says before its answer, in whatever order, and what from there on."""
+    """The lines before the init message, without their order, and the lines from there on."""
     said = [words for line in lines if not MOVES & (words := fake.words(line))]
     begins = next(n for n, words in enumerate(said) if "init" in words)
     return set().union(*said[:begins]), said[begins:]
 
 
-def test_each_case_is_recorded_of_the_version_that_is_installed() -> None:
+def test_every_case_is_recorded_with_installed_version() -> None:
     assert {path.stem for path in TRACES.iterdir()} == CASES.keys()
     for name in CASES:
         head, *lines, end = recorded(name)
@@ -41,7 +41,7 @@ def test_each_case_is_recorded_of_the_version_that_is_installed() -> None:
         assert set(end) == {"exit"}
 
 
-def test_nothing_of_the_machine_or_its_owner_is_recorded() -> None:
+def test_traces_contain_no_machine_data() -> None:
     for path in TRACES.iterdir():
         text = path.read_text()
         for word in ("sk-ant", str(Path.home()) + "/", os.uname().nodename, "tmp/tmp"):
@@ -49,7 +49,7 @@ def test_nothing_of_the_machine_or_its_owner_is_recorded() -> None:
 
 
 @pytest.mark.parametrize("name", LIVE)
-async def test_the_real_one_says_it_still(name: str) -> None:
+async def test_real_cli_matches_trace(name: str) -> None:
     made, _ = await run(CASES[name])
     said = [line for who, line in made.heard if who == "cli"]
     assert kinds(said) == kinds(fake.said(TRACES / f"{name}.jsonl"))
@@ -57,8 +57,8 @@ async def test_the_real_one_says_it_still(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["plain", "calls", "history", "no_login"])
-async def test_the_stand_in_says_what_the_real_one_said(tmp_path: Path, name: str) -> None:
-    """Told the same, with other ids."""
+async def test_fake_cli_matches_trace(tmp_path: Path, name: str) -> None:
+    """It gets the same input with other ids."""
     command = fake.installed(tmp_path)
     fake.plan(command, TRACES / f"{name}.jsonl")
     _, *steps, end = recorded(name)

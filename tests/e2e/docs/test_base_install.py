@@ -1,4 +1,4 @@
-"""`pip install dragoman` alone gives the library and `dragoman parse`: nothing of the extras is needed."""
+"""`pip install dragoman` without extras: the library and `dragoman parse` work."""
 
 import json
 import os
@@ -14,15 +14,15 @@ from support.base_environment import BLOCK, COMMAND, dragoman
 CALL = '<tool_call>\n{"name": "write", "arguments": {"text": "</tool_call>"}}\n</tool_call>'
 
 
-def test_parse() -> None:
+def test_parse_prints_calls_as_json() -> None:
     done = dragoman("parse", text=CALL)
     assert done.returncode == 0, done.stderr
     (call,) = json.loads(done.stdout)["parts"]
     assert (call["name"], call["arguments"]) == ("write", '{"text": "</tool_call>"}')
 
 
-def test_parse_cut_anywhere() -> None:
-    """Through a real pipe, the text cut in two at every place."""
+def test_parse_is_independent_of_chunking() -> None:
+    """Through a real pipe, with the text split at many positions."""
     code = "import sys\nfrom dragoman.cli import main\nsys.exit(main(['parse']))"
     for cut in range(0, len(CALL), 9):
         process = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
@@ -33,8 +33,8 @@ def test_parse_cut_anywhere() -> None:
         assert [p["arguments"] for p in json.loads(out)["parts"]] == ['{"text": "</tool_call>"}']
 
 
-def test_parse_by_a_template_or_a_name(tmp_path: Path) -> None:
-    """Without Jinja by what stands in the template."""
+def test_parse_detects_format_by_template_or_model_name(tmp_path: Path) -> None:
+    """Without Jinja, the format is detected by the template's text."""
     (tmp_path / "chat.jinja").write_text("{{ '<tool_call>' }}")
     done = dragoman("parse", "--template", str(tmp_path / "chat.jinja"), text=CALL)
     assert [p["type"] for p in json.loads(done.stdout)["parts"]] == ["tool_call"]
@@ -50,14 +50,14 @@ def test_parse_by_a_template_or_a_name(tmp_path: Path) -> None:
     assert "format harmony" in done.stderr
 
 
-def test_parse_with_tools(tmp_path: Path) -> None:
+def test_parse_accepts_tools_file(tmp_path: Path) -> None:
     for tool in ({"type": "function", "function": {"name": "write"}}, {"name": "write", "input_schema": {}}):
         (tmp_path / "tools.json").write_text(json.dumps([tool]))
         done = dragoman("parse", "--lenient", "--tools", str(tmp_path / "tools.json"), text='{"name": "write"}')
         assert [p["name"] for p in json.loads(done.stdout)["parts"]] == ["write"], done.stderr
 
 
-def test_tools_may_be_listed_or_one(tmp_path: Path) -> None:
+def test_tools_file_may_be_list_object_or_single_tool(tmp_path: Path) -> None:
     file = tmp_path / "tools.json"
     tool, nameless = '{"type": "function", "function": {"name": "write"}}', '{"type": "function", "function": {}}'
     for form, place in (("[%s]", "$[0]"), ('{"tools": [%s]}', "$.tools[0]"), ("%s", "$")):
@@ -78,7 +78,7 @@ def test_tools_may_be_listed_or_one(tmp_path: Path) -> None:
         ("5", "expected array, got number - at $ in"),
     ],
 )
-def test_a_file_that_holds_no_tools(text: str, words: str, tmp_path: Path) -> None:
+def test_invalid_tools_file_is_rejected(text: str, words: str, tmp_path: Path) -> None:
     (tmp_path / "tools.json").write_text(text)
     done = dragoman("parse", "--tools", str(tmp_path / "tools.json"))
     assert done.returncode == 2
@@ -86,7 +86,7 @@ def test_a_file_that_holds_no_tools(text: str, words: str, tmp_path: Path) -> No
     assert "body" not in done.stderr
 
 
-def test_parse_a_file(tmp_path: Path) -> None:
+def test_parse_reads_file(tmp_path: Path) -> None:
     (tmp_path / "reply.txt").write_text(CALL)
     done = dragoman("parse", str(tmp_path / "reply.txt"), text="unread")
     assert [p["name"] for p in json.loads(done.stdout)["parts"]] == ["write"]
@@ -96,7 +96,7 @@ def test_parse_a_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="needs a terminal of its own")
-def test_parse_on_a_terminal_says_what_it_waits_for() -> None:
+def test_parse_on_terminal_prints_hint() -> None:
     ours, theirs = os.openpty()
     command = [sys.executable, "-c", COMMAND, "parse"]
     process = subprocess.Popen(command, stdin=theirs, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -108,7 +108,7 @@ def test_parse_on_a_terminal_says_what_it_waits_for() -> None:
     assert json.loads(out)["parts"][0]["text"].startswith("Hi.")
 
 
-def test_parse_takes_every_name_of_a_format(tmp_path: Path) -> None:
+def test_parse_accepts_every_format_name_and_alias(tmp_path: Path) -> None:
     names = [name for format in formats.names() for name in (format, *formats.get(format).aliases)]
     (text := tmp_path / "text").write_text("Hi.")
     each = "for name in sys.argv[2:]:\n    assert main(['parse', '--format', name, sys.argv[1]]) == 0"
@@ -118,29 +118,29 @@ def test_parse_takes_every_name_of_a_format(tmp_path: Path) -> None:
     assert done.stdout.count('"finish": "stop"') == len(names) > 60
 
 
-def test_parse_stream() -> None:
+def test_parse_stream_prints_events() -> None:
     done = dragoman("parse", "--stream", text=f"Hi.\n{CALL}")
     kinds = [json.loads(line)["event"] for line in done.stdout.splitlines()]
     assert kinds == ["TextDelta", "ToolCallStart", "ToolCallDelta", "ToolCallEnd", "Finish"]
 
 
 @pytest.mark.parametrize(("text", "reason"), [(CALL, "tool_calls"), (CALL[:-30], "stop"), ("Hi.", "stop")])
-def test_both_forms_end_for_the_same_reason(text: str, reason: str) -> None:
+def test_parse_and_parse_stream_have_same_finish_reason(text: str, reason: str) -> None:
     assert json.loads(dragoman("parse", "--stream", text=text).stdout.splitlines()[-1])["reason"] == reason
     assert json.loads(dragoman("parse", text=text).stdout)["finish"] == reason
 
 
-def test_formats() -> None:
+def test_formats_command_works_in_base_install() -> None:
     assert "hermes" in dragoman("formats").stdout
 
 
-def test_serve_says_what_to_type() -> None:
+def test_serve_without_extras_prints_install_command() -> None:
     done = dragoman("serve")
     assert done.returncode == 2
     assert done.stderr.endswith("more than is installed: pip install 'dragoman[server,embedded]'\n")
 
 
-def test_checking_calls_says_what_to_type() -> None:
+def test_validation_without_guard_extra_prints_install_command() -> None:
     done = subprocess.run(
         [sys.executable, "-c", BLOCK + "import dragoman.guard.validation.compiled_schema"],
         capture_output=True,
@@ -149,7 +149,7 @@ def test_checking_calls_says_what_to_type() -> None:
     assert done.stderr.endswith("ConfigError: checking calls needs the guard extra: pip install 'dragoman[guard]'\n")
 
 
-def test_settings_can_be_checked() -> None:
+def test_print_config_works_in_base_install() -> None:
     done = dragoman("serve", "--print-config")
     assert done.returncode == 0, done.stderr
     assert done.stdout.endswith("# settings are good\n")
@@ -157,7 +157,7 @@ def test_settings_can_be_checked() -> None:
     assert "unknown model 'x'" in dragoman("serve", "--print-config", "--model", "x").stderr
 
 
-def test_mistyped_names_offer_the_nearest() -> None:
+def test_mistyped_names_are_rejected_with_suggestion() -> None:
     for args, wanted in (
         (["prase"], "'parse'"),
         (["parse", "--format", "hemres"], "'hermes'"),

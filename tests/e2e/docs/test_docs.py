@@ -1,4 +1,4 @@
-"""The README and docs/: links lead somewhere, and examples do what their pages say (`blocks`)."""
+"""The README and docs/: links are valid, and the examples print the documented output (`doc_examples`)."""
 
 import contextlib
 import io
@@ -32,10 +32,10 @@ from support.gateway import DEADLINE_S, Gateway, environment
 from support.scripted_backend import Scripted, in_thread
 
 SMALL: Final = "smollm2-135m"
-"""Who names it in a page is answered by it; any other model is played."""
+"""Examples with this model run on the real one; every other model is scripted."""
 PLAYED: Final = ("qwen2.5-coder-1.5b", "claude-code-cli/sonnet")
 SHOWN: Final = ("formats", "parse", "tokens")
-"""Commands that say the same on every machine; of others the words are checked, and `serve` looks at its settings."""
+"""Commands with the same output on every machine; of other commands only the arguments are checked."""
 
 
 # Links
@@ -44,7 +44,7 @@ SITE: Final = {ROOT / "docs", ROOT / "examples"}
 
 
 def anchors(page: Path) -> set[str]:
-    """What a link may name in a page, by the rules of the places where it is read."""
+    """The anchors of a page, by the rules of GitHub and the documentation site."""
     text = re.sub(r"^( {0,3})```.*?^\1```$", "", page.read_text(), flags=re.M | re.S)
     titles = re.findall(r"^#+ (.+)$", text, re.M)
     plain = [re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", title) for title in titles]
@@ -52,7 +52,7 @@ def anchors(page: Path) -> set[str]:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_links_lead_somewhere(page: Path) -> None:
+def test_links_have_valid_targets(page: Path) -> None:
     text = re.sub(r"`[^`\n]*`", "", page.read_text())
     for link in re.findall(r"\]\(([^)\s]+)\)", text):
         path, _, anchor = link.partition("#")
@@ -78,13 +78,13 @@ def test_every_page_is_in_the_navigation() -> None:
     assert sorted(named) == sorted(str(p.relative_to(ROOT / "docs")) for p in PAGES if p.is_relative_to(ROOT / "docs"))
 
 
-# What is not run
+# Examples that are not run
 
 LEFT: Final = [f"{block}: {block.not_run}" for block in BLOCKS if block.not_run]
 
 
-def test_little_is_not_run() -> None:
-    """Shown by `pytest -s -k little`."""
+def test_skipped_examples_are_few() -> None:
+    """`pytest -s -k skipped_examples` prints them."""
     print("not run:", *LEFT, sep="\n")
     assert len(LEFT) <= 8
 
@@ -93,7 +93,7 @@ def test_little_is_not_run() -> None:
 
 
 async def play(backend: Scripted, request: Request) -> AsyncGenerator[AnyEvent, None]:
-    """A model that asks for the weather, and tells it; in a call where that is how a client wants its answer."""
+    """A scripted model that calls `get_weather`, then reports the result: as text, or by calling `final_answer`."""
     results = [part for message in request.messages for part in message.parts if isinstance(part, v.ToolResult)]
     told = [words(result) for result in results] or [
         found[0] for message in request.messages for part in message.parts if (found := seen(part))
@@ -114,19 +114,19 @@ async def play(backend: Scripted, request: Request) -> AsyncGenerator[AnyEvent, 
 
 
 def seen(part: v.Part) -> list[str]:
-    """A result that a client tells as the user's words."""
+    """A tool result that a client sends as user text."""
     return re.findall(r"sunny in \w+", part.text) if isinstance(part, v.Text) else []
 
 
 @pytest.fixture(scope="module")
 def played() -> Iterator[str]:
-    """The URL of a gateway whose models are played."""
+    """The URL of a gateway with scripted models."""
     with in_thread(play, names=PLAYED) as url:
         yield url
 
 
 def output(command: list[str | Path], block: Block, url: str, home: Path, cwd: Path | None = None) -> str:
-    """What a program prints that asks the gateway."""
+    """Runs the example against the gateway, and returns its output."""
     code = block.code.replace(GATEWAY, url)
     (home / "example.py").write_text(code)
     done = subprocess.run(
@@ -137,7 +137,7 @@ def output(command: list[str | Path], block: Block, url: str, home: Path, cwd: P
 
 
 def marked(found: list[Block]) -> list[Any]:
-    """Each with the mark of the package that its heading names (`ran`)."""
+    """Adds to each block the `ran` mark of the package in its heading."""
     packages = {
         block: [pytest.mark.ran(block.heading, "a script")] for block in found if block.heading in ran_pairs.FRONT
     }
@@ -149,25 +149,25 @@ ASKING: Final = [block for block in PYTHON if GATEWAY in block.code]
 
 
 @pytest.mark.parametrize("block", [block for block in PYTHON if block not in ASKING], ids=str)
-def test_python_by_itself(block: Block) -> None:
+def test_python_example_prints_documented_output(block: Block) -> None:
     with contextlib.redirect_stdout(io.StringIO()) as out:
         exec(compile(block.code, str(block), "exec"), {})
     assert [line.rstrip() for line in out.getvalue().splitlines()] == block.printed.splitlines()
 
 
 @pytest.mark.parametrize("block", marked([block for block in ASKING if SMALL not in block.code]))
-def test_python_that_asks(block: Block, played: str, tmp_path: Path) -> None:
+def test_python_client_example_prints_documented_output(block: Block, played: str, tmp_path: Path) -> None:
     assert output([sys.executable, "example.py"], block, played, tmp_path).splitlines() == block.printed.splitlines()
 
 
 @pytest.mark.model
 @pytest.mark.parametrize("block", [block for block in ASKING if SMALL in block.code], ids=str)
-def test_python_that_asks_the_model_in_the_box(block: Block, gateway: Gateway, tmp_path: Path) -> None:
+def test_python_client_example_works_on_embedded_model(block: Block, gateway: Gateway, tmp_path: Path) -> None:
     assert matches(block.printed, output([sys.executable, "example.py"], block, gateway.url, tmp_path))
 
 
 @pytest.mark.parametrize("block", marked(doc_examples.of("js")))
-def test_javascript_that_asks(block: Block, played: str, tmp_path: Path) -> None:
+def test_javascript_client_example_prints_documented_output(block: Block, played: str, tmp_path: Path) -> None:
     command = [offline.node(), "--input-type=module", "-"]
     printed = output(command, block, played, tmp_path, cwd=offline.CLIENTS.parent)
     assert printed.splitlines() == block.printed.splitlines()
@@ -176,32 +176,32 @@ def test_javascript_that_asks(block: Block, played: str, tmp_path: Path) -> None
 # Files
 
 LOOKED_AT: Final = {"console", "js", "json", "python", "sh", "toml", "yaml"}
-"""By this file, and tests/e2e/docs/test_quick_start.py."""
+"""Languages tested by this file or by tests/e2e/docs/test_quick_start.py."""
 
 
-def test_every_kind_of_example_is_looked_at() -> None:
+def test_every_example_language_is_tested() -> None:
     assert {block.language for block in BLOCKS} - {"text"} <= LOOKED_AT
     assert all(block.title for block in doc_examples.of("yaml"))
 
 
 @pytest.mark.parametrize("block", doc_examples.of("sh"), ids=str)
-def test_shell(block: Block, tmp_path: Path) -> None:
+def test_shell_example_runs(block: Block, tmp_path: Path) -> None:
     subprocess.run(["/bin/sh", "-e"], input=block.code, env=environment(tmp_path), cwd=tmp_path, text=True, check=True)
 
 
 @pytest.mark.parametrize("block", doc_examples.of("json"), ids=str)
-def test_json(block: Block) -> None:
+def test_json_example_is_valid(block: Block) -> None:
     assert json.loads(block.code)
 
 
 @pytest.mark.parametrize("block", doc_examples.of("toml"), ids=str)
-def test_toml(
+def test_toml_example_is_valid_config(
     block: Block, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Settings are ones that `serve` would start with, every key that they name given."""
+    """The settings are valid for `serve`, if every API key variable is set."""
     read = tomllib.loads(block.code)
     if block.title:
-        return  # another program's
+        return  # a config file of another program
     (file := tmp_path / "config.toml").write_text(block.code)
     config, _ = settings.load(file, {}, {})
     for name in re.findall(r'api_key_env = "(\w+)"', block.code):
@@ -220,7 +220,7 @@ def test_toml(
 
 
 def parsed(words: list[str]) -> None:
-    """Refuse what the command line would not take."""
+    """Asserts that the command line accepts these arguments."""
     with contextlib.redirect_stderr(io.StringIO()) as said, contextlib.redirect_stdout(io.StringIO()):
         try:
             cli.parser().parse_args(words)
@@ -235,7 +235,7 @@ OURS: Final = [command for command in COMMANDS if command.ours]
 
 
 @pytest.mark.parametrize("command", OURS, ids=str)
-def test_command(command: Command, tmp_path: Path) -> None:
+def test_documented_command_is_valid(command: Command, tmp_path: Path) -> None:
     words = command.ours
     parsed(words)
     if words[0] == "serve":
@@ -256,13 +256,13 @@ INLINE: Final = sorted({(p, c) for p in PAGES for c in re.findall(r"`dragoman ([
 
 
 @pytest.mark.parametrize(("page", "typed"), INLINE, ids=[f"{p.name} {c}" for p, c in INLINE])
-def test_command_in_a_sentence(page: Path, typed: str) -> None:
+def test_inline_command_is_valid(page: Path, typed: str) -> None:
     assert page.exists()
     parsed(shlex.split(typed))
 
 
 @pytest.mark.parametrize("command", [c for c in COMMANDS if c.words[:1] == ["curl"] and c.printed], ids=str)
-def test_request_by_curl(command: Command, gateway: Gateway) -> None:
+def test_curl_example_returns_documented_response(command: Command, gateway: Gateway) -> None:
     words = command.words
     body = words[words.index("-d") + 1]
     (url,) = (word for word in words[1:] if "8484" in word)
@@ -271,8 +271,8 @@ def test_request_by_curl(command: Command, gateway: Gateway) -> None:
 
 
 @pytest.mark.parametrize("command", [c for c in COMMANDS if c not in OURS], ids=str)
-def test_command_of_the_clone(command: Command) -> None:
-    """What is typed besides: targets of make, files and extras that are there."""
+def test_command_for_repository_refers_to_existing_targets(command: Command) -> None:
+    """Other commands: their make targets, files and extras exist."""
     match command.words:
         case ["make", target, *_] if re.fullmatch("[a-z-]+", target):
             assert re.search(rf"^{target}:", (ROOT / "Makefile").read_text(), re.M)

@@ -1,4 +1,4 @@
-"""The two programs that the page for authors of engines is about, run as they stand."""
+"""The two example programs of docs/embedding.md, run unchanged."""
 
 import asyncio
 import contextlib
@@ -26,7 +26,7 @@ SOURCES = str(Path(dragoman.__file__).parent.parent)
 
 
 def ran(program: str, *args: str, body: bytes = b"", limit_s: float = DEADLINE_S) -> bytes:
-    """What one of the programs says."""
+    """Runs one of the programs, and returns its output."""
     did = subprocess.run(
         [sys.executable, str(ROOT / "examples" / program), *args],
         input=body,
@@ -38,11 +38,11 @@ def ran(program: str, *args: str, body: bytes = b"", limit_s: float = DEADLINE_S
     return did.stdout
 
 
-# Tokens that come from elsewhere
+# Tokens from another process
 
 
-def test_many_requests_at_once() -> None:
-    """What the page shows of it; which is done first is chance."""
+def test_exo_example_serves_concurrent_requests() -> None:
+    """Prints the output shown on the page, in any order."""
     (shown,) = re.findall(r"exo_loop.py \| sort\n(.*?)```", PAGE, re.S)
     assert sorted(ran("exo_loop.py").decode().splitlines()) == shown.splitlines()
 
@@ -53,12 +53,12 @@ def exo() -> ModuleType:
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # where its dataclasses look their names up
+    sys.modules[spec.name] = module  # its dataclasses look up their annotations there
     spec.loader.exec_module(module)
     return module
 
 
-async def test_a_client_that_leaves_stops_its_request_alone(exo: ModuleType) -> None:
+async def test_client_disconnect_stops_only_its_request(exo: ModuleType) -> None:
     endless, short = 1_000_000, ["Hel", "lo"]
     runner = exo.Runner({"endless": ["word "] * endless, "short": short}, asyncio.get_running_loop())
     engine = exo.Engine(runner, "hermes")
@@ -71,18 +71,18 @@ async def test_a_client_that_leaves_stops_its_request_alone(exo: ModuleType) -> 
     assert 0 < runner.steps["1"] < endless
 
 
-async def test_an_answer_that_broke_says_so(exo: ModuleType) -> None:
+async def test_failed_response_is_reported(exo: ModuleType) -> None:
     with contextlib.closing(exo.Runner({}, asyncio.get_running_loop())) as runner:
         (chunk,) = [chunk async for chunk in exo.Engine(runner, "hermes").ask("1", "?", [])]
     assert chunk == exo.ErrorChunk("the model has no such prompt")
 
 
-# A loop of the real mlx_lm, with real weights
+# A generation loop of the real mlx_lm, with real weights
 
 
 @pytest.mark.model
-def test_a_loop_of_mlx_lm_streams_a_call() -> None:
-    """One that must come: the small model has seen one such call, and is begun with for the next."""
+def test_mlx_example_streams_tool_call() -> None:
+    """A forced call: the small model has one such call in its history, and the next one is begun for it."""
     if sys.platform == "win32":
         pytest.skip("MLX has no build for Windows")
     from support.servers import convert

@@ -1,4 +1,4 @@
-"""The examples, run as users run them."""
+"""The programs in examples/, started like a user starts them."""
 
 import sys
 from pathlib import Path
@@ -17,8 +17,8 @@ from support.source_path import SOURCES
 EXAMPLES: Final = ROOT / "examples"
 
 
-async def test_claude_code_on_a_model_of_ones_own_with_one_command(tmp_path: Path) -> None:
-    """A server that plays the model's, the real gateway before it, and the real Claude Code before that."""
+async def test_local_chain_example_runs_claude_code(tmp_path: Path) -> None:
+    """The real Claude Code, the real gateway, and a scripted upstream."""
     folder = agents.folder_of(tmp_path)
     async with served(script := Calling("Read", {"file_path": str(folder / "notes.txt")}), **IMPATIENT) as s:
         chain = [

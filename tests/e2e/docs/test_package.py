@@ -1,6 +1,6 @@
-"""The wheel and the source archive: what is in them, and that the one is made of the other, to the byte.
+"""The wheel and the source archive: their contents, and that the archive builds the same wheel byte for byte.
 
-They are built by hatchling as pip and `build` call it, of the files of this tree and without a network.
+hatchling builds them from this source tree without a network, as called by pip and `build`.
 """
 
 import email
@@ -44,7 +44,7 @@ def sdist(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return build("sdist", ROOT, tmp_path_factory.mktemp("sdist"))
 
 
-def test_wheel_has_the_package_and_nothing_else(wheel: Path) -> None:
+def test_wheel_contains_only_the_package(wheel: Path) -> None:
     assert wheel.name == f"{NAME}-py3-none-any.whl"
     assert wheel.stat().st_size < LARGEST_BYTES["wheel"]
     source = ROOT / "src"
@@ -62,7 +62,7 @@ def test_wheel_has_the_package_and_nothing_else(wheel: Path) -> None:
     assert "dragoman/py.typed" in ours
 
 
-def test_what_the_index_is_told(wheel: Path) -> None:
+def test_package_metadata_is_complete(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         told = email.message_from_string(archive.read(f"{NAME}.dist-info/METADATA").decode())
     assert told["Version"] == dragoman.__version__
@@ -72,8 +72,8 @@ def test_what_the_index_is_told(wheel: Path) -> None:
     assert [wanted.partition("<")[0] for wanted in base] == ["msgspec"]
 
 
-def test_sdist_has_what_make_needs(sdist: Path) -> None:
-    """Whoever has the archive can run the tests, build the pages and change the code."""
+def test_sdist_contains_all_tracked_files(sdist: Path) -> None:
+    """The archive suffices to run the tests, build the documentation and change the code."""
     assert sdist.name == f"{NAME}.tar.gz"
     assert sdist.stat().st_size < LARGEST_BYTES["sdist"]
     with tarfile.open(sdist) as archive:
@@ -86,12 +86,12 @@ def test_sdist_has_what_make_needs(sdist: Path) -> None:
     assert not {Path(name).parts[0] for name in inside} & {".cache", ".git", ".venv", "dist", "site"}
 
 
-def test_sdist_makes_the_same_wheel(wheel: Path, sdist: Path, tmp_path: Path) -> None:
+def test_sdist_builds_identical_wheel(wheel: Path, sdist: Path, tmp_path: Path) -> None:
     with tarfile.open(sdist) as archive:
         archive.extractall(tmp_path, filter="data")
     again = build("wheel", tmp_path / NAME, tmp_path / "wheel")
     assert again.read_bytes() == wheel.read_bytes()
 
 
-def test_a_build_can_be_repeated(sdist: Path, tmp_path: Path) -> None:
+def test_sdist_build_is_reproducible(sdist: Path, tmp_path: Path) -> None:
     assert build("sdist", ROOT, tmp_path).read_bytes() == sdist.read_bytes()

@@ -1,4 +1,4 @@
-"""The lines of docs/agents.md, typed as they stand: the real programs, in front of a model that is played."""
+"""The commands of docs/agents.md, run unchanged: the real agents with a scripted model."""
 
 import os
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ from support.scripted_backend import IMPATIENT, served
 PAGE: Final = "docs/agents.md"
 MODEL: Final = "qwen2.5-coder-1.5b"
 QUIET: Final = {"OPENCODE_DISABLE_AUTOUPDATE": "1", "OPENCODE_DISABLE_MODELS_FETCH": "1"}
-"""There is no network here to ask."""
+"""Turns off requests to the network, which is not available here."""
 FILES: Final = {"claude": (), "codex": (), "opencode": ("opencode.json",), "hermes": ("~/.hermes/config.yaml",)}
 TOOLS: Final[Mapping[str, tuple[str, str, str]]] = {
     "claude": ("Read", "file_path", "notes.txt"),
@@ -24,7 +24,7 @@ TOOLS: Final[Mapping[str, tuple[str, str, str]]] = {
     "opencode": ("read", "filePath", "notes.txt"),
     "hermes": ("read_file", "path", "notes.txt"),
 }
-"""By program, the tool that the model calls, and how."""
+"""By program: the tool that the model calls, and its argument."""
 PROGRAMS: Final = {
     "claude": offline.claude_code,
     "codex": offline.codex,
@@ -37,8 +37,8 @@ PROGRAMS: Final = {
     {"claude": "Claude Code", "codex": "Codex", "opencode": "OpenCode", "hermes": "Hermes Agent"}, "a script"
 )
 @pytest.mark.parametrize("program", PROGRAMS)
-async def test_agent(program: str, tmp_path: Path) -> None:
-    """The program reads a file by a call of the model's, and says what it holds."""
+async def test_quick_start_command_runs_agent(program: str, tmp_path: Path) -> None:
+    """The model calls a tool that reads a file, and the agent prints the content."""
     folder = agents.folder_of(tmp_path)
     (programs := tmp_path / "bin").mkdir()
     (programs / program).symlink_to(PROGRAMS[program]())

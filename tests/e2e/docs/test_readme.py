@@ -1,4 +1,4 @@
-"""Every Python example of the README runs as it stands, against a real gateway on the real small model."""
+"""Every Python example of the README runs unchanged, against a real gateway with the small embedded model."""
 
 import re
 import subprocess
@@ -30,13 +30,13 @@ def run(code: str, home: Path, url: str) -> str:
     return done.stdout
 
 
-def test_readme_has_the_examples() -> None:
+def test_readme_has_two_python_examples() -> None:
     assert len(EXAMPLES) == 2
 
 
 @pytest.mark.model
-def test_sdk_example(gateway: Gateway, tmp_path: Path) -> None:
-    """A call whose arguments fit the schema, and words in the second turn."""
+def test_readme_sdk_example_prints_call_and_text(gateway: Gateway, tmp_path: Path) -> None:
+    """Prints a call whose arguments match the schema, and text in the second turn."""
     lines = run(EXAMPLES[0], tmp_path, gateway.url).strip().splitlines()
     calls = [line for line in lines if CALL.fullmatch(line.strip())]
     assert len(calls) == 1
@@ -44,7 +44,7 @@ def test_sdk_example(gateway: Gateway, tmp_path: Path) -> None:
     assert lines[-1] not in calls
 
 
-def test_library_example(tmp_path: Path) -> None:
+def test_readme_library_example_prints_events(tmp_path: Path) -> None:
     printed = run(EXAMPLES[1], tmp_path, "")
     assert "ToolCallStart(index=0" in printed
     assert '{"text": "</tool_call>"}' in printed.replace("')\nToolCallDelta(index=0, text='", "")

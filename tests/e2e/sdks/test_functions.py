@@ -1,4 +1,4 @@
-"""Programs of 2023 that offer `functions`, by the openai package: calls, results, and one call at most."""
+"""The deprecated `functions` API with the openai package: calls, results, and at most one call."""
 
 import contextlib
 import json
@@ -18,7 +18,7 @@ STREAMED = pytest.mark.parametrize("stream", [False, True], ids=["whole", "strea
 
 
 async def calling_twice(backend: Scripted, request: v.Request) -> AsyncGenerator[AnyEvent, None]:
-    """Two calls at once; once there are results, what the model is shown."""
+    """Returns two calls; once there are results, the calls and results that the model gets."""
     yield Start("", "", 0)
     parts = [p for m in request.messages for p in m.parts]
     results = [
@@ -57,7 +57,7 @@ async def ask(sdk: openai.AsyncOpenAI, stream: bool, messages: list[Any]) -> Any
 
 
 @STREAMED
-async def test_a_call_and_its_result(stream: bool) -> None:
+async def test_legacy_function_call_round_trip(stream: bool) -> None:
     asked = [{"role": "user", "content": "Weather in Bern?"}]
     async with client() as sdk:
         called = await ask(sdk, stream, asked)

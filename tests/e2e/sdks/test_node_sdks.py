@@ -1,4 +1,4 @@
-"""The npm packages over HTTP, in one process of node: openai, @anthropic-ai/sdk, and Vercel's ai with its providers."""
+"""The npm packages over HTTP, in one Node.js process: openai, @anthropic-ai/sdk, and Vercel's ai with its providers."""
 
 import asyncio
 import json
@@ -23,7 +23,7 @@ ENDS: Final = {
     "messages": ("end_turn", "tool_use", "refusal", "max_tokens"),
     "vercel": ("stop", "tool-calls", "content-filter", "length"),
 }
-"""Text, calls, a refusal, the limit."""
+"""Finish reasons for text, calls, a refusal, and the token limit."""
 WAYS: Final = {
     **dict.fromkeys(("chat_create", "chat_stream", "run_tools", "run_tools_stream"), "chat"),
     **dict.fromkeys(("responses_create", "responses_events", "responses_stream"), "responses"),
@@ -42,15 +42,15 @@ PACKAGES: Final = {
     )
     for way, kind in WAYS.items()
 }
-THOUGHTLESS: Final = {"chat_stream", "run_tools_stream", "generate_text openai_chat", "stream_text openai_chat"}
-"""They do not know `reasoning_content`: Vercel's provider passes it over, openai's helper keeps its last piece."""
+WITHOUT_REASONING: Final = {"chat_stream", "run_tools_stream", "generate_text openai_chat", "stream_text openai_chat"}
+"""They do not support `reasoning_content`: Vercel's provider ignores it, openai's helper keeps only its last delta."""
 
 Told: TypeAlias = dict[str, dict[str, dict[str, Any]]]
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
 async def answers(keep: Callable[..., None]) -> Told:
-    """What each way has of each scenario."""
+    """The results of each SDK function for each scenario."""
     given = {"SCENARIOS": list(SCENARIOS), "SCHEMAS": SCHEMAS}
     async with served(play, names=list(SCENARIOS), **IMPATIENT) as s:
         process = await asyncio.create_subprocess_exec(
@@ -77,7 +77,7 @@ async def answers(keep: Callable[..., None]) -> Told:
 
 
 def wanted(way: str, scenario: str) -> dict[str, Any]:
-    """What it must have, in its own words."""
+    """The expected result, with the SDK's finish reason."""
     said = expected(scenario)
     text, calls, refused, _ = ENDS[WAYS[way]]
     shows_refusal = WAYS[way] != "vercel"
@@ -93,10 +93,10 @@ def wanted(way: str, scenario: str) -> dict[str, Any]:
 @pytest.mark.ran(PACKAGES, "a script")
 @pytest.mark.parametrize("scenario", WHOLE)
 @pytest.mark.parametrize("way", WAYS)
-async def test_all_that_is_said_arrives_and_results_come_back(way: str, scenario: str, answers: Told) -> None:
+async def test_node_sdk_gets_all_content_and_sends_tool_results(way: str, scenario: str, answers: Told) -> None:
     got = answers[way][scenario]
     want = wanted(way, scenario)
-    if way in THOUGHTLESS:
+    if way in WITHOUT_REASONING:
         want["thoughts"] = got["said"]["thoughts"]
     assert got["said"] == want
     if scenario in CALLING:
@@ -105,7 +105,7 @@ async def test_all_that_is_said_arrives_and_results_come_back(way: str, scenario
 
 
 @pytest.mark.parametrize("way", WAYS)
-async def test_a_call_that_is_cut_off_is_not_run(way: str, answers: Told) -> None:
+async def test_truncated_call_is_not_run(way: str, answers: Told) -> None:
     got = answers[way]["cut"]
     if way.startswith("run_tools"):
         assert got == {"error": "Could not parse response content as the length limit was reached"}
@@ -117,7 +117,7 @@ async def test_a_call_that_is_cut_off_is_not_run(way: str, answers: Told) -> Non
 
 
 @pytest.mark.parametrize("way", WAYS)
-async def test_an_answer_that_breaks_off_is_an_error(way: str, answers: Told) -> None:
+async def test_stream_that_breaks_off_raises_error(way: str, answers: Told) -> None:
     got = answers[way]["broken"]
     assert set(got) == {"error"}
     assert DIED in got["error"]

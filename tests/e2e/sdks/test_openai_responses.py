@@ -1,4 +1,4 @@
-"""The openai package asks for responses over HTTP: what goes in, what comes out, and what is refused."""
+"""The Responses API with the openai package over HTTP: requests, responses and rejected parameters."""
 
 import contextlib
 from collections.abc import AsyncGenerator, AsyncIterator
@@ -45,7 +45,7 @@ async def client(script: Script, **settings: Any) -> AsyncIterator[openai.AsyncO
 
 
 async def ask(sdk: openai.AsyncOpenAI, stream: bool, **settings: Any) -> Any:
-    """The response, put together by the package where it is streamed."""
+    """Returns the response; a streamed one is assembled by the SDK."""
     settings = {"model": "m", "input": "Weather in Bern?", **settings}
     if not stream:
         return await sdk.responses.create(**settings)
@@ -54,7 +54,7 @@ async def ask(sdk: openai.AsyncOpenAI, stream: bool, **settings: Any) -> Any:
 
 
 async def one_of_each(backend: Scripted, request: v.Request) -> AsyncGenerator[AnyEvent, None]:
-    """Thoughts, text and two calls; once there are results, what they say."""
+    """Returns reasoning, text and two calls; once there are results, their text."""
     yield Start("", "", 0)
     results = [p for m in request.messages for p in m.parts if isinstance(p, v.ToolResult)]
     if results:
@@ -73,7 +73,7 @@ async def one_of_each(backend: Scripted, request: v.Request) -> AsyncGenerator[A
 
 
 @STREAMED
-async def test_calls_and_their_results(stream: bool) -> None:
+async def test_responses_tool_call_round_trip(stream: bool) -> None:
     async with client(one_of_each) as sdk:
         asked = await ask(sdk, stream, tools=[WEATHER, SHELL])
         assert [item.type for item in asked.output] == ["reasoning", "message", "function_call", "custom_tool_call"]
@@ -101,7 +101,7 @@ async def test_calls_and_their_results(stream: bool) -> None:
         assert told.output_text == "18 degrees a.txt"
 
 
-async def test_events_come_while_the_model_speaks() -> None:
+async def test_events_arrive_while_model_generates() -> None:
     async def waiting(backend: Scripted, request: v.Request) -> AsyncGenerator[AnyEvent, None]:
         yield Start("", "", 0)
         yield TextDelta("Hello")
@@ -130,7 +130,7 @@ async def test_events_come_while_the_model_speaks() -> None:
 
 
 @STREAMED
-async def test_the_packages_parsing(stream: bool) -> None:
+async def test_sdk_parses_structured_output_and_arguments(stream: bool) -> None:
     class Weather(pydantic.BaseModel):
         city: str
 
@@ -156,7 +156,7 @@ async def test_the_packages_parsing(stream: bool) -> None:
         assert called.output[0].parsed_arguments == Weather(city="Bern")
 
 
-async def test_a_call_that_a_limit_cuts_off_is_not_passed_for_whole() -> None:
+async def test_truncated_call_is_returned_as_text() -> None:
     async def script(backend: Scripted, request: v.Request) -> AsyncGenerator[AnyEvent, None]:
         assert request.max_tokens == 5
         yield Start("", "", 0)
@@ -185,7 +185,7 @@ async def test_a_call_that_a_limit_cuts_off_is_not_passed_for_whole() -> None:
     ],
     ids=lambda asked: next(iter(asked)),
 )
-async def test_what_is_kept_nowhere_is_refused_by_name(asked: Any) -> None:
+async def test_unsupported_stateful_parameter_is_rejected(asked: Any) -> None:
     async with client(plain) as sdk:
         with pytest.raises(openai.BadRequestError) as refused:
             await ask(sdk, False, **asked)
@@ -194,7 +194,7 @@ async def test_what_is_kept_nowhere_is_refused_by_name(asked: Any) -> None:
 
 
 @STREAMED
-async def test_errors_are_the_packages_own(stream: bool) -> None:
+async def test_errors_raise_sdk_exceptions(stream: bool) -> None:
     async def busy(backend: Scripted, request: v.Request) -> AsyncGenerator[AnyEvent, None]:
         raise QueueFullError("all places are taken", retry_after_s=7)
         yield Start("", "", 0)
@@ -206,7 +206,7 @@ async def test_errors_are_the_packages_own(stream: bool) -> None:
             await ask(sdk, stream, model="none")
 
 
-async def test_a_failure_in_the_middle_ends_the_response() -> None:
+async def test_failure_mid_stream_ends_with_failed_response() -> None:
     async def script(backend: Scripted, request: v.Request) -> AsyncGenerator[AnyEvent, None]:
         yield Start("", "", 0)
         yield TextDelta("Hel")
@@ -221,7 +221,7 @@ async def test_a_failure_in_the_middle_ends_the_response() -> None:
     assert last.response.output_text == "Hel"
 
 
-async def test_a_failure_after_pings_and_before_any_word() -> None:
+async def test_failure_after_pings_raises_sdk_error() -> None:
     async def script(backend: Scripted, request: v.Request) -> AsyncGenerator[AnyEvent, None]:
         await backend.go.wait()
         raise BackendUnavailableError("the engine died")
@@ -232,13 +232,13 @@ async def test_a_failure_after_pings_and_before_any_word() -> None:
         openai.AsyncOpenAI(api_key="k", base_url=f"{s.url}/v1", max_retries=0) as sdk,
     ):
         events = await sdk.responses.create(model="m", input="hi", stream=True)
-        s.backend.go.set()  # the status is out: a ping was sent
+        s.backend.go.set()  # the status line was already sent with a ping
         with pytest.raises(openai.APIError, match="the engine died"):
             async for _ in events:
                 pass
 
 
-async def test_pings_are_comments() -> None:
+async def test_pings_are_ignored_by_sdk() -> None:
     async with (
         served(silent_then_plain, max_status_delay_s=0.01, keepalive_interval_s=0.01) as s,
         openai.AsyncOpenAI(api_key="k", base_url=f"{s.url}/v1", max_retries=0) as sdk,
@@ -250,7 +250,7 @@ async def test_pings_are_comments() -> None:
     assert kinds[-1] == "response.completed"
 
 
-async def test_a_client_that_looks_for_a_websocket_is_sent_to_post() -> None:
+async def test_websocket_upgrade_is_rejected_with_hint() -> None:
     asked = {
         "connection": "Upgrade",
         "upgrade": "websocket",

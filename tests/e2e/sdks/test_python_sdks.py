@@ -1,4 +1,4 @@
-"""The vendors' Python packages over HTTP: all their ways to ask, for every scenario, up to the word after a call."""
+"""The vendors' Python SDKs over HTTP: every request function and scenario, up to the response to a tool result."""
 
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
@@ -70,7 +70,9 @@ async def answer(api: Api, ask: Ask, sdks: Sdks, scenario: str, said: list[Any])
 @pytest.mark.ran(PACKAGES, "a script")
 @pytest.mark.parametrize("scenario", WHOLE)
 @pytest.mark.parametrize(("api", "ask"), MODES)
-async def test_all_that_is_said_arrives_and_results_come_back(api: Api, ask: Ask, scenario: str, sdks: Sdks) -> None:
+async def test_python_sdk_gets_all_content_and_sends_tool_results(
+    api: Api, ask: Ask, scenario: str, sdks: Sdks
+) -> None:
     reply = await answer(api, ask, sdks, scenario, [USER])
     said, end = api.said(reply)
     assert said == expected(scenario)
@@ -83,21 +85,21 @@ async def test_all_that_is_said_arrives_and_results_come_back(api: Api, ask: Ask
 
 
 @pytest.mark.parametrize(("api", "ask"), MODES)
-async def test_a_call_that_is_cut_off_is_seen_to_be(api: Api, ask: Ask, sdks: Sdks) -> None:
+async def test_truncated_call_has_length_finish_reason(api: Api, ask: Ask, sdks: Sdks) -> None:
     said, end = api.said(await answer(api, ask, sdks, "cut", [USER]))
     assert said == Said(BROKEN)
     assert end == api.ends[3]
 
 
 @pytest.mark.parametrize(("api", "ask"), MODES)
-async def test_an_answer_that_breaks_off_is_an_error(api: Api, ask: Ask, sdks: Sdks) -> None:
+async def test_stream_that_breaks_off_raises_error(api: Api, ask: Ask, sdks: Sdks) -> None:
     with pytest.raises(api.error, match=DIED):
         api.said(await answer(api, ask, sdks, "broken", [USER]))
 
 
 @pytest.mark.parametrize("scenario", CALLING)
 @pytest.mark.parametrize("ask", RESPONSES.modes, ids=lambda ask: ask.__name__)
-async def test_an_answer_is_gone_on_from_by_its_id(ask: Ask, scenario: str, sdks: Sdks) -> None:
+async def test_response_is_continued_by_id(ask: Ask, scenario: str, sdks: Sdks) -> None:
     reply = await answer(RESPONSES, ask, sdks, scenario, [USER])
     results = {id: run(name, arguments) for id, name, arguments in of_response(reply)[0].calls}
     outputs = [item for item in response_further(reply, results) if item not in reply.output]
@@ -105,12 +107,12 @@ async def test_an_answer_is_gone_on_from_by_its_id(ask: Ask, scenario: str, sdks
     assert of_response(last) == (Said(told(scenario)), "completed")
 
 
-# The runner, which runs the tools itself
+# Anthropic's tool runner
 
 
 @dataclass
 class Tools:
-    """What was run."""
+    """Tools that record their runs."""
 
     runs: list[tuple[str, dict[str, str]]]
 
@@ -175,7 +177,7 @@ async def turns(ask: Ask, sdks: Sdks, scenario: str) -> tuple[list[tuple[Said, s
 
 @RUNNERS
 @pytest.mark.parametrize("scenario", WHOLE)
-async def test_the_runner_runs_what_was_asked(ask: Ask, scenario: str, sdks: Sdks) -> None:
+async def test_tool_runner_runs_requested_calls(ask: Ask, scenario: str, sdks: Sdks) -> None:
     said, tools = await turns(ask, sdks, scenario)
     calls = expected(scenario).calls
     assert tools.runs == [(name, arguments) for _, name, arguments in calls]
@@ -185,13 +187,13 @@ async def test_the_runner_runs_what_was_asked(ask: Ask, scenario: str, sdks: Sdk
 
 
 @RUNNERS
-async def test_the_runner_runs_nothing_that_was_cut_off(ask: Ask, sdks: Sdks) -> None:
+async def test_tool_runner_does_not_run_truncated_call(ask: Ask, sdks: Sdks) -> None:
     said, tools = await turns(ask, sdks, "cut")
     assert tools.runs == []
     assert said == [(Said(BROKEN), "max_tokens")]
 
 
 @RUNNERS
-async def test_the_runner_says_that_the_answer_broke_off(ask: Ask, sdks: Sdks) -> None:
+async def test_tool_runner_raises_error_if_stream_breaks_off(ask: Ask, sdks: Sdks) -> None:
     with pytest.raises(anthropic.APIError, match=DIED):
         await turns(ask, sdks, "broken")

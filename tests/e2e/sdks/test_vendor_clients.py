@@ -1,4 +1,4 @@
-"""The vendors' own clients against the real model: calls, results, limits, streamed and not."""
+"""The vendors' SDKs with the real model: calls, results and limits, with and without streaming."""
 
 import json
 from collections.abc import Iterator
@@ -37,7 +37,7 @@ def is_valid(name: str, arguments: Any) -> bool:
 
 
 class OpenAI:
-    """Asks by the openai package; a streamed answer is put together by the package itself."""
+    """Sends requests with the openai package; streamed responses are assembled by the SDK."""
 
     def __init__(self, url: str) -> None:
         self.sdk = openai.OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0, timeout=DEADLINE_S)
@@ -58,7 +58,7 @@ class OpenAI:
 
 
 class Anthropic:
-    """The same by the anthropic package."""
+    """Sends requests with the anthropic package; streamed responses are assembled by the SDK."""
 
     def __init__(self, url: str) -> None:
         self.sdk = anthropic.Anthropic(base_url=url, api_key="none", max_retries=0, timeout=DEADLINE_S)
@@ -95,7 +95,7 @@ def user(text: str) -> dict[str, Any]:
 
 @pytest.mark.ran("openai for Python", "embedded model")
 @STREAMED
-def test_openai_gets_a_call_and_gives_its_result(stream: bool, chat: OpenAI) -> None:
+def test_openai_tool_call_round_trip(stream: bool, chat: OpenAI) -> None:
     asked = chat.ask(stream, [user(QUESTION)], tools=chat.tools, tool_choice="required")
     (choice,) = asked.choices
     assert choice.finish_reason == "tool_calls"
@@ -119,7 +119,7 @@ CALL_FIELDS: Any = {"id": True, "type": True, "function": {"name", "arguments"}}
 
 @pytest.mark.ran("anthropic for Python", "embedded model")
 @STREAMED
-def test_anthropic_gets_a_call_and_gives_its_result(stream: bool, messages: Anthropic) -> None:
+def test_anthropic_tool_call_round_trip(stream: bool, messages: Anthropic) -> None:
     asked = messages.ask(stream, [user(QUESTION)], tools=messages.tools, tool_choice={"type": "any"})
     assert asked.stop_reason == "tool_use"
     calls = [block for block in asked.content if block.type == "tool_use"]
@@ -134,7 +134,7 @@ def test_anthropic_gets_a_call_and_gives_its_result(stream: bool, messages: Anth
 
 
 @STREAMED
-def test_openai_names_the_tool(stream: bool, chat: OpenAI) -> None:
+def test_openai_named_tool_choice_is_honoured(stream: bool, chat: OpenAI) -> None:
     choice = {"type": "function", "function": {"name": "place_order"}}
     asked = chat.ask(stream, [user(QUESTION)], tools=chat.tools, tool_choice=choice)
     assert {c.function.name for c in asked.choices[0].message.tool_calls} == {"place_order"}
@@ -142,7 +142,7 @@ def test_openai_names_the_tool(stream: bool, chat: OpenAI) -> None:
 
 
 @STREAMED
-def test_anthropic_names_the_tool(stream: bool, messages: Anthropic) -> None:
+def test_anthropic_named_tool_choice_is_honoured(stream: bool, messages: Anthropic) -> None:
     choice = {"type": "tool", "name": "place_order"}
     asked = messages.ask(stream, [user(QUESTION)], tools=messages.tools, tool_choice=choice)
     calls = [block for block in asked.content if block.type == "tool_use"]
@@ -150,19 +150,21 @@ def test_anthropic_names_the_tool(stream: bool, messages: Anthropic) -> None:
     assert all(is_valid("place_order", c.input) for c in calls)
 
 
-TWO = "Get the weather in Bern in celsius, and get the weather in Rome in celsius."
+TWO_CALLS_QUESTION = "Get the weather in Bern in celsius, and get the weather in Rome in celsius."
 
 
 @STREAMED
-def test_one_call_at_a_time_where_that_is_asked_for(stream: bool, chat: OpenAI, messages: Anthropic) -> None:
-    asked = chat.ask(stream, [user(TWO)], tools=chat.tools, tool_choice="required", parallel_tool_calls=False)
+def test_parallel_tool_calls_can_be_disabled(stream: bool, chat: OpenAI, messages: Anthropic) -> None:
+    asked = chat.ask(
+        stream, [user(TWO_CALLS_QUESTION)], tools=chat.tools, tool_choice="required", parallel_tool_calls=False
+    )
     assert len(asked.choices[0].message.tool_calls) == 1
     choice = {"type": "any", "disable_parallel_tool_use": True}
-    told = messages.ask(stream, [user(TWO)], tools=messages.tools, tool_choice=choice)
+    told = messages.ask(stream, [user(TWO_CALLS_QUESTION)], tools=messages.tools, tool_choice=choice)
     assert [block.type for block in told.content] == ["tool_use"]
 
 
-def test_no_call_where_none_may_be(chat: OpenAI, messages: Anthropic) -> None:
+def test_tool_choice_none_returns_text(chat: OpenAI, messages: Anthropic) -> None:
     asked = chat.ask(False, [user(QUESTION)], tools=chat.tools, tool_choice="none", max_tokens=30)
     assert asked.choices[0].message.tool_calls is None
     assert asked.choices[0].message.content
@@ -171,7 +173,7 @@ def test_no_call_where_none_may_be(chat: OpenAI, messages: Anthropic) -> None:
     assert [block.type for block in told.content] == ["text"]
 
 
-def test_ids_of_calls_are_in_the_style_of_the_api(chat: OpenAI, messages: Anthropic) -> None:
+def test_response_ids_have_style_of_api(chat: OpenAI, messages: Anthropic) -> None:
     asked = chat.ask(False, [user(QUESTION)], tools=chat.tools, tool_choice="required", parallel_tool_calls=False)
     assert asked.id.startswith("chatcmpl-")
     assert asked.choices[0].message.tool_calls[0].id.isascii()
@@ -179,18 +181,18 @@ def test_ids_of_calls_are_in_the_style_of_the_api(chat: OpenAI, messages: Anthro
     assert told.id.startswith("msg_")
 
 
-# Ends
+# Finish reasons
 
 
 @STREAMED
-def test_openai_stops_at_a_string(stream: bool, chat: OpenAI) -> None:
+def test_openai_stop_string_ends_response(stream: bool, chat: OpenAI) -> None:
     asked = chat.ask(stream, [user("Say: one, two, three.")], stop=["a", "e", "i", "o", "u"])
     assert asked.choices[0].finish_reason == "stop"
     assert not set("aeiou") & set(asked.choices[0].message.content)
 
 
 @STREAMED
-def test_anthropic_stops_at_a_string_and_says_which(stream: bool, messages: Anthropic) -> None:
+def test_anthropic_stop_sequence_ends_response_and_is_reported(stream: bool, messages: Anthropic) -> None:
     vowels = ["a", "e", "i", "o", "u"]
     told = messages.ask(stream, [user("Say: one, two, three.")], stop_sequences=vowels)
     assert told.stop_reason == "stop_sequence"
@@ -199,7 +201,7 @@ def test_anthropic_stops_at_a_string_and_says_which(stream: bool, messages: Anth
 
 
 @STREAMED
-def test_a_limit_of_tokens(stream: bool, chat: OpenAI, messages: Anthropic) -> None:
+def test_max_tokens_limits_output(stream: bool, chat: OpenAI, messages: Anthropic) -> None:
     long = [user("Write a list of 500 animals, one a line.")]
     asked = chat.ask(stream, long, max_tokens=7)
     assert asked.choices[0].finish_reason == "length"
@@ -209,19 +211,19 @@ def test_a_limit_of_tokens(stream: bool, chat: OpenAI, messages: Anthropic) -> N
     assert told.usage.output_tokens == 7
 
 
-def test_a_call_that_the_limit_cuts_off_is_not_passed_for_whole(chat: OpenAI) -> None:
+def test_truncated_call_has_length_finish_reason(chat: OpenAI) -> None:
     asked = chat.ask(False, [user(QUESTION)], tools=chat.tools, tool_choice="required", max_tokens=12)
     assert asked.choices[0].finish_reason == "length"
 
 
 @STREAMED
-def test_json_of_a_schema(stream: bool, chat: OpenAI) -> None:
+def test_openai_structured_output_matches_schema(stream: bool, chat: OpenAI) -> None:
     form = {"type": "json_schema", "json_schema": {"name": "order", "schema": ORDER, "strict": True}}
     asked = chat.ask(stream, [user("I would like two cups of tea.")], response_format=form)
     jsonschema.Draft202012Validator(ORDER).validate(json.loads(asked.choices[0].message.content))
 
 
-def test_json_of_a_schema_for_anthropic(messages: Anthropic) -> None:
+def test_anthropic_structured_output_matches_schema(messages: Anthropic) -> None:
     form = {"format": {"type": "json_schema", "schema": ORDER}}
     told = messages.ask(False, [user("I would like two cups of tea.")], output_config=form)
     jsonschema.Draft202012Validator(ORDER).validate(json.loads(told.content[0].text))
@@ -230,15 +232,15 @@ def test_json_of_a_schema_for_anthropic(messages: Anthropic) -> None:
 # Models and errors
 
 
-def test_models(chat: OpenAI, messages: Anthropic) -> None:
+def test_vendor_sdks_list_models(chat: OpenAI, messages: Anthropic) -> None:
     assert [m.id for m in chat.sdk.models.list()] == [MODEL]
-    assert [m.id for m in messages.sdk.models.list()] == [MODEL, f"claude-{MODEL}"]  # for Claude Code, see docs
+    assert [m.id for m in messages.sdk.models.list()] == [MODEL, f"claude-{MODEL}"]  # for Claude Code's discovery
     assert chat.sdk.models.retrieve(MODEL).owned_by == "dragoman"
     assert messages.sdk.models.retrieve(MODEL).display_name == MODEL
 
 
 @STREAMED
-def test_errors_are_the_clients_own(stream: bool, chat: OpenAI, messages: Anthropic) -> None:
+def test_errors_raise_sdk_exceptions(stream: bool, chat: OpenAI, messages: Anthropic) -> None:
     with pytest.raises(openai.NotFoundError, match="unknown model"):
         chat.ask(stream, [user("Hi.")], model="none")
     with pytest.raises(anthropic.NotFoundError, match="unknown model"):

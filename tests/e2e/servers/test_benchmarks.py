@@ -1,4 +1,4 @@
-"""The benchmarks that want others' programs run with tiny sizes; tests/meta/test_bench.py runs the others."""
+"""Benchmarks that need third-party programs, run with tiny sizes; tests/meta/test_bench.py runs the others."""
 
 import importlib
 from pathlib import Path
@@ -10,7 +10,7 @@ from support import bench_figures
 
 
 @pytest.mark.parametrize("name", ALONE)
-def test_gives_sane_figures(name: str) -> None:
+def test_benchmark_with_third_party_program_gives_plausible_figures(name: str) -> None:
     if name == "proxies" and not Path("/proc/self/schedstat").exists():
         pytest.skip("only Linux tells the CPU time of other processes")
     bench_figures.check(name, importlib.import_module(f"bench.{name}").measure(quick=True))

@@ -1,7 +1,7 @@
-"""canitoolcall's probe of a running endpoint, against Dragoman in front of a server that knows nothing of tools.
+"""canitoolcall's probe of a running endpoint, against Dragoman with an upstream that does not support tools.
 
-Nine scenarios, each whole and streamed, and whether both are the same. The server is `servers/text_only.py`: a process
-that refuses all but plain turns, and streams what a model of a format would write.
+Nine scenarios, each complete and streamed, and whether both agree. The server is `servers/text_only.py`: a process
+that accepts only plain turns, and streams the text that a model of a format would write.
 """
 
 import contextlib
@@ -34,7 +34,7 @@ def probed(url: str) -> Any:
 
 
 @pytest.mark.parametrize("format", FORMATS)
-def test_the_probe_passes_completely(format: str, tmp_path: Path) -> None:
+def test_canitoolcall_probe_passes_with_dragoman(format: str, tmp_path: Path) -> None:
     with text_only(format) as url:
         config = tmp_path / "config.toml"
         config.write_text(f'[upstreams.text]\nurl = "{url}/v1"\ntool_mode = "prompt"\ncall_format = "{format}"\n')
@@ -44,7 +44,7 @@ def test_the_probe_passes_completely(format: str, tmp_path: Path) -> None:
     assert [outcome["warnings"] for outcome in report["outcomes"]] == [[]] * 27
 
 
-def test_without_dragoman_nothing_passes() -> None:
+def test_canitoolcall_probe_fails_without_dragoman() -> None:
     with text_only("hermes") as url:
         report = probed(url)
     assert report["summary"] == {"pass": 0, "fail": 0, "error": 18, "skip": 9}

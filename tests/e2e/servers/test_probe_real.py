@@ -13,20 +13,27 @@ from support.gateway import MODEL, apart, running
 from support.servers import real, rounds
 
 pytestmark = pytest.mark.model
-BESIDE = ("streams", "stop strings", "completions", "usage", "context")
+OTHER_CHECKS = ("streams", "stop strings", "completions", "usage", "context")
 
 
-FEW = 32
-"""Tokens: a call of one argument is whole in them."""
-SHOWN = DECISIVE_CHECKS[:3]
-"""What decides where tools reach the model and calls come; prompts of our own are tried where they do not."""
+MAX_TOKENS = 32
+"""Number of tokens that suffices for a call with one argument."""
+NATIVE_CHECKS = DECISIVE_CHECKS[:3]
+"""The checks that decide for servers whose tools work; the other checks try prompts of Dragoman."""
 
 
-def test_dragoman_itself_is_probed(tmp_path: Path) -> None:
-    """By its other APIs too, without a model: test_probe.py."""
+def test_probe_of_dragoman_finds_native_tools(tmp_path: Path) -> None:
+    """The other APIs are tested without a model in test_probe.py."""
     with running(tmp_path) as own:
         report = asyncio.run(
-            probe(HttpConfig(url=own.url), {}, MODEL, check_names=(*DECISIVE_CHECKS, *BESIDE), tokens=FEW, within_s=120)
+            probe(
+                HttpConfig(url=own.url),
+                {},
+                MODEL,
+                check_names=(*DECISIVE_CHECKS, *OTHER_CHECKS),
+                tokens=MAX_TOKENS,
+                within_s=120,
+            )
         )
     found = {finding.what: finding for finding in report.findings}
     assert report.provider == "dragoman"
@@ -45,12 +52,14 @@ def test_dragoman_itself_is_probed(tmp_path: Path) -> None:
         ("parse", "no", "behind two examples: the call is left in the text, in the format hermes", ""),
     ],
 )
-def test_a_llama_server_is_asked_as_it_was_started(mode: str, verdict: str, words: str, format: str) -> None:
-    """One that drops tools is what `serve` finds out below."""
-    beside = (*BESIDE, "constrained") if mode == "native" else ()
+def test_probe_of_llama_server_detects_tool_mode(mode: str, verdict: str, words: str, format: str) -> None:
+    """The test of `serve` below has a server that drops tools."""
+    beside = (*OTHER_CHECKS, "constrained") if mode == "native" else ()
     with real.llama(mode) as server:
         report = asyncio.run(
-            probe(HttpConfig(url=server.url), {}, check_names=(*SHOWN, *beside), tokens=FEW, within_s=120)
+            probe(
+                HttpConfig(url=server.url), {}, check_names=(*NATIVE_CHECKS, *beside), tokens=MAX_TOKENS, within_s=120
+            )
         )
     found = {finding.what: finding for finding in report.findings}
     assert report.provider == "llama_cpp"
@@ -71,8 +80,8 @@ def test_a_llama_server_is_asked_as_it_was_started(mode: str, verdict: str, word
     assert report.choice.constrain == ("gbnf", "json_schema")
 
 
-def test_serve_finds_out_by_itself_how_a_model_is_asked(tmp_path: Path) -> None:
-    """A server that drops tools, and a model of 135M that writes calls in one format only: from prose to calls."""
+def test_serve_measures_tool_mode_of_model(tmp_path: Path) -> None:
+    """With a server that drops tools, and a 135M model that writes calls in one format only."""
     dialect = dialects.get("anthropic_messages")
     with (
         real.llama("prompt") as server,

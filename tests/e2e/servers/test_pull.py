@@ -1,4 +1,4 @@
-"""The command `dragoman pull`: what it prints, and where."""
+"""The command `dragoman pull`: its output and progress bar."""
 
 import argparse
 import hashlib
@@ -41,7 +41,7 @@ class Clock:
         return self.now
 
 
-def test_list(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_pull_list_shows_models(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     home.mkdir()
     (home / "qwen3-4b.gguf").write_bytes(b"GGUF")
     assert run("--list") == 0
@@ -54,12 +54,12 @@ def test_list(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "qwen2.5-coder-1.5b: The mirror on the Python package index is a re-upload by a third party" in rows[-1]
 
 
-def test_a_terminal_breaks_the_list() -> None:
+def test_pull_list_is_wrapped_to_terminal_width() -> None:
     assert max(map(len, pull.format_model_list(80).splitlines())) <= 80
     assert sorted(pull.format_model_list(80).split()) == sorted(pull.format_model_list().split())
 
 
-def test_what_is_here_is_not_fetched(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_downloaded_model_is_not_downloaded_again(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     home.mkdir()
     file, model = home / "smollm2-135m.gguf", models.default()
     with file.open("wb") as sparse:
@@ -71,7 +71,7 @@ def test_what_is_here_is_not_fetched(home: Path, capsys: pytest.CaptureFixture[s
     assert err == "smollm2-135m is already downloaded (--force downloads it again)\n"
 
 
-def test_what_has_changed_is_fetched(
+def test_changed_weights_are_downloaded_again(
     home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     home.mkdir()
@@ -82,12 +82,12 @@ def test_what_has_changed_is_fetched(
     assert "smollm2-135m is damaged or outdated" in capsys.readouterr().err
 
 
-def test_wrong_name_is_the_callers() -> None:
+def test_unknown_model_is_rejected_with_suggestion() -> None:
     with pytest.raises(ConfigError, match="did you mean 'smollm2-135m'"):
         run("smollm2-135")
 
 
-def test_bar_on_a_terminal_is_one_line_rewritten() -> None:
+def test_progress_bar_rewrites_one_line_on_terminal() -> None:
     out, clock = Terminal(), Clock()
     bar = pull.ProgressBar(out, clock)
     bar(0, 4_000_000, "part 1 of 2")
@@ -107,7 +107,7 @@ def test_bar_on_a_terminal_is_one_line_rewritten() -> None:
     ]
 
 
-def test_bar_elsewhere_is_a_line_for_each_part_and_each_tenth() -> None:
+def test_progress_bar_prints_line_per_part_and_tenth_without_terminal() -> None:
     out, clock = io.StringIO(), Clock()
     bar = pull.ProgressBar(out, clock)
     for percent in range(0, 40, 2):
@@ -124,7 +124,7 @@ def test_bar_elsewhere_is_a_line_for_each_part_and_each_tenth() -> None:
     ]
 
 
-def test_bar_elsewhere_ends_every_step_with_all_of_it() -> None:
+def test_progress_bar_without_terminal_ends_each_step_at_100_percent() -> None:
     out, clock = io.StringIO(), Clock()
     bar = pull.ProgressBar(out, clock)
     for what in ("downloading", "checking"):
@@ -136,7 +136,7 @@ def test_bar_elsewhere_ends_every_step_with_all_of_it() -> None:
     ]
 
 
-def test_bar_on_a_terminal_has_a_line_for_each_step() -> None:
+def test_progress_bar_has_one_line_per_step_on_terminal() -> None:
     out = Terminal()
     bar = pull.ProgressBar(out, Clock())
     bar(74, 100, "downloading")
@@ -144,7 +144,9 @@ def test_bar_on_a_terminal_has_a_line_for_each_step() -> None:
     assert out.getvalue().count("\n") == 1
 
 
-def test_ctrl_c_says_how_to_go_on(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_ctrl_c_during_pull_prints_command_to_continue(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     def interrupted(*_: object, **__: object) -> Path:
         raise KeyboardInterrupt
 
@@ -156,7 +158,7 @@ def test_ctrl_c_says_how_to_go_on(monkeypatch: pytest.MonkeyPatch, capsys: pytes
     assert out == ""
 
 
-def test_speed_of_a_resumed_pull_counts_only_what_came() -> None:
+def test_resumed_pull_speed_counts_only_new_bytes() -> None:
     out, clock = io.StringIO(), Clock()
     bar = pull.ProgressBar(out, clock)
     bar(3_000_000, 4_000_000, "part 4 of 5")
@@ -166,7 +168,7 @@ def test_speed_of_a_resumed_pull_counts_only_what_came() -> None:
 
 
 @pytest.mark.model
-def test_default_model_is_pulled_for_real(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_pull_downloads_default_model(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run() == 0
     found = Path(capsys.readouterr().out.strip())
     assert found == weights.weights_path("smollm2-135m") == home / "smollm2-135m.gguf"

@@ -1,8 +1,8 @@
-"""Real servers behind the gateway, a real model in them: a call, its result and the answer, from all three APIs.
+"""Real upstream servers with a real model: a call, its result and the response, from all three APIs.
 
-All 36 of two servers, three modes, three APIs, streamed and whole, are `make servers`. With MLX on two busy cores the
-first of a mode, which reads the prompt, takes a minute, each further one 8 to 20 seconds (2026-11): the suite has 2 of
-its 18, with tools of its own, streamed and whole, each by another API.
+`make servers` runs all 36 cases: two servers, three modes, three APIs, streamed and complete. With MLX on two busy
+cores, the first case of a mode reads the prompt and takes a minute, each further one 8 to 20 seconds (2026-11). The
+suite runs 2 of its 18 cases, in native mode: streamed and complete, each over another API.
 """
 
 import contextlib
@@ -23,8 +23,8 @@ from support.servers.rounds import round_trip
 pytestmark = pytest.mark.model
 
 FORMATS = {"native": "hermes", "parse": "hermes", "prompt": "pythonic"}
-"""By mode, what the model writes: what the server's template shows it, or, where it is shown by us, what of all formats
-it copies best from two examples. In that of Hermes it repeats the last result in their stead.
+"""The model's format by mode: that of the server's template, or, in prompt mode, the format that the model copies
+best from two examples. With the Hermes format it repeats the last result instead of calling.
 """
 APIS = dialects.names()
 
@@ -43,9 +43,9 @@ Serve: TypeAlias = Callable[[str, str], tuple[Gateway, Real]]
 
 @pytest.fixture(scope="module")
 def serve(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serve]:
-    """Gives a server in a mode, and a gateway to it: the same as long as the same is asked for, and one at a time.
+    """Returns a function that starts a server in a mode and a gateway to it; it keeps only the latest pair running.
 
-    No parameter of the fixture, as pytest would start it anew for each case.
+    The fixture has no parameters, since pytest would restart the server for each case.
     """
     with contextlib.ExitStack() as running_one:
         made: dict[tuple[str, str], tuple[Gateway, Real]] = {}
@@ -72,9 +72,9 @@ def gateway_to(behind: Real, mode: str, home: Path) -> "contextlib.AbstractConte
 
 @pytest.mark.ran(ran_pairs.PYTHON, {"llama": "llama-server", "mlx": "mlx_lm.server"})
 @pytest.mark.parametrize(("server", "mode", "api", "stream"), CASES)
-def test_a_call_its_result_and_the_answer(server: str, mode: str, api: str, stream: bool, serve: Serve) -> None:
+def test_tool_round_trip_on_real_server(server: str, mode: str, api: str, stream: bool, serve: Serve) -> None:
     if server == "mlx" and sys.platform == "win32":
         pytest.skip("MLX has no build for Windows")
     gateway, behind = serve(server, mode)
     told = round_trip(gateway.url, behind.model, api, stream=stream)
-    assert "20" in told  # degrees, of the result
+    assert "20" in told  # degrees, from the tool result

@@ -1,6 +1,6 @@
-"""A real llama.cpp server with a model whose template knows no tools, asked as text: a call, its result, an answer.
+"""A real llama.cpp server whose chat template does not support tools, in prompt mode: tool round trips.
 
-SmolLM2's chat template has no word for tools, so that the server would drop them in silence.
+SmolLM2's chat template has no tools, so the server would drop them silently.
 """
 
 import json
@@ -44,7 +44,7 @@ def llama() -> Iterator[str]:
 @pytest.mark.parametrize("stream", [True, False], ids=["streamed", "whole"])
 @pytest.mark.parametrize("front", FRONTS)
 @pytest.mark.parametrize("way", WAYS)
-async def test_a_tool_round_trip(way: str, front: str, stream: bool, llama: str) -> None:
+async def test_prompt_mode_tool_round_trip_on_llama_server(way: str, front: str, stream: bool, llama: str) -> None:
     async with gateway(llama, provider="llama_cpp", **WAYS[way]) as (url, _):
         asked = replace(ASKED, stream=stream)
         first = await ask(url, front, asked)
@@ -66,7 +66,7 @@ async def test_a_tool_round_trip(way: str, front: str, stream: bool, llama: str)
     assert second.reply.finish_reason in ("stop", "length")
 
 
-async def test_json_of_a_schema_over_completions(llama: str) -> None:
+async def test_structured_output_over_completions_endpoint(llama: str) -> None:
     schema = '{"type":"object","properties":{"color":{"type":"string","enum":["red","blue"]}},"required":["color"]}'
     asked = replace(ASKED, tools=(), tool_choice=ToolChoice(), response_schema=schema)
     async with gateway(llama, provider="llama_cpp", endpoint="completions") as (url, _):
@@ -74,7 +74,7 @@ async def test_json_of_a_schema_over_completions(llama: str) -> None:
     assert json.loads(answer.text)["color"] in ("red", "blue")
 
 
-async def test_the_server_counts_and_stops_where_completions_are_asked_for(llama: str) -> None:
+async def test_completions_endpoint_reports_usage_and_stops(llama: str) -> None:
     asked = replace(ASKED, tools=(), tool_choice=ToolChoice(), max_tokens=8)
     async with gateway(llama, endpoint="completions") as (url, _):
         cut_off = await ask(url, "anthropic_messages", asked)
@@ -84,7 +84,7 @@ async def test_the_server_counts_and_stops_where_completions_are_asked_for(llama
     assert stopped.reply.finish_reason == "stop_sequence" or "Paris" not in stopped.text
 
 
-async def test_a_grammar_that_the_server_refuses_is_left_out(llama: str, caplog: pytest.LogCaptureFixture) -> None:
+async def test_rejected_grammar_is_dropped_and_request_retried(llama: str, caplog: pytest.LogCaptureFixture) -> None:
     tags = ModelMode("prompt", constrain=("structural_tag",), why="somebody took it for vLLM")
     with caplog.at_level(logging.WARNING):
         async with gateway(llama) as (url, backend):

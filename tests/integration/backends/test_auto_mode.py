@@ -1,4 +1,4 @@
-"""Mode `auto` under `serve`: a model is measured behind its first answer, and what was found is remembered."""
+"""Tool mode `auto` under `serve`: a model is probed after its first response, and the result is cached."""
 
 import asyncio
 import contextlib
@@ -30,17 +30,17 @@ from support.scripted_backend import eventually
 from support.stub_servers import NOTHING_HERE, Answer, Says, chat, models, odd
 
 pytestmark = pytest.mark.asyncio
-ASKED = Request("qwen2.5-7b", (Message("user", (Text("A question of the user's own."),)),))
+REQUEST = Request("qwen2.5-7b", (Message("user", (Text("A question of the user's own."),)),))
 
 
 @pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where findings are kept."""
+def cache_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The directory in which probe results are cached."""
     monkeypatch.setenv("DRAGOMAN_HOME", str(tmp_path))
     return tmp_path / "probes"
 
 
-def says(model: Any, **entry: Any) -> Says:
+def answers_with(model: Any, **entry: Any) -> Says:
     def answer(path: str, asked: dict[str, Any]) -> Answer:
         if path == "/v1/models":
             return models("qwen2.5-7b", **entry)
@@ -51,8 +51,8 @@ def says(model: Any, **entry: Any) -> Says:
 
 
 @contextlib.asynccontextmanager
-async def started(url: str, **settings: Any) -> AsyncIterator[HttpBackend]:
-    """A backend as `serve` makes it."""
+async def started_backend(url: str, **settings: Any) -> AsyncIterator[HttpBackend]:
+    """A backend as `serve` builds it."""
     backend = HttpBackend("far", HttpConfig(url=f"{url}/v1", **settings), {}, may_probe=True)
     await backend.start()
     try:
@@ -61,121 +61,119 @@ async def started(url: str, **settings: Any) -> AsyncIterator[HttpBackend]:
         await backend.close()
 
 
-async def answered(backend: HttpBackend) -> list[AnyEvent]:
-    return [event async for event in backend.generate(ASKED, ExchangeContext("1", 0, random_id))]
+async def generate_events(backend: HttpBackend) -> list[AnyEvent]:
+    return [event async for event in backend.generate(REQUEST, ExchangeContext("1", 0, random_id))]
 
 
-def questions(far: Server) -> list[dict[str, Any]]:
-    """What its model was asked beside the user's own question."""
+def probe_requests(far: Server) -> list[dict[str, Any]]:
+    """The request bodies that the probe sent, without the user's own request."""
     posted = [json.loads(body) for line, _, body in far.asked if line.startswith(f"POST {CHAT} ")]
     return [body for body in posted if "user's own" not in str(body["messages"])]
 
 
-async def test_a_model_is_measured_behind_its_first_answer_and_not_before(
-    folder: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_model_is_probed_only_after_its_first_response(cache_dir: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
-    async with odd(says(leaks_mistral)) as far, started(far.url) as backend:
+    async with odd(answers_with(leaks_mistral)) as far, started_backend(far.url) as backend:
         assert [line for line, *_ in far.asked] == ["GET /v1/models HTTP/1.1"]
-        events = await answered(backend)
+        events = await generate_events(backend)
         assert isinstance(events[-1], Finish)
         assert backend.modes.get("qwen2.5-7b").tool_mode == "native"
         await eventually(lambda: backend.modes.get("qwen2.5-7b").tool_mode == "parse")
         assert backend.modes.get("qwen2.5-7b").call_format == "mistral"
-        assert questions(far)
+        assert probe_requests(far)
     assert "qwen2.5-7b is asked in tool mode parse, format mistral: a call was left in the text" in caplog.text
-    (file,) = folder.iterdir()
+    (file,) = cache_dir.iterdir()
     kept = json.loads(file.read_text())
     assert (kept["choice"]["tool_mode"], kept["model"]) == ("parse", "qwen2.5-7b")
 
 
-async def test_what_was_found_is_used_from_the_start_and_not_asked_again() -> None:
-    async with odd(says(leaks_mistral)) as far:
-        async with started(far.url) as backend:
-            await answered(backend)
+async def test_cached_probe_result_is_used_without_probing_again() -> None:
+    async with odd(answers_with(leaks_mistral)) as far:
+        async with started_backend(far.url) as backend:
+            await generate_events(backend)
             await eventually(lambda: backend.modes.get("qwen2.5-7b").tool_mode == "parse")
         far.asked.clear()
-        async with started(far.url) as backend:
-            await answered(backend)
+        async with started_backend(far.url) as backend:
+            await generate_events(backend)
             assert backend.modes.get("qwen2.5-7b").tool_mode == "parse"
             assert backend.modes.get("qwen2.5-7b").why.startswith("as found before: ")
             await eventually(lambda: any("/info" in line for line, *_ in far.asked))
-        assert questions(far) == []
+        assert probe_requests(far) == []
 
 
-async def test_what_was_found_is_used_where_nothing_may_be_measured() -> None:
-    async with odd(says(leaks_mistral)) as far:
+async def test_cached_probe_result_is_used_if_probing_is_disabled() -> None:
+    async with odd(answers_with(leaks_mistral)) as far:
         config = HttpConfig(url=f"{far.url}/v1", auto_probe=False)
         store(config, "qwen2.5-7b", "", "", Recommendation("parse", "as a test has it", "mistral"))
         backend = HttpBackend("far", config, {}, may_recall=True)
         await backend.start()
         assert backend.describe("qwen2.5-7b")["model_mode"]["tool_mode"] == "parse"
-        await answered(backend)
+        await generate_events(backend)
         assert backend.modes.get("qwen2.5-7b").tool_mode == "parse"
-        assert questions(far) == []
+        assert probe_requests(far) == []
         await backend.close()
 
 
-async def test_a_server_with_a_key_is_measured_where_its_settings_ask_for_it() -> None:
-    async with odd(says(leaks)) as far, started(far.url, api_key="paid", auto_probe=True) as backend:
-        await answered(backend)
+async def test_server_with_api_key_is_probed_if_auto_probe_is_set() -> None:
+    async with odd(answers_with(leaks)) as far, started_backend(far.url, api_key="paid", auto_probe=True) as backend:
+        await generate_events(backend)
         await eventually(lambda: backend.modes.get("qwen2.5-7b").tool_mode == "parse")
 
 
-async def test_tokens_are_counted_as_the_model_was_found_to_be_asked() -> None:
+async def test_count_tokens_uses_cached_tool_mode() -> None:
     def counts(path: str, asked: dict[str, Any]) -> Answer:
         return Answer('{"input_tokens": 7}') if path.endswith("/count_tokens") else models("qwen2.5-7b")
 
     async with odd(counts) as far:
         config = HttpConfig(url=f"{far.url}/v1", api="anthropic_messages")
         store(config, "qwen2.5-7b", "", "", Recommendation("prompt", "as a test has it", "hermes"))
-        async with started(far.url, api="anthropic_messages") as backend:
-            assert await backend.count_tokens(msgspec.structs.replace(ASKED, tools=(WEATHER,))) == 7
+        async with started_backend(far.url, api="anthropic_messages") as backend:
+            assert await backend.count_tokens(msgspec.structs.replace(REQUEST, tools=(WEATHER,))) == 7
         counted = json.loads(far.asked[-1][2])
     assert "tools" not in counted
     assert "<tool_call>" in str(counted["system"])
 
 
-async def test_what_was_found_counts_for_a_trusted_server_too() -> None:
-    asked = msgspec.structs.replace(ASKED, dialect="openai_chat")
+async def test_probed_parse_mode_disables_passthrough() -> None:
+    asked = msgspec.structs.replace(REQUEST, dialect="openai_chat")
     context = ExchangeContext("1", 0, random_id)
-    async with odd(says(leaks_mistral)) as far:
-        async with started(far.url, passthrough=True) as backend:
+    async with odd(answers_with(leaks_mistral)) as far:
+        async with started_backend(far.url, passthrough=True) as backend:
             assert backend.passthrough(asked, b"{}", asked.model, context) is not None
-            await answered(backend)
+            await generate_events(backend)
             await eventually(lambda: backend.modes.get("qwen2.5-7b").tool_mode == "parse")
-        async with started(far.url, passthrough=True) as backend:
+        async with started_backend(far.url, passthrough=True) as backend:
             assert backend.passthrough(asked, b"{}", asked.model, context) is None
 
 
-async def test_what_was_found_by_other_rules_is_forgotten(folder: Path) -> None:
-    async with odd(says(calls)) as far:
-        async with started(far.url) as backend:
-            await answered(backend)
-            await eventually(lambda: list(folder.glob("*.json")))
-        (file,) = folder.iterdir()
+async def test_probe_result_of_another_rules_version_is_ignored(cache_dir: Path) -> None:
+    async with odd(answers_with(calls)) as far:
+        async with started_backend(far.url) as backend:
+            await generate_events(backend)
+            await eventually(lambda: list(cache_dir.glob("*.json")))
+        (file,) = cache_dir.iterdir()
         kept = json.loads(file.read_text())
         kept["choice"]["tool_mode"] = "prompt"
         for rules, mode in ((kept["rules"], "prompt"), (kept["rules"] - 1, "native")):
             file.write_text(json.dumps({**kept, "rules": rules}))
-            async with started(far.url) as backend:
-                await answered(backend)
+            async with started_backend(far.url) as backend:
+                await generate_events(backend)
                 assert backend.modes.get("qwen2.5-7b").tool_mode == mode
 
 
-async def test_another_model_behind_the_name_is_measured_again() -> None:
+async def test_changed_model_of_same_name_is_probed_again() -> None:
     entry, model = {"max_model_len": 1}, [leaks_mistral]
 
     def changing(path: str, asked: dict[str, Any]) -> Answer:
-        return says(model[0], **entry)(path, asked)
+        return answers_with(model[0], **entry)(path, asked)
 
     async with odd(changing) as far:
-        async with started(far.url) as backend:
-            await answered(backend)
+        async with started_backend(far.url) as backend:
+            await generate_events(backend)
             await eventually(lambda: backend.modes.get("qwen2.5-7b").tool_mode == "parse")
         entry["max_model_len"], model[0] = 2, calls
-        async with started(far.url) as backend:
-            await answered(backend)
+        async with started_backend(far.url) as backend:
+            await generate_events(backend)
             await eventually(lambda: backend.modes.get("qwen2.5-7b").tool_mode == "native")
             assert backend.modes.get("qwen2.5-7b").why == "its own tool calls come, whole and streamed"
 
@@ -190,27 +188,27 @@ async def test_another_model_behind_the_name_is_measured_again() -> None:
     ],
     ids=str,
 )
-async def test_nothing_is_asked_where_the_settings_say_so(settings: dict[str, Any], folder: Path) -> None:
-    async with odd(says(leaks)) as far, started(far.url, **settings) as backend:
-        await answered(backend)
-        await answered(backend)
-        assert questions(far) == []
-    assert not folder.exists()
+async def test_probe_is_skipped_by_settings(settings: dict[str, Any], cache_dir: Path) -> None:
+    async with odd(answers_with(leaks)) as far, started_backend(far.url, **settings) as backend:
+        await generate_events(backend)
+        await generate_events(backend)
+        assert probe_requests(far) == []
+    assert not cache_dir.exists()
 
 
-async def test_a_server_that_can_be_trusted_is_not_asked() -> None:
-    listed = says(calls)
+async def test_trusted_provider_is_not_probed() -> None:
+    listed = answers_with(calls)
 
     def dragoman(path: str, asked: dict[str, Any]) -> Answer:
         return listed(path, asked) if path != "/" else Answer('{"name": "dragoman"}')
 
-    async with odd(dragoman) as far, started(far.url) as backend:
-        await answered(backend)
+    async with odd(dragoman) as far, started_backend(far.url) as backend:
+        await generate_events(backend)
         await eventually(lambda: "can be trusted" in backend.modes.get("qwen2.5-7b").why)
-        assert questions(far) == []
+        assert probe_requests(far) == []
 
 
-async def test_what_is_known_of_a_kind_that_is_recognised_counts() -> None:
+async def test_detected_provider_sets_reasoning_field() -> None:
     thought = {"role": "assistant", "content": "4", "reasoning_content": "Two and two."}
     talk = [
         {"role": "user", "content": "2 + 2?"},
@@ -218,7 +216,7 @@ async def test_what_is_known_of_a_kind_that_is_recognised_counts() -> None:
         {"role": "user", "content": "Sure? A question of the user's own."},
     ]
 
-    async with odd(says(calls, owned_by="vllm")) as far, started(far.url) as backend:
+    async with odd(answers_with(calls, owned_by="vllm")) as far, started_backend(far.url) as backend:
         asked = dialects.get("openai_chat").read_request(json.dumps({"model": "qwen2.5-7b", "messages": talk}))
         for field in ("reasoning_content", "reasoning"):
             far.asked.clear()
@@ -228,36 +226,36 @@ async def test_what_is_known_of_a_kind_that_is_recognised_counts() -> None:
             await eventually(lambda: backend.modes.get("qwen2.5-7b").why.startswith("its own tool calls come"))
 
 
-async def test_a_server_that_cannot_be_measured_is_asked_as_before(caplog: pytest.LogCaptureFixture) -> None:
+async def test_failed_probe_keeps_native_mode(caplog: pytest.LogCaptureFixture) -> None:
     def model(asked: dict[str, Any]) -> Answer:
         return chat(asked, "yes") if "user's own" in str(asked["messages"]) else Answer("{}", 400)
 
-    async with odd(says(model)) as far, started(far.url) as backend:
-        await answered(backend)
+    async with odd(answers_with(model)) as far, started_backend(far.url) as backend:
+        await generate_events(backend)
         await eventually(lambda: "could not be measured, and is asked as before" in caplog.text)
         assert backend.modes.get("qwen2.5-7b").tool_mode == "native"
 
 
-async def test_closing_gives_up_what_is_being_found_out() -> None:
+async def test_closing_backend_cancels_running_probe() -> None:
     hangs = asyncio.Event()
 
     async def play(server: Server, writer: Any) -> None:
         line, _, body = server.asked[-1]
         if b"user's own" in body or line.startswith("GET"):
-            said = says(calls)(line.split(" ")[1], json.loads(body) if body else {}).body.encode()
+            said = answers_with(calls)(line.split(" ")[1], json.loads(body) if body else {}).body.encode()
             writer.write(b"HTTP/1.1 200 X\r\ncontent-length: %d\r\nconnection: close\r\n\r\n" % len(said) + said)
         else:
             hangs.set()
             await server.left.wait()
 
     async with server(play) as far:
-        async with started(far.url) as backend:
-            await answered(backend)
+        async with started_backend(far.url) as backend:
+            await generate_events(backend)
             await hangs.wait()
         assert not [task for task in asyncio.all_tasks() if "_settled" in str(task.get_coro())]
 
 
-LEFT = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Paris"}}\n</tool_call>'
+LEAKED_CALL = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Paris"}}\n</tool_call>'
 
 
 class Clock:
@@ -267,9 +265,9 @@ class Clock:
         return self.now
 
 
-async def test_it_is_looked_again_after_a_while(folder: Path) -> None:
+async def test_model_is_rechecked_after_interval(cache_dir: Path) -> None:
     clock = Clock()
-    async with odd(says(calls)) as far:
+    async with odd(answers_with(calls)) as far:
         config = HttpConfig(url=far.url)
         connection, ways = UpstreamConnection("far", config, {}, versioned=True, key=""), ModelModes("far", config)
         await connection.start()
@@ -281,15 +279,15 @@ async def test_it_is_looked_again_after_a_while(folder: Path) -> None:
             auto.load_cached("qwen2.5-7b")
             auto.observe("qwen2.5-7b", Finish("stop"))
             await auto.wait_idle()
-            looked.append((len(far.asked) > 0, len(questions(far)) > 0))
+            looked.append((len(far.asked) > 0, len(probe_requests(far)) > 0))
         await auto.close()
         await connection.close()
     assert looked == [(True, True), (False, False), (True, False), (False, False)]
 
 
 @pytest.mark.parametrize("known", [True, False])
-async def test_a_call_that_leaked_speaks_for_itself(known: bool, folder: Path) -> None:
-    async with odd(says(calls)) as far:
+async def test_leaked_call_switches_model_to_parse_mode(known: bool, cache_dir: Path) -> None:
+    async with odd(answers_with(calls)) as far:
         config = HttpConfig(url=far.url)
         connection, ways = UpstreamConnection("far", config, {}, versioned=True, key=""), ModelModes("far", config)
         await connection.start()
@@ -303,37 +301,37 @@ async def test_a_call_that_leaked_speaks_for_itself(known: bool, folder: Path) -
         await auto.close()
         await connection.close()
     assert (ways.get("qwen2.5-7b").tool_mode, ways.get("qwen2.5-7b").why) == ("parse", "it left a call in the text")
-    kept = [json.loads(file.read_text())["choice"]["tool_mode"] for file in folder.glob("*")]
+    kept = [json.loads(file.read_text())["choice"]["tool_mode"] for file in cache_dir.glob("*")]
     assert kept == (["parse"] if known else [])
 
 
-async def test_a_real_leak_has_the_next_answers_read_whatever_was_measured(folder: Path) -> None:
-    """Short questions are answered by its API, the user's own in the text."""
+async def test_leaked_call_overrides_native_probe_result(cache_dir: Path) -> None:
+    """The probe gets native calls; the user's request gets a call in the text."""
 
     def model(asked: dict[str, Any]) -> Answer:
         users = "user's own" in str(asked["messages"])
-        return chat(asked, LEFT) if users else calls(asked)
+        return chat(asked, LEAKED_CALL) if users else calls(asked)
 
-    asked = msgspec.structs.replace(ASKED, tools=(WEATHER,))
-    async with odd(says(model)) as far, started(far.url) as backend:
+    asked = msgspec.structs.replace(REQUEST, tools=(WEATHER,))
+    async with odd(answers_with(model)) as far, started_backend(far.url) as backend:
         for mode in ("native", "parse"):
             assert backend.modes.get("qwen2.5-7b").tool_mode == mode
             events = [event async for event in backend.generate(asked, ExchangeContext("1", 0, random_id))]
             assert [event.name for event in events if isinstance(event, ToolCallStart)] == ["get_weather"]
-            await eventually(lambda: list(folder.glob("*.json")))
+            await eventually(lambda: list(cache_dir.glob("*.json")))
         assert backend.modes.get("qwen2.5-7b").why == "it left a call in the text"
 
 
 @pytest.mark.parametrize("kept", ["", "{}", "nonsense", '{"choice": {"tool_mode": "shout", "why": ""}}'])
-async def test_findings_that_make_no_sense_are_none(kept: str, folder: Path) -> None:
-    async with odd(says(leaks_mistral)) as far:
-        async with started(far.url) as backend:
-            await answered(backend)
-            await eventually(lambda: list(folder.glob("*.json")))
-        (file,) = folder.iterdir()
+async def test_invalid_cache_file_is_ignored(kept: str, cache_dir: Path) -> None:
+    async with odd(answers_with(leaks_mistral)) as far:
+        async with started_backend(far.url) as backend:
+            await generate_events(backend)
+            await eventually(lambda: list(cache_dir.glob("*.json")))
+        (file,) = cache_dir.iterdir()
         file.write_text(kept)
-        async with started(far.url) as backend:
-            await answered(backend)
+        async with started_backend(far.url) as backend:
+            await generate_events(backend)
             assert backend.modes.get("qwen2.5-7b").tool_mode == "native"
             await eventually(lambda: backend.modes.get("qwen2.5-7b").tool_mode == "parse")
     assert json.loads(file.read_text())["choice"]["tool_mode"] == "parse"

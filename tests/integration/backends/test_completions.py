@@ -1,4 +1,4 @@
-"""Prompts that are made here: what stands in them, where the template comes from, how the answer is read."""
+"""Endpoint `completions`: what the prompt contains, where the chat template comes from, how the text is parsed."""
 
 import json
 from collections.abc import AsyncIterator, Callable
@@ -26,7 +26,7 @@ CALL = f'<tool_call>\n{{"name": "get_weather", "arguments": {ARGUMENTS}}}\n</too
 PARIS = ("get_weather", {"city": "Paris", "days": 3})
 
 
-def prompt_of(behind: Any) -> str:
+def sent_prompt(behind: Any) -> str:
     return str(json.loads(behind.asked[-1][2])["prompt"])
 
 
@@ -39,7 +39,7 @@ HISTORY = (
 
 
 @pytest.mark.parametrize("front", FRONTS)
-async def test_the_prompt_is_made_of_the_servers_template(front: str) -> None:
+async def test_prompt_is_rendered_with_the_servers_template(front: str) -> None:
     asked = replace(ASKED, messages=HISTORY, sampling=Sampling(temperature=0.5), stop=("END",))
     async with (
         server(completes("18 degrees, sunny.")) as behind,
@@ -73,7 +73,7 @@ async def test_the_prompt_is_made_of_the_servers_template(front: str) -> None:
 
 
 @pytest.mark.parametrize("front", FRONTS)
-async def test_a_call_is_read_and_what_is_made_up_behind_it_is_not_waited_for(front: str) -> None:
+async def test_hallucinated_tool_result_after_call_ends_response(front: str) -> None:
     play = completes(f"{CALL}\n<tool_response>\n18 degrees", stays=True)
     async with server(play) as behind, gateway(behind.url, endpoint="completions") as (url, _):
         answer = await ask(url, front)
@@ -81,20 +81,20 @@ async def test_a_call_is_read_and_what_is_made_up_behind_it_is_not_waited_for(fr
     assert (answer.calls, answer.text, answer.reply.finish_reason) == ([PARIS], "", "tool_calls")
 
 
-async def test_the_thoughts_that_the_prompt_opens_are_thoughts(tmp_path: Path) -> None:
+async def test_reasoning_opened_by_prompt_is_reasoning(tmp_path: Path) -> None:
     file = tmp_path / "thinks.jinja"
     file.write_text(CHATML.replace("<|im_start|>assistant\n{% endif", "<|im_start|>assistant\n<think>\n{% endif"))
     settings = {"endpoint": "completions", "chat_template": str(file)}
     play = completes(f"Look it up.\n</think>\n\n{CALL}", "")
     async with server(play) as behind, gateway(behind.url, **settings) as (url, _):
         answer = await ask(url, "anthropic_messages")
-    assert prompt_of(behind).endswith("assistant\n<think>\n")
+    assert sent_prompt(behind).endswith("assistant\n<think>\n")
     thoughts = [part.text.strip() for part in answer.reply.parts if isinstance(part, Reasoning)]
     assert (thoughts, answer.calls) == (["Look it up."], [PARIS])
 
 
-def of_models(**templates: str) -> Any:
-    """A router of models, each with its template, which says nothing where none is named."""
+def serves_templates(**templates: str) -> Any:
+    """A server of several models, each with its own template; without a known model it responds with status 400."""
 
     async def play(far: Any, writer: Any) -> None:
         query = urlsplit(far.asked[-1][0].split()[1]).query
@@ -105,8 +105,8 @@ def of_models(**templates: str) -> Any:
 
 
 @asynccontextmanager
-async def told_by(url: str, clock: Clock) -> AsyncIterator[Callable[..., Any]]:
-    """The beginning of a prompt for a model, by its name and the file of its template."""
+async def prompt_renderer(url: str, clock: Clock) -> AsyncIterator[Callable[..., Any]]:
+    """Renders the beginning of a prompt for a model name and, optionally, a template file."""
     connection = UpstreamConnection("far", HttpConfig(url=url), {}, versioned=True, key="")
     await connection.start()
     templates = ChatTemplates("far", 5.0, clock)
@@ -121,62 +121,62 @@ async def told_by(url: str, clock: Clock) -> AsyncIterator[Callable[..., Any]]:
         await connection.close()
 
 
-async def test_each_model_has_the_template_that_the_server_tells_of_it() -> None:
-    play = of_models(**{"a/b+c&d e%20": "A", "d": "D"})
-    async with server(play) as behind, told_by(behind.url, Clock()) as prompt:
+async def test_template_is_fetched_once_for_each_model() -> None:
+    play = serves_templates(**{"a/b+c&d e%20": "A", "d": "D"})
+    async with server(play) as behind, prompt_renderer(behind.url, Clock()) as prompt:
         assert [await prompt(model) for model in ("a/b+c&d e%20", "d", "a/b+c&d e%20")] == ["A", "D", "A"]
     assert len(behind.asked) == 2
 
 
-async def test_a_server_that_tells_of_no_model_by_name_is_asked_for_its_own() -> None:
-    async with server(of_models(**{"": "own"})) as behind, told_by(behind.url, Clock()) as prompt:
+async def test_template_falls_back_to_props_without_model() -> None:
+    async with server(serves_templates(**{"": "own"})) as behind, prompt_renderer(behind.url, Clock()) as prompt:
         assert await prompt("m") == "own"
     assert [line.split()[1] for line, _, _ in behind.asked] == ["/props?model=m", "/props"]
 
 
-async def test_a_template_of_the_server_is_asked_for_anew_and_that_of_a_file_is_not(tmp_path: Path) -> None:
+async def test_server_template_is_refreshed_and_file_template_is_not(tmp_path: Path) -> None:
     file, clock = tmp_path / "one.jinja", Clock()
     file.write_text("file")
-    async with server(of_models(m="before")) as behind, told_by(behind.url, clock) as prompt:
+    async with server(serves_templates(m="before")) as behind, prompt_renderer(behind.url, clock) as prompt:
         assert (await prompt("m"), await prompt("m", str(file))) == ("before", "file")
-        behind.play = of_models(m="after")
+        behind.play = serves_templates(m="after")
         file.write_text("other")
         clock.s += REFRESH_INTERVAL_S - 1
         assert await prompt("m") == "before"
         clock.s += 2
         assert (await prompt("m"), await prompt("m", str(file))) == ("after", "file")
-        behind.play = of_models()
+        behind.play = serves_templates()
         clock.s += REFRESH_INTERVAL_S + 1
         assert await prompt("m") == "after"
 
 
-async def test_settings_that_a_completion_has_no_place_for_are_told() -> None:
+async def test_unsupported_parameter_of_completions_is_reported() -> None:
     async with server(completes("Yes.")) as behind, gateway(behind.url, endpoint="completions") as (url, _):
         answer = await ask(url, "openai_chat", logprobs=True)
     assert "unsupported_parameter" in answer.warnings
 
 
-async def test_where_no_template_is_told_the_error_says_what_to_do() -> None:
+async def test_missing_template_error_names_the_setting() -> None:
     async with server(completes("", "")) as behind, gateway(behind.url, endpoint="completions") as (url, _):
         with pytest.raises(AssertionError, match=r"name the file of one in upstreams\.far\.chat_template"):
             await ask(url, "openai_chat")
 
 
-async def test_a_file_that_is_not_there_is_told(tmp_path: Path) -> None:
+async def test_missing_template_file_is_reported(tmp_path: Path) -> None:
     settings = {"endpoint": "completions", "chat_template": str(tmp_path / "none.jinja")}
     async with server(completes("")) as behind, gateway(behind.url, **settings) as (url, _):
         with pytest.raises(AssertionError, match="cannot read the chat template"):
             await ask(url, "openai_chat")
 
 
-async def test_no_tool_is_called_where_none_may_be() -> None:
+async def test_tool_choice_none_leaves_call_as_text() -> None:
     async with server(completes(CALL)) as behind, gateway(behind.url, endpoint="completions") as (url, _):
         answer = await ask(url, "openai_chat", replace(ASKED, tool_choice=ToolChoice("none")))
     assert (answer.calls, answer.text) == ([], CALL)
-    assert "# Tools" not in prompt_of(behind)
+    assert "# Tools" not in sent_prompt(behind)
 
 
-def test_completions_are_asked_for_by_models_too() -> None:
+def test_model_override_selects_completions_endpoint() -> None:
     rows = {"base-*": ModelOverride(endpoint="completions", chat_template="base.jinja")}
     ways = ModelModes("far", HttpConfig(url="http://127.0.0.1:9", model_overrides=rows))
     assert (ways.get("other").tool_mode, ways.get("other").endpoint) == ("native", "chat")
@@ -185,7 +185,7 @@ def test_completions_are_asked_for_by_models_too() -> None:
 
 
 @pytest.mark.parametrize("mode", ["native", "parse"])
-def test_of_a_mode_and_an_endpoint_that_contradict_each_other_the_closer_counts(mode: str) -> None:
+def test_more_specific_override_wins_over_contradicting_one(mode: str) -> None:
     def way(settings: dict[str, str], *rows: ModelOverride) -> tuple[str, str]:
         patterns = ("qwen3-*", "qwen*")
         overrides = dict(zip(patterns, rows, strict=False))
@@ -220,7 +220,7 @@ def test_of_a_mode_and_an_endpoint_that_contradict_each_other_the_closer_counts(
         ),
     ],
 )
-def test_an_endpoint_that_cannot_be_meant_is_refused(settings: Any, told: str) -> None:
+def test_invalid_endpoint_settings_are_rejected(settings: Any, told: str) -> None:
     with pytest.raises(ConfigError) as refused:
         ModelModes("far", HttpConfig(url="http://127.0.0.1:9", **settings))
     assert told in str(refused.value)

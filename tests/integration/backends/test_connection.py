@@ -1,4 +1,4 @@
-"""The way to a server behind: its limits, asking again, places, and a server that is left alone for a while."""
+"""The connection to an upstream server: timeouts, retries, the concurrency limit and the circuit breaker."""
 
 import asyncio
 import contextlib
@@ -27,7 +27,7 @@ REFUSED = '{"error": {"message": "because"}}'
 
 @pytest.fixture
 def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """What would have been waited for; nothing is."""
+    """The waits between retries, in seconds; they are recorded and skipped."""
     waited: list[float] = []
 
     async def pause(wait_s: float) -> None:
@@ -39,7 +39,7 @@ def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 
 def in_turn(*plays: Play) -> Play:
-    """Each request is answered by the next of these, all later ones by the last."""
+    """Answers each request with the next of these plays, and all further requests with the last."""
 
     async def play(server: Server, writer: asyncio.StreamWriter) -> None:
         await plays[min(len(server.asked), len(plays)) - 1](server, writer)
@@ -48,7 +48,7 @@ def in_turn(*plays: Play) -> Play:
 
 
 async def drops(server: Server, writer: asyncio.StreamWriter) -> None:
-    """The connection is closed in place of an answer."""
+    """Closes the connection without a response."""
 
 
 @contextlib.asynccontextmanager
@@ -61,16 +61,16 @@ async def connection(url: str, **settings: object) -> AsyncIterator[UpstreamConn
         await made.close()
 
 
-async def all_of(made: UpstreamConnection) -> bytes:
+async def read_all(made: UpstreamConnection) -> bytes:
     async with contextlib.aclosing(made.stream_post(CHAT, b"{}", {})) as pieces:
         return b"".join([piece async for piece in pieces])
 
 
-# Asking again
+# Retries
 
 
 @pytest.mark.parametrize("status", [429, 500, 503, 529])
-async def test_a_server_that_says_not_now_is_asked_again(status: int, pauses: list[float]) -> None:
+async def test_retryable_status_is_retried_with_backoff(status: int, pauses: list[float]) -> None:
     play = in_turn(whole(status, REFUSED), whole(status, REFUSED), whole(200, COMPLETION))
     async with server(play) as behind, gateway(behind.url, max_retries=2) as url:
         answer = await ask(url, MESSAGES, False)
@@ -80,17 +80,17 @@ async def test_a_server_that_says_not_now_is_asked_again(status: int, pauses: li
     assert (len(behind.asked), len(bodies)) == (3, 1)
 
 
-async def test_so_often_and_no_oftener(pauses: list[float]) -> None:
+async def test_request_is_retried_at_most_max_retries_times(pauses: list[float]) -> None:
     async with server(whole(503, REFUSED)) as behind, gateway(behind.url, max_retries=2) as url:
         answer = await ask(url, CHAT, True)
     assert (answer.status_code, told(CHAT, answer)) == (503, "the server answered 503: because")
     assert len(behind.asked) == 3
 
 
-async def test_the_servers_own_time_is_kept(pauses: list[float]) -> None:
+async def test_retry_after_of_server_is_honoured(pauses: list[float]) -> None:
     play = in_turn(whole(429, REFUSED, retry_after_ms="250"), whole(429, REFUSED, retry_after="1"), whole(200, "ok"))
     async with server(play) as behind, connection(behind.url) as far:
-        assert await all_of(far) == b"ok"
+        assert await read_all(far) == b"ok"
     assert pauses == [0.25, 1.0]
 
 
@@ -99,42 +99,40 @@ async def test_the_servers_own_time_is_kept(pauses: list[float]) -> None:
     [(400, {}), (401, {}), (404, {}), (501, {}), (503, {"x_should_retry": "false"}), (429, {"retry_after": "30"})],
     ids=str,
 )
-async def test_what_asking_again_cannot_change_is_told_at_once(
-    status: int, headers: dict[str, str], pauses: list[float]
-) -> None:
+async def test_non_retryable_status_is_not_retried(status: int, headers: dict[str, str], pauses: list[float]) -> None:
     async with server(whole(status, REFUSED, **headers)) as behind, connection(behind.url) as far:
         with pytest.raises(UpstreamError) as refused:
-            await all_of(far)
+            await read_all(far)
     assert refused.value.status == status
     assert refused.value.retry_after_s == (30 if headers.get("retry_after") else None)
     assert (len(behind.asked), pauses) == (1, [])
 
 
-async def test_a_server_that_is_not_there_is_asked_again(pauses: list[float]) -> None:
+async def test_refused_connection_is_retried(pauses: list[float]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         nobody = f"http://127.0.0.1:{taken.getsockname()[1]}"
     async with connection(nobody) as far:
         with pytest.raises(BackendUnavailableError, match=f"far cannot be reached at {nobody}: "):
-            await all_of(far)
+            await read_all(far)
     assert pauses == [0.5, 1.0]
 
 
 @contextlib.asynccontextmanager
-async def speaks_tls() -> AsyncIterator[str]:
-    """The URL of a server whose certificate nobody knows."""
+async def untrusted_tls_server() -> AsyncIterator[str]:
+    """The URL of a server whose certificate is not trusted."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     trustme.CA().issue_cert("127.0.0.1").configure_cert(context)
     async with await asyncio.start_server(lambda r, w: None, "127.0.0.1", 0, ssl=context) as listening:
         yield f"https://127.0.0.1:{listening.sockets[0].getsockname()[1]}"
 
 
-async def test_a_certificate_that_is_not_trusted_is_told_of() -> None:
-    async with speaks_tls() as url, connection(url, max_retries=0) as far:
+async def test_untrusted_certificate_is_reported() -> None:
+    async with untrusted_tls_server() as url, connection(url, max_retries=0) as far:
         with pytest.raises(BackendUnavailableError, match="its certificate is not trusted, unable to get local issuer"):
-            await all_of(far)
+            await read_all(far)
 
 
-async def test_a_server_that_speaks_no_tls_is_told_of() -> None:
+async def test_server_without_tls_is_reported() -> None:
     async def plain(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
         writer.close()
@@ -145,10 +143,10 @@ async def test_a_server_that_speaks_no_tls_is_told_of() -> None:
             with pytest.raises(
                 BackendUnavailableError, match=f"far cannot be reached at {url}: it does not speak TLS, "
             ):
-                await all_of(far)
+                await read_all(far)
 
 
-async def test_a_name_that_is_not_found_is_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_unknown_host_name_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     async def not_found(*args: object, **more: object) -> None:
         raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
 
@@ -157,27 +155,27 @@ async def test_a_name_that_is_not_found_is_told_of(monkeypatch: pytest.MonkeyPat
         with pytest.raises(
             BackendUnavailableError, match=r"cannot be reached at http://far\.invalid: Name or service not known"
         ):
-            await all_of(far)
+            await read_all(far)
 
 
-async def test_a_connection_that_had_just_been_closed_is_made_anew_at_once(pauses: list[float]) -> None:
+async def test_dropped_connection_is_retried_without_wait(pauses: list[float]) -> None:
     async with server(in_turn(drops, whole(200, "ok"))) as behind, connection(behind.url, max_retries=0) as far:
-        assert await all_of(far) == b"ok"
+        assert await read_all(far) == b"ok"
     assert (len(behind.asked), pauses) == (2, [0.0])
 
 
-async def test_nothing_is_asked_again_once_an_answer_has_begun(pauses: list[float]) -> None:
+async def test_started_response_is_not_retried(pauses: list[float]) -> None:
     async def breaks(server: Server, writer: asyncio.StreamWriter) -> None:
         writer.write(HEAD + piece({"content": "It"}))
 
     async with server(breaks) as behind, connection(behind.url) as far:
         with pytest.raises(BackendUnavailableError, match="far broke the connection off"):
-            await all_of(far)
+            await read_all(far)
     assert (len(behind.asked), pauses) == (1, [])
 
 
 @pytest.mark.parametrize("stream", [True, False])
-async def test_a_connection_is_used_again_though_http_ends_after_the_stream(stream: bool) -> None:
+async def test_connection_is_reused_if_last_chunk_arrives_late(stream: bool) -> None:
     ended, connections = [], 0
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -188,7 +186,7 @@ async def test_a_connection_is_used_again_though_http_ends_after_the_stream(stre
                 await reader.readexactly(int(head.partition("content-length: ")[2].split()[0]))
                 writer.write(HEAD.replace(b"connection: close\r\n", b"") + piece({"content": "Hi"}, "stop") + END[:-5])
                 await writer.drain()
-                for _ in range(9):  # so that the two are not read as one
+                for _ in range(9):  # so that the two parts are read separately
                     await asyncio.sleep(0)
                 writer.write(END[-5:])
                 ended.append(True)
@@ -201,10 +199,10 @@ async def test_a_connection_is_used_again_though_http_ends_after_the_stream(stre
     assert (len(ended), connections) == (4, 1)
 
 
-# Limits
+# Timeouts
 
 
-async def test_the_first_byte_has_a_limit_of_its_own(pauses: list[float]) -> None:
+async def test_first_byte_timeout_is_separate_and_not_retried(pauses: list[float]) -> None:
     async with (
         server(says_nothing) as behind,
         connection(behind.url, first_byte_timeout_s=0.05, idle_timeout_s=60) as far,
@@ -212,28 +210,28 @@ async def test_the_first_byte_has_a_limit_of_its_own(pauses: list[float]) -> Non
         with pytest.raises(
             UpstreamTimeoutError, match=r"said nothing for 0.05 s after it was asked \(setting first_byte_timeout_s\)"
         ):
-            await all_of(far)
+            await read_all(far)
         await soon(behind.left)
     assert len(behind.asked) == 1, "it may still be at work"
 
 
-async def only_a_head(server: Server, writer: asyncio.StreamWriter) -> None:
+async def sends_only_head(server: Server, writer: asyncio.StreamWriter) -> None:
     writer.write(HEAD)
     await writer.drain()
     await server.left.wait()
 
 
-async def test_a_head_without_a_body_is_no_first_byte() -> None:
+async def test_response_head_alone_does_not_stop_first_byte_timeout() -> None:
     async with (
-        server(only_a_head) as behind,
+        server(sends_only_head) as behind,
         connection(behind.url, first_byte_timeout_s=0.05, idle_timeout_s=60) as far,
     ):
         with pytest.raises(UpstreamTimeoutError, match="setting first_byte_timeout_s"):
-            await all_of(far)
+            await read_all(far)
         await soon(behind.left)
 
 
-async def test_a_server_that_takes_nothing_of_a_long_body_is_given_up_too() -> None:
+async def test_server_that_does_not_read_the_body_times_out() -> None:
     with socket.create_server(("127.0.0.1", 0)) as deaf:
         deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2**16)
         url = f"http://127.0.0.1:{deaf.getsockname()[1]}"
@@ -243,7 +241,7 @@ async def test_a_server_that_takes_nothing_of_a_long_body_is_given_up_too() -> N
                     pass
 
 
-async def test_a_server_that_cannot_be_reached_in_time(monkeypatch: pytest.MonkeyPatch, pauses: list[float]) -> None:
+async def test_connect_timeout_is_retried_and_reported(monkeypatch: pytest.MonkeyPatch, pauses: list[float]) -> None:
     async def never(*args: object, **more: object) -> None:
         await asyncio.get_running_loop().create_future()
 
@@ -251,30 +249,30 @@ async def test_a_server_that_cannot_be_reached_in_time(monkeypatch: pytest.Monke
     async with connection("http://127.0.0.1:9", connect_timeout_s=0.02, max_retries=1) as far:
         words = r"could not be reached at http://127.0.0.1:9 within 0.02 s \(setting connect_timeout_s\)"
         with pytest.raises(BackendUnavailableError, match=words):
-            await all_of(far)
+            await read_all(far)
     assert pauses == [0.5]
 
 
-async def test_comments_are_a_sign_of_life() -> None:
+async def test_sse_comments_reset_timeouts() -> None:
     async def comments(server: Server, writer: asyncio.StreamWriter) -> None:
         writer.write(HEAD)
         for _ in range(12):
             writer.write(b"e\r\n: keep-alive\n\n\r\n")
-            with contextlib.suppress(TimeoutError):  # together longer than the limits, each far below them
+            with contextlib.suppress(TimeoutError):  # in sum longer than the timeouts, each far shorter
                 await asyncio.wait_for(server.left.wait(), 0.05)
         writer.write(piece({"content": "done"}) + END)
 
     async with server(comments) as behind, connection(behind.url, first_byte_timeout_s=0.5, idle_timeout_s=0.5) as far:
-        assert b"done" in await all_of(far)
+        assert b"done" in await read_all(far)
 
 
-async def test_the_other_end_of_a_connection_is_looked_for() -> None:
+async def test_socket_has_tcp_keepalive() -> None:
     with connections._keepalive_socket((socket.AF_INET, socket.SOCK_STREAM, 0, "", ("127.0.0.1", 0))) as made:
         assert made.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
         assert made.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == 15
 
 
-async def test_a_trial_is_asked_once_and_says_nothing_of_the_server(
+async def test_trial_is_not_retried_and_does_not_count_for_breaker(
     monkeypatch: pytest.MonkeyPatch, pauses: list[float]
 ) -> None:
     monkeypatch.setattr(circuit_breaker, "FAILURE_THRESHOLD", 1)
@@ -286,7 +284,7 @@ async def test_a_trial_is_asked_once_and_says_nothing_of_the_server(
     assert (len(behind.asked), pauses) == (3, [])
 
 
-async def test_a_server_that_was_left_alone_is_tried_once(
+async def test_half_open_breaker_sends_one_request_without_retry(
     monkeypatch: pytest.MonkeyPatch, pauses: list[float], caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(circuit_breaker, "FAILURE_THRESHOLD", 1)
@@ -294,7 +292,7 @@ async def test_a_server_that_was_left_alone_is_tried_once(
     async with server(whole(500, REFUSED)) as behind, connection(behind.url, max_retries=2) as far:
         for asked in (3, 4, 5):
             with pytest.raises(UpstreamError):
-                await all_of(far)
+                await read_all(far)
             assert len(behind.asked) == asked
     assert len(pauses) == 2
     assert caplog.messages[0] == "far is retried in 0.5 s: status 500"
@@ -305,25 +303,23 @@ async def test_a_server_that_rejects_requests_is_not_left_alone(monkeypatch: pyt
     async with server(whole(429, REFUSED)) as behind, connection(behind.url, max_retries=0) as far:
         for _ in range(3):
             with pytest.raises(DragomanError, match="because"):
-                await all_of(far)
+                await read_all(far)
         assert far.health()["breaker"] == "closed"
     assert len(behind.asked) == 3
 
 
-async def test_a_server_that_is_left_alone_is_still_asked_for_its_models(
-    monkeypatch: pytest.MonkeyPatch, pauses: list[float]
-) -> None:
+async def test_open_breaker_still_allows_model_list(monkeypatch: pytest.MonkeyPatch, pauses: list[float]) -> None:
     monkeypatch.setattr(circuit_breaker, "FAILURE_THRESHOLD", 1)
     async with server(whole(500, REFUSED)) as behind, connection(behind.url, max_retries=0) as far:
         with pytest.raises(UpstreamError):
-            await all_of(far)
+            await read_all(far)
         with pytest.raises(BackendUnavailableError, match="is left alone"):
             await far.request("/v1/messages/count_tokens", b"{}")
         assert (await far.request("/v1/models")).status == 500
     assert len(behind.asked) == 2
 
 
-async def test_no_more_of_a_short_answer_is_read_than_there_is_use_for(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_response_body_is_read_up_to_its_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connections, "RESPONSE_LIMIT_BYTES", 5000)
     monkeypatch.setattr(connections, "ERROR_BODY_LIMIT_BYTES", 3000)
 
@@ -340,11 +336,11 @@ async def test_no_more_of_a_short_answer_is_read_than_there_is_use_for(monkeypat
             await soon(behind.left)
 
 
-# Places
+# Concurrency limit
 
 
-async def until_told(server: Server, writer: asyncio.StreamWriter) -> None:
-    """Holds its answer back until the test says so, or its client leaves."""
+async def waits_for_go(server: Server, writer: asyncio.StreamWriter) -> None:
+    """Delays its response until the test sets `go` or the client disconnects."""
     go = asyncio.ensure_future(server.go.wait())
     left = asyncio.ensure_future(server.left.wait())
     await asyncio.wait({go, left}, return_when=asyncio.FIRST_COMPLETED)
@@ -353,8 +349,8 @@ async def until_told(server: Server, writer: asyncio.StreamWriter) -> None:
     await whole(200, COMPLETION)(server, writer)
 
 
-async def test_no_more_are_asked_at_once_than_there_are_places() -> None:
-    async with server(until_told) as behind, gateway(behind.url, max_concurrency=1, max_queue=1) as url:
+async def test_requests_beyond_concurrency_limit_and_queue_get_429() -> None:
+    async with server(waits_for_go) as behind, gateway(behind.url, max_concurrency=1, max_queue=1) as url:
         first = asyncio.ensure_future(ask(url, CHAT, False))
         await eventually(lambda: behind.asked)
         second = asyncio.ensure_future(ask(url, CHAT, False))
@@ -371,8 +367,8 @@ async def test_no_more_are_asked_at_once_than_there_are_places() -> None:
         await eventually_state(url, active=0, waiting=0)
 
 
-async def test_who_leaves_the_queue_is_never_asked_for() -> None:
-    async with server(until_told) as behind, gateway(behind.url, max_concurrency=1, max_queue=1) as url:
+async def test_client_that_leaves_queue_is_not_sent_upstream() -> None:
+    async with server(waits_for_go) as behind, gateway(behind.url, max_concurrency=1, max_queue=1) as url:
         first = asyncio.ensure_future(ask(url, CHAT, False))
         await eventually(lambda: behind.asked)
         second = asyncio.ensure_future(ask(url, CHAT, False))
@@ -385,7 +381,7 @@ async def test_who_leaves_the_queue_is_never_asked_for() -> None:
 
 
 async def eventually_state(url: str, **wanted: object) -> None:
-    """Wait for /health to say this of the server."""
+    """Waits until /health reports these values for the server."""
     async with (
         http_client(url) as client,
         asyncio.timeout(DEADLINE_S),
@@ -396,10 +392,10 @@ async def eventually_state(url: str, **wanted: object) -> None:
                 return
 
 
-# Leaving a server alone
+# Circuit breaker
 
 
-async def test_a_server_that_fails_again_and_again_is_left_alone_then_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_breaker_opens_after_repeated_failures_and_recovers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(circuit_breaker, "FAILURE_THRESHOLD", 2)
     async with server(whole(500, REFUSED)) as behind, gateway(behind.url) as url:
         for path in (CHAT, MESSAGES):
@@ -411,7 +407,7 @@ async def test_a_server_that_fails_again_and_again_is_left_alone_then_tried(monk
             assert told(path, refused) == "far failed 2 times in a row and is left alone for a while"
         await eventually_state(url, breaker="open", ready=True)
         assert len(behind.asked) == 2
-        monkeypatch.setattr(circuit_breaker, "FAILURE_THRESHOLD", 3)  # as if it had rested
+        monkeypatch.setattr(circuit_breaker, "FAILURE_THRESHOLD", 3)  # as if the cool-down had ended
         behind.play = whole(200, COMPLETION)
         assert (await ask(url, CHAT, False)).status_code == 200
         await eventually_state(url, breaker="closed")

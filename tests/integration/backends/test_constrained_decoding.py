@@ -1,4 +1,4 @@
-"""How a server is told to hold its model to calls: each way's fields, and what the calls so written are read as."""
+"""Constrained decoding of tool calls: the request fields of each method, and how the constrained calls are parsed."""
 
 import json
 import random
@@ -26,12 +26,12 @@ CALL = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Paris"}}\n</
 
 
 def fields(way: str, choice: ToolChoice = REQUIRED) -> Any:
-    """As they go over the wire."""
+    """The request fields of one constraint method, as sent."""
     return json.loads(msgspec.json.encode(constrained_decoding.constrain_to_calls([way], HERMES, TOOLS, choice).fields))
 
 
 def grammar_of(way: str) -> str:
-    """What an engine is to make a grammar of."""
+    """The text from which an engine compiles the grammar."""
     said = fields(way)
     match way:
         case "structural_tag":
@@ -44,14 +44,14 @@ def grammar_of(way: str) -> str:
 
 
 @pytest.mark.parametrize("way", ["gbnf", "ebnf", "structured_outputs", "structural_tag"])
-def test_nothing_but_calls_can_be_written(way: str) -> None:
+def test_required_grammar_accepts_only_offered_calls(way: str) -> None:
     grammar = grammar_of(way)
     assert accepts(grammar, CALL)
     assert not accepts(grammar, "It rains.")
     assert not accepts(grammar, CALL.replace("get_weather", "delete_everything"))
 
 
-def test_a_schema_alone_asks_for_a_list_of_calls() -> None:
+def test_json_schema_constraint_is_a_list_of_calls() -> None:
     for choice, names in ((REQUIRED, {"get_weather", "ping"}), (NAMED, {"get_weather"})):
         stated = fields("json_schema", choice)["response_format"]["json_schema"]["schema"]
         items = stated["properties"]["tool_calls"]["items"]
@@ -60,7 +60,7 @@ def test_a_schema_alone_asks_for_a_list_of_calls() -> None:
         assert calls[0]["properties"]["arguments"] == json.loads(WEATHER.parameters)
 
 
-def test_a_schema_is_as_the_server_takes_it_with_its_references() -> None:
+def test_json_schema_constraint_is_adapted_to_server_and_keeps_refs() -> None:
     odd = {"a": {"$ref": "#/$defs/n"}, "b": {"type": "strng"}, "c": {"type": "string", "pattern": "(?=x)y"}}
     schema = {"type": "object", "properties": odd, "$defs": {"n": {"type": "integer"}}}
     tool = Tool("odd", "", json.dumps(schema))
@@ -77,7 +77,7 @@ def test_a_schema_is_as_the_server_takes_it_with_its_references() -> None:
     assert "malformed" in found.warnings[0].message
 
 
-def test_what_is_not_held_is_told_of_each_tool() -> None:
+def test_unenforced_keywords_are_reported_for_each_tool() -> None:
     strict = Tool("odd", "", '{"properties": {"a": {"type": "integer", "minimum": 3}, "b": {"type": "strng"}}}')
     for way, choice in (
         ("gbnf", REQUIRED),
@@ -88,7 +88,7 @@ def test_what_is_not_held_is_told_of_each_tool() -> None:
         assert [w.message.partition("not held: ")[2] for w in found.warnings] == ["odd: minimum, type"]
 
 
-async def test_a_free_choice_is_held_from_where_a_call_begins() -> None:
+async def test_auto_choice_is_constrained_from_the_start_of_a_call() -> None:
     tag = json.loads(
         msgspec.json.encode(
             constrained_decoding.constrain_to_calls(["gbnf", "structural_tag"], HERMES, TOOLS, FREE).fields
@@ -101,7 +101,7 @@ async def test_a_free_choice_is_held_from_where_a_call_begins() -> None:
         assert not accepts(grammar, text)
 
 
-def test_grammars_that_begin_at_a_trigger_are_for_completions_only() -> None:
+def test_lazy_grammar_is_used_only_for_completions() -> None:
     assert constrained_decoding.constrain_to_calls(
         ["gbnf"], HERMES, TOOLS, FREE
     ) == constrained_decoding.ConstraintFields({})
@@ -112,20 +112,20 @@ def test_grammars_that_begin_at_a_trigger_are_for_completions_only() -> None:
 
 
 @pytest.mark.parametrize("name", ["llama3_json", "xlam", "pythonic"])
-def test_what_opens_a_call_only_at_the_beginning_triggers_nothing_anywhere(name: str) -> None:
+def test_format_without_unique_opener_has_no_triggered_constraint(name: str) -> None:
     assert constrained_decoding.constrain_to_calls(
         ["structural_tag"], formats.get(name), TOOLS, FREE
     ) == constrained_decoding.ConstraintFields({})
 
 
-def test_a_free_choice_that_cannot_be_held_is_free() -> None:
+def test_auto_choice_without_structural_tag_is_not_constrained() -> None:
     for ways in ([], ["gbnf", "json_schema"], ["ebnf"], ["structured_outputs"]):
         assert constrained_decoding.constrain_to_calls(
             ways, HERMES, TOOLS, FREE
         ) == constrained_decoding.ConstraintFields({})
 
 
-def test_what_cannot_be_held_is_told() -> None:
+def test_unsupported_constraint_is_reported() -> None:
     for ways in ([], ["guided_choice"]):
         assert [w.code for w in constrained_decoding.constrain_to_calls(ways, HERMES, TOOLS, REQUIRED).warnings] == [
             "constraint_not_applied"
@@ -135,7 +135,7 @@ def test_what_cannot_be_held_is_told() -> None:
     ]
 
 
-def test_each_way_is_one_that_is_known() -> None:
+def test_catalog_contains_all_constraint_methods() -> None:
     known = {row.name for row in servers.constraints()}
     assert known >= {"gbnf", "ebnf", "structured_outputs", "structural_tag", "json_schema"}
 
@@ -150,7 +150,7 @@ async def asked_of(kind: str, choice: ToolChoice, text: str, mode: str = "prompt
     ("kind", "field"),
     [("llama_cpp", "grammar"), ("vllm", "structured_outputs"), ("sglang", "ebnf"), ("lm_studio", "response_format")],
 )
-async def test_the_kind_of_server_says_how(kind: str, field: str) -> None:
+async def test_provider_selects_constraint_field(kind: str, field: str) -> None:
     bare = '{"name": "ping", "arguments": {}}'
     answer, body = await asked_of(kind, REQUIRED, bare if field == "response_format" else CALL)
     assert field in body
@@ -165,13 +165,13 @@ async def test_the_kind_of_server_says_how(kind: str, field: str) -> None:
     assert free.warnings == ["estimated_usage"]
 
 
-async def test_a_server_that_is_not_known_is_asked_without() -> None:
+async def test_unknown_provider_gets_no_constraint() -> None:
     answer, body = await asked_of("", REQUIRED, CALL)
     assert not body.keys() & {"grammar", "structured_outputs", "ebnf", "response_format"}
     assert "constraint_not_applied" in answer.warnings
 
 
-async def test_a_schema_of_the_reply_does_not_keep_the_model_from_calling() -> None:
+async def test_response_schema_is_not_sent_with_tools() -> None:
     schema = '{"type":"object","properties":{"rain":{"type":"boolean"}},"required":["rain"]}'
     answer, body = await asked_of("llama_cpp", FREE, CALL, response_schema=schema)
     assert "response_format" not in body
@@ -182,7 +182,7 @@ async def test_a_schema_of_the_reply_does_not_keep_the_model_from_calling() -> N
     assert no_tools.text == '{"rain": true}'
 
 
-async def test_what_was_measured_says_more_than_the_kind() -> None:
+async def test_measured_constraint_overrides_provider() -> None:
     measured = ModelMode("prompt", constrain=("ebnf",), why="the probe found it")
     async with server(writes(CALL)) as behind, gateway(behind.url, provider="vllm") as (url, backend):
         backend.modes.set_measured("m", measured)
@@ -190,7 +190,7 @@ async def test_what_was_measured_says_more_than_the_kind() -> None:
     assert json.loads(behind.asked[-1][2]).keys() >= {"ebnf"}
 
 
-async def test_a_server_that_refuses_the_grammar_is_asked_without() -> None:
+async def test_rejected_grammar_is_dropped_and_reported() -> None:
     async def play(far: Any, writer: Any) -> None:
         refuses = "grammar" in json.loads(far.asked[-1][2])
         said = whole(500, '{"error": {"message": "failed to parse grammar"}}') if refuses else writes(CALL)
@@ -204,7 +204,7 @@ async def test_a_server_that_refuses_the_grammar_is_asked_without() -> None:
     assert len(answer.calls) == 1
 
 
-async def test_a_server_that_refuses_to_hold_a_free_choice_is_not_asked_to_again() -> None:
+async def test_rejected_auto_constraint_is_remembered_for_same_tools() -> None:
     async def play(far: Any, writer: Any) -> None:
         refuses = "response_format" in json.loads(far.asked[-1][2])
         said = whole(400, '{"error": {"message": "unknown response_format"}}') if refuses else writes("It rains.")
@@ -221,7 +221,7 @@ async def test_a_server_that_refuses_to_hold_a_free_choice_is_not_asked_to_again
     assert len(behind.asked) == 5
 
 
-async def test_a_kind_that_heeds_a_choice_is_left_to_it() -> None:
+async def test_provider_that_honours_tool_choice_gets_no_constraint() -> None:
     answer, body = await asked_of("llama_cpp", REQUIRED, CALL, mode="native")
     assert body["tool_choice"] == "required"
     assert "response_format" not in body
@@ -230,9 +230,7 @@ async def test_a_kind_that_heeds_a_choice_is_left_to_it() -> None:
 
 @pytest.mark.parametrize(("kind", "mode"), [("ollama", "native"), ("ollama", "parse"), ("llama_cpp", "parse")])
 @pytest.mark.parametrize("choice", [REQUIRED, NAMED], ids=["required", "named"])
-async def test_where_a_choice_is_not_heeded_a_schema_holds_beside_the_tools(
-    kind: str, mode: str, choice: ToolChoice
-) -> None:
+async def test_unsupported_tool_choice_adds_json_schema_next_to_tools(kind: str, mode: str, choice: ToolChoice) -> None:
     said = '{"tool_calls": [{"name": "get_weather", "arguments": {"city": "Paris"}}]}'
     async with server(writes(*cut(said))) as behind, gateway(behind.url, tool_mode=mode, provider=kind) as (url, _):
         answer = await ask(url, "openai_chat", replace(ASKED, tool_choice=choice))
@@ -246,7 +244,7 @@ async def test_where_a_choice_is_not_heeded_a_schema_holds_beside_the_tools(
     assert free.text or free.calls
 
 
-async def test_a_schema_beside_tools_that_is_refused_is_left_out() -> None:
+async def test_rejected_json_schema_next_to_tools_is_dropped() -> None:
     async def play(far: Any, writer: Any) -> None:
         refuses = "response_format" in json.loads(far.asked[-1][2])
         await (whole(400, '{"error": {"message": "format with tools"}}') if refuses else writes("It rains."))(
@@ -259,7 +257,7 @@ async def test_a_schema_beside_tools_that_is_refused_is_left_out() -> None:
     assert "constraint_not_applied" in answer.warnings
 
 
-def test_whatever_a_grammar_lets_through_is_such_calls() -> None:
+def test_text_sampled_from_grammar_is_always_a_call() -> None:
     grammar = grammar_of("gbnf")
     written = [text for seed in range(20) if (text := sampled(grammar, random.Random(seed), [CALL]))]
     assert written

@@ -1,4 +1,4 @@
-"""What servers behind say in words of their own, and where they are: settings refused, errors in pieces, keys, URLs."""
+"""Errors of upstream servers: rejected parameters, chunked errors, secrets in errors and URLs; and base URLs."""
 
 import asyncio
 import json
@@ -17,8 +17,8 @@ USER = {"role": "user", "content": "hi"}
 MESSAGE = json.dumps({"type": "message", "content": [{"type": "text", "text": "Hello"}], "stop_reason": "end_turn"})
 
 
-def unless(good: str, words: str, *names: str) -> Play:
-    """Answers well once none of these is asked for; until then with 400 and these words."""
+def rejects_params(good: str, words: str, *names: str) -> Play:
+    """Responds with 400 and this message while a request has one of these parameters, then with `good`."""
 
     async def play(server: Server, writer: asyncio.StreamWriter) -> None:
         asked = json.loads(server.asked[-1][2])
@@ -71,11 +71,11 @@ REFUSALS: list[tuple[str, str, str, dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("api", "path", "words", "asked", "name"), REFUSALS, ids=[r[2][:40] for r in REFUSALS])
-async def test_a_setting_refused_in_these_words_is_left_out(
+async def test_rejected_parameter_is_dropped_and_reported(
     api: str, path: str, words: str, asked: dict[str, Any], name: str
 ) -> None:
     good = MESSAGE if api == "anthropic_messages" else COMPLETION
-    async with server(unless(good, words, name)) as behind, gateway(behind.url, api=api) as url:
+    async with server(rejects_params(good, words, name)) as behind, gateway(behind.url, api=api) as url:
         answer = await ask(url, path, False, **asked)
     assert answer.status_code == 200
     assert "content_dropped" in answer.headers["x-dragoman-warnings"]
@@ -85,7 +85,7 @@ async def test_a_setting_refused_in_these_words_is_left_out(
     assert "effort" not in last.get("output_config", {})
 
 
-async def test_an_error_in_two_pieces_is_read_whole() -> None:
+async def test_error_in_two_chunks_is_read_completely() -> None:
     words = "This model's maximum context length is 4096 tokens. However, your messages resulted in 5000 tokens."
     body = json.dumps({"error": {"message": words}}).encode()
 
@@ -93,7 +93,7 @@ async def test_an_error_in_two_pieces_is_read_whole() -> None:
         writer.write(b"HTTP/1.1 400 X\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n" % len(body))
         for piece in (body[:40], body[40:]):
             writer.write(piece)
-            for _ in range(50):  # turns of the loop that the gateway runs in too: it reads the first piece alone
+            for _ in range(50):  # the gateway runs in the same event loop and reads the first piece alone
                 await asyncio.sleep(0)
 
     async with server(play) as behind, gateway(behind.url) as url:
@@ -109,13 +109,13 @@ async def test_an_error_in_two_pieces_is_read_whole() -> None:
     ],
     ids=["in a list", "side by side"],
 )
-async def test_errors_in_other_shapes(body: str) -> None:
+async def test_error_of_unusual_shape_is_forwarded(body: str) -> None:
     async with server(whole(400, body)) as behind, gateway(behind.url) as url:
         answer = await ask(url, CHAT, False)
     assert (answer.status_code, told(CHAT, answer)) == (400, "the server answered 400: no such thing")
 
 
-async def test_a_key_that_the_server_repeats_is_not_told() -> None:
+async def test_api_key_in_upstream_error_is_redacted() -> None:
     words = json.dumps({"error": {"message": "Incorrect API key provided: sk-secret."}})
     async with server(whole(401, words)) as behind, gateway(behind.url, api_key="sk-secret") as url:
         answer = await ask(url, CHAT, False)
@@ -123,7 +123,7 @@ async def test_a_key_that_the_server_repeats_is_not_told() -> None:
     assert "Incorrect API key provided: …." in told(CHAT, answer)
 
 
-async def test_cookies_of_one_answer_are_not_sent_with_another() -> None:
+async def test_upstream_cookies_are_not_sent_back() -> None:
     play = whole(200, COMPLETION, set_cookie="session=1; Path=/")
     async with server(play) as behind, gateway(behind.url.replace("127.0.0.1", "localhost")) as url:
         for _ in range(2):
@@ -131,7 +131,7 @@ async def test_cookies_of_one_answer_are_not_sent_with_another() -> None:
     assert all("cookie" not in headers for _, headers, _ in behind.asked)
 
 
-async def test_an_answer_that_lacks_only_its_last_line_is_whole() -> None:
+async def test_stream_with_finish_but_without_done_is_complete() -> None:
     async def play(server: Server, writer: asyncio.StreamWriter) -> None:
         chunk = b'data: {"choices":[{"index":0,"delta":{"content":"Hello"},"finish_reason":"stop"}]}\n\n'
         writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n")
@@ -144,7 +144,7 @@ async def test_an_answer_that_lacks_only_its_last_line_is_whole() -> None:
     assert "event: message_stop" in answer.text
 
 
-async def test_the_most_that_a_server_gives_is_asked_for_where_nobody_says() -> None:
+async def test_max_tokens_defaults_to_max_output_tokens() -> None:
     async with (
         server(whole(200, MESSAGE)) as behind,
         gateway(behind.url, api="anthropic_messages", max_output_tokens=4096) as url,
@@ -166,13 +166,13 @@ async def test_the_most_that_a_server_gives_is_asked_for_where_nobody_says() -> 
         ("anthropic_messages", "/anthropic/v1", "/anthropic/v1/messages"),
     ],
 )
-async def test_where_a_base_url_leads(api: str, base: str, line: str) -> None:
+async def test_base_url_is_joined_with_api_path(api: str, base: str, line: str) -> None:
     async with server(whole(500, "{}")) as behind, gateway(behind.url, base, api=api) as url:
         await ask(url, CHAT, False)
     assert behind.asked[0][0] == f"POST {line} HTTP/1.1"
 
 
-async def test_a_request_whose_connection_closes_without_a_word_is_sent_again() -> None:
+async def test_request_is_retried_after_connection_closes_without_response() -> None:
     async def play(server: Server, writer: asyncio.StreamWriter) -> None:
         if len(server.asked) > 1:
             await whole(200, COMPLETION)(server, writer)
@@ -182,7 +182,7 @@ async def test_a_request_whose_connection_closes_without_a_word_is_sent_again() 
     assert len(behind.asked) == 2
 
 
-async def test_what_a_server_says_of_a_request_is_not_logged(caplog: pytest.LogCaptureFixture) -> None:
+async def test_upstream_error_text_is_not_logged(caplog: pytest.LogCaptureFixture) -> None:
     words = json.dumps({"detail": [{"msg": "wrong", "input": "words of the user"}]})
     with caplog.at_level("INFO"):
         async with server(whole(422, words)) as behind, gateway(behind.url) as url:
@@ -191,7 +191,7 @@ async def test_what_a_server_says_of_a_request_is_not_logged(caplog: pytest.LogC
     assert "words of the user" not in caplog.text
 
 
-async def test_a_password_in_a_url_is_not_told() -> None:
+async def test_password_in_url_is_not_shown_by_health() -> None:
     async with server(whole(200, COMPLETION)) as behind:
         secret = behind.url.replace("://", "://user:password@")
         async with gateway(secret) as url, http_client() as client:
@@ -200,7 +200,7 @@ async def test_a_password_in_a_url_is_not_told() -> None:
     assert "password" not in told
 
 
-async def test_plain_text_may_say_that_it_is_too_long() -> None:
+async def test_plain_text_error_is_mapped_to_context_length_exceeded() -> None:
     play = whole(400, "prompt is too long: 5000 tokens > 4096 maximum", "text/plain")
     async with server(play) as behind, gateway(behind.url) as url:
         answer = await ask(url, CHAT, False)
@@ -215,7 +215,9 @@ async def test_plain_text_may_say_that_it_is_too_long() -> None:
         ("anthropic_messages", 400, "messages.1.content.0: Invalid `data` in `redacted_thinking` block", b'"thinking"'),
     ],
 )
-async def test_thoughts_refused_in_these_words_are_left_out(api: str, status: int, words: str, mark: bytes) -> None:
+async def test_rejected_reasoning_is_dropped_and_request_is_retried(
+    api: str, status: int, words: str, mark: bytes
+) -> None:
     good = {"openai_chat": COMPLETION, "openai_responses": RESPONSE, "anthropic_messages": MESSAGE}[api]
 
     async def play(server: Server, writer: asyncio.StreamWriter) -> None:

@@ -1,6 +1,6 @@
-"""A server behind that refuses, breaks off, is silent or is not there, and a client that leaves: all over real HTTP.
+"""Upstream servers that reject, disconnect, stall or are unreachable, and clients that disconnect, over real HTTP.
 
-client ─HTTP→ gateway ─HTTP→ a server that plays what a test tells it to
+client ─HTTP→ gateway ─HTTP→ a server scripted by the test
 """
 
 import asyncio
@@ -45,26 +45,26 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
 async def shared() -> AsyncIterator[Server]:
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(circuit_breaker, "FAILURE_THRESHOLD", 10**6)  # it serves the failures of all tests
+        patched.setattr(circuit_breaker, "FAILURE_THRESHOLD", 10**6)  # so that the failures of all tests do not open it
         async with server(says_nothing) as behind, gateway(behind.url) as behind.gateway:
             yield behind
 
 
 @pytest.fixture
 def far(shared: Server) -> Server:
-    """One that speaks Chat Completions, with a gateway in front; tests say what it plays."""
+    """A Chat Completions server with a gateway in front of it; tests set its `play`."""
     shared.asked = []
     return shared
 
 
-# What it refuses
+# Rejected requests
 
 TOO_LONG = "request (5000 tokens) exceeds the available context size (4096 tokens), try increasing it"
-"""As llama.cpp has it; tests/unit/wire/test_upstream_errors.py has the words of others."""
+"""The message of llama.cpp; tests/unit/wire/test_upstream_errors.py has those of other servers."""
 
 
 @pytest.mark.parametrize("path", FRONTS)
-async def test_a_conversation_that_is_too_long_is_told_in_the_clients_words(path: str, far: Server) -> None:
+async def test_context_length_error_has_the_form_of_the_clients_api(path: str, far: Server) -> None:
     far.play = whole(400, json.dumps({"error": {"message": TOO_LONG}}))
     for stream in (False, True):
         answer = await ask(far.gateway, path, stream)
@@ -77,7 +77,7 @@ async def test_a_conversation_that_is_too_long_is_told_in_the_clients_words(path
             assert "maximum context length is 4096 tokens" in error["message"]
 
 
-REFUSED: list[tuple[int, int, int, str]] = [
+STATUS_MAP: list[tuple[int, int, int, str]] = [
     (400, 400, 400, "invalid_request_error"),
     (401, 502, 502, "api_error"),
     (403, 502, 502, "api_error"),
@@ -89,12 +89,12 @@ REFUSED: list[tuple[int, int, int, str]] = [
     (503, 503, 529, "overloaded_error"),
     (529, 503, 529, "overloaded_error"),
 ]
-"""The server's status, that for clients of OpenAI's APIs, and that of Anthropic's with its type."""
+"""Upstream status, status for clients of OpenAI's APIs, status and error type for clients of Anthropic's API."""
 
 
 @pytest.mark.parametrize("path", FRONTS)
-async def test_a_refusal_is_the_clients_own_error(path: str, far: Server) -> None:
-    for status, openais, anthropics, kind in REFUSED:
+async def test_upstream_error_status_is_mapped_to_client_error(path: str, far: Server) -> None:
+    for status, openais, anthropics, kind in STATUS_MAP:
         far.play = whole(status, '{"error": {"message": "because"}}', retry_after="7")
         for stream in (False, True):
             answer = await ask(far.gateway, path, stream)
@@ -103,11 +103,11 @@ async def test_a_refusal_is_the_clients_own_error(path: str, far: Server) -> Non
             error = shape_of(path, answer.json())
             assert error["message"] == f"the server answered {status}: because"
             assert path != MESSAGES or error["type"] == kind
-    assert len(far.asked) == 2 * len(REFUSED), "no refusal is asked again"
+    assert len(far.asked) == 2 * len(STATUS_MAP), "no refusal is asked again"
 
 
 @pytest.mark.parametrize("path", FRONTS)
-async def test_a_page_of_html_is_told_in_its_words(path: str, far: Server) -> None:
+async def test_html_error_page_is_reported_as_text(path: str, far: Server) -> None:
     page = "<html><style>b {}</style><h1>502 Bad Gateway</h1><hr>nginx</html>"
     far.play = whole(502, page, "text/html")
     answer = await ask(far.gateway, path, True)
@@ -115,7 +115,7 @@ async def test_a_page_of_html_is_told_in_its_words(path: str, far: Server) -> No
 
 
 @pytest.mark.parametrize("path", FRONTS)
-async def test_a_page_of_html_for_an_answer_is_no_answer(path: str, far: Server) -> None:
+async def test_html_page_with_status_200_is_an_error(path: str, far: Server) -> None:
     far.play = whole(200, "<html>Welcome</html>", "text/html")
     answer = await ask(far.gateway, path, True)
     assert answer.status_code == 502
@@ -123,7 +123,7 @@ async def test_a_page_of_html_for_an_answer_is_no_answer(path: str, far: Server)
 
 
 @pytest.mark.parametrize("path", FRONTS)
-async def test_an_error_under_a_good_status_is_one(path: str, far: Server) -> None:
+async def test_error_body_with_status_200_is_an_error(path: str, far: Server) -> None:
     far.play = whole(200, '{"error": {"message": "slow down", "code": 429}}')
     answer = await ask(far.gateway, path, False)
     assert (answer.status_code, told(path, answer)) == (429, "slow down")
@@ -149,7 +149,7 @@ async def test_a_redirect_is_not_followed(status: int) -> None:
 SETTINGS = {"temperature": 0.2, "top_k": 5, "thinking": {"type": "enabled", "budget_tokens": 2000}}
 
 
-async def test_a_setting_that_is_refused_is_left_out() -> None:
+async def test_rejected_parameters_are_dropped_for_chat_completions() -> None:
     async with server(picky(COMPLETION)) as behind, gateway(behind.url) as url:
         answer = await ask(url, MESSAGES, False, **SETTINGS)
     assert answer.json()["content"] == [{"type": "text", "text": "Hello"}]
@@ -161,7 +161,7 @@ async def test_a_setting_that_is_refused_is_left_out() -> None:
     assert len(behind.asked) == 5
 
 
-async def test_so_it_is_where_responses_are_asked_for() -> None:
+async def test_rejected_parameters_are_dropped_for_responses() -> None:
     play = picky(RESPONSE)
     async with server(play) as behind, gateway(behind.url, api="openai_responses") as url:
         answer = await ask(url, MESSAGES, False, **SETTINGS)
@@ -170,7 +170,7 @@ async def test_so_it_is_where_responses_are_asked_for() -> None:
     assert first.keys() - last.keys() == {"temperature", "reasoning", "include"}
 
 
-async def test_a_client_of_the_servers_own_api_is_told_what_it_refuses(far: Server) -> None:
+async def test_rejected_parameter_is_reported_to_client_of_same_api(far: Server) -> None:
     far.play = picky(COMPLETION)
     answer = await ask(far.gateway, CHAT, False, temperature=0.2)
     assert answer.status_code == 400
@@ -178,18 +178,18 @@ async def test_a_client_of_the_servers_own_api_is_told_what_it_refuses(far: Serv
     assert len(far.asked) == 1
 
 
-async def test_what_the_answer_hangs_on_is_not_left_out(far: Server) -> None:
+async def test_rejected_messages_field_is_never_dropped(far: Server) -> None:
     far.play = whole(400, json.dumps({"error": {"message": "Unrecognized request argument supplied: messages"}}))
     answer = await ask(far.gateway, MESSAGES, False)
     assert answer.status_code == 400
     assert len(far.asked) == 1
 
 
-# Where it breaks
+# Broken connections and timeouts
 
 
 @pytest.mark.parametrize("path", FRONTS)
-async def test_a_server_that_dies_in_mid_stream(path: str, far: Server) -> None:
+async def test_disconnect_in_mid_stream_is_reported(path: str, far: Server) -> None:
     far.play = dies
     streamed = await ask(far.gateway, path, True)
     at_once = await ask(far.gateway, path, False)
@@ -201,7 +201,7 @@ async def test_a_server_that_dies_in_mid_stream(path: str, far: Server) -> None:
 
 
 @pytest.mark.parametrize("path", FRONTS)
-async def test_a_stream_that_ends_without_its_end_is_no_answer(path: str, far: Server) -> None:
+async def test_stream_without_final_event_is_an_error(path: str, far: Server) -> None:
     async def ends(server: Server, writer: asyncio.StreamWriter) -> None:
         await begins(server, writer)
         writer.write(b"0\r\n\r\n")
@@ -212,7 +212,7 @@ async def test_a_stream_that_ends_without_its_end_is_no_answer(path: str, far: S
     assert ends_as_failed(path, answer.text)
 
 
-async def test_a_server_that_falls_silent() -> None:
+async def test_stalled_stream_ends_with_idle_timeout_error() -> None:
     async with server(falls_silent) as behind, gateway(behind.url, idle_timeout_s=0.2) as url:
         for path in FRONTS:
             answer = await ask(url, path, True)
@@ -221,7 +221,7 @@ async def test_a_server_that_falls_silent() -> None:
             assert ends_as_failed(path, answer.text)
 
 
-async def test_a_server_that_never_says_anything() -> None:
+async def test_silent_server_ends_with_first_byte_timeout_504() -> None:
     async with server(says_nothing) as behind, gateway(behind.url, first_byte_timeout_s=0.2) as url:
         for path in FRONTS:
             answer = await ask(url, path, False)
@@ -229,7 +229,7 @@ async def test_a_server_that_never_says_anything() -> None:
             assert (answer.status_code, told(path, answer)) == (504, words)
 
 
-async def test_a_server_that_is_not_there() -> None:
+async def test_unreachable_server_is_reported() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         nobody = f"http://127.0.0.1:{taken.getsockname()[1]}"
     async with gateway(nobody) as url:
@@ -239,22 +239,22 @@ async def test_a_server_that_is_not_there() -> None:
             assert told(path, answer).startswith(f"far cannot be reached at {nobody}: ")
 
 
-# Its list of models
+# Model list
 
-LIST = '{"object": "list", "data": [{"id": "one", "object": "model"}, {"id": "two"}]}'
+MODEL_LIST = '{"object": "list", "data": [{"id": "one", "object": "model"}, {"id": "two"}]}'
 
 
-async def listed(url: str, **settings: Any) -> list[str]:
+async def list_models(url: str, **settings: Any) -> list[str]:
     backend = HttpBackend("far", HttpConfig(url=url, **settings), {})
     await backend.start()
     await backend.close()
     return [model.id for model in backend.models()]
 
 
-async def test_it_is_asked_for_its_models() -> None:
-    async with server(whole(200, LIST)) as behind:
-        assert await listed(behind.url, api_key="secret") == ["one", "two"]
-        assert await listed(f"{behind.url}/v1/", models=("mine",)) == ["mine"]
+async def test_model_list_is_fetched_with_api_key() -> None:
+    async with server(whole(200, MODEL_LIST)) as behind:
+        assert await list_models(behind.url, api_key="secret") == ["one", "two"]
+        assert await list_models(f"{behind.url}/v1/", models=("mine",)) == ["mine"]
     ((line, headers, _),) = behind.asked
     assert line == "GET /v1/models HTTP/1.1"
     assert headers["authorization"] == "Bearer secret"
@@ -270,20 +270,20 @@ async def test_it_is_asked_for_its_models() -> None:
     ],
     ids=["a wrong key", "a redirect", "a page", "no ids"],
 )
-async def test_a_list_that_is_none_is_told(play: Play, words: str, caplog: pytest.LogCaptureFixture) -> None:
+async def test_invalid_model_list_is_logged(play: Play, words: str, caplog: pytest.LogCaptureFixture) -> None:
     async with server(play) as behind:
         with caplog.at_level(logging.WARNING, "dragoman.backends.http"):
-            assert await listed(behind.url) == []
+            assert await list_models(behind.url) == []
     (record,) = caplog.records
     assert words in record.getMessage()
     assert "set upstreams.far.models" in record.getMessage()
 
 
-# What goes along, and what is looked for on the way
+# Forwarded headers, stop strings, disconnects
 
 
 @pytest.mark.parametrize(("api", "goes"), [("anthropic_messages", True), ("openai_chat", False)])
-async def test_what_headers_ask_goes_to_the_same_api_as_it_came(api: str, goes: bool) -> None:
+async def test_anthropic_headers_are_forwarded_only_to_anthropic_api(api: str, goes: bool) -> None:
     betas = "context-management-2025-06-27,interleaved-thinking-2025-05-14"
     headers = [("anthropic-beta", betas), ("anthropic-beta", "effort-2025-11-24")]
     headers += [("anthropic-version", "2026-10-21"), ("x-api-key", "the clients own")]
@@ -298,7 +298,7 @@ async def test_what_headers_ask_goes_to_the_same_api_as_it_came(api: str, goes: 
     assert "the clients own" not in str(sent)
 
 
-async def test_a_stop_string_ends_the_asking(far: Server) -> None:
+async def test_stop_string_closes_upstream_connection(far: Server) -> None:
     async def goes_on(server: Server, writer: asyncio.StreamWriter) -> None:
         writer.write(HEAD + piece({"content": "one E"}) + piece({"content": "ND two"}))
         await server.left.wait()
@@ -313,7 +313,7 @@ async def test_a_stop_string_ends_the_asking(far: Server) -> None:
 
 @pytest.mark.parametrize("path", [CHAT, MESSAGES])
 @pytest.mark.parametrize("play", [falls_silent, says_nothing])
-async def test_a_client_that_leaves_ends_the_asking(play: Play, path: str, far: Server) -> None:
+async def test_client_disconnect_closes_upstream_connection(play: Play, path: str, far: Server) -> None:
     far.play = play
     host, _, port = far.gateway.removeprefix("http://").rpartition(":")
     reader, writer = await asyncio.open_connection(host, int(port))

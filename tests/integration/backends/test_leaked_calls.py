@@ -1,4 +1,4 @@
-"""Calls that a server leaves in the text of its native API: made calls, whatever their format, and nothing else is."""
+"""Tool calls that a server leaves in the text ("leaked") are recovered in every format; look-alikes stay text."""
 
 import itertools
 import json
@@ -42,7 +42,7 @@ PARIS = ("get_weather", {"city": "Paris", "days": 3})
 CALL = f'<tool_call>\n{{"name": "get_weather", "arguments": {ARGUMENTS}}}\n</tool_call>'
 PROSE = "I will look at the weather in Paris.\n"
 BARE = f'{{"name": "get_weather", "arguments": {ARGUMENTS}}}'
-ROWS: dict[int, Sequence[str]] = {
+LEAKED_FORMATS: dict[int, Sequence[str]] = {
     1: ["hermes"],
     2: ["llama3_json"],
     3: ["granite"],
@@ -86,20 +86,20 @@ ROWS: dict[int, Sequence[str]] = {
     41: ["sarashina"],
     42: ["cwm"],
 }
-"""What models write, by families; the 15th is what many write in place of their own."""
-ONLY_ALONE = ("pythonic", "functionary_v32", "beam", "muse_glimmer")
-"""Nothing that could not be prose opens their calls, so that behind prose they are none."""
+"""Formats and texts by model family; row 15 is what many models write instead of their own format."""
+FORMATS_RECOVERED_ONLY_ALONE = ("pythonic", "functionary_v32", "beam", "muse_glimmer")
+"""Formats whose calls have no unambiguous opener: after prose, they stay text."""
 
 
 def written(name: str) -> str:
-    """What a model leaves of a call of two arguments."""
+    """The text of a call with two arguments, in this format."""
     if name not in formats.names():
         return name
     return formats.get(name).write_calls([ToolCall("a1B2c3D4e", "get_weather", ARGUMENTS)])
 
 
-def test_all_formats_are_among_them() -> None:
-    assert {name for names in ROWS.values() for name in names} >= {*formats.names()} - {"auto"}
+def test_leak_table_covers_all_formats() -> None:
+    assert {name for names in LEAKED_FORMATS.values() for name in names} >= {*formats.names()} - {"auto"}
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
@@ -110,7 +110,7 @@ async def shared() -> AsyncIterator[Server]:
 
 @pytest.fixture
 def far(shared: Server) -> Server:
-    """One that speaks Chat Completions, with a gateway in front; tests say what its model writes."""
+    """A Chat Completions server with a gateway in front of it; tests set what its model writes."""
     shared.asked = []
     return shared
 
@@ -121,34 +121,34 @@ async def got(far: Server, text: str, request: Request = ASKED, front: str = "op
 
 
 @pytest.mark.asyncio(loop_scope="module")
-@pytest.mark.parametrize(("row", "name"), [(row, name) for row, names in ROWS.items() for name in names])
-async def test_a_call_that_leaks_is_a_call(row: int, name: str, far: Server) -> None:
+@pytest.mark.parametrize(("row", "name"), [(row, name) for row, names in LEAKED_FORMATS.items() for name in names])
+async def test_leaked_call_is_recovered(row: int, name: str, far: Server) -> None:
     for front, size in zip(FRONTS, (1, 3, 1000), strict=True):
         text = written(name)
         alone = await got(far, text, replace(ASKED, stream=size == 3), front=front, size=size)
         assert (alone.calls, alone.text, alone.reply.finish_reason) == ([PARIS], "", "tool_calls")
         assert size == 3 or "leaked_call_recovered" in alone.warnings
         behind_prose = await got(far, PROSE + text, front=front, size=size)
-        if name in ONLY_ALONE:
+        if name in FORMATS_RECOVERED_ONLY_ALONE:
             assert (behind_prose.text, behind_prose.calls) == (PROSE + text, [])
         else:
             assert (behind_prose.text.strip(), behind_prose.calls) == (PROSE.strip(), [PARIS])
             assert behind_prose.reply.finish_reason == "tool_calls"
 
 
-# What only looks like one
+# Look-alikes
 
 
 class LookAlike(NamedTuple):
     title: str
     text: str
     said: str
-    """By the caller, where it is quoted."""
+    """The caller's text that contains the quote, if any."""
     by: str
 
     @property
     def request(self) -> Request:
-        """What it answers."""
+        """The request to which the text responds."""
         match self.by:
             case "user":
                 return replace(ASKED, messages=(Message("user", (Text(self.said),)),))
@@ -164,7 +164,7 @@ class LookAlike(NamedTuple):
 
 
 def look_alikes() -> Iterable[LookAlike]:
-    """`=== title`, the answer's text; of a quote also `--- user`, `system` or `result`, and what the caller said."""
+    """`=== title`, the model's text; for a quote also `--- user`, `system` or `result`, and the caller's text."""
     for block in (DATA / "lookalikes.txt").read_text().split("=== ")[1:]:
         title, _, rest = block.partition("\n")
         text, _, said = rest.partition("\n--- ")
@@ -176,14 +176,14 @@ def look_alikes() -> Iterable[LookAlike]:
 LOOK_ALIKES = list(look_alikes())
 
 
-def test_there_are_enough_of_them() -> None:
+def test_look_alikes_are_many_and_unique() -> None:
     assert len(LOOK_ALIKES) >= 200
     assert len({each.title for each in LOOK_ALIKES}) == len({each.text for each in LOOK_ALIKES}) == len(LOOK_ALIKES)
 
 
 @pytest.mark.asyncio(loop_scope="module")
 @pytest.mark.parametrize("n", range(len(LOOK_ALIKES)), ids=lambda n: LOOK_ALIKES[n].title)
-async def test_what_only_looks_like_a_call_arrives_as_it_was_written(n: int, far: Server) -> None:
+async def test_look_alike_of_a_call_stays_text(n: int, far: Server) -> None:
     each = LOOK_ALIKES[n]
     thinks = each.text.startswith("<think>")
     said = each.text.partition("</think>")[2].lstrip() if thinks else each.text
@@ -193,10 +193,10 @@ async def test_what_only_looks_like_a_call_arrives_as_it_was_written(n: int, far
         assert "leaked_call_recovered" not in answer.warnings
 
 
-# When a call comes out, and when not
+# When a call is emitted
 
 
-def leaks(request: Request = ASKED, **how: bool) -> LeakDetector:
+def leak_detector(request: Request = ASKED, **how: bool) -> LeakDetector:
     ids = itertools.count()
     context = ExchangeContext("1", 0, lambda: f"{next(ids):024}")
 
@@ -206,12 +206,12 @@ def leaks(request: Request = ASKED, **how: bool) -> LeakDetector:
     return LeakDetector(new, QuotedText(request), **{"begins": True, **how})
 
 
-def joined(events: Iterable[AnyEvent]) -> list[str]:
+def without_warnings(events: Iterable[AnyEvent]) -> list[str]:
     return [line for line in shown(events) if not line.startswith("warning")]
 
 
-def test_a_call_on_a_line_of_its_own_is_passed_on_as_it_comes() -> None:
-    reading, seen = leaks(), list[str]()
+def test_leaked_call_on_its_own_line_is_streamed() -> None:
+    reading, seen = leak_detector(), list[str]()
     for char in f"Sure.\n{CALL}":
         for event in reading.feed(char):
             seen.append(type(event).__name__)
@@ -224,19 +224,19 @@ def test_a_call_on_a_line_of_its_own_is_passed_on_as_it_comes() -> None:
 
 
 @pytest.mark.parametrize("text", [f"Sure: {CALL}", f"    {CALL}", BARE, f"```\n{BARE}\n```"])
-def test_what_may_be_talk_waits_for_the_end(text: str) -> None:
-    reading = leaks()
+def test_ambiguous_call_is_buffered_until_the_end(text: str) -> None:
+    reading = leak_detector()
     events = reading.feed(text)
     assert reading.is_waiting
     assert not [event for event in events if not isinstance(event, TextDelta)]
-    assert joined(reading.close())[-1] == f"call get_weather {ARGUMENTS}"
+    assert without_warnings(reading.close())[-1] == f"call get_weather {ARGUMENTS}"
 
 
 @pytest.mark.parametrize("call", [BARE, f"```json\n{BARE}\n```", CALL, written("xlam")])
-def test_an_answer_begins_behind_its_thoughts(call: str) -> None:
+def test_leaked_call_after_reasoning_is_recovered(call: str) -> None:
     thoughts = f"<think>\nI could write\n{CALL}\nor not.\n</think>\n\n"
-    reading = leaks()
-    told = joined([*(event for char in thoughts + call for event in reading.feed(char)), *reading.close()])
+    reading = leak_detector()
+    told = without_warnings([*(event for char in thoughts + call for event in reading.feed(char)), *reading.close()])
     assert told == [f"reasoning {json.dumps(thoughts[8:-11])}", f"call get_weather {ARGUMENTS}"]
 
 
@@ -264,7 +264,7 @@ LEFT = {
 
 @pytest.mark.asyncio(loop_scope="module")
 @pytest.mark.parametrize("title", LEFT)
-async def test_reasoning_and_harmony_left_in_the_text(title: str, far: Server) -> None:
+async def test_leaked_reasoning_and_harmony_markup_are_parsed(title: str, far: Server) -> None:
     text, thought, said, calls = LEFT[title]
     for front, size, tools in itertools.product(FRONTS, (1, 1000), (True, False)):
         request = replace(ASKED, stream=size == 1, tools=ASKED.tools if tools else ())
@@ -275,33 +275,33 @@ async def test_reasoning_and_harmony_left_in_the_text(title: str, far: Server) -
         assert (thoughts.strip(), answer.text.strip(), len(answer.calls)) == (thought, said, calls), front
 
 
-def test_a_marker_that_the_caller_wrote_is_quoted() -> None:
+def test_marker_quoted_from_request_stays_text() -> None:
     request = replace(ASKED, messages=(Message("user", (Text("What is <|end|>, and <|channel|>?"),)),))
     for text in ("It is <|end|>", "<|channel|>final<|message|> begins an answer."):
-        reading = leaks(request)
-        assert joined([*reading.feed(text), *reading.close()]) == [f"text {json.dumps(text)}"]
+        reading = leak_detector(request)
+        assert without_warnings([*reading.feed(text), *reading.close()]) == [f"text {json.dumps(text)}"]
 
 
-def test_a_call_in_thoughts_that_never_end_is_one() -> None:
+def test_call_in_unclosed_reasoning_is_recovered() -> None:
     text = f"<think>\nI will look.\n{CALL}"
-    reading = leaks()
-    assert joined([*reading.feed(text), *reading.close()])[-1] == f"call get_weather {ARGUMENTS}"
+    reading = leak_detector()
+    assert without_warnings([*reading.feed(text), *reading.close()])[-1] == f"call get_weather {ARGUMENTS}"
 
 
-def test_plain_words_do_not_wait() -> None:
-    reading = leaks()
-    assert joined(reading.feed("<thing")) == ['text "<thing"']
+def test_plain_text_is_not_buffered() -> None:
+    reading = leak_detector()
+    assert without_warnings(reading.feed("<thing")) == ['text "<thing"']
     for word in ("It", " rains", " in", " Paris", "."):
-        assert joined(reading.feed(word)) == [f'text "{word}"']
+        assert without_warnings(reading.feed(word)) == [f'text "{word}"']
 
 
 @pytest.mark.parametrize(
-    "text", [*(written(n) for names in ROWS.values() for n in names), *(e.text for e in LOOK_ALIKES)]
+    "text", [*(written(n) for names in LEAKED_FORMATS.values() for n in names), *(e.text for e in LOOK_ALIKES)]
 )
-def test_no_cut_matters(text: str) -> None:
+def test_chunking_does_not_change_recovered_calls(text: str) -> None:
     def read(pieces: Iterable[str]) -> list[str]:
-        reading = leaks()
-        return joined([*(event for piece in pieces for event in reading.feed(piece)), *reading.close()])
+        reading = leak_detector()
+        return without_warnings([*(event for piece in pieces for event in reading.feed(piece)), *reading.close()])
 
     for before in ("", PROSE):
         whole = read([before + text])
@@ -360,20 +360,20 @@ FRAGMENTS = [
 
 
 HARMONY = re.compile(r"\s*<\|(channel|start)\|>")
-"""What begins messages of harmony, whose headers are none of the text."""
+"""The beginning of harmony messages, whose headers are not part of the text."""
 MARKS = re.compile(r"</?think>|\s+")
-"""What is no word where reasoning begins the answer."""
+"""Tags and white space, which are ignored if the response begins with reasoning."""
 
 
 @settings(max_examples=150)
 @given(st.lists(st.sampled_from(FRAGMENTS), max_size=9).map("".join), places, st.sampled_from(["stop", "length"]))
-def test_whatever_is_written_no_cut_matters_and_no_word_is_lost(text: str, some: list[int], reason: Any) -> None:
+def test_chunking_of_random_fragments_changes_and_loses_nothing(text: str, some: list[int], reason: Any) -> None:
     def read(pieces: Iterable[str]) -> list[AnyEvent]:
-        reading = leaks()
+        reading = leak_detector()
         return [*(event for piece in pieces for event in reading.feed(piece)), *reading.close(reason)]
 
     whole, *others = [read(cut) for cut in cuttings(text, some)]
-    assert all(joined(other) == joined(whole) for other in others)
+    assert all(without_warnings(other) == without_warnings(whole) for other in others)
     collector = Collector()
     for event in [Start("1", "m", 0), *whole, Finish("stop")]:
         collector.feed(event)
@@ -384,12 +384,12 @@ def test_whatever_is_written_no_cut_matters_and_no_word_is_lost(text: str, some:
         assert told == text or (is_reasoning and MARKS.sub("", told) == MARKS.sub("", text))
 
 
-def test_what_a_real_small_model_wrote_is_rescued() -> None:
+def test_calls_recorded_from_small_model_are_recovered() -> None:
     written = forty.recording()
     prompts = [prompt for prompt in forty.prompts() if prompt.tool]
     assert len(prompts) == 40
     for prompt in prompts:
-        reading = leaks(forty.request(prompt))
+        reading = leak_detector(forty.request(prompt))
         events = [*(event for char in written[prompt.ask] for event in reading.feed(char)), *reading.close()]
         assert any(isinstance(event, ToolCallEnd) for event in events), written[prompt.ask]
 
@@ -399,14 +399,14 @@ def pieces_at(text: str, places: Iterable[int]) -> list[str]:
     return [text[start:end] for start, end in itertools.pairwise(ends)]
 
 
-def test_a_thousand_openers_that_open_nothing_take_no_time() -> None:
+def test_many_unclosed_openers_stay_text() -> None:
     text = "<tool_call>\n" * 5000
-    reading = leaks()
+    reading = leak_detector()
     assert "".join(e.text for e in [*reading.feed(text), *reading.close()] if isinstance(e, TextDelta)) == text
 
 
 @pytest.mark.asyncio(loop_scope="module")
-async def test_the_caller_may_hold_what_opens_a_call_and_another_call_is_one(far: Server) -> None:
+async def test_quoted_call_stays_text_and_different_call_is_recovered(far: Server) -> None:
     told = Message("system", (Text(f"Call tools like this:\n{CALL.replace('Paris', 'Rome')}"),))
     asked = replace(ASKED, messages=(told, QUESTION))
     answer = await got(far, PROSE + CALL, asked)
@@ -417,7 +417,7 @@ async def test_the_caller_may_hold_what_opens_a_call_and_another_call_is_one(far
 
 
 @pytest.mark.asyncio(loop_scope="module")
-async def test_words_between_calls_and_several_calls(far: Server) -> None:
+async def test_several_leaked_calls_and_text_between_are_recovered(far: Server) -> None:
     text = f'{PROSE}{CALL}\n<tool_call>\n{{"name": "ping", "arguments": {{}}}}\n</tool_call>\nDone.'
     for front in FRONTS:
         answer = await got(far, text, front=front)
@@ -428,7 +428,7 @@ async def test_words_between_calls_and_several_calls(far: Server) -> None:
 @pytest.mark.asyncio(loop_scope="module")
 @pytest.mark.parametrize("front", FRONTS)
 @pytest.mark.parametrize("first", ["text", "server"])
-async def test_a_call_that_leaks_and_comes_is_made_once(front: str, first: str, far: Server) -> None:
+async def test_leaked_and_native_duplicate_is_one_call(front: str, first: str, far: Server) -> None:
     async def play(server: Server, writer: Any) -> None:
         function = {"name": "get_weather", "arguments": '{"days":3,"city":"Paris"}'}
         native = piece({"tool_calls": [{"index": 0, "id": "call_7", "type": "function", "function": function}]})
@@ -441,7 +441,7 @@ async def test_a_call_that_leaks_and_comes_is_made_once(front: str, first: str, 
 
 
 @pytest.mark.asyncio(loop_scope="module")
-async def test_a_broken_leak_is_not_to_be_run(far: Server) -> None:
+async def test_truncated_leaked_call_is_not_finished_as_tool_call(far: Server) -> None:
     half = CALL[: CALL.index("Paris") + 2]
     far.play = writes(*cut(half), finish="length")
     answer = await ask(far.gateway, "openai_chat", replace(ASKED, stream=True))
@@ -453,7 +453,7 @@ async def test_a_broken_leak_is_not_to_be_run(far: Server) -> None:
 
 @pytest.mark.asyncio(loop_scope="module")
 @pytest.mark.parametrize("text", [f"Never write `{CALL}", f'It says "{CALL}', f"So: {CALL}", BARE, f"```\n{BARE}"])
-async def test_nothing_that_waited_for_the_end_is_a_call_where_a_limit_made_the_end(text: str, far: Server) -> None:
+async def test_buffered_call_stays_text_if_token_limit_ends_response(text: str, far: Server) -> None:
     for front in FRONTS:
         far.play = writes(*cut(text), finish="length")
         answer = await ask(far.gateway, front)
@@ -462,9 +462,9 @@ async def test_nothing_that_waited_for_the_end_is_a_call_where_a_limit_made_the_
 
 @pytest.mark.parametrize("before", ["Never write `", "Of `a` and ``b`` only `x ", 'It says "', f"{'word ' * 99}`"])
 @pytest.mark.parametrize("size", [1, 1000])
-def test_what_begins_in_an_open_quotation_is_talk(before: str, size: int) -> None:
+def test_call_in_open_quotation_stays_text(before: str, size: int) -> None:
     def read(text: str) -> list[AnyEvent]:
-        reading = leaks()
+        reading = leak_detector()
         return [*(event for piece in cut(text, size) for event in reading.feed(piece)), *reading.close()]
 
     def called(text: str) -> bool:
@@ -478,7 +478,7 @@ def test_what_begins_in_an_open_quotation_is_talk(before: str, size: int) -> Non
 
 
 @pytest.mark.asyncio(loop_scope="module")
-async def test_a_finish_that_tells_of_calls_that_never_came_is_a_stop(far: Server) -> None:
+async def test_finish_reason_tool_calls_without_calls_becomes_stop(far: Server) -> None:
     far.play = writes("It rains.", finish="tool_calls")
     answer = await ask(far.gateway, "anthropic_messages")
     assert (answer.text, answer.reply.finish_reason) == ("It rains.", "stop")
@@ -489,7 +489,7 @@ THOUGHT = "I should look it up."
 
 @pytest.mark.asyncio(loop_scope="module")
 @pytest.mark.parametrize("front", FRONTS)
-async def test_a_call_in_the_field_for_thoughts_is_one_where_nothing_else_comes(front: str, far: Server) -> None:
+async def test_call_in_reasoning_field_is_recovered_if_nothing_follows(front: str, far: Server) -> None:
     def thinks(text: str, *more: dict[str, Any]) -> Any:
         async def play(server: Server, writer: Any) -> None:
             thoughts = b"".join(piece({"reasoning_content": some}) for some in cut(text))
@@ -513,20 +513,20 @@ async def test_a_call_in_the_field_for_thoughts_is_one_where_nothing_else_comes(
 
 
 @pytest.mark.asyncio(loop_scope="module")
-async def test_where_none_may_be_called_or_json_is_asked_for_nothing_is_rescued(far: Server) -> None:
+async def test_choice_none_or_response_schema_disables_recovery(far: Server) -> None:
     no_call = await got(far, CALL, replace(ASKED, tool_choice=ToolChoice("none")))
     assert (no_call.text, no_call.calls) == (CALL, [])
     wanted = await got(far, BARE, replace(ASKED, response_schema='{"type":"object"}'))
     assert (wanted.text, wanted.calls) == (BARE, [])
 
 
-async def test_it_can_be_switched_off() -> None:
+async def test_recovery_can_be_disabled() -> None:
     async with server(writes(*cut(CALL))) as behind, gateway(behind.url, recover_leaked_calls=False) as (url, _):
         answer = await ask(url, "openai_chat")
     assert (answer.text, answer.calls) == (CALL, [])
 
 
-async def test_it_is_counted_and_logged(caplog: pytest.LogCaptureFixture) -> None:
+async def test_recovered_calls_are_counted_and_logged(caplog: pytest.LogCaptureFixture) -> None:
     text = f'{CALL}\n<tool_call>\n{{"name": "ping", "arguments": {{}}}}\n</tool_call>'
     with caplog.at_level(logging.INFO):
         async with server(writes(*cut(text))) as behind, gateway(behind.url) as (url, backend):
@@ -541,7 +541,7 @@ async def test_it_is_counted_and_logged(caplog: pytest.LogCaptureFixture) -> Non
 
 @pytest.mark.parametrize("api", FRONTS)
 @pytest.mark.parametrize("front", FRONTS)
-async def test_whatever_the_servers_api(api: str, front: str) -> None:
+async def test_leaked_call_is_recovered_for_every_api_pair(api: str, front: str) -> None:
     def said(stream: bool) -> bytes:
         writer = dialects.get(api).writer(replace(ASKED, stream=True))
         events = [Start("1", "m", 0), *map(TextDelta, cut(PROSE + CALL)), UsageUpdate(Usage(9, 9)), Finish("stop")]
@@ -554,7 +554,7 @@ async def test_whatever_the_servers_api(api: str, front: str) -> None:
 
 
 @pytest.mark.parametrize("mode", ["parse", "prompt"])
-async def test_a_model_of_a_known_format_may_write_another(mode: str) -> None:
+async def test_leaked_call_in_another_format_is_recovered(mode: str) -> None:
     other = f"{PROSE}[TOOL_CALLS]get_weather[ARGS]{ARGUMENTS}"
     async with (
         server(writes(*cut(other))) as behind,

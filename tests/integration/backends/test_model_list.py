@@ -1,4 +1,4 @@
-"""The list of a server's models is kept up to date, and what a model refused is remembered for a while."""
+"""The model list of a server is refreshed, and parameters that a model has rejected are remembered for a while."""
 
 import asyncio
 import contextlib
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.asyncio
 
 
 def lists(*ids: str) -> Play:
-    """Lists these models, and answers for any."""
+    """Lists these models, and responds to requests for any model."""
     listed = whole(200, json.dumps({"data": [{"id": id} for id in ids]}))
 
     async def play(server: Server, writer: asyncio.StreamWriter) -> None:
@@ -38,7 +38,7 @@ def times_listed(behind: Server) -> int:
 
 
 @contextlib.asynccontextmanager
-async def started(behind: Server, clock: Clock) -> AsyncIterator[ModelList]:
+async def started_list(behind: Server, clock: Clock) -> AsyncIterator[ModelList]:
     connection = UpstreamConnection("far", HttpConfig(url=behind.url), {}, versioned=True, key="")
     await connection.start()
     made = ModelList("far", connection, clock)
@@ -50,9 +50,9 @@ async def started(behind: Server, clock: Clock) -> AsyncIterator[ModelList]:
         await connection.close()
 
 
-async def test_it_is_asked_anew_but_not_oftener_than_every_few_seconds() -> None:
+async def test_model_list_is_refreshed_at_most_once_per_retry_interval() -> None:
     clock = Clock()
-    async with server(lists("one")) as behind, started(behind, clock) as models:
+    async with server(lists("one")) as behind, started_list(behind, clock) as models:
         assert models.ids == ("one",)
         behind.play = lists("one", "two")
         clock.s += RETRY_INTERVAL_S - 0.1
@@ -63,23 +63,23 @@ async def test_it_is_asked_anew_but_not_oftener_than_every_few_seconds() -> None
         assert (models.ids, times_listed(behind)) == (("one", "two"), 2)
 
 
-async def test_a_list_that_cannot_be_had_leaves_the_one_before() -> None:
+async def test_failed_refresh_keeps_previous_model_list() -> None:
     clock = Clock()
-    async with server(lists("one")) as behind, started(behind, clock) as models:
+    async with server(lists("one")) as behind, started_list(behind, clock) as models:
         behind.play = whole(500, "{}")
         clock.s += RETRY_INTERVAL_S
         await models.refresh()
         assert (models.ids, times_listed(behind)) == (("one",), 2)
 
 
-async def test_who_waits_for_it_may_leave() -> None:
+async def test_cancelled_waiter_does_not_cancel_refresh() -> None:
     clock = Clock()
 
     async def waits(server: Server, writer: asyncio.StreamWriter) -> None:
         await server.go.wait()
         await lists("two")(server, writer)
 
-    async with server(lists("one")) as behind, started(behind, clock) as models:
+    async with server(lists("one")) as behind, started_list(behind, clock) as models:
         behind.play = waits
         clock.s += RETRY_INTERVAL_S
         first, second = asyncio.ensure_future(models.refresh()), asyncio.ensure_future(models.refresh())
@@ -90,14 +90,14 @@ async def test_who_waits_for_it_may_leave() -> None:
         assert models.ids == ("two",)
 
 
-async def test_it_is_asked_anew_from_time_to_time(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_model_list_is_refreshed_periodically(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(model_list, "REFRESH_INTERVAL_S", 0.01)
-    async with server(lists("one")) as behind, started(behind, Clock()) as models:
+    async with server(lists("one")) as behind, started_list(behind, Clock()) as models:
         behind.play = lists("two")
         await eventually(lambda: models.ids == ("two",))
 
 
-async def test_a_model_that_came_later_is_found_when_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_unknown_model_triggers_refresh_and_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(model_list, "RETRY_INTERVAL_S", 0.0)
     async with server(lists("one")) as behind, gateway(behind.url, models=()) as url:
         unknown = await ask(url, CHAT, False, model="two")
@@ -108,7 +108,7 @@ async def test_a_model_that_came_later_is_found_when_it_is_asked_for(monkeypatch
     assert times_listed(behind) == 3, "at the start, and once for each that was not known"
 
 
-# What was refused
+# Rejected parameters
 
 TEMPERATURE = "Unsupported value: 'temperature' does not support 0.2 with this model."
 TOP_K = "property 'top_k' is unsupported"
@@ -118,34 +118,34 @@ def asked(**settings: float) -> UpstreamRequest:
     return UpstreamRequest(json.dumps(settings).encode(), ())
 
 
-def refusals(clock: Clock, *words: str) -> UnsupportedParams:
+def remembered_rejections(clock: Clock, *words: str) -> UnsupportedParams:
     made, before = UnsupportedParams(clock), asked(temperature=0.2, top_k=5)
     for said in words:
         made.remember("m", said, before, unsupported_params.remove_rejected_param(before, said))
     return made
 
 
-async def test_what_a_model_refused_is_left_out_and_told_again() -> None:
-    heeded = refusals(Clock(), TOP_K).apply_known("m", asked(top_k=7, seed=1))
+async def test_remembered_parameter_is_dropped_and_reported() -> None:
+    heeded = remembered_rejections(Clock(), TOP_K).apply_known("m", asked(top_k=7, seed=1))
     assert json.loads(heeded.body) == {"seed": 1}
     assert [w.message for w in heeded.warnings] == ["the server does not take top_k with this model"]
 
 
-async def test_another_value_or_another_model_may_be_taken() -> None:
-    known = refusals(Clock(), TEMPERATURE, TOP_K)
+async def test_rejection_is_remembered_by_value_and_model() -> None:
+    known = remembered_rejections(Clock(), TEMPERATURE, TOP_K)
     assert json.loads(known.apply_known("m", asked(temperature=1)).body) == {"temperature": 1}
     assert json.loads(known.apply_known("m", asked(temperature=0.2)).body) == {}
     assert json.loads(known.apply_known("other", asked(temperature=0.2)).body) == {"temperature": 0.2}
 
 
-async def test_it_is_forgotten_after_a_while() -> None:
+async def test_rejection_expires() -> None:
     clock = Clock()
-    known = refusals(clock, TOP_K)
+    known = remembered_rejections(clock, TOP_K)
     clock.s += REJECTION_TTL_S
     assert json.loads(known.apply_known("m", asked(top_k=7)).body) == {"top_k": 7}
 
 
-async def test_no_more_is_remembered_than_there_is_room_for() -> None:
+async def test_number_of_remembered_rejections_is_bounded() -> None:
     known = UnsupportedParams(Clock())
     for number in range(300):
         known.remember(f"m{number}", TOP_K, asked(top_k=1), asked())
@@ -153,7 +153,7 @@ async def test_no_more_is_remembered_than_there_is_room_for() -> None:
     assert json.loads(known.apply_known("m299", asked(top_k=7)).body) == {}
 
 
-async def test_a_setting_that_was_refused_is_not_asked_for_each_time() -> None:
+async def test_rejected_parameters_are_not_sent_again() -> None:
     settings = {"temperature": 0.2, "top_k": 5}
     async with server(picky(COMPLETION)) as behind, gateway(behind.url) as url:
         for _ in range(3):

@@ -1,4 +1,4 @@
-"""What is known of kinds of servers, and what a server whose kind is named is sent."""
+"""The provider catalog, and requests to a server whose provider is configured."""
 
 import json
 import re
@@ -16,13 +16,13 @@ from support.fake_upstream import gateway, server, whole
 from support.gateway import CHAT, MESSAGES
 from support.http_client import http_client
 
-KINDS = pytest.mark.parametrize("kind", servers.providers(), ids=lambda kind: kind.name)
-PLACE = re.compile(r"host|(POST )?/[\w./]*([@#][^ ]+)")
+each_provider = pytest.mark.parametrize("kind", servers.providers(), ids=lambda kind: kind.name)
+LOCATION = re.compile(r"host|(POST )?/[\w./]*([@#][^ ]+)")
 DATED = re.compile(r"\(.*20\d\d-\d\d\)")
 
 
-@KINDS
-def test_row_is_of_use(kind: servers.Provider) -> None:
+@each_provider
+def test_provider_row_is_valid(kind: servers.Provider) -> None:
     assert servers.get(kind.name) is kind
     assert kind.api in dialects.names()
     assert kind.schema_profile in ("", *RELAXING_TARGETS)
@@ -32,18 +32,18 @@ def test_row_is_of_use(kind: servers.Provider) -> None:
     assert all(DATED.search(quirk.source) for quirk in kind.quirks)
     signs = [each for sign in kind.signs for each in (sign, *sign.also)]
     places = [sign.at for sign in signs] + [kind.version, kind.template, *kind.context]
-    assert all(PLACE.fullmatch(place) for place in places if place)
+    assert all(LOCATION.fullmatch(place) for place in places if place)
     assert all(re.compile(sign.pattern) for sign in signs)
 
 
-def test_names_are_taken_once() -> None:
+def test_catalog_names_are_unique() -> None:
     for rows in (servers.providers(), servers.constraints()):
         names = [row.name for row in rows]
         assert len(set(names)) == len(names)
 
 
 @pytest.mark.parametrize("way", servers.constraints(), ids=lambda way: way.name)
-def test_a_way_to_constrain_asks_for_an_odd_word(way: servers.ConstraintMethod) -> None:
+def test_constraint_method_has_probe_body_and_source(way: servers.ConstraintMethod) -> None:
     assert json.loads(way.body)
     assert "quorfle" in way.body
     assert re.compile(way.answer_pattern)
@@ -58,24 +58,24 @@ def test_a_way_to_constrain_asks_for_an_odd_word(way: servers.ConstraintMethod) 
         ("name = 'x'\ntitle = 'X'\nsource = 'y'\nsigns = []\nnative = 'sometimes'", "Invalid enum value 'sometimes'"),
     ],
 )
-def test_slip_of_the_pen_is_found(row: str, says: str) -> None:
+def test_invalid_catalog_row_is_rejected(row: str, says: str) -> None:
     with pytest.raises(ConfigError, match=says):
         servers.read(f"[[server]]\n{row}".encode())
 
 
-def test_a_kind_that_there_is_not_is_told_by_its_place() -> None:
+def test_unknown_provider_error_names_the_setting() -> None:
     with pytest.raises(ConfigError, match=r"unknown provider 'vlm'; did you mean 'vllm'.* - at upstreams.far.provider"):
         HttpBackend("far", HttpConfig(url="http://127.0.0.1:1", provider="vlm"), {})
 
 
-THOUGHT: dict[str, Any] = {
+REASONING_MESSAGE: dict[str, Any] = {
     CHAT: {"role": "assistant", "content": "It is 4.", "reasoning_content": "Two and two."},
     MESSAGES: {"role": "assistant", "content": [{"type": "thinking", "thinking": "Two and two.", "signature": "s"}]},
 }
 
 
-async def sent(path: str, settings: dict[str, Any], **more: Any) -> dict[str, Any]:
-    """What a server with these settings is sent for a client's request."""
+async def sent_body(path: str, settings: dict[str, Any], **more: Any) -> dict[str, Any]:
+    """The body that a server with these settings receives for a client's request."""
     asked = {"model": "m", "max_tokens": 9, "messages": [{"role": "user", "content": "hi"}], **more}
     async with server(ANSWER) as far, gateway(far.url, **settings) as url:
         async with http_client(url) as client:
@@ -90,9 +90,9 @@ ANSWER = whole(200, '{"id": "x", "choices": [{"message": {"content": "yes"}, "fi
 @pytest.mark.asyncio
 @pytest.mark.parametrize("path", [CHAT, MESSAGES])
 @pytest.mark.parametrize(("kind", "field"), [("vllm", "reasoning"), ("llama_cpp", "reasoning_content")])
-async def test_past_thoughts_stand_where_this_kind_reads_them(kind: str, field: str, path: str) -> None:
-    talk = [{"role": "user", "content": "2 + 2?"}, THOUGHT[path], {"role": "user", "content": "Sure?"}]
-    said = (await sent(path, {"provider": kind}, messages=talk))["messages"][1]
+async def test_past_reasoning_is_written_to_the_providers_field(kind: str, field: str, path: str) -> None:
+    talk = [{"role": "user", "content": "2 + 2?"}, REASONING_MESSAGE[path], {"role": "user", "content": "Sure?"}]
+    said = (await sent_body(path, {"provider": kind}, messages=talk))["messages"][1]
     assert said[field] == "Two and two."
     assert len({"reasoning", "reasoning_content"} & set(said)) == 1
 
@@ -104,9 +104,7 @@ UNION = {"type": "object", "anyOf": [{"properties": {"a": {"type": "string"}}}]}
 @pytest.mark.parametrize(
     ("settings", "kept"), [({"provider": "ollama"}, False), ({"provider": "ollama", "schema_profile": "vllm"}, True)]
 )
-async def test_schemas_are_those_of_its_kind_unless_the_settings_say_otherwise(
-    settings: dict[str, Any], kept: bool
-) -> None:
+async def test_schema_profile_setting_overrides_provider(settings: dict[str, Any], kept: bool) -> None:
     tool = {"type": "function", "function": {"name": "f", "parameters": UNION}}
-    taken = (await sent(CHAT, settings, tools=[tool]))["tools"][0]["function"]["parameters"]
+    taken = (await sent_body(CHAT, settings, tools=[tool]))["tools"][0]["function"]["parameters"]
     assert ("anyOf" in taken) is kept

@@ -1,4 +1,4 @@
-"""Servers are reached through the proxy of the settings or of the environment, this machine never by the latter."""
+"""The proxy for upstream servers comes from the settings or environment; the latter never applies to localhost."""
 
 import pytest
 
@@ -33,19 +33,21 @@ BOTH = {"HTTPS_PROXY": "http://s:1", "http_proxy": "http://p:2", "NO_PROXY": "ex
         ("https://api.example.com", "none", BOTH, None),
     ],
 )
-def test_which_proxy(url: str, setting: str, environ: dict[str, str], expected: str | None) -> None:
+def test_proxy_is_selected_from_setting_and_environment(
+    url: str, setting: str, environ: dict[str, str], expected: str | None
+) -> None:
     assert proxy_for(url, setting, environ) == expected
 
 
 @pytest.mark.parametrize("proxy", ["socks5://user:secret@p:1", "http://", "p:1"])
-def test_what_is_no_proxy(proxy: str) -> None:
+def test_invalid_proxy_url_is_rejected_without_its_password(proxy: str) -> None:
     with pytest.raises(ConfigError, match=r"- at servers\.x\.proxy") as told:
         proxy_for("https://a.example", proxy, {}, "servers.x.proxy")
     assert "secret" not in str(told.value)
 
 
 @pytest.mark.parametrize("by_setting", [False, True])
-async def test_a_server_is_asked_through_it(by_setting: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_request_is_sent_through_proxy(by_setting: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     async with server(whole(200, COMPLETION)) as proxy:
         for name in ("no_proxy", "NO_PROXY", "HTTP_PROXY", "http_proxy"):
             monkeypatch.delenv(name, raising=False)
@@ -60,14 +62,14 @@ async def test_a_server_is_asked_through_it(by_setting: bool, monkeypatch: pytes
     assert headers.get("proxy-authorization", "") == ("" if by_setting else "Basic dXNlcjp3b3Jk")
 
 
-async def test_a_proxy_that_is_not_there_is_named_as_the_reason() -> None:
+async def test_unreachable_proxy_is_reported_as_the_reason() -> None:
     async with gateway("http://models.test", proxy="http://127.0.0.1:9") as url:
         answer = await ask(url, CHAT, stream=False)
     assert answer.status_code == 503
     assert "the proxy is not there" in answer.text
 
 
-async def test_a_proxy_gets_no_key_of_the_server_it_connects_to() -> None:
+async def test_proxy_connect_does_not_contain_api_key() -> None:
     refuses = whole(403, "no")
     async with server(refuses) as proxy, gateway("https://models.test", proxy=proxy.url, api_key="k") as url:
         answer = await ask(url, CHAT, stream=False)

@@ -1,4 +1,4 @@
-"""A server that refuses the proof of past thoughts is asked once more without them."""
+"""A request is retried without past reasoning if the server rejects the signature of the reasoning."""
 
 import json
 from collections.abc import AsyncGenerator
@@ -15,7 +15,7 @@ from dragoman.core.errors import UpstreamError
 from dragoman.core.events import AnyEvent, Finish, Start, TextDelta
 from support.scripted_backend import Scripted, served
 
-THOUGHTS = {
+REASONING = {
     "anthropic_messages": {"role": "assistant", "content": [{"type": "thinking", "thinking": "hm", "signature": "x"}]},
     "openai_responses": {"type": "reasoning", "summary": [], "encrypted_content": "x"},
 }
@@ -31,7 +31,7 @@ REFUSALS = [
 
 
 @pytest.mark.parametrize(("api", "words"), REFUSALS)
-async def test_a_server_that_refuses_a_proof_is_asked_without_thoughts(api: str, words: str) -> None:
+async def test_rejected_signature_is_retried_without_reasoning(api: str, words: str) -> None:
     seen: list[int] = []
 
     async def script(backend: Scripted, request: v.Request) -> AsyncGenerator[AnyEvent, None]:
@@ -43,7 +43,7 @@ async def test_a_server_that_refuses_a_proof_is_asked_without_thoughts(api: str,
         yield TextDelta("a")
         yield Finish("stop")
 
-    said = [{"role": "user", "content": "hi"}, THOUGHTS[api], {"role": "user", "content": "go on"}]
+    said = [{"role": "user", "content": "hi"}, REASONING[api], {"role": "user", "content": "go on"}]
     body = {"model": "m", "max_tokens": 9, "input" if api == "openai_responses" else "messages": said}
     request = dialects.get(api).read_request(json.dumps(body))
     async with served(script) as far:

@@ -1,4 +1,4 @@
-"""What a model on one's own machine is spared."""
+"""Requests are adapted to a server: the vendor's billing line is removed, prompts that are too long are rejected."""
 
 import json
 import re
@@ -13,10 +13,10 @@ from support.gateway import MESSAGES as PATH
 from support.http_client import http_client
 
 MESSAGES = dialects.get("anthropic_messages")
-LINE = "x-anthropic-billing-header: cc_version=2.1; cch=0a1b2;"
+BILLING = "x-anthropic-billing-header: cc_version=2.1; cch=0a1b2;"
 
 
-@pytest.mark.parametrize("blocks", [[LINE, "Be brief."], [f"{LINE}\nBe brief."]], ids=["a block", "a line"])
+@pytest.mark.parametrize("blocks", [[BILLING, "Be brief."], [f"{BILLING}\nBe brief."]], ids=["a block", "a line"])
 @pytest.mark.parametrize(
     ("url", "goes"),
     [
@@ -26,7 +26,7 @@ LINE = "x-anthropic-billing-header: cc_version=2.1; cch=0a1b2;"
         ("https://api.anthropic.com.example/v1", False),
     ],
 )
-def test_the_line_for_the_vendor_goes_to_its_own_servers_alone(blocks: list[str], url: str, goes: bool) -> None:
+def test_billing_line_is_sent_only_to_the_vendors_servers(blocks: list[str], url: str, goes: bool) -> None:
     body = {
         "model": "m",
         "max_tokens": 9,
@@ -38,28 +38,28 @@ def test_the_line_for_the_vendor_goes_to_its_own_servers_alone(blocks: list[str]
     written = MESSAGES.write_request(prepare_for_server(request, MESSAGES, url), "m")
     sent = json.loads(written.body)
     said = sent["system"] if isinstance(sent["system"], list) else [{"type": "text", "text": sent["system"]}]
-    assert [block["text"].strip() for block in said] == ([LINE] if goes else []) + ["Be brief."]
+    assert [block["text"].strip() for block in said] == ([BILLING] if goes else []) + ["Be brief."]
     assert sent["metadata"] == {"user_id": "u"}
     assert written.warnings == ()
 
 
 @pytest.mark.parametrize("to", ["openai_chat", "openai_responses"])
-def test_the_line_goes_to_no_other_api(to: str) -> None:
+def test_billing_line_is_not_sent_to_other_apis(to: str) -> None:
     body = {
         "model": "m",
         "max_tokens": 9,
         "messages": [{"role": "user", "content": "hi"}],
-        "system": f"{LINE}\nBe brief.",
+        "system": f"{BILLING}\nBe brief.",
     }
     written = dialects.get(to).write_request(MESSAGES.read_request(json.dumps(body)), "m")
     assert b"Be brief." in written.body
     assert b"billing" not in written.body
 
 
-async def test_the_line_does_not_reach_a_server_of_this_api_that_is_not_the_vendors() -> None:
+async def test_billing_line_is_removed_for_other_anthropic_api_servers() -> None:
     async with server(whole(400, "{}")) as behind, gateway(behind.url, api="anthropic_messages") as url:
-        await ask(url, PATH, False, system=[{"type": "text", "text": LINE}, {"type": "text", "text": "Be brief."}])
-        count = {"model": "m", "messages": [{"role": "user", "content": "hi"}], "system": LINE}
+        await ask(url, PATH, False, system=[{"type": "text", "text": BILLING}, {"type": "text", "text": "Be brief."}])
+        count = {"model": "m", "messages": [{"role": "user", "content": "hi"}], "system": BILLING}
         async with http_client(url) as client:
             await client.post("/v1/messages/count_tokens", json=count)
     asked, counted = (json.loads(said) for _, _, said in behind.asked)
@@ -68,9 +68,7 @@ async def test_the_line_does_not_reach_a_server_of_this_api_that_is_not_the_vend
 
 
 @pytest.mark.parametrize(("words", "refused"), [(1000, False), (5000, False), (9000, True)])
-async def test_what_a_server_would_cut_in_silence_is_refused_where_it_is_surely_too_long(
-    words: int, refused: bool
-) -> None:
+async def test_prompt_beyond_context_window_is_rejected(words: int, refused: bool) -> None:
     answer = json.dumps({"choices": [{"message": {"content": "hi"}, "finish_reason": "stop"}]})
     async with server(whole(200, answer)) as behind, gateway(behind.url, context_window=4096) as url:
         told = await ask(url, PATH, False, system="one word " * (words // 2))
@@ -81,7 +79,7 @@ async def test_what_a_server_would_cut_in_silence_is_refused_where_it_is_surely_
 
 
 @pytest.mark.parametrize("words", [1000, 9000])
-async def test_that_goes_for_answers_that_are_passed_on_unread_too(words: int) -> None:
+async def test_prompt_beyond_context_window_is_rejected_in_passthrough(words: int) -> None:
     answer = json.dumps({"choices": [{"message": {"content": "hi"}, "finish_reason": "stop"}]})
     tool = {"type": "function", "function": {"name": "f", "description": "one word " * (words // 2)}}
     async with server(whole(200, answer)) as behind, gateway(behind.url, context_window=4096, passthrough=True) as url:
@@ -89,7 +87,7 @@ async def test_that_goes_for_answers_that_are_passed_on_unread_too(words: int) -
     assert (told.status_code, len(behind.asked)) == ((200, 1) if words == 1000 else (400, 0))
 
 
-async def test_with_trimming_it_may_not_be_too_long() -> None:
+async def test_long_prompt_is_accepted_after_trimming() -> None:
     answer = json.dumps({"choices": [{"message": {"content": "hi"}, "finish_reason": "stop"}]})
     tools = [{"name": "Bash", "description": f"Runs it. {'And more. ' * 5000}", "input_schema": {"type": "object"}}]
     async with (

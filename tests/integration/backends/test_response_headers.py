@@ -1,4 +1,4 @@
-"""What clients are told of an upstream's response besides its body: retries, rate limits, its id, and no secrets.
+"""Headers of an upstream response that clients receive: retries, rate limits, request id; secrets are redacted.
 
 client ─HTTP→ gateway ─HTTP→ a server with these headers
 """
@@ -25,7 +25,7 @@ LIMITS = {"x-ratelimit-remaining-requests": "9", "anthropic-ratelimit-tokens-res
 COMPLETION = json.dumps({"choices": [{"message": {"content": "Hello"}, "finish_reason": "stop"}]})
 
 
-async def refused(status: int, path: str = CHAT, *, stream: bool = False, **headers: str) -> httpx2.Response:
+async def ask_rejecting(status: int, path: str = CHAT, *, stream: bool = False, **headers: str) -> httpx2.Response:
     play = whole(status, '{"error":{"message":"because"}}', **headers)
     async with server(play) as behind, gateway(behind.url) as url:
         return await ask(url, path, stream)
@@ -33,21 +33,21 @@ async def refused(status: int, path: str = CHAT, *, stream: bool = False, **head
 
 @pytest.mark.parametrize("path", FRONTS)
 @pytest.mark.parametrize("status", [307, 400, 401, 402, 403, 404, 405, 422])
-async def test_clients_do_not_retry_what_will_fail_again(status: int, path: str) -> None:
-    answer = await refused(status, path, stream=status == 401)
+async def test_permanent_error_tells_client_not_to_retry(status: int, path: str) -> None:
+    answer = await ask_rejecting(status, path, stream=status == 401)
     assert answer.headers["x-should-retry"] == "false"
     assert answer.status_code >= 400
 
 
 @pytest.mark.parametrize("status", [408, 409, 429, 500, 502, 503, 529])
-async def test_clients_may_retry_the_rest(status: int) -> None:
-    assert "x-should-retry" not in (await refused(status)).headers
+async def test_temporary_error_has_no_x_should_retry(status: int) -> None:
+    assert "x-should-retry" not in (await ask_rejecting(status)).headers
 
 
 @pytest.mark.parametrize(("status", "says"), [(529, "false"), (401, "true"), (503, "TRUE")])
-async def test_what_the_upstream_says_of_retries_goes_on(status: int, says: str) -> None:
+async def test_upstream_retry_headers_are_forwarded(status: int, says: str) -> None:
     headers = {"x_should_retry": says, "retry_after": "30", "retry_after_ms": "30000", "request_id": "req_7"}
-    answer = await refused(status, **headers)
+    answer = await ask_rejecting(status, **headers)
     assert answer.headers["x-should-retry"] == says.lower()
     assert (answer.headers["retry-after"], answer.headers["retry-after-ms"]) == ("30", "30000")
     assert answer.headers["x-upstream-request-id"] == "req_7"
@@ -55,7 +55,7 @@ async def test_what_the_upstream_says_of_retries_goes_on(status: int, says: str)
 
 @pytest.mark.parametrize("trusted", [False, True])
 @pytest.mark.parametrize("stream", [False, True])
-async def test_rate_limits_and_the_id_of_a_good_answer_go_on(stream: bool, trusted: bool) -> None:
+async def test_rate_limit_headers_and_request_id_are_forwarded(stream: bool, trusted: bool) -> None:
     sent = {**LIMITS, "x-request-id": "up_1", "server": "nginx", "set-cookie": "a=b", "x-should-retry": "true"}
     lines = "".join(f"{name}: {value}\r\n" for name, value in sent.items()).encode()
 
@@ -72,14 +72,14 @@ async def test_rate_limits_and_the_id_of_a_good_answer_go_on(stream: bool, trust
     assert {"set-cookie", "x-should-retry"}.isdisjoint(answer.headers)
 
 
-async def test_headers_of_a_server_are_bounded() -> None:
+async def test_forwarded_headers_are_bounded_and_validated() -> None:
     many = {f"x-ratelimit-{n}": "1" for n in range(100)}
     assert len(client_headers(many)) == 32
     assert client_headers({"x-ratelimit-a": "1\r\nx: y", "x-ratelimit-b": "x" * 300, "request-id": "é"}) == {}
     assert client_error_headers({"x-should-retry": "perhaps", "retry-after-ms": "soon"}) == {}
 
 
-async def test_a_redirect_says_where_to_and_which_setting_to_change() -> None:
+async def test_redirect_error_names_target_and_setting_without_secrets() -> None:
     play = whole(308, "", location="https://bob:pass@far.test/v1/chat/completions?key=x")
     async with server(play) as behind, gateway(behind.url) as url:
         words = told(CHAT, await ask(url, CHAT, False))
@@ -106,7 +106,7 @@ def forms(secret: str) -> dict[str, str]:
 
 @pytest.mark.parametrize("secret", [KEY, PASSWORD])
 @pytest.mark.parametrize("form", forms(""))
-async def test_no_form_of_a_secret_is_left(form: str, secret: str) -> None:
+async def test_secret_is_redacted_in_every_encoding(form: str, secret: str) -> None:
     written = forms(secret)[form]
     own = (
         SecretRedactor(KEY, f"http://bob:{PASSWORD}@far.test/v1")
@@ -123,7 +123,7 @@ async def test_no_form_of_a_secret_is_left(form: str, secret: str) -> None:
 
 @pytest.mark.parametrize("path", FRONTS)
 @pytest.mark.parametrize("status", [400, 401, 200])
-async def test_a_key_that_a_server_repeats_is_hidden_from_clients(status: int, path: str) -> None:
+async def test_api_key_in_upstream_error_is_redacted(status: int, path: str) -> None:
     theirs = "sk-proj-0123456789abcdefghijklmnop"
     said = json.dumps({"error": {"message": f"got {KEY} and {theirs}", "code": 500}})
     async with server(whole(status, said)) as behind, gateway(behind.url, api_key=KEY) as url:
@@ -134,7 +134,7 @@ async def test_a_key_that_a_server_repeats_is_hidden_from_clients(status: int, p
 
 
 @pytest.mark.parametrize("path", FRONTS)
-async def test_a_key_that_a_server_repeats_within_a_stream_is_hidden(path: str) -> None:
+async def test_api_key_in_streamed_error_is_redacted(path: str) -> None:
     async def play(server: object, writer: object) -> None:
         data = f"data: {json.dumps({'error': {'message': f'bad key {KEY}'}})}\n\n".encode()
         writer.write(HEAD + piece({"content": "It"}) + f"{len(data):x}\r\n".encode() + data + b"\r\n" + END)  # type: ignore[attr-defined]

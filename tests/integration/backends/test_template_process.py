@@ -1,4 +1,4 @@
-"""Chat templates of others cost their own requests an error, and never the process that asks for them."""
+"""A hostile chat template fails its own request only, and never the gateway's process."""
 
 import resource
 import signal
@@ -22,19 +22,19 @@ HOSTILE = {
 
 
 @pytest.fixture(autouse=True)
-def quickly(monkeypatch: pytest.MonkeyPatch) -> None:
+def short_cpu_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(render_process, "CPU_S", 0.1)
 
 
 OWN_CPU_S = 2
-"""Of this process, for a whole test: rendering here instead of in a process of its own would take more."""
+"""CPU time of this process for a whole test; rendering in this process would take more."""
 OWN_MEMORY_BYTES = 4 << 30
-"""That a test may add."""
+"""Memory that a test may add."""
 
 
 @pytest.fixture(autouse=True)
-def bounded() -> Iterator[None]:
-    """Fails a test, rather than hang or fill the memory, where templates are rendered in this process."""
+def own_process_limits() -> Iterator[None]:
+    """Fails a test, instead of hanging or filling the memory, if a template is rendered in this process."""
 
     def too_long(_: int, __: FrameType | None) -> None:
         pytest.fail(f"expected templates to be rendered in another process, got {OWN_CPU_S} s of CPU time in this one")
@@ -54,16 +54,16 @@ def bounded() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_a_template_that_takes_too_much_is_refused(name: str) -> None:
+def test_template_beyond_cpu_or_memory_limit_is_rejected(name: str) -> None:
     made = render_process.load_template(HOSTILE[name])
     with pytest.raises(jinja_sandbox.RENDER_ERRORS, match="it takes"):
         made.render(messages=[])
     with cpu_cost.measured() as taken, pytest.raises(jinja_sandbox.RENDER_ERRORS, match="it takes"):
-        made.render(messages=[])  # now unseen
+        made.render(messages=[])  # the template is now blocked
     assert taken[0] < 0.1
 
 
-def test_others_are_rendered_all_the_same() -> None:
+def test_other_templates_render_after_a_hostile_one() -> None:
     with pytest.raises(jinja_sandbox.RENDER_ERRORS):
         render_process.load_template(HOSTILE["loops"] + "again").render()
     made = render_process.load_template("{% for m in messages %}{{ m.content }}{{ m.a | tojson }}{% endfor %}")
@@ -73,7 +73,7 @@ def test_others_are_rendered_all_the_same() -> None:
     )
 
 
-def test_a_large_conversation_makes_no_template_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_template_is_not_blocked_after_a_large_conversation(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(render_process, "BLOCK_BELOW_BYTES", 1000)
     made = render_process.load_template(
         "{% for m in messages %}{% for n in m * 3000 %}{% for o in m * 300 %}{% endfor %}{% endfor %}{% endfor %}-"
@@ -83,18 +83,18 @@ def test_a_large_conversation_makes_no_template_refused(monkeypatch: pytest.Monk
     assert made.render(messages=[]) == "-"
 
 
-def test_its_process_may_end() -> None:
+def test_render_process_is_restarted_after_it_ends() -> None:
     made = render_process.load_template("a{{ b }}")
     assert made.render(b=1) == "a1"
     render_process._process.close()
     assert made.render(b=2) == "a2"
 
 
-def test_what_is_no_jinja_is_told() -> None:
+def test_invalid_jinja_is_reported() -> None:
     with pytest.raises(ConfigError, match="cannot be read"):
         render_process.load_template("{% for %}é")
 
 
-def test_ours_are_rendered_here(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_builtin_template_is_rendered_in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(render_process, "SandboxedTemplate", None)
     assert ChatTemplate("", "", "", ()).source == ""

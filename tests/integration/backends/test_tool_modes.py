@@ -1,4 +1,4 @@
-"""Models whose text is read here: with tools that their server shows them, and with tools that it knows nothing of."""
+"""Tool modes `parse` and `prompt`: tool calls are parsed from the text; tools are sent natively or in a prompt."""
 
 import itertools
 import json
@@ -59,7 +59,7 @@ def sent(behind: Any, n: int = -1) -> Any:
 @pytest.mark.parametrize("stream", [True, False], ids=["streamed", "whole"])
 @pytest.mark.parametrize("front", FRONTS)
 @pytest.mark.parametrize("mode", MODES)
-async def test_a_call_in_the_text_is_a_call(mode: str, front: str, stream: bool) -> None:
+async def test_call_in_text_is_parsed(mode: str, front: str, stream: bool) -> None:
     text = f"<think>\nLook it up.\n</think>\n\nSure.\n{CALL}"
     async with server(writes(*cut(text))) as behind, gateway(behind.url, tool_mode=mode) as (url, _):
         answer = await ask(url, front, replace(ASKED, stream=stream))
@@ -69,7 +69,7 @@ async def test_a_call_in_the_text_is_a_call(mode: str, front: str, stream: bool)
 
 @pytest.mark.parametrize("front", FRONTS)
 @pytest.mark.parametrize("mode", MODES)
-async def test_a_result_of_its_own_making_ends_the_reply_and_the_asking(mode: str, front: str) -> None:
+async def test_hallucinated_tool_result_ends_response_and_upstream_request(mode: str, front: str) -> None:
     text = f"{CALL}\n<tool_result>\n18 degrees\n</tool_result>\nIt is 18 degrees."
     async with server(writes(text, stays=True)) as behind, gateway(behind.url, tool_mode=mode) as (url, _):
         answer = await ask(url, front)
@@ -79,7 +79,7 @@ async def test_a_result_of_its_own_making_ends_the_reply_and_the_asking(mode: st
 
 
 @pytest.mark.parametrize("mode", MODES)
-async def test_where_one_call_is_wanted_the_asking_ends_behind_it(mode: str) -> None:
+async def test_parallel_calls_disabled_ends_upstream_request_after_one_call(mode: str) -> None:
     asked = replace(ASKED, tool_choice=ToolChoice(parallel_tool_calls=False))
     async with server(writes(f"{CALL}\n{CALL}", stays=True)) as behind, gateway(behind.url, tool_mode=mode) as (url, _):
         answer = await ask(url, "openai_chat", asked)
@@ -87,7 +87,7 @@ async def test_where_one_call_is_wanted_the_asking_ends_behind_it(mode: str) -> 
     assert (answer.calls, answer.reply.finish_reason) == ([PARIS], "tool_calls")
 
 
-async def test_a_model_that_knows_no_tools_and_writes_a_call_again_has_ended() -> None:
+async def test_repeated_call_ends_response_in_prompt_mode_only() -> None:
     rome = CALL.replace("Paris", "Rome")
     text = f"{CALL}\n{rome}\n{CALL}\n{CALL}"
     async with server(writes(*cut(text), stays=True)) as behind, gateway(behind.url, tool_mode="prompt") as (url, _):
@@ -107,7 +107,7 @@ HISTORY = (
 
 
 @pytest.mark.parametrize("front", FRONTS)
-async def test_parsed_the_server_has_tools_and_history_as_its_api_has_them(front: str) -> None:
+async def test_parse_mode_sends_native_tools_and_history(front: str) -> None:
     asked = replace(ASKED, messages=HISTORY)
     async with server(writes("It is 18 degrees.")) as behind, gateway(behind.url, tool_mode="parse") as (url, _):
         answer = await ask(url, front, asked)
@@ -120,13 +120,13 @@ async def test_parsed_the_server_has_tools_and_history_as_its_api_has_them(front
 
 @pytest.mark.parametrize("name", ["hermes", "qwen3_xml", "kimi_k2"])
 @pytest.mark.parametrize("front", FRONTS)
-async def test_injected_the_server_gets_plain_turns(front: str, name: str) -> None:
+async def test_prompt_mode_sends_tools_and_history_as_text(front: str, name: str) -> None:
     asked = replace(ASKED, messages=HISTORY, tool_choice=ToolChoice("required"), stop=("END",))
     settings = {"tool_mode": "prompt", "call_format": name}
     async with server(writes("It is 18 degrees.")) as behind, gateway(behind.url, **settings) as (url, _):
         answer = await ask(url, front, asked)
     assert answer.text == "It is 18 degrees."
-    body, again = sent(behind, -2), sent(behind)  # as the model made no call
+    body, again = sent(behind, -2), sent(behind)  # a re-ask, as the model made no call
     assert again["messages"][: len(body["messages"])] == body["messages"]
     assert not body.keys() & {"tools", "tool_choice", "parallel_tool_calls", "stop"}
     assert (body["stream"], body["max_tokens"]) == (True, 200)
@@ -143,7 +143,7 @@ async def test_injected_the_server_gets_plain_turns(front: str, name: str) -> No
 
 @pytest.mark.parametrize("api", FRONTS)
 @pytest.mark.parametrize("front", FRONTS)
-async def test_injected_whatever_the_servers_api(api: str, front: str) -> None:
+async def test_prompt_mode_works_with_every_upstream_api(api: str, front: str) -> None:
     writer = dialects.get(api).writer(replace(ASKED, stream=True))
     events = [Start("1", "m", 0), *map(TextDelta, cut(CALL)), UsageUpdate(Usage(9, 9)), Finish("stop")]
     play = whole(200, b"".join(map(writer.feed, events)).decode(), "text/event-stream")
@@ -158,7 +158,7 @@ async def test_injected_whatever_the_servers_api(api: str, front: str) -> None:
     assert all(isinstance(part, Text) for message in got.messages for part in message.parts)
 
 
-async def test_pictures_are_told_of_where_they_become_words() -> None:
+async def test_image_dropped_in_prompt_mode_is_reported() -> None:
     seen = Message("user", (Image(MediaSource("image/png", "aGk=")), Text("What is this?")))
     async with server(writes("A cat.")) as behind, gateway(behind.url, tool_mode="prompt") as (url, _):
         answer = await ask(url, "openai_chat", replace(ASKED, messages=(seen,)))
@@ -168,7 +168,7 @@ async def test_pictures_are_told_of_where_they_become_words() -> None:
 
 @pytest.mark.parametrize("front", FRONTS)
 @pytest.mark.parametrize("mode", MODES)
-async def test_no_tool_is_called_where_none_may_be(mode: str, front: str) -> None:
+async def test_tool_choice_none_leaves_call_as_text(mode: str, front: str) -> None:
     asked = replace(ASKED, tool_choice=ToolChoice("none"))
     async with server(writes(*cut(CALL))) as behind, gateway(behind.url, tool_mode=mode) as (url, _):
         answer = await ask(url, front, asked)
@@ -178,7 +178,7 @@ async def test_no_tool_is_called_where_none_may_be(mode: str, front: str) -> Non
 
 
 @pytest.mark.parametrize("mode", MODES)
-async def test_a_stop_string_of_the_client_tears_no_call(mode: str) -> None:
+async def test_stop_string_inside_call_does_not_cut_it(mode: str) -> None:
     asked = replace(ASKED, stop=("\n", "Paris", "END"))
     text = f"{CALL}\nand END then"
     async with server(writes(*cut(CALL), stays=True)) as behind, gateway(behind.url, tool_mode=mode) as (url, _):
@@ -191,7 +191,7 @@ async def test_a_stop_string_of_the_client_tears_no_call(mode: str) -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
-async def test_a_stop_string_of_the_client_ends_the_text(mode: str) -> None:
+async def test_stop_string_ends_text_and_upstream_request(mode: str) -> None:
     async with server(writes("one E", "ND two", stays=True)) as behind, gateway(behind.url, tool_mode=mode) as (url, _):
         answer = await ask(url, "anthropic_messages", replace(ASKED, stop=("END",)))
         await soon(behind.left)
@@ -200,7 +200,7 @@ async def test_a_stop_string_of_the_client_ends_the_text(mode: str) -> None:
 
 @pytest.mark.parametrize("front", FRONTS)
 @pytest.mark.parametrize("mode", MODES)
-async def test_a_call_that_the_limit_cuts_off_is_not_to_be_run(mode: str, front: str) -> None:
+async def test_call_truncated_by_token_limit_finishes_with_length(mode: str, front: str) -> None:
     half = CALL[: CALL.index("Paris") + 2]
     async with server(writes(*cut(half), finish="length")) as behind, gateway(behind.url, tool_mode=mode) as (url, _):
         answer = await ask(url, front, replace(ASKED, stream=True))
@@ -208,7 +208,7 @@ async def test_a_call_that_the_limit_cuts_off_is_not_to_be_run(mode: str, front:
 
 
 @pytest.mark.parametrize("front", FRONTS)
-async def test_calls_that_the_server_reads_itself_pass_too(front: str) -> None:
+async def test_native_call_is_forwarded_in_parse_mode(front: str) -> None:
     async def play(server: Any, writer: Any) -> None:
         native = {"index": 0, "id": "call_7", "type": "function", "function": {"name": "ping", "arguments": "{}"}}
         writer.write(HEAD + piece({"content": CALL}) + piece({"tool_calls": [native]}) + piece({}, "tool_calls") + END)
@@ -219,7 +219,7 @@ async def test_calls_that_the_server_reads_itself_pass_too(front: str) -> None:
 
 
 @pytest.mark.parametrize("first", ["text", "server"])
-async def test_a_call_that_comes_in_both_ways_is_made_once(first: str) -> None:
+async def test_native_call_that_duplicates_text_call_is_dropped(first: str) -> None:
     async def play(server: Any, writer: Any) -> None:
         function = {"name": "get_weather", "arguments": '{"days":3,"city":"Paris"}'}
         native = piece({"tool_calls": [{"index": 0, "id": "call_7", "type": "function", "function": function}]})
@@ -232,7 +232,7 @@ async def test_a_call_that_comes_in_both_ways_is_made_once(first: str) -> None:
     assert "duplicate_call_dropped" in answer.warnings
 
 
-async def test_a_call_that_breaks_is_no_other_call_too() -> None:
+async def test_incomplete_call_is_not_recovered_as_another_call() -> None:
     broken = CALL.replace('"Paris"', "Paris")
     async with (
         server(writes(broken)) as behind,
@@ -244,7 +244,7 @@ async def test_a_call_that_breaks_is_no_other_call_too() -> None:
     assert "incomplete_call" in answer.warnings
 
 
-async def test_one_call_of_the_text_stands_for_one_of_the_server() -> None:
+async def test_text_call_replaces_only_one_of_two_native_calls() -> None:
     async def play(server: Any, writer: Any) -> None:
         function = {"name": "get_weather", "arguments": ARGUMENTS}
         calls = [{"index": n, "id": f"call_{n}", "type": "function", "function": function} for n in (0, 1)]
@@ -255,7 +255,7 @@ async def test_one_call_of_the_text_stands_for_one_of_the_server() -> None:
     assert answer.calls == [PARIS, PARIS]
 
 
-async def test_no_two_calls_of_an_answer_have_one_id() -> None:
+async def test_call_ids_of_a_response_are_unique() -> None:
     call = f'{{"tool_call_id": "7", "tool_name": "get_weather", "parameters": {ARGUMENTS}}}'
 
     async def play(server: Any, writer: Any) -> None:
@@ -272,7 +272,7 @@ async def test_no_two_calls_of_an_answer_have_one_id() -> None:
     assert "7" in ids
 
 
-async def test_names_that_the_api_does_not_take_are_read_as_the_server_knows_them() -> None:
+async def test_sanitized_tool_name_in_text_is_mapped_back() -> None:
     tools = (Tool("fs.read"), PING)
     async with server(writes("…")) as behind, gateway(behind.url, tool_mode="parse", call_format="hermes") as (url, _):
         await ask(
@@ -286,25 +286,25 @@ async def test_names_that_the_api_does_not_take_are_read_as_the_server_knows_the
     assert [called for called, _ in answer.calls] == ["fs.read"]
 
 
-# Which way it is
+# How the mode is chosen
 
 
-def ways(**settings: Any) -> ModelModes:
+def modes_for(**settings: Any) -> ModelModes:
     return ModelModes("far", HttpConfig(url="http://127.0.0.1:9", **settings))
 
 
-def test_the_settings_say_how_a_model_is_asked() -> None:
+def test_model_override_selects_tool_mode_and_format() -> None:
     rows = {"smollm*": ModelOverride(tool_mode="prompt"), "*-coder-*": ModelOverride(call_format="qwen3_xml")}
-    chosen = ways(tool_mode="parse", call_format="hermes", model_overrides=rows)
+    chosen = modes_for(tool_mode="parse", call_format="hermes", model_overrides=rows)
     assert (chosen.get("SmolLM2-135M").tool_mode, chosen.get("SmolLM2-135M").call_format) == ("prompt", "hermes")
     assert (chosen.get("qwen-coder-7b").tool_mode, chosen.get("qwen-coder-7b").call_format) == ("parse", "qwen3_xml")
     assert (chosen.get("other").tool_mode, chosen.get("other").call_format) == ("parse", "hermes")
 
 
-def test_what_was_measured_counts_where_the_settings_leave_it_open(caplog: pytest.LogCaptureFixture) -> None:
+def test_measured_mode_applies_only_in_auto_mode(caplog: pytest.LogCaptureFixture) -> None:
     measured = ModelMode("prompt", "glm", why="the probe found no tools")
     with caplog.at_level(logging.INFO, "dragoman.backends.http"):
-        open_, stated = ways(), ways(tool_mode="native")
+        open_, stated = modes_for(), modes_for(tool_mode="native")
         assert open_.get("m").tool_mode == "native"
         for each in (open_, stated):
             each.set_measured("m", measured)
@@ -319,7 +319,7 @@ def test_what_was_measured_counts_where_the_settings_leave_it_open(caplog: pytes
     ]
 
 
-def test_the_format_is_that_of_the_models_name() -> None:
+def test_format_is_derived_from_model_name() -> None:
     assert ModelMode().format_of("Qwen/Qwen3-8B").name == "hermes"
     assert ModelMode().format_of("no-such-model").name == "auto"
     assert ModelMode(call_format="glm").format_of("Qwen/Qwen3-8B").name == "glm"
@@ -333,13 +333,13 @@ def test_the_format_is_that_of_the_models_name() -> None:
         ({"model_overrides": {"a*": ModelOverride(tool_mode="x")}}, "at upstreams.far.model_overrides.a*.tool_mode"),
     ],
 )
-def test_a_way_that_is_none_is_refused(settings: Any, told: str) -> None:
+def test_invalid_mode_or_format_setting_is_rejected(settings: Any, told: str) -> None:
     with pytest.raises(ConfigError) as refused:
-        ways(**settings)
+        modes_for(**settings)
     assert told in str(refused.value)
 
 
-def test_the_file_says_it_of_single_models(tmp_path: Path) -> None:
+def test_config_file_sets_model_overrides(tmp_path: Path) -> None:
     file = tmp_path / "config.toml"
     table = '[upstreams.far]\nurl = "http://127.0.0.1:9"\n[upstreams.far.model_overrides."smollm*"]\n'
     file.write_text(f'{table}tool_mode = "prompt"\nendpoint = "completions"\n')
@@ -361,7 +361,7 @@ TEMPLATE = (
 
 
 @pytest.mark.parametrize("mode", MODES)
-async def test_a_template_says_which_thoughts_it_has_opened(mode: str, tmp_path: Path) -> None:
+async def test_reasoning_opened_by_template_is_parsed(mode: str, tmp_path: Path) -> None:
     file = tmp_path / "thinks.jinja"
     file.write_text(TEMPLATE)
     text = f"Look it up.\n</think>\n\nSure.\n{CALL}"
@@ -372,7 +372,7 @@ async def test_a_template_says_which_thoughts_it_has_opened(mode: str, tmp_path:
         assert (thoughts, answer.text, answer.calls) == (["Look it up."], "Sure.", [PARIS])
 
         async def apart(far: Any, writer: Any) -> None:
-            """The server has taken the thoughts out of the text."""
+            """The server has moved the reasoning to its own field."""
             said = piece({"reasoning_content": "Look it up."}) + piece({"content": f"Sure.\n{CALL}"})
             writer.write(HEAD + said + piece({}, "stop") + END)
 
@@ -382,7 +382,7 @@ async def test_a_template_says_which_thoughts_it_has_opened(mode: str, tmp_path:
     assert (thoughts, answer.text, answer.calls) == (["Look it up."], "Sure.", [PARIS])
 
 
-async def test_a_template_that_is_not_there_is_told(tmp_path: Path) -> None:
+async def test_missing_template_file_is_reported(tmp_path: Path) -> None:
     settings = {"tool_mode": "parse", "chat_template": str(tmp_path / "none.jinja")}
     async with server(writes("")) as behind, gateway(behind.url, **settings) as (url, _):
         with pytest.raises(AssertionError, match="cannot read the chat template"):
@@ -396,7 +396,7 @@ PIECES = [
 EVENTS = st.one_of(
     st.sampled_from(PIECES).map(TextDelta),
     st.sampled_from([*PIECES, "words"]).map(ReasoningDelta),
-    st.sampled_from(["{}", ARGUMENTS]),  # of a call of the server's own
+    st.sampled_from(["{}", ARGUMENTS]),  # arguments of a native call
 )
 
 
@@ -407,7 +407,7 @@ EVENTS = st.one_of(
     st.booleans(),
     st.sampled_from(["stop", "length"]),
 )
-def test_whatever_comes_the_events_are_in_order(said: list[Any], name: str, parallel: bool, reason: Any) -> None:
+def test_text_mode_reader_emits_events_in_order(said: list[Any], name: str, parallel: bool, reason: Any) -> None:
     ids = itertools.count()
     context = ExchangeContext("1", 0, lambda: f"{next(ids):024}")
     new = partial(request.text_reader, request=ASKED, tools=ASKED.tools, context=context)

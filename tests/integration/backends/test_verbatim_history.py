@@ -1,4 +1,4 @@
-"""Models are shown what they wrote as they wrote it, whatever clients make of calls on the way."""
+"""In past turns, models see their own text verbatim, even if the client has reformatted the tool calls."""
 
 import json
 from typing import Any
@@ -36,26 +36,26 @@ from support.text_upstream import ASKED, FRONTS, QUESTION, WEATHER, ask, gateway
 FENCED = '```json\n{\n  "name": "get_weather",\n  "arguments": {\n    "city": "Paris", "days": 3\n  }\n}\n```'
 CALL = v.ToolCall("call_a1", "get_weather", '{"city": "Paris", "days": 3}')
 SENT_BACK = '{"days":3,"city":"Paris"}'
-"""As JavaScript writes it, from another order."""
+"""The same arguments as JavaScript serializes them, in another order."""
 
 
 def turn(*parts: v.Part) -> v.Request:
     return v.Request("m", (QUESTION, v.Message("assistant", parts)))
 
 
-def kept(**limits: int) -> VerbatimHistory:
+def history_with_call(**limits: int) -> VerbatimHistory:
     own_words = VerbatimHistory(**limits)
     own_words.add(FENCED, "Sure.", (CALL,))
     return own_words
 
 
-def shown(own_words: VerbatimHistory, *parts: v.Part) -> v.Message:
+def restored(own_words: VerbatimHistory, *parts: v.Part) -> v.Message:
     return own_words.restore(turn(*parts)).messages[1]
 
 
 @pytest.mark.parametrize("front", FRONTS)
 @pytest.mark.parametrize("spelled", [json.dumps, lambda x: json.dumps(x, separators=(",", ":"))])
-async def test_history_is_what_the_model_wrote(front: str, spelled: Any) -> None:
+async def test_past_turn_is_sent_as_the_model_wrote_it(front: str, spelled: Any) -> None:
     async with (
         server(writes(FENCED)) as behind,
         gateway(behind.url, tool_mode="prompt", call_format="hermes") as (url, _),
@@ -79,7 +79,7 @@ LATE_ID = '<tool_call>\n{"name": "get_weather", "arguments": {"city":  "Paris"},
 
 @pytest.mark.parametrize("stream", [True, False], ids=["streamed", "whole"])
 @pytest.mark.parametrize("front", FRONTS)
-async def test_an_id_after_the_arguments_is_the_client_s_too(front: str, stream: bool) -> None:
+async def test_call_id_written_after_arguments_reaches_client(front: str, stream: bool) -> None:
     async with (
         server(writes(LATE_ID)) as behind,
         gateway(behind.url, tool_mode="prompt", call_format="hermes") as (url, _),
@@ -94,16 +94,16 @@ async def test_an_id_after_the_arguments_is_the_client_s_too(front: str, stream:
 
 
 @pytest.mark.parametrize("id", ["call_a1", "calla1", "call-a1"])
-def test_a_call_is_known_by_its_id_and_what_it_says(id: str) -> None:
-    message = shown(kept(), v.Text("Sure."), replace(CALL, id=id, arguments=SENT_BACK))
+def test_call_is_matched_by_id_and_content(id: str) -> None:
+    message = restored(history_with_call(), v.Text("Sure."), replace(CALL, id=id, arguments=SENT_BACK))
     assert message.verbatim_text == FENCED
     assert message.parts[1] == replace(CALL, id=id)
 
 
-def test_other_words_leave_the_call_as_it_was_written() -> None:
-    message = shown(kept(), v.Text("Sure, but not so."), replace(CALL, arguments=SENT_BACK))
+def test_changed_text_restores_only_the_calls() -> None:
+    message = restored(history_with_call(), v.Text("Sure, but not so."), replace(CALL, arguments=SENT_BACK))
     assert (message.verbatim_text, message.parts[1]) == ("", CALL)
-    message = shown(kept(), v.Text("Sure."), v.Reasoning("Hm."), CALL)
+    message = restored(history_with_call(), v.Text("Sure."), v.Reasoning("Hm."), CALL)
     assert (message.verbatim_text, message.parts[2]) == ("", CALL)
 
 
@@ -118,22 +118,22 @@ OTHERS = {
 
 
 @pytest.mark.parametrize("parts", OTHERS.values(), ids=OTHERS)
-def test_what_is_not_the_same_call_is_left_alone(parts: tuple[v.Part, ...]) -> None:
-    assert shown(kept(), *parts) == v.Message("assistant", parts)
+def test_different_call_is_not_restored(parts: tuple[v.Part, ...]) -> None:
+    assert restored(history_with_call(), *parts) == v.Message("assistant", parts)
 
 
-def test_what_was_used_longest_ago_goes_first() -> None:
-    own_words = kept(replies=2)
+def test_least_recently_used_reply_is_evicted() -> None:
+    own_words = history_with_call(replies=2)
     own_words.add("b", "", (replace(CALL, id="b"),))
-    assert shown(own_words, v.Text("Sure."), CALL).verbatim_text
+    assert restored(own_words, v.Text("Sure."), CALL).verbatim_text
     own_words.add("c", "", (replace(CALL, id="c"),))
     assert len(own_words) == 2
-    assert shown(own_words, v.Text("Sure."), CALL).verbatim_text
-    assert not shown(own_words, replace(CALL, id="b")).verbatim_text
+    assert restored(own_words, v.Text("Sure."), CALL).verbatim_text
+    assert not restored(own_words, replace(CALL, id="b")).verbatim_text
 
 
-def test_there_is_a_limit_of_size() -> None:
-    own_words = kept(chars=300)
+def test_history_size_is_limited() -> None:
+    own_words = history_with_call(chars=300)
     assert own_words.chars == len(FENCED) + len("Sure.") + len(CALL.arguments)
     own_words.add(FENCED, "Sure.", (CALL,))
     assert len(own_words) == 1
@@ -141,7 +141,7 @@ def test_there_is_a_limit_of_size() -> None:
     assert (len(own_words), own_words.chars) == (0, 0)
 
 
-def heard(*events: AnyEvent) -> VerbatimHistory:
+def recorded(*events: AnyEvent) -> VerbatimHistory:
     own_words = VerbatimHistory()
     listener = ReplyRecorder(own_words)
     listener.add_text(FENCED)
@@ -153,14 +153,14 @@ def heard(*events: AnyEvent) -> VerbatimHistory:
 END = ToolCallEnd(0)
 
 
-def test_a_reply_that_came_to_its_end_is_kept() -> None:
+def test_completed_reply_is_recorded() -> None:
     for reason in ("stop", "tool_calls"):
-        assert shown(heard(END, Finish(reason)), v.Text("Sure."), CALL).verbatim_text == FENCED
+        assert restored(recorded(END, Finish(reason)), v.Text("Sure."), CALL).verbatim_text == FENCED
 
 
-def test_of_a_reply_with_thoughts_the_calls_are_kept() -> None:
-    own_words = heard(END, ReasoningDelta("Hm."), Finish("stop"))
-    message = shown(own_words, v.Text("Sure."), replace(CALL, arguments=SENT_BACK))
+def test_reply_with_reasoning_records_only_calls() -> None:
+    own_words = recorded(END, ReasoningDelta("Hm."), Finish("stop"))
+    message = restored(own_words, v.Text("Sure."), replace(CALL, arguments=SENT_BACK))
     assert (message.verbatim_text, message.parts[1]) == ("", CALL)
 
 
@@ -173,19 +173,19 @@ BROKEN: dict[str, list[AnyEvent]] = {
 
 
 @pytest.mark.parametrize("events", BROKEN.values(), ids=BROKEN)
-def test_what_was_broken_off_is_not_kept(events: list[AnyEvent]) -> None:
-    assert len(heard(*events)) == 0
+def test_incomplete_reply_is_not_recorded(events: list[AnyEvent]) -> None:
+    assert len(recorded(*events)) == 0
 
 
-def test_no_recorded_call_is_in_the_formats_own_form() -> None:
-    """Why this is needed: what models write is not what a format has for a past call."""
+def test_recorded_calls_differ_from_rendered_calls() -> None:
+    """Shows why this is needed: models do not write calls as their format renders past calls."""
     hermes, read = formats.get("hermes"), {text: forty.calls_in([text]) for text in forty.recording().values()}
     called = {text: calls for text, calls in read.items() if calls}
     assert len(called) >= 30
     assert [text for text, calls in called.items() if hermes.write_calls(calls) == text.strip()] == []
 
 
-async def test_the_embedded_model_is_shown_its_own_text() -> None:
+async def test_embedded_model_prompt_contains_its_verbatim_text() -> None:
     profile = replace(models.default(), after_result="free")
     embedded: Any = EmbeddedBackend(weights.find_weights(profile.name), profile, EmbeddedConfig(), lambda _: None)
     embedded.engine = tap = forty.Tap(ScriptedLlama(FENCED, "It is sunny."))
@@ -203,11 +203,11 @@ async def test_the_embedded_model_is_shown_its_own_text() -> None:
 
 
 @pytest.mark.parametrize("source", [HERMES_TEMPLATE, CHATML], ids=["knows tools", "knows none"])
-def test_a_template_shows_it_too_but_no_special_token_in_it(source: str) -> None:
+def test_template_renders_verbatim_text_with_escaped_control_tokens(source: str) -> None:
     hermes, template = formats.get("hermes"), ChatTemplate(source, "<bos>", "<eos>", ("<|im_start|>", "<|im_end|>"))
     asked = replace(ASKED, messages=(QUESTION,))
     result = v.Message("tool", (v.ToolResult(CALL.id, (v.Text("sunny"),)),))
-    for raw, shown in ((FENCED, FENCED), (f"<|im_start|>{FENCED}", f"&lt;|im_start|>{FENCED}")):
+    for raw, restored in ((FENCED, FENCED), (f"<|im_start|>{FENCED}", f"&lt;|im_start|>{FENCED}")):
         wrote = v.Message("assistant", (CALL,), verbatim_text=raw)
         after = template.render(replace(asked, messages=(QUESTION, wrote, result)), hermes).text
-        assert after.startswith(template.render(asked, hermes).text + shown)
+        assert after.startswith(template.render(asked, hermes).text + restored)

@@ -1,6 +1,6 @@
-"""Exchanges kept stage by stage: what stands in which file, what does not, and that no answer ever waits for it.
+"""Captured exchanges: which file contains which stage, what is redacted, and that capturing never breaks a response.
 
-client ─HTTP→ gateway, which keeps them ─HTTP→ a server that plays what a test tells it to
+client ─HTTP→ gateway, which captures ─HTTP→ a server scripted by the test
 """
 
 import itertools
@@ -30,7 +30,7 @@ from support.http_client import http_client
 from support.scripted_backend import Scripted, eventually, serving
 
 
-async def test_each_stage_is_a_file(tmp_path: Path) -> None:
+async def test_each_stage_is_written_to_its_file(tmp_path: Path) -> None:
     call = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Paris"}}\n</tool_call>'
     async with keeping(tmp_path / "kept", says(call[:20], call[20:]), tool_mode="parse", call_format="hermes") as url:
         answer = await ask(url, CHAT, True, tools=TOOLS)
@@ -66,7 +66,7 @@ async def test_each_stage_is_a_file(tmp_path: Path) -> None:
     assert summary["guard"]["buffering"] == "short"
 
 
-async def test_only_its_owner_can_read_it(tmp_path: Path) -> None:
+async def test_capture_is_readable_only_by_its_owner(tmp_path: Path) -> None:
     async with keeping(tmp_path / "kept", says("hi")) as url:
         await ask(url, CHAT, True)
         await kept(tmp_path / "kept")
@@ -74,7 +74,7 @@ async def test_only_its_owner_can_read_it(tmp_path: Path) -> None:
         assert path.stat().st_mode & 0o777 == (0o700 if path.is_dir() else 0o600), path
 
 
-async def test_no_secret_is_in_it(tmp_path: Path) -> None:
+async def test_secrets_are_redacted_from_capture(tmp_path: Path) -> None:
     own, bearer = "the-gateways-own-key", "Bearer abcdefghijklmnopqrstuvwx"
     said = says(f"your key is {SECRET} ", f"and {bearer}, and sk-live-abc", "defghijklmnop")
     async with keeping(tmp_path, said, {"api_keys": (own,)}) as url:
@@ -91,7 +91,7 @@ async def test_no_secret_is_in_it(tmp_path: Path) -> None:
             assert secret not in everything
 
 
-async def test_whoever_asks_for_none_has_none_kept(tmp_path: Path) -> None:
+async def test_capture_header_off_disables_capture(tmp_path: Path) -> None:
     async with keeping(tmp_path, says("hi")) as url:
         await ask(url, CHAT, True, {"x-dragoman-capture": "off"})
         await ask(url, CHAT, True)
@@ -101,7 +101,7 @@ async def test_whoever_asks_for_none_has_none_kept(tmp_path: Path) -> None:
     assert "x-dragoman-capture" not in (folder / "request.json").read_text()
 
 
-async def test_those_that_are_asked_for(tmp_path: Path) -> None:
+async def test_filter_requested_captures_only_requested_exchanges(tmp_path: Path) -> None:
     async with keeping(tmp_path, says("hi"), {}, CaptureConfig(filter="requested")) as url:
         await ask(url, CHAT, True)
         await ask(url, CHAT, True, {"x-dragoman-capture": "on"})
@@ -109,24 +109,24 @@ async def test_those_that_are_asked_for(tmp_path: Path) -> None:
     assert "x-dragoman-capture" in (folder / "request.json").read_text()
 
 
-async def test_those_that_failed(tmp_path: Path) -> None:
+async def test_filter_failed_captures_errors_warnings_and_requested(tmp_path: Path) -> None:
     failed = CaptureConfig(filter="failed")
     async with keeping(tmp_path, says("hi"), {}, failed) as url:
         await ask(url, CHAT, True)
         refused = await ask(url, CHAT, True, tools="none")
         wanted = await ask(url, CHAT, True, {"x-dragoman-capture": "on"})
-        assert ids(await kept(tmp_path, 2)) == [answer.headers["x-request-id"] for answer in (refused, wanted)]
+        assert request_ids(await kept(tmp_path, 2)) == [answer.headers["x-request-id"] for answer in (refused, wanted)]
     broken = says("<tool_call>\n", '{"name": "no_such_tool", "arguments": {}}\n</tool_call>')
     async with keeping(tmp_path, broken, {}, failed, tool_mode="parse", call_format="hermes") as url:
         warned = await ask(url, CHAT, True, tools=TOOLS)
-        assert ids(await kept(tmp_path, 3))[-1] == warned.headers["x-request-id"]
+        assert request_ids(await kept(tmp_path, 3))[-1] == warned.headers["x-request-id"]
 
 
-def ids(exchanges: list[Path]) -> list[str]:
+def request_ids(exchanges: list[Path]) -> list[str]:
     return [folder.name.partition("-")[2] for folder in exchanges]
 
 
-async def test_what_could_not_be_read_is_kept_too(tmp_path: Path) -> None:
+async def test_invalid_request_is_captured(tmp_path: Path) -> None:
     async with keeping(tmp_path, says("hi")) as url:
         await ask(url, CHAT, True, temperature="warm")
         [folder] = await kept(tmp_path)
@@ -136,7 +136,7 @@ async def test_what_could_not_be_read_is_kept_too(tmp_path: Path) -> None:
     assert "$.temperature" in (folder / "reply.jsonl").read_text()
 
 
-async def test_a_server_that_refuses_or_breaks_off(tmp_path: Path) -> None:
+async def test_upstream_error_and_disconnect_are_captured(tmp_path: Path) -> None:
     async with keeping(tmp_path, whole(400, '{"error": {"message": "no"}}')) as url:
         await ask(url, CHAT, True)
         [folder] = await kept(tmp_path)
@@ -151,7 +151,7 @@ async def test_a_server_that_refuses_or_breaks_off(tmp_path: Path) -> None:
     assert lines(folder / "events.jsonl")[-1]["event"] == "Failure"
 
 
-async def test_an_answer_that_is_passed_on_unread(tmp_path: Path) -> None:
+async def test_passthrough_response_is_captured(tmp_path: Path) -> None:
     async with keeping(tmp_path, says("hi"), passthrough=True) as url:
         answer = await ask(url, CHAT, True)
         [folder] = await kept(tmp_path)
@@ -162,7 +162,7 @@ async def test_an_answer_that_is_passed_on_unread(tmp_path: Path) -> None:
     assert not (folder / "events.jsonl").exists()
 
 
-async def test_a_second_question_that_nobody_sees(tmp_path: Path) -> None:
+async def test_re_ask_is_captured_as_second_turn(tmp_path: Path) -> None:
     async with keeping(tmp_path, says("It is sunny.")) as url:
         await ask(url, CHAT, True, tools=TOOLS, tool_choice="required")
         [folder] = await kept(tmp_path)
@@ -171,19 +171,19 @@ async def test_a_second_question_that_nobody_sees(tmp_path: Path) -> None:
     assert len(two["messages"]) > len(one["messages"])
 
 
-async def test_the_oldest_go(tmp_path: Path) -> None:
+async def test_oldest_captures_are_pruned(tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir()
     async with keeping(tmp_path, says("hi"), {}, CaptureConfig(max_exchanges=2)) as url:
         made = [(await ask(url, CHAT, True)).headers["x-request-id"] for _ in range(4)]
         await eventually(lambda: any(path.name.endswith(made[3]) for path in folders(tmp_path)))
         await eventually(lambda: len(folders(tmp_path)) == 3)
-    assert ids(folders(tmp_path)) == [*made[2:], ""]
+    assert request_ids(folders(tmp_path)) == [*made[2:], ""]
     newest = folders(tmp_path)[1]
     store.prune(tmp_path, max_exchanges=5, max_bytes=1)
-    assert folders(tmp_path) == [newest, tmp_path / "mine"]  # the last one stays, however large
+    assert folders(tmp_path) == [newest, tmp_path / "mine"]  # the newest one is kept, whatever its size
 
 
-async def test_a_folder_that_cannot_be_written_to_breaks_no_answer(
+async def test_unwritable_capture_directory_does_not_break_response(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     place = tmp_path / "kept"
@@ -202,7 +202,7 @@ async def test_a_folder_that_cannot_be_written_to_breaks_no_answer(
     assert "cannot be kept" in told.getMessage()
 
 
-async def test_a_template_that_is_gone_breaks_no_answer(tmp_path: Path) -> None:
+async def test_deleted_template_does_not_break_capture(tmp_path: Path) -> None:
     (template := tmp_path / "of-mine.jinja").write_text("{{ messages }}")
     far = {"tool_mode": "prompt", "call_format": "hermes", "chat_template": str(template)}
     async with keeping(tmp_path / "kept", says("hi"), **far) as url:
@@ -213,13 +213,13 @@ async def test_a_template_that_is_gone_breaks_no_answer(tmp_path: Path) -> None:
     assert "cannot read the chat template" in json.loads((folder / "1/backend.json").read_text())["describe_error"]
 
 
-def test_a_folder_that_there_cannot_be(tmp_path: Path) -> None:
+def test_impossible_capture_directory_is_rejected(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(ConfigError, match=r"cannot make .*: not a directory - at capture.dir"):
         store.folder(str(tmp_path / "file" / "kept"))
 
 
-async def test_a_client_that_leaves(tmp_path: Path) -> None:
+async def test_exchange_of_disconnected_client_is_captured(tmp_path: Path) -> None:
     async def endless(backend: Scripted, request: Request) -> AsyncGenerator[AnyEvent, None]:
         yield Start("", "", 0)
         yield TextDelta("Hello")
@@ -237,7 +237,7 @@ async def test_a_client_that_leaves(tmp_path: Path) -> None:
     assert [line["event"] for line in lines(folder / "events.jsonl")] == ["Start", "TextDelta"]
 
 
-def test_without_it_nothing_stands_between() -> None:
+def test_streams_are_not_wrapped_without_capture() -> None:
     async def pieces() -> AsyncGenerator[bytes, None]:
         yield b""
 
@@ -285,18 +285,18 @@ async def nothing() -> AsyncGenerator[AnyEvent, None]:
         ('"the secret is out": "sk-short"', None),
     ],
 )
-def test_secrets_go_and_lengths_stay(text: str, left: str | None) -> None:
+def test_redactor_hides_secrets_and_keeps_lengths(text: str, left: str | None) -> None:
     assert Redactor(["hush-hush", "short"]).redact_text(text) == (text if left is None else left)
     assert len(Redactor(["hush-hush"]).redact_bytes(text.encode())) == len(text)
 
 
 @pytest.mark.parametrize("text", ["sk-", "token=", "password:'", "-----BEGIN PRIVATE KEY-----", "://a:", "\\"])
-def test_hostile_text_takes_no_longer(text: str) -> None:
-    """Minutes, were each place where a secret may begin read to the end."""
+def test_redactor_takes_linear_time_on_hostile_text(text: str) -> None:
+    """This would take minutes if the text were read to the end from each place where a secret may begin."""
     assert len(Redactor(["hush-hush"]).redact_text(text * 100_000 + "(")) == len(text) * 100_000 + 1
 
 
-def test_headers_and_variables_by_their_names() -> None:
+def test_secret_headers_and_variables_are_found_by_name() -> None:
     assert redact_headers({"X-Api-Key": "a", "cookie": "b", "accept": "c"}) == {
         "X-Api-Key": "[hidden]",
         "cookie": "[hidden]",
@@ -311,10 +311,10 @@ def test_headers_and_variables_by_their_names() -> None:
     assert secret_variables(environ) == ["0123456789abcdef"]
 
 
-# Steps in the log
+# Log of steps
 
 
-async def test_the_steps_of_an_exchange_can_be_followed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_debug_log_contains_all_steps_without_content(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG, "dragoman.steps")
     words = "<tool_call>\n", '{"name": "get_weather", "arguments": {"city": "Paris"}}\n</tool_call>'
     async with keeping(tmp_path, says(*words), tool_mode="parse", call_format="hermes") as url:
@@ -324,7 +324,7 @@ async def test_the_steps_of_an_exchange_can_be_followed(tmp_path: Path, caplog: 
     told = [record.getMessage() for record in caplog.records if record.name == "dragoman.steps"]
     assert {line.partition(" ")[0] for line in told} == {id, refused}
     lines_of = [re.sub(r"\d+", "N", line.removeprefix(id + " ")) for line in told if line.startswith(id)]
-    at_any_time = ("answers", "heard")  # these hang on the wire
+    at_any_time = ("answers", "heard")  # their position depends on the network
     assert sorted(line.split()[0] for line in lines_of if line.startswith(at_any_time)) == ["answers", "heard"]
     assert [line for line in lines_of if not line.startswith(at_any_time)] == [
         "came: N bytes",
@@ -346,7 +346,7 @@ async def test_the_steps_of_an_exchange_can_be_followed(tmp_path: Path, caplog: 
     assert [line.split()[1] for line in told if line.startswith(refused)] == ["came:", "answers"]
 
 
-async def test_a_step_that_fails(caplog: pytest.LogCaptureFixture) -> None:
+async def test_failed_step_is_logged_without_upstream_text(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG, "dragoman.steps")
     async with server(whole(400, '{"error": {"message": "words of the server"}}')) as behind:
         backend = HttpBackend(
@@ -359,9 +359,7 @@ async def test_a_step_that_fails(caplog: pytest.LogCaptureFixture) -> None:
     assert "words" not in told
 
 
-async def test_an_exchange_is_kept_whatever_becomes_of_its_counts(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_exchange_is_captured_if_metrics_fail(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async def miscounts(backend: Scripted, request: Request) -> AsyncGenerator[AnyEvent, None]:
         yield Start("", "", 0)
         yield TextDelta("Hello")

@@ -1,7 +1,7 @@
-"""A captured exchange once more: reproduced stage by stage, explained, cut otherwise, and told where it differs.
+"""`dragoman replay` and `bundle`: captured exchanges are reproduced, explained, rechunked, compared, anonymized.
 
-client ─HTTP→ gateway, which keeps the exchange ─HTTP→ a server that plays what a test tells it to;
-then `dragoman replay`, with none of these left
+client ─HTTP→ gateway, which captures the exchange ─HTTP→ a server scripted by the test;
+then `dragoman replay`, without the client, the gateway and the server
 """
 
 import asyncio
@@ -44,7 +44,7 @@ from support.scripted_backend import Scripted, plain, serving
 CALL = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Paris"}}\n</tool_call>'
 CUTS = ("recorded", "whole", "chars", "random")
 
-BROKEN = {
+FAILING_TEXTS = {
     "an unclosed brace": (
         '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Paris"\n</tool_call>',
         "get_weather",
@@ -56,41 +56,41 @@ BROKEN = {
     "a closer of another format": (CALL.replace("</tool_call>", "</function>"), "get_weather"),
     "a call in the middle of a word": (f"the tag{CALL[:11]} opens a call", "expected"),
 }
-"""By what is wrong: what the model writes, and a word that the explanation must have."""
+"""By what is wrong: the model's text, and a text that the explanation must contain."""
 
 
-async def replayed(capsys: pytest.CaptureFixture[str], *args: str | Path) -> tuple[int, str]:
-    """The exit status, and what is said."""
+async def run_replay(capsys: pytest.CaptureFixture[str], *args: str | Path) -> tuple[int, str]:
+    """Runs `dragoman replay`; returns the exit status and the output."""
     capsys.readouterr()
     status = await asyncio.to_thread(cli.main, ["replay", *map(str, args)])
     return status, capsys.readouterr().out
 
 
 def stages(said: str) -> dict[str, str]:
-    """Each stage, and whether it is the same."""
+    """Returns `same` or `differs` for each stage."""
     return dict(re.findall(r"^  (\w+(?: \d)?(?:, \d)?) +(same|differs)$", said, re.M))
 
 
-@pytest.mark.parametrize("broken", BROKEN.values(), ids=BROKEN)
+@pytest.mark.parametrize("broken", FAILING_TEXTS.values(), ids=FAILING_TEXTS)
 @pytest.mark.parametrize("mode", ["parse", "prompt", "native"])
-async def test_a_parse_that_failed_fails_again_and_is_explained(
+async def test_failed_parse_is_reproduced_and_explained(
     broken: tuple[str, str], mode: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     text, why = broken
-    # the guard would ask once more, and has a page of tests of its own
+    # avoids a re-ask by the guard, which has its own tests
     policy = {"tool_choice": "auto"}
     async with keeping(tmp_path, says(*re.findall(r"(?s).{1,7}", text)), tool_mode=mode, call_format="hermes") as url:
-        answer = await ask(url, MESSAGES, True, tools=anthropic(TOOLS), **({} if mode else policy))
+        answer = await ask(url, MESSAGES, True, tools=anthropic_tools(TOOLS), **({} if mode else policy))
         await kept(tmp_path)
     assert ('"tool_use"' in answer.text) is (why == "get_weather")
-    status, said = await replayed(capsys, tmp_path, "--explain")
+    status, said = await run_replay(capsys, tmp_path, "--explain")
     assert status == 0, said
     assert set(stages(said).values()) == {"same"}
     assert why in said.partition("\ntext 1")[2]
     assert "no_call" in said or "! " in said or mode == "native" or "whole call" in said
 
 
-def anthropic(tools: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def anthropic_tools(tools: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [{"name": t["function"]["name"], "input_schema": t["function"]["parameters"]} for t in tools]
 
 
@@ -98,13 +98,13 @@ def asked(path: str) -> dict[str, Any]:
     if path == CHAT:
         return {"tools": TOOLS}
     if path == MESSAGES:
-        return {"tools": anthropic(TOOLS)}
+        return {"tools": anthropic_tools(TOOLS)}
     return {"tools": [{"type": "function", **tool["function"]} for tool in TOOLS]}
 
 
 @pytest.mark.parametrize("path", [CHAT, MESSAGES, RESPONSES])
 @pytest.mark.parametrize("mode", ["native", "parse", "prompt"])
-async def test_every_way_however_it_is_cut(
+async def test_replay_is_same_for_every_mode_api_and_chunking(
     mode: str, path: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     text = f"Let me see… <b>{CALL}\n"
@@ -112,21 +112,23 @@ async def test_every_way_however_it_is_cut(
         assert (await ask(url, path, True, **asked(path))).status_code == 200
         await kept(tmp_path)
     for cut, seed in [*((cut, 0) for cut in CUTS), ("random", 1), ("random", 2)]:
-        status, said = await replayed(capsys, tmp_path, "--chunking", cut, "--seed", str(seed))
+        status, said = await run_replay(capsys, tmp_path, "--chunking", cut, "--seed", str(seed))
         assert status == 0, said
 
 
-async def test_an_answer_that_went_by_unread(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_passthrough_response_is_replayed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     async with keeping(tmp_path, says("Hel", "lo"), passthrough=True) as url:
         await ask(url, CHAT, True)
         await kept(tmp_path)
     for cut in CUTS:
-        status, said = await replayed(capsys, tmp_path, "--chunking", cut)
+        status, said = await run_replay(capsys, tmp_path, "--chunking", cut)
         assert (status, list(stages(said))) == (0, ["values", "request 1", "sent 1", "events 1", "reply"]), said
 
 
-async def test_a_prompt_that_was_made_here_needs_no_server(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Its template was the server's own, and is in the capture."""
+async def test_completions_prompt_is_replayed_without_server(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The chat template came from the server, and is in the capture."""
     thinking = CHATML.replace("assistant\n", "assistant\n<think>\n")
     props = PROPS.replace(json.dumps(CHATML), json.dumps(thinking))
     play = completes(f"A tool helps.</think>\n\n{CALL}", props)
@@ -136,17 +138,17 @@ async def test_a_prompt_that_was_made_here_needs_no_server(tmp_path: Path, capsy
     assert "get_weather" in answer.text
     assert (folder / "1/prompt-1.txt").read_text().endswith("<think>\n")
     for cut in CUTS:
-        status, said = await replayed(capsys, folder, "--chunking", cut, "--explain")
+        status, said = await run_replay(capsys, folder, "--chunking", cut, "--explain")
         assert status == 0, said
         assert "after '<think>\\n' of the prompt" in said
         assert re.search(r"reasoning +A tool helps", said)
 
 
-async def test_a_second_question_and_its_answer(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_re_ask_is_replayed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     async with keeping(tmp_path, says("It is ", "sunny.")) as url:
         await ask(url, CHAT, True, tools=TOOLS, tool_choice="required")
         await kept(tmp_path)
-    status, said = await replayed(capsys, tmp_path, "--chunking", "random")
+    status, said = await run_replay(capsys, tmp_path, "--chunking", "random")
     assert status == 0, said
     assert "events 2" in stages(said)
 
@@ -160,32 +162,32 @@ async def test_replay_uses_the_mode_captured_for_each_request(
         (capture,) = await kept(tmp_path)
     modes = [json.loads((capture / f"{n}/backend.json").read_text())["model_mode"]["tool_mode"] for n in (1, 2)]
     assert modes == ["native", "parse"]
-    status, said = await replayed(capsys, tmp_path)
+    status, said = await run_replay(capsys, tmp_path)
     assert status == 0, said
     assert set(stages(said).values()) == {"same"}
 
 
 @pytest.mark.parametrize("play", [dies, whole(400, '{"error": {"message": "no"}}'), whole(503, "busy")])
 @pytest.mark.parametrize("trusted", [False, True])
-async def test_what_went_wrong_goes_wrong_again(
+async def test_upstream_failure_is_replayed(
     play: Play, trusted: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     async with keeping(tmp_path, play, passthrough=trusted) as url:
         await ask(url, CHAT, True)
         await kept(tmp_path)
-    status, said = await replayed(capsys, tmp_path)
+    status, said = await run_replay(capsys, tmp_path)
     assert status == 0, said
 
 
-async def test_a_request_that_is_none_and_one_of_no_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_invalid_request_is_replayed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     async with keeping(tmp_path, says("hi")) as url:
         assert (await ask(url, CHAT, True, temperature="warm")).status_code == 400
         await kept(tmp_path)
-    status, said = await replayed(capsys, tmp_path)
+    status, said = await run_replay(capsys, tmp_path)
     assert (status, stages(said)) == (0, {"values": "same", "reply": "same"}), said
 
 
-async def test_a_client_that_left(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_exchange_of_disconnected_client_is_replayed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     async with keeping(tmp_path, falls_silent) as url:
         async with http_client(url) as client:
             asked = {"model": "m", "stream": True, "messages": [{"role": "user", "content": "hi"}]}
@@ -194,13 +196,13 @@ async def test_a_client_that_left(tmp_path: Path, capsys: pytest.CaptureFixture[
                 while b"It is" not in await anext(stream):
                     pass
         await kept(tmp_path)
-    status, said = await replayed(capsys, tmp_path)
+    status, said = await run_replay(capsys, tmp_path)
     assert status == 0, said
 
 
-async def test_a_backend_of_which_nothing_is_known(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_unknown_backend_kind_is_replayed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     class Added(Scripted):
-        """One that has its model heard, and tells no facts."""
+        """A backend that reports its model's output, but does not describe itself."""
 
         async def generate(self, request: Request, context: ExchangeContext) -> AsyncGenerator[AnyEvent, None]:
             async for event in context.wrap_model_output("pipe", b"what is sent", super().generate(request, context)):
@@ -209,12 +211,12 @@ async def test_a_backend_of_which_nothing_is_known(tmp_path: Path, capsys: pytes
     async with serving(Gateway([Added(plain)]), capture=CaptureConfig(dir=str(tmp_path))) as (_, url):
         await ask(url, MESSAGES, True)
         await kept(tmp_path)
-    status, said = await replayed(capsys, tmp_path)
+    status, said = await run_replay(capsys, tmp_path)
     assert status == 0, said
     assert stages(said)["events 1"] == "same"
 
 
-async def test_the_next_backend_was_asked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_failover_is_replayed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     async with server(whole(503, "busy")) as one, server(says(CALL)) as other:
         far = {"models": ("m",), "max_retries": 0, "auto_probe": False, "tool_mode": "parse", "call_format": "hermes"}
         backends = [
@@ -223,40 +225,42 @@ async def test_the_next_backend_was_asked(tmp_path: Path, capsys: pytest.Capture
         async with serving(Gateway(backends), capture=CaptureConfig(dir=str(tmp_path))) as (_, url):
             assert "get_weather" in (await ask(url, CHAT, True, tools=TOOLS)).text
             await kept(tmp_path)
-    status, said = await replayed(capsys, tmp_path)
+    status, said = await run_replay(capsys, tmp_path)
     assert status == 0, said
     assert "by one parse hermes, other parse hermes: tool_calls" in said
 
 
 @pytest.mark.parametrize("kind", ["llama_cpp", "vllm", "lm_studio"])
-async def test_what_holds_a_model_is_sent_again(kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_constrained_request_is_replayed(kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     async with keeping(tmp_path, says(CALL), tool_mode="prompt", call_format="hermes", provider=kind) as url:
         await ask(url, CHAT, True, tools=TOOLS, tool_choice="required")
         [folder] = await kept(tmp_path)
     assert re.search("grammar|structur|json_schema", (folder / "1/sent-1.json").read_text())
-    status, said = await replayed(capsys, tmp_path)
+    status, said = await run_replay(capsys, tmp_path)
     assert status == 0, said
 
 
-async def test_a_setting_that_is_refused_is_refused_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_rejected_parameter_retry_is_replayed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     told = json.dumps({"error": {"message": "Unsupported parameter: 'top_k'"}})
 
     async def play(server: Server, writer: Any) -> None:
-        refused = b'"top_k"' in server.asked[-1][2]
-        await (whole(400, told) if refused else says("hi"))(server, writer)
+        is_rejected = b'"top_k"' in server.asked[-1][2]
+        await (whole(400, told) if is_rejected else says("hi"))(server, writer)
 
     async with keeping(tmp_path, play) as url:
         assert (await ask(url, MESSAGES, True, top_k=3)).status_code == 200
         [folder] = await kept(tmp_path)
     assert "top_k" in (folder / "1/sent-1.json").read_text()
     assert "top_k" not in (folder / "1/sent-2.json").read_text()
-    status, said = await replayed(capsys, tmp_path)
+    status, said = await run_replay(capsys, tmp_path)
     assert status == 0, said
     assert stages(said)["sent 1, 2"] == "same"
 
 
 @pytest.mark.parametrize("mode", ["native", "text"])
-async def test_claude_is_not_started_for_it(mode: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_claude_cli_exchange_is_replayed_without_claude(
+    mode: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     place = tmp_path / "kept"
     script = Turns([Says("Let me look.", [("get_weather", {"city": "Paris"})])])
     async with behind_claude(script, tmp_path, mode, capture=str(place)) as chain:
@@ -266,15 +270,15 @@ async def test_claude_is_not_started_for_it(mode: str, tmp_path: Path, capsys: p
     everything = b"".join(path.read_bytes() for path in folder.rglob("*") if path.is_file()).decode()
     assert [secret for secret in chain.host if secret in everything] == []
     for cut in CUTS:
-        status, said = await replayed(capsys, place, "--chunking", cut)
+        status, said = await run_replay(capsys, place, "--chunking", cut)
         assert status == 0, said
-    assert "the problem is still in it" in await bundled(capsys, place, "-o", tmp_path / "bug.zip")
-    status, said = await replayed(capsys, tmp_path / "bug.zip")
+    assert "the problem is still in it" in await run_bundle(capsys, place, "-o", tmp_path / "bug.zip")
+    status, said = await run_replay(capsys, tmp_path / "bug.zip")
     assert status == 0, said
 
 
 @pytest.mark.model
-def test_the_real_model_in_the_box_whose_call_was_cut_off(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_truncated_call_of_embedded_model_is_replayed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     place = tmp_path / "kept"
     with running(tmp_path, "--capture", str(place)) as own:
         messages = [{"role": "user", "content": "What is the weather in Paris?"}]
@@ -294,10 +298,8 @@ def test_the_real_model_in_the_box_whose_call_was_cut_off(tmp_path: Path, capsys
     assert cli.main(["replay", str(tmp_path / "bug.zip")]) == 0
 
 
-async def test_a_request_that_goes_on_from_an_earlier_answer(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """The earlier one is in no memory any more."""
+async def test_previous_response_id_is_replayed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The stored response no longer exists during the replay."""
     async with keeping(tmp_path / "kept", says(CALL), tool_mode="prompt", call_format="hermes") as url:
         one = await ask(url, RESPONSES, False, **asked(RESPONSES), instructions="Mallorca")
         (call,) = (each for each in one.json()["output"] if each["type"] == "function_call")
@@ -308,15 +310,15 @@ async def test_a_request_that_goes_on_from_an_earlier_answer(
         _, folder = await kept(tmp_path / "kept", 2)
     assert "PreviousResponseRef" in (folder / "values.json").read_text()
     assert "get_weather" in (folder / "1/values.json").read_text().partition('"tools"')[0]
-    status, said = await replayed(capsys, folder)
+    status, said = await run_replay(capsys, folder)
     assert status == 0, said
-    assert "the problem is still in it" in await bundled(capsys, folder, "-o", tmp_path / "bug.zip")
-    status, said = await replayed(capsys, tmp_path / "bug.zip")
+    assert "the problem is still in it" in await run_bundle(capsys, folder, "-o", tmp_path / "bug.zip")
+    status, said = await run_replay(capsys, tmp_path / "bug.zip")
     assert status == 0, said
 
 
-async def test_a_conversation_in_the_model_s_own_words(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Which the gateway remembers, and no client sends back so."""
+async def test_verbatim_history_is_replayed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The gateway stores this text; clients never send it back verbatim."""
     bare = '```json\n{"name": "get_weather",\n "arguments": {"city":   "Mallorca"}}\n```'
     async with keeping(tmp_path / "kept", says(bare), tool_mode="prompt", call_format="hermes") as url:
         one = await ask(url, CHAT, False, tools=TOOLS)
@@ -332,16 +334,16 @@ async def test_a_conversation_in_the_model_s_own_words(tmp_path: Path, capsys: p
     sent = (folder / "1/sent-1.json").read_text()
     assert "```json" in sent
     assert 'city\\":   \\"Mallorca' in sent
-    status, said = await replayed(capsys, folder)
+    status, said = await run_replay(capsys, folder)
     assert status == 0, said
-    await bundled(capsys, folder, "-o", tmp_path / "bug.zip")
+    await run_bundle(capsys, folder, "-o", tmp_path / "bug.zip")
     with zipfile.ZipFile(tmp_path / "bug.zip") as bundle:
         assert not [name for name in bundle.namelist() if b"Mallorca" in bundle.read(name)]
-    status, said = await replayed(capsys, tmp_path / "bug.zip")
+    status, said = await run_replay(capsys, tmp_path / "bug.zip")
     assert status == 0, said
 
 
-async def test_a_replay_does_not_reask_claude(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_replay_does_not_re_ask_claude(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     place = tmp_path / "kept"
     script = Turns([Says("It is sunny."), Says("", [("get_weather", {"city": "Paris"})])])
     async with behind_claude(script, tmp_path, "native", capture=str(place)) as chain:
@@ -349,24 +351,24 @@ async def test_a_replay_does_not_reask_claude(tmp_path: Path, capsys: pytest.Cap
         [folder] = await kept(place)
     assert answer.json()["choices"][0]["message"]["tool_calls"]
     assert (folder / "1/model-output-2.jsonl").exists()
-    status, said = await replayed(capsys, place)
+    status, said = await run_replay(capsys, place)
     assert status == 0, said
 
 
-async def test_what_claude_says_it_cost(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_claude_cli_cost_is_replayed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     place = tmp_path / "kept"
     async with behind_claude(Turns([Says("Hello there.")]), tmp_path, "native", capture=str(place)) as chain:
         answer = await ask(chain.url, CHAT, False)
         assert float(answer.headers["x-dragoman-cost-usd"]) > 0
         await kept(place)
-    status, said = await replayed(capsys, place)
+    status, said = await run_replay(capsys, place)
     assert status == 0, said
 
 
-# What differs
+# Differences
 
 
-async def test_a_difference_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_difference_is_shown_as_diff(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     async with keeping(tmp_path, says(CALL), tool_mode="parse", call_format="hermes") as url:
         await ask(url, CHAT, True, tools=TOOLS)
         [folder] = await kept(tmp_path)
@@ -374,7 +376,7 @@ async def test_a_difference_is_shown(tmp_path: Path, capsys: pytest.CaptureFixtu
     events.write_text(events.read_text().replace("ToolCallEnd", "ToolCallIncomplete"))
     sent = folder / "1/sent-1.json"
     sent.write_text(sent.read_text().replace('"m"', '"another"'))
-    status, said = await replayed(capsys, folder)
+    status, said = await run_replay(capsys, folder)
     assert status == 1
     differs = [stage for stage, how in stages(said).items() if how == "differs"]
     assert differs == ["sent 1", "events 1"]
@@ -383,17 +385,17 @@ async def test_a_difference_is_shown(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert '    + "model": "m",' in said
 
 
-async def test_more_is_asked_than_was_captured(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_request_missing_in_capture_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     async with keeping(tmp_path, says("hi"), tool_mode="parse", call_format="hermes") as url:
         await ask(url, CHAT, True)
         [folder] = await kept(tmp_path)
     (folder / "1/model-output-1.jsonl").unlink()
-    status, said = await replayed(capsys, folder)
+    status, said = await run_replay(capsys, folder)
     assert status == 1
     assert "the replay sends more requests than were captured" in said
 
 
-async def test_a_real_backend_is_asked_in_its_place(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_replay_can_send_to_a_live_backend(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     async with keeping(tmp_path / "one", says("It is sunny."), tool_mode="native") as url:
         await ask(url, CHAT, True, tools=TOOLS)
         await kept(tmp_path / "one")
@@ -403,12 +405,12 @@ async def test_a_real_backend_is_asked_in_its_place(tmp_path: Path, capsys: pyte
             f'[upstreams.real]\nurl = "{behind.url}/v1"\nmodels = ["x"]\ntool_mode = "parse"\nauto_probe = false\n'
         )
         args = ["--model", "x", "--config", settings, "--output", tmp_path / "two"]
-        status, said = await replayed(capsys, tmp_path / "one", *args)
+        status, said = await run_replay(capsys, tmp_path / "one", *args)
         assert status == 1
         assert json.loads(behind.asked[-1][2])["model"] == "x"
-        assert (await replayed(capsys, tmp_path / "one", "--upstream", f"{behind.url}/v1"))[0] == 1
+        assert (await run_replay(capsys, tmp_path / "one", "--upstream", f"{behind.url}/v1"))[0] == 1
     assert '+{"event": "ToolCallStart"' in said.replace(' "index": 0,', "")
-    assert (await replayed(capsys, tmp_path / "two"))[0] == 0
+    assert (await run_replay(capsys, tmp_path / "two"))[0] == 0
 
 
 @pytest.mark.parametrize(
@@ -419,7 +421,7 @@ async def test_a_real_backend_is_asked_in_its_place(tmp_path: Path, capsys: pyte
         (["config.toml"], "expected its folder, or a bundle"),
     ],
 )
-def test_what_is_no_capture(
+def test_path_that_is_not_a_capture_is_rejected(
     args: list[str], told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -428,7 +430,7 @@ def test_what_is_no_capture(
     assert told in capsys.readouterr().err
 
 
-def test_events_and_errors_are_read_as_they_were_written() -> None:
+def test_events_and_errors_round_trip_through_json() -> None:
     events: list[AnyEvent] = [
         Start("1", "m", 7, 3),
         ToolCallEnd(0, ("numbers",), True),
@@ -448,7 +450,7 @@ def test_events_and_errors_are_read_as_they_were_written() -> None:
 # Bundles
 
 
-async def bundled(capsys: pytest.CaptureFixture[str], *args: str | Path) -> str:
+async def run_bundle(capsys: pytest.CaptureFixture[str], *args: str | Path) -> str:
     capsys.readouterr()
     assert await asyncio.to_thread(cli.main, ["bundle", *map(str, args)]) == 0
     return capsys.readouterr().out
@@ -460,12 +462,12 @@ def unpacked(path: Path) -> dict[str, str]:
 
 
 PRIVATE = "Mallorca Zebrafish 4711 /srv/ledger/überweisung.txt 漢字 😀"
-"""Words of a person."""
-WORDS = ("Mallorca", "Zebrafish", "4711", "ledger", "überweisung", "berweisung", "漢", r"\u6f22", "sunset")
+"""Private text of a user."""
+PRIVATE_WORDS = ("Mallorca", "Zebrafish", "4711", "ledger", "überweisung", "berweisung", "漢", r"\u6f22", "sunset")
 
 
 def private(path: str) -> dict[str, Any]:
-    """A conversation in which everybody says such words."""
+    """A conversation in which every message contains private text."""
     said = f"{PRIVATE} sunset {CALL}"
     call = {
         "id": "c1",
@@ -491,14 +493,14 @@ def private(path: str) -> dict[str, Any]:
         "system": said,
         "messages": turns,
         "max_tokens": 9,
-        "tools": anthropic(TOOLS),
+        "tools": anthropic_tools(TOOLS),
         "metadata": {"user_id": said},
     }
 
 
 @pytest.mark.parametrize("path", [CHAT, MESSAGES])
 @pytest.mark.parametrize("mode", ["native", "prompt"])
-async def test_nothing_that_was_said_is_in_a_bundle_and_the_problem_is(
+async def test_bundle_hides_content_and_reproduces_problem(
     mode: str, path: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = f'{PRIVATE}\n<tool_call>\n{{"name": "get_weather", "arguments": {{"city": "{PRIVATE} \\u6f22"'
@@ -510,11 +512,11 @@ async def test_nothing_that_was_said_is_in_a_bundle_and_the_problem_is(
             headers = {"x-private": "Mallorca"}
             assert (await client.post(path, json=body, headers=headers)).status_code == 200
         [folder] = await kept(tmp_path / "kept")
-    said = await bundled(capsys, folder, "-o", tmp_path / "bug.zip")
+    said = await run_bundle(capsys, folder, "-o", tmp_path / "bug.zip")
     assert "the problem is still in it" in said
     made = unpacked(tmp_path / "bug.zip")
     for name, text in made.items():
-        assert [word for word in WORDS if word in text] == [], name
+        assert [word for word in PRIVATE_WORDS if word in text] == [], name
     assert len(made["body"].encode()) == len((folder / "body").read_bytes())
     assert "get_weather" in made["body"]
     assert "get_weather" in made["1/text-1.txt"]
@@ -524,30 +526,30 @@ async def test_nothing_that_was_said_is_in_a_bundle_and_the_problem_is(
         assert {k: len(str(v).encode()) for k, v in line.items()} == {
             k: len(str(v).encode()) for k, v in json.loads(other).items()
         }
-    status, explained = await replayed(capsys, tmp_path / "bug.zip", "--explain")
+    status, explained = await run_replay(capsys, tmp_path / "bug.zip", "--explain")
     assert status == 0
     assert "no whole call" in explained
-    status, again = await replayed(capsys, tmp_path / "bug.zip", "--chunking", "random")
+    status, again = await run_replay(capsys, tmp_path / "bug.zip", "--chunking", "random")
     assert status == 0, again
 
 
 @pytest.mark.parametrize("word", ["schön", "schöf"])
-async def test_a_character_that_came_in_two_pieces_is_bundled(
+async def test_character_split_between_chunks_is_bundled(
     word: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """An "f" at the end is held back, as a call may begin with it (`functools[`); other letters are not."""
+    """An "f" at the end is buffered, as a call may begin with it (`functools[`); other letters are not."""
     said = json.dumps({"choices": [{"index": 0, "delta": {"content": word}}]}, ensure_ascii=False)
     data = f"data: {said}\n\ndata: [DONE]\n\n".encode()
     middle = data.index("ö".encode()) + 1
     told = [{"ms": 0, "target": CHAT}, *({"ms": 1, **chunk_to_json(part)} for part in (data[:middle], data[middle:]))]
-    path = zipped(tmp_path / "bug.zip", {"1/model-output-1.jsonl": jsonl(told)})
-    assert "the problem is still in it" in await bundled(capsys, path, "-o", tmp_path / "out.zip")
+    path = write_bundle(tmp_path / "bug.zip", {"1/model-output-1.jsonl": jsonl(told)})
+    assert "the problem is still in it" in await run_bundle(capsys, path, "-o", tmp_path / "out.zip")
     _, *made = unpacked(tmp_path / "out.zip")["1/model-output-1.jsonl"].splitlines()
     assert [len(chunk_from_json(json.loads(line))) for line in made] == [middle, len(data) - middle]
 
 
-@pytest.mark.parametrize("broken", BROKEN.values(), ids=BROKEN)
-async def test_each_failing_parse_fails_in_its_bundle(
+@pytest.mark.parametrize("broken", FAILING_TEXTS.values(), ids=FAILING_TEXTS)
+async def test_failing_parse_is_reproduced_by_its_bundle(
     broken: tuple[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     text, why = broken
@@ -556,30 +558,30 @@ async def test_each_failing_parse_fails_in_its_bundle(
     ) as url:
         await ask(url, CHAT, True, tools=TOOLS)
         await kept(tmp_path / "kept")
-    said = await bundled(capsys, tmp_path / "kept", "-o", tmp_path / "bug.zip")
+    said = await run_bundle(capsys, tmp_path / "kept", "-o", tmp_path / "bug.zip")
     assert "the problem is still in it" in said
-    status, explained = await replayed(capsys, tmp_path / "bug.zip", "--explain")
+    status, explained = await run_replay(capsys, tmp_path / "bug.zip", "--explain")
     assert status == 0
     assert why in explained
 
 
-async def test_a_bundle_that_is_read_otherwise_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The filler of a date is none."""
+async def test_bundle_that_parses_differently_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The replacement of a value does not match the schema's pattern."""
     tool = json.loads(json.dumps(TOOLS[0]))
     tool["function"]["parameters"]["properties"]["city"] = {"type": "string", "pattern": "^Paris$"}
     async with keeping(tmp_path / "kept", says(CALL), tool_mode="parse", call_format="hermes") as url:
         await ask(url, CHAT, True, tools=[tool])
         await kept(tmp_path / "kept")
-    said = await bundled(capsys, tmp_path / "kept", "-o", tmp_path / "bug.zip")
+    said = await run_bundle(capsys, tmp_path / "kept", "-o", tmp_path / "bug.zip")
     assert "NOT read as the capture is" in said
     assert "+Notice invalid_call" in said
-    said = await bundled(capsys, tmp_path / "kept", "-o", tmp_path / "bug.zip", "--no-anonymize")
+    said = await run_bundle(capsys, tmp_path / "kept", "-o", tmp_path / "bug.zip", "--no-anonymize")
     assert "ALL THAT WAS SAID" in said
     assert "Paris" in unpacked(tmp_path / "bug.zip")["1/text-1.txt"]
-    assert (await replayed(capsys, tmp_path / "bug.zip"))[0] == 0
+    assert (await run_replay(capsys, tmp_path / "bug.zip"))[0] == 0
 
 
-async def test_a_bundle_does_not_say_where_anything_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_bundle_contains_no_paths_or_urls(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     template = tmp_path / "of-mine.jinja"
     template.write_text(CHATML)
     more = {"tool_mode": "prompt", "call_format": "hermes", "chat_template": str(template)}
@@ -587,7 +589,7 @@ async def test_a_bundle_does_not_say_where_anything_is(tmp_path: Path, capsys: p
         await ask(url, CHAT, True, tools=TOOLS)
         await kept(tmp_path / "kept")
     for args in ([], ["--no-anonymize"]):
-        await bundled(capsys, tmp_path / "kept", "-o", tmp_path / "bug.zip", *args)
+        await run_bundle(capsys, tmp_path / "kept", "-o", tmp_path / "bug.zip", *args)
         everything = "".join(unpacked(tmp_path / "bug.zip").values())
         assert str(tmp_path) not in everything
         assert url.removeprefix("http://") not in everything
@@ -603,18 +605,18 @@ HIDDEN = {
     "words that are no API's": {"status": SECRET, "format": SECRET, "event": SECRET, "detail": f"in {SECRET}"},
     "words of a type": {"type": f"The {SECRET}", "id": f"of {SECRET}", "stop": SECRET},
 }
-"""By where it stands: what a message, and what a model says, has."""
+"""By location: members of a message, and of the model's output."""
 
 
 @pytest.mark.parametrize("hidden", HIDDEN.values(), ids=HIDDEN)
-async def test_nothing_that_was_said_hides_in_a_member(
+async def test_private_text_in_any_member_is_anonymized(
     hidden: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     said = {"role": "assistant", "content": [{"type": "tool_use", "id": "c1", "name": "get_weather", **hidden}]}
     body = json.dumps({"model": "m", "messages": [said], **(hidden if "metadata" in hidden else {})}).encode()
     heard = jsonl([{"ms": 0, "target": CHAT}, {"ms": 1, **chunk_to_json(json.dumps({"error": hidden}).encode())}])
-    path = zipped(tmp_path / "bug.zip", {"body": body, "1/model-output-1.jsonl": heard})
-    await bundled(capsys, path, "-o", tmp_path / "out.zip")
+    path = write_bundle(tmp_path / "bug.zip", {"body": body, "1/model-output-1.jsonl": heard})
+    await run_bundle(capsys, path, "-o", tmp_path / "out.zip")
     made = unpacked(tmp_path / "out.zip")
     assert "get_weather" in made["body"]
     assert (len(made["body"]), json.loads(made["body"])["model"]) == (len(body), "m")
@@ -623,25 +625,23 @@ async def test_nothing_that_was_said_hides_in_a_member(
         assert "4711" not in text, name
 
 
-async def test_what_a_server_says_in_a_refusal_is_not_in_a_bundle(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+async def test_upstream_error_text_is_anonymized(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     refusal = whole(400, json.dumps({"error": {"message": f"{PRIVATE} is not allowed"}}))
     async with keeping(tmp_path / "kept", refusal) as url:
         await ask(url, CHAT, True)
         [folder] = await kept(tmp_path / "kept")
     assert "Mallorca" in (folder / "1/model-output-1.jsonl").read_text()
-    await bundled(capsys, folder, "-o", tmp_path / "bug.zip")
+    await run_bundle(capsys, folder, "-o", tmp_path / "bug.zip")
     for name, text in unpacked(tmp_path / "bug.zip").items():
-        assert [word for word in WORDS if word in text] == [], name
-    status, said = await replayed(capsys, tmp_path / "bug.zip")
+        assert [word for word in PRIVATE_WORDS if word in text] == [], name
+    status, said = await run_replay(capsys, tmp_path / "bug.zip")
     assert status == 0, said
 
 
-async def test_of_tools_their_names_and_schemas_stay_and_no_words(
+async def test_bundle_keeps_tool_names_and_schemas_without_texts(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Also where a tool's arguments are called as what is left out is."""
+    """This includes tools with parameters named like members that are removed."""
     named = {"type": "object", "properties": {n: {"type": "string"} for n in ("title", "description", "headers")}}
     schema = {**named, "description": SECRET, "title": SECRET, "examples": [{"title": SECRET}], "required": ["title"]}
     tools = [
@@ -652,7 +652,7 @@ async def test_of_tools_their_names_and_schemas_stay_and_no_words(
     async with keeping(tmp_path / "kept", says("It is noted."), tool_mode="prompt", call_format="hermes") as url:
         await ask(url, MESSAGES, True, **{**told, "tools": tools[:1]})
         [folder] = await kept(tmp_path / "kept")
-    await bundled(capsys, folder, "-o", tmp_path / "out.zip")
+    await run_bundle(capsys, folder, "-o", tmp_path / "out.zip")
     made = unpacked(tmp_path / "out.zip")
     assert [name for name, text in made.items() if SECRET in text] == []
     [tool] = json.loads(made["body"])["tools"]
@@ -664,7 +664,7 @@ async def test_of_tools_their_names_and_schemas_stay_and_no_words(
     tool = {"is": "Tool", "name": "note", "description": SECRET, "parameters": json.dumps(schema)}
     values = json.dumps({"is": "Request", "model": "m", "messages": [], "tools": [tool]}).encode()
     given = {"body": body, "1/values.json": values, "values.json": b'{"is": "PreviousResponseRef"}'}
-    await bundled(capsys, zipped(tmp_path / "bug.zip", given), "-o", tmp_path / "out.zip")
+    await run_bundle(capsys, write_bundle(tmp_path / "bug.zip", given), "-o", tmp_path / "out.zip")
     made = unpacked(tmp_path / "out.zip")
     assert [name for name, text in made.items() if SECRET in text] == []
     assert json.loads(made["body"])["tools"][1]["type"] == "mcp"
@@ -672,7 +672,7 @@ async def test_of_tools_their_names_and_schemas_stay_and_no_words(
 
 
 @pytest.mark.parametrize("folder", ["/Users/Mallorca/models/", "~/Mallorca/", "C:\\Mallorca\\", "Mallorca/x/"])
-async def test_of_a_model_that_is_a_path_its_last_part_stays(
+async def test_bundle_keeps_only_file_name_of_model_path(
     folder: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     model = f"{folder}Qwen3-8B.Q4_K_M.gguf"
@@ -681,14 +681,14 @@ async def test_of_a_model_that_is_a_path_its_last_part_stays(
         async with http_client(url) as client:
             assert (await client.post(CHAT, json=asked)).status_code == 200
         await kept(tmp_path / "kept")
-    assert "the problem is still in it" in await bundled(capsys, tmp_path / "kept", "-o", tmp_path / "out.zip")
+    assert "the problem is still in it" in await run_bundle(capsys, tmp_path / "kept", "-o", tmp_path / "out.zip")
     made = unpacked(tmp_path / "out.zip")
     assert [name for name, text in made.items() if SECRET in text] == []
     assert json.loads(made["body"])["model"].endswith("Qwen3-8B.Q4_K_M.gguf")
     assert json.loads(made["1/backend.json"])["model"] == json.loads(made["body"])["model"]
 
 
-def test_what_is_filled_in_has_the_same_shape() -> None:
+def test_anonymizer_keeps_shape_and_kept_words() -> None:
     fill = Anonymizer(["get_weather city", "<|im_end|>"], b"salt")
     text = 'Über 12 Äpfel? <|im_end|>{"name": "get_weather", "n": 0.75, "t": "a\\nb\\u00e9", "city": "漢字😀\\ud83d"}'
     made = fill.anonymize(text)
@@ -705,7 +705,7 @@ def test_what_is_filled_in_has_the_same_shape() -> None:
     assert fill.anonymize("alpha") != Anonymizer([], b"other").anonymize("alpha")
 
 
-def test_words_that_stream_in_pieces_are_one_word() -> None:
+def test_word_split_between_stream_chunks_is_anonymized_as_one() -> None:
     fill = Anonymizer(["get_weather"], b"salt")
     stream = "".join(
         f'data: {{"delta": {{"content": "{piece}"}}, "id": "x1"}}\n\n' for piece in ("ge", "t_wea", "ther pl", "ace")
@@ -718,7 +718,7 @@ def test_words_that_stream_in_pieces_are_one_word() -> None:
 
 
 @given(st.text(max_size=60), st.lists(st.text(max_size=8), max_size=3), st.integers(0, 99))
-def test_any_text_keeps_its_shape(text: str, keep: list[str], seed: int) -> None:
+def test_anonymizer_keeps_shape_of_any_text(text: str, keep: list[str], seed: int) -> None:
     fill = Anonymizer(keep, bytes([seed]))
     made = fill.anonymize(text)
     assert len(made) == len(text)
@@ -733,7 +733,7 @@ def test_any_text_keeps_its_shape(text: str, keep: list[str], seed: int) -> None
 
 
 @given(st.lists(st.text(max_size=9)), st.sampled_from(get_args(ChunkMode)), st.integers(0, 99))
-def test_words_that_are_cut_otherwise_are_the_same_words(pieces: list[str], cut: ChunkMode, seed: int) -> None:
+def test_rechunker_does_not_change_text(pieces: list[str], cut: ChunkMode, seed: int) -> None:
     recut = Rechunker(cut, seed)
     made = [piece for text in pieces for piece in recut.feed(text)] + recut.close()
     assert "".join(made) == "".join(pieces)
@@ -743,11 +743,11 @@ def test_words_that_are_cut_otherwise_are_the_same_words(pieces: list[str], cut:
         assert all(len(piece) == 1 for piece in made)
 
 
-# What others send
+# Invalid captures
 
 CAPTURES = DATA / "captures"
 DEEP = b"[" * 100_000
-NONE_OF_OURS = {
+INVALID_FILES = {
     "a summary that is a list": {"summary.json": b"[]"},
     "a summary with a turn that is none": {"summary.json": b'{"context": []}'},
     "a summary with warnings that are none": {"summary.json": b'{"warnings": ["it is"]}'},
@@ -763,11 +763,11 @@ NONE_OF_OURS = {
     "tools that are none": {"1/values.json": b'{"tools": [1]}'},
     "events that are none": {"1/events.jsonl": b"[]\n{}\n"},
 }
-"""By what is wrong: the files of a capture that are not as they were written."""
+"""By what is wrong: the invalid files of a capture."""
 
 
-def zipped(path: Path, changed: dict[str, bytes]) -> Path:
-    """A capture with these files changed, packed."""
+def write_bundle(path: Path, changed: dict[str, bytes]) -> Path:
+    """A capture as a zip file, with these files changed."""
     [folder] = CAPTURES.iterdir()
     made = {file.relative_to(folder).as_posix(): file.read_bytes() for file in folder.rglob("*") if file.is_file()}
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as bundle:
@@ -776,34 +776,34 @@ def zipped(path: Path, changed: dict[str, bytes]) -> Path:
     return path
 
 
-def refused(capsys: pytest.CaptureFixture[str], command: str, path: Path, *args: str) -> bool:
-    """Whether it is said that this is no capture."""
+def is_rejected(capsys: pytest.CaptureFixture[str], command: str, path: Path, *args: str) -> bool:
+    """Returns whether the command rejects the path with "is not a capture"."""
     status = cli.main([command, str(path), *args])
     return status == 2 and "is not a capture" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("files", NONE_OF_OURS.values(), ids=NONE_OF_OURS)
-def test_files_that_are_not_as_they_were_written_are_no_capture(
+@pytest.mark.parametrize("files", INVALID_FILES.values(), ids=INVALID_FILES)
+def test_capture_with_invalid_file_is_rejected(
     files: dict[str, bytes], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    path = zipped(tmp_path / "bug.zip", files)
-    assert refused(capsys, "replay", path)
-    assert refused(capsys, "bundle", path, "-o", str(tmp_path / "out.zip"))
+    path = write_bundle(tmp_path / "bug.zip", files)
+    assert is_rejected(capsys, "replay", path)
+    assert is_rejected(capsys, "bundle", path, "-o", str(tmp_path / "out.zip"))
     assert not (tmp_path / "out.zip").exists()
 
 
 @pytest.mark.parametrize("said", [b"", b'{"text": "it came from nowhere"}\n'], ids=["nothing", "no place"])
-def test_words_from_nowhere_are_not_packed(said: bytes, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = zipped(tmp_path / "bug.zip", {"1/model-output-1.jsonl": said})
-    assert refused(capsys, "bundle", path, "-o", str(tmp_path / "out.zip"))
+def test_bundle_rejects_upstream_text_without_request(
+    said: bytes, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = write_bundle(tmp_path / "bug.zip", {"1/model-output-1.jsonl": said})
+    assert is_rejected(capsys, "bundle", path, "-o", str(tmp_path / "out.zip"))
     assert cli.main(["replay", str(path)]) == 1
 
 
 @pytest.mark.parametrize("broken", ["corrupt", "locked", "packed otherwise", "no zip"])
-def test_a_zip_that_cannot_be_unpacked_is_no_capture(
-    broken: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = zipped(tmp_path / "bug.zip", {})
+def test_unreadable_zip_is_rejected(broken: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = write_bundle(tmp_path / "bug.zip", {})
     data = bytearray(path.read_bytes())
     first, listed = data.index(b"PK\3\4"), data.index(b"PK\1\2")
     if broken == "corrupt":
@@ -816,11 +816,11 @@ def test_a_zip_that_cannot_be_unpacked_is_no_capture(
     else:
         data = data[: len(data) // 2]
     path.write_bytes(data)
-    assert refused(capsys, "replay", path)
-    assert refused(capsys, "bundle", path, "-o", str(tmp_path / "out.zip"))
+    assert is_rejected(capsys, "replay", path)
+    assert is_rejected(capsys, "bundle", path, "-o", str(tmp_path / "out.zip"))
 
 
-def test_a_capture_is_named_from_within_it_as_from_without(
+def test_capture_in_current_directory_has_its_folder_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     [folder] = CAPTURES.iterdir()
@@ -833,17 +833,17 @@ def test_a_capture_is_named_from_within_it_as_from_without(
     assert capsys.readouterr().out.startswith(f"{folder.name}: ")
 
 
-# The page
+# The documentation
 
 
 @pytest.mark.parametrize("command", [c for c in doc_examples.commands("docs/debugging.md") if c.printed], ids=str)
-def test_what_the_page_shows(
+def test_documented_commands_print_documented_output(
     command: doc_examples.Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Of an exchange that was captured when the page was written."""
+    """The exchange was captured when the page was written."""
     shutil.copytree(DATA / "captures", tmp_path / "captures")
     monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("COLUMNS", raising=False)  # no terminal, no lines that are folded
+    monkeypatch.delenv("COLUMNS", raising=False)  # without a terminal, lines are not wrapped
     assert cli.main(command.ours) == 0
     printed = capsys.readouterr().out
     assert doc_examples.matches(command.printed, printed), printed

@@ -1,4 +1,4 @@
-"""What is found of the program, of whatever stands there under its name."""
+"""Discovery of the claude program: path, version, tool mode, and errors for programs that cannot be used."""
 
 import asyncio
 import os
@@ -19,14 +19,14 @@ def program(folder: Path, script: str, name: str = "claude") -> Path:
     return path
 
 
-async def found(path: Path | str, mode: str = "auto", **environ: str) -> discovery.ClaudeInstall:
+async def find(path: Path | str, mode: str = "auto", **environ: str) -> discovery.ClaudeInstall:
     environ = {"PATH": os.defpath, **environ}
     return await discovery.find_claude(ClaudeCliConfig(command=str(path), tool_mode=mode), environ)
 
 
-async def refused(path: Path | str, mode: str = "auto") -> str:
+async def rejection(path: Path | str, mode: str = "auto") -> str:
     with pytest.raises(ConfigError) as error:
-        await found(path, mode)
+        await find(path, mode)
     return error.value.message
 
 
@@ -43,15 +43,15 @@ async def refused(path: Path | str, mode: str = "auto") -> str:
         ("2.2.0-beta.1 (Claude Code)", "auto", "native"),
     ],
 )
-async def test_by_its_version(tmp_path: Path, said: str, mode: str, used: str) -> None:
-    it = await found(program(tmp_path, f'echo "{said}"'), mode)
+async def test_version_selects_tool_mode(tmp_path: Path, said: str, mode: str, used: str) -> None:
+    it = await find(program(tmp_path, f'echo "{said}"'), mode)
     assert it.mode == used
     assert said.startswith(it.name)
 
 
-async def test_in_the_path(tmp_path: Path) -> None:
+async def test_program_is_found_in_path(tmp_path: Path) -> None:
     path = program(tmp_path, "echo 2.1.329")
-    assert (await found("claude", PATH=f"/nowhere:{tmp_path}:{os.defpath}")).path == str(path)
+    assert (await find("claude", PATH=f"/nowhere:{tmp_path}:{os.defpath}")).path == str(path)
 
 
 @pytest.mark.parametrize(
@@ -68,48 +68,48 @@ async def test_in_the_path(tmp_path: Path) -> None:
         ("printf '\\377\\376'", "auto", ["not a version of claude"]),
     ],
 )
-async def test_what_cannot_be_used(tmp_path: Path, script: str, mode: str, told: list[str]) -> None:
-    message = await refused(program(tmp_path, script), mode)
+async def test_unusable_program_is_rejected(tmp_path: Path, script: str, mode: str, told: list[str]) -> None:
+    message = await rejection(program(tmp_path, script), mode)
     for words in told:
         assert words in message
 
 
-async def test_none() -> None:
-    message = await refused("claude-that-is-not-there")
+async def test_missing_program_is_reported_with_install_command() -> None:
+    message = await rejection("claude-that-is-not-there")
     assert "there is no program 'claude-that-is-not-there'" in message
     assert "npm install -g @anthropic-ai/claude-code" in message
 
 
-async def test_no_program(tmp_path: Path) -> None:
+async def test_invalid_executable_is_reported(tmp_path: Path) -> None:
     path = tmp_path / "claude"
     path.write_bytes(b"\x7fELF, not")
     path.chmod(0o755)
-    assert f"cannot start {path}" in await refused(path)
+    assert f"cannot start {path}" in await rejection(path)
 
 
 @pytest.mark.parametrize("stub", ["Error: claude native binary not installed.", "#!/bin/sh\nexit 1\n"])
-async def test_a_stub_of_the_npm_package_names_its_install_step(tmp_path: Path, stub: str) -> None:
+async def test_npm_stub_error_names_install_step(tmp_path: Path, stub: str) -> None:
     (tmp_path / "bin").mkdir()
     (tmp_path / "install.cjs").touch()
     path = tmp_path / "bin" / "claude.exe"
     path.write_text(stub)
     path.chmod(0o755)
-    assert f"did not run; run: node {tmp_path / 'install.cjs'} - at" in await refused(path)
+    assert f"did not run; run: node {tmp_path / 'install.cjs'} - at" in await rejection(path)
 
 
-async def test_one_that_hangs_is_ended_with_all_it_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_hanging_program_is_terminated_with_its_children(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(discovery, "_DEADLINE_S", 3.0)
     path = program(tmp_path, f"sleep 1000 & echo $! $$ > {tmp_path}/pids; wait")
-    assert "says nothing within 3 s" in await refused(path)
+    assert "says nothing within 3 s" in await rejection(path)
     pids = (tmp_path / "pids").read_text().split()
     assert len(pids) == 2
     for pid in map(int, pids):
         await asyncio.to_thread(until, lambda pid=pid: not exists(pid))
 
 
-async def test_it_sees_what_its_processes_do(tmp_path: Path) -> None:
+async def test_program_environment_contains_no_secrets(tmp_path: Path) -> None:
     path = program(tmp_path, f"env > {tmp_path}/seen; echo 2.1.329")
-    await found(path, HOME="/home/ada", MY_SECRET="s")
+    await find(path, HOME="/home/ada", MY_SECRET="s")
     seen = (tmp_path / "seen").read_text()
     assert "HOME=/home/ada" in seen
     assert "MY_SECRET" not in seen

@@ -1,6 +1,6 @@
-"""The claude CLI that fails, in every way that it was seen to or could: an error that each API knows, and nothing left.
+"""Failures of the claude CLI: clients get an error of their API, and no process is left running.
 
-A stand-in plays what the real one said (tests/data/claude_cli), and does wrong on top of it.
+A fake replays recorded output of the real program (tests/data/claude_cli) and adds faults.
 """
 
 import asyncio
@@ -43,8 +43,8 @@ each_front = pytest.mark.parametrize("path", FRONTS)
 
 
 @dataclass
-class Place:
-    """A gateway before the stand-in."""
+class FakeClaudeGateway:
+    """A gateway in front of the fake."""
 
     command: Path
     url: str
@@ -53,11 +53,11 @@ class Place:
     async def ask(
         self, trace: str, *faults: dict[str, Any], path: str = MESSAGES, stream: bool = False
     ) -> httpx2.Response:
-        """What a client gets for this."""
+        """The response to a client for a recorded trace with these faults."""
         fake.plan(self.command, TRACES / f"{trace}.jsonl", *faults)
-        return await self.once_more(path, stream)
+        return await self.send_request(path, stream)
 
-    async def once_more(
+    async def send_request(
         self, path: str = MESSAGES, stream: bool = False, text: str = "Hello", **more: Any
     ) -> httpx2.Response:
         said: dict[str, Any] = {"input": text}
@@ -70,37 +70,37 @@ class Place:
         return answer
 
     def pids(self) -> set[int]:
-        """Of all processes of the stand-in so far, and of those that they left behind."""
+        """The ids of all processes of the fake so far, and of their children."""
         return {pid for line in fake.log(self.command) for pid in (line["pid"], line.get("child", line["pid"]))}
 
     def running(self) -> list[int]:
-        """Those that are there still."""
+        """The ids of the processes that still exist."""
         return [pid for pid in self.pids() if exists(pid)]
 
 
 @contextlib.asynccontextmanager
-async def place(folder: Path, **settings: Any) -> AsyncIterator[Place]:
-    """At its end nothing is left of any process."""
+async def fake_claude(folder: Path, **settings: Any) -> AsyncIterator[FakeClaudeGateway]:
+    """Starts a gateway with the fake; at the end, asserts that no process is left running."""
     before = children()
     command = fake.installed(folder)
     given: dict[str, Any] = {"tool_mode": "native", "warm_processes": 0, "stall_timeout_s": DEADLINE_S, **settings}
     config = ClaudeCliConfig(enabled=True, command=str(command), **given)
     backend = ClaudeCliBackend(config, {"PATH": os.defpath, "HOME": str(folder)})
     async with serving(Gateway([backend])) as (_, url):
-        made = Place(command, url, backend)
+        made = FakeClaudeGateway(command, url, backend)
         yield made
     assert not [line for line in fake.log(command) if "bug" in line]
     assert children() == before
-    await eventually(lambda: not made.running())  # an orphan has nobody here to wait for it
+    await eventually(lambda: not made.running())  # no process here waits for an orphan
 
 
 def children() -> set[int]:
-    """Processes of this one that are there, those that nobody has waited for among them."""
+    """The ids of all child processes of this process, including zombies."""
     return {child.pid for child in psutil.Process().children(recursive=True)}
 
 
 def text_of(path: str, answer: httpx2.Response) -> str:
-    """The words of a whole answer."""
+    """The text of a response that is not streamed."""
     body = answer.json()
     match path:
         case "/v1/chat/completions":
@@ -113,8 +113,8 @@ def text_of(path: str, answer: httpx2.Response) -> str:
 
 OPENAI: Final = {400: "invalid_request_error", 413: "invalid_request_error", 429: "rate_limit_error"}
 """Any other status is a `server_error`."""
-REFUSED: Final[dict[str, tuple[int, int, str, str]]] = {
-    # trace: status for OpenAI's APIs; status, type for Anthropic's; words
+REJECTIONS: Final[dict[str, tuple[int, int, str, str]]] = {
+    # trace: status for OpenAI's APIs; status, type for Anthropic's; pattern of the message
     "too_long": (400, 400, "invalid_request_error", "too long|context length"),
     "too_large": (413, 413, "request_too_large", "too large"),
     "invalid": (400, 400, "invalid_request_error", "at least one block"),
@@ -137,8 +137,8 @@ REFUSED: Final[dict[str, tuple[int, int, str, str]]] = {
     "error_first": (503, 529, "overloaded_error", "Overloaded"),
     "no_events": (502, 502, "api_error", "without receiving any events"),
 }
-WAITS_S: Final = {"limit_key_long": 45, "limit_five_hours": 10**9, "limit_week": 10**9}
-"""At least so long the client is told to wait."""
+MIN_RETRY_AFTER_S: Final = {"limit_key_long": 45, "limit_five_hours": 10**9, "limit_week": 10**9}
+"""The minimum of `retry-after`, in seconds."""
 BROKEN: Final = {
     "cut": "lost",
     "reset": "lost",
@@ -148,28 +148,28 @@ BROKEN: Final = {
     "cut_in_thoughts": "lost",
     "error_in_stream": "Overloaded",
 }
-"""Streams that broke when something of the answer was out, and a word of what is told of it."""
+"""Traces of streams that broke after they had begun, and a word of the error message."""
 
 
 @each_front
-@pytest.mark.parametrize("traces", [[*REFUSED][::2], [*REFUSED][1::2]], ids=["some", "others"])
-async def test_what_is_refused_is_an_error_of_each_api(tmp_path: Path, path: str, traces: Sequence[str]) -> None:
-    async with place(tmp_path) as here:
+@pytest.mark.parametrize("traces", [[*REJECTIONS][::2], [*REJECTIONS][1::2]], ids=["some", "others"])
+async def test_claude_error_is_mapped_to_error_of_each_api(tmp_path: Path, path: str, traces: Sequence[str]) -> None:
+    async with fake_claude(tmp_path) as here:
         for trace in traces:
-            status, theirs, kind, words = REFUSED[trace]
+            status, theirs, kind, words = REJECTIONS[trace]
             answer = await here.ask(trace, path=path, stream=trace in traces[::2])
             error = shape_of(path, answer.json())
             expected = (theirs, kind) if path == MESSAGES else (status, OPENAI.get(status, "server_error"))
             assert (answer.status_code, error["type"]) == expected, trace
             assert re.search(words, error["message"]), trace
-            assert int(answer.headers.get("retry-after", 0)) >= WAITS_S.get(trace, 0), trace
+            assert int(answer.headers.get("retry-after", 0)) >= MIN_RETRY_AFTER_S.get(trace, 0), trace
 
 
 @streamed
 @each_front
-async def test_a_stream_that_broke_is_no_answer(tmp_path: Path, path: str, stream: bool) -> None:
-    """The CLI ends its message as if it were whole."""
-    async with place(tmp_path) as here:
+async def test_broken_stream_is_an_error(tmp_path: Path, path: str, stream: bool) -> None:
+    """The CLI ends its message as if it were complete."""
+    async with fake_claude(tmp_path) as here:
         for trace, words in BROKEN.items():
             answer = await here.ask(trace, path=path, stream=stream)
             assert words in answer.text, trace
@@ -182,8 +182,8 @@ async def test_a_stream_that_broke_is_no_answer(tmp_path: Path, path: str, strea
 
 @streamed
 @pytest.mark.parametrize("trace", ["cut_in_call", "cut_after_call"])
-async def test_no_call_comes_of_a_stream_that_broke(tmp_path: Path, trace: str, stream: bool) -> None:
-    async with place(tmp_path) as here:
+async def test_broken_stream_emits_no_call(tmp_path: Path, trace: str, stream: bool) -> None:
+    async with fake_claude(tmp_path) as here:
         answer = await here.ask(trace, stream=stream)
     if stream:
         assert ends_as_failed(MESSAGES, answer.text)
@@ -195,8 +195,10 @@ async def test_no_call_comes_of_a_stream_that_broke(tmp_path: Path, trace: str, 
 
 @streamed
 @each_front
-async def test_an_answer_after_trying_again_is_whole_and_alone(tmp_path: Path, path: str, stream: bool) -> None:
-    async with place(tmp_path) as here:
+async def test_response_after_internal_retry_is_complete_and_not_repeated(
+    tmp_path: Path, path: str, stream: bool
+) -> None:
+    async with fake_claude(tmp_path) as here:
         for trace in ("cut_at_start", "overloaded_twice", "failed_once", "limit_key_once", "limit_near"):
             answer = await here.ask(trace, path=path, stream=stream)
             assert answer.status_code == 200, trace
@@ -205,16 +207,16 @@ async def test_an_answer_after_trying_again_is_whole_and_alone(tmp_path: Path, p
             assert stream or text_of(path, answer) == SAID, trace
 
 
-SHORT: Final = {"stall_timeout_s": 0.3}
-"""Only for what ends in silence: on a busy machine the start alone takes longer."""
+SHORT_STALL: Final = {"stall_timeout_s": 0.3}
+"""Only for traces that end in a stall: on a busy machine, the start alone takes longer."""
 
 
-LINES: Final = 7
-"""At so many lines it fails in `make test`, at each of them in `make test-all`."""
+FAULT_LINES: Final = 7
+"""The number of lines at which the fake fails in `make test`; in `make test-all`, it fails at every line."""
 
 
 def ends(trace: str) -> int:
-    """The number of the line with which an answer is over."""
+    """The index of the line with which the response ends."""
     lines = fake.said(TRACES / f"{trace}.jsonl")
     return next(n for n, line in enumerate(lines) if "message_stop" in fake.words(line))
 
@@ -232,11 +234,11 @@ def ends(trace: str) -> int:
         ("calls", "hang", None),
     ],
 )
-async def test_it_may_fail_at_every_line(tmp_path: Path, trace: str, do: str, how: object) -> None:
-    """Before the end of the answer that is an error, told at once; behind it, nobody's business."""
+async def test_failure_at_any_line_is_reported(tmp_path: Path, trace: str, do: str, how: object) -> None:
+    """A failure before the end of the response is reported at once; a later one is ignored."""
     count = ends(trace) + 1 if do == "hang" else len(fake.said(TRACES / f"{trace}.jsonl"))
-    async with place(tmp_path, **(SHORT if do == "hang" else {})) as here:
-        for at in {*sample(range(count), LINES, f"{trace} {do} {how}"), ends(trace)}:
+    async with fake_claude(tmp_path, **(SHORT_STALL if do == "hang" else {})) as here:
+        for at in {*sample(range(count), FAULT_LINES, f"{trace} {do} {how}"), ends(trace)}:
             stream = bool(at % 2)
             answer = await here.ask(trace, {"at": at, "do": do, "with": how}, stream=stream)
             if at > ends(trace):
@@ -252,8 +254,8 @@ async def test_it_may_fail_at_every_line(tmp_path: Path, trace: str, do: str, ho
 
 
 @each_front
-async def test_a_crash_in_mid_answer_is_told_by_each_api(tmp_path: Path, path: str) -> None:
-    async with place(tmp_path) as here:
+async def test_crash_in_mid_response_is_reported_in_each_api(tmp_path: Path, path: str) -> None:
+    async with fake_claude(tmp_path) as here:
         fault = {"at": ends("plain"), "do": "exit", "with": 3}
         noisy = {"at": 0, "do": "complain", "with": "out of memory\n"}
         broken = await here.ask("plain", noisy, fault, path=path, stream=True)
@@ -264,11 +266,11 @@ async def test_a_crash_in_mid_answer_is_told_by_each_api(tmp_path: Path, path: s
     assert text_of(path, good) == SAID
 
 
-async def test_it_may_fail_in_words_too(tmp_path: Path) -> None:
-    """Where it is asked for calls in a prompt."""
-    async with place(tmp_path, tool_mode="text") as here:
+async def test_failure_in_text_mode_is_reported(tmp_path: Path) -> None:
+    """The tools are described in the prompt."""
+    async with fake_claude(tmp_path, tool_mode="text") as here:
         assert text_of(MESSAGES, await here.ask("plain")) == SAID
-        for at in sample(range(ends("plain") + 1), LINES, "text"):
+        for at in sample(range(ends("plain") + 1), FAULT_LINES, "text"):
             answer = await here.ask("plain", {"at": at, "do": "exit", "with": 3}, stream=True)
             assert answer.status_code == 529 or ends_as_failed(MESSAGES, answer.text), at
         broken = await here.ask("cut")
@@ -278,11 +280,11 @@ async def test_it_may_fail_in_words_too(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("do", ["exit", "hang"])
-async def test_it_may_fail_when_it_is_asked_again(tmp_path: Path, do: str) -> None:
-    """For a call that must be."""
-    async with place(tmp_path, **(SHORT if do == "hang" else {})) as here:
+async def test_failure_during_re_ask_is_reported(tmp_path: Path, do: str) -> None:
+    """The re-ask is for a required call."""
+    async with fake_claude(tmp_path, **(SHORT_STALL if do == "hang" else {})) as here:
         fake.plan(here.command, TRACES / "plain.jsonl", {"at": "result", "do": do, "with": 3})
-        answer = await here.once_more(tool_choice={"type": "any"})
+        answer = await here.send_request(tool_choice={"type": "any"})
         assert answer.status_code == (504 if do == "hang" else 529)
 
 
@@ -304,7 +306,7 @@ NOISE: Final = [
     *('{"type": "assistant"}', "\xff\xfe\x00"),
     *ESCAPES,
 ]
-ANOTHERS: Final = [
+OTHER_EVENTS: Final = [
     {"type": "stream_event", "event": {"type": "novelty", "index": 0}},
     {"type": "stream_event", "event": {"type": "message_stop"}, "parent_tool_use_id": "toolu_9"},
 ]
@@ -319,67 +321,67 @@ UNKNOWN: Final = [
 
 
 @streamed
-async def test_lines_that_are_none_of_its_answer_change_nothing(tmp_path: Path, stream: bool) -> None:
-    """Noise and what a later version may say, before each of its lines."""
-    async with place(tmp_path) as here:
+async def test_noise_and_unknown_lines_are_ignored(tmp_path: Path, stream: bool) -> None:
+    """Noise, and lines that a later version may write, are inserted before each line."""
+    async with fake_claude(tmp_path) as here:
         for trace in ("plain", "calls"):
             plain = await here.ask(trace, stream=stream)
             count = len(fake.said(TRACES / f"{trace}.jsonl"))
             noise = [{"at": n, "do": "noise", "with": "\n".join(NOISE)} for n in range(count)]
             also = [{"at": n, "do": "also", "with": UNKNOWN} for n in range(count)]
-            also += [{"at": "content_block_delta", "do": "also", "with": ANOTHERS}]
+            also += [{"at": "content_block_delta", "do": "also", "with": OTHER_EVENTS}]
             for faults in (noise, also):
-                assert alike(await here.ask(trace, *faults, stream=stream)) == alike(plain)
+                assert comparable(await here.ask(trace, *faults, stream=stream)) == comparable(plain)
 
 
-def alike(answer: httpx2.Response) -> str:
-    """What two answers of the same have in common."""
+def comparable(answer: httpx2.Response) -> str:
+    """The response text without ids and pings."""
     assert answer.status_code == 200
     return re.sub(r"msg_\w+|: ping\n+|event: ping\n.*\n+", "", answer.text)
 
 
 @pytest.mark.parametrize("spoilt", ["\x1b[32m{}\x1b[0m", "\x1b[2K\r{}", "{}\r", "  {}", "\xef\xbb\xbf{}"])
-async def test_a_line_in_other_clothes_is_read_or_refused(tmp_path: Path, spoilt: str) -> None:
-    """A word of the answer is never lost without a word of it."""
-    async with place(tmp_path) as here:
+async def test_decorated_line_is_read_or_rejected(tmp_path: Path, spoilt: str) -> None:
+    """Text is never lost without an error."""
+    async with fake_claude(tmp_path) as here:
         answer = await here.ask("plain", {"at": "content_block_delta", "do": "spoil", "with": spoilt})
     assert text_of(MESSAGES, answer) == SAID if answer.status_code == 200 else shape_of(MESSAGES, answer.json())
 
 
 @pytest.mark.parametrize("spoilt", ['{}"', "{}{}", "\x00{}", '{"type": "stream_event", {}', "\xff{}"])
-async def test_a_broken_line_of_the_answer_is_an_error(tmp_path: Path, spoilt: str) -> None:
-    async with place(tmp_path) as here:
+async def test_malformed_line_is_an_error(tmp_path: Path, spoilt: str) -> None:
+    async with fake_claude(tmp_path) as here:
         answer = await here.ask("plain", {"at": "content_block_delta", "do": "spoil", "with": spoilt})
     assert answer.status_code >= 500
     shape_of(MESSAGES, answer.json())
 
 
-async def test_bytes_that_are_no_text(tmp_path: Path) -> None:
+async def test_invalid_utf8_is_replaced(tmp_path: Path) -> None:
     event = {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "?"}}
     line = json.dumps({"type": "stream_event", "event": event, "parent_tool_use_id": None})
-    async with place(tmp_path) as here:
+    async with fake_claude(tmp_path) as here:
         fault = {"at": "content_block_delta", "do": "noise", "with": line.replace("?", "\xff\xfe")}
         answer = await here.ask("plain", fault)
     assert text_of(MESSAGES, answer) == "\ufffd\ufffd" + SAID
 
 
-async def test_a_line_of_twenty_megabytes(tmp_path: Path) -> None:
-    async with place(tmp_path) as here:
+async def test_line_of_20_mb_is_read(tmp_path: Path) -> None:
+    async with fake_claude(tmp_path) as here:
         answer = await here.ask("plain", {"at": "content_block_delta", "do": "large", "with": 20_000_000})
         assert text_of(MESSAGES, answer) == SAID
 
 
-async def test_many_complaints(tmp_path: Path) -> None:
-    async with place(tmp_path) as here:
+async def test_large_stderr_output_does_not_block(tmp_path: Path) -> None:
+    async with fake_claude(tmp_path) as here:
         for words in ("it is too hot here\n" * 100_000, "no end of the line " * 100_000):
             answer = await here.ask("plain", {"at": 0, "do": "complain", "with": words})
             assert text_of(MESSAGES, answer) == SAID
 
 
-async def test_two_results(tmp_path: Path) -> None:
-    """One in place of the answer ends it; one behind it is not waited for."""
+async def test_second_result_line_is_not_awaited(tmp_path: Path) -> None:
+    """A result instead of a response ends it; a result after the response is not awaited."""
     result = {"type": "result", "subtype": "success", "is_error": False, "result": "", "num_turns": 0}
-    async with place(tmp_path) as here:
+    async with fake_claude(tmp_path) as here:
         before = await here.ask("plain", {"at": "message_start", "do": "also", "with": [result, result]})
         behind = await here.ask("plain", {"at": "result", "do": "also", "with": [result]})
     assert before.status_code >= 500
@@ -399,8 +401,8 @@ async def test_two_results(tmp_path: Path) -> None:
     ],
     ids=["own", "other-server", "not-offered", "no-list", "server", "no-servers"],
 )
-async def test_one_with_tools_of_its_own_is_not_asked(tmp_path: Path, members: dict[str, object]) -> None:
-    async with place(tmp_path) as here:
+async def test_process_with_unexpected_tools_is_rejected(tmp_path: Path, members: dict[str, object]) -> None:
+    async with fake_claude(tmp_path) as here:
         for path in FRONTS:
             answer = await here.ask("plain", {"at": "init", "do": "change", "with": members}, path=path, stream=True)
             assert answer.status_code in (503, 529)
@@ -408,23 +410,23 @@ async def test_one_with_tools_of_its_own_is_not_asked(tmp_path: Path, members: d
             assert SAID[:5] not in answer.text
 
 
-async def test_one_that_does_not_say_what_it_has_is_not_heard(tmp_path: Path) -> None:
-    async with place(tmp_path) as here:
+async def test_process_without_init_line_is_rejected(tmp_path: Path) -> None:
+    async with fake_claude(tmp_path) as here:
         answer = await here.ask("plain", {"at": "init", "do": "drop"})
     assert answer.status_code >= 500
     assert SAID[:5] not in answer.text
 
 
-async def test_one_that_does_not_heed_is_made_to(tmp_path: Path) -> None:
-    async with place(tmp_path) as here:
+async def test_process_that_ignores_shutdown_is_killed(tmp_path: Path) -> None:
+    async with fake_claude(tmp_path) as here:
         answer = await here.ask("plain", {"at": 0, "do": "stay"})
         assert text_of(MESSAGES, answer) == SAID
 
 
 @pytest.mark.parametrize("at", ["init", "message_stop"])
-async def test_what_it_leaves_behind_is_ended_too(tmp_path: Path, at: str) -> None:
-    """Its child has its standard output, so that is not over when it is."""
-    async with place(tmp_path) as here:
+async def test_child_of_ended_process_is_terminated(tmp_path: Path, at: str) -> None:
+    """The child inherits standard output, which therefore stays open after the program ends."""
+    async with fake_claude(tmp_path) as here:
         answer = await here.ask("plain", {"at": at, "do": "child"}, {"at": "message_stop", "do": "exit", "with": 3})
         assert answer.status_code == 529
         assert any("child" in line for line in fake.log(here.command))
@@ -432,30 +434,30 @@ async def test_what_it_leaves_behind_is_ended_too(tmp_path: Path, at: str) -> No
         assert text_of(MESSAGES, whole) == SAID
 
 
-async def test_one_that_falls_silent_behind_its_answer_is_not_waited_for(tmp_path: Path) -> None:
-    async with place(tmp_path) as here:
+async def test_process_that_stalls_after_response_is_not_awaited(tmp_path: Path) -> None:
+    async with fake_claude(tmp_path) as here:
         for trace in ("plain", "calls"):
             answer = await here.ask(trace, {"at": "message_stop", "do": "deaf"})
             assert answer.status_code == 200, trace
 
 
-async def test_one_that_closes_its_mouth_is_not_waited_for(tmp_path: Path) -> None:
-    async with place(tmp_path, stall_timeout_s=1.0) as here:
+async def test_process_that_closes_stdout_is_reported(tmp_path: Path) -> None:
+    async with fake_claude(tmp_path, stall_timeout_s=1.0) as here:
         answer = await here.ask("plain", {"at": "message_stop", "do": "shut"})
     assert answer.status_code in (504, 529)
 
 
 @streamed
-async def test_one_that_takes_nothing_in_is_not_waited_for(tmp_path: Path, stream: bool) -> None:
-    """A pipe holds 64 KB: what is to be said does not get out."""
-    async with place(tmp_path, stall_timeout_s=1.0) as here:
+async def test_process_that_does_not_read_stdin_times_out(tmp_path: Path, stream: bool) -> None:
+    """A pipe holds 64 KB, so the request cannot be written completely."""
+    async with fake_claude(tmp_path, stall_timeout_s=1.0) as here:
         fake.plan(here.command, TRACES / "plain.jsonl", {"at": "tools/list", "do": "deaf"})
-        answer = await here.once_more(stream=stream, text="much " * 100_000)
+        answer = await here.send_request(stream=stream, text="much " * 100_000)
     assert answer.status_code == 504
 
 
-async def test_one_that_died_while_it_waited_is_not_asked(tmp_path: Path) -> None:
-    async with place(tmp_path, warm_processes=1) as here:
+async def test_dead_warm_process_is_not_used(tmp_path: Path) -> None:
+    async with fake_claude(tmp_path, warm_processes=1) as here:
         first = await here.ask("plain")
         await eventually(
             lambda: here.backend.health()["warm"] and not here.backend.health()["active"] and here.running()
@@ -463,12 +465,12 @@ async def test_one_that_died_while_it_waited_is_not_asked(tmp_path: Path) -> Non
         (waiting,) = here.running()
         os.kill(waiting, signal.SIGKILL)
         await eventually(lambda: not psutil.pid_exists(waiting))
-        second = await here.once_more()
+        second = await here.send_request()
     assert text_of(MESSAGES, first) == text_of(MESSAGES, second) == SAID
 
 
-async def test_who_leaves_ends_it(tmp_path: Path) -> None:
-    async with place(tmp_path) as here:
+async def test_client_disconnect_terminates_process(tmp_path: Path) -> None:
+    async with fake_claude(tmp_path) as here:
         fake.plan(here.command, TRACES / "hang.jsonl")
         host, _, port = here.url.removeprefix("http://").rpartition(":")
         reader, writer = await asyncio.open_connection(host, int(port))
@@ -481,7 +483,7 @@ async def test_who_leaves_ends_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("faults", [[{"at": 0, "do": "stay"}], [{"at": 0, "do": "child"}]], ids=["stays", "child"])
-def test_it_does_not_outlive_a_gateway_that_was_killed(tmp_path: Path, faults: Sequence[dict[str, Any]]) -> None:
+def test_processes_end_after_gateway_is_killed(tmp_path: Path, faults: Sequence[dict[str, Any]]) -> None:
     command = fake.installed(tmp_path)
     fake.plan(command, TRACES / "hang.jsonl", *faults)
     settings = {"claude_cli.enabled": "true", "claude_cli.command": command, "claude_cli.tool_mode": "native"}
@@ -495,41 +497,43 @@ def test_it_does_not_outlive_a_gateway_that_was_killed(tmp_path: Path, faults: S
         until(lambda: not [pid for pid in pids if exists(pid)], "the end of what it started")
 
 
-def only_waits(here: Place) -> bool:
-    """The process that waits is the only one; that of the answer before has ended."""
+def only_warm_process_runs(here: FakeClaudeGateway) -> bool:
+    """Returns whether the warm process is the only one; the process of the previous response has ended."""
     state = here.backend.health()
     return state["warm"] == state["processes"] == len(here.running()) == 1
 
 
-async def test_one_that_died_while_it_waited_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also where nobody has noticed yet."""
-    async with place(tmp_path, warm_processes=1) as here:
+async def test_warm_process_whose_death_is_unnoticed_is_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """This includes a death that has not been noticed yet."""
+    async with fake_claude(tmp_path, warm_processes=1) as here:
         await here.ask("plain")
-        await eventually(lambda: only_waits(here))
+        await eventually(lambda: only_warm_process_runs(here))
         (waiting,) = here.running()
         monkeypatch.setattr(Process, "is_running", True)
         os.kill(waiting, signal.SIGKILL)
         cold_before = here.backend.health()["cold_starts"]
-        answer = await here.once_more(CHAT)
+        answer = await here.send_request(CHAT)
         assert text_of(CHAT, answer) == SAID
         assert here.backend.health()["cold_starts"] == cold_before + 1  # type: ignore[operator]
 
 
-async def test_one_that_dies_while_it_waits_is_tidied_up(tmp_path: Path) -> None:
-    async with place(tmp_path, warm_processes=1) as here:
+async def test_dead_warm_process_is_removed(tmp_path: Path) -> None:
+    async with fake_claude(tmp_path, warm_processes=1) as here:
         await here.ask("plain")
-        await eventually(lambda: only_waits(here))
+        await eventually(lambda: only_warm_process_runs(here))
         (waiting,) = here.running()
         os.kill(waiting, signal.SIGKILL)
         await eventually(lambda: not here.backend.health()["processes"])
         assert here.backend.health()["warm"] == 0
 
 
-async def test_two_models_in_turn_do_not_end_each_other_s(tmp_path: Path) -> None:
-    async with place(tmp_path, warm_processes=1) as here:
+async def test_alternating_models_reuse_warm_processes(tmp_path: Path) -> None:
+    async with fake_claude(tmp_path, warm_processes=1) as here:
         fake.plan(here.command, TRACES / "plain.jsonl")
         for model in ("opus", "haiku") * 3:
-            await here.once_more(model=model)
+            await here.send_request(model=model)
             await eventually(lambda: here.backend.health()["warm"])
-        assert here.backend.health()["cold_starts"] == 4  # each of opus, of haiku the first alone
+        assert here.backend.health()["cold_starts"] == 4  # each for opus, only the first for haiku
         assert len(here.pids()) <= 8

@@ -1,4 +1,4 @@
-"""`dragoman ask`: what the model writes beside what its client gets, with and without a terminal."""
+"""`dragoman ask`: model output next to the client's events, with and without a terminal."""
 
 import contextlib
 import io
@@ -51,7 +51,7 @@ CALL = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Paris"}}\n</
 
 
 async def answers(backend: Scripted, request: Request) -> AsyncGenerator[AnyEvent, None]:
-    """Calls the tool, then says what it said."""
+    """Calls the tool first; once there is a tool result, returns text."""
     said = [part for part in request.messages[-1].parts if not isinstance(part, Text)]
     yield Start("", "", 0)
     if said:
@@ -66,13 +66,13 @@ async def answers(backend: Scripted, request: Request) -> AsyncGenerator[AnyEven
     yield Finish("stop")
 
 
-async def breaks(backend: Scripted, request: Request) -> AsyncGenerator[AnyEvent, None]:
+async def fails_mid_stream(backend: Scripted, request: Request) -> AsyncGenerator[AnyEvent, None]:
     yield Start("", "", 0)
     yield TextDelta("Let me")
     yield Failure(BackendUnavailableError("the engine ended"))
 
 
-def test_a_round_trip_without_a_terminal(tmp_path: Path) -> None:
+def test_ask_without_terminal_prints_tool_round_trip(tmp_path: Path) -> None:
     with in_thread(answers) as url:
         done = run(tmp_path, "ask", "--gateway", url)
     assert done.returncode == 0, done.stderr
@@ -98,8 +98,8 @@ def test_a_round_trip_without_a_terminal(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="the CLI is started as on Unix")
-def test_the_installed_claude(tmp_path: Path) -> None:
-    """The real one, by its own login; behind it the model is played, which calls tools by the CLI's names for them."""
+def test_ask_uses_installed_claude_cli(tmp_path: Path) -> None:
+    """The installed CLI with a dummy login; the model is scripted and calls tools by the CLI's tool names."""
     with in_thread(answers) as url:
         path = os.pathsep.join([str(offline.claude_code().parent), os.defpath])
         login = {"ANTHROPIC_API_KEY": "sk-ant-dummy", "ANTHROPIC_BASE_URL": url, "DRAGOMAN_CLAUDE_CLI_MODELS": "m"}
@@ -111,7 +111,7 @@ def test_the_installed_claude(tmp_path: Path) -> None:
     assert "It is sunny." in done.stdout
 
 
-def test_own_tools_and_results(tmp_path: Path) -> None:
+def test_ask_uses_tool_and_result_from_options(tmp_path: Path) -> None:
     with in_thread(answers) as url:
         args = ("ask", "What is 2 + 3?", "--gateway", url, "--tool", "add(city, b: int = 3)", "--tool-result", "five")
         done = run(tmp_path, *args, "--tool-choice", "add")
@@ -119,7 +119,7 @@ def test_own_tools_and_results(tmp_path: Path) -> None:
     assert "-- add says\nfive\n" in done.stdout
 
 
-def test_a_model_that_calls_nothing_has_one_turn(tmp_path: Path) -> None:
+def test_response_without_tool_call_ends_after_one_turn(tmp_path: Path) -> None:
     with in_thread(plain) as url:
         done = run(tmp_path, "ask", "Hi", "--upstream", url, "--upstream-api", "anthropic_messages", "--model", "n")
     assert done.returncode == 0, done.stderr
@@ -128,7 +128,7 @@ def test_a_model_that_calls_nothing_has_one_turn(tmp_path: Path) -> None:
     assert "1 turn · " in done.stdout
 
 
-def test_ask_without_tools_is_a_plain_question(tmp_path: Path) -> None:
+def test_ask_without_tools_sends_no_tools(tmp_path: Path) -> None:
     asked: list[Request] = []
 
     async def noted(backend: Scripted, request: Request) -> AsyncGenerator[AnyEvent, None]:
@@ -153,15 +153,15 @@ async def calls_forever(backend: Scripted, request: Request) -> AsyncGenerator[A
     yield Finish("stop")
 
 
-async def answers_nothing(backend: Scripted, request: Request) -> AsyncGenerator[AnyEvent, None]:
+async def returns_empty_response(backend: Scripted, request: Request) -> AsyncGenerator[AnyEvent, None]:
     yield Start("", "", 0)
     yield Finish("stop")
 
 
 @pytest.mark.parametrize(
-    ("play", "fault"), [(calls_forever, "does not use the tool's result"), (answers_nothing, "is empty")]
+    ("play", "fault"), [(calls_forever, "does not use the tool's result"), (returns_empty_response, "is empty")]
 )
-def test_ask_fails_where_the_model_does_not_answer(play: Any, fault: str, tmp_path: Path) -> None:
+def test_ask_fails_when_model_does_not_answer(play: Any, fault: str, tmp_path: Path) -> None:
     with in_thread(play) as url:
         done = run(tmp_path, "ask", "And in Rome?", "--gateway", url)
     assert done.returncode == 1
@@ -169,14 +169,14 @@ def test_ask_fails_where_the_model_does_not_answer(play: Any, fault: str, tmp_pa
     assert done.stdout.count("-- get_weather says") == (2 if play is calls_forever else 0)
 
 
-def test_only_what_the_model_writes(tmp_path: Path) -> None:
+def test_raw_output_prints_only_model_text(tmp_path: Path) -> None:
     with in_thread(plain) as url:
         done = run(tmp_path, "ask", "Hi", "--raw-output", "--gateway", url)
     assert done.stdout == "Hello"
 
 
-def test_an_answer_that_breaks_off(tmp_path: Path) -> None:
-    with in_thread(breaks) as url:
+def test_response_that_fails_mid_stream_is_reported(tmp_path: Path) -> None:
+    with in_thread(fails_mid_stream) as url:
         done = run(tmp_path, "ask", "--gateway", url)
     assert done.returncode == 1
     assert "Let me\n" in done.stdout
@@ -204,7 +204,7 @@ def test_an_answer_that_breaks_off(tmp_path: Path) -> None:
         (["--claude-cli"], 2, "there is no program 'claude'; install it: npm install -g @anthropic-ai/claude-code"),
     ],
 )
-def test_what_is_wrong_is_said(
+def test_invalid_ask_arguments_are_reported(
     args: list[str],
     status: int,
     words: str,
@@ -218,14 +218,14 @@ def test_what_is_wrong_is_said(
 
 
 def done(args: list[str]) -> int:
-    """The exit status of a command that is run here."""
+    """Runs the command in this process and returns its exit status."""
     try:
         return main(args)
     except SystemExit as ended:
         return int(str(ended.code))
 
 
-async def calls_nothing_at_first(backend: Scripted, request: Request) -> AsyncGenerator[AnyEvent, None]:
+async def calls_only_when_reasked(backend: Scripted, request: Request) -> AsyncGenerator[AnyEvent, None]:
     yield Start("", "", 0)
     if not backend.tokens:
         yield TextDelta("Hello")
@@ -239,9 +239,9 @@ async def calls_nothing_at_first(backend: Scripted, request: Request) -> AsyncGe
     yield Finish("stop")
 
 
-def test_a_second_turn_that_the_client_does_not_see(tmp_path: Path) -> None:
-    """A call is required, and the first answer has none."""
-    with in_thread(calls_nothing_at_first) as url:
+def test_reasked_turn_is_shown(tmp_path: Path) -> None:
+    """A call is required and the first response has none, so the model is re-asked."""
+    with in_thread(calls_only_when_reasked) as url:
         done = run(tmp_path, "ask", "--gateway", url)
     assert done.returncode == 0, done.stderr
     first, second = done.stdout.split("-- re-asked, the model says\n")
@@ -251,8 +251,8 @@ def test_a_second_turn_that_the_client_does_not_see(tmp_path: Path) -> None:
 
 
 @pytest.mark.model
-def test_the_embedded_model_writes_what_is_shown(tmp_path: Path) -> None:
-    """And its calls can be read again, as it is what the model wrote."""
+def test_raw_output_of_embedded_model_can_be_parsed(tmp_path: Path) -> None:
+    """The raw output can be parsed into the same calls."""
     done = run(tmp_path, "ask", "--raw-output")
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("<tool_call>\n")
@@ -265,9 +265,9 @@ def test_the_embedded_model_writes_what_is_shown(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(sys.platform == "win32", reason="needs a terminal of its own")
 @pytest.mark.parametrize(("columns", "side_by_side"), [(100, True), (60, False)])
-def test_at_a_terminal(columns: int, side_by_side: bool, tmp_path: Path) -> None:
+def test_columns_are_shown_only_on_wide_terminal(columns: int, side_by_side: bool, tmp_path: Path) -> None:
     with in_thread(answers) as url:
-        said = at_a_terminal(tmp_path, columns, "ask", "--gateway", url, NO_COLOR="1")
+        said = run_at_terminal(tmp_path, columns, "ask", "--gateway", url, NO_COLOR="1")
     shown = re.sub(r"\x1b\[[\d;?]*[A-Za-z]", "", said)
     assert ("│" in shown) is side_by_side
     assert 'get_weather {"city": "Paris"}' in shown
@@ -276,8 +276,8 @@ def test_at_a_terminal(columns: int, side_by_side: bool, tmp_path: Path) -> None
     assert not re.search(r"\x1b\[(3|9)\d", said), "no colours are wanted"
 
 
-def at_a_terminal(home: Path, columns: int, *args: str, **more: str) -> str:
-    """What a command shows there; standard error is that terminal, too."""
+def run_at_terminal(home: Path, columns: int, *args: str, **more: str) -> str:
+    """Runs the command on a pseudo-terminal (stdin, stdout and stderr) and returns everything it prints."""
     import fcntl
     import termios
 
@@ -289,7 +289,7 @@ def at_a_terminal(home: Path, columns: int, *args: str, **more: str) -> str:
     said = bytearray()
 
     def listen() -> None:
-        with contextlib.suppress(OSError):  # how Linux tells that nobody writes any more
+        with contextlib.suppress(OSError):  # Linux raises EIO once no process has the other end open
             while piece := os.read(ours, 65536):
                 said.extend(piece)
 
@@ -301,12 +301,12 @@ def at_a_terminal(home: Path, columns: int, *args: str, **more: str) -> str:
     return said.decode()
 
 
-SUM = Totals(1, 1200, 30, 0.01, 1.25, 0.5)
+TOTALS = Totals(1, 1200, 30, 0.01, 1.25, 0.5)
 HEAD = Head("m", "embedded", "Why?", ("f(x: string)",), "auto")
 
 
 def play(page: View, *steps: str | AnyEvent) -> None:
-    """Texts come from the model, events go to the client."""
+    """Feeds the view: strings are raw model text, events are what the client gets."""
     order = EventOrder()
     page.begin(HEAD)
     page.begin_turn()
@@ -317,7 +317,7 @@ def play(page: View, *steps: str | AnyEvent) -> None:
             page.feed(step, order.feed(step))
     page.end_turn("stop")
     page.close()
-    page.show_totals(SUM)
+    page.show_totals(TOTALS)
 
 
 STEPS: list[str | AnyEvent] = [
@@ -340,7 +340,7 @@ STEPS: list[str | AnyEvent] = [
 ]
 
 
-def columns_of(width: int, *steps: str | AnyEvent, height: int = 40, color: str | None = None) -> str:
+def render_columns(width: int, *steps: str | AnyEvent, height: int = 40, color: str | None = None) -> str:
     out = io.StringIO()
     console = Console(file=out, width=width, height=height, force_terminal=True, color_system=color, highlight=False)  # type: ignore[arg-type]
     play(ColumnsView(console), *steps)
@@ -348,16 +348,16 @@ def columns_of(width: int, *steps: str | AnyEvent, height: int = 40, color: str 
 
 
 def rows(shown: str) -> Iterator[tuple[str, str]]:
-    """Those that stayed, left and right."""
+    """Yields the left and right cell of every row that was not overwritten."""
     for line in re.sub(r"\x1b\[[\d;?]*[A-Za-z]", "", shown).splitlines():
         left, between, right = line.rpartition("\r")[2].partition("│")
         if between:
             yield left.strip(), right.strip()
 
 
-def test_each_block_stands_beside_the_text_that_made_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dragoman.cli.ask.columns._DRAW_EVERY_S", 1e9)  # only rows that are done
-    assert list(rows(columns_of(120, *STEPS))) == [
+def test_columns_align_each_event_with_its_model_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dragoman.cli.ask.columns._DRAW_EVERY_S", 1e9)  # draw only finished rows
+    assert list(rows(render_columns(120, *STEPS))) == [
         ("what comes from the model", "what its client gets"),
         ("<think>Hm", "Hm"),
         ("</think>So:", "So:"),
@@ -370,28 +370,28 @@ def test_each_block_stands_beside_the_text_that_made_it(monkeypatch: pytest.Monk
     ]
 
 
-def test_all_lines_are_as_wide_as_the_terminal_at_most() -> None:
+def test_columns_never_exceed_terminal_width() -> None:
     for width in (72, 100, 112, 200):
-        shown = columns_of(width, *STEPS)
+        shown = render_columns(width, *STEPS)
         lines = re.sub(r"\x1b\[[\d;?]*[A-Za-z]", "", shown).splitlines()
         assert max(len(line.rpartition("\r")[2]) for line in lines) <= min(width, 112)
 
 
-def test_a_long_answer_is_all_there() -> None:
-    """Though it fills the screen several times over."""
+def test_columns_show_long_response_completely() -> None:
+    """Its text is many times longer than the screen is high."""
     words = [f"word{n}" for n in range(400)]
     steps = [step for word in words for step in (f"{word} ", TextDelta(f"{word} "))]
-    shown = columns_of(80, Start("", "", 0), *steps, Finish("stop"), height=12)
+    shown = render_columns(80, Start("", "", 0), *steps, Finish("stop"), height=12)
     right = " ".join(right for _, right in rows(shown))
     assert [word for word in words if not re.search(rf"\b{word}\b", right)] == []
 
 
-def test_colours_only_where_there_are_any() -> None:
-    assert "\x1b[36m" in columns_of(100, *STEPS, color="standard")
-    assert "\x1b[36m" not in columns_of(100, *STEPS)
+def test_columns_use_colour_only_if_terminal_has_colours() -> None:
+    assert "\x1b[36m" in render_columns(100, *STEPS, color="standard")
+    assert "\x1b[36m" not in render_columns(100, *STEPS)
 
 
-def test_one_after_the_other() -> None:
+def test_plain_view_prints_client_events_after_model_text() -> None:
     out = io.StringIO()
     play(PlainView(out), *STEPS)
     assert out.getvalue().endswith(
@@ -402,7 +402,7 @@ def test_one_after_the_other() -> None:
     )
 
 
-def test_the_same_text_is_shown_once_with_what_is_reported_of_it() -> None:
+def test_plain_view_prints_identical_text_once_with_notices() -> None:
     out = io.StringIO()
     page, order = PlainView(out), EventOrder()
     page.begin_turn()
@@ -416,11 +416,11 @@ def test_the_same_text_is_shown_once_with_what_is_reported_of_it() -> None:
     )
 
 
-def test_nothing_steers_the_terminal() -> None:
+def test_control_characters_are_escaped_for_terminal() -> None:
     assert printable("a\x1b[2J\r\u202eb\n") == "a\\x1b[2J\\r\\u202eb\n"
 
 
-# The wire, and tools
+# Raw response text, and tools
 
 
 @pytest.mark.parametrize(
@@ -434,11 +434,11 @@ def test_nothing_steers_the_terminal() -> None:
         ({"a": 1}, {"a": 1, "b": None}, {"b": None}),
     ],
 )
-def test_what_repeats_is_left_out(old: Any, new: Any, left: Any) -> None:
+def test_difference_contains_only_changed_fields(old: Any, new: Any, left: Any) -> None:
     assert difference(new, old) == left
 
 
-def test_the_wire_shows_text_as_text_and_calls_as_json_in_any_cut() -> None:
+def test_raw_text_reader_output_is_independent_of_chunking() -> None:
     deltas: list[dict[str, Any]] = [
         {"role": "assistant", "content": ""},
         {"content": "Hi "},
@@ -467,7 +467,7 @@ def test_the_wire_shows_text_as_text_and_calls_as_json_in_any_cut() -> None:
     assert shown(*(sent[i : i + 1] for i in range(len(sent)))) == whole
 
 
-def test_a_signature_is_a_tool() -> None:
+def test_signature_is_parsed_as_tool() -> None:
     (tool,) = demo.parse_tool("add(a: int, b: float = 1, *, c)")
     assert tool.name == "add"
     assert json.loads(tool.parameters) == {
@@ -480,12 +480,12 @@ def test_a_signature_is_a_tool() -> None:
 
 
 @pytest.mark.parametrize("text", ["add(", "add(a) + 1", "import os; f()", "(a)", "add(a): pass\nimport os"])
-def test_what_is_no_signature_is_refused(text: str) -> None:
+def test_invalid_signature_is_rejected(text: str) -> None:
     with pytest.raises(ConfigError, match="expected a file or a signature like"):
         demo.parse_tool(text)
 
 
-def test_a_file_of_tools(tmp_path: Path) -> None:
+def test_tools_are_read_from_json_file(tmp_path: Path) -> None:
     file = tmp_path / "tools (mine).json"
     file.write_text('[{"name": "write", "input_schema": {"type": "object"}}]')
     assert [tool.name for tool in demo.parse_tool(str(file))] == ["write"]
@@ -494,7 +494,7 @@ def test_a_file_of_tools(tmp_path: Path) -> None:
         demo.parse_tool(str(file))
 
 
-def test_what_tools_say() -> None:
+def test_tool_result_defaults_are_used() -> None:
     call = ToolCall("1", demo.WEATHER.name, "{}")
     assert demo.tool_result(call, None) == demo.SUNNY
     assert demo.tool_result(ToolCall("1", "add", "{}"), None) == demo.DONE

@@ -1,6 +1,6 @@
-"""`dragoman completion`: what shells offer at Tab, asked of the shells themselves.
+"""`dragoman completion`: completions at Tab, read from the real shells.
 
-bash is on every system that runs these tests; zsh and fish are asked too where they are.
+bash is on every system that runs these tests; zsh and fish are tested where they are installed.
 """
 
 import shutil
@@ -23,7 +23,7 @@ SHELLS = {
         '_python_argcomplete dragoman; printf "%s\\n" "${COMPREPLY[@]}"'
     ),
     "zsh": (
-        # of what zsh would show, the names alone; its own way of showing them wants a terminal
+        # print only the names; zsh's own display of completions needs a terminal
         'autoload -U compinit; compinit -u -D; eval "$(dragoman completion zsh)"; words=(dragoman)\n'
         '_describe() { print -l -- "${completions[@]}"; }; BUFFER="$1"; CURSOR=${#1}; _python_argcomplete'
     ),
@@ -36,7 +36,7 @@ pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="its shells are 
 
 @pytest.fixture
 def home(tmp_path: Path) -> Path:
-    """With the command as it is installed."""
+    """A home directory with a `dragoman` executable in `bin`."""
     (tmp_path / "bin").mkdir()
     program = tmp_path / "bin" / "dragoman"
     program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m dragoman "$@"\n')
@@ -45,7 +45,7 @@ def home(tmp_path: Path) -> Path:
 
 
 def offered(home: Path, shell: str, line: str) -> list[str]:
-    """What the shell offers behind this line, without what it says of each."""
+    """Returns the completions that the shell offers for this line, without their descriptions."""
     env = environment(home)
     env["PATH"] = f"{home / 'bin'}:{env['PATH']}"
     where = shutil.which(shell)
@@ -59,7 +59,7 @@ def offered(home: Path, shell: str, line: str) -> list[str]:
 
 
 @pytest.mark.parametrize("shell", HERE)
-def test_a_shell_completes_commands(shell: str, home: Path) -> None:
+def test_shell_completes_command_names(shell: str, home: Path) -> None:
     assert set(cli.names()) <= set(offered(home, shell, "dragoman "))
     assert offered(home, shell, "dragoman prob") == ["probe"]
 
@@ -74,18 +74,18 @@ def test_a_shell_completes_commands(shell: str, home: Path) -> None:
         ("dragoman completion f", ["fish"]),
     ],
 )
-def test_options_and_names(line: str, names: list[str], home: Path) -> None:
+def test_bash_completes_options_and_argument_values(line: str, names: list[str], home: Path) -> None:
     assert sorted(offered(home, "bash", line)) == names
 
 
-def test_models_that_servers_were_found_to_have(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_completion_offers_models_from_probe_cache(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DRAGOMAN_HOME", str(home))
     store(HttpConfig(url="http://127.0.0.1:1"), "mistral-nemo", "", "1", Recommendation("native", "a test has it"))
     (home / "probes" / "broken.json").write_text("{")
     assert set(all_model_names()) == {*model_names(), "mistral-nemo"}
 
 
-def test_without_argcomplete_the_line_to_type_is_told(tmp_path: Path) -> None:
+def test_missing_argcomplete_reports_install_command(tmp_path: Path) -> None:
     code = (
         "import sys; sys.modules['argcomplete'] = None\n"
         "from dragoman.cli import main; sys.exit(main(['completion', 'bash']))"
@@ -96,7 +96,7 @@ def test_without_argcomplete_the_line_to_type_is_told(tmp_path: Path) -> None:
     assert "dragoman[terminal]" in done.stderr
 
 
-def test_a_shell_that_is_not_known(tmp_path: Path) -> None:
+def test_unknown_shell_is_rejected_with_suggestion(tmp_path: Path) -> None:
     done = run(tmp_path, "completion", "basch")
     assert done.returncode == 2
     assert "did you mean 'bash'?" in done.stderr

@@ -1,4 +1,4 @@
-"""Settings: where they come from, what overrides what, and what is said of wrong ones."""
+"""Settings: sources, precedence, and error messages for invalid values."""
 
 import contextlib
 import socket
@@ -20,7 +20,7 @@ def load(text: str, tmp_path: Path, environ: dict[str, str] | None = None, **fla
     return config.load(file, environ or {}, flags)[0]
 
 
-def refused(text: str, tmp_path: Path, **environ: str) -> str:
+def config_error(text: str, tmp_path: Path, **environ: str) -> str:
     with pytest.raises(ConfigError) as caught:
         load(text, tmp_path, environ)
     return str(caught.value).replace(str(tmp_path), "")
@@ -33,7 +33,7 @@ def test_defaults_need_no_file() -> None:
     assert origin == {}
 
 
-def test_flags_go_over_the_environment_and_that_over_the_file(tmp_path: Path) -> None:
+def test_flags_override_environment_and_environment_overrides_file(tmp_path: Path) -> None:
     file = tmp_path / "config.toml"
     file.write_text(
         "[server]\nport = 1\nkeepalive_interval_s = 2\nmax_status_delay_s = 1\n"
@@ -58,7 +58,7 @@ def test_flags_go_over_the_environment_and_that_over_the_file(tmp_path: Path) ->
     }
 
 
-def test_every_setting_can_be_a_variable() -> None:
+def test_settings_are_read_from_environment_variables() -> None:
     environ = {
         "DRAGOMAN_SERVER_API_KEYS": "first-key, second-key,",
         "DRAGOMAN_EMBEDDED_ENABLED": "false",
@@ -128,35 +128,35 @@ def test_every_setting_can_be_a_variable() -> None:
         ("[server\n", "/config.toml is not TOML"),
     ],
 )
-def test_what_is_wrong_is_named_with_its_place(text: str, words: str, tmp_path: Path) -> None:
-    assert words in refused(text, tmp_path)
+def test_invalid_setting_is_reported_with_its_location(text: str, words: str, tmp_path: Path) -> None:
+    assert words in config_error(text, tmp_path)
 
 
-def test_what_is_wrong_in_the_environment_is_named_too(tmp_path: Path) -> None:
+def test_invalid_environment_variable_is_reported(tmp_path: Path) -> None:
     where = 'expected a whole number, got "http" - at server.port, from DRAGOMAN_SERVER_PORT'
-    assert refused("", tmp_path, DRAGOMAN_SERVER_PORT="http") == where
-    told = refused("", tmp_path, DRAGOMAN_SERVER_PROT="1")
+    assert config_error("", tmp_path, DRAGOMAN_SERVER_PORT="http") == where
+    told = config_error("", tmp_path, DRAGOMAN_SERVER_PROT="1")
     assert told == "unknown setting DRAGOMAN_SERVER_PROT; did you mean 'DRAGOMAN_SERVER_PORT'? - in the environment"
-    assert "expected a table, [server], got 5" in refused("server = 5", tmp_path, DRAGOMAN_SERVER_PORT="1")
-    assert 'got "nan" - at server.max_status_delay_s, from DRAGOMAN' in refused(
+    assert "expected a table, [server], got 5" in config_error("server = 5", tmp_path, DRAGOMAN_SERVER_PORT="1")
+    assert 'got "nan" - at server.max_status_delay_s, from DRAGOMAN' in config_error(
         "", tmp_path, DRAGOMAN_SERVER_MAX_STATUS_DELAY_S="nan"
     )
 
 
 @pytest.mark.parametrize("value", ["", " ", ",", " , "])
-def test_an_empty_variable_does_not_switch_keys_off(value: str, tmp_path: Path) -> None:
-    told = refused('[server]\napi_keys = ["a-long-key"]', tmp_path, DRAGOMAN_SERVER_API_KEYS=value)
+def test_empty_api_keys_variable_is_rejected(value: str, tmp_path: Path) -> None:
+    told = config_error('[server]\napi_keys = ["a-long-key"]', tmp_path, DRAGOMAN_SERVER_API_KEYS=value)
     assert told == "DRAGOMAN_SERVER_API_KEYS is empty; give it a value, or unset it"
 
 
-def test_variables_that_are_none_of_ours_are_told() -> None:
+def test_unknown_dragoman_variables_are_reported() -> None:
     environ = {"DRAGOMAN_PORT": "1", "DRAGOMAN_HOME": "/x", "DRAGOMAN_CONFIG": "/y", "DRAGOMAN_SERVER_PORT": "2"}
     assert config.unknown_variables(environ) == [
         "the variable DRAGOMAN_PORT is not one of ours and does nothing; did you mean 'DRAGOMAN_SERVER_PORT'?"
     ]
 
 
-def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
+def test_unreadable_config_file_is_reported(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"cannot read the configuration .*none.toml: No such file or directory"):
         config.load(tmp_path / "none.toml", {}, {})
     (tmp_path / "latin.toml").write_bytes(b'[embedded]\nmodel = "\xe9"')
@@ -165,18 +165,18 @@ def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.5", "gateway.example", ""])
-def test_off_loopback_a_key_is_required(host: str, tmp_path: Path) -> None:
-    told = refused(f'[server]\nhost = "{host}"', tmp_path)
+def test_api_key_is_required_on_non_loopback_host(host: str, tmp_path: Path) -> None:
+    told = config_error(f'[server]\nhost = "{host}"', tmp_path)
     assert told.startswith(f"server.host is {host!r}, which other machines can reach: set server.api_keys")
     assert load(f'[server]\nhost = "{host}"\napi_keys = ["a-long-key"]', tmp_path).server.host == host
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "::1"])
-def test_on_loopback_none_is(host: str, tmp_path: Path) -> None:
+def test_api_key_is_optional_on_loopback_host(host: str, tmp_path: Path) -> None:
     assert load(f'[server]\nhost = "{host}"', tmp_path).server.host == host
 
 
-def test_every_setting_says_what_it_is_for() -> None:
+def test_every_setting_has_description_and_type() -> None:
     for key, kind, _, meaning in config.setting_docs():
         assert meaning.endswith("."), key
         assert kind, key
@@ -189,7 +189,7 @@ def check(home: Path, *args: str, **environ: str) -> "subprocess.CompletedProces
     return run(home, "serve", "--print-config", *args, **environ)
 
 
-def test_check_says_what_holds_and_why_and_masks_keys(tmp_path: Path) -> None:
+def test_print_config_shows_values_and_origins_and_masks_keys(tmp_path: Path) -> None:
     file = tmp_path / ".config" / "dragoman" / "config.toml"
     file.parent.mkdir(parents=True)
     file.write_text(
@@ -212,27 +212,27 @@ def test_check_says_what_holds_and_why_and_masks_keys(tmp_path: Path) -> None:
     assert done.stderr == ""
 
 
-def test_check_tells_of_variables_that_do_nothing(tmp_path: Path) -> None:
+def test_print_config_reports_unknown_variables(tmp_path: Path) -> None:
     done = check(tmp_path, DRAGOMAN_PORT="9000")
     assert done.returncode == 0
     assert done.stderr.startswith("dragoman: the variable DRAGOMAN_PORT is not one of ours")
 
 
-def test_no_key_is_shown_where_it_is_wrong(tmp_path: Path) -> None:
+def test_invalid_api_keys_error_does_not_show_keys(tmp_path: Path) -> None:
     file = tmp_path / "own.toml"
     file.write_text('[server]\napi_keys = "very-secret"\n')
     assert "secret" not in check(tmp_path, "--config", str(file)).stderr
 
 
 @pytest.mark.parametrize("args", [["--print-config"], ["--port", "0"]])
-def test_an_alias_of_nothing(args: list[str], tmp_path: Path) -> None:
+def test_alias_of_unknown_model_is_rejected(args: list[str], tmp_path: Path) -> None:
     (tmp_path / "own.toml").write_text('[model_aliases]\ngpt-4o = "smollm"\n')
     done = run(tmp_path, "serve", "--config", "own.toml", *args)
     assert done.returncode == 2
     assert "no backend serves 'smollm'; did you mean 'smollm2-135m'? - at model_aliases.gpt-4o" in done.stderr
 
 
-def test_the_file_may_be_named(tmp_path: Path) -> None:
+def test_config_file_is_selected_by_flag_or_variable(tmp_path: Path) -> None:
     file = tmp_path / "own.toml"
     file.write_text("[server]\nport = 5\n")
     assert f"server.port = 5  # {file}" in check(tmp_path, "--config", str(file)).stdout
@@ -259,7 +259,9 @@ def test_the_file_may_be_named(tmp_path: Path) -> None:
         ([], {"DRAGOMAN_SERVER_PORT": "x"}, "at server.port, from DRAGOMAN_SERVER_PORT"),
     ],
 )
-def test_wrong_settings_end_with_status_2(args: list[str], environ: dict[str, str], words: str, tmp_path: Path) -> None:
+def test_invalid_settings_exit_with_status_2(
+    args: list[str], environ: dict[str, str], words: str, tmp_path: Path
+) -> None:
     done = check(tmp_path, *args, **environ)
     assert done.returncode == 2
     assert words in done.stderr
@@ -267,20 +269,20 @@ def test_wrong_settings_end_with_status_2(args: list[str], environ: dict[str, st
     assert done.stdout == ""
 
 
-def test_nothing_to_serve(tmp_path: Path) -> None:
+def test_serve_without_backends_exits_with_status_2(tmp_path: Path) -> None:
     done = run(tmp_path, "serve", DRAGOMAN_EMBEDDED_ENABLED="false")
     assert done.returncode == 2
     assert "nothing to serve" in done.stderr
 
 
-def test_an_unknown_model(tmp_path: Path) -> None:
+def test_serve_unknown_model_is_rejected_with_suggestion(tmp_path: Path) -> None:
     done = run(tmp_path, "serve", "--port", "0", "--model", "smolm2-135m")
     assert done.returncode == 2
     assert "unknown model 'smolm2-135m'; did you mean 'smollm2-135m'?" in done.stderr
 
 
-def test_nothing_waits_for_an_acknowledgement() -> None:
-    """asyncio sends small writes at once (TCP_NODELAY) only on a socket that it is told is TCP."""
+def test_listening_socket_has_tcp_protocol() -> None:
+    """asyncio sets TCP_NODELAY only on a socket whose protocol number is IPPROTO_TCP."""
     with contextlib.closing(server._bind(config.ServerConfig(port=0))) as listener:
         assert listener.proto == socket.IPPROTO_TCP
 
@@ -294,7 +296,7 @@ def test_nothing_waits_for_an_acknowledgement() -> None:
         (0o644, "port = 8485", ""),
     ],
 )
-def test_keys_that_others_of_the_machine_may_read(mode: int, text: str, may: str, tmp_path: Path) -> None:
+def test_config_with_keys_readable_by_other_users_is_reported(mode: int, text: str, may: str, tmp_path: Path) -> None:
     path = tmp_path / "config.toml"
     path.write_text(f"[server]\n{text}\n")
     path.chmod(mode)

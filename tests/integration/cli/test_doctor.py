@@ -1,4 +1,4 @@
-"""`dragoman doctor`: what works here, what does not, and the line to type; with the real CLI and without one."""
+"""`dragoman doctor`: findings and fixes, with and without an installed Claude Code CLI."""
 
 import asyncio
 import json
@@ -37,31 +37,31 @@ from support.scripted_backend import Scripted, Served, in_thread, plain, served
 
 Told = Mapping[str, Mapping[str, Any]]
 ROWS = [{"id": id, "object": "model", "owned_by": "vllm"} for id in ("qwen3-8b", "n", "o")]
-LISTED = whole(200, json.dumps({"object": "list", "data": ROWS}))
-EVERYTHING = "Everything that these settings use works."
+MODEL_LIST = whole(200, json.dumps({"object": "list", "data": ROWS}))
+ALL_WORKS = "Everything that these settings use works."
 
 
 def free_port() -> str:
-    """One that nobody listens on."""
+    """Returns a port on which no process listens."""
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
         return str(found.getsockname()[1])
 
 
 def doctor(home: Path, *args: str, **settings: str) -> tuple[int, Told]:
-    """The exit status, and what was told of each thing."""
+    """Runs `dragoman doctor --json`; returns its exit status and the findings by name."""
     done = run(home, "doctor", "--json", *args, **{"DRAGOMAN_SERVER_PORT": free_port(), **settings})
     told: list[dict[str, Any]] = json.loads(done.stdout)
     assert not done.stderr
     return done.returncode, {finding["what"]: finding for finding in told}
 
 
-def is_single_prompt(finding: Mapping[str, Any]) -> str:
+def finding_text(finding: Mapping[str, Any]) -> str:
     return "\n".join([finding["text"], *finding.get("lines", ()), finding.get("fix", "")])
 
 
 def with_claude(**more: str) -> dict[str, str]:
-    """Variables with which it is installed, with no network to speak of."""
+    """Variables with which the Claude Code CLI is on the PATH, without network access."""
     path = os.pathsep.join([str(offline.claude_code().parent), os.defpath])
     return {"PATH": path, "HTTPS_PROXY": "http://127.0.0.1:9", **more}
 
@@ -72,8 +72,8 @@ def settings(home: Path, text: str) -> str:
     return str(file)
 
 
-def test_nothing_is_set_up(tmp_path: Path) -> None:
-    """Which is in order: the embedded model is served, and fetched first."""
+def test_doctor_without_setup_reports_notes_only(tmp_path: Path) -> None:
+    """This is no problem: the embedded model is downloaded and served."""
     status, told = doctor(tmp_path, DRAGOMAN_HOME=str(tmp_path))
     assert status == 0
     assert told["weights"]["verdict"] == "note"
@@ -83,8 +83,8 @@ def test_nothing_is_set_up(tmp_path: Path) -> None:
     assert not [finding for finding in told.values() if finding["verdict"] == "no"]
 
 
-def test_weights_that_have_changed(tmp_path: Path) -> None:
-    """Told by their time; by their bytes alone where they are read for that."""
+def test_changed_weights_are_reported(tmp_path: Path) -> None:
+    """The changed time is noticed without reading the file; changed bytes only with --weights."""
     (tmp_path / "weights").mkdir()
     file, model = tmp_path / "weights" / "smollm2-135m.gguf", model_catalog.default()
     with file.open("wb") as sparse:
@@ -100,16 +100,16 @@ def test_weights_that_have_changed(tmp_path: Path) -> None:
     assert (status, told["weights"]["verdict"], told["weights"]["fix"]) == (1, "no", "dragoman pull smollm2-135m")
 
 
-def test_claude_is_wanted_and_not_installed(tmp_path: Path) -> None:
+def test_missing_claude_cli_is_reported_when_enabled(tmp_path: Path) -> None:
     status, told = doctor(tmp_path, "--claude-cli")
     assert status == 1
     assert told["claude"]["verdict"] == "no"
     assert told["claude"]["text"] == "there is no program 'claude'"
     assert told["claude"]["fix"] == "npm install -g @anthropic-ai/claude-code"
-    assert "name other models" in told["weights"]["text"], "no model of the box is served then"
+    assert "name other models" in told["weights"]["text"], "then no embedded model is served"
 
 
-def test_nobody_is_logged_in(tmp_path: Path) -> None:
+def test_missing_claude_login_is_reported(tmp_path: Path) -> None:
     status, told = doctor(tmp_path, "--claude-cli", **with_claude())
     assert status == 1
     assert told["claude"]["verdict"] == "ok"
@@ -120,8 +120,8 @@ def test_nobody_is_logged_in(tmp_path: Path) -> None:
     assert told["claude's login"]["fix"] == "claude auth login"
 
 
-def test_serve_says_so_too(tmp_path: Path) -> None:
-    """And serves: whoever logs in then is asked."""
+def test_serve_reports_missing_claude_login_and_starts(tmp_path: Path) -> None:
+    """The gateway starts all the same: a login made later is used."""
     settings = {"claude_cli.enabled": "true", "claude_cli.command": str(offline.claude_code())}
     with running(tmp_path, settings=settings) as gateway:
         assert gateway.line("claude is not logged in; run: claude auth login")
@@ -130,14 +130,14 @@ def test_serve_says_so_too(tmp_path: Path) -> None:
     assert "install it: npm install -g @anthropic-ai/claude-code" in done.stderr
 
 
-def test_that_is_no_fault_where_claude_is_not_wanted(tmp_path: Path) -> None:
+def test_missing_claude_login_is_note_when_claude_is_disabled(tmp_path: Path) -> None:
     status, told = doctor(tmp_path, **with_claude())
     assert status == 0
     assert told["claude"]["verdict"] == "ok"
     assert told["claude's login"]["verdict"] == "note"
 
 
-def test_a_key_is_a_login_and_is_not_shown(tmp_path: Path) -> None:
+def test_api_key_counts_as_login_and_is_not_shown(tmp_path: Path) -> None:
     file = settings(tmp_path, "[claude_cli]\nenabled = true")
     status, told = doctor(tmp_path, "--config", file, **with_claude(ANTHROPIC_API_KEY="sk-ant-hidden"))
     assert status == 0
@@ -149,31 +149,31 @@ def test_a_key_is_a_login_and_is_not_shown(tmp_path: Path) -> None:
     assert "hidden" not in json.dumps(told)
 
 
-def test_what_the_processes_do_not_get_is_no_login(tmp_path: Path) -> None:
-    """Asked is with the variables that they have, and no others."""
+def test_variable_not_passed_to_claude_is_not_a_login(tmp_path: Path) -> None:
+    """`claude auth status` runs with the variables that the CLI processes get, and no others."""
     status, told = doctor(tmp_path, "--claude-cli", **with_claude(CLAUDE_CODE_USE_BEDROCK="1"))
     assert status == 1
     assert told["claude's login"]["verdict"] == "no"
 
 
-async def test_a_version_that_cannot_tell_is_not_asked(tmp_path: Path) -> None:
-    """It would take the words for a prompt."""
+async def test_old_claude_version_is_not_asked_for_auth_status(tmp_path: Path) -> None:
+    """It would take the arguments for a prompt."""
     nowhere = ClaudeInstall(str(tmp_path / "not there"), (2, 1, 39), "text")
     assert await auth_status.query_auth_status(nowhere, ClaudeCliConfig(), {}) == auth_status.AuthStatus(None)
 
 
 @pytest.mark.parametrize("said", [b"", b"Not logged in", b"[]", b'{"other": 1}', b"\xff", b'{"loggedIn": "yes"}'])
-def test_an_answer_that_is_none(said: bytes) -> None:
+def test_invalid_auth_status_output_is_unknown(said: bytes) -> None:
     assert auth_status.parse_status(said) == auth_status.AuthStatus(None)
 
 
-def test_an_answer_of_a_subscription() -> None:
-    """And nothing of whose it is."""
+def test_auth_status_of_subscription_is_parsed() -> None:
+    """The account's e-mail address is left out."""
     said: dict[str, Any] = {"loggedIn": True, "authMethod": "claude.ai", "email": "a@b.c", "subscriptionType": "max"}
     assert auth_status.parse_status(json.dumps(said).encode()) == auth_status.AuthStatus(True, "claude.ai, max")
 
 
-def test_servers_that_answer_and_do_not(tmp_path: Path) -> None:
+def test_doctor_reports_reachable_and_unreachable_servers(tmp_path: Path) -> None:
     with in_thread(plain) as url:
         file = settings(
             tmp_path,
@@ -191,14 +191,14 @@ def test_servers_that_answer_and_do_not(tmp_path: Path) -> None:
     assert told["server gone"]["fix"] == "start it there, or take [upstreams.gone] out of the settings"
 
 
-def test_settings_that_are_wrong(tmp_path: Path) -> None:
+def test_invalid_settings_are_reported(tmp_path: Path) -> None:
     status, told = doctor(tmp_path, "--config", settings(tmp_path, "[server]\nprot = 1"))
     assert status == 1
     assert told["settings"]["verdict"] == "no"
     assert "did you mean 'server.port'?" in told["settings"]["text"]
 
 
-def test_for_people(tmp_path: Path) -> None:
+def test_doctor_text_output_fits_screen(tmp_path: Path) -> None:
     done = run(tmp_path, "doctor", "--claude-cli", DRAGOMAN_SERVER_PORT=free_port())
     assert done.returncode == 1
     lines = done.stdout.splitlines()
@@ -210,8 +210,8 @@ def test_for_people(tmp_path: Path) -> None:
     assert "\x1b" not in done.stdout
 
 
-def test_without_the_extras() -> None:
-    """The base install can say what is missing."""
+def test_doctor_runs_in_base_install() -> None:
+    """The base install reports the missing extras."""
     done = dragoman("doctor")
     assert done.returncode == 1
     assert "pip install 'dragoman[server,embedded]'" in " ".join(done.stdout.split())
@@ -226,7 +226,7 @@ def schema(name: str) -> dict[str, object]:
 
 
 async def writes(backend: Scripted, request: Request) -> AsyncGenerator[AnyEvent, None]:
-    """A model that writes as arguments what the user says, however often it is asked."""
+    """Scripted model that writes the user's text as arguments, also when it is re-asked."""
     said = [part.text for message in request.messages for part in message.parts if isinstance(part, Text)]
     yield Start("", "", 0)
     yield ToolCallStart(0, "call_1", "forecast")
@@ -236,7 +236,7 @@ async def writes(backend: Scripted, request: Request) -> AsyncGenerator[AnyEvent
 
 
 async def diagnosed(home: Path, s: Served, *args: str, **environ: str) -> "subprocess.CompletedProcess[str]":
-    """`dragoman doctor`, told where the gateway is; this one must go on meanwhile."""
+    """Runs `dragoman doctor` in a thread, so that the gateway of this event loop can respond."""
     port = s.url.rpartition(":")[2]
     return await asyncio.to_thread(run, home, "doctor", *args, DRAGOMAN_SERVER_PORT=port, **environ)
 
@@ -249,7 +249,7 @@ async def asked(s: Served, *said: str, **headers: str) -> None:
             assert (await client.post(CHAT, json=body, headers=headers)).status_code == 200
 
 
-async def test_it_tells_what_became_of_calls(tmp_path: Path) -> None:
+async def test_doctor_reports_tool_call_counts(tmp_path: Path) -> None:
     async with served(writes, policy=GuardPolicy()) as s:
         await asked(s, '{"days": 1}', '{"days": 2}', '{"days": "3"}', '{"day": 4}')
         done = await diagnosed(tmp_path, s, "--json")
@@ -264,7 +264,7 @@ async def test_it_tells_what_became_of_calls(tmp_path: Path) -> None:
     ]
     assert "models" not in told["gateway"]
     *_, heads, row, _, end = people.stdout.rstrip("\n").splitlines()
-    assert end == EVERYTHING
+    assert end == ALL_WORKS
     assert re.split("  +", heads.strip()) == [
         *("model", "calls", "valid at first", "repaired", "re-asked", "failed", "unchecked"),
     ]
@@ -272,8 +272,8 @@ async def test_it_tells_what_became_of_calls(tmp_path: Path) -> None:
     assert len(row) == len(heads) <= 100
 
 
-async def test_a_gateway_with_a_key(tmp_path: Path) -> None:
-    """It is asked with the one of the settings, and with that only."""
+async def test_gateway_metrics_are_read_with_configured_key(tmp_path: Path) -> None:
+    """Its metrics are requested with the key from the settings only."""
     async with served(writes, policy=GuardPolicy(), api_keys=("secret-key", "other-key")) as s:
         await asked(s, '{"days": 1}', authorization="Bearer secret-key")
         known = await diagnosed(tmp_path, s, DRAGOMAN_SERVER_API_KEYS="other-key")
@@ -283,20 +283,20 @@ async def test_a_gateway_with_a_key(tmp_path: Path) -> None:
     assert "-key" not in known.stdout + wrong.stdout + known.stderr + wrong.stderr
 
 
-async def test_a_gateway_that_counts_nothing(tmp_path: Path) -> None:
+async def test_gateway_without_metrics_is_reported(tmp_path: Path) -> None:
     async with served(plain, metrics=False) as s:
         done = await diagnosed(tmp_path, s)
     assert "has no /metrics: server.metrics is off there" in " ".join(done.stdout.split())
     assert done.returncode == 0
 
 
-async def test_a_gateway_without_calls(tmp_path: Path) -> None:
+async def test_gateway_without_tool_calls_is_reported(tmp_path: Path) -> None:
     async with served(plain) as s:
         done = await diagnosed(tmp_path, s)
     assert ["calls", "ok", "no", "tool", "calls", "since", "then"] in map(str.split, done.stdout.splitlines())
 
 
-async def test_something_else_on_its_port_is_told_no_key(tmp_path: Path) -> None:
+async def test_foreign_server_on_gateway_port_gets_no_key(tmp_path: Path) -> None:
     heard = bytearray()
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -317,7 +317,7 @@ async def test_something_else_on_its_port_is_told_no_key(tmp_path: Path) -> None
     assert b"secret" not in heard
 
 
-async def test_a_gateway_that_does_not_speak_http_is_none(tmp_path: Path) -> None:
+async def test_non_http_server_on_gateway_port_is_reported(tmp_path: Path) -> None:
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
         writer.write(b"220 mail.example ready\r\n")
@@ -330,7 +330,7 @@ async def test_a_gateway_that_does_not_speak_http_is_none(tmp_path: Path) -> Non
     assert "is taken by" in told["gateway"]["text"]
 
 
-def test_no_gateway_runs(tmp_path: Path) -> None:
+def test_stopped_gateway_is_reported_with_free_port(tmp_path: Path) -> None:
     port = free_port()
     status, told = doctor(tmp_path, DRAGOMAN_SERVER_PORT=port)
     assert status == 0
@@ -343,13 +343,13 @@ def test_no_gateway_runs(tmp_path: Path) -> None:
     assert "calls" not in told
 
 
-def test_any_port_will_do(tmp_path: Path) -> None:
+def test_port_zero_is_not_checked(tmp_path: Path) -> None:
     status, told = doctor(tmp_path, DRAGOMAN_SERVER_PORT="0", DRAGOMAN_SERVER_API_KEYS="first-key,second-key")
     assert status == 0
     assert told["gateway"]["text"] == "not checked, because it uses any free port of 127.0.0.1; 2 keys let in"
 
 
-def test_an_address_of_another_machine_cannot_be_listened_on() -> None:
+def test_port_check_of_foreign_address_returns_error() -> None:
     error = port_finding("192.0.2.1", 8484)
     assert error is not None
     assert error.strerror
@@ -365,7 +365,7 @@ def test_an_address_of_another_machine_cannot_be_listened_on() -> None:
         ("box.lan", "http://box.lan:1"),
     ],
 )
-def test_where_it_is_looked_for(host: str, where: str) -> None:
+def test_gateway_url_uses_loopback_for_wildcard_host(host: str, where: str) -> None:
     assert gateway_url(ServerConfig(host=host, port=1)) == where
 
 
@@ -373,26 +373,26 @@ def test_where_it_is_looked_for(host: str, where: str) -> None:
     ("seconds", "told"),
     [(0.4, "0 s"), (119, "119 s"), (120, "2 min"), (7300, "2 h"), (90_000, "25 h"), (2e5, "2 days")],
 )
-def test_how_long_it_is_up(seconds: float, told: str) -> None:
+def test_duration_is_formatted_with_largest_unit(seconds: float, told: str) -> None:
     assert format_duration(seconds) == told
 
 
-def test_a_long_table_is_cut() -> None:
+def test_long_model_table_is_truncated() -> None:
     models = tuple(Calls(f"lan/{'x' * 60}{n}\x1b[2J", 9, 0, 0, 0, 0, 9) for n in range(25))
     *lines, _, end = format_report([[Finding("calls", "ok", "225 calls since then", models=models)]]).splitlines()
-    assert end == EVERYTHING
+    assert end == ALL_WORKS
     assert lines[-1].strip() == "and 5 more, in /metrics"
     assert all(line.isprintable() and len(line) <= 100 for line in lines)
     assert lines[3].split()[1:] == ["9", "-", "0", "0", "0", "9"]
 
 
-# What is known of models, and who else is there
+# What is known about models, and servers that are not in the settings
 
 
-async def test_what_models_can_do_is_told_from_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As far as it was measured; none is asked."""
+async def test_model_abilities_are_reported_from_probe_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only cached probe results are reported; the models get no request."""
     monkeypatch.setenv("DRAGOMAN_HOME", str(tmp_path))
-    async with server(LISTED) as behind:
+    async with server(MODEL_LIST) as behind:
         url = f"{behind.url}/v1"
         held = Recommendation("parse", "a call was left in the text", "hermes", ("json_schema",))
         store(HttpConfig(url=url), "qwen3-8b", "vllm", "1", held)
@@ -410,7 +410,7 @@ async def test_what_models_can_do_is_told_from_memory(tmp_path: Path, monkeypatc
     assert not [line for line, _, body in behind.asked if body or not line.startswith("GET ")]
 
 
-def test_what_the_settings_say_of_models_need_not_be_measured(tmp_path: Path) -> None:
+def test_configured_tool_mode_needs_no_probe(tmp_path: Path) -> None:
     with in_thread(plain) as url:
         file = settings(tmp_path, f'[upstreams.near]\nurl = "{url}/v1"\nmodels = ["qwen3"]\ntool_mode = "prompt"\n')
         _, told = doctor(tmp_path, "--config", file)
@@ -418,8 +418,8 @@ def test_what_the_settings_say_of_models_need_not_be_measured(tmp_path: Path) ->
     assert "fix" not in told["server near"]
 
 
-def test_a_server_that_runs_and_is_not_named(tmp_path: Path) -> None:
-    """Looked for on the usual ports; that is one of a kind here, as those may be taken by others."""
+def test_unconfigured_local_server_is_reported(tmp_path: Path) -> None:
+    """Discovery uses the default ports; here it gets one port, since other processes may use the real ones."""
     script = (
         "import sys; from dragoman.backends.probe import discover;"
         "port = int(sys.argv.pop(1)); discover.default_ports = lambda: [port];"
@@ -437,7 +437,7 @@ def test_a_server_that_runs_and_is_not_named(tmp_path: Path) -> None:
     assert not [finding for finding in json.loads(named.stdout) if finding["what"] == "nearby"]
 
 
-def test_settings_are_told_without_their_secrets(tmp_path: Path) -> None:
+def test_settings_are_reported_without_secrets(tmp_path: Path) -> None:
     text = '[server]\napi_keys = ["sk-hidden"]\n[upstreams.far]\nurl = "http://me:hidden@127.0.0.1:9/v1"\n'
     done = run(tmp_path, "doctor", "--config", settings(tmp_path, text), DRAGOMAN_EMBEDDED_PROMPT_TRIM="aggressive")
     words = " ".join(done.stdout.split())
@@ -448,7 +448,7 @@ def test_settings_are_told_without_their_secrets(tmp_path: Path) -> None:
     assert "hidden" not in done.stdout
 
 
-def test_no_weights_and_none_may_be_fetched(tmp_path: Path) -> None:
+def test_missing_weights_without_auto_download_are_a_problem(tmp_path: Path) -> None:
     home = {"DRAGOMAN_HOME": str(tmp_path), "DRAGOMAN_EMBEDDED_AUTO_DOWNLOAD": "false"}
     status, told = doctor(tmp_path, **home)
     assert status == 1
@@ -456,7 +456,7 @@ def test_no_weights_and_none_may_be_fetched(tmp_path: Path) -> None:
     assert told["weights"]["fix"] == "dragoman pull smollm2-135m"
 
 
-def test_wrong_settings_leave_the_rest_to_be_told(tmp_path: Path) -> None:
+def test_invalid_settings_do_not_stop_other_checks(tmp_path: Path) -> None:
     file = settings(tmp_path, "[server]\nprot = 1")
     _, told = doctor(tmp_path, "--config", file)
     assert told["settings"]["fix"] == f"edit {file}, then: dragoman doctor"
@@ -472,11 +472,11 @@ def test_wrong_settings_leave_the_rest_to_be_told(tmp_path: Path) -> None:
         ("it is broken", "it is broken", "mend it"),
     ],
 )
-def test_the_line_to_type_stands_apart(message: str, words: str, fix: str) -> None:
+def test_fix_command_is_separated_from_message(message: str, words: str, fix: str) -> None:
     assert check("x", "no", message, "mend it") == Finding("x", "no", words, fix)
 
 
-def test_colours_are_round_the_verdict_only() -> None:
+def test_report_colours_only_the_verdict() -> None:
     text = format_report([[Finding("a", "no", "it is gone", "start it")]], colour=True)
     assert "\x1b[1;31mno  \x1b[0m" in text
     assert re.sub(r"\x1b\[[\d;]*m", "", text) == format_report([[Finding("a", "no", "it is gone", "start it")]])
@@ -491,8 +491,8 @@ def program(folder: Path, name: str, script: str) -> None:
     file.chmod(0o755)
 
 
-def test_agents_are_found_with_their_versions(tmp_path: Path) -> None:
-    """And see nothing of the user's home when they are asked."""
+def test_installed_agents_are_reported_with_versions(tmp_path: Path) -> None:
+    """The version commands of the agents leave no file in the user's home."""
     folder = tmp_path / "bin"
     folder.mkdir()
     program(folder, "codex", 'echo "codex-cli 0.98.1"; touch "$HOME/seen" seen')
@@ -511,7 +511,7 @@ def test_agents_are_found_with_their_versions(tmp_path: Path) -> None:
     assert sorted(tmp_path.rglob("*")) == before
 
 
-def test_without_an_agent_it_is_told_what_brings_one(tmp_path: Path) -> None:
+def test_missing_agents_are_reported_with_install_command(tmp_path: Path) -> None:
     _, told = doctor(tmp_path)
     assert told["agents"]["verdict"] == "note"
     assert "npm install -g @openai/codex" in told["agents"]["lines"]
@@ -526,7 +526,9 @@ def test_without_an_agent_it_is_told_what_brings_one(tmp_path: Path) -> None:
     ],
     ids=["flag", "file", "variable"],
 )
-def test_what_mends_settings(args: list[str], variables: dict[str, str], fix: str | None, tmp_path: Path) -> None:
+def test_settings_error_fix_depends_on_origin(
+    args: list[str], variables: dict[str, str], fix: str | None, tmp_path: Path
+) -> None:
     status, told = doctor(tmp_path, *args, **variables)
     assert status == 1
     assert told["settings"].get("fix") == fix

@@ -1,4 +1,4 @@
-"""`dragoman formats`: the table, one format in full, and both for machines."""
+"""`dragoman formats`: the table, one format in full, and both as JSON."""
 
 import json
 import os
@@ -17,27 +17,27 @@ from support.paths import ROOT
 PAGE = ROOT / "docs" / "formats.md"
 
 
-def test_every_format_has_a_row() -> None:
+def test_formats_table_has_row_for_every_format() -> None:
     lines = format_table().splitlines()
     assert [line.split()[0] for line in lines] == ["FORMAT", *formats.names()]
     assert all(formats.get(name).model_families in line for name, line in zip(formats.names(), lines[1:], strict=True))
 
 
 @pytest.mark.parametrize("width", [60, 80, 120])
-def test_the_table_fits_a_terminal(width: int) -> None:
+def test_formats_table_fits_terminal_width(width: int) -> None:
     lines = format_table(width).splitlines()
     assert len(lines) == len(formats.names()) + 1
     assert max(map(len, lines)) <= width
 
 
-def test_a_narrow_terminal_shows_the_models_first() -> None:
+def test_formats_table_for_narrow_terminal_keeps_model_families() -> None:
     assert format_table(80).splitlines()[0].split() == ["FORMAT", "ARGUMENTS", "IDS", "GRAMMAR", "WRITTEN", "BY"]
     assert "Qwen3-Coder, Qwen3.5 and later, " in format_table(80)
     assert format_table(400).splitlines()[0].split() == format_table().splitlines()[0].split()
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="needs a terminal of its own")
-def test_a_terminal_cuts_and_a_pipe_does_not() -> None:
+def test_formats_table_is_truncated_on_terminal_not_in_pipe() -> None:
     ours, theirs = os.openpty()
     command = [sys.executable, "-m", "dragoman", "formats"]
     process = subprocess.Popen(command, stdout=theirs, stdin=theirs, env={**os.environ, "COLUMNS": "70"})
@@ -53,8 +53,8 @@ def test_a_terminal_cuts_and_a_pipe_does_not() -> None:
 
 
 @pytest.mark.parametrize("name", formats.names())
-def test_what_is_shown_is_read_as_what_it_says(name: str) -> None:
-    """Two calls as the format has them, and whose ids they have."""
+def test_format_facts_match_parser(name: str) -> None:
+    """Two calls in the format's notation, and whether their ids are the model's."""
     known = collect_facts(formats.get(name))
     calls = [
         part
@@ -68,13 +68,13 @@ def test_what_is_shown_is_read_as_what_it_says(name: str) -> None:
     assert all(line in shown for line in (known.source, *known.call.splitlines(), *known.result.splitlines()))
 
 
-def test_reasoning_markers_are_those_of_the_cases() -> None:
-    """A format whose models think says by what; one that never does in its cases says nothing."""
+def test_reasoning_markers_match_format_cases() -> None:
+    """A format has reasoning markers exactly if one of its test cases has reasoning."""
     thinking = {case.format for case in all_cases() if any(line.startswith("reasoning") for line in case.expected)}
     assert {name for name in formats.names() if collect_facts(formats.get(name)).reasoning} == thinking
 
 
-def test_machines(capsys: pytest.CaptureFixture[str]) -> None:
+def test_formats_json_contains_all_formats_or_one(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["formats", "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)
     assert [row["name"] for row in rows] == list(formats.names())
@@ -84,19 +84,19 @@ def test_machines(capsys: pytest.CaptureFixture[str]) -> None:
     assert (row["name"], row["ids"], row["arguments"], row["constrained"]) == ("hermes", "ours", "JSON", True)
 
 
-def test_whose_ids() -> None:
-    """Kimi's have a dot and a colon, which no API takes; Mistral's of v3 come behind the arguments."""
+def test_format_facts_report_origin_of_call_ids() -> None:
+    """Kimi's ids contain a dot and a colon, which no API accepts; those of Mistral v3 follow the arguments."""
     some = ("cohere", "cohere_cofl", "solar", "kimi_k2", "mistral_v3", "hermes", "glm")
     whose = [collect_facts(formats.get(name)).ids for name in some]
     assert whose == ["model's"] * 3 + ["replaced"] * 2 + ["ours"] * 2
 
 
-def test_a_mistyped_name(capsys: pytest.CaptureFixture[str]) -> None:
+def test_mistyped_format_is_rejected_with_suggestion(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["formats", "hermez"]) == 2
     assert "did you mean 'hermes'?" in capsys.readouterr().err
 
 
-def test_a_model_for_a_name(capsys: pytest.CaptureFixture[str]) -> None:
+def test_formats_command_accepts_model_name(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["formats", "Qwen/Qwen3-Coder-30B-A3B-Instruct"]) == 0
     shown = capsys.readouterr()
     assert shown.out == format_facts(formats.get("qwen3_xml")) + "\n"
@@ -105,11 +105,11 @@ def test_a_model_for_a_name(capsys: pytest.CaptureFixture[str]) -> None:
     assert "unknown format 'my-tune'" in capsys.readouterr().err
 
 
-def test_a_format_is_shown_by_its_name() -> None:
+def test_format_repr_contains_name() -> None:
     assert repr(dragoman.detect_format("Qwen3-8B")).startswith("FormatMatch(format=<Format hermes>, by='model', ")
 
 
-def test_the_page_has_every_format() -> None:
+def test_formats_page_describes_every_format() -> None:
     page = PAGE.read_text()
     assert all(f"\n### {name}\n" in page for name in formats.names())
     assert "| 50 of 50 |" in page

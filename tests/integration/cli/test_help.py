@@ -1,4 +1,4 @@
-"""`--help` of every command: what it does, examples that work, exit status, and all of it on a screen of 100."""
+"""`--help` of every command: description, valid examples and exit status, in at most 100 columns."""
 
 import argparse
 import re
@@ -28,7 +28,7 @@ def section(text: str, title: str) -> list[str]:
 
 
 def examples(text: str) -> Iterator[list[str]]:
-    """The words of each call of `dragoman`, without what is said of it behind two blanks and more."""
+    """Yields the arguments of each `dragoman` command in the examples, without the trailing remarks."""
     for line in section(text, "examples"):
         for part in re.split(r" {3,}", line.strip())[0].split(" | "):
             words = shlex.split(re.sub(r"""^(eval ")?\$\(|\)"$""", "", part))
@@ -37,7 +37,7 @@ def examples(text: str) -> Iterator[list[str]]:
 
 
 @each
-def test_it_reads_like_a_page(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_help_has_description_and_exit_status(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "200")
     text = command(name).format_help()
     about = command(name).description
@@ -50,7 +50,7 @@ def test_it_reads_like_a_page(name: str, monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 @each
-def test_its_examples_are_commands(name: str) -> None:
+def test_help_examples_are_valid_commands(name: str) -> None:
     found = list(examples(command(name).format_help()))
     assert found
     assert any(words[0] == name for words in found)
@@ -59,18 +59,18 @@ def test_its_examples_are_commands(name: str) -> None:
 
 
 @each
-def test_every_option_says_what_it_is_for(name: str) -> None:
+def test_every_option_has_help_text(name: str) -> None:
     actions = command(name)._actions
     assert [action.option_strings for action in actions if not action.help] == []
 
 
 @each
-def test_settings_are_explained_where_they_count(name: str) -> None:
+def test_help_explains_settings_if_command_has_config(name: str) -> None:
     text = command(name).format_help()
     assert ("--config" in text) == ("\nsettings:\n" in text)
 
 
-def test_commands_come_in_the_order_in_which_one_meets_them() -> None:
+def test_top_level_help_lists_commands_in_defined_order() -> None:
     text = cli.parser().format_help()
     found = re.findall(r"^    (\w+)  ", text, re.MULTILINE)
     assert [name for name in cli._ORDER if name in COMMANDS] == found[: len(cli._ORDER)]
@@ -78,7 +78,7 @@ def test_commands_come_in_the_order_in_which_one_meets_them() -> None:
     assert len(list(examples(text))) == 2
 
 
-def test_it_fits_a_narrow_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_help_fits_narrow_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "60")
     text = command("serve").format_help().partition("\n\n")[2].partition("examples:")[0]
     assert max(map(len, text.splitlines())) <= 60

@@ -1,4 +1,4 @@
-"""What `dragoman run` is to the command that it starts: its terminal, its signals, its end, and what is left behind."""
+"""`dragoman run` and its child process: terminal, signals, exit status, and cleanup of temporary files."""
 
 import asyncio
 import codecs
@@ -41,7 +41,7 @@ def ask():
     asked = urllib.request.Request(url, json.dumps(body).encode(), headers)
     return json.load(urllib.request.urlopen(asked))["choices"][0]["message"]["content"]
 """
-"""An agent of a few lines."""
+"""Code of a minimal agent."""
 
 
 @pytest.fixture(scope="module")
@@ -55,12 +55,12 @@ def agent(far: str, code: str, *options: str) -> tuple[str, ...]:
 
 
 @contextmanager
-def in_a_terminal(home: Path, *words: str) -> Iterator[tuple[subprocess.Popen[bytes], "Screen"]]:
-    """The command in a terminal of its own, as the job of a shell there."""
+def run_in_terminal(home: Path, *words: str) -> Iterator[tuple[subprocess.Popen[bytes], "Screen"]]:
+    """Starts the command on a new pseudo-terminal, as the foreground job of a minimal shell."""
     ours, theirs = pty.openpty()
     shell = [sys.executable, "-c", SHELL, *words]
     process = subprocess.Popen(
-        shell, stdin=theirs, stdout=theirs, stderr=theirs, env=at_home(home), cwd=home, start_new_session=True
+        shell, stdin=theirs, stdout=theirs, stderr=theirs, env=home_environment(home), cwd=home, start_new_session=True
     )
     os.close(theirs)
     try:
@@ -89,11 +89,11 @@ while True:
     os.killpg(job.pid, signal.SIGCONT)
 print("exit status", os.waitstatus_to_exitcode(status), flush=True)
 """
-"""As much of one as it takes to stop a job and go on with it."""
+"""Code of a minimal shell that can stop and continue one job."""
 
 
 class Screen:
-    """What a terminal shows."""
+    """The output of a pseudo-terminal, read in a thread."""
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
@@ -104,7 +104,7 @@ class Screen:
         self._thread.start()
 
     def close(self) -> None:
-        """Stop reading, so that the next to have a file of this number has all that comes there."""
+        """Stops reading, so that a later file with the same descriptor number loses no data to this thread."""
         os.close(self._stopper)
         self._thread.join()
         os.close(self._stop)
@@ -132,29 +132,29 @@ class Screen:
         os.write(self._fd, text.encode())
 
 
-def at_home(home: Path) -> dict[str, str]:
+def home_environment(home: Path) -> dict[str, str]:
     (home / "tmp").mkdir(exist_ok=True)
     return {**environment(home), "TMPDIR": str(home / "tmp"), "PYTHONPATH": os.pathsep.join(sys.path)}
 
 
 def run(home: Path, *words: str, **more: str) -> "subprocess.CompletedProcess[str]":
-    return gateway.run(home, *words, **{**at_home(home), **more})
+    return gateway.run(home, *words, **{**home_environment(home), **more})
 
 
-def left(home: Path) -> list[str]:
+def leftover_files(home: Path) -> list[str]:
     return [path.name for path in (home / "tmp").iterdir()]
 
 
-def test_a_command_asks_the_model_and_nothing_is_left(far: str, tmp_path: Path) -> None:
+def test_run_command_reaches_model_and_removes_temporary_files(far: str, tmp_path: Path) -> None:
     done = run(tmp_path, *agent(far, "print(ask(), os.environ['ANTHROPIC_MODEL'])"))
     assert (done.returncode, done.stdout) == (0, "Hello m\n"), done.stderr
     assert done.stderr == f"dragoman: any command on m, {far}/v1, 100 tokens of context\n"
-    assert left(tmp_path) == []
+    assert leftover_files(tmp_path) == []
 
 
 @pytest.mark.parametrize("logged_in", [True, False])
-def test_on_the_installed_claude(logged_in: bool, far: str, tmp_path: Path) -> None:
-    """The real one; behind it the model is played. Where nobody is logged in that is said, and the command is run."""
+def test_run_uses_installed_claude_cli(logged_in: bool, far: str, tmp_path: Path) -> None:
+    """The installed CLI with a scripted model. A missing login is reported, and the command still runs."""
     path = os.pathsep.join([str(offline.claude_code().parent), os.defpath])
     more = {"PATH": path, "DRAGOMAN_CLAUDE_CLI_MODELS": "m", "HTTPS_PROXY": NOWHERE, "NO_PROXY": "127.0.0.1"}
     more |= {"ANTHROPIC_API_KEY": "sk-ant-dummy", "ANTHROPIC_BASE_URL": far} if logged_in else {}
@@ -165,29 +165,29 @@ def test_on_the_installed_claude(logged_in: bool, far: str, tmp_path: Path) -> N
     assert done.stderr.splitlines() == [*said, "dragoman: any command on m, claude"]
 
 
-def test_standard_input_and_the_exit_status_are_the_commands(far: str, tmp_path: Path) -> None:
+def test_stdin_and_exit_status_are_forwarded(far: str, tmp_path: Path) -> None:
     code = "import sys; sys.exit(len(sys.stdin.read()))"
     done = subprocess.run(
-        command(*agent(far, code)), input=b"seven..", env=at_home(tmp_path), cwd=tmp_path, timeout=DEADLINE_S
+        command(*agent(far, code)), input=b"seven..", env=home_environment(tmp_path), cwd=tmp_path, timeout=DEADLINE_S
     )
     assert done.returncode == 7
 
 
-def test_a_signal_is_passed_on_and_its_number_is_the_exit_status(far: str, tmp_path: Path) -> None:
+def test_signal_is_forwarded_and_sets_exit_status(far: str, tmp_path: Path) -> None:
     code = "import signal; print(os.getpid(), flush=True); signal.pause()"
     with subprocess.Popen(
-        command(*agent(far, code)), env=at_home(tmp_path), cwd=tmp_path, stdout=subprocess.PIPE
+        command(*agent(far, code)), env=home_environment(tmp_path), cwd=tmp_path, stdout=subprocess.PIPE
     ) as process:
         assert process.stdout is not None
         child = int(process.stdout.readline())
         process.send_signal(signal.SIGTERM)
         assert process.wait(DEADLINE_S) == 128 + signal.SIGTERM
     assert not exists(child)
-    assert left(tmp_path) == []
+    assert leftover_files(tmp_path) == []
 
 
-def test_ctrl_c_is_for_the_agent_alone(far: str, tmp_path: Path) -> None:
-    """Which may still ask its model for a last word."""
+def test_ctrl_c_interrupts_only_the_agent(far: str, tmp_path: Path) -> None:
+    """The agent handles SIGINT and can still send a request to its model."""
     code = """
 import signal, sys
 signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
@@ -196,16 +196,16 @@ signal.sigwait([signal.SIGINT])
 print("stopped:", ask(), flush=True)
 sys.exit(9)
 """
-    with in_a_terminal(tmp_path, *command(*agent(far, code))) as (_, screen):
+    with run_in_terminal(tmp_path, *command(*agent(far, code))) as (_, screen):
         screen.shows("ready")
         screen.type("\x03")
         screen.shows("stopped: Hello")
         screen.shows("exit status 9")
-    assert left(tmp_path) == []
+    assert leftover_files(tmp_path) == []
 
 
 @pytest.mark.parametrize("stops", ["", "os.kill(os.getpid(), signal.SIGSTOP)"], ids=["Ctrl-Z", "itself"])
-def test_a_stop_gives_the_shell_its_terminal_and_it_goes_on(stops: str, far: str, tmp_path: Path) -> None:
+def test_stopped_agent_returns_terminal_and_can_continue(stops: str, far: str, tmp_path: Path) -> None:
     code = f"""
 import signal
 signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGCONT])
@@ -214,7 +214,7 @@ print("ready", flush=True)
 signal.sigwait([signal.SIGCONT])
 print("again:", ask(), flush=True)
 """
-    with in_a_terminal(tmp_path, *command(*agent(far, code))) as (_, screen):
+    with run_in_terminal(tmp_path, *command(*agent(far, code))) as (_, screen):
         screen.shows("ready")
         if not stops:
             screen.type("\x1a")
@@ -224,19 +224,19 @@ print("again:", ask(), flush=True)
         screen.shows("exit status 0")
 
 
-def test_ctrl_c_before_there_is_an_agent(far: str, tmp_path: Path) -> None:
-    with in_a_terminal(tmp_path, *command("run", "--upstream", f"{far}/v1", "--", "true")) as (_, screen):
-        screen.shows("model [1-")  # the far gateway's models, and their other names
+def test_ctrl_c_before_agent_starts_exits_with_130(far: str, tmp_path: Path) -> None:
+    with run_in_terminal(tmp_path, *command("run", "--upstream", f"{far}/v1", "--", "true")) as (_, screen):
+        screen.shows("model [1-")  # the upstream gateway's models, and their aliases
         screen.type("\x03")
         screen.shows("exit status 130")
-    assert left(tmp_path) == []
+    assert leftover_files(tmp_path) == []
 
 
-def test_ctrl_c_shortly_before_a_block_that_holds_up_the_loop_ends_it() -> None:
+def test_pending_ctrl_c_is_raised_before_blocking_section() -> None:
     entered = []
 
     async def holds_up() -> None:
-        signal.raise_signal(signal.SIGINT)  # asyncio takes it, and would end the task where it waits next
+        signal.raise_signal(signal.SIGINT)  # asyncio handles it, and would cancel the task at its next await
         with interruptible():
             entered.append(True)
 
@@ -249,23 +249,23 @@ def test_ctrl_c_shortly_before_a_block_that_holds_up_the_loop_ends_it() -> None:
     assert not entered
 
 
-def test_a_choice_at_the_terminal(far: str, tmp_path: Path) -> None:
+def test_model_is_selected_at_terminal(far: str, tmp_path: Path) -> None:
     chosen = agent(far, "print('took', os.environ['OPENAI_MODEL'])")
     words = [word for word in chosen if word not in ("--model", "m")]
-    with in_a_terminal(tmp_path, *command(*words)) as (_, screen):
+    with run_in_terminal(tmp_path, *command(*words)) as (_, screen):
         listed = screen.shows("model [1-")
         assert f"2  n, {far}/v1" in listed
         screen.type("2\n")
         screen.shows("took n")
 
 
-def test_without_a_terminal_the_lines_to_type_are_told(far: str, tmp_path: Path) -> None:
+def test_run_without_terminal_lists_commands_to_type(far: str, tmp_path: Path) -> None:
     done = run(tmp_path, "run", "--upstream", f"{far}/v1", "--", "true")
     assert done.returncode == 2
     assert f"  dragoman run --upstream {far}/v1 --model n -- true\n" in done.stderr
 
 
-def test_a_failure_of_the_model_leaves_the_log(far: str, tmp_path: Path) -> None:
+def test_failed_model_request_keeps_log(far: str, tmp_path: Path) -> None:
     code = "os.environ['OPENAI_MODEL'] = 'none'\ntry: ask()\nexcept OSError as e: print(e)"
     done = run(tmp_path, *agent(far, code))
     told = done.stderr.splitlines()[-1]
@@ -273,29 +273,29 @@ def test_a_failure_of_the_model_leaves_the_log(far: str, tmp_path: Path) -> None
     log = Path(told.split(" is in ")[1].split(";")[0])
     assert "'none'" not in done.stdout
     assert '"status":404' in log.read_text()
-    assert left(tmp_path) == [log.parent.name]
+    assert leftover_files(tmp_path) == [log.parent.name]
 
 
-LOOK = """
+PROBING_AGENT = """
 for path in ("/api/tags", "/version", "/v1/props", "/v1/api/show"):
     url = os.environ["OPENAI_BASE_URL"].removesuffix("/v1") + path
     try: urllib.request.urlopen(urllib.request.Request(url, b"{}" if path.endswith("show") else None))
     except OSError as e: print(e.code)
 ask()
 """
-"""An agent that looks for what other servers have, without a key."""
+"""Code of an agent that probes the paths of other servers without an API key."""
 
 
-def test_what_an_agent_looks_for_in_vain_is_nothing_that_went_wrong(far: str, tmp_path: Path) -> None:
-    done = run(tmp_path, *agent(far, LOOK))
+def test_missing_paths_probed_by_agent_are_no_failure(far: str, tmp_path: Path) -> None:
+    done = run(tmp_path, *agent(far, PROBING_AGENT))
     assert set(done.stdout.split()) <= {"401", "404", "405"}, done.stdout
     assert "went wrong" not in done.stderr
-    assert left(tmp_path) == []
+    assert leftover_files(tmp_path) == []
 
 
 @pytest.mark.parametrize("status", [401, 403])
-async def test_a_key_that_is_not_taken_is_told_before_the_agent_starts(status: int, tmp_path: Path) -> None:
-    """Where the list of models needs no key, nothing else says so but the agent, after minutes of trying."""
+async def test_rejected_api_key_is_reported_before_agent_starts(status: int, tmp_path: Path) -> None:
+    """If the model list needs no key, only the agent would report it, after minutes of retries."""
 
     def says(path: str, body: dict[str, Any]) -> stub_servers.Answer:
         return stub_servers.models("m") if path == "/v1/models" else stub_servers.refused("no", status)
@@ -307,7 +307,7 @@ async def test_a_key_that_is_not_taken_is_told_before_the_agent_starts(status: i
     assert "wants a key" in done.stderr
 
 
-async def test_a_context_that_the_server_does_not_report_is_told(tmp_path: Path) -> None:
+async def test_unreported_context_window_is_reported(tmp_path: Path) -> None:
     (tmp_path / "claude").write_text("#!/bin/sh\necho started")
     (tmp_path / "claude").chmod(0o755)
     path = {"PATH": f"{tmp_path}:{os.defpath}"}
@@ -326,14 +326,14 @@ async def test_a_context_that_the_server_does_not_report_is_told(tmp_path: Path)
     assert "context window" not in named.stderr
 
 
-def test_a_log_that_is_asked_for_is_for_its_owner_alone(far: str, tmp_path: Path) -> None:
+def test_log_file_is_readable_by_owner_only(far: str, tmp_path: Path) -> None:
     done = run(tmp_path, *agent(far, "ask()", "--log-file", str(tmp_path / "kept.log")))
     assert done.returncode == 0, done.stderr
     assert '"status":200' in (tmp_path / "kept.log").read_text()
     assert (tmp_path / "kept.log").stat().st_mode & 0o777 == 0o600
 
 
-def test_what_is_shown_has_no_key(far: str, tmp_path: Path) -> None:
+def test_dry_run_hides_api_keys(far: str, tmp_path: Path) -> None:
     done = run(tmp_path, *agent(far, "", "--dry-run"), OPENAI_API_KEY="sk-own")
     assert done.returncode == 0, done.stderr
     assert "OPENAI_API_KEY=(not shown)" in done.stdout
@@ -341,7 +341,7 @@ def test_what_is_shown_has_no_key(far: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["claude", "opencode"])
-def test_of_what_is_merged_with_ours_the_users_names_alone_are_shown(name: str) -> None:
+def test_merged_user_settings_are_shown_without_values(name: str) -> None:
     own = json.dumps({"env": {"DATABASE_URL": "postgres://ada:lovelace@db"}, "permissions": ["Read(/home/ada)"]})
     given = {"claude": ({}, "--settings", own), "opencode": ({"OPENCODE_CONFIG_CONTENT": own},)}
     environ, *args = given[name]
@@ -364,7 +364,7 @@ def test_of_what_is_merged_with_ours_the_users_names_alone_are_shown(name: str) 
         (["run", "any", "--"], "expected an agent"),
     ],
 )
-def test_errors_say_what_to_type(words: list[str], told: str, tmp_path: Path) -> None:
+def test_invalid_run_arguments_report_fix(words: list[str], told: str, tmp_path: Path) -> None:
     done = run(tmp_path, *words)
     assert done.returncode == 2
     assert told in done.stderr
@@ -377,16 +377,16 @@ def test_errors_say_what_to_type(words: list[str], told: str, tmp_path: Path) ->
         ([], "dragoman pull qwen2.5-coder-1.5b"),
     ],
 )
-def test_where_there_is_nothing_to_run_on(words: list[str], told: str, tmp_path: Path) -> None:
-    """In a network in which no server of this machine is."""
+def test_run_without_servers_reports_how_to_get_a_model(words: list[str], told: str, tmp_path: Path) -> None:
+    """Runs in a network namespace without any server of this machine."""
     alone = [*offline.unshared(), *command("run", *words, "--", "true")]
-    env = {**at_home(tmp_path), "DRAGOMAN_HOME": str(tmp_path)}
+    env = {**home_environment(tmp_path), "DRAGOMAN_HOME": str(tmp_path)}
     done = subprocess.run(alone, env=env, cwd=tmp_path, capture_output=True, text=True, timeout=DEADLINE_S)
     assert done.returncode == 2
     assert told in done.stderr
 
 
-async def test_what_no_variable_can_hold_is_refused() -> None:
+async def test_variable_with_null_byte_is_rejected() -> None:
     with pytest.raises(ConfigError, match="true cannot be started with these settings: embedded null byte"):
         await ForegroundProcess().run(["true"], {"OPENAI_MODEL": "a\0b"})
 
@@ -411,48 +411,48 @@ def test_variables_are_quoted_for_the_shell(value: str) -> None:
         ({"HTTP_PROXY": "http://proxy", "NO_PROXY": "*"}, {}),
     ],
 )
-def test_a_proxy_is_not_asked_for_this_machine(given: Mapping[str, str], kept: object) -> None:
+def test_proxy_is_bypassed_for_loopback(given: Mapping[str, str], kept: object) -> None:
     assert output.proxy_bypass(given) == (
         kept or {} if not isinstance(kept, str) else {"NO_PROXY": kept, "no_proxy": kept}
     )
 
 
 @pytest.mark.parametrize("shell", output.SHELLS)
-def test_what_is_printed_keeps_a_proxy_from_this_machine(shell: str) -> None:
+def test_printed_environment_bypasses_proxy_for_loopback(shell: str) -> None:
     made = LaunchPlan(("x",), {"OPENAI_BASE_URL": "http://127.0.0.1:1/v1"})
     said = output.format_environment(made, shell, {"HTTP_PROXY": "http://proxy", "NO_PROXY": "intra"})
     assert said.count("intra,127.0.0.1,localhost") == 2
     assert "NO_PROXY" not in output.format_environment(made, shell, {})
 
 
-def beside(far: str) -> dict[str, str]:
-    """Settings by which the far gateway is the one that runs."""
+def running_gateway_settings(far: str) -> dict[str, str]:
+    """Settings with which the upstream gateway is found as the running gateway."""
     return {"DRAGOMAN_SERVER_PORT": far.rpartition(":")[2]}
 
 
-def test_a_gateway_that_runs_is_used(far: str, tmp_path: Path) -> None:
+def test_running_gateway_is_used(far: str, tmp_path: Path) -> None:
     words = [sys.executable, "-c", ASK + "print(ask(), os.environ['OPENAI_BASE_URL'])"]
-    done = run(tmp_path, "run", "--model", "m", "--", *words, **beside(far))
+    done = run(tmp_path, "run", "--model", "m", "--", *words, **running_gateway_settings(far))
     assert done.stdout == f"Hello {far}/v1\n", done.stderr
     assert done.stderr == f"dragoman: any command on m, the gateway at {far}, 100 tokens of context\n"
-    done = run(tmp_path, "run", "--model", "m", "--new-gateway", "--", *words, **beside(far))
+    done = run(tmp_path, "run", "--model", "m", "--new-gateway", "--", *words, **running_gateway_settings(far))
     assert "unknown model 'm'" in done.stderr
 
 
-def test_variables_for_a_shell_lead_to_the_gateway_that_runs(far: str, tmp_path: Path) -> None:
+def test_printed_environment_uses_running_gateway(far: str, tmp_path: Path) -> None:
     printing = [sys.executable, "-m", "dragoman", "run", "any", "--model", "m", "--print-env"]
     script = f'eval "$({shlex.join(printing)})" && {shlex.join([sys.executable, "-c", ASK + "print(ask())"])}'
-    env = {**at_home(tmp_path), **beside(far)}
+    env = {**home_environment(tmp_path), **running_gateway_settings(far)}
     done = subprocess.run(
         ["sh", "-c", script], env=env, cwd=tmp_path, capture_output=True, text=True, timeout=DEADLINE_S
     )
     assert done.stdout == "Hello\n", done.stderr
 
 
-def test_the_files_of_printed_variables_stay_and_are_private(far: str, tmp_path: Path) -> None:
+def test_files_of_printed_environment_are_kept_and_private(far: str, tmp_path: Path) -> None:
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin" / "hermes").symlink_to("/bin/true")
-    more = {"PATH": str(tmp_path / "bin"), "DRAGOMAN_HOME": str(tmp_path / "kept"), **beside(far)}
+    more = {"PATH": str(tmp_path / "bin"), "DRAGOMAN_HOME": str(tmp_path / "kept"), **running_gateway_settings(far)}
     words = ("run", "hermes", "--model", "m", "--context-window", "65536", "--print-env=json")
     done = run(tmp_path, *words, **more)
     folder = Path(json.loads(done.stdout)["HERMES_MANAGED_DIR"])
@@ -460,7 +460,7 @@ def test_the_files_of_printed_variables_stay_and_are_private(far: str, tmp_path:
     assert (folder.stat().st_mode & 0o777, (folder / "config.yaml").stat().st_mode & 0o777) == (0o700, 0o600)
 
 
-def test_without_one_that_runs_there_is_nothing_to_print(tmp_path: Path) -> None:
+def test_print_env_without_running_gateway_is_rejected(tmp_path: Path) -> None:
     done = run(tmp_path, "run", "any", "--print-env", DRAGOMAN_SERVER_PORT="1")
     assert (done.returncode, done.stdout) == (2, "")
     assert "no gateway answers at port 1; start one: dragoman serve" in done.stderr

@@ -1,4 +1,4 @@
-"""On what a run runs, where nothing is named: the servers that answer on this machine."""
+"""Model selection of `dragoman run` without --model: the servers that respond on this machine."""
 
 import json
 import socket
@@ -29,8 +29,8 @@ from support.gateway import DEADLINE_S
 from support.scripted_backend import serving
 
 
-def listing(*models: str) -> Play:
-    """A server of a known kind."""
+def model_list(*models: str) -> Play:
+    """The model list of a vLLM server."""
     data = [{"id": id, "object": "model", "owned_by": "vllm", "max_model_len": 4096} for id in models]
     return whole(200, json.dumps({"object": "list", "data": data}))
 
@@ -42,9 +42,9 @@ async def behind(
     flags: Mapping[str, str] | None = None,
     **more: Any,
 ) -> SelectedModel:
-    """What is chosen where servers are at these URLs, and a gateway at that port; `flags` are settings."""
+    """Selects a model with servers at these URLs and a gateway at that port; `flags` are settings."""
     monkeypatch.setattr(discover, "default_ports", lambda: [int(url.rpartition(":")[2]) for url in urls])
-    for patience in ("CONNECT_TIMEOUT_S", "IDENTIFY_TIMEOUT_S"):  # of a busy machine
+    for patience in ("CONNECT_TIMEOUT_S", "IDENTIFY_TIMEOUT_S"):  # generous, for a busy machine
         monkeypatch.setattr(discover, patience, DEADLINE_S)
     config, origin = settings.load(None, {}, {"server.port": int(gateway.rpartition(":")[2]), **(flags or {})})
     plainly = {
@@ -59,16 +59,16 @@ async def behind(
     return await select_model(config, origin, RunOptions(**{**plainly, "ask": None, **more}))
 
 
-async def test_the_one_model_of_the_one_server_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with server(listing("qwen3")) as one:
+async def test_single_model_of_single_server_is_selected(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with server(model_list("qwen3")) as one:
         found = await behind(monkeypatch, one.url)
     assert (found.offer.model, found.offer.server) == ("qwen3", "vllm")
     assert found.config.upstreams["vllm"].url == f"{one.url}/v1"
     assert (found.context_window, found.output_tokens) == (4096, 1024)
 
 
-async def test_the_lines_to_type_name_each_model_of_each_server(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with server(listing("a", "b")) as one, server(listing("c")) as other:
+async def test_several_models_are_listed_as_commands_to_type(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with server(model_list("a", "b")) as one, server(model_list("c")) as other:
         with pytest.raises(ConfigError) as told:
             await behind(monkeypatch, one.url, other.url, args=("-p", "two words"))
     assert str(told.value).splitlines()[1:] == [
@@ -78,8 +78,8 @@ async def test_the_lines_to_type_name_each_model_of_each_server(monkeypatch: pyt
     ]
 
 
-async def test_the_lines_to_type_are_quoted(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with server(listing("a b", "x; touch pwned #")) as one:
+async def test_commands_to_type_are_quoted_for_shell(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with server(model_list("a b", "x; touch pwned #")) as one:
         with pytest.raises(ConfigError) as told:
             await behind(monkeypatch, one.url)
     assert str(told.value).splitlines()[1:] == [
@@ -89,63 +89,63 @@ async def test_the_lines_to_type_are_quoted(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.parametrize("odd", ["a\0b", "\x1b[2J", "two\nlines"])
-async def test_a_name_with_control_characters_is_no_offer(odd: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    async with server(listing(odd, "plain")) as one:
+async def test_model_name_with_control_characters_is_not_offered(odd: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with server(model_list(odd, "plain")) as one:
         assert (await behind(monkeypatch, one.url)).offer.model == "plain"
-    async with server(listing(odd)) as one:
+    async with server(model_list(odd)) as one:
         with pytest.raises(ConfigError, match=r"no model is loaded at .*, or none by a name that can be typed"):
             await behind(monkeypatch, one.url)
         with pytest.raises(ConfigError, match="no model is listed, or none by a name that can be typed"):
             await behind(monkeypatch, named=True, flags={"upstreams.upstream.url": f"{one.url}/v1"})
 
 
-async def test_at_a_terminal_one_is_chosen_and_a_name_chooses_too(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_model_is_selected_at_terminal_or_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     def last(offers: Any) -> ModelOption:
         offer: ModelOption = offers[-1]
         return offer
 
-    async with server(listing("a", "b")) as one:
+    async with server(model_list("a", "b")) as one:
         assert (await behind(monkeypatch, one.url, ask=last)).offer.model == "b"
         assert (await behind(monkeypatch, one.url, model="a")).offer.model == "a"
         with pytest.raises(ConfigError, match=r"no model 'aa'; did you mean 'a'\?"):
             await behind(monkeypatch, one.url, model="aa")
 
 
-async def test_what_was_said_of_the_context_counts(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with server(listing("a")) as one:
+async def test_context_window_option_overrides_reported_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with server(model_list("a")) as one:
         assert (await behind(monkeypatch, one.url, context_window=9000)).context_window == 9000
 
 
 @asynccontextmanager
 async def gateway(*models: str, **more: Any) -> AsyncIterator[str]:
-    """One that runs, with models of a server behind it."""
-    async with server(listing(*models)) as far:
+    """A running gateway with the models of one upstream server."""
+    async with server(model_list(*models)) as far:
         behind = HttpBackend("behind", HttpConfig(url=f"{far.url}/v1", models=models), {})
         async with serving(Gateway([behind]), **more) as (_, url):
             yield url
 
 
 def at(url: str, *keys: str) -> settings.Config:
-    """Settings of a gateway at this port."""
+    """Settings with the port of this URL and these API keys."""
     return settings.load(None, {}, {"server.port": int(url.rpartition(":")[2]), "server.api_keys": keys})[0]
 
 
-async def test_a_gateway_that_runs_is_known_whatever_is_behind_it() -> None:
+async def test_running_gateway_is_found_with_its_models() -> None:
     async with gateway("qwen3", api_keys=("a-key-of-its-own",)) as url:
         assert [offer.model for offer in await find_running_gateway(at(url, "a-key-of-its-own"))] == ["qwen3"]
 
 
-async def test_what_is_no_gateway_is_told_no_key_of_one() -> None:
-    async with server(listing("qwen3")) as foreign:
+async def test_foreign_server_gets_no_gateway_key() -> None:
+    async with server(model_list("qwen3")) as foreign:
         assert await find_running_gateway(at(foreign.url, "a-key-of-its-own")) == []
     assert [line for line, _, _ in foreign.asked] == ["GET / HTTP/1.1"]
     assert "a-key-of-its-own" not in str(foreign.asked)
 
 
-async def test_a_running_model_that_is_not_fit_for_agents_is_passed_over(
+async def test_running_model_unfit_for_agents_is_skipped(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    async with gateway("smollm2-135m") as url, server(listing("qwen3")) as one:
+    async with gateway("smollm2-135m") as url, server(model_list("qwen3")) as one:
         assert (await behind(monkeypatch, one.url, gateway=url)).offer.model == "qwen3"
         assert capsys.readouterr().err == (
             f"dragoman: passed over smollm2-135m of the gateway at {url}: not fit for agents; "
@@ -160,7 +160,7 @@ async def test_a_running_model_that_is_not_fit_for_agents_is_passed_over(
         assert (found.offer.model, capsys.readouterr().err) == ("smollm2-135m", "")
 
 
-async def test_what_wires_to_the_gateway_that_runs_takes_what_it_has() -> None:
+async def test_select_from_running_offers_only_models_of_gateway() -> None:
     wanted = RunOptions("any", (), "", False, False, 0, "", None)
     async with gateway("smollm2-135m") as url:
         config, origin = at(url), dict[str, str]()
@@ -169,14 +169,14 @@ async def test_what_wires_to_the_gateway_that_runs_takes_what_it_has() -> None:
             await select_from_running(config, origin, wanted._replace(model="qwen3"))
 
 
-def nobody() -> str:
+def unused_url() -> str:
     """The URL of a port of this machine that refuses connections."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         return f"http://127.0.0.1:{taken.getsockname()[1]}/v1"
 
 
-def of_settings(tmp_path: Path, url: str, *more: str) -> settings.Config:
+def load_settings(tmp_path: Path, url: str, *more: str) -> settings.Config:
     file = tmp_path / "config.toml"
     file.write_text("\n".join([f'[upstreams.far]\nurl = "{url}"\nmodels = ["m"]', *more]))
     return settings.load(file, {}, {})[0]
@@ -186,30 +186,30 @@ def on(model: str) -> RunOptions:
     return RunOptions("claude", (), model, named=True, new=True, context_window=8192, prompt_trim="", ask=None)
 
 
-async def test_a_configured_server_that_refuses_connections_ends_the_run(
+async def test_configured_server_refusing_connections_ends_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The settings list its models, so nothing else asks it before the agent, which would try again for minutes."""
+    """The settings list its models, so no earlier request is sent to it; the agent would retry for minutes."""
     monkeypatch.setattr(preface, "STARTING_S", 0.01)
-    url = nobody()
+    url = unused_url()
     with pytest.raises(BackendUnavailableError, match=f"{url}, but the connection is refused; start the server"):
-        await select_model(of_settings(tmp_path, url), {}, on("m"))
+        await select_model(load_settings(tmp_path, url), {}, on("m"))
     assert f"nothing listens at {url} yet" in capsys.readouterr().err
 
 
-async def test_a_server_that_is_being_started_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    url = nobody()
+async def test_starting_server_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    url = unused_url()
     async with AsyncExitStack() as stack:
         port = int(url.removesuffix("/v1").rpartition(":")[2])
 
         async def starts(_: float) -> None:
-            await stack.enter_async_context(server(listing("m"), port=port))
+            await stack.enter_async_context(server(model_list("m"), port=port))
 
         monkeypatch.setattr(preface.retry, "sleep", starts)
-        found = await select_model(of_settings(tmp_path, url), {}, on("m"))
+        found = await select_model(load_settings(tmp_path, url), {}, on("m"))
     assert found.offer.model == "m"
 
 
-async def test_a_server_with_others_to_take_its_place_may_be_down(tmp_path: Path) -> None:
-    config = of_settings(tmp_path, nobody(), '[model_aliases]\nboth = ["far/m", "claude/opus"]')
+async def test_unreachable_server_with_fallback_is_allowed(tmp_path: Path) -> None:
+    config = load_settings(tmp_path, unused_url(), '[model_aliases]\nboth = ["far/m", "claude/opus"]')
     assert (await select_model(config, {}, on("both"))).offer.model == "both"

@@ -1,4 +1,4 @@
-"""`dragoman serve` in front of another server: from the command line and the file, to a client's tool call."""
+"""`dragoman serve` with an upstream server, set by flags or the config file, up to a client's tool call."""
 
 import json
 import socket
@@ -30,7 +30,7 @@ SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "require
 
 
 async def weather(backend: Scripted, request: Request) -> AsyncGenerator[AnyEvent, None]:
-    """Calls the tool that is offered; told its result, repeats that."""
+    """Calls the offered tool; once there is a tool result, repeats it as text."""
     results = [part for message in request.messages for part in message.parts if isinstance(part, ToolResult)]
     yield Start("", "", 0)
     if results:
@@ -44,7 +44,7 @@ async def weather(backend: Scripted, request: Request) -> AsyncGenerator[AnyEven
 
 
 @pytest.mark.parametrize("api", dialects.names())
-def test_a_tool_round_trip_through_a_server(api: str, tmp_path: Path) -> None:
+def test_tool_round_trip_through_upstream(api: str, tmp_path: Path) -> None:
     own = apart(tmp_path)
     with (
         in_thread(weather) as url,
@@ -65,7 +65,7 @@ def test_a_tool_round_trip_through_a_server(api: str, tmp_path: Path) -> None:
         assert (told.usage.input_tokens, told.usage.output_tokens) == (20, 5)
 
 
-def test_a_server_of_the_file(tmp_path: Path) -> None:
+def test_upstream_from_config_file_is_served(tmp_path: Path) -> None:
     with in_thread(weather) as url:
         config = tmp_path / "config.toml"
         config.write_text(f'[upstreams.far]\nurl = "{url}/v1"\n[model_aliases]\n"gpt-4o" = "far/m"\n')
@@ -85,7 +85,7 @@ def test_a_server_of_the_file(tmp_path: Path) -> None:
             assert raw.parse().model == "gpt-4o"
 
 
-def test_a_server_that_comes_later(tmp_path: Path) -> None:
+def test_upstream_started_later_is_served(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     url = f"http://127.0.0.1:{port}/v1"
@@ -116,13 +116,13 @@ def test_a_server_that_comes_later(tmp_path: Path) -> None:
     ],
     ids=["no server", "no URL", "no such API"],
 )
-def test_flags_that_cannot_be_meant(flags: list[str], told: str, tmp_path: Path) -> None:
+def test_invalid_upstream_flags_are_rejected(flags: list[str], told: str, tmp_path: Path) -> None:
     ended = command(tmp_path, "serve", "--print-config", *flags)
     assert ended.returncode == 2
     assert told in ended.stderr
 
 
-def test_settings_are_explained_without_the_key(tmp_path: Path) -> None:
+def test_print_config_hides_upstream_api_key(tmp_path: Path) -> None:
     config = tmp_path / "config.toml"
     config.write_text('[upstreams.far]\nurl = "http://127.0.0.1:9"\napi_key = "sk-secret"\n')
     ended = command(tmp_path, "serve", "--print-config", "--config", str(config))

@@ -1,4 +1,4 @@
-"""Nothing that a server, a model or a file says steers the terminal."""
+"""Control characters from servers, models and files never reach the terminal unescaped."""
 
 import asyncio
 import io
@@ -33,7 +33,7 @@ CALL: Final = {"index": 0, "id": "c", "function": {"name": f"f{STEERS}", "argume
 
 
 async def hostile(server: Server, writer: Any) -> None:
-    """Lists models, calls a tool, and refuses to hear its result, with what would steer a terminal in each."""
+    """Lists models, calls a tool, and rejects its result; each response contains control characters."""
     line, _, body = server.asked[-1]
     if line.startswith("GET"):
         await whole(200, LISTED)(server, writer)
@@ -44,63 +44,67 @@ async def hostile(server: Server, writer: Any) -> None:
 
 
 async def told(home: Path, *args: str) -> str:
-    """All that the command says."""
+    """Returns stdout and stderr of the command."""
     done = await asyncio.to_thread(run, home, *args, PYTHONPATH=os.pathsep.join(sys.path))
     return done.stdout + done.stderr
 
 
-def steers_nothing(said: str) -> bool:
+def is_terminal_safe(said: str) -> bool:
     return all(c.isprintable() or c == "\n" for c in said)
 
 
-async def test_ask(tmp_path: Path) -> None:
+async def test_ask_escapes_control_characters(tmp_path: Path) -> None:
     async with server(hostile) as far:
         said = await told(tmp_path, "ask", "--upstream", f"{far.url}/v1", "--model", MODEL)
-    assert steers_nothing(said)
+    assert is_terminal_safe(said)
     for line in (f"model: m{SHOWN}", f"-- f{SHOWN} says", f"bad {SHOWN}"):
         assert line in said
 
 
-async def test_doctor(tmp_path: Path) -> None:
+async def test_doctor_escapes_control_characters(tmp_path: Path) -> None:
     async with server(hostile) as far:
         said = await told(tmp_path, "doctor", "--upstream", f"{far.url}/v1")
-    assert steers_nothing(said)
+    assert is_terminal_safe(said)
     assert SHOWN in said
 
 
-async def test_probe(tmp_path: Path) -> None:
+async def test_probe_escapes_control_characters(tmp_path: Path) -> None:
     async with server(whole(400, json.dumps({"error": {"message": f"bad {STEERS}"}}))) as far:
         said = await told(tmp_path, "probe", far.url, "--model", MODEL)
-    assert steers_nothing(said)
+    assert is_terminal_safe(said)
     assert f"bad {SHOWN}" in said
 
 
-async def test_run_offers_no_such_name(tmp_path: Path) -> None:
+async def test_run_does_not_offer_model_with_control_characters(tmp_path: Path) -> None:
     async with server(hostile) as far:
         said = await told(tmp_path, "run", "--upstream", f"{far.url}/v1", "--", "true")
-    assert steers_nothing(said)
+    assert is_terminal_safe(said)
     assert "OWNED" not in said
 
 
-def test_what_would_be_started() -> None:
+def test_dry_run_escapes_control_characters() -> None:
     launch = LaunchPlan(("agent", MODEL), {"OPENAI_MODEL": MODEL}, {"file": MODEL})
     said = output.format_launch(launch, Path("folder"), {})
-    assert steers_nothing(said)
+    assert is_terminal_safe(said)
     assert said.count(SHOWN) == 3
 
 
-def test_what_is_told_beside(capsys: pytest.CaptureFixture[str]) -> None:
+def test_status_line_escapes_control_characters(capsys: pytest.CaptureFixture[str]) -> None:
     print_status(f"Agent on {MODEL}")
     assert capsys.readouterr().err == f"dragoman: Agent on m{SHOWN}\n"
 
 
-async def test_the_choice_of_a_model(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_model_prompt_escapes_control_characters(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(sys, "stdin", io.StringIO("1\n"))
     output.ask_for_model([ModelOption(MODEL, "far", "", "far")])
-    assert steers_nothing(capsys.readouterr().err)
+    assert is_terminal_safe(capsys.readouterr().err)
 
 
-async def test_replay_and_a_bundle_of_somebody_else(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_replay_of_foreign_bundle_escapes_control_characters(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     async with keeping(tmp_path / "kept", says("<tool_call>"), tool_mode="parse", call_format="hermes") as url:
         await ask(url, CHAT, True, tools=TOOLS)
         [folder] = await kept(tmp_path / "kept")
@@ -114,28 +118,28 @@ async def test_replay_and_a_bundle_of_somebody_else(tmp_path: Path, capsys: pyte
     capsys.readouterr()
     await asyncio.to_thread(cli.main, ["replay", str(tmp_path / "foreign.zip"), "--explain"])
     said = capsys.readouterr()
-    assert steers_nothing(said.out + said.err)
+    assert is_terminal_safe(said.out + said.err)
     assert said.out.count(SHOWN) >= 3
 
 
-def test_columns() -> None:
+def test_columns_view_escapes_control_characters() -> None:
     out = io.StringIO()
     page = ColumnsView(Console(file=out, width=200, force_terminal=False))
     page.feed(Notice("odd", f"it says {STEERS}"), BlockChange())
     page.close()
     page.show_result(f"f{STEERS}", "{}", "")
-    assert steers_nothing(out.getvalue())
+    assert is_terminal_safe(out.getvalue())
     assert out.getvalue().count(SHOWN) == 2
 
 
-def test_a_line_that_is_written_over() -> None:
+def test_progress_line_escapes_control_characters() -> None:
     out = io.StringIO()
     out.isatty = lambda: True  # type: ignore[method-assign]
     ProgressLine(out).print(f"asking {STEERS}")
-    assert steers_nothing(out.getvalue().removeprefix("\r\x1b[K"))
+    assert is_terminal_safe(out.getvalue().removeprefix("\r\x1b[K"))
 
 
-def test_the_log_for_people() -> None:
+def test_text_log_escapes_control_characters() -> None:
     formatter = TerminalFormatter(LOG_LINE)
     record = logging.makeLogRecord({"msg": f"asks {STEERS}", "levelname": "INFO", "name": "a"})
-    assert steers_nothing(formatter.format(record))
+    assert is_terminal_safe(formatter.format(record))

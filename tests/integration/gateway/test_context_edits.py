@@ -1,4 +1,4 @@
-"""Edits of Anthropic's `context_management` that only remove, in front of servers that do not know them."""
+"""Removing edits of Anthropic's `context_management`, for servers that do not support them."""
 
 import itertools
 import json
@@ -32,7 +32,7 @@ LONG = "one line of a file\n" * 60
 
 
 def history(uses: int, *, name: str = "read", said: str = LONG) -> list[dict[str, Any]]:
-    """A conversation of the user's question, then so many calls, each after some reasoning and with its result."""
+    """A conversation: the user's question, then `uses` calls, each after reasoning and with its result."""
     messages: list[dict[str, Any]] = [{"role": "user", "content": "Look."}]
     for n in range(uses):
         thought = {"type": "thinking", "thinking": f"thought {n}", "signature": "s"}
@@ -47,18 +47,18 @@ def amount(unit: str, value: int) -> dict[str, Any]:
     return {"type": unit, "value": value}
 
 
-def carried_out(messages: list[dict[str, Any]], *edits: dict[str, Any]) -> EditedRequest:
+def apply_to(messages: list[dict[str, Any]], *edits: dict[str, Any]) -> EditedRequest:
     body = {"model": "m", "max_tokens": 9, "messages": messages, "context_management": {"edits": edits}}
     return apply_edits(dialects.get("anthropic_messages").read_request(json.dumps(body)), GENERIC)
 
 
 def results(request: Request) -> str:
-    """One letter for each result: whether it is kept or cleared."""
+    """One letter for each tool result: `k` kept, `c` cleared."""
     found = [part for message in request.messages for part in message.parts if isinstance(part, ToolResult)]
     return "".join("c" if CLEARED in str(result.parts) else "k" for result in found)
 
 
-def thoughts(request: Request) -> list[str]:
+def reasoning_texts(request: Request) -> list[str]:
     return [part.text for message in request.messages for part in message.parts if isinstance(part, Reasoning)]
 
 
@@ -80,8 +80,8 @@ def thoughts(request: Request) -> list[str]:
         (3, {**ONE_KEPT, "exclude_tools": ["other"], "clear_at_least": None}, "cck"),
     ],
 )
-def test_results_are_cleared(uses: int, edit: dict[str, Any], left: str) -> None:
-    asked = carried_out(history(uses), {"type": USES, **edit})
+def test_tool_results_are_cleared_by_trigger_and_keep(uses: int, edit: dict[str, Any], left: str) -> None:
+    asked = apply_to(history(uses), {"type": USES, **edit})
     assert results(asked.request) == left
     applied = json.loads(asked.applied)["applied_edits"]
     cleared = left.count("c")
@@ -94,8 +94,8 @@ def test_results_are_cleared(uses: int, edit: dict[str, Any], left: str) -> None
 
 
 @pytest.mark.parametrize(("inputs", "left"), [(None, 0), (False, 0), (True, 2), (["read"], 2), (["other"], 0)])
-def test_inputs_are_cleared_where_that_is_asked(inputs: object, left: int) -> None:
-    asked = carried_out(history(3), {**ONE_KEPT, "clear_tool_inputs": inputs}).request
+def test_tool_inputs_are_cleared_only_on_request(inputs: object, left: int) -> None:
+    asked = apply_to(history(3), {**ONE_KEPT, "clear_tool_inputs": inputs}).request
     calls = [part.arguments for message in asked.messages for part in message.parts if isinstance(part, ToolCall)]
     assert [arguments for arguments in calls if arguments == "{}"] == ["{}"] * left
     assert "/2" in calls[-1]
@@ -114,22 +114,22 @@ def test_inputs_are_cleared_where_that_is_asked(inputs: object, left: int) -> No
 )
 def test_reasoning_of_old_turns_is_cleared(keep: dict[str, Any], left: list[str]) -> None:
     turns = [message for n in range(2) for message in json.loads(json.dumps(history(1)).replace('"t0"', f'"u{n}"'))]
-    asked = carried_out([*turns, *history(2)], {"type": TURNS, **keep})
-    assert thoughts(asked.request) == left
+    asked = apply_to([*turns, *history(2)], {"type": TURNS, **keep})
+    assert reasoning_texts(asked.request) == left
     gone = 4 - len(left)
     (report,) = json.loads(asked.applied)["applied_edits"] or [{"cleared_thinking_turns": 0}]
     assert report["cleared_thinking_turns"] == gone
 
 
-def test_a_message_of_nothing_but_reasoning_goes_with_it() -> None:
+def test_message_with_only_reasoning_is_removed() -> None:
     thought = {"role": "assistant", "content": [{"type": "thinking", "thinking": "hm", "signature": "s"}]}
-    asked = carried_out([history(0)[0], thought, *history(1)], {"type": TURNS})
+    asked = apply_to([history(0)[0], thought, *history(1)], {"type": TURNS})
     assert [message.role for message in asked.request.messages] == ["user", "user", "assistant", "user"]
 
 
-def test_what_was_sent_once_stays_as_it_was_sent_until_the_next_clearing() -> None:
+def test_edited_prefix_is_stable_until_next_clearing() -> None:
     edit = {"type": USES, "trigger": amount("input_tokens", 2_000), "keep": amount("tool_uses", 1)}
-    sent = [carried_out(history(uses), edit).request for uses in range(1, 30)]
+    sent = [apply_to(history(uses), edit).request for uses in range(1, 30)]
     pairs = list(itertools.pairwise(sent))
     again = [later.messages[: len(before.messages)] == before.messages for before, later in pairs]
     cleared = [results(before).count("c") < results(later).count("c") for before, later in pairs]
@@ -137,8 +137,8 @@ def test_what_was_sent_once_stays_as_it_was_sent_until_the_next_clearing() -> No
     assert 1 < sum(cleared) < 12
 
 
-def test_an_edit_that_is_not_known_is_named_and_the_others_are_carried_out() -> None:
-    asked = carried_out(history(3), {"type": "compact_20260112", "trigger": {}}, ONE_KEPT)
+def test_unknown_edit_is_reported_and_others_are_applied() -> None:
+    asked = apply_to(history(3), {"type": "compact_20260112", "trigger": {}}, ONE_KEPT)
     assert [warning.label for warning in asked.warnings] == ["content_dropped: context_management.compact_20260112"]
     assert results(asked.request) == "cck"
 
@@ -159,32 +159,32 @@ def test_an_edit_that_is_not_known_is_named_and_the_others_are_carried_out() -> 
         ({"type": USES, "clear_tool_inputs": 1}, "edits[0].clear_tool_inputs"),
     ],
 )
-def test_a_wrong_edit_is_refused(edit: Any, path: str) -> None:
+def test_invalid_edit_is_rejected(edit: Any, path: str) -> None:
     with pytest.raises(RequestError) as error:
-        carried_out(history(1), edit)
+        apply_to(history(1), edit)
     assert error.value.path == f"$.context_management.{path}"
 
 
-def test_another_apis_member_of_that_name_is_left_alone() -> None:
+def test_context_management_of_other_api_is_unchanged() -> None:
     asked = Request("m", (), extra={"context_management": Raw(b"[]")}, dialect="openai_responses")
     assert apply_edits(asked, GENERIC) == EditedRequest(asked)
 
 
-def test_a_long_conversation_takes_linear_time() -> None:
+def test_context_edits_take_linear_time() -> None:
     edit = {**ONE_KEPT, "clear_at_least": amount("input_tokens", 10**9)}
 
     def made(uses: int) -> Callable[[], object]:
-        return partial(carried_out, history(uses, said=""), edit, {"type": TURNS})
+        return partial(apply_to, history(uses, said=""), edit, {"type": TURNS})
 
     assert cpu_cost.growth(made, 500, 2_000, most=2) < 2
 
 
-IN_PROMPT = {"api": "anthropic_messages", "tool_mode": "prompt", "call_format": "hermes"}
+PROMPT_MODE = {"api": "anthropic_messages", "tool_mode": "prompt", "call_format": "hermes"}
 
 
 @pytest.mark.parametrize("stream", [False, True])
-@pytest.mark.parametrize("settings", [*BEHIND, IN_PROMPT], ids=lambda s: "-".join(s.values()))
-async def test_every_server_but_one_of_messages_gets_what_is_left(settings: dict[str, Any], stream: bool) -> None:
+@pytest.mark.parametrize("settings", [*BEHIND, PROMPT_MODE], ids=lambda s: "-".join(s.values()))
+async def test_non_anthropic_upstream_gets_edited_conversation(settings: dict[str, Any], stream: bool) -> None:
     passes = settings == {"api": "anthropic_messages"}
     asked = {"edits": [ONE_KEPT, {"type": "compact_20260112"}]}
     async with server(answers(settings)) as far, serving(gateway(far, **settings)) as (_, url):
@@ -204,19 +204,19 @@ async def test_every_server_but_one_of_messages_gets_what_is_left(settings: dict
     assert [(each["type"], each["cleared_tool_uses"]) for each in applied] == ([] if passes else [(USES, 2)])
 
 
-async def test_the_claude_cli_gets_what_is_left(tmp_path: Any) -> None:
+async def test_claude_cli_gets_edited_conversation(tmp_path: Any) -> None:
     async with chain(tmp_path) as c:
         answer = await c.ask(MESSAGES, model="sonnet", messages=history(3), context_management={"edits": [ONE_KEPT]})
         assert (answer.status_code, "content_dropped" in warned(answer)) == (200, False)
         assert json.dumps(c.heard()[-1]).count(CLEARED) == 2
 
 
-def test_a_model_that_runs_here_has_no_edits_of_its_own() -> None:
+def test_embedded_backend_has_no_native_context_edits() -> None:
     assert not issubclass(EmbeddedBackend, EditsContext)
 
 
 @pytest.mark.parametrize("edits", [[], KEPT_ALL["edits"], [ONE_KEPT]])
-async def test_the_sdk_reads_what_was_edited(edits: list[dict[str, Any]]) -> None:
+async def test_anthropic_sdk_reads_applied_edits(edits: list[dict[str, Any]]) -> None:
     seen: list[Request] = []
 
     async def script(backend: Scripted, request: Request) -> Any:

@@ -1,4 +1,4 @@
-"""Several backends with one model: the next is asked where one fails before its answer has begun."""
+"""Failover between backends with the same model, if one fails before its response has begun."""
 
 import contextlib
 import logging
@@ -87,7 +87,7 @@ BUSY = QueueFullError("full", retry_after_s=3)
 
 
 @pytest.mark.parametrize("raised", [True, False], ids=["raised", "told in its stream"])
-async def test_the_next_of_an_aliass_models_is_asked(raised: bool, caplog: pytest.LogCaptureFixture) -> None:
+async def test_alias_fails_over_to_next_model(raised: bool, caplog: pytest.LogCaptureFixture) -> None:
     one, two = Named("one", fails(BUSY, raised=raised)), Named("two", answers("Hello"))
     with caplog.at_level(logging.WARNING, "dragoman.gateway.gateway"):
         events = await answer([one, two], "coder", {"coder": ["one/m", "only-two"]})
@@ -99,40 +99,40 @@ async def test_the_next_of_an_aliass_models_is_asked(raised: bool, caplog: pytes
     assert record.getMessage() == "one could not answer (full); two is asked for 'only-two'"
 
 
-async def test_so_is_the_next_backend_with_a_model_of_that_name() -> None:
+async def test_model_name_fails_over_to_next_backend() -> None:
     events = await answer([Named("one", fails(BUSY)), Named("two", answers("Hello"))], "m")
     assert (text(events), codes(events)) == ("Hello, m", ["failed_over"])
 
 
-async def test_the_first_answers_where_it_can() -> None:
+async def test_first_working_model_of_alias_responds() -> None:
     one, two = Named("one", answers("Hello")), Named("two", answers("Bye"))
     for aliases in ({"coder": ["one/m", "two/m"]}, {"coder": ["two/m", "one/m"]}):
         events = await answer([one, two], "coder", aliases)
         assert (text(events), codes(events)) == ("Hello, m" if aliases["coder"][0] == "one/m" else "Bye, m", [])
 
 
-async def test_a_backend_that_is_named_alone_is_asked_alone() -> None:
+async def test_qualified_model_name_does_not_fail_over() -> None:
     one, two = Named("one", fails(BUSY)), Named("two", answers("Hello"))
     with pytest.raises(QueueFullError):
         await answer([one, two], "one/m")
     assert not two.begun.is_set()
 
 
-async def test_where_all_fail_the_last_tells_why() -> None:
+async def test_last_error_is_raised_if_all_backends_fail() -> None:
     one, two = Named("one", fails(BUSY)), Named("two", fails(UpstreamError("no", status=500)))
     with pytest.raises(UpstreamError, match="no"):
         await answer([one, two], "m")
 
 
 @pytest.mark.parametrize("error", [RequestError("wrong"), ContextOverflowError(5, 4)], ids=lambda e: type(e).__name__)
-async def test_what_is_the_callers_is_told_to_the_caller(error: DragomanError) -> None:
+async def test_request_error_does_not_fail_over(error: DragomanError) -> None:
     one, two = Named("one", fails(error)), Named("two", answers("Hello"))
     with pytest.raises(type(error)):
         await answer([one, two], "m")
     assert not two.begun.is_set()
 
 
-async def test_an_answer_that_has_begun_is_nobody_elses() -> None:
+async def test_started_response_does_not_fail_over() -> None:
     async def breaks(backend: Scripted, request: Request) -> AsyncGenerator[AnyEvent, None]:
         yield Start("", "", 0)
         yield TextDelta("It is")
@@ -142,7 +142,7 @@ async def test_an_answer_that_has_begun_is_nobody_elses() -> None:
     assert (text(events), events[-1], codes(events)) == ("It is", Failure(BUSY), [])
 
 
-async def test_a_model_under_its_own_name_is_not_another_that_is_also_called_so() -> None:
+async def test_model_name_takes_precedence_over_alias_of_other_backend() -> None:
     class Other(Named):
         def models(self) -> tuple[ServedModel, ...]:
             return (ServedModel("one/m"),)
@@ -151,7 +151,7 @@ async def test_a_model_under_its_own_name_is_not_another_that_is_also_called_so(
     assert text(events) == "Hello, one/m"
 
 
-async def test_each_of_an_aliass_models_is_there() -> None:
+async def test_alias_with_unknown_model_is_rejected() -> None:
     with pytest.raises(ConfigError, match=r"no backend serves 'two/m'.* - at model_aliases.coder"):
         await answer([Named("one", answers("Hello"))], "coder", {"coder": ["one/m", "two/m"]})
 
@@ -165,14 +165,14 @@ def behind(name: str, url: str, **settings: Any) -> HttpBackend:
 
 @contextlib.asynccontextmanager
 async def both(one: Server, two: Server) -> AsyncIterator[str]:
-    """The URL of a gateway in front of the two."""
+    """The URL of a gateway with both servers as upstreams."""
     async with serving(Gateway([behind("one", one.url), behind("two", two.url)])) as (_, url):
         yield url
 
 
 @pytest.mark.parametrize("path", FRONTS)
 @pytest.mark.parametrize("play", [whole(500, REFUSED), whole(429, REFUSED, retry_after="60"), whole(200, REFUSED)])
-async def test_a_server_that_fails_is_made_up_for_by_the_next(
+async def test_failing_upstream_fails_over_and_is_reported(
     play: Play, path: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with server(play) as one, server(whole(200, COMPLETION)) as two, both(one, two) as url:
@@ -185,7 +185,7 @@ async def test_a_server_that_fails_is_made_up_for_by_the_next(
 
 
 @pytest.mark.parametrize(("there", "status"), [((True, False), 200), ((False, False), 503)])
-async def test_a_gateway_is_ready_where_one_of_its_servers_is(there: tuple[bool, ...], status: int) -> None:
+async def test_gateway_is_ready_if_one_backend_is_ready(there: tuple[bool, ...], status: int) -> None:
     class There(Named):
         def health(self) -> Mapping[str, object]:
             return {"backend": self.name, "ready": there[int(self.name)]}
@@ -195,7 +195,7 @@ async def test_a_gateway_is_ready_where_one_of_its_servers_is(there: tuple[bool,
         assert (await client.get(f"{url}/ready")).status_code == status
 
 
-async def test_a_server_that_is_left_alone_is_passed_over_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_upstream_with_open_circuit_is_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(circuit_breaker, "FAILURE_THRESHOLD", 1)
     async with server(whole(500, REFUSED)) as one, server(whole(200, COMPLETION)) as two, both(one, two) as url:
         for _ in range(3):
@@ -203,7 +203,7 @@ async def test_a_server_that_is_left_alone_is_passed_over_at_once(monkeypatch: p
     assert (len(one.asked), len(two.asked)) == (1, 3)
 
 
-async def test_a_server_that_is_not_there_yet_is_passed_over() -> None:
+async def test_unreachable_upstream_is_skipped() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         nobody = f"http://127.0.0.1:{taken.getsockname()[1]}"
     async with server(whole(200, COMPLETION)) as two:
@@ -213,7 +213,7 @@ async def test_a_server_that_is_not_there_yet_is_passed_over() -> None:
 
 
 @pytest.mark.parametrize("path", FRONTS)
-async def test_an_answer_that_breaks_off_ends_there(path: str) -> None:
+async def test_stream_that_breaks_off_does_not_fail_over(path: str) -> None:
     async with server(dies) as one, server(whole(200, COMPLETION)) as two, both(one, two) as url:
         found = await ask(url, path, True)
     assert ends_as_failed(path, found.text)
@@ -221,7 +221,7 @@ async def test_an_answer_that_breaks_off_ends_there(path: str) -> None:
 
 
 @pytest.mark.parametrize(("status", "told_as"), [(400, 400), (413, 413), (422, 400)])
-async def test_what_a_server_finds_wrong_with_the_request_is_told_at_once(status: int, told_as: int) -> None:
+async def test_upstream_request_error_is_returned_without_failover(status: int, told_as: int) -> None:
     async with server(whole(status, REFUSED)) as one, server(whole(200, COMPLETION)) as two, both(one, two) as url:
         found = await ask(url, CHAT, False)
     assert (found.status_code, two.asked) == (told_as, [])
@@ -229,14 +229,14 @@ async def test_what_a_server_finds_wrong_with_the_request_is_told_at_once(status
 
 
 @pytest.mark.parametrize("status", [401, 403, 404])
-async def test_a_key_that_a_server_does_not_know_is_not_the_clients(status: int) -> None:
+async def test_upstream_auth_or_not_found_error_fails_over(status: int) -> None:
     async with server(whole(status, REFUSED)) as one, server(whole(200, COMPLETION)) as two, both(one, two) as url:
         found = await ask(url, CHAT, False)
     assert found.status_code == 200
     assert "failed_over: one > two" in found.headers["x-dragoman-warnings"]
 
 
-async def test_where_all_servers_fail_it_is_told() -> None:
+async def test_last_upstream_error_is_returned_if_all_fail() -> None:
     async with (
         server(whole(500, REFUSED)) as one,
         server(whole(503, REFUSED, retry_after="9")) as two,
@@ -256,14 +256,14 @@ def loaded(aliases: str, home: Path) -> tuple[settings.Config, dict[str, str]]:
     return settings.load(file, {}, {})
 
 
-async def test_an_alias_of_several_in_the_file(tmp_path: Path) -> None:
+async def test_alias_with_several_models_is_read_from_file(tmp_path: Path) -> None:
     config, origin = loaded('coder = ["one/m", "two/m"]', tmp_path)
     assert config.model_aliases == {"coder": ("one/m", "two/m")}
     assert 'model_aliases."coder" = ["one/m", "two/m"]  # ' in format_settings(config, origin)
 
 
 @pytest.mark.parametrize("wrong", ["[]", '["m", 5]', "[true]"])
-async def test_an_alias_of_what_is_no_name(wrong: str, tmp_path: Path) -> None:
+async def test_invalid_alias_value_is_rejected(wrong: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as refused:
         loaded(f"coder = {wrong}", tmp_path)
     words = f"expected the name of a model, or a list of names, got {wrong} - at model_aliases.coder, from "

@@ -1,4 +1,4 @@
-"""What is not translated goes to the server that has the model, and its answer comes back byte for byte."""
+"""Untranslated APIs are forwarded to the upstream with the model; its response is returned byte for byte."""
 
 import asyncio
 import json
@@ -22,8 +22,8 @@ VECTOR = {"object": "embedding", "index": 0, "embedding": [0.5]}
 VECTORS = json.dumps(
     {"object": "list", "data": [VECTOR], "model": "em", "usage": {"prompt_tokens": 7, "total_tokens": 7}}
 )
-REFUSES = whole(404, '{"error":"no such route"}')
-BUSY = whole(503, '{"error":"loading"}')
+NOT_FOUND = whole(404, '{"error":"no such route"}')
+UNAVAILABLE = whole(503, '{"error":"loading"}')
 
 
 def http(name: str, far: Server, **settings: Any) -> HttpBackend:
@@ -31,7 +31,7 @@ def http(name: str, far: Server, **settings: Any) -> HttpBackend:
 
 
 async def asked(play: Play, path: str, **sent: Any) -> tuple[httpx2.Response, Server]:
-    """The answer by a gateway with two servers, of which the second is never asked."""
+    """Returns the response of a gateway with two upstreams, of which only the first gets the request."""
     async with server(play) as far, server(whole(200, "{}")) as other:
         backends = [http("far", far, api_key="secret"), http("other", other, models=("o",))]
         async with (
@@ -45,7 +45,7 @@ async def asked(play: Play, path: str, **sent: Any) -> tuple[httpx2.Response, Se
 
 @pytest.mark.parametrize("name", ["em", "far/em", "mine"])
 @pytest.mark.parametrize("path", [*PASSTHROUGH_PATHS, "/rerank"])
-async def test_it_goes_as_it_came_under_the_servers_name_of_the_model(path: str, name: str) -> None:
+async def test_request_is_forwarded_unchanged_except_model_name(path: str, name: str) -> None:
     body = f'{{ "n": 1.50, "model": "{name}", "input": ["a", "é"] }}'
     head = {"authorization": "Bearer client's own", "content-type": "application/json"}
     answer, far = await asked(whole(200, VECTORS), path, content=body.encode(), headers=head)
@@ -58,7 +58,7 @@ async def test_it_goes_as_it_came_under_the_servers_name_of_the_model(path: str,
 
 
 @pytest.mark.parametrize("name", ["em", "far/em"])
-async def test_a_form_keeps_its_bytes(name: str) -> None:
+async def test_form_bytes_are_unchanged_except_model_name(name: str) -> None:
     sound = bytes(range(256)) * 9 + b"\r\n--not the boundary\r\n"
     answer, far = await asked(
         whole(200, '{"text":"hi"}'),
@@ -76,7 +76,7 @@ async def test_a_form_keeps_its_bytes(name: str) -> None:
     assert sound in sent
 
 
-async def test_azures_path_names_the_model_of_json_and_of_forms() -> None:
+async def test_azure_path_sets_model_in_json_and_form() -> None:
     base = "/openai/deployments/em"
     _, far = await asked(whole(200, VECTORS), f"{base}/embeddings?api-version=1", json={"input": "x"})
     assert json.loads(far.asked[0][2]) == {"input": "x", "model": "em"}
@@ -84,7 +84,7 @@ async def test_azures_path_names_the_model_of_json_and_of_forms() -> None:
     assert b'name="model"\r\n\r\nem\r\n' in far.asked[0][2]
 
 
-async def test_sound_and_its_type_and_the_usage_in_metrics() -> None:
+async def test_audio_response_is_forwarded_and_usage_is_counted() -> None:
     async with server(whole(200, "RIFF", "audio/wav")) as far:  # noqa: SIM117
         async with serving(Gateway([http("far", far)])) as (_, url), http_client(url) as client:
             answer = await client.post("/v1/audio/speech", json={"model": "em", "input": "x"})
@@ -102,7 +102,7 @@ def event(said: object) -> bytes:
     return f"{len(data):x}\r\n".encode() + data + b"\r\n"
 
 
-async def test_a_stream_flows_and_ends_with_an_error_where_it_breaks_off() -> None:
+async def test_stream_is_forwarded_and_ends_with_error_if_it_breaks_off() -> None:
     first = event({"choices": [{"text": "a"}]})
 
     async def play(far: Server, writer: asyncio.StreamWriter) -> None:
@@ -116,7 +116,7 @@ async def test_a_stream_flows_and_ends_with_an_error_where_it_breaks_off() -> No
             async with client.stream("POST", "/v1/completions", json=body) as answer:
                 assert answer.headers["content-type"] == "text/event-stream"
                 pieces = answer.aiter_bytes()
-                assert b'"a"' in await anext(pieces)  # before the server has said more
+                assert b'"a"' in await anext(pieces)  # before the server sends more
                 far.go.set()
                 rest = b"".join([piece async for piece in pieces])
             assert rest.endswith(b"data: [DONE]\n\n")
@@ -132,7 +132,7 @@ async def test_a_stream_flows_and_ends_with_an_error_where_it_breaks_off() -> No
             assert shape_of("", json.loads(told.rpartition(b"data: ")[2]))["type"] == "server_error"
 
 
-async def test_an_answer_that_is_cut_is_not_told_as_whole() -> None:
+async def test_truncated_response_is_not_completed() -> None:
     async def cut(far: Server, writer: asyncio.StreamWriter) -> None:
         writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: audio/wav\r\ntransfer-encoding: chunked\r\n\r\n4\r\nRIFF\r\n")
         await writer.drain()
@@ -142,7 +142,7 @@ async def test_an_answer_that_is_cut_is_not_told_as_whole() -> None:
         await asked(cut, "/v1/audio/speech", json={"model": "em"})
 
 
-async def test_when_the_client_leaves_the_server_is_left() -> None:
+async def test_client_disconnect_closes_upstream_connection() -> None:
     async def slow(far: Server, writer: asyncio.StreamWriter) -> None:
         writer.write(HEAD + event({}))
         await far.left.wait()
@@ -158,8 +158,8 @@ async def test_when_the_client_leaves_the_server_is_left() -> None:
         await eventually(far.go.is_set)
 
 
-@pytest.mark.parametrize("play", [BUSY, REFUSES, whole(401, "{}")])
-async def test_the_next_server_is_asked_before_the_answer_has_begun(play: Play) -> None:
+@pytest.mark.parametrize("play", [UNAVAILABLE, NOT_FOUND, whole(401, "{}")])
+async def test_passthrough_request_fails_over_to_next_upstream(play: Play) -> None:
     async with server(play) as first, server(whole(200, VECTORS)) as second:
         gateway = Gateway([http("first", first), http("second", second)])
         async with serving(gateway) as (_, url), http_client(url) as client:
@@ -170,31 +170,31 @@ async def test_the_next_server_is_asked_before_the_answer_has_begun(play: Play) 
 @pytest.mark.parametrize(
     ("play", "sent", "status", "words"),
     [
-        (REFUSES, {"json": {"model": "em"}}, 404, "far answered 404 at /v1/embeddings"),
+        (NOT_FOUND, {"json": {"model": "em"}}, 404, "far answered 404 at /v1/embeddings"),
         (whole(400, '{"error":{"message":"too many inputs"}}'), {"json": {"model": "em"}}, 400, "too many inputs"),
         (whole(302, "", location="http://127.0.0.1:1/"), {"json": {"model": "em"}}, 502, "302"),
-        (BUSY, {"json": {"model": "em"}}, 503, "loading"),
-        (BUSY, {"json": {"model": "unknown"}}, 404, "unknown model 'unknown'"),
-        (BUSY, {"json": {"input": "x"}}, 400, "missing required field 'model'"),
-        (BUSY, {"json": {"model": 7}}, 400, "expected string"),
-        (BUSY, {"content": b"no JSON"}, 400, "JSON"),
-        (BUSY, {"files": {"file": b"x"}}, 400, "missing required field 'model'"),
-        (BUSY, {"content": b"x", "headers": {"content-type": "multipart/form-data; boundary=b"}}, 400, "a form"),
+        (UNAVAILABLE, {"json": {"model": "em"}}, 503, "loading"),
+        (UNAVAILABLE, {"json": {"model": "unknown"}}, 404, "unknown model 'unknown'"),
+        (UNAVAILABLE, {"json": {"input": "x"}}, 400, "missing required field 'model'"),
+        (UNAVAILABLE, {"json": {"model": 7}}, 400, "expected string"),
+        (UNAVAILABLE, {"content": b"no JSON"}, 400, "JSON"),
+        (UNAVAILABLE, {"files": {"file": b"x"}}, 400, "missing required field 'model'"),
+        (UNAVAILABLE, {"content": b"x", "headers": {"content-type": "multipart/form-data; boundary=b"}}, 400, "a form"),
         (
-            BUSY,
+            UNAVAILABLE,
             {"content": b"--b\r\nx: y", "headers": {"content-type": "multipart/form-data; boundary=b"}},
             400,
             "cut off",
         ),
     ],
 )
-async def test_what_goes_wrong_is_told_in_openais_shape(play: Play, sent: Any, status: int, words: str) -> None:
+async def test_passthrough_errors_have_openai_shape(play: Play, sent: Any, status: int, words: str) -> None:
     answer, _ = await asked(play, "/v1/embeddings", **sent)
     assert answer.status_code == status
     assert words in shape_of("", answer.json())["message"]
 
 
-async def test_a_model_without_a_server_and_the_limits_of_all_requests() -> None:
+async def test_passthrough_without_upstream_and_request_limits_are_rejected() -> None:
     async with serving(Gateway([Scripted(plain)]), api_keys=("k",), max_body_bytes=1024) as (_, url):
         async with http_client(url, headers={"authorization": "Bearer k"}) as client:
             answer = await client.post("/v1/embeddings", json={"model": "m"})

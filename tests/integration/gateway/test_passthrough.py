@@ -1,6 +1,6 @@
-"""The fast path over HTTP: what a trusted server says passes unread, what goes wrong is told as ever.
+"""Passthrough over HTTP: responses of a trusted server are forwarded unparsed, errors as on the parsed path.
 
-client ─HTTP→ gateway ─HTTP→ a server that plays what a test tells it to, or another gateway
+client ─HTTP→ gateway ─HTTP→ a scripted server, or another gateway
 """
 
 import asyncio
@@ -50,7 +50,7 @@ from support.sdk_calls import USER, Api, Ask, Sdk
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-# The vendors' own packages, through two gateways: the one in front passes on what the other writes
+# The vendors' SDKs, through two gateways: the outer one forwards what the inner one writes
 
 
 APIS = (CHAT_API, RESPONSES_API, MESSAGES_API)
@@ -71,7 +71,7 @@ class Behind:
 
 @contextlib.asynccontextmanager
 async def trusting(url: str, **settings: Any) -> AsyncIterator[str]:
-    """The URL of a gateway that trusts this one, of whichever API."""
+    """The URL of a gateway with passthrough to this server, for every API."""
     backends = [
         HttpBackend(name, HttpConfig(url=url, api=name, models=tuple(SCENARIOS), passthrough=True, max_retries=0), {})
         for name in dialects.names()
@@ -91,7 +91,7 @@ async def behind() -> AsyncIterator[Behind]:
             yield Behind(url, {"openai": Sdk(openais, None), "anthropic": Sdk(anthropics, None)}, s.sent)
 
 
-async def sdk_says(api: Api, ask: Ask, behind: Behind, scenario: str) -> Any:
+async def run_sdk(api: Api, ask: Ask, behind: Behind, scenario: str) -> Any:
     name = {id(CHAT_API): "openai_chat", id(RESPONSES_API): "openai_responses"}.get(id(api), "anthropic_messages")
     asks = api.asks([USER], api.tools) | ({"store": False} if api is RESPONSES_API else {})
     return await behind.sdks[api.package].run(ask, model=f"{name}/{scenario}", **asks)
@@ -99,11 +99,11 @@ async def sdk_says(api: Api, ask: Ask, behind: Behind, scenario: str) -> Any:
 
 @pytest.mark.parametrize("scenario", WHOLE)
 @pytest.mark.parametrize(("api", "ask"), ASKS)
-async def test_the_packages_see_what_they_see_without(
+async def test_vendor_sdks_get_same_response_through_passthrough(
     api: Api, ask: Ask, scenario: str, behind: Behind, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, logger="dragoman.access")
-    reply = await sdk_says(api, ask, behind, scenario)
+    reply = await run_sdk(api, ask, behind, scenario)
     assert api.said(reply)[0] == expected(scenario)
     assert reply.model.endswith(f"/{scenario}")
     await eventually(lambda: len(caplog.messages) == 2)
@@ -115,24 +115,24 @@ async def test_the_packages_see_what_they_see_without(
 
 
 @pytest.mark.parametrize(("api", "ask"), ASKS)
-async def test_the_packages_see_what_broke(api: Api, ask: Ask, behind: Behind) -> None:
+async def test_vendor_sdks_get_upstream_error_through_passthrough(api: Api, ask: Ask, behind: Behind) -> None:
     with pytest.raises(api.error, match=DIED):
-        api.said(await sdk_says(api, ask, behind, "broken"))
+        api.said(await run_sdk(api, ask, behind, "broken"))
 
 
-# What does not pass
+# Requests that are parsed instead of forwarded
 
 
 @contextlib.asynccontextmanager
 async def trusted(
     play: Callable[[Server, asyncio.StreamWriter], Awaitable[None]], api: str, **more: Any
 ) -> AsyncIterator[Any]:
-    """A server that plays this, and the URL of a gateway that trusts it."""
+    """A scripted server, and the URL of a gateway with passthrough to it."""
     async with server(play) as behind, gateway(behind.url, api=api, passthrough=True, **more) as url:
         yield behind, url
 
 
-OF_PATH = {dialects.get(name).path: name for name in dialects.names()}
+API_OF_PATH = {dialects.get(name).path: name for name in dialects.names()}
 SMALL = {
     CHAT: b'{"model": "m",  "messages": [{"role": "user", "content": "hi"}], "x": 1.50',
     MESSAGES: b'{"model": "m",  "messages": [{"role": "user", "content": "hi"}], "max_tokens": 9, "x": 1.50',
@@ -150,8 +150,8 @@ def body_of(path: str, more: bytes = b"") -> bytes:
 
 
 @pytest.mark.parametrize("path", FRONTS)
-async def test_a_request_goes_as_it_came(path: str) -> None:
-    async with trusted(whole(500, "{}"), OF_PATH[path]) as (behind, url):
+async def test_passthrough_request_is_unchanged_except_model_name(path: str) -> None:
+    async with trusted(whole(500, "{}"), API_OF_PATH[path]) as (behind, url):
         await post(url, path, body_of(path))
         await post(url, path, body_of(path).replace(b'"m"', b'"far/m"'))
     assert behind.asked[0][2] == body_of(path)
@@ -159,8 +159,8 @@ async def test_a_request_goes_as_it_came(path: str) -> None:
     assert behind.asked[1][2].endswith(b'"x":1.50}')
 
 
-async def test_usage_is_asked_for_where_the_client_has_not(caplog: pytest.LogCaptureFixture) -> None:
-    """The log tells it; the client gets none that it did not want."""
+async def test_usage_is_requested_from_upstream_and_hidden_from_client(caplog: pytest.LogCaptureFixture) -> None:
+    """The log contains it; a client that did not request usage gets none."""
     caplog.set_level(logging.INFO, "dragoman.access")
     async with served(play, names=list(SCENARIOS)) as s, trusting(s.url) as url:
         answer = await post(
@@ -172,14 +172,14 @@ async def test_usage_is_asked_for_where_the_client_has_not(caplog: pytest.LogCap
     assert facts["output_tokens"] > 0
 
 
-async def test_half_a_character_in_the_name_of_a_member_does_no_harm() -> None:
+async def test_lone_surrogate_in_member_name_is_replaced() -> None:
     async with trusted(whole(200, COMPLETION), "openai_chat") as (behind, url):
         answer = await post(url, CHAT, body_of(CHAT, rb', "\ud83d": 1').replace(b'"m"', b'"far/m"'))
     assert answer.json()["choices"][0]["message"]["content"] == "Hello"
     assert json.loads(behind.asked[0][2])["\ufffd"] == 1
 
 
-NOT_PASSED: list[tuple[str, bytes]] = [
+PARSED_REQUESTS: list[tuple[str, bytes]] = [
     (CHAT, b', "tools": [{"type": "function", "function": {"name": "f"}}], "parallel_tool_calls": false'),
     (CHAT, b', "messages": [{"role": "tool", "tool_call_id": "c", "content": "late"}]'),
     (CHAT, b', "max_tokens": 900'),
@@ -187,10 +187,10 @@ NOT_PASSED: list[tuple[str, bytes]] = [
 ]
 
 
-@pytest.mark.parametrize(("path", "more"), NOT_PASSED)
-async def test_what_has_to_be_changed_or_kept_is_read(path: str, more: bytes, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize(("path", "more"), PARSED_REQUESTS)
+async def test_request_to_change_or_store_is_parsed(path: str, more: bytes, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, logger="dragoman.access")
-    async with trusted(whole(200, COMPLETION), OF_PATH[path], max_output_tokens=100) as (behind, url):
+    async with trusted(whole(200, COMPLETION), API_OF_PATH[path], max_output_tokens=100) as (behind, url):
         await post(url, path, body_of(path, more))
         assert behind.asked[0][2] != body_of(path, more)
     assert "passthrough" not in json.loads(caplog.messages[-1])
@@ -201,10 +201,10 @@ def tool(parameters: str) -> bytes:
 
 
 PLAIN = tool('{"type": "object", "properties": {"a": {"type": "string"}}}')
-EITHER = tool('{"anyOf": [{"type": "object", "properties": {"a": {"type": "string"}}}, {"type": "object"}]}')
+ROOT_UNION = tool('{"anyOf": [{"type": "object", "properties": {"a": {"type": "string"}}}, {"type": "object"}]}')
 NAMED = b', "tool_choice": {"type": "function", "function": {"name": "f"}}'
 THOUGHTS = b', "messages": [{"role": "assistant", "content": "Hi", "reasoning_content": "Hm"}]'
-OF_KIND = [
+PROVIDER_CASES = [
     pytest.param(kind, more, goes, id=f"{kind}, {what}")
     for kind, what, more, goes in (
         ("llama_cpp", "tools", PLAIN, True),
@@ -212,17 +212,17 @@ OF_KIND = [
         ("lm_studio", "a named tool", PLAIN + NAMED, False),
         ("openai", "a named tool", PLAIN + NAMED, True),
         ("ollama", "no tool", PLAIN + b', "tool_choice": "none"', False),
-        ("ollama", "a union at the root", EITHER, False),
-        ("openai", "a union at the root", EITHER, False),
-        ("vllm", "a union at the root", EITHER, True),
+        ("ollama", "a union at the root", ROOT_UNION, False),
+        ("openai", "a union at the root", ROOT_UNION, False),
+        ("vllm", "a union at the root", ROOT_UNION, True),
         ("vllm", "thoughts", THOUGHTS, False),
         ("openai", "thoughts", THOUGHTS, True),
     )
 ]
 
 
-@pytest.mark.parametrize(("kind", "more", "goes"), OF_KIND)
-async def test_what_a_kind_of_server_takes_in_another_way_is_changed(kind: str, more: bytes, goes: bool) -> None:
+@pytest.mark.parametrize(("kind", "more", "goes"), PROVIDER_CASES)
+async def test_request_is_adapted_to_provider_if_needed(kind: str, more: bytes, goes: bool) -> None:
     body = body_of(CHAT, more)
     asked = []
     for trusted in (True, False):
@@ -238,26 +238,26 @@ async def test_what_a_kind_of_server_takes_in_another_way_is_changed(kind: str, 
 
 
 @pytest.mark.parametrize("path", [front for front in FRONTS if front != CHAT])
-async def test_another_api_behind_is_translated(path: str) -> None:
+async def test_request_for_other_api_is_translated(path: str) -> None:
     async with trusted(whole(200, COMPLETION), "openai_chat") as (_, url):
         answer = await post(url, path, body_of(path))
     assert "Hello" in answer.text
     assert answer.json().keys() != json.loads(COMPLETION).keys()
 
 
-async def test_some_kinds_of_servers_are_trusted() -> None:
+async def test_openai_provider_uses_passthrough_by_default() -> None:
     async with server(whole(200, COMPLETION)) as behind, gateway(behind.url, provider="openai") as url:
         answer = await post(url, CHAT, body_of(CHAT))
     assert answer.content == COMPLETION.encode()
 
 
-async def test_an_untrusted_server_is_read() -> None:
+async def test_response_of_untrusted_server_is_parsed() -> None:
     async with server(whole(200, COMPLETION)) as behind, gateway(behind.url) as url:
         answer = await post(url, CHAT, body_of(CHAT))
     assert answer.json()["object"] == "chat.completion"
 
 
-async def test_what_is_refused_is_mended_on_the_other_way() -> None:
+async def test_rejected_passthrough_request_is_repaired_and_retried() -> None:
     refusal = json.dumps({"error": {"message": "reasoning_content is not supported"}})
 
     async def play(server: Server, writer: asyncio.StreamWriter) -> None:
@@ -271,14 +271,14 @@ async def test_what_is_refused_is_mended_on_the_other_way() -> None:
     assert len(behind.asked) == 3
 
 
-# What goes wrong
+# Errors
 
 
 @pytest.mark.parametrize("status", [401, 429, 500])
 @pytest.mark.parametrize("path", FRONTS)
-async def test_a_refusal_is_the_clients_own_error(path: str, status: int) -> None:
+async def test_upstream_error_status_has_shape_of_client_api(path: str, status: int) -> None:
     play = whole(status, '{"error": {"message": "because"}}', retry_after="7")
-    async with trusted(play, OF_PATH[path], max_retries=0) as (behind, url):
+    async with trusted(play, API_OF_PATH[path], max_retries=0) as (behind, url):
         for stream in (b', "stream": true', b""):
             answer = await post(url, path, body_of(path, stream))
             assert answer.status_code == {401: 502, 429: 429, 500: 502}[status]
@@ -288,8 +288,8 @@ async def test_a_refusal_is_the_clients_own_error(path: str, status: int) -> Non
 
 @pytest.mark.parametrize("path", FRONTS)
 @pytest.mark.parametrize("said", ["<html>Welcome</html>", "", '{"error": {"message": "slow down", "code": 429}}'])
-async def test_an_answer_that_is_none_is_an_error(path: str, said: str) -> None:
-    async with trusted(whole(200, said), OF_PATH[path]) as (_, url):
+async def test_invalid_upstream_response_is_an_error(path: str, said: str) -> None:
+    async with trusted(whole(200, said), API_OF_PATH[path]) as (_, url):
         for stream in (b', "stream": true', b""):
             answer = await post(url, path, body_of(path, stream))
             assert answer.status_code == (429 if "429" in said else 502)
@@ -297,7 +297,7 @@ async def test_an_answer_that_is_none_is_an_error(path: str, said: str) -> None:
 
 
 @pytest.mark.parametrize("stream", [b', "stream": true', b""])
-async def test_a_server_that_sends_nothing_but_blanks_is_not_heard_to_the_end(stream: bytes) -> None:
+async def test_endless_whitespace_response_is_aborted(stream: bytes) -> None:
     async def blanks(server: Server, writer: asyncio.StreamWriter) -> None:
         writer.write(HEAD)
         while not writer.is_closing():
@@ -310,12 +310,12 @@ async def test_a_server_that_sends_nothing_but_blanks_is_not_heard_to_the_end(st
     assert "of blanks" in told(CHAT, answer)
 
 
-async def test_blanks_before_an_answer_are_waited_out() -> None:
+async def test_leading_whitespace_is_skipped() -> None:
     async with trusted(whole(200, "\n" * 60_000 + COMPLETION), "openai_chat") as (_, url):
         assert (await post(url, CHAT, body_of(CHAT))).content == COMPLETION.encode()
 
 
-async def test_a_server_that_dies_in_mid_stream() -> None:
+async def test_upstream_disconnect_mid_stream_is_reported() -> None:
     async with trusted(dies, "openai_chat") as (_, url):
         answer = await post(url, CHAT, body_of(CHAT, b', "stream": true'))
     assert "It is" in answer.text
@@ -343,7 +343,7 @@ async def begins_response(server: Server, writer: asyncio.StreamWriter) -> None:
 
 
 def assert_fails_as_it_began(stream: str, why: str) -> None:
-    """By the last event of the very response that the server began."""
+    """The last event fails the same response that the server began."""
     assert ends_as_failed(RESPONSES, stream)
     events = [json.loads(line[6:]) for line in stream.splitlines() if line.startswith("data: ")]
     assert [event["sequence_number"] for event in events] == list(range(23))
@@ -357,20 +357,20 @@ def assert_fails_as_it_began(stream: str, why: str) -> None:
     assert why in failed["error"]["message"]
 
 
-ASKED_IN_FULL = body_of(RESPONSES, b', "stream": true').replace(b'"m"', b'"far/m"')
+STREAM_REQUEST = body_of(RESPONSES, b', "stream": true').replace(b'"m"', b'"far/m"')
 
 
-async def test_a_response_fails_as_it_began() -> None:
+async def test_broken_responses_stream_ends_with_failed_event() -> None:
     async def breaks(server: Server, writer: asyncio.StreamWriter) -> None:
         await begins_response(server, writer)
         writer.transport.abort()
 
     async with trusted(breaks, "openai_responses") as (_, url):
-        answer = await post(url, RESPONSES, ASKED_IN_FULL)
+        answer = await post(url, RESPONSES, STREAM_REQUEST)
     assert_fails_as_it_began(answer.text, "far broke the connection off")
 
 
-async def test_so_it_does_where_the_gateway_is_stopped() -> None:
+async def test_responses_stream_fails_with_same_id_if_gateway_stops() -> None:
     async def pauses(server: Server, writer: asyncio.StreamWriter) -> None:
         await begins_response(server, writer)
         await server.left.wait()
@@ -380,7 +380,7 @@ async def test_so_it_does_where_the_gateway_is_stopped() -> None:
         async with (
             serving(Gateway([HttpBackend("far", config, {})])) as (running, url),
             http_client(url) as client,
-            client.stream("POST", RESPONSES, content=ASKED_IN_FULL) as answer,
+            client.stream("POST", RESPONSES, content=STREAM_REQUEST) as answer,
         ):
             said = ""
             async for text in answer.aiter_text():
@@ -391,7 +391,7 @@ async def test_so_it_does_where_the_gateway_is_stopped() -> None:
     assert_fails_as_it_began(said, "is being stopped")
 
 
-async def test_one_that_dies_in_the_middle_of_an_event() -> None:
+async def test_partial_event_is_dropped_before_error() -> None:
     async def halves(server: Server, writer: asyncio.StreamWriter) -> None:
         await begins(server, writer)
         writer.write(b'8\r\ndata: {"\r\n0\r\n\r\n')
@@ -402,7 +402,7 @@ async def test_one_that_dies_in_the_middle_of_an_event() -> None:
     assert ends_as_failed(CHAT, answer.text)
 
 
-async def test_a_finish_without_the_end_gets_it() -> None:
+async def test_missing_done_event_is_added_after_finish() -> None:
     async def lacks(server: Server, writer: asyncio.StreamWriter) -> None:
         await begins(server, writer)
         writer.write(piece({}, "stop") + b"0\r\n\r\n")
@@ -412,7 +412,7 @@ async def test_a_finish_without_the_end_gets_it() -> None:
     assert answer.text.endswith('"finish_reason": "stop"}]}\n\ndata: [DONE]\n\n')
 
 
-async def test_a_server_that_holds_the_connection_behind_its_end_holds_up_nobody() -> None:
+async def test_stream_ends_at_done_though_upstream_keeps_connection_open() -> None:
     async def holds(server: Server, writer: asyncio.StreamWriter) -> None:
         await begins(server, writer)
         writer.write(piece({}, "stop") + END.removesuffix(b"0\r\n\r\n"))
@@ -424,7 +424,7 @@ async def test_a_server_that_holds_the_connection_behind_its_end_holds_up_nobody
         await behind.left.wait()
 
 
-async def test_silence_has_its_pings_and_its_limit() -> None:
+async def test_silent_stream_gets_pings_and_idle_timeout() -> None:
     async def pauses(server: Server, writer: asyncio.StreamWriter) -> None:
         await begins(server, writer)
         await server.left.wait()
@@ -440,7 +440,7 @@ async def test_silence_has_its_pings_and_its_limit() -> None:
 
 @pytest.mark.parametrize("stream", [b', "stream": true', b""])
 @pytest.mark.parametrize("play", [begins, says_nothing], ids=["streaming", "before the first byte"])
-async def test_a_client_that_leaves_leaves_the_server(
+async def test_client_disconnect_closes_upstream_request(
     play: Callable[[Server, asyncio.StreamWriter], Awaitable[None]], stream: bytes
 ) -> None:
     async def plays(server: Server, writer: asyncio.StreamWriter) -> None:

@@ -1,4 +1,4 @@
-"""What is kept of answers: for how long, how much, and what a request becomes that goes on from one."""
+"""The response store: retention, limits, and how a request that continues a response is resolved."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def asked(text: str, before: str = "", instructions: str = "") -> v.Request:
     return v.Request("m", (*own, user(text)), previous_response=previous, instruction_count=len(own), store=True)
 
 
-def naming(*parts: v.Part) -> v.Request:
+def request_with_parts(*parts: v.Part) -> v.Request:
     return v.Request("m", (user("hi"), v.Message("assistant", parts)))
 
 
@@ -66,17 +66,17 @@ class Clock:
         return self.now_s
 
 
-def answered(memory: ResponseStore, id: str, request: v.Request, *parts: v.Part) -> v.Request:
-    """The request as it was asked; its answer is kept."""
+def store_response(memory: ResponseStore, id: str, request: v.Request, *parts: v.Part) -> v.Request:
+    """Stores a response to the request, and returns the resolved request."""
     recalled = memory.resolve(request)
     memory.add(recalled, v.Reply(id, "m", 0, parts or (v.Text(f"answer {id}"),), "stop"))
     return recalled.request
 
 
-def test_a_conversation_goes_on_without_the_instructions_before() -> None:
+def test_continued_conversation_drops_earlier_instructions() -> None:
     memory = ResponseStore()
-    answered(memory, "1", asked("one", instructions="Be brief."))
-    answered(memory, "2", asked("two", "1"))
+    store_response(memory, "1", asked("one", instructions="Be brief."))
+    store_response(memory, "2", asked("two", "1"))
     whole = memory.resolve(asked("three", "2", instructions="Be long.")).request
     assert whole.previous_response is None
     system = v.Message("system", (v.Text("Be long."),))
@@ -85,16 +85,16 @@ def test_a_conversation_goes_on_without_the_instructions_before() -> None:
     assert fork.messages == (user("one"), model("answer 1"), user("other"))
 
 
-def test_an_answer_that_is_not_kept() -> None:
+def test_unknown_previous_response_is_rejected() -> None:
     with pytest.raises(UnknownResponseError, match=r"answer 'x' not found.* - at \$\.previous"):
         ResponseStore().resolve(asked("one", "x"))
 
 
-def test_a_part_takes_the_place_of_its_name() -> None:
+def test_part_reference_is_replaced_by_stored_part() -> None:
     memory, call = ResponseStore(), v.ToolCall("c", "f", "{}")
-    answered(memory, "1", asked("one"), v.Reasoning("hm", "sig"), call)
+    store_response(memory, "1", asked("one"), v.Reasoning("hm", "sig"), call)
     request, _, _, warnings = memory.resolve(
-        naming(v.PreviousResponseRef("1", 0), v.Text("x"), v.PreviousResponseRef("1", 1))
+        request_with_parts(v.PreviousResponseRef("1", 0), v.Text("x"), v.PreviousResponseRef("1", 1))
     )
     assert request.messages[1].parts == (v.Reasoning("hm", "sig"), v.Text("x"), call)
     assert warnings == ()
@@ -108,47 +108,49 @@ def test_a_part_takes_the_place_of_its_name() -> None:
         v.PreviousResponseRef("1", None, "$.p"),
     ],
 )
-def test_a_part_that_is_not_kept_is_left_out_with_a_warning(named: v.PreviousResponseRef) -> None:
+def test_unknown_part_reference_is_dropped_with_warning(named: v.PreviousResponseRef) -> None:
     memory = ResponseStore()
-    answered(memory, "1", asked("one"))
-    request, _, _, warnings = memory.resolve(naming(v.Text("x"), named))
+    store_response(memory, "1", asked("one"))
+    request, _, _, warnings = memory.resolve(request_with_parts(v.Text("x"), named))
     assert request.messages == (user("hi"), model("x"))
     assert warnings == (Notice("unknown_reference", "what $.p names is not kept here; it was dropped", "", "$.p"),)
-    assert memory.resolve(naming(named)).request.messages == (user("hi"),)
+    assert memory.resolve(request_with_parts(named)).request.messages == (user("hi"),)
     with pytest.raises(UnknownResponseError, match="none of the answers"):
         memory.resolve(v.Request("m", (v.Message("assistant", (named,)),)))
 
 
-def test_a_call_that_was_cut_off_was_never_made() -> None:
+def test_truncated_call_is_not_stored() -> None:
     memory = ResponseStore()
-    answered(memory, "1", asked("one"), v.Text("Let me"), v.ToolCall("c", "f", '{"a'))
+    store_response(memory, "1", asked("one"), v.Text("Let me"), v.ToolCall("c", "f", '{"a'))
     assert memory.resolve(asked("go on", "1")).request.messages == (user("one"), model("Let me"), user("go on"))
-    assert [w.code for w in memory.resolve(naming(v.PreviousResponseRef("1", 1))).warnings] == ["unknown_reference"]
+    assert [w.code for w in memory.resolve(request_with_parts(v.PreviousResponseRef("1", 1))).warnings] == [
+        "unknown_reference"
+    ]
 
 
-def test_what_is_named_is_kept_in_full_with_the_answer_that_names_it() -> None:
+def test_referenced_parts_are_stored_with_referencing_response() -> None:
     memory = ResponseStore(max_responses=1)
-    answered(memory, "1", asked("one"))
-    answered(memory, "2", msgspec.structs.replace(naming(v.PreviousResponseRef("1", 0)), store=True))
+    store_response(memory, "1", asked("one"))
+    store_response(memory, "2", msgspec.structs.replace(request_with_parts(v.PreviousResponseRef("1", 0)), store=True))
     assert memory.resolve(asked("three", "2")).request.messages[1] == model("answer 1")
 
 
-def test_what_was_used_longest_ago_goes_first() -> None:
+def test_least_recently_used_response_is_evicted_first() -> None:
     memory = ResponseStore(max_responses=2)
     for id in "12":
-        answered(memory, id, asked(id))
-    answered(memory, "3", asked("more", "1"))
+        store_response(memory, id, asked(id))
+    store_response(memory, "3", asked("more", "1"))
     assert len(memory.resolve(asked("more", "3")).request.messages) == 5
     with pytest.raises(UnknownResponseError):
         memory.resolve(asked("more", "2"))
 
 
-def test_an_old_answer_goes_unless_it_is_in_use() -> None:
+def test_expired_response_is_evicted_unless_in_use() -> None:
     clock = Clock()
     memory = ResponseStore(ttl_s=10, now_s=clock)
-    answered(memory, "1", asked("one"))
-    answered(memory, "2", asked("two", "1"))
-    answered(memory, "other", asked("other"))
+    store_response(memory, "1", asked("one"))
+    store_response(memory, "2", asked("two", "1"))
+    store_response(memory, "other", asked("other"))
     clock.now_s = 9
     memory.resolve(asked("more", "2"))
     clock.now_s = 18
@@ -156,31 +158,31 @@ def test_an_old_answer_goes_unless_it_is_in_use() -> None:
     assert len(memory) == 2
 
 
-def test_one_answer_over_the_limit_drives_out_no_other() -> None:
+def test_oversized_response_does_not_evict_others() -> None:
     memory = ResponseStore(max_bytes=3000)
-    answered(memory, "1", asked("one"))
-    answered(memory, "2", asked("x" * 4000))
+    store_response(memory, "1", asked("one"))
+    store_response(memory, "2", asked("x" * 4000))
     assert memory.resolve(asked("more", "1"))
     with pytest.raises(UnknownResponseError):
         memory.resolve(asked("more", "2"))
 
 
-def test_nothing_is_kept_where_nothing_may_be() -> None:
+def test_store_with_limit_zero_stays_empty() -> None:
     memory = ResponseStore(max_responses=0)
-    answered(memory, "1", asked("one"))
+    store_response(memory, "1", asked("one"))
     assert (len(memory), memory.size_bytes) == (0, 0)
 
 
 @given(st.lists(st.tuples(st.integers(0, 12), st.integers(1, 300), st.integers(0, 5)), max_size=40))
-def test_limits_hold_and_no_answer_outlives_the_one_before_it(turns: list[tuple[int, int, int]]) -> None:
-    """Whatever goes on from whatever: all that is kept can be gone on from."""
+def test_store_limits_hold_and_stored_responses_stay_continuable(turns: list[tuple[int, int, int]]) -> None:
+    """For any order of continued responses: every stored response can be continued."""
     clock = Clock()
     memory = ResponseStore(max_responses=6, max_bytes=10_000, ttl_s=20, now_s=clock)
     known: list[str] = []
     for number, (before, size, wait_s) in enumerate(turns):
         clock.now_s += wait_s
         with contextlib.suppress(UnknownResponseError):
-            answered(memory, str(number), asked("x" * size, known[before] if before < len(known) else ""))
+            store_response(memory, str(number), asked("x" * size, known[before] if before < len(known) else ""))
             known.append(str(number))
         assert len(memory) <= 6
         assert memory.size_bytes <= 10_000
@@ -208,8 +210,8 @@ async def events_of(gateway: Gateway, request: v.Request, id: str = "1") -> list
         return [event async for event in events]
 
 
-async def test_what_is_left_out_is_told_right_behind_the_start() -> None:
-    events = await events_of(Gateway([Scripted(plain)]), naming(v.PreviousResponseRef("x", 0)))
+async def test_dropped_reference_notice_follows_start_event() -> None:
+    events = await events_of(Gateway([Scripted(plain)]), request_with_parts(v.PreviousResponseRef("x", 0)))
     assert [type(e) for e in events[:3]] == [Start, Notice, TextDelta]
 
 
@@ -219,7 +221,7 @@ async def failing(backend: Scripted, request: v.Request) -> AsyncGenerator[AnyEv
     yield Failure(BackendUnavailableError("died"))
 
 
-async def test_an_answer_that_broke_off_is_not_kept() -> None:
+async def test_incomplete_response_is_not_stored() -> None:
     gateway = Gateway([Scripted(failing)])
     await events_of(gateway, asked("one"))
     assert len(gateway.response_store) == 0
@@ -230,7 +232,7 @@ async def test_an_answer_that_broke_off_is_not_kept() -> None:
 
 
 @pytest.mark.parametrize("api", [name for name in dialects.names() if name != "openai_responses"])
-async def test_no_other_api_is_kept(api: str) -> None:
+async def test_only_responses_api_is_stored(api: str) -> None:
     body = b'{"model":"m","max_tokens":9,"store":true,"messages":[{"role":"user","content":"hi"}]}'
     gateway = Gateway([Scripted(plain)])
     await events_of(gateway, dialects.get(api).read_request(body))
@@ -244,20 +246,22 @@ async def with_vendor_block(backend: Scripted, request: v.Request) -> AsyncGener
     yield Finish("stop")
 
 
-async def test_parts_are_numbered_as_the_client_saw_them() -> None:
+async def test_part_numbers_match_items_sent_to_client() -> None:
     gateway = Gateway([Scripted(with_vendor_block)])
     body = b'{"model":"m","input":"hi"}'
     await events_of(gateway, dialects.get("openai_responses").read_request(body))
-    assert gateway.response_store.resolve(naming(v.PreviousResponseRef("1", 0))).request.messages[1] == model("Hello")
+    assert gateway.response_store.resolve(request_with_parts(v.PreviousResponseRef("1", 0))).request.messages[
+        1
+    ] == model("Hello")
 
 
-def test_calls_of_custom_tools_and_namespaces_are_sent_on_as_such() -> None:
-    """A kept answer has only their names."""
+def test_stored_custom_and_namespace_calls_keep_their_type() -> None:
+    """A stored response contains only their names."""
     api, memory = dialects.get("openai_responses"), ResponseStore()
     inside = [{"type": "function", "name": "find"}]
     tools = [{"type": "custom", "name": "shell"}, {"type": "namespace", "name": "crm", "tools": inside}]
     first = api.read_request(json.dumps({"model": "m", "input": "hi", "tools": tools}))
-    answered(memory, "1", first, v.ToolCall("a", "shell", '{"input":"ls"}'), v.ToolCall("b", "crm__find", "{}"))
+    store_response(memory, "1", first, v.ToolCall("a", "shell", '{"input":"ls"}'), v.ToolCall("b", "crm__find", "{}"))
     results = [
         {"type": "custom_tool_call_output", "call_id": "a", "output": "x"},
         {"type": "function_call_output", "call_id": "b", "output": "y"},
@@ -272,7 +276,7 @@ def test_calls_of_custom_tools_and_namespaces_are_sent_on_as_such() -> None:
     ]
 
 
-# By the vendor's own package
+# With the vendor's SDK
 
 WEATHER: openai.types.responses.FunctionToolParam = {
     "type": "function",
@@ -284,7 +288,7 @@ STREAMED = pytest.mark.parametrize("stream", [False, True], ids=["whole", "strea
 
 
 async def calling(backend: Scripted, request: v.Request) -> AsyncGenerator[AnyEvent, None]:
-    """Text and a call; once its result is there, the whole conversation as it was shown to the model."""
+    """Returns text and a call; once there is a tool result, the whole conversation as the model gets it."""
     yield Start("", "", 0)
     results = [p for m in request.messages for p in m.parts if isinstance(p, v.ToolResult)]
     if results:
@@ -329,7 +333,7 @@ async def ask(sdk: openai.AsyncOpenAI, stream: bool, **settings: object) -> open
 
 
 @STREAMED
-async def test_a_chain_of_responses_with_tool_outputs(stream: bool) -> None:
+async def test_response_chain_with_tool_outputs_keeps_conversation(stream: bool) -> None:
     result = {"type": "function_call_output", "call_id": "call_0", "output": "18 degrees"}
     async with client(calling) as sdk:
         first = await ask(sdk, stream, input="Weather?", instructions="Be brief.")
@@ -341,8 +345,8 @@ async def test_a_chain_of_responses_with_tool_outputs(stream: bool) -> None:
 
 
 @STREAMED
-async def test_items_are_named_as_vercels_package_does(stream: bool) -> None:
-    """By default it names the message of the first answer, and says the call again."""
+async def test_item_references_of_vercel_sdk_are_resolved(stream: bool) -> None:
+    """By default it references the message of the first response, and repeats the call."""
     async with client(calling) as sdk:
         first = await ask(sdk, stream, input="Weather?")
         message, call = first.output
@@ -361,7 +365,7 @@ async def test_items_are_named_as_vercels_package_does(stream: bool) -> None:
 
 
 @STREAMED
-async def test_what_was_not_to_be_stored_cannot_be_gone_on_from(stream: bool) -> None:
+async def test_unstored_response_cannot_be_continued(stream: bool) -> None:
     async with client(calling) as sdk:
         first = await ask(sdk, stream, input="Weather?", store=False)
         assert first.to_dict()["store"] is False
@@ -370,8 +374,8 @@ async def test_what_was_not_to_be_stored_cannot_be_gone_on_from(stream: bool) ->
     assert (refused.value.code, refused.value.param) == ("previous_response_not_found", "previous_response_id")
 
 
-async def counting(backend: Scripted, request: v.Request) -> AsyncGenerator[AnyEvent, None]:
-    """What the model is shown, after others had their turn."""
+async def echoes_user_texts(backend: Scripted, request: v.Request) -> AsyncGenerator[AnyEvent, None]:
+    """Returns the user texts that the model gets, after other tasks had time to run."""
     yield Start("", "", 0)
     await asyncio.sleep(0)
     yield TextDelta("+".join(said(part) for m in request.messages if m.role == "user" for part in m.parts))
@@ -379,7 +383,7 @@ async def counting(backend: Scripted, request: v.Request) -> AsyncGenerator[AnyE
     yield Finish("stop")
 
 
-async def test_many_conversations_at_once_stay_apart() -> None:
+async def test_concurrent_conversations_stay_separate() -> None:
     async def conversation(sdk: openai.AsyncOpenAI, name: str) -> str:
         before = None
         for turn in range(4):
@@ -388,14 +392,14 @@ async def test_many_conversations_at_once_stay_apart() -> None:
             before = answer.id
         return answer.output_text
 
-    async with client(counting) as sdk:
+    async with client(echoes_user_texts) as sdk:
         names = [f"c{n}-" for n in range(20)]
         told = await asyncio.gather(*(conversation(sdk, name) for name in names))
     assert told == ["+".join(f"{name}{turn}" for turn in range(4)) for name in names]
 
 
-async def test_a_server_behind_is_asked_the_whole_conversation() -> None:
-    """By each API, which knows nothing of what is kept here."""
+async def test_upstream_gets_whole_conversation() -> None:
+    """For each upstream API, none of which has access to the stored responses."""
     for api in dialects.names():
         async with served(calling) as behind:
             gateway = Gateway([HttpBackend("behind", HttpConfig(behind.url, api=api, models=("m",)), {})])
@@ -418,7 +422,7 @@ async def cut_off(backend: Scripted, request: v.Request) -> AsyncGenerator[AnyEv
     yield Finish("length")
 
 
-async def test_an_answer_at_the_limit_can_be_gone_on_from_without_the_call_that_was_cut() -> None:
+async def test_truncated_response_is_continued_without_truncated_call() -> None:
     async with client(cut_off) as sdk:
         first = await ask(sdk, False, input="Weather?")
         assert first.status == "incomplete"
@@ -426,8 +430,8 @@ async def test_an_answer_at_the_limit_can_be_gone_on_from_without_the_call_that_
         assert (await ask(sdk, False, input="Go on.", previous_response_id=first.id)).output_text[0] == "3"
 
 
-def test_what_is_kept_does_not_hold_the_request_that_it_came_with() -> None:
-    """JSON that nobody looks into is a view of its body."""
+def test_stored_response_does_not_reference_request_body() -> None:
+    """Unparsed JSON is a view of the request body, so storing the view would keep the body in memory."""
     message = {"role": "user", "content": "hi", "status": "completed"}
     body = json.dumps({"model": "m", "instructions": "x" * 100_000, "input": [message]}).encode()
     memory, before = ResponseStore(), sys.getrefcount(body)
@@ -441,7 +445,7 @@ def test_what_is_kept_does_not_hold_the_request_that_it_came_with() -> None:
     assert {name: bytes(raw) for name, raw in kept.extra.items()} == {"status": b'"completed"'}
 
 
-def test_many_small_messages_count_as_what_they_take() -> None:
+def test_small_messages_count_with_object_overhead() -> None:
     memory = ResponseStore(max_bytes=10 * OBJECT_BYTES)
     said = tuple(v.Message("user", (v.Text("a"),)) for _ in range(6))
     memory.add(

@@ -1,4 +1,4 @@
-"""Responses that are kept: read by their ids, with what they were asked, and deleted."""
+"""Stored responses over HTTP: retrieved by id, with their input items, and deleted."""
 
 import json
 from collections.abc import AsyncIterator
@@ -46,7 +46,7 @@ async def items(http: httpx2.AsyncClient, id: str, query: str = "order=asc") -> 
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_it_is_what_was_answered(stream: bool, http: httpx2.AsyncClient) -> None:
+async def test_retrieved_response_equals_original(stream: bool, http: httpx2.AsyncClient) -> None:
     made = await asked(http, stream=stream, metadata={"a": "b"}, tools=[TOOL], instructions="Be brief.")
     got = (await http.get(f"/v1/responses/{made['id']}")).json()
     assert got == made
@@ -55,7 +55,7 @@ async def test_it_is_what_was_answered(stream: bool, http: httpx2.AsyncClient) -
     assert (one["role"], one["content"]) == ("user", [{"type": "input_text", "text": "hi"}])
 
 
-async def test_by_openais_package(http: httpx2.AsyncClient) -> None:
+async def test_openai_sdk_retrieves_lists_and_deletes_responses(http: httpx2.AsyncClient) -> None:
     async with openai.AsyncOpenAI(api_key="k", base_url="http://127.0.0.1/v1", http_client=http, max_retries=0) as sdk:
         first = await sdk.responses.create(model="m", input="one")
         second = await sdk.responses.create(model="m", input="two", previous_response_id=first.id)
@@ -71,7 +71,7 @@ async def test_by_openais_package(http: httpx2.AsyncClient) -> None:
             await sdk.responses.cancel(second.id)
 
 
-async def test_items_and_their_pages(http: httpx2.AsyncClient) -> None:
+async def test_input_items_are_listed_in_pages(http: httpx2.AsyncClient) -> None:
     said = [
         {"role": "user", "content": "go"},
         CALL,
@@ -97,7 +97,7 @@ async def test_items_and_their_pages(http: httpx2.AsyncClient) -> None:
         assert (answer.status_code, answer.json()["error"]["param"]) == (400, query.partition("=")[0])
 
 
-async def test_what_is_not_there_or_not_taken(http: httpx2.AsyncClient) -> None:
+async def test_unknown_response_and_unsupported_method_are_rejected(http: httpx2.AsyncClient) -> None:
     unkept = (await asked(http, store=False))["id"]
     kept = (await asked(http))["id"]
     for id in (unkept, "resp_none", "x"):

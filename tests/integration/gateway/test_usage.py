@@ -1,4 +1,4 @@
-"""What the gateway tells of tokens where the backend tells nothing, a part, or all."""
+"""Token usage that the gateway reports if the backend reports none, a part, or all of it."""
 
 import json
 from collections.abc import AsyncGenerator
@@ -34,7 +34,7 @@ SAID = "Some words of an answer, and then some more of them."
 USAGE = v.Usage(31, 7, 4)
 
 
-def passed(*events: AnyEvent, early: bool = False) -> list[AnyEvent]:
+def fill_usage(*events: AnyEvent, early: bool = False) -> list[AnyEvent]:
     filler = UsageFiller(REQUEST, GENERIC, early=early)
     return [out for event in events for out in filler.feed(event)]
 
@@ -52,58 +52,58 @@ def codes(events: list[AnyEvent]) -> list[str]:
 
 
 @pytest.mark.parametrize("early", [False, True])
-def test_what_is_told_is_passed_on_as_it_is(early: bool) -> None:
+def test_reported_usage_is_unchanged(early: bool) -> None:
     events = [start(31), TextDelta(SAID), UsageUpdate(v.Usage(31, 3)), UsageUpdate(USAGE), Finish("stop")]
-    assert passed(*events, early=early) == events
+    assert fill_usage(*events, early=early) == events
 
 
-def test_the_beginning_has_an_estimate_where_it_is_looked_for() -> None:
+def test_start_event_has_estimated_prompt_size_if_early() -> None:
     told = [TextDelta(SAID), UsageUpdate(USAGE), Finish("stop")]
-    assert passed(start(), *told) == [start(), *told]
-    assert passed(start(), *told, early=True) == [start(PROMPT), *told]
-    assert passed(start(31), *told, early=True) == [start(31), *told]
+    assert fill_usage(start(), *told) == [start(), *told]
+    assert fill_usage(start(), *told, early=True) == [start(PROMPT), *told]
+    assert fill_usage(start(31), *told, early=True) == [start(31), *told]
 
 
 @pytest.mark.parametrize("early", [False, True])
-def test_nothing_told_is_estimated_at_the_end(early: bool) -> None:
-    events = passed(start(), TextDelta(SAID[:20]), TextDelta(SAID[20:]), Finish("stop"), early=early)
+def test_missing_usage_is_estimated_at_end(early: bool) -> None:
+    events = fill_usage(start(), TextDelta(SAID[:20]), TextDelta(SAID[20:]), Finish("stop"), early=early)
     assert usages(events) == [v.Usage(PROMPT, GENERIC.estimate(SAID))]
     assert codes(events) == ["estimated_usage"]
     assert isinstance(events[-1], Finish)
 
 
-def test_a_prompt_that_was_counted_is_not_estimated() -> None:
-    events = passed(start(31), TextDelta(SAID), Finish("stop"), early=True)
+def test_reported_prompt_size_is_not_estimated() -> None:
+    events = fill_usage(start(31), TextDelta(SAID), Finish("stop"), early=True)
     assert events[0] == start(31)
     assert usages(events) == [v.Usage(31, GENERIC.estimate(SAID))]
     assert codes(events) == ["estimated_usage"]
 
 
-def test_a_server_that_tells_of_its_answer_alone() -> None:
-    """Some stream only what they have written so far."""
-    counted = passed(start(31), UsageUpdate(v.Usage(0, 3)), UsageUpdate(v.Usage(0, 7)), Finish("stop"))
+def test_output_only_usage_is_completed_with_prompt_size() -> None:
+    """Some servers stream only the number of output tokens so far."""
+    counted = fill_usage(start(31), UsageUpdate(v.Usage(0, 3)), UsageUpdate(v.Usage(0, 7)), Finish("stop"))
     assert usages(counted) == [v.Usage(31, 3), v.Usage(31, 7)]
     assert codes(counted) == []
-    unknown = passed(start(), UsageUpdate(v.Usage(0, 7)), Finish("stop"), early=True)
+    unknown = fill_usage(start(), UsageUpdate(v.Usage(0, 7)), Finish("stop"), early=True)
     assert usages(unknown) == [v.Usage(0, 7), v.Usage(PROMPT, 7)]
     assert codes(unknown) == ["estimated_usage"]
 
 
-def test_thoughts_and_calls_are_tokens_too() -> None:
+def test_reasoning_and_calls_count_as_output_tokens() -> None:
     call = [ToolCallStart(0, "1", "look"), ToolCallDelta(0, '{"at": "'), ToolCallDelta(0, SAID + '"}'), ToolCallEnd(0)]
-    events = passed(start(), ReasoningDelta(SAID), *call, Finish("tool_calls"))
+    events = fill_usage(start(), ReasoningDelta(SAID), *call, Finish("tool_calls"))
     (usage,) = usages(events)
     assert 2 * GENERIC.estimate(SAID) < usage.output_tokens < 2 * GENERIC.estimate(SAID) + 15
 
 
 def test_a_failure_has_no_usage() -> None:
     events = [start(), TextDelta(SAID), Failure(BackendUnavailableError("gone"))]
-    assert passed(*events) == events
+    assert fill_usage(*events) == events
 
 
-def test_what_is_collected_counts_nothing_twice() -> None:
+def test_collected_usage_is_not_counted_twice() -> None:
     collector = Collector()
-    for event in passed(start(), TextDelta(SAID), UsageUpdate(USAGE), Finish("stop"), early=True):
+    for event in fill_usage(start(), TextDelta(SAID), UsageUpdate(USAGE), Finish("stop"), early=True):
         collector.feed(event)
     assert collector.reply().usage == USAGE
 
@@ -111,20 +111,20 @@ def test_what_is_collected_counts_nothing_twice() -> None:
 # Over HTTP
 
 
-async def telling_nothing(backend: Scripted, request: v.Request) -> AsyncGenerator[AnyEvent, None]:
+async def reports_no_usage(backend: Scripted, request: v.Request) -> AsyncGenerator[AnyEvent, None]:
     yield Start("", "", 0)
     yield TextDelta(SAID)
     yield Finish("stop")
 
 
-async def telling_at_the_end(backend: Scripted, request: v.Request) -> AsyncGenerator[AnyEvent, None]:
+async def reports_usage_at_end(backend: Scripted, request: v.Request) -> AsyncGenerator[AnyEvent, None]:
     yield Start("", "", 0)
     yield TextDelta(SAID)
     yield UsageUpdate(v.Usage(31, 7))
     yield Finish("stop")
 
 
-async def telling_at_once(backend: Scripted, request: v.Request) -> AsyncGenerator[AnyEvent, None]:
+async def reports_prompt_size_at_start(backend: Scripted, request: v.Request) -> AsyncGenerator[AnyEvent, None]:
     yield Start("", "", 0, 31)
     yield TextDelta(SAID)
     yield UsageUpdate(v.Usage(31, 7))
@@ -133,10 +133,14 @@ async def telling_at_once(backend: Scripted, request: v.Request) -> AsyncGenerat
 
 @pytest.mark.parametrize(
     ("script", "first", "last"),
-    [(telling_nothing, "estimate", "estimate"), (telling_at_the_end, "estimate", 31), (telling_at_once, 31, 31)],
+    [
+        (reports_no_usage, "estimate", "estimate"),
+        (reports_usage_at_end, "estimate", 31),
+        (reports_prompt_size_at_start, 31, 31),
+    ],
 )
-async def test_a_message_begins_with_the_size_of_its_prompt(script: Script, first: object, last: object) -> None:
-    """Claude Code reads it there alone."""
+async def test_message_start_contains_prompt_size(script: Script, first: object, last: object) -> None:
+    """Claude Code reads the prompt size only from `message_start`."""
     asked = {"model": "m", "max_tokens": 9, "messages": [{"role": "user", "content": "The sea is large. " * 20}]}
     async with (
         served(script) as s,
@@ -151,13 +155,13 @@ async def test_a_message_begins_with_the_size_of_its_prompt(script: Script, firs
     counts.append(final.usage.input_tokens)
     assert [c if c == 31 else "estimate" for c in counts] == [first, last]
     assert all(c == 31 or abs(c - PROMPT) < 3 for c in counts)
-    assert final.usage.output_tokens == (GENERIC.estimate(SAID) if script is telling_nothing else 7)
+    assert final.usage.output_tokens == (GENERIC.estimate(SAID) if script is reports_no_usage else 7)
 
 
 @pytest.mark.parametrize("path", [CHAT, MESSAGES])
-async def test_a_whole_reply_says_that_its_usage_is_estimated(path: str, caplog: pytest.LogCaptureFixture) -> None:
+async def test_complete_response_reports_estimated_usage(path: str, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO", "dragoman.access")
-    async with served(telling_nothing) as s, s.client() as client:
+    async with served(reports_no_usage) as s, s.client() as client:
         answer = await client.post(path, json=body(stream=False))
     usage = answer.json()["usage"]
     tokens = usage.get("prompt_tokens", usage.get("input_tokens"))
@@ -167,8 +171,8 @@ async def test_a_whole_reply_says_that_its_usage_is_estimated(path: str, caplog:
     assert (facts["input_tokens"], facts["warnings"]) == (tokens, ["estimated_usage"])
 
 
-async def test_a_stream_of_chat_completions_tells_its_usage_too() -> None:
-    async with served(telling_nothing) as s, s.client() as client:
+async def test_chat_completions_stream_contains_estimated_usage() -> None:
+    async with served(reports_no_usage) as s, s.client() as client:
         answer = await client.post(CHAT, json={**body(), "stream_options": {"include_usage": True}})
     usage = json.loads(answer.text.split("\n\n")[-3].removeprefix("data: "))["usage"]
     assert usage["total_tokens"] == usage["prompt_tokens"] + usage["completion_tokens"]

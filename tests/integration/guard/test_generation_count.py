@@ -1,4 +1,4 @@
-"""How often a model writes for one answer: at most twice, whatever it gets wrong, in every mode and by every API."""
+"""The number of generations for one response: at most two, for every model error, in every mode and by every API."""
 
 import contextlib
 import itertools
@@ -35,7 +35,7 @@ OTHER = call("get_weather", {"city": "Rome", "days": 3})
 INVALID = call("get_weather", {"days": "many"})
 UNOFFERED = '{"name": "greet", "arguments": {}}'
 PLAIN = "It is sunny."
-SLIPS = {
+MODEL_ERRORS = {
     "repeat": REPEAT,
     "text, then repeat": f"Let me look.\n{REPEAT}",
     "repeat twice": f"{REPEAT}\n{REPEAT}",
@@ -59,8 +59,8 @@ CHOICES = {
 
 def asked(choice: str = "auto", result: str = "18 degrees", *, failed: bool = False, **more: Any) -> Request:
     made = ToolCall("call_1", "get_weather", ARGUMENTS)
-    answered = ToolResult("call_1", (Text(result),), is_error=failed)
-    messages = (QUESTION, Message("assistant", (made,)), Message("tool", (answered,)))
+    ask_embedded = ToolResult("call_1", (Text(result),), is_error=failed)
+    messages = (QUESTION, Message("assistant", (made,)), Message("tool", (ask_embedded,)))
     return replace(Request("m", messages, (WEATHER, PING), max_tokens=200), tool_choice=CHOICES[choice], **more)
 
 
@@ -70,8 +70,8 @@ CHATML = (
 )
 
 
-class Model(ScriptedLlama):
-    """An embedded model that writes these texts, the last of them from then on."""
+class RepeatingLlama(ScriptedLlama):
+    """An embedded model that writes these texts in turn, and then repeats the last one."""
 
     def __init__(self, *texts: str) -> None:
         super().__init__(*texts[:-1], *[texts[-1]] * 99)
@@ -82,28 +82,28 @@ class Model(ScriptedLlama):
         return super().complete(body, admitted=admitted)
 
     async def start(self) -> None:
-        """It runs."""
+        """Does nothing: the scripted engine needs no start."""
 
     async def close(self) -> None:
-        """Nothing does."""
+        """Does nothing: the scripted engine needs no stop."""
 
 
 Count = Callable[[], int]
 
 
 @contextlib.asynccontextmanager
-async def embedded(*texts: str, policy: GuardPolicy | None = None) -> AsyncIterator[tuple[str, Count, Model]]:
+async def embedded(*texts: str, policy: GuardPolicy | None = None) -> AsyncIterator[tuple[str, Count, RepeatingLlama]]:
     profile = replace(models.default(), name="m", after_result="no_repeats")
     metadata = Metadata("m", CHATML, 4096, "", "", ("<|im_start|>", "<|im_end|>"), ())
     backend = EmbeddedBackend("m.gguf", profile, EmbeddedConfig(), lambda _: None, metadata)  # type: ignore[arg-type]
-    backend.engine = model = Model(*texts)
+    backend.engine = model = RepeatingLlama(*texts)
     async with serving(Gateway([backend], policy=policy or GuardPolicy())) as (_, url):
         yield url, lambda: len(model.prompts), model
 
 
 @contextlib.asynccontextmanager
 async def native(text: str) -> AsyncIterator[tuple[str, Count]]:
-    """A server that reads such calls itself."""
+    """A server that parses such calls itself."""
     calls = [
         json.loads(each) for each in text.replace("</tool_call>", "").split("<tool_call>")[1:] if "Paris}" not in each
     ]
@@ -129,7 +129,7 @@ async def native(text: str) -> AsyncIterator[tuple[str, Count]]:
 
 
 @contextlib.asynccontextmanager
-async def as_text(mode: str, text: str) -> AsyncIterator[tuple[str, Count]]:
+async def text_server(mode: str, text: str) -> AsyncIterator[tuple[str, Count]]:
     async with server(writes(text)) as far, gateway(far.url, tool_mode=mode, call_format="hermes") as (url, _):
         yield url, lambda: len(far.asked)
 
@@ -144,7 +144,7 @@ async def model(mode: str, text: str) -> AsyncIterator[tuple[str, Count]]:
             async with native(text) as pair:
                 yield pair
         case _:
-            async with as_text(mode, text) as pair:
+            async with text_server(mode, text) as pair:
                 yield pair
 
 
@@ -152,9 +152,9 @@ MODES = ["embedded", "native", "parse", "prompt"]
 
 
 @pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("slip", SLIPS)
-async def test_no_answer_costs_more_than_two_generations(mode: str, slip: str) -> None:
-    """A model that goes wrong in the same way each time, by all APIs, streamed and whole, for all tool choices."""
+@pytest.mark.parametrize("slip", MODEL_ERRORS)
+async def test_response_needs_at_most_two_generations(mode: str, slip: str) -> None:
+    """The model repeats the same error; all APIs and tool choices, streamed and complete."""
     schema = '{"type":"object","properties":{"n":{"type":"integer"}},"required":["n"],"additionalProperties":false}'
     requests = [
         *itertools.starmap(asked, itertools.product(CHOICES, ["18 degrees", "ERROR: no such city"])),
@@ -162,7 +162,7 @@ async def test_no_answer_costs_more_than_two_generations(mode: str, slip: str) -
         asked(response_schema=schema),
         asked("required", response_schema=schema),
     ]
-    async with model(mode, SLIPS[slip]) as (url, count):
+    async with model(mode, MODEL_ERRORS[slip]) as (url, count):
         for number, request in enumerate(requests):
             front, stream = FRONTS[number % 3], number % 2 > 0
             before = count()
@@ -170,7 +170,7 @@ async def test_no_answer_costs_more_than_two_generations(mode: str, slip: str) -
             assert 1 <= count() - before <= 2, (front, stream, request.tool_choice, request.messages[-1])
 
 
-async def answered(front: str, request: Request, *texts: str, **more: Any) -> tuple[Answer, Model]:
+async def ask_embedded(front: str, request: Request, *texts: str, **more: Any) -> tuple[Answer, RepeatingLlama]:
     async with embedded(*texts, **more) as (url, _, model):
         return await ask(url, front, request), model
 
@@ -178,17 +178,17 @@ async def answered(front: str, request: Request, *texts: str, **more: Any) -> tu
 PARIS, ROME = ("get_weather", json.loads(ARGUMENTS)), ("get_weather", {"city": "Rome", "days": 3})
 
 
-def codes(answer: Answer) -> set[str]:
+def guard_codes(answer: Answer) -> set[str]:
     return {"duplicate_call_dropped", "reasked", "reask_failed"} & set(answer.warnings)
 
 
 @pytest.mark.parametrize("front", FRONTS)
 @pytest.mark.parametrize("choice", ["auto", "required", "named"])
 @pytest.mark.parametrize("result", ["18 degrees", "ERROR: no such city"])
-async def test_a_model_that_repeats_a_call_gets_its_result_and_may_go_on(front: str, choice: str, result: str) -> None:
-    answer, model = await answered(front, asked(choice, result), REPEAT, OTHER)
+async def test_repeated_call_is_re_asked_with_its_result(front: str, choice: str, result: str) -> None:
+    answer, model = await ask_embedded(front, asked(choice, result), REPEAT, OTHER)
     assert (answer.calls, answer.text) == ([ROME], "")
-    assert codes(answer) == {"duplicate_call_dropped", "reasked"}
+    assert guard_codes(answer) == {"duplicate_call_dropped", "reasked"}
     first, second = model.prompts
     assert (first.count(result), second.count(result)) == (1, 2)
     assert "get_weather" in second.rpartition("<|im_start|>user")[2]
@@ -198,56 +198,56 @@ async def test_a_model_that_repeats_a_call_gets_its_result_and_may_go_on(front: 
 
 @pytest.mark.parametrize("front", FRONTS)
 @pytest.mark.parametrize("choice", ["auto", "required", "named"])
-async def test_a_call_that_is_repeated_in_both_generations_is_passed_on(front: str, choice: str) -> None:
-    answer, model = await answered(front, asked(choice), REPEAT)
+async def test_call_repeated_after_re_ask_is_forwarded(front: str, choice: str) -> None:
+    answer, model = await ask_embedded(front, asked(choice), REPEAT)
     assert (answer.calls, answer.reply.finish_reason) == ([PARIS], "tool_calls")
-    assert codes(answer) == {"duplicate_call_dropped", "reasked", "reask_failed"}
+    assert guard_codes(answer) == {"duplicate_call_dropped", "reasked", "reask_failed"}
     assert len(model.prompts) == 2
 
 
-async def test_the_models_own_answer_is_taken() -> None:
-    answer, _ = await answered("openai_chat", asked(), f"Let me look.\n{REPEAT}", PLAIN)
+async def test_text_response_to_re_ask_is_used() -> None:
+    answer, _ = await ask_embedded("openai_chat", asked(), f"Let me look.\n{REPEAT}", PLAIN)
     assert (answer.calls, answer.text) == ([], f"Let me look.\n\n{PLAIN}")
 
 
 @pytest.mark.parametrize("choice", ["auto", "required"])
-async def test_where_the_second_generation_is_empty_the_call_is_passed_on(choice: str) -> None:
-    answer, _ = await answered("openai_chat", asked(choice), REPEAT, "")
+async def test_repeated_call_is_forwarded_if_re_ask_is_empty(choice: str) -> None:
+    answer, _ = await ask_embedded("openai_chat", asked(choice), REPEAT, "")
     assert answer.calls == [PARIS]
-    assert "reask_failed" in codes(answer)
+    assert "reask_failed" in guard_codes(answer)
 
 
 @pytest.mark.parametrize("refused", ["refused", "refused again"])
-async def test_where_the_model_cannot_be_re_asked_the_call_is_passed_on(refused: str) -> None:
-    answer, _ = await answered("openai_chat", asked(), REPEAT, *(["refused"] * (1 + refused.count("again"))))
+async def test_repeated_call_is_forwarded_if_re_ask_fails(refused: str) -> None:
+    answer, _ = await ask_embedded("openai_chat", asked(), REPEAT, *(["refused"] * (1 + refused.count("again"))))
     assert answer.calls == [PARIS]
 
 
-async def test_a_grammar_that_was_refused_is_not_tried_again() -> None:
-    answer, model = await answered("openai_chat", asked(), "refused", REPEAT, OTHER)
+async def test_rejected_grammar_is_not_sent_with_re_ask() -> None:
+    answer, model = await ask_embedded("openai_chat", asked(), "refused", REPEAT, OTHER)
     assert answer.calls == [ROME]
     assert len(model.prompts) == 3  # the first wrote nothing
 
 
-async def test_a_re_ask_takes_the_place_of_a_call_of_a_tool_that_is_not_offered() -> None:
-    answer, model = await answered("openai_chat", asked(), f"{UNOFFERED}\n{REPEAT}", OTHER)
+async def test_re_ask_replaces_call_of_unoffered_tool() -> None:
+    answer, model = await ask_embedded("openai_chat", asked(), f"{UNOFFERED}\n{REPEAT}", OTHER)
     assert (answer.calls, len(model.prompts)) == ([ROME], 2)
     assert "greet" not in answer.text
 
 
-async def test_an_answer_without_a_call_that_must_come_is_reported() -> None:
-    answer, model = await answered("openai_chat", asked("required"), REPEAT, PLAIN)
+async def test_missing_required_call_after_re_ask_is_reported() -> None:
+    answer, model = await ask_embedded("openai_chat", asked("required"), REPEAT, PLAIN)
     assert (answer.text, len(model.prompts)) == (PLAIN, 2)
-    assert "reask_failed" in codes(answer)
+    assert "reask_failed" in guard_codes(answer)
 
 
-async def test_tokens_of_both_generations_are_counted() -> None:
-    answer, _ = await answered("openai_chat", asked(), REPEAT, PLAIN)
+async def test_usage_includes_both_generations() -> None:
+    answer, _ = await ask_embedded("openai_chat", asked(), REPEAT, PLAIN)
     assert answer.reply.usage.input_tokens == 20
     assert answer.reply.usage.output_tokens > len(PLAIN)
 
 
-async def test_a_limit_of_repeats_shows_the_model_its_result() -> None:
+async def test_max_identical_calls_re_asks_with_the_result() -> None:
     texts = [REPEAT, PLAIN]
     async with server(lambda far, writer: writes(texts[len(far.asked) - 1])(far, writer)) as far:
         config = HttpConfig(url=f"{far.url}/v1", models=("m",), tool_mode="prompt", call_format="hermes")

@@ -1,4 +1,4 @@
-"""How many calls an answer has where one is required."""
+"""The number of calls of a response if a call is required."""
 
 import json
 from collections.abc import AsyncGenerator
@@ -55,7 +55,7 @@ async def flood(backend: Scripted, request: v.Request) -> AsyncGenerator[AnyEven
 @pytest.mark.parametrize("mode", ["required", "named", "auto"])
 @pytest.mark.parametrize("several", [True, False, None])
 @pytest.mark.parametrize("enabled", [True, False])
-async def test_one_call_where_one_is_required(api: str, mode: str, several: bool | None, enabled: bool) -> None:
+async def test_required_choice_is_limited_to_one_call(api: str, mode: str, several: bool | None, enabled: bool) -> None:
     request = dialects.get(api).read_request(body(api, mode, several))
     backend = Scripted(flood)
     gateway = Gateway([backend], policy=GuardPolicy(enabled=enabled))
@@ -70,7 +70,7 @@ async def test_one_call_where_one_is_required(api: str, mode: str, several: bool
 @pytest.mark.parametrize("api", dialects.names())
 @pytest.mark.parametrize("mode", ["required", "named", "auto"])
 @pytest.mark.parametrize("several", [True, False, None])
-def test_a_server_of_the_same_api_gets_what_the_client_states(api: str, mode: str, several: bool | None) -> None:
+def test_parallel_calls_setting_is_forwarded_to_same_api(api: str, mode: str, several: bool | None) -> None:
     asked = body(api, mode, several)
     sent = json.loads(dialects.get(api).write_request(dialects.get(api).read_request(asked), "m").body)
 
@@ -81,13 +81,13 @@ def test_a_server_of_the_same_api_gets_what_the_client_states(api: str, mode: st
     assert stated(sent) == stated(json.loads(asked))
 
 
-def test_the_choice_is_for_one_call_as_long_as_nothing_else_is_stated() -> None:
+def test_required_choice_disables_parallel_calls_by_default() -> None:
     asked = v.Request("m", (), tool_choice=v.ToolChoice("required"))
     assert not limit_to_one_call(asked).tool_choice.parallel_tool_calls
     assert limit_to_one_call(v.Request("m", ())).tool_choice.parallel_tool_calls
 
 
-def test_an_engine_of_ones_own_is_ended_too() -> None:
+def test_engine_session_ends_at_call_limit() -> None:
     call = '<tool_call>{{"name": "get_weather", "arguments": {{"city": "{}"}}}}</tool_call>'
     for mode, made in (("required", 1), ("auto", MAX_CALLS)):
         answer = EngineSession(body("openai_chat", mode, None), "hermes", created=7)

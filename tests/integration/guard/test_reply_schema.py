@@ -1,4 +1,4 @@
-"""Replies of a schema next to tools, in prompt mode: shown to the model, checked, re-asked once; several choices."""
+"""Response schema next to tools, in prompt mode: shown to the model, validated, re-asked once; several choices."""
 
 import json
 from typing import Any
@@ -17,7 +17,7 @@ WANTED = replace(ASKED, response_schema=SCHEMA, response_name="count")
 FITS = '{"n": 3}'
 
 
-def one_by_one(*texts: str) -> Any:
+def writes_in_turn(*texts: str) -> Any:
     plays = iter([*map(writes, texts)])
 
     async def play(server: Any, writer: Any) -> None:
@@ -36,8 +36,10 @@ def one_by_one(*texts: str) -> Any:
         (["Three.", "Still three."], "Three.", ["reasked", "reask_failed"]),
     ],
 )
-async def test_a_reply_of_a_schema_beside_tools(front: str, texts: list[str], answer: str, more: list[str]) -> None:
-    async with server(one_by_one(*texts)) as behind, gateway(behind.url, tool_mode="prompt") as (url, _):
+async def test_response_schema_next_to_tools_is_validated_and_re_asked(
+    front: str, texts: list[str], answer: str, more: list[str]
+) -> None:
+    async with server(writes_in_turn(*texts)) as behind, gateway(behind.url, tool_mode="prompt") as (url, _):
         got = await ask(url, front, WANTED)
     assert got.text == answer
     assert got.reply.finish_reason == "stop"
@@ -49,7 +51,7 @@ async def test_a_reply_of_a_schema_beside_tools(front: str, texts: list[str], an
         assert "response_format" not in json.loads(body)
 
 
-async def test_a_call_is_no_reply_to_check() -> None:
+async def test_call_is_not_validated_by_response_schema() -> None:
     call = '<tool_call>\n{"name": "ping", "arguments": {}}\n</tool_call>'
     async with (
         server(writes(call)) as behind,
@@ -64,7 +66,7 @@ async def test_a_call_is_no_reply_to_check() -> None:
     [(CHAT, {"type": "web_search"}), (MESSAGES, {"type": "web_search_20250305", "name": "web_search"})],
 )
 @pytest.mark.parametrize("mode", ["prompt", "native"])
-async def test_tools_that_only_their_vendor_runs_are_refused(path: str, tool: Any, mode: str) -> None:
+async def test_vendor_tool_is_rejected_by_other_servers(path: str, tool: Any, mode: str) -> None:
     api = "openai_responses" if mode == "native" else "openai_chat"
     body = {"model": "m", "max_tokens": 9, "messages": [{"role": "user", "content": "hi"}], "tools": [tool]}
     async with server(writes("x")) as behind, gateway(behind.url, tool_mode=mode, api=api) as (url, _):
@@ -86,7 +88,7 @@ def choice(index: int, text: str) -> bytes:
     return f"{len(data):x}\r\n".encode() + data + b"\r\n"
 
 
-async def test_several_choices_are_relayed_from_a_server_of_the_same_api() -> None:
+async def test_several_choices_of_same_api_are_forwarded() -> None:
     async def play(server: Any, writer: Any) -> None:
         writer.write(HEAD + choice(0, "a") + choice(1, "b") + END)
 
@@ -101,7 +103,7 @@ async def test_several_choices_are_relayed_from_a_server_of_the_same_api() -> No
     assert json.loads(behind.asked[-1][2])["n"] == 2
 
 
-async def test_several_choices_are_refused_by_name_elsewhere() -> None:
+async def test_several_choices_are_rejected_in_prompt_mode() -> None:
     body = {"model": "m", "messages": [{"role": "user", "content": "hi"}], "n": 2}
     async with server(writes("x")) as behind, gateway(behind.url, tool_mode="prompt") as (url, _):
         answer = await posted(url, CHAT, body)

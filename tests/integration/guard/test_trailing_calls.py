@@ -1,4 +1,4 @@
-"""A sentence and then calls in plain JSON, with nothing after them: calls; with text after them: text."""
+"""Plain JSON calls after a sentence are calls if they end the response, and text if more text follows."""
 
 import itertools
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ FENCE = f"```json\n{CALL}\n```"
 OTHER = CALL.replace("Paris", "Rome")
 NAMES = formats.names()
 FEW = ("auto", "deepseek_v3", "glm", "harmony", "hermes", "llama3_json", "mistral", "qwen3_xml")
-MADE = {
+CALL_TEXTS = {
     "words and a fence": (f"Sure!\n{FENCE}", 1),
     "an empty line between": (f"Sure!\n\n{FENCE}\n\n", 1),
     "Windows' line ends": (f"Sure!\n\n{FENCE}\n\n".replace("\n", "\r\n"), 1),
@@ -58,7 +58,7 @@ TEXT = {
     "an open string": 'Look:\n{"name": "get_weather", "arguments": {"city": "Paris',
 }
 WARNED = ("words after it", "words after a bare object")
-ENDS = {
+FRAMING = {
     "harmony": ("<|channel|>final<|message|>", "<|return|>"),
     "beam": ("<|channel|>final<|message|>", "<|end|>"),
     "muse_glimmer": (" to=user<|message|>", "<|eot|>"),
@@ -72,7 +72,7 @@ ENDS = {
     "hermes": ("", "</tool_call>"),
     "glm": ("", "</tool_call>"),
 }
-"""What may stand around an answer, or behind a call whose opener the model left out."""
+"""Markup before and after a response, or after a call whose opening tag the model omitted."""
 
 
 def read(text: str, format: str = "hermes", size: int = 4, reason: str = "stop") -> list[AnyEvent]:
@@ -84,7 +84,7 @@ def read(text: str, format: str = "hermes", size: int = 4, reason: str = "stop")
 
 
 @pytest.mark.parametrize("format", NAMES)
-def test_it_is_a_call_in_each_format(format: str) -> None:
+def test_trailing_json_call_is_recognized_in_every_format(format: str) -> None:
     for text, code in ((f"Sure!\n{FENCE}", "fenced_call"), (f"Sure!\n\n{CALL}\n", "trailing_call")):
         events = read(text, format)
         assert (len(calls(events)), words(events)) == (1, "Sure!")
@@ -92,9 +92,9 @@ def test_it_is_a_call_in_each_format(format: str) -> None:
 
 
 @pytest.mark.parametrize("format", FEW)
-@pytest.mark.parametrize("title", MADE)
-def test_it_is_a_call(title: str, format: str) -> None:
-    text, count = MADE[title]
+@pytest.mark.parametrize("title", CALL_TEXTS)
+def test_trailing_json_call_is_recognized(title: str, format: str) -> None:
+    text, count = CALL_TEXTS[title]
     for size in (1, 5, len(text)):
         events = read(text, format, size)
         assert (len(calls(events)), words(events)) == (count, "Sure!")
@@ -103,7 +103,7 @@ def test_it_is_a_call(title: str, format: str) -> None:
 
 @pytest.mark.parametrize("format", FEW)
 @pytest.mark.parametrize("title", TEXT)
-def test_it_is_text(title: str, format: str) -> None:
+def test_json_that_is_not_a_trailing_call_stays_text(title: str, format: str) -> None:
     text = TEXT[title]
     for size in (1, 5, len(text)):
         events = read(text, format, size)
@@ -111,10 +111,10 @@ def test_it_is_text(title: str, format: str) -> None:
         assert title not in WARNED or {"call_in_unclosed_code", "call_in_text"} & {*codes(events)}
 
 
-@pytest.mark.parametrize("format", ENDS)
+@pytest.mark.parametrize("format", FRAMING)
 @pytest.mark.parametrize("call", [FENCE, CALL], ids=["a fence", "bare"])
-def test_what_ends_an_answer_may_stand_behind_it(format: str, call: str) -> None:
-    before, behind = ENDS[format]
+def test_end_markup_after_trailing_call_is_accepted(format: str, call: str) -> None:
+    before, behind = FRAMING[format]
     for text in (f"{before}Sure!\n{call}{behind}", f"{before}Sure!\n{call}\n{behind}\n"):
         for size in (1, len(text)):
             events = read(text, format, size)
@@ -124,7 +124,7 @@ def test_what_ends_an_answer_may_stand_behind_it(format: str, call: str) -> None
     assert (calls(events), words(events).removesuffix(behind)) == ([], f"Sure!\n{call}\nThat is how.")
 
 
-def test_what_a_limit_cut_tells_nothing() -> None:
+def test_trailing_call_cut_by_token_limit_stays_text() -> None:
     for text in (f"Sure!\n{FENCE}", f"Sure!\n{CALL}"):
         assert (calls(events := read(text, reason="length")), words(events)) == ([], text)
 
@@ -137,32 +137,32 @@ def conversation(said: str) -> tuple[Message, ...]:
 @pytest.mark.parametrize(
     "messages", [(Message("user", (Text(f"Explain {CALL}"),)),), conversation(f"Write {CALL}"), conversation(FENCE)]
 )
-async def test_a_copy_of_what_the_model_was_shown_is_text(messages: Sequence[Message]) -> None:
+async def test_trailing_call_quoted_from_conversation_stays_text(messages: Sequence[Message]) -> None:
     events = await answered(Asked(read(f"Sure!\n{FENCE}")), messages=tuple(messages))
     assert (calls(events), CALL in words(events)) == ([], True)
     assert "call_in_unclosed_code" in codes(events)
 
 
-async def test_one_that_does_not_fit_its_schema_is_text() -> None:
+async def test_invalid_trailing_call_stays_text() -> None:
     wrong = FENCE.replace('"city"', '"town"')
     events = await answered(Asked(read(f"Sure!\n{wrong}")))
     assert (calls(events), wrong in words(events), "call_in_unclosed_code" in codes(events)) == ([], True, True)
 
 
-async def test_one_that_can_be_repaired_is_a_call() -> None:
+async def test_repairable_trailing_call_is_repaired() -> None:
     text = FENCE.replace('"Paris"', '"Paris", "days": "3"')
     events = await answered(Asked(read(f"Sure!\n{text}")), GuardPolicy())
     ((name, _),) = calls(events)
     assert (name, words(events), "call_repaired" in codes(events)) == ("get_weather", "Sure!", True)
 
 
-def test_text_before_it_streams() -> None:
+def test_text_before_trailing_call_is_streamed() -> None:
     events = read("One two three four five six seven.\n" + FENCE)
     first = next(n for n, event in enumerate(events) if isinstance(event, Notice))
     assert sum(isinstance(event, TextDelta) for event in events[:first]) > 3
 
 
-def test_work_is_linear_in_the_fences() -> None:
+def test_reading_many_fences_takes_linear_time() -> None:
     for call in (FENCE, CALL, CALL[:40], "{", "[{", f"[{CALL}"):
         text = "Sure!\n" + f"{call}\n" * 2000 + "So."
         assert words(read(text, size=1000)) == text

@@ -1,4 +1,4 @@
-"""Text that calls a tool which is not offered: the model is asked again, and the client is told."""
+"""Text that calls a tool which is not offered: the model is re-asked, and the call is reported."""
 
 from collections.abc import Sequence
 
@@ -23,7 +23,7 @@ LEAKS = {
 
 
 def read(text: str, tools: Sequence[Tool] = TOOLS, size: int = 4) -> list[AnyEvent]:
-    """What a reader gives of this text, as a backend passes it on."""
+    """The events that a backend emits for this text."""
     reader = ReplyReader(formats.get("hermes"), tools, new_id=lambda: "1", options=ReaderOptions(lenient=True))
     pieces = [text[at : at + size] for at in range(0, len(text), size)]
     events = [*(event for piece in pieces for event in reader.feed(piece)), *reader.close()]
@@ -31,7 +31,7 @@ def read(text: str, tools: Sequence[Tool] = TOOLS, size: int = 4) -> list[AnyEve
 
 
 @pytest.mark.parametrize("leak", LEAKS)
-async def test_the_model_is_asked_again_and_its_words_are_taken(leak: str) -> None:
+async def test_unoffered_call_is_re_asked_and_text_is_used(leak: str) -> None:
     backend = Asked(read(LEAKS[leak]), told(text="Hello Ann."))
     events = await answered(backend)
     assert words(events).endswith("Hello Ann.")
@@ -44,13 +44,13 @@ async def test_the_model_is_asked_again_and_its_words_are_taken(leak: str) -> No
 
 
 @pytest.mark.parametrize("leak", LEAKS)
-async def test_a_call_is_taken_too(leak: str) -> None:
+async def test_unoffered_call_is_replaced_by_call_of_re_ask(leak: str) -> None:
     events = await answered(Asked(read(LEAKS[leak]), told(("ping", "{}"))))
     assert (calls(events), "greet" in words(events)) == ([("ping", "{}")], False)
 
 
 @pytest.mark.parametrize("leak", LEAKS)
-async def test_what_does_not_become_better_goes_out_and_is_reported(leak: str) -> None:
+async def test_unoffered_call_is_forwarded_and_reported_if_re_ask_fails(leak: str) -> None:
     events = await answered(Asked(read(LEAKS[leak]), read(GREET)))
     assert "greet" in words(events)
     assert {"unknown_tool", "reasked", "reask_failed"} <= set(codes(events))
@@ -66,25 +66,25 @@ async def test_what_does_not_become_better_goes_out_and_is_reported(leak: str) -
         '[{"name": "Ann"}, {"name": "Bob"}]',
     ],
 )
-async def test_an_answer_in_json_is_none(text: str) -> None:
+async def test_json_response_is_not_an_unoffered_call(text: str) -> None:
     events = await answered(Asked(read(text)))
     assert (words(events), calls(events)) == (text, [])
 
 
-async def test_a_long_answer_in_json_streams() -> None:
+async def test_long_json_response_is_streamed() -> None:
     text = '{"name": "Ann", "notes": "' + "x" * 5000 + '"}'
     waited = [type(event) for event in await answered(Asked(read(text, size=100)))]
     assert waited.count(TextDelta) > 5
 
 
-async def test_what_a_result_has_is_no_call_of_the_models() -> None:
+async def test_call_quoted_from_tool_result_stays_text() -> None:
     result = Message("tool", (ToolResult("c", (Text(f"Write {GREET}"),)),))
     asked = Message("assistant", (ToolCall("c", "ping", "{}"),))
     events = await answered(Asked(read(GREET)), messages=(Message("user", (Text("?"),)), asked, result))
     assert words(events) == GREET
 
 
-async def test_beside_a_right_call_nothing_is_asked() -> None:
+async def test_unoffered_call_next_to_valid_call_is_not_re_asked() -> None:
     text = f'<tool_call>\n{{"name": "ping", "arguments": {{}}}}\n</tool_call>\n<tool_call>\n{GREET}\n</tool_call>'
     events = await answered(Asked(read(text)))
     assert (calls(events), "unknown_tool" in codes(events)) == ([("ping", "{}")], True)

@@ -1,4 +1,4 @@
-"""No client gets a call whose arguments are not JSON: by each API, with each buffering, streamed or whole."""
+"""Clients never get a call whose arguments are not JSON: by each API, with each buffering mode, streamed or not."""
 
 import json
 from collections.abc import AsyncGenerator
@@ -25,7 +25,7 @@ from dragoman.gateway.gateway import Gateway
 from dragoman.guard.policy import BUFFERING_MODES, Buffering, GuardPolicy
 from support.scripted_backend import Scripted
 
-BROKEN = '{"city": "Paris", "days": tru'
+INCOMPLETE = '{"city": "Paris", "days": tru'
 LONG = '{"city": "' + "x" * 5000
 TOOL = v.Tool("get_weather", "", '{"type": "object"}')
 APIS = dialects.names()
@@ -44,7 +44,7 @@ def script(arguments: str, reason: v.FinishReason) -> Any:
     return ask
 
 
-async def answered(arguments: str, policy: GuardPolicy, *, stream: bool, reason: v.FinishReason) -> list[AnyEvent]:
+async def guarded(arguments: str, policy: GuardPolicy, *, stream: bool, reason: v.FinishReason) -> list[AnyEvent]:
     message = v.Message("user", (v.Text("Weather?"),))
     request = v.Request("m", (message,), (TOOL,), stream=stream)
     gateway = Gateway([Scripted(script(arguments, reason))], policy=policy)
@@ -56,12 +56,12 @@ async def answered(arguments: str, policy: GuardPolicy, *, stream: bool, reason:
 @pytest.mark.parametrize("buffering", BUFFERING_MODES)
 @pytest.mark.parametrize("enabled", [True, False])
 @pytest.mark.parametrize("reason", ["stop", "length"])
-async def test_a_broken_call_is_text_or_an_error(
+async def test_incomplete_call_becomes_text_or_error(
     api: str, stream: bool, buffering: Buffering, enabled: bool, reason: v.FinishReason
 ) -> None:
-    for arguments in (BROKEN, LONG):
+    for arguments in (INCOMPLETE, LONG):
         policy = GuardPolicy(buffering=buffering, enabled=enabled, reask=False)
-        events = await answered(arguments, policy, stream=stream, reason=reason)
+        events = await guarded(arguments, policy, stream=stream, reason=reason)
         flows = stream and (buffering == "off" or (len(arguments) > 4096 and buffering != "all"))
         began = any(isinstance(event, ToolCallStart) for event in events)
         last = events[-1]
@@ -78,7 +78,7 @@ async def test_a_broken_call_is_text_or_an_error(
 
 @pytest.mark.parametrize("api", APIS)
 @pytest.mark.parametrize("stream", [True, False])
-def test_an_engine_of_ones_own_sends_no_broken_call(api: str, stream: bool) -> None:
+def test_engine_session_emits_no_incomplete_call(api: str, stream: bool) -> None:
     message = v.Message("user", (v.Text("Weather?"),))
     request = v.Request("m", (message,), (TOOL,), stream=stream, dialect=api)
     answer = EngineSession(request, "hermes", created=7, api=api)
@@ -90,7 +90,7 @@ def test_an_engine_of_ones_own_sends_no_broken_call(api: str, stream: bool) -> N
     assert "incomplete_call" in {warning.code for warning in answer.warnings}
 
 
-async def test_upstream_that_fails_within_a_call_leaves_none() -> None:
+async def test_upstream_failure_within_call_emits_no_call() -> None:
     async def ask(backend: Scripted, request: v.Request) -> AsyncGenerator[AnyEvent, None]:
         yield Start("1", "m", 7)
         yield ToolCallStart(0, "call_0", "get_weather")
@@ -104,7 +104,7 @@ async def test_upstream_that_fails_within_a_call_leaves_none() -> None:
         assert not any(isinstance(event, ToolCallStart) for event in events)
 
 
-def test_arguments_of_a_completed_call_are_json() -> None:
+def test_arguments_of_repaired_call_are_json() -> None:
     message = v.Message("user", (v.Text("Weather?"),))
     answer = EngineSession(v.Request("m", (message,), (TOOL,), dialect="openai_chat"), "hermes", created=7)
     answer.feed('<tool_call>\n{"name": "get_weather", "arguments": {"city": "Paris"\n</tool_call>')

@@ -1,6 +1,6 @@
-"""`dragoman probe`, against a real server and made-up ones: what is found, what is advised, what is said in trouble.
+"""`dragoman probe` against a gateway and scripted servers: findings, recommendation, and error messages.
 
-The made-up ones do what real ones were seen to do (catalog/servers.toml names who).
+The scripted servers reproduce observed behaviour of real ones (catalog/servers.toml names them).
 """
 
 import asyncio
@@ -48,19 +48,19 @@ from support.stub_servers import NOTHING_HERE, Answer, Says, call, chat, models,
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Findings are kept there, and not with those of whoever runs the tests."""
+    """Findings are cached in a temporary folder, not in the user's home."""
     monkeypatch.setenv("DRAGOMAN_HOME", str(tmp_path))
 
 
 async def probed(says: Says, *only: str, path: str = "/v1", **more: Any) -> ProbeReport:
-    """What is found of a made-up server."""
+    """Returns the probe report of a scripted server."""
     async with odd(says) as far:
         settings = HttpConfig(url=far.url + path, **more)
         return await probe(settings, {}, check_names=dict.fromkeys((*DECISIVE_CHECKS, *only)))
 
 
 def of(model: Any) -> Says:
-    """A server with one model that answers so, and whatever else it tells by path."""
+    """A server with one model `m` whose completions are written by `model`; every other path is not found."""
 
     def says(path: str, asked: dict[str, Any]) -> Answer:
         if path == "/v1/models":
@@ -71,7 +71,7 @@ def of(model: Any) -> Says:
     return says
 
 
-# What it does with tools
+# Tool calls
 
 
 def leaks_in_reasoning(asked: dict[str, Any]) -> Answer:
@@ -84,7 +84,7 @@ def drops(asked: dict[str, Any]) -> Answer:
 
 
 def counts_the_same(asked: dict[str, Any]) -> Answer:
-    """A server that reports one number of prompt tokens whatever the prompt is."""
+    """A server that reports the same number of prompt tokens for every prompt."""
     return chat(asked, "It is sunny in Paris.", usage={"prompt_tokens": 5, "completion_tokens": 5})
 
 
@@ -93,8 +93,8 @@ def refuses(asked: dict[str, Any]) -> Answer:
     return refused(words) if asked.get("tools") else chat(asked, "Hello")
 
 
-def passes_over(asked: dict[str, Any]) -> Answer:
-    """The prompt grows with tools, and nothing comes of it unless one must be called."""
+def ignores_tools_unless_required(asked: dict[str, Any]) -> Answer:
+    """The prompt grows with tools, but the model calls one only if `tool_choice` is `required`."""
     usage = {"prompt_tokens": 150 if asked.get("tools") else 10, "completion_tokens": 5}
     return (
         chat(asked, "", call(), usage=usage)
@@ -113,20 +113,20 @@ def calls_when_prompted(asked: dict[str, Any]) -> Answer:
     return never_calls(asked)
 
 
-def calls_behind_examples(asked: dict[str, Any]) -> Answer:
-    """As a small model that calls only what it has been shown."""
+def calls_after_examples(asked: dict[str, Any]) -> Answer:
+    """Like a small model that calls a tool only after examples of calls."""
     shown = any(message.get("tool_calls") for message in asked["messages"])
     return calls(asked) if shown else never_calls(asked)
 
 
 def copies_python(asked: dict[str, Any]) -> Answer:
-    """A server without tools, and a model that writes calls in one format only, and only behind examples."""
+    """A server without tools, and a model that writes calls in one format only, and only after examples."""
     words = str(asked["messages"])
     return chat(asked, '[get_weather(city="Paris")]' if "[get_weather(city=" in words and "Oslo" in words else "Hm.")
 
 
 def calls_whole_only(asked: dict[str, Any]) -> Answer:
-    """As a server whose parser of streams differs from the other."""
+    """Like a server whose parser for streams differs from its parser for complete responses."""
     return leaks(asked) if asked.get("stream") else calls(asked)
 
 
@@ -141,16 +141,22 @@ def calls_whole_only(asked: dict[str, Any]) -> Answer:
         (drops, "no", "dropped: the prompt has 10 tokens with tools and without", "prompt", ""),
         (counts_the_same, "unknown", "5 prompt tokens are reported for every prompt", "native", ""),
         (refuses, "no", "requires --enable-auto-tool-choice", "prompt", ""),
-        (passes_over, "unknown", "it was shown the tools (140 tokens); the model wrote 'Hm.'", "native", ""),
+        (
+            ignores_tools_unless_required,
+            "unknown",
+            "it was shown the tools (140 tokens); the model wrote 'Hm.'",
+            "native",
+            "",
+        ),
         (never_calls, "unknown", "it was shown the tools (140 tokens)", "native", ""),
         (calls_when_prompted, "unknown", "it was shown the tools (140 tokens)", "prompt", ""),
-        (calls_behind_examples, "yes", "behind two examples: get_weather(", "native", ""),
+        (calls_after_examples, "yes", "behind two examples: get_weather(", "native", ""),
         (copies_python, "no", "dropped: the prompt has 10 tokens with tools and without", "prompt", "pythonic"),
         (calls_whole_only, "partly", "whole only; else the call is left in the text", "parse", ""),
     ],
     ids=lambda value: getattr(value, "__name__", None),
 )
-async def test_what_becomes_of_tools_decides_the_mode(
+async def test_tool_call_finding_decides_tool_mode(
     model: Any, verdict: str, words: str, mode: str, format: str
 ) -> None:
     report = await probed(of(model))
@@ -161,7 +167,7 @@ async def test_what_becomes_of_tools_decides_the_mode(
 
 
 @pytest.mark.asyncio
-async def test_a_format_that_the_name_does_not_tell_is_advised() -> None:
+async def test_recommended_format_comes_from_leaked_call_not_model_name() -> None:
     def says(path: str, asked: dict[str, Any]) -> Answer:
         return models("qwen2.5-7b") if path == "/v1/models" else leaks_mistral(asked)
 
@@ -170,7 +176,7 @@ async def test_a_format_that_the_name_does_not_tell_is_advised() -> None:
 
 
 @pytest.mark.asyncio
-async def test_a_good_server_is_found_good() -> None:
+async def test_server_with_full_support_has_good_findings() -> None:
     report = await probed(of(calls), "parallel calls", "argument deltas", "streams", "usage")
     found = {finding.what: finding for finding in report.findings}
     assert found["parallel calls"].facts == {"calls": 2}
@@ -182,7 +188,7 @@ async def test_a_good_server_is_found_good() -> None:
 
 @pytest.mark.asyncio
 async def calls_as_asked(backend: Scripted, request: Request) -> AsyncGenerator[AnyEvent, None]:
-    """Calls the tool that it is asked for, or else, where it may, the first where the weather is."""
+    """Calls the tool that `tool_choice` names, or the first one if the question is about the weather."""
     choice, asked = request.tool_choice, str(request.messages[-1])
     name = choice.name or (request.tools[0].name if request.tools else "")
     yield Start("", "", 0)
@@ -197,7 +203,7 @@ async def calls_as_asked(backend: Scripted, request: Request) -> AsyncGenerator[
 
 
 @pytest.mark.parametrize("api", dialects.names())
-async def test_dragoman_itself_is_found_good_by_each_of_its_apis(api: str) -> None:
+async def test_dragoman_gateway_has_good_findings_for_each_api(api: str) -> None:
     async with serving(Gateway([Scripted(calls_as_asked)])) as (_, url):
         report = await probe(HttpConfig(url=url, api=api), {}, "m", check_names=(*DECISIVE_CHECKS, "streams", "usage"))
     found = {finding.what: finding for finding in report.findings}
@@ -208,7 +214,7 @@ async def test_dragoman_itself_is_found_good_by_each_of_its_apis(api: str) -> No
     assert found["usage"].facts["whole"]
 
 
-async def test_forms_of_tool_choice_that_are_not_heeded_are_told() -> None:
+async def test_ignored_tool_choice_is_reported() -> None:
     def heeds_nothing(asked: dict[str, Any]) -> Answer:
         return (
             chat(asked, "", call()) if "weather" in str(asked["messages"]) and asked.get("tools") else chat(asked, "Hi")
@@ -219,8 +225,8 @@ async def test_forms_of_tool_choice_that_are_not_heeded_are_told() -> None:
     assert report.found("tool_choice").verdict == "no"
 
 
-async def test_a_call_that_the_limit_cuts_was_heeded() -> None:
-    """It comes as text, as no whole call may be made of it."""
+async def test_truncated_call_counts_as_honoured_tool_choice() -> None:
+    """The truncated call arrives as text, since it is no complete call."""
 
     def cut(asked: dict[str, Any]) -> Answer:
         choice = asked.get("tool_choice", "auto")
@@ -235,11 +241,11 @@ async def test_a_call_that_the_limit_cuts_was_heeded() -> None:
     assert report.found("tool_choice").facts == {"required": "yes", "named": "yes", "none": "yes"}
 
 
-# What it streams
+# Streams
 
 
 @pytest.mark.asyncio
-async def test_oddities_of_streams_are_told() -> None:
+async def test_stream_deviations_are_reported() -> None:
     piece = {"id": None, "function": {"name": "get_weather", "arguments": {"city": "Paris"}}}
 
     def says(asked: dict[str, Any]) -> Answer:
@@ -266,7 +272,7 @@ async def test_oddities_of_streams_are_told() -> None:
 
 
 @pytest.mark.asyncio
-async def test_argument_pieces_are_counted() -> None:
+async def test_argument_deltas_are_counted() -> None:
     def says(asked: dict[str, Any]) -> Answer:
         if not (asked.get("stream") and wants_tool(asked)):
             return calls(asked)
@@ -283,18 +289,18 @@ async def test_argument_pieces_are_counted() -> None:
 
 
 @pytest.mark.asyncio
-async def test_a_server_that_does_not_stream_is_told() -> None:
+async def test_missing_streaming_support_is_reported() -> None:
     report = await probed(of(lambda asked: calls({**asked, "stream": False})), "streams", "argument deltas")
     assert report.found("streams").text == "a whole body came where a stream was asked for"
     assert report.found("argument deltas").verdict == "no"
     assert report.found("tool calls").verdict == "yes"
 
 
-# What else it can do
+# Other abilities
 
 
 @pytest.mark.asyncio
-async def test_ways_to_constrain_are_those_that_let_an_odd_word_through() -> None:
+async def test_supported_constraints_are_detected_by_unlikely_word() -> None:
     def says(asked: dict[str, Any]) -> Answer:
         if "ebnf" in asked:
             return refused("extra inputs are not permitted")
@@ -312,7 +318,7 @@ async def test_ways_to_constrain_are_those_that_let_an_odd_word_through() -> Non
 @pytest.mark.parametrize(
     ("heeds", "verdict"), [(lambda text, stop: text[: text.index(stop)], "yes"), (lambda text, stop: text, "no")]
 )
-async def test_stop_strings_that_are_heeded(heeds: Any, verdict: str) -> None:
+async def test_stop_string_support_is_detected(heeds: Any, verdict: str) -> None:
     text = "one, two, three, four, five, six"
 
     def says(asked: dict[str, Any]) -> Answer:
@@ -328,7 +334,7 @@ async def test_stop_strings_that_are_heeded(heeds: Any, verdict: str) -> None:
     ("tokens", "verdict", "words"),
     [(90, "yes", "the model said 'Red' of a red one"), (12, "no", "taken, and not shown to the model (2 tokens more)")],
 )
-async def test_pictures_that_the_model_is_shown(tokens: int, verdict: str, words: str) -> None:
+async def test_image_support_is_detected_by_answer_and_prompt_tokens(tokens: int, verdict: str, words: str) -> None:
     def says(asked: dict[str, Any]) -> Answer:
         seen = "image_url" in str(asked["messages"])
         return chat(asked, "Red", usage={"prompt_tokens": tokens if seen else 10, "completion_tokens": 1})
@@ -337,7 +343,7 @@ async def test_pictures_that_the_model_is_shown(tokens: int, verdict: str, words
     assert (found.verdict, found.text) == (verdict, words)
 
 
-def test_the_picture_is_one() -> None:
+def test_probe_image_is_valid_png() -> None:
     picture, at, chunks = red_png(), 8, dict[bytes, bytes]()
     assert picture[:8] == b"\x89PNG\r\n\x1a\n"
     while at < len(picture):
@@ -351,7 +357,7 @@ def test_the_picture_is_one() -> None:
 
 
 @pytest.mark.asyncio
-async def test_reasoning_is_found_in_its_field_and_kept_from_filling_answers() -> None:
+async def test_reasoning_field_is_found_and_reasoning_is_switched_off() -> None:
     asked_with: list[Any] = []
 
     def says(asked: dict[str, Any]) -> Answer:
@@ -381,7 +387,7 @@ async def test_reasoning_is_found_in_its_field_and_kept_from_filling_answers() -
         ("exo", "/v1/models", {"data": [{"id": "n", "context_length": 5}, {"id": "m", "context_length": 6}]}, 6),
     ],
 )
-async def test_the_context_is_found_where_the_kind_tells_it(kind: str, path: str, told: Any, tokens: int) -> None:
+async def test_context_window_is_read_from_provider_specific_path(kind: str, path: str, told: Any, tokens: int) -> None:
     def says(at: str, asked: dict[str, Any]) -> Answer:
         if at == path:
             return Answer(json.dumps(told))
@@ -394,7 +400,7 @@ async def test_the_context_is_found_where_the_kind_tells_it(kind: str, path: str
     assert report.found("context").facts == {"tokens": tokens}
 
 
-# Which server it is
+# Identification of the provider
 
 
 def signs() -> list[Any]:
@@ -411,7 +417,7 @@ EXAMPLES = {
 
 
 def told_by(*signs: servers.ServerSign) -> dict[str, Answer]:
-    """Answers by path that have these signs."""
+    """Responses by path that contain these signs."""
     told: dict[str, Answer] = {}
     for each in signs:
         path, answer = told_at(each.at, each.pattern)
@@ -420,7 +426,7 @@ def told_by(*signs: servers.ServerSign) -> dict[str, Answer]:
 
 
 def told_at(place: str, words: str) -> tuple[str, Answer]:
-    """A path and an answer that has this sign."""
+    """A path and a response that contains this sign."""
     said = EXAMPLES.get(words) or words.strip("^$") or "1"
     path, _, header = place.partition("@")
     if header:
@@ -436,7 +442,7 @@ def told_at(place: str, words: str) -> tuple[str, Answer]:
 
 @pytest.mark.asyncio
 @pytest.mark.parametrize(("kind", "sign"), signs())
-async def test_each_kind_is_recognised_by_each_of_its_signs(kind: servers.Provider, sign: servers.ServerSign) -> None:
+async def test_provider_is_identified_by_each_sign(kind: servers.Provider, sign: servers.ServerSign) -> None:
     if sign.at == "host":
         host = sign.pattern.rpartition(")")[2].strip("$").replace("\\", "")
         settings = HttpConfig(url=f"https://{host}/v1", connect_timeout_s=0.01)
@@ -445,29 +451,29 @@ async def test_each_kind_is_recognised_by_each_of_its_signs(kind: servers.Provid
         assert sign.matches(host)
         assert not sign.matches(f"{host}.example.org")
         return
-    assert await kind_by(told_by(sign, *sign.also)) is kind
+    assert await identify_provider(told_by(sign, *sign.also)) is kind
 
 
-async def kind_by(told: dict[str, Answer]) -> servers.Provider | None:
+async def identify_provider(told: dict[str, Answer]) -> servers.Provider | None:
     async with odd(lambda at, _: told.get(at) or (models("m") if at == "/v1/models" else NOTHING_HERE)) as far:
         settings = HttpConfig(url=f"{far.url}/v1")
         async with open_connection(settings, {}) as connection:
             return await ServerInfo(connection, settings.url).find_provider()
 
 
-WITH_OTHERS = [pytest.param(*each.values, id=each.id) for each in signs() if each.values[1].also]
+COMBINED_SIGNS = [pytest.param(*each.values, id=each.id) for each in signs() if each.values[1].also]
 
 
 @pytest.mark.asyncio
-@pytest.mark.parametrize(("kind", "sign"), WITH_OTHERS)
-async def test_a_common_sign_counts_only_with_the_others(kind: servers.Provider, sign: servers.ServerSign) -> None:
+@pytest.mark.parametrize(("kind", "sign"), COMBINED_SIGNS)
+async def test_combined_sign_needs_all_parts(kind: servers.Provider, sign: servers.ServerSign) -> None:
     for left in (sign, *sign.also):
         rest = [each for each in (sign, *sign.also) if each is not left]
-        assert await kind_by(told_by(*rest)) is not kind, left.at
+        assert await identify_provider(told_by(*rest)) is not kind, left.at
 
 
 class Plain(BaseHTTPRequestHandler):
-    """Chat Completions on Python's own server, as many people write it."""
+    """Chat Completions on Python's `http.server`, as in many small projects."""
 
     def do_GET(self) -> None:
         self._answer(models("m").body if self.path == "/v1/models" else '{"status": "ok"}')
@@ -487,7 +493,7 @@ class Plain(BaseHTTPRequestHandler):
 
 
 @pytest.mark.asyncio
-async def test_a_server_on_pythons_own_http_is_of_no_kind() -> None:
+async def test_python_http_server_has_no_known_provider() -> None:
     with ThreadingHTTPServer(("127.0.0.1", 0), Plain) as far:
         threading.Thread(target=far.serve_forever, daemon=True).start()
         settings = HttpConfig(url=f"http://127.0.0.1:{far.server_port}/v1")
@@ -500,7 +506,7 @@ async def test_a_server_on_pythons_own_http_is_of_no_kind() -> None:
 
 
 @pytest.mark.asyncio
-async def test_the_fingerprint_changes_with_the_model_and_not_with_the_clock() -> None:
+async def test_fingerprint_depends_on_model_and_version_not_time() -> None:
     entry: dict[str, Any] = {"owned_by": "vllm", "created": 1, "permission": [{"id": "a"}], "max_model_len": 1}
     version = ["0.9"]
 
@@ -524,7 +530,7 @@ async def test_the_fingerprint_changes_with_the_model_and_not_with_the_clock() -
     assert await fingerprint() not in (first, second)
 
 
-def test_places_are_followed_through_lists_and_any_name() -> None:
+def test_values_at_follows_lists_and_wildcards() -> None:
     value = {"data": [{"id": "a", "n": 1}, {"id": "b", "n": 2}, 3], "x.y": {"z": 4}}
     assert list(values_at(value, ["data", "{model}", "n"], "b")) == [2]
     assert list(values_at(value, ["data", "*", "n"], "")) == [1, 2]
@@ -533,11 +539,11 @@ def test_places_are_followed_through_lists_and_any_name() -> None:
     assert list(values_at("text", ["data"], "")) == []
 
 
-# Which format leaks
+# Formats of leaked calls
 
 
 @pytest.mark.parametrize("name", [name for name in formats.names() if name != "auto"])
-def test_a_call_in_each_format_is_told_to_be_one_that_reads_it(name: str) -> None:
+def test_leaked_call_is_assigned_to_format_that_parses_it(name: str) -> None:
     format = formats.get(name)
     text = format.write_calls([ToolCall("call00001", "get_weather", '{"city": "Paris"}')])
     found = find_leaked_call(text, [WEATHER], "some-model")
@@ -564,18 +570,18 @@ def test_a_call_in_each_format_is_told_to_be_one_that_reads_it(name: str) -> Non
         ("", "qwen2.5-coder", None),
     ],
 )
-def test_what_leaked(text: str, model: str, expected: Any) -> None:
+def test_leaked_call_format_is_detected(text: str, model: str, expected: Any) -> None:
     found = find_leaked_call(text, [WEATHER], model)
     assert found == (expected and DetectedFormat(*expected))
 
 
-# What is said where it fails
+# Error messages
 
 PAGE = Answer("<html><h1>Not Found</h1></html>", 404, "text/html")
 
 
 def behind(prefix: str) -> Says:
-    """A server whose API stands behind this path."""
+    """A server whose API is below this path."""
 
     def says(path: str, asked: dict[str, Any]) -> Answer:
         return of(calls)("/v1" + path.removeprefix(prefix), asked) if path.startswith(prefix) else PAGE
@@ -593,7 +599,7 @@ def behind(prefix: str) -> Says:
         ("/v1", "/api/v1", "/api/v1"),
     ],
 )
-async def test_a_wrong_url_is_told_with_the_right_one(path: str, prefix: str, meant: str) -> None:
+async def test_wrong_url_error_names_correct_url(path: str, prefix: str, meant: str) -> None:
     async with odd(behind(prefix)) as far:
         with pytest.raises(ConfigError) as error:
             await probe(HttpConfig(url=far.url + path), {})
@@ -601,7 +607,7 @@ async def test_a_wrong_url_is_told_with_the_right_one(path: str, prefix: str, me
 
 
 @pytest.mark.asyncio
-async def test_nothing_at_a_url_is_told() -> None:
+async def test_url_without_api_is_reported() -> None:
     async with odd(lambda path, asked: PAGE) as far:
         with pytest.raises(ConfigError, match="the server lists no model; load one there, or name one: --model NAME"):
             await probe(HttpConfig(url=far.url), {})
@@ -619,7 +625,7 @@ async def test_nothing_at_a_url_is_told() -> None:
     ],
 )
 @pytest.mark.parametrize("open_list", [False, True])
-async def test_a_missing_key_is_told(settings: dict[str, Any], words: str, open_list: bool) -> None:
+async def test_missing_or_wrong_api_key_is_reported(settings: dict[str, Any], words: str, open_list: bool) -> None:
     def says(path: str, asked: dict[str, Any]) -> Answer:
         return models("m") if open_list and path == "/v1/models" else refused("no key", 401)
 
@@ -630,7 +636,7 @@ async def test_a_missing_key_is_told(settings: dict[str, Any], words: str, open_
 
 
 @pytest.mark.asyncio
-async def test_a_server_that_is_not_there_is_told() -> None:
+async def test_unreachable_server_is_reported() -> None:
     async with odd(of(calls)) as far:
         pass
     with pytest.raises(
@@ -644,7 +650,7 @@ async def test_a_server_that_is_not_there_is_told() -> None:
     ("listed", "words"),
     [((), "lists no model; load one there"), (("a", "b"), "lists 2 models; name one: --model NAME, of a, b")],
 )
-async def test_no_model_is_guessed(listed: tuple[str, ...], words: str) -> None:
+async def test_probe_requires_model_name_unless_server_has_one(listed: tuple[str, ...], words: str) -> None:
     async with odd(lambda path, asked: models(*listed)) as far:
         with pytest.raises(ConfigError, match=words):
             await probe(HttpConfig(url=far.url), {})
@@ -665,7 +671,7 @@ async def test_no_model_is_guessed(listed: tuple[str, ...], words: str) -> None:
     ],
     ids=range(7),
 )
-async def test_nonsense_is_a_finding_and_never_an_exception(answer: Answer) -> None:
+async def test_invalid_response_is_a_finding_not_an_exception(answer: Answer) -> None:
     def model(asked: dict[str, Any]) -> Answer:
         plain = "say hello" in str(asked["messages"]).lower() and len(asked) < 6 and not asked.get("tools")
         return chat({}, "Hello") if plain and not asked.get("stream") else answer
@@ -680,7 +686,7 @@ async def test_nonsense_is_a_finding_and_never_an_exception(answer: Answer) -> N
 
 
 @pytest.mark.asyncio
-async def test_a_server_that_fails_at_much_is_asked_on() -> None:
+async def test_failing_checks_do_not_stop_probe() -> None:
     def model(asked: dict[str, Any]) -> Answer:
         odd = asked.keys() - {"model", "messages", "temperature", "max_tokens", "stream", "stream_options"}
         return refused("internal error", 500) if odd or "image_url" in str(asked) else chat(asked, "Hello there, you")
@@ -692,7 +698,7 @@ async def test_a_server_that_fails_at_much_is_asked_on() -> None:
 
 
 @pytest.mark.asyncio
-async def test_when_time_is_up_the_rest_is_told_not_to_have_been_asked() -> None:
+async def test_checks_after_timeout_are_reported_as_not_asked() -> None:
     async with odd(of(calls)) as far:
         report = await probe(HttpConfig(url=far.url), {}, within_s=1e-9)
     assert report.found("answers").verdict == "yes"
@@ -709,7 +715,7 @@ def command(capsys: pytest.CaptureFixture[str], *args: str) -> tuple[int, str, s
 
 
 @pytest.mark.asyncio
-async def test_the_table_and_the_settings_to_paste(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+async def test_probe_prints_findings_and_settings(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     def says(path: str, asked: dict[str, Any]) -> Answer:
         entry = {"owned_by": "vllm", "max_model_len": 4096}
         return (
@@ -741,7 +747,7 @@ async def test_the_table_and_the_settings_to_paste(capsys: pytest.CaptureFixture
 
 
 @pytest.mark.asyncio
-async def test_a_server_that_cuts_long_prompts_is_told_its_context(capsys: pytest.CaptureFixture[str]) -> None:
+async def test_settings_contain_context_window_for_ollama(capsys: pytest.CaptureFixture[str]) -> None:
     def says(path: str, asked: dict[str, Any]) -> Answer:
         loaded = {"models": [{"name": "m", "model": "m", "context_length": 4096}]}
         told = {"/api/version": {"version": "0.32.15"}, "/api/ps": loaded}
@@ -754,7 +760,7 @@ async def test_a_server_that_cuts_long_prompts_is_told_its_context(capsys: pytes
 
 
 @pytest.mark.asyncio
-async def test_json_for_programs(capsys: pytest.CaptureFixture[str]) -> None:
+async def test_probe_json_contains_choice_and_all_findings(capsys: pytest.CaptureFixture[str]) -> None:
     async with odd(of(calls)) as far:
         status, out, _ = await asyncio.to_thread(command, capsys, f"{far.url}/v1", "--json", "--timeout", "5")
     told = json.loads(out)
@@ -769,7 +775,7 @@ async def test_json_for_programs(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.asyncio
-async def test_exit_status_tells_whose_fault_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+async def test_exit_status_distinguishes_usage_and_server_errors(capsys: pytest.CaptureFixture[str]) -> None:
     async with odd(lambda path, asked: refused("no key", 401)) as far:
         status, out, err = await asyncio.to_thread(command, capsys, far.url)
     assert (status, out) == (2, "")
@@ -786,7 +792,7 @@ async def test_exit_status_tells_whose_fault_it_is(capsys: pytest.CaptureFixture
 
 
 @pytest.mark.asyncio
-async def test_servers_on_this_machine_are_listed(
+async def test_probe_without_url_lists_local_servers(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def other(path: str, asked: dict[str, Any]) -> Answer:

@@ -1,4 +1,4 @@
-"""The line of the log: each of its fields is in docs/metrics.md, and calls are told by tool."""
+"""The access log line: each field is documented in docs/metrics.md, and calls are counted by tool."""
 
 import json
 import logging
@@ -45,7 +45,7 @@ def line(
     is_passthrough: bool = False,
     tools: Sequence[str] = ("search", "look"),
 ) -> dict[str, Any]:
-    """What is told of one answer with these events."""
+    """Returns the log line of one response with these events."""
     record, dialect = AccessRecord("POST", CHAT), dialects.get("openai_chat")
     record.on_request(dialect.name, dialect.read_request(json.dumps(body() | {"tools": [*map(offered, tools)]})))
     record.is_passthrough = is_passthrough
@@ -58,7 +58,7 @@ def line(
     return facts
 
 
-def test_each_call_is_told_by_its_tool(caplog: pytest.LogCaptureFixture) -> None:
+def test_calls_are_counted_by_tool(caplog: pytest.LogCaptureFixture) -> None:
     facts = line(
         caplog,
         *(ToolCallStart(0, "id", "search"), ToolCallEnd(0, (), True)),
@@ -77,18 +77,18 @@ def test_each_call_is_told_by_its_tool(caplog: pytest.LogCaptureFixture) -> None
     assert "secret" not in caplog.text
 
 
-def test_a_call_in_which_it_broke_off_is_incomplete(caplog: pytest.LogCaptureFixture) -> None:
+def test_call_interrupted_by_failure_is_incomplete(caplog: pytest.LogCaptureFixture) -> None:
     facts = line(caplog, ToolCallStart(0, "id", "search"), Failure(BackendUnavailableError("it died")))
     assert facts["by_tool"] == {"search": {"incomplete": 1}}
 
 
-def test_a_call_that_was_passed_on_unread_may_have_ended(caplog: pytest.LogCaptureFixture) -> None:
+def test_unparsed_calls_are_not_counted(caplog: pytest.LogCaptureFixture) -> None:
     facts = line(caplog, ToolCallStart(0, "id", "search"), Finish("stop"), is_passthrough=True)
     assert "by_tool" not in facts
     assert "calls" not in facts
 
 
-def test_the_line_stays_short(caplog: pytest.LogCaptureFixture) -> None:
+def test_log_line_length_is_bounded(caplog: pytest.LogCaptureFixture) -> None:
     names = [f"{n:03}" * 40 for n in range(300)]
     calls = [(ToolCallStart(n, "id", name), ToolCallEnd(n)) for n, name in enumerate(names)]
     facts = line(caplog, *(event for pair in calls for event in pair), Finish("stop"), tools=names)
@@ -97,7 +97,7 @@ def test_the_line_stays_short(caplog: pytest.LogCaptureFixture) -> None:
     assert len(caplog.messages[-1]) < 4000
 
 
-def test_the_page_tells_of_each_field(caplog: pytest.LogCaptureFixture) -> None:
+def test_every_log_field_is_documented(caplog: pytest.LogCaptureFixture) -> None:
     full = line(
         caplog,
         *(ToolCallStart(0, "id", "search"), ToolCallEnd(0, ("to_number",), True)),
@@ -112,8 +112,8 @@ def test_the_page_tells_of_each_field(caplog: pytest.LogCaptureFixture) -> None:
     assert len(documented) == len(set(documented))
 
 
-def test_nothing_in_a_line_steers_a_terminal(caplog: pytest.LogCaptureFixture) -> None:
-    """C1 controls, DEL and marks that turn the order of what is read are escapes, as in all that is printed."""
+def test_control_characters_are_escaped_in_log_line(caplog: pytest.LogCaptureFixture) -> None:
+    """C1 controls, DEL and bidirectional marks are escaped, as in all printed output."""
     path = "/\x9b31m\x7f\u202e\u2066\U000e0001é"
     record = AccessRecord("GET", path)
     with caplog.at_level("INFO", "dragoman.access"):

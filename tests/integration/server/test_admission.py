@@ -1,4 +1,4 @@
-"""Who may ask: keys, and the names and pages that a request may come under."""
+"""Access control: API keys, allowed hosts and allowed origins."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -29,7 +29,7 @@ KEYS = ("first-secret-key", "second-secret-key")
 
 @pytest.fixture(scope="module")
 def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
-    """A gateway with keys, which also answers to a name of its own."""
+    """A gateway with API keys and one allowed host."""
     settings = {"server.api_keys": ", ".join(KEYS), "server.allowed_hosts": "gateway.example"}
     with running(tmp_path_factory.mktemp("home"), settings=settings) as gateway:
         yield gateway
@@ -48,7 +48,7 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
         {"x-api-key": KEYS[0][:-1]},
     ],
 )
-def test_without_a_key_nobody_is_let_in(headers: dict[str, str], path: str, guarded: Gateway) -> None:
+def test_missing_or_wrong_api_key_is_rejected(headers: dict[str, str], path: str, guarded: Gateway) -> None:
     answer = guarded.post(path, ask(path), **headers)
     assert answer.status_code == 401
     error = shape_of(path, answer.json())
@@ -65,20 +65,20 @@ def test_without_a_key_nobody_is_let_in(headers: dict[str, str], path: str, guar
         {"authorization": "Bearer wrong", "x-api-key": KEYS[1]},
     ],
 )
-def test_either_header_takes_a_key(headers: dict[str, str], guarded: Gateway) -> None:
+def test_api_key_is_accepted_in_either_header(headers: dict[str, str], guarded: Gateway) -> None:
     with guarded.client(**headers) as client:
         assert client.get("/v1/models").json()["data"][0]["id"] == MODEL
-        assert client.post(MESSAGES, json={}).status_code == 400  # let in, and told what is wrong
+        assert client.post(MESSAGES, json={}).status_code == 400  # authenticated; only the body is invalid
 
 
-def test_a_key_that_is_no_text(guarded: Gateway) -> None:
+def test_non_ascii_api_key_is_rejected(guarded: Gateway) -> None:
     connection = connect(guarded.url)
     connection.sendall(b"GET /v1/models HTTP/1.1\r\nHost: localhost\r\nx-api-key: \xff\xe9\r\n\r\n")
     assert connection.recv(65536).startswith(b"HTTP/1.1 401 ")
     connection.close()
 
 
-def test_health_needs_no_key_and_tells_no_secret(guarded: Gateway) -> None:
+def test_health_needs_no_key_and_shows_no_secrets(guarded: Gateway) -> None:
     with guarded.client() as client:
         for path in ("/", "/health", "/ready"):
             answer = client.get(path)
@@ -92,7 +92,7 @@ def test_health_needs_no_key_and_tells_no_secret(guarded: Gateway) -> None:
         assert client.get("/ready").json()["backends"]
 
 
-def test_no_key_is_ever_in_the_log(guarded: Gateway) -> None:
+def test_api_keys_are_never_logged(guarded: Gateway) -> None:
     answer = guarded.post(MESSAGES, {}, **{"x-api-key": KEYS[0]})
     guarded.record(answer.headers["x-request-id"])
     guarded.post(CHAT, {}, authorization="Bearer not-a-known-key")
@@ -101,14 +101,14 @@ def test_no_key_is_ever_in_the_log(guarded: Gateway) -> None:
     assert "not-a-known-key" not in log
 
 
-# Names and pages
+# Hosts and origins
 
 
 @pytest.mark.parametrize(
     "host",
     ["localhost", "localhost.", "LOCALHOST.:80", "LOCALHOST:80", "127.0.0.1", "127.0.0.1:8484", "[::1]", "[::1]:8484"],
 )
-def test_loopback_under_any_of_its_names(host: str, gateway: Gateway) -> None:
+def test_loopback_hosts_are_allowed(host: str, gateway: Gateway) -> None:
     with gateway.client(host=host) as client:
         assert client.get("/v1/models").status_code == 200
 
@@ -127,33 +127,33 @@ def test_loopback_under_any_of_its_names(host: str, gateway: Gateway) -> None:
     ],
 )
 @pytest.mark.parametrize("path", [CHAT, MESSAGES])
-def test_a_foreign_name_is_a_page_in_the_users_browser(path: str, host: str, gateway: Gateway) -> None:
+def test_foreign_host_is_rejected(path: str, host: str, gateway: Gateway) -> None:
     answer = gateway.post(path, ask(path), host=host)
     assert answer.status_code == 403
     assert f"host '{host}' is not served" in shape_of(path, answer.json())["message"]
 
 
 @pytest.mark.parametrize("path", ["/", "/health", "/metrics", "/v1/models"])
-def test_a_foreign_name_sees_nothing_at_all(path: str, gateway: Gateway) -> None:
+def test_foreign_host_is_rejected_on_every_path(path: str, gateway: Gateway) -> None:
     with gateway.client(host="evil.example") as client:
         assert client.get(path).status_code == 403
 
 
 @pytest.mark.parametrize("origin", ["http://localhost:3000", "http://127.0.0.1", "https://[::1]:9000"])
-def test_pages_of_this_machine_may_ask(origin: str, gateway: Gateway) -> None:
+def test_loopback_origins_are_allowed(origin: str, gateway: Gateway) -> None:
     assert gateway.post(CHAT, {}, origin=origin).status_code == 400
 
 
 @pytest.mark.parametrize(
     "origin", ["https://evil.example", "null", "", "http://[", "file://", "localhost", *ODD_ORIGINS]
 )
-def test_other_pages_may_not(origin: str, gateway: Gateway) -> None:
+def test_foreign_origin_is_rejected(origin: str, gateway: Gateway) -> None:
     answer = gateway.post(CHAT, ask(CHAT), origin=origin)
     assert answer.status_code == 403
     assert f"origin '{origin}' is not served" in shape_of(CHAT, answer.json())["message"]
 
 
-def test_a_name_that_is_allowed(guarded: Gateway) -> None:
+def test_allowed_host_is_accepted(guarded: Gateway) -> None:
     with guarded.client(host="gateway.example:443", origin="https://gateway.example", **{"x-api-key": KEYS[0]}) as c:
         assert c.get("/v1/models").status_code == 200
 
@@ -174,12 +174,12 @@ NAMES = [
 
 
 @pytest.mark.parametrize(("allowed", "host"), NAMES)
-async def test_a_name_may_be_given_in_any_form(allowed: str, host: str) -> None:
+async def test_allowed_hosts_accept_several_notations(allowed: str, host: str) -> None:
     assert (await get(headers={"host": host}, allowed_hosts=(allowed,))).status_code == 200
 
 
 @pytest.mark.parametrize("header", ["host", "origin"])
-async def test_the_error_names_what_to_add(header: str) -> None:
+async def test_host_error_names_setting_to_change(header: str) -> None:
     sent = {"host": "MyBox:8484", "origin": "https://mybox:8484"}[header]
     refused = await get(headers={header: sent})
     assert refused.status_code == 403
@@ -188,7 +188,7 @@ async def test_the_error_names_what_to_add(header: str) -> None:
     assert (await get(headers={header: sent}, allowed_hosts=("mybox",))).status_code == 200
 
 
-async def test_a_page_that_is_allowed_may_read_the_answer() -> None:
+async def test_allowed_origin_gets_cors_headers() -> None:
     origin = "https://app.example:8443"
     for key, status in (("k", 200), ("wrong", 401)):
         headers = {"origin": origin, "x-api-key": key}
@@ -199,7 +199,7 @@ async def test_a_page_that_is_allowed_may_read_the_answer() -> None:
     assert "access-control-allow-origin" not in (await get()).headers
 
 
-async def test_a_page_asks_first_without_a_key() -> None:
+async def test_cors_preflight_needs_no_key() -> None:
     headers = {"origin": "http://localhost:3000", "access-control-request-headers": "authorization,content-type"}
     async with served(plain, api_keys=("k",)) as s, s.client() as client:
         answer = await client.options(CHAT, headers={**headers, "access-control-request-method": "POST"})
@@ -210,13 +210,13 @@ async def test_a_page_asks_first_without_a_key() -> None:
 
 
 @pytest.mark.parametrize("headers", [{"x-api-key": "none", "authorization": "Bearer clé"}, {"x-api-key": "clé"}])
-async def test_a_right_key_counts_beside_a_wrong_one(headers: dict[str, str]) -> None:
+async def test_valid_key_is_accepted_next_to_invalid_one(headers: dict[str, str]) -> None:
     sent = [(name.encode(), value.encode()) for name, value in headers.items()]
     async with served(plain, api_keys=("clé",)) as s, s.client() as client:
         assert (await client.get("/v1/models", headers=sent)).status_code == 200
 
 
-def test_no_name_at_all(gateway: Gateway) -> None:
+def test_request_without_host_is_rejected(gateway: Gateway) -> None:
     connection = connect(gateway.url)
     connection.sendall(b"GET /health HTTP/1.0\r\n\r\n")
     assert connection.recv(65536).startswith(b"HTTP/1.1 403 ")

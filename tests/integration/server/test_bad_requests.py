@@ -1,4 +1,4 @@
-"""What comes in wrong: told clearly, in the shape of the API that was asked, and without harm."""
+"""Invalid requests get a clear error in the shape of their API, and the gateway keeps running."""
 
 import contextlib
 import json
@@ -64,7 +64,7 @@ BODIES: dict[str, tuple[Any, str]] = {
 
 @PATHS
 @pytest.mark.parametrize("title", BODIES)
-def test_a_wrong_body(title: str, path: str, gateway: Gateway) -> None:
+def test_invalid_body_is_rejected(title: str, path: str, gateway: Gateway) -> None:
     body, words = BODIES[title]
     answer = gateway.post(path, body)
     assert answer.status_code == 400
@@ -75,13 +75,13 @@ def test_a_wrong_body(title: str, path: str, gateway: Gateway) -> None:
     assert error["type"] == "invalid_request_error"
 
 
-def test_the_field_is_named_in_its_own_place(gateway: Gateway) -> None:
+def test_error_param_names_invalid_field(gateway: Gateway) -> None:
     answer = gateway.post(CHAT, ask(CHAT) | {"messages": [{"role": "user", "content": 5}]})
     assert shape_of(CHAT, answer.json())["param"] == "messages[0].content"
 
 
 @PATHS
-def test_an_unknown_model(path: str, gateway: Gateway) -> None:
+def test_unknown_model_is_rejected_with_suggestion(path: str, gateway: Gateway) -> None:
     answer = gateway.post(path, ask(path) | {"model": "smolm2-135m"})
     assert answer.status_code == 404
     error = shape_of(path, answer.json())
@@ -89,7 +89,7 @@ def test_an_unknown_model(path: str, gateway: Gateway) -> None:
     assert error.get("code", "model_not_found") == "model_not_found"
 
 
-def test_max_tokens_is_required_where_the_api_says_so(gateway: Gateway) -> None:
+def test_max_tokens_is_required_for_anthropic(gateway: Gateway) -> None:
     answer = gateway.post(MESSAGES, without(MESSAGES, "max_tokens"))
     assert answer.status_code == 400
     assert "missing required field 'max_tokens'" in shape_of(MESSAGES, answer.json())["message"]
@@ -97,7 +97,7 @@ def test_max_tokens_is_required_where_the_api_says_so(gateway: Gateway) -> None:
 
 @PATHS
 @pytest.mark.parametrize("stream", [False, True])
-def test_a_prompt_that_does_not_fit(path: str, stream: bool, gateway: Gateway) -> None:
+def test_prompt_over_context_window_is_rejected(path: str, stream: bool, gateway: Gateway) -> None:
     answer = gateway.post(path, ask(path, "hello " * 9000, stream=stream))
     assert answer.status_code == 400
     error = shape_of(path, answer.json())
@@ -108,11 +108,11 @@ def test_a_prompt_that_does_not_fit(path: str, stream: bool, gateway: Gateway) -
         assert error["message"] == "prompt is too long: 9031 tokens > 8192 maximum"
 
 
-# Too much
+# Size limits
 
 
 @PATHS
-def test_a_body_over_the_limit_is_answered_and_not_cut_off(path: str, gateway: Gateway) -> None:
+def test_oversized_body_is_rejected_and_connection_kept(path: str, gateway: Gateway) -> None:
     connection = connect(gateway.url)
     connection.sendall(http_request(path, b"", Content_Length="40000009") + b'{"a": "')
     for _ in range(40):
@@ -124,13 +124,13 @@ def test_a_body_over_the_limit_is_answered_and_not_cut_off(path: str, gateway: G
     assert error["message"] == (
         "expected a body of at most 33554432 bytes, got 40000009 (setting server.max_body_bytes)"
     )
-    connection.sendall(http_request(path, b"{}"))  # and the connection is as good as new
+    connection.sendall(http_request(path, b"{}"))  # and the connection can be reused
     assert read_answer(connection)[0].startswith("HTTP/1.1 400 ")
     connection.close()
 
 
 @PATHS
-def test_a_body_over_the_limit_in_chunks(path: str, gateway: Gateway) -> None:
+def test_oversized_chunked_body_is_rejected(path: str, gateway: Gateway) -> None:
     with gateway.client() as client:
         answer = client.post(path, content=(b"x" * 1_000_000 for _ in range(40)))
     assert answer.status_code == 413
@@ -138,7 +138,7 @@ def test_a_body_over_the_limit_in_chunks(path: str, gateway: Gateway) -> None:
 
 
 @PATHS
-def test_a_body_far_over_the_limit_is_not_read_to_its_end(path: str, gateway: Gateway) -> None:
+def test_body_far_over_limit_is_not_read_completely(path: str, gateway: Gateway) -> None:
     connection = connect(gateway.url)
     connection.sendall(http_request(path, b"", Content_Length="1000000000000"))
     piece, pieces = b"x" * 1_000_000, 0
@@ -150,23 +150,23 @@ def test_a_body_far_over_the_limit_is_not_read_to_its_end(path: str, gateway: Ga
 
 
 def read_answer(connection: Any) -> tuple[str, Any]:
-    """Status line and headers, and the JSON of one answer with a content-length."""
+    """Reads one response with a content-length; returns its head, and its body as JSON."""
     file = connection.makefile("rb")
     head = "".join(iter(lambda: file.readline().decode().replace("\r\n", "\n").lstrip("\n"), ""))
     size = next(line for line in head.splitlines() if line.startswith("content-length"))
     return head, json.loads(file.read(int(size.partition(": ")[2])))
 
 
-def test_a_schema_of_five_hundred_levels_does_not_end_the_process(gateway: Gateway) -> None:
+def test_deeply_nested_schema_does_not_crash_process(gateway: Gateway) -> None:
     schema: dict[str, object] = {"type": "string"}
     for _ in range(240):
         schema = {"type": "object", "properties": {"a": schema}}
     tool = {"name": "deep", "input_schema": schema, "description": "deep " * 9000}
     answer = gateway.post(MESSAGES, ask(MESSAGES, tools=[tool], tool_choice={"type": "any"}))
-    assert "prompt is too long" in shape_of(MESSAGES, answer.json())["message"]  # all else went well
+    assert "prompt is too long" in shape_of(MESSAGES, answer.json())["message"]  # everything before that succeeded
 
 
-def test_schemas_that_are_no_schemas(gateway: Gateway) -> None:
+def test_invalid_tool_schema_is_relaxed_with_warning(gateway: Gateway) -> None:
     members = ({"type": "objekt"}, {"pattern": "("})
     odd = [{"properties": {"a": member}} for member in members]
     for schema in (*odd, {"$ref": "#/nowhere"}, {"type": "object", "properties": 5}):
@@ -178,11 +178,11 @@ def test_schemas_that_are_no_schemas(gateway: Gateway) -> None:
         assert "schema_relaxed" in warned
 
 
-# Elsewhere
+# Methods, paths and encodings
 
 
 @PATHS
-def test_a_wrong_method(path: str, gateway: Gateway) -> None:
+def test_unsupported_method_is_rejected(path: str, gateway: Gateway) -> None:
     with gateway.client() as client:
         for method in ("GET", "PUT", "DELETE", "PATCH"):
             answer = client.request(method, path)
@@ -192,7 +192,7 @@ def test_a_wrong_method(path: str, gateway: Gateway) -> None:
 
 
 @pytest.mark.parametrize("path", ["/", "/health", "/ready", "/metrics", "/v1/models", f"/v1/models/{MODEL}"])
-def test_a_post_where_there_is_only_something_to_get(path: str, gateway: Gateway) -> None:
+def test_post_to_get_only_path_is_rejected(path: str, gateway: Gateway) -> None:
     answer = gateway.post(path, {})
     assert answer.status_code == 405
     assert answer.headers["allow"] == "GET, HEAD, OPTIONS"
@@ -200,7 +200,7 @@ def test_a_post_where_there_is_only_something_to_get(path: str, gateway: Gateway
 
 
 @PATHS
-def test_a_body_in_an_encoding_that_is_not_supported(path: str, gateway: Gateway) -> None:
+def test_unsupported_content_encoding_is_rejected(path: str, gateway: Gateway) -> None:
     answer = gateway.post(path, b"x", **{"content-encoding": "br"})
     assert answer.status_code == 415
     assert answer.headers["accept-encoding"] == "gzip, deflate, zstd"
@@ -208,7 +208,7 @@ def test_a_body_in_an_encoding_that_is_not_supported(path: str, gateway: Gateway
     assert shape_of(path, answer.json())["message"] == message
 
 
-def test_a_wrong_path_in_the_shape_of_whoever_asks(gateway: Gateway) -> None:
+def test_unknown_path_error_has_shape_of_client_api(gateway: Gateway) -> None:
     message = shape_of(CHAT, gateway.post("/v1/chat", {}).json())["message"]
     for route in (f"POST {CHAT}", f"POST {MESSAGES}", "GET /,", "GET /ready", "GET /v1/models,", "GET /v1/models/{id}"):
         assert route in message
@@ -217,7 +217,7 @@ def test_a_wrong_path_in_the_shape_of_whoever_asks(gateway: Gateway) -> None:
     assert shape_of(MESSAGES, answer.json())["type"] == "not_found_error"
 
 
-def test_probes_of_clients(gateway: Gateway) -> None:
+def test_health_checks_of_clients_are_served(gateway: Gateway) -> None:
     with gateway.client() as client:
         assert client.head("/").status_code == 200
         assert client.get("/").json()["name"] == "dragoman"
@@ -229,7 +229,7 @@ def test_probes_of_clients(gateway: Gateway) -> None:
     assert "unknown model 'none'" in shape_of(CHAT, missing.json())["message"]
 
 
-def test_what_is_no_http_at_all(gateway: Gateway) -> None:
+def test_non_http_request_gets_status_400(gateway: Gateway) -> None:
     connection = connect(gateway.url)
     connection.sendall(b"\x16\x03\x01 hello\r\n\r\n")
     assert connection.recv(65536).startswith(b"HTTP/1.1 400 ")

@@ -1,4 +1,4 @@
-"""The size of deltas: nothing is lost or reordered, and each is as long as the settings say."""
+"""Delta sizes: no text is lost or reordered, and each delta has the configured length."""
 
 import json
 from collections.abc import AsyncGenerator, Sequence
@@ -31,7 +31,7 @@ from support.scripted_backend import AS_PLAYED, Scripted
 WORDS = st.lists(st.text("aé\U0001f600", min_size=1, max_size=9), max_size=8)
 
 
-async def given_by(events: Sequence[AnyEvent]) -> AsyncGenerator[AnyEvent, None]:
+async def stream_events(events: Sequence[AnyEvent]) -> AsyncGenerator[AnyEvent, None]:
     for event in events:
         yield event
 
@@ -54,9 +54,9 @@ def answer(thoughts: list[str], words: list[str], arguments: list[str]) -> list[
 
 @settings(max_examples=40)
 @given(WORDS, WORDS, WORDS, st.integers(0, 20), st.integers(0, 20))
-async def test_the_answer_stays_the_same(t: list[str], w: list[str], a: list[str], least: int, most: int) -> None:
+async def test_resized_deltas_keep_response(t: list[str], w: list[str], a: list[str], least: int, most: int) -> None:
     events = answer(t, w, a)
-    out = [event async for event in resize_deltas(given_by(events), least, most)]
+    out = [event async for event in resize_deltas(stream_events(events), least, most)]
     assert collect(out) == collect(events)
     sizes = [len(event.text) for event in out if isinstance(event, TextDelta)]
     assert not most or max(sizes, default=0) <= most
@@ -64,7 +64,7 @@ async def test_the_answer_stays_the_same(t: list[str], w: list[str], a: list[str
 
 
 @pytest.mark.parametrize("path", FRONTS)
-async def test_streams_of_each_api(path: str) -> None:
+async def test_delta_size_settings_apply_to_each_api(path: str) -> None:
     async def script(backend: Scripted, request: Request) -> AsyncGenerator[AnyEvent, None]:
         for event in answer([], [*"0123456789abcdef", "ghijklmnopqrstuvwxyz"], []):
             yield event

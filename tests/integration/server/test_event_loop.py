@@ -1,4 +1,4 @@
-"""Nothing holds the event loop for long: neither the garbage collector, nor imports, nor a process that renders."""
+"""The event loop is never blocked for long: not by garbage collection, imports or template rendering."""
 
 import asyncio
 import gc
@@ -38,7 +38,7 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def behind(template: Path) -> AsyncIterator[dict[str, HttpBackend]]:
-    """Each way of asking a server, by its name."""
+    """Backends for every way to send a request to an upstream, by name."""
     rendered = {
         "tool_mode": "prompt",
         "call_format": "hermes",
@@ -66,10 +66,10 @@ def body(api: str, how: str, **more: Any) -> bytes:
 
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
 @pytest.mark.parametrize("api", dialects.names())
-async def test_a_request_leaves_no_reference_cycles(
+async def test_request_creates_no_reference_cycles(
     app: App, behind: dict[str, HttpBackend], api: str, stream: bool
 ) -> None:
-    """Cycles are freed by the garbage collector alone, whose full collections hold the event loop."""
+    """Only the garbage collector frees cycles, and its full collections block the event loop."""
     path = dialects.get(api).path
     for how in behind:
         assert await posted(app, path, body(api, how, stream=stream)) == 200  # fills caches
@@ -92,10 +92,10 @@ async def test_a_request_leaves_no_reference_cycles(
     assert left == []
 
 
-async def test_a_prompt_is_rendered_in_a_thread(
+async def test_prompt_is_rendered_in_thread(
     app: App, behind: dict[str, HttpBackend], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The process that renders templates may be slow, or busy with a template that takes too long."""
+    """The process that renders templates may be slow, or busy with another template."""
     path, asked = dialects.get("openai_chat").path, body("openai_chat", "completions")
     assert await posted(app, path, asked) == 200
     threads: list[bool] = []
@@ -124,33 +124,33 @@ assert set(sys.modules) == loaded, set(sys.modules) - loaded
 """
 
 
-async def test_what_requests_need_is_imported_before_the_first_one() -> None:
+async def test_warm_up_imports_modules_needed_by_requests() -> None:
     ran = await asyncio.to_thread(subprocess.run, [sys.executable, "-c", _WARM], capture_output=True, text=True)
     assert ran.returncode == 0, ran.stderr
 
 
 LARGE_BYTES: Final = 400_000
-MOST_HELD: Final = 0.1
-"""Of all CPU time that a large request takes, the most that the event loop may be held for at once."""
+MAX_STEP_SHARE: Final = 0.1
+"""Maximum share of a large request's CPU time that one event loop step may take."""
 
 
 SHAPES: Final = [(api, shape) for api in dialects.names() for shape in ("calls in turns", "one long text")]
 
 
 @pytest.mark.parametrize(("api", "shape"), sample(SHAPES, 3, "shapes"))
-async def test_a_large_request_does_not_hold_the_event_loop(app: App, api: str, shape: str) -> None:
-    """Whatever is done for it takes its time in a thread: reading, estimating, converting, keeping, writing.
+async def test_large_request_does_not_block_event_loop(app: App, api: str, shape: str) -> None:
+    """Reading, estimating, converting, storing and writing a large request run in a thread.
 
-    By CPU time of the loop's thread, which neither other programs nor other threads inflate.
+    Measured as CPU time of the loop's thread, which other programs and threads do not inflate.
     """
     path, grow = dialects.get(api).path, growing_requests.SHAPES[api].get(shape, long_text(api))
     count = LARGE_BYTES * 100 // len(growing_requests.body(api, grow, 100))
     more = {"store": True} if api == "openai_responses" else {}
     for how in ("openai_chat", "anthropic_messages", "passthrough", "prompt"):
         asked = growing_requests.body(api, grow, count, model=how, stream=True, **more)
-        held = await share_held(app, path, asked)
-        held = held if held < MOST_HELD else await share_held(app, path, asked)
-        assert held < MOST_HELD, f"the event loop was held for {held:.0%} of the work, asked by {how}"
+        held = await longest_step_share(app, path, asked)
+        held = held if held < MAX_STEP_SHARE else await longest_step_share(app, path, asked)
+        assert held < MAX_STEP_SHARE, f"the event loop was held for {held:.0%} of the work, asked by {how}"
 
 
 def long_text(api: str) -> growing_requests.Grow:
@@ -158,8 +158,8 @@ def long_text(api: str) -> growing_requests.Grow:
     return lambda n: {member: [{"role": "user", "content": "some text of a file " * n}]}
 
 
-async def share_held(app: App, path: str, asked: bytes) -> float:
-    """Of the CPU time of the process, the largest part that one round of the loop took."""
+async def longest_step_share(app: App, path: str, asked: bytes) -> float:
+    """The largest share of the process's CPU time that one step of the loop took."""
     gc.collect()
     sampler = Sampler()
     sampler.start()

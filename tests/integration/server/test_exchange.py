@@ -1,4 +1,4 @@
-"""Answers over HTTP, by a backend that does what a test tells it to: silence, errors, floods, slow clients."""
+"""Responses over HTTP from a scripted backend: silence, errors, large streams, slow clients."""
 
 import asyncio
 import contextlib
@@ -37,7 +37,7 @@ ENDS = {CHAT: b"data: [DONE]\n\n", MESSAGES: b'event: message_stop\ndata: {"type
 
 
 def said(path: str, stream: bytes) -> str:
-    """The text of a streamed answer."""
+    """The text of a streamed response."""
     data = [json.loads(line[6:]) for line in stream.decode().splitlines() if line.startswith("data: {")]
     if path == CHAT:
         return "".join(c["delta"].get("content") or "" for d in data for c in d.get("choices", ()))
@@ -48,7 +48,7 @@ def said(path: str, stream: bytes) -> str:
 
 
 @PATHS
-async def test_silence_is_filled_with_pings(path: str) -> None:
+async def test_pings_are_sent_before_first_event(path: str) -> None:
     async with served(silent_then_plain, max_status_delay_s=0.05, keepalive_interval_s=0.05) as s, s.client() as client:
         seen = b""
         async with client.stream("POST", path, json=body()) as answer:
@@ -63,7 +63,7 @@ async def test_silence_is_filled_with_pings(path: str) -> None:
 
 
 @PATHS
-async def test_silence_after_the_first_words_too(path: str) -> None:
+async def test_pings_are_sent_in_mid_stream(path: str) -> None:
     async def pausing(backend: Scripted, request: Request) -> AsyncGenerator[AnyEvent, None]:
         yield Start("", "", 0)
         yield TextDelta("Hello")
@@ -82,7 +82,7 @@ async def test_silence_after_the_first_words_too(path: str) -> None:
         assert not seen.startswith(PINGS[path])
 
 
-async def test_a_whole_answer_waits_without_pings() -> None:
+async def test_complete_response_has_no_pings() -> None:
     async with served(silent_then_plain, max_status_delay_s=0.01, keepalive_interval_s=0.01) as s, s.client() as client:
         asking = asyncio.ensure_future(client.post(CHAT, json=body(stream=False)))
         await s.backend.begun.wait()
@@ -92,7 +92,7 @@ async def test_a_whole_answer_waits_without_pings() -> None:
 
 
 @PATHS
-async def test_the_name_that_was_asked_for_comes_back(path: str) -> None:
+async def test_response_contains_requested_model_name(path: str) -> None:
     async with served(plain) as s, s.client() as client:
         answer = await client.post(path, json=body(stream=False) | {"model": "alias"})
         assert answer.json()["model"] == "alias"
@@ -108,7 +108,7 @@ async def busy(backend: Scripted, request: Request) -> AsyncGenerator[AnyEvent, 
 
 @PATHS
 @pytest.mark.parametrize("stream", [True, False])
-async def test_an_error_before_the_first_event_is_a_real_one(stream: bool, path: str) -> None:
+async def test_error_before_first_event_has_http_status(stream: bool, path: str) -> None:
     async with served(busy) as s, s.client() as client:
         answer = await client.post(path, json=body(stream))
         assert answer.status_code == 429
@@ -168,7 +168,7 @@ BREAKS: list[tuple[Script, str]] = [
 
 @PATHS
 @pytest.mark.parametrize(("script", "message"), BREAKS)
-async def test_an_error_after_the_first_byte_is_the_streams_last_event(script: Script, message: str, path: str) -> None:
+async def test_error_after_first_byte_is_last_stream_event(script: Script, message: str, path: str) -> None:
     async with served(script, max_status_delay_s=0.01, keepalive_interval_s=0.02) as s, s.client() as client:
         seen = b""
         async with client.stream("POST", path, json=body()) as answer:
@@ -186,7 +186,7 @@ async def test_an_error_after_the_first_byte_is_the_streams_last_event(script: S
 
 @PATHS
 @pytest.mark.parametrize(("script", "message"), BREAKS)
-async def test_a_whole_answer_that_breaks_off_is_an_error(script: Script, message: str, path: str) -> None:
+async def test_incomplete_response_without_streaming_is_an_error(script: Script, message: str, path: str) -> None:
     async with served(script) as s, s.client() as client:
         s.backend.go.set()
         answer = await client.post(path, json=body(stream=False))
@@ -213,12 +213,12 @@ async def flood(backend: Scripted, request: Request) -> AsyncGenerator[AnyEvent,
 
 
 @PATHS
-async def test_a_slow_client_loses_nothing_and_slows_the_backend(path: str) -> None:
+async def test_slow_client_gets_all_text_and_slows_backend(path: str) -> None:
     async with served(flood) as s:
         reader, writer = await s.raw(path)
         await eventually(lambda: s.backend.sent > 256)
         before = -1
-        while before != s.backend.sent:  # until the backend has been made to wait
+        while before != s.backend.sent:  # until backpressure stops the backend
             before = s.backend.sent
             await asyncio.sleep(0.1)
         assert s.backend.sent < FLOOD_TEXTS
@@ -232,7 +232,7 @@ async def test_a_slow_client_loses_nothing_and_slows_the_backend(path: str) -> N
 
 
 def chunks(data: bytes) -> bytes:
-    """A chunked body, put together."""
+    """Joins the chunks of a chunked body."""
     out, at = [], 0
     while at < len(data):
         start = data.index(b"\r\n", at) + 2
@@ -243,7 +243,7 @@ def chunks(data: bytes) -> bytes:
 
 
 @PATHS
-async def test_a_client_that_reads_nothing_and_leaves_frees_the_backend(path: str) -> None:
+async def test_disconnect_of_non_reading_client_stops_backend(path: str) -> None:
     async with served(flood) as s:
         _, writer = await s.raw(path)
         await eventually(lambda: s.backend.sent > 256)
@@ -254,7 +254,7 @@ async def test_a_client_that_reads_nothing_and_leaves_frees_the_backend(path: st
 
 
 @PATHS
-async def test_a_client_that_reads_nothing_and_stays_frees_the_backend_too(
+async def test_non_reading_client_stops_backend_after_write_timeout(
     path: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "dragoman.access")
@@ -270,7 +270,7 @@ async def test_a_client_that_reads_nothing_and_stays_frees_the_backend_too(
 
 @PATHS
 @pytest.mark.parametrize("stream", [True, False])
-async def test_a_client_that_leaves_in_silence_ends_the_asking(stream: bool, path: str) -> None:
+async def test_client_disconnect_before_first_event_stops_backend(stream: bool, path: str) -> None:
     async with served(silent_then_plain, max_status_delay_s=0.01) as s:
         _, writer = await s.raw(path, stream)
         await s.backend.begun.wait()
@@ -290,7 +290,7 @@ async def slow_to_stop(backend: Scripted, request: Request) -> AsyncGenerator[An
 
 @PATHS
 @pytest.mark.parametrize("stream", [True, False])
-async def test_a_backend_that_ends_slowly_has_not_lost_its_client(
+async def test_slow_backend_cleanup_is_not_logged_as_disconnect(
     stream: bool, path: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "dragoman.access")
@@ -300,7 +300,7 @@ async def test_a_backend_that_ends_slowly_has_not_lost_its_client(
     assert json.loads(caplog.records[0].message)["status"] == 200
 
 
-async def test_an_end_in_a_hurry_is_the_streams_last_event(caplog: pytest.LogCaptureFixture) -> None:
+async def test_forced_shutdown_is_last_stream_event(caplog: pytest.LogCaptureFixture) -> None:
     async with served(silent_then_plain, max_status_delay_s=0.01) as s:
         reader, writer = await s.raw(CHAT)
         await reader.readuntil(PINGS[CHAT])
@@ -315,7 +315,7 @@ async def test_an_end_in_a_hurry_is_the_streams_last_event(caplog: pytest.LogCap
 # The log
 
 
-async def with_call(backend: Scripted, request: Request) -> AsyncGenerator[AnyEvent, None]:
+async def calls_with_notice(backend: Scripted, request: Request) -> AsyncGenerator[AnyEvent, None]:
     yield Start("", "", 0)
     yield Notice("duplicate_call_dropped", "secret words of the model")
     yield TextDelta("secret words of the model")
@@ -328,9 +328,11 @@ async def with_call(backend: Scripted, request: Request) -> AsyncGenerator[AnyEv
 
 @PATHS
 @pytest.mark.parametrize("stream", [True, False])
-async def test_one_line_of_facts_and_no_words(stream: bool, path: str, caplog: pytest.LogCaptureFixture) -> None:
+async def test_access_log_line_contains_facts_but_no_content(
+    stream: bool, path: str, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level(logging.DEBUG)
-    async with served(with_call) as s, s.client() as client:
+    async with served(calls_with_notice) as s, s.client() as client:
         key = {"authorization": "Bearer secret-key"}
         answer = await client.post(path, json=body(stream), headers=key)
         await eventually(lambda: [r for r in caplog.records if r.name == "dragoman.access"])
@@ -371,7 +373,7 @@ async def cut_off_call(backend: Scripted, request: Request) -> AsyncGenerator[An
 
 
 @pytest.mark.parametrize("stream", [True, False])
-async def test_the_log_has_the_finish_that_the_client_got(stream: bool, caplog: pytest.LogCaptureFixture) -> None:
+async def test_access_log_contains_finish_reason_sent_to_client(stream: bool, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "dragoman.access")
     async with served(cut_off_call) as s, s.client() as client:
         assert '"finish_reason":"stop"' in (await client.post(CHAT, json=body(stream))).text
@@ -380,7 +382,7 @@ async def test_the_log_has_the_finish_that_the_client_got(stream: bool, caplog: 
 
 
 async def lines(caplog: pytest.LogCaptureFixture, count: int) -> list[dict[str, object]]:
-    """The facts of all requests so far, once there are so many."""
+    """Returns all access log lines, once there are at least `count`."""
 
     def found() -> list[str]:
         return [r.getMessage() for r in caplog.records if r.name == "dragoman.access"]
@@ -389,7 +391,7 @@ async def lines(caplog: pytest.LogCaptureFixture, count: int) -> list[dict[str, 
     return [json.loads(line) for line in found()]
 
 
-async def test_what_is_refused_leaves_a_line_too(caplog: pytest.LogCaptureFixture) -> None:
+async def test_rejected_requests_are_logged(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "dragoman.access")
     asked: list[tuple[int, str, str, dict[str, str]]] = [
         (401, "POST", CHAT, {"authorization": "Bearer secret"}),
@@ -423,7 +425,7 @@ async def test_what_is_refused_leaves_a_line_too(caplog: pytest.LogCaptureFixtur
         ({"messages": [{"role": "secret"}]}, "RequestError: at $.messages[0].role"),
     ],
 )
-async def test_a_line_is_short_and_holds_nothing_of_a_field(
+async def test_log_line_is_short_and_contains_no_field_content(
     change: dict[str, object], error: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "dragoman.access")
@@ -435,17 +437,17 @@ async def test_a_line_is_short_and_holds_nothing_of_a_field(
     assert len(line) < 800
 
 
-async def test_a_warning_is_told_in_a_header_of_a_whole_answer() -> None:
-    async with served(with_call) as s, s.client() as client:
+async def test_complete_response_has_warning_header() -> None:
+    async with served(calls_with_notice) as s, s.client() as client:
         answer = await client.post(CHAT, json=body(stream=False))
         assert answer.headers["x-dragoman-warnings"] == "duplicate_call_dropped"
 
 
-LONG = f"content_dropped: user_{59 * 'x'}"
+LONG_WARNING = f"content_dropped: user_{59 * 'x'}"
 
 
 async def warned(backend: Scripted, request: Request) -> AsyncGenerator[AnyEvent, None]:
-    """Of the request twice, then of the answer."""
+    """Warnings about the request, two of them equal, then one about the response."""
     yield Start("", "", 0)
     yield Notice("content_dropped", "secret words", detail="strict")
     yield Notice("request_adapted", "secret words")
@@ -467,9 +469,9 @@ async def late(backend: Scripted, request: Request) -> AsyncGenerator[AnyEvent, 
 
 @PATHS
 @pytest.mark.parametrize(
-    ("script", "told"), [(warned, f"content_dropped: strict, request_adapted, {LONG}"), (late, None)]
+    ("script", "told"), [(warned, f"content_dropped: strict, request_adapted, {LONG_WARNING}"), (late, None)]
 )
-async def test_what_is_known_first_is_told_in_the_header_of_a_stream(
+async def test_stream_header_contains_warnings_known_at_start(
     path: str, script: Script, told: str | None, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "dragoman.access")
@@ -481,12 +483,12 @@ async def test_what_is_known_first_is_told_in_the_header_of_a_stream(
             await answer.aread()
         (facts,) = await lines(caplog, 1)
     dropped = "content_dropped: strict"
-    assert facts["warnings"] == [dropped, "request_adapted", dropped, LONG, "missing_closing_tag"]
+    assert facts["warnings"] == [dropped, "request_adapted", dropped, LONG_WARNING, "missing_closing_tag"]
     assert "secret" not in str(facts)
 
 
 @pytest.mark.parametrize("stream", [True, False])
-async def test_what_a_server_behind_cannot_be_told_is_in_the_header(stream: bool) -> None:
+async def test_dropped_field_is_reported_in_header(stream: bool) -> None:
     async with served(plain) as behind:
         gateway = Gateway([HttpBackend("behind", HttpConfig(behind.url, models=("m",)), {})])
         async with (
@@ -506,7 +508,7 @@ async def test_what_a_server_behind_cannot_be_told_is_in_the_header(stream: bool
         (buggy, 500, "KeyError"),
     ],
 )
-async def test_the_log_says_why_an_answer_failed(
+async def test_failed_response_is_logged_with_error(
     script: Script, status: int, error: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "dragoman.access")
@@ -520,7 +522,7 @@ async def test_the_log_says_why_an_answer_failed(
 # The body
 
 
-async def test_a_body_that_does_not_come_is_not_waited_for() -> None:
+async def test_incomplete_request_body_times_out() -> None:
     async with served(plain, body_timeout_s=0.05) as s:
         host, _, port = s.url.removeprefix("http://").rpartition(":")
         reader, writer = await asyncio.open_connection(host, int(port))

@@ -1,6 +1,6 @@
-"""Every fault of docs/faults.toml happens, over real HTTP, behind each API and in front of each.
+"""Every fault of docs/faults.toml is reproduced over HTTP, for each upstream API and each client API.
 
-What clients are told is what stands there, the server is let go of, and nothing is left behind.
+Clients get the error listed there, the upstream connection is released, and no task is left.
 
 client ─HTTP→ gateway ─HTTP→ a server with the fault
 """
@@ -40,31 +40,31 @@ pytestmark = pytest.mark.asyncio
 APIS = dialects.names()
 BEHIND = pytest.mark.parametrize("api", APIS)
 SHORT_S = 0.1
-"""Limits of a server that is silent; all others have time."""
+"""Timeouts for faults with a silent server; all others keep the default."""
 
 
 class Gate(NamedTuple):
-    """A gateway in front of a server."""
+    """A gateway with one upstream server."""
 
     url: str
     backend: HttpBackend
 
     @property
     def held(self) -> int:
-        """Connections to the server in use."""
+        """The number of upstream connections in use."""
         session = self.backend._connection._session
         assert session is not None
         assert session.connector is not None
         return len(session.connector._acquired)
 
 
-ANY_NUMBER = GuardPolicy(max_calls=0)
-"""Of calls in an answer."""
+UNLIMITED_CALLS = GuardPolicy(max_calls=0)
+"""A policy without a limit on calls per response."""
 
 
 @contextlib.asynccontextmanager
-async def gate(url: str, api: str, policy: GuardPolicy = ANY_NUMBER, **settings: Any) -> AsyncIterator[Gate]:
-    """At its end nothing of what was asked is left: no connection to the server in use, no place taken, no task."""
+async def gate(url: str, api: str, policy: GuardPolicy = UNLIMITED_CALLS, **settings: Any) -> AsyncIterator[Gate]:
+    """Checks at its end that no upstream connection, no concurrency slot and no task is left."""
     before = asyncio.all_tasks()
     config = HttpConfig(url=url, api=api, **{"models": ("m",), "max_retries": 0, **settings})
     backend = HttpBackend("far", config, {})
@@ -78,11 +78,11 @@ async def gate(url: str, api: str, policy: GuardPolicy = ANY_NUMBER, **settings:
     await eventually(lambda: not asyncio.all_tasks() - before)
 
 
-# What the server does
+# The scripted upstream
 
 
 def said(api: str, *events: AnyEvent) -> bytes:
-    """How a server of this API streams these."""
+    """The stream of these events in this API."""
     writer = dialects.get(api).writer(Request("m", (), stream=True))
     return b"".join(map(writer.feed, (Start("1", "m", 0), *events)))
 
@@ -96,7 +96,7 @@ def streams(data: bytes) -> Play:
 
 
 def resets(data: bytes) -> Play:
-    """These bytes, then a reset."""
+    """Sends these bytes, then resets the connection."""
 
     async def play(server: Server, writer: asyncio.StreamWriter) -> None:
         writer.write(data)
@@ -109,7 +109,7 @@ def resets(data: bytes) -> Play:
 
 
 async def long_line(server: Server, writer: asyncio.StreamWriter) -> None:
-    """100 MB without an end of line, or as much of them as are taken."""
+    """Sends 100 MB without a line break, or as much as the gateway accepts."""
     writer.write(HEAD + chunk(b"data: "))
     piece = chunk(b"x" * 10**5)
     for _ in range(1000):
@@ -118,7 +118,7 @@ async def long_line(server: Server, writer: asyncio.StreamWriter) -> None:
 
 
 LINE_LIMIT_BYTES = 8 * 1024 * 1024
-"""In place of the limit of an event, so that these tests take less memory."""
+"""Replaces the limit of an event, so that these tests need less memory."""
 
 
 @pytest.fixture
@@ -170,14 +170,14 @@ PLAYS: dict[str, Callable[[str], Play]] = {
     "long_line": lambda api: long_line,
     "many_calls": lambda api: streams(many_calls(api)),
 }
-"""What a server of an API does that has the fault."""
+"""The scripted upstream for each fault, by API."""
 
 
-# What clients are told
+# Errors sent to clients
 
 
 class Told(NamedTuple):
-    """Of an error, by any of the APIs."""
+    """The parts of an error, for any client API."""
 
     status: int
     type: str
@@ -186,7 +186,7 @@ class Told(NamedTuple):
 
 
 def told(path: str, answer: httpx2.Response) -> Told:
-    """What an answer says is wrong; a stream says it in its last event."""
+    """Returns the error of a response; a stream has it in its last event."""
     if answer.status_code != 200:
         error = shape_of(path, answer.json())
     else:
@@ -210,40 +210,42 @@ def expected(fault: Fault, path: str, stream: bool, url: str) -> Told:
         status, kind = fault.anthropic
         return Told(200 if begun else status, kind, "", words)
     status, kind, code = fault.openai
-    if begun and path == RESPONSES:  # whose error in a stream has a code, and no type
+    if begun and path == RESPONSES:  # its stream errors have a code and no type
         return Told(200, "", fault.responses, words)
     return Told(200 if begun else status, kind, code, words)
 
 
 FAULTS = faults.read().fault
 TOLD = [(name, api) for name, fault in FAULTS.items() for api in APIS if not fault.answered]
-TOLD = [(name, api) for name, api in TOLD if name != "long_line" or api == APIS[0]]  # a line is a line
+TOLD = [(name, api) for name, api in TOLD if name != "long_line" or api == APIS[0]]  # same for all APIs
 
 
 @pytest.mark.usefixtures("line_limit")
 @pytest.mark.parametrize(("name", "api"), TOLD)
-async def test_what_clients_are_told(name: str, api: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_fault_is_reported_to_clients(name: str, api: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(circuit_breaker, "FAILURE_THRESHOLD", 10**6)
-    await happens(name, api, FRONTS)
+    await check_fault(name, api, FRONTS)
 
 
-UNREAD = ("garbage", "garbage_in_mid_stream")
-"""What a server is trusted not to do."""
+UNDETECTED_FAULTS = ("garbage", "garbage_in_mid_stream")
+"""Faults that passthrough does not detect."""
 
 
 @pytest.mark.usefixtures("line_limit")
-@pytest.mark.parametrize(("name", "api"), [(name, api) for name, api in TOLD if name not in UNREAD])
-async def test_so_they_are_where_answers_pass_unread(name: str, api: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("name", "api"), [(name, api) for name, api in TOLD if name not in UNDETECTED_FAULTS])
+async def test_fault_is_reported_to_clients_in_passthrough(
+    name: str, api: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(circuit_breaker, "FAILURE_THRESHOLD", 10**6)
-    await happens(name, api, [dialects.get(api).path], passthrough=True)
+    await check_fault(name, api, [dialects.get(api).path], passthrough=True)
 
 
-async def happens(name: str, api: str, fronts: Sequence[str], **settings: Any) -> None:
+async def check_fault(name: str, api: str, fronts: Sequence[str], **settings: Any) -> None:
     fault = FAULTS[name]
     limits = {"idle_timeout_s" if fault.begun else "first_byte_timeout_s": SHORT_S} if "hangs" in name else {}
     async with contextlib.AsyncExitStack() as stack:
         behind = await stack.enter_async_context(server(PLAYS[name](api))) if name in PLAYS else None
-        url = behind.url if behind else nobody()
+        url = behind.url if behind else unused_url()
         made = await stack.enter_async_context(gate(url, api, **limits, **settings))
         for path, stream in itertools.product(fronts, (False, True)):
             unread = {"store": False} if path == RESPONSES and settings.get("passthrough") else {}
@@ -254,25 +256,25 @@ async def happens(name: str, api: str, fronts: Sequence[str], **settings: Any) -
                 await soon(behind.left)
 
 
-def nobody() -> str:
+def unused_url() -> str:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         return f"http://127.0.0.1:{taken.getsockname()[1]}"
 
 
-async def test_each_of_the_table_is_played() -> None:
+async def test_every_documented_fault_has_a_script() -> None:
     assert PLAYS.keys() | {"refuses"} == FAULTS.keys()
     assert STAGES.keys() == faults.read().leaving.keys()
 
 
-async def test_the_page_is_fresh() -> None:
+async def test_faults_page_is_up_to_date() -> None:
     assert faults.page("").partition("\n\n")[2] in (faults.DATA.parent / "faults.md").read_text()
 
 
-# What is no error
+# Faults that are repaired
 
 
 @BEHIND
-async def test_what_is_no_utf8_costs_no_word(api: str) -> None:
+async def test_invalid_utf8_is_replaced_and_reported(api: str) -> None:
     async with server(PLAYS["no_utf8"](api)) as behind, gate(behind.url, api) as made:
         for path in FRONTS:
             answer = await ask(made.url, path, False)
@@ -281,8 +283,8 @@ async def test_what_is_no_utf8_costs_no_word(api: str) -> None:
 
 
 @BEHIND
-async def test_two_thousand_calls_are_all_there(api: str) -> None:
-    """Their time is in proportion to their number: tests/contract/test_upstream_responses.py."""
+async def test_response_with_2000_calls_is_complete(api: str) -> None:
+    """Linear time is checked in tests/contract/test_upstream_responses.py."""
     async with server(PLAYS["many_calls"](api)) as behind, gate(behind.url, api) as made:
         for path in FRONTS:
             answer = (await ask(made.url, path, False, tools=[TOOLS[path]])).json()
@@ -313,7 +315,7 @@ def resident_bytes() -> int:
 
 
 @pytest.mark.usefixtures("line_limit")
-async def test_a_line_of_100_mb_takes_no_more_memory_than_an_event_may() -> None:
+async def test_long_line_memory_is_bounded_by_event_limit() -> None:
     before, most = resident_bytes(), 0
 
     async def watched(server: Server, writer: asyncio.StreamWriter) -> None:
@@ -331,7 +333,7 @@ async def test_a_line_of_100_mb_takes_no_more_memory_than_an_event_may() -> None
     assert most - before < 3 * LINE_LIMIT_BYTES, "what grows in place may be copied once"
 
 
-# When the client leaves
+# Client disconnects
 
 
 async def until_left(made: Gate, behind: Server, reader: asyncio.StreamReader) -> None:
@@ -352,7 +354,7 @@ async def until_active(made: Gate, behind: Server, reader: asyncio.StreamReader)
 
 
 class Stage(NamedTuple):
-    """When a client leaves."""
+    """The stage at which a client disconnects."""
 
     play: Play
     reached: Callable[[Gate, Server, asyncio.StreamReader], Awaitable[None]]
@@ -373,7 +375,7 @@ STAGES = {
 
 @contextlib.contextmanager
 def full() -> Iterator[str]:
-    """The URL of a server whose backlog is full, so that nobody gets through to it."""
+    """The URL of a server whose backlog is full, so that no connection succeeds."""
     with contextlib.ExitStack() as stack:
         listening = stack.enter_context(socket.socket())
         listening.bind(("127.0.0.1", 0))
@@ -387,7 +389,7 @@ def full() -> Iterator[str]:
 
 @pytest.mark.parametrize("path", FRONTS)
 @pytest.mark.parametrize("name", STAGES)
-async def test_a_client_that_leaves_lets_go_of_the_server(
+async def test_client_disconnect_releases_upstream_connection(
     name: str, path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stage = STAGES[name]
@@ -425,7 +427,7 @@ async def test_a_client_that_leaves_lets_go_of_the_server(
 
 
 async def asking(url: str, path: str, stream: bool) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """A client that can leave."""
+    """Sends a request on a raw connection, which the test can close."""
     host, _, port = url.removeprefix("http://").rpartition(":")
     reader, writer = await asyncio.open_connection(host, int(port))
     said = {"input": "hi"} if path == RESPONSES else {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 9}

@@ -1,4 +1,4 @@
-"""Hooks hear of each exchange that failed, by its id, and can break no answer."""
+"""Error hooks get each failed exchange with its id, and their own errors break no response."""
 
 import json
 from collections.abc import AsyncGenerator
@@ -55,7 +55,9 @@ async def bug(backend: Scripted, request: Request) -> AsyncGenerator[AnyEvent, N
         (plain, CHAT, HELLO, 200, None),
     ],
 )
-async def test_the_applications(script: object, path: str, body: object, status: int, kind: type | None) -> None:
+async def test_app_error_hook_gets_error_and_request_id(
+    script: object, path: str, body: object, status: int, kind: type | None
+) -> None:
     heard = Heard()
     app = App(Gateway([Scripted(script)]), ServerConfig(), on_error=[raises, heard])  # type: ignore[arg-type]
     async with httpx2.AsyncClient(transport=httpx2.ASGITransport(app), base_url="http://127.0.0.1") as http:
@@ -65,7 +67,7 @@ async def test_the_applications(script: object, path: str, body: object, status:
     assert all(isinstance(error, kind) for error, _ in heard.errors if kind)
 
 
-def test_those_of_an_answer_of_ones_own_engine() -> None:
+def test_engine_session_error_hook_gets_error_and_id() -> None:
     heard = Heard()
     hooks = [raises, heard]
     with pytest.raises(RequestError):

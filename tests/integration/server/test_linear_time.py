@@ -1,7 +1,7 @@
-"""The work of a request grows with its length: twice as much of anything in it costs about twice as much.
+"""The CPU time of a request is linear in its length: doubling any part of it doubles the cost at most.
 
-Each list of each API is doubled, in front of each way of asking a model. What counts is the time of the process, the
-least of several, so that other work on the machine changes nothing.
+Each list of each API is doubled, for each way to send a request to a model. The measure is the minimum CPU time of
+the process over several runs, so that other work on the machine does not matter.
 """
 
 import json
@@ -36,12 +36,12 @@ from support.upstream_cost import BEHIND, plays, posted
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 MOST: Final = 2.5
-"""Times the work of half as much."""
+"""Maximum ratio of the CPU time to that of half the input."""
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def behind() -> AsyncIterator[dict[str, HttpBackend]]:
-    """Each way of asking a server, by its name."""
+    """Backends for every way to send a request to an upstream, by name."""
     async with server(plays) as far:
         url = f"{far.url}/v1"
         yield {
@@ -63,7 +63,7 @@ def template() -> ChatTemplate:
 
 
 def prompt(request: Request) -> None:
-    """As the embedded model is asked, and completions are."""
+    """Renders the prompt as for the embedded model and for completions."""
     TEMPLATE.render(request, formats.get("hermes"))
 
 
@@ -75,11 +75,11 @@ HERE: Final[dict[str, Callable[[Request], object]]] = {
 }
 
 
-def asked_here(api: str, how: str) -> Callable[[bytes], Awaitable[object]]:
+def local_work(api: str, how: str) -> Callable[[bytes], Awaitable[object]]:
     async def work(body: bytes) -> object:
         request = dialects.get(api).read_request(body)
         request = replace(request, messages=repair_history(request.messages)[0])
-        with suppress(RequestError):  # a picture is none of the small models'
+        with suppress(RequestError):  # small models accept no images
             HERE[how](request)
         return None
 
@@ -91,7 +91,7 @@ ALL: Final = [(api, shape) for api, shapes in growing_requests.SHAPES.items() fo
 
 @pytest.fixture(autouse=True)
 def no_schema_cache(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Small schemas are adapted once and kept; here each request costs what it takes."""
+    """Turns off the cache of adapted schemas, so that each request has its full cost."""
     monkeypatch.setattr(adapt, "_CACHED_CHARS", 0)
 
 
@@ -102,15 +102,15 @@ async def check(app: App, api: str, shape: str, how: str, n: int) -> None:
     def made(n: int) -> bytes:
         return growing_requests.body(api, growing_requests.SHAPES[api][shape], n, model=how)
 
-    work = post if how in BEHIND else asked_here(api, how)
-    await work(made(4))  # What only the first request costs.
+    work = post if how in BEHIND else local_work(api, how)
+    await work(made(4))  # one-time costs of the first request
     grows = await cpu_cost.doubled(work, made, n, MOST)
     assert grows <= MOST, f"{shape} of {api}, asked by {how}: twice as much costs {grows:.1f} times as much"
 
 
 @pytest.mark.parametrize(("api", "shape"), ALL)
-async def test_twice_as_much_costs_twice_as_much(app: App, api: str, shape: str) -> None:
-    """Each list in front of the way of asking whose turn it is, so that all are met; `--every` takes all for each."""
+async def test_request_cost_is_linear(app: App, api: str, shape: str) -> None:
+    """Each list is tested with one way to send requests, in rotation; `--every` tests all combinations."""
     ways = [*BEHIND, *HERE]
     await check(app, api, shape, ways[ALL.index((api, shape)) % len(ways)], 400)
 
@@ -118,15 +118,15 @@ async def test_twice_as_much_costs_twice_as_much(app: App, api: str, shape: str)
 @pytest.mark.every
 @pytest.mark.parametrize("how", [*BEHIND, *HERE])
 @pytest.mark.parametrize(("api", "shape"), ALL)
-async def test_so_it_is_in_front_of_each(app: App, api: str, shape: str, how: str) -> None:
+async def test_request_cost_is_linear_for_every_backend(app: App, api: str, shape: str, how: str) -> None:
     await check(app, api, shape, how, 2500)
 
 
 @pytest.mark.parametrize("how", BEHIND)
-async def test_a_large_request_is_written_in_a_thread(
+async def test_large_upstream_request_is_written_in_thread(
     how: str, app: App, behind: dict[str, HttpBackend], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """So that others are answered meanwhile; a small one is not, as a thread costs more than that."""
+    """Other requests can be served meanwhile; a small request is not, since a thread would cost more."""
     threads: list[bool] = []
     write = behind[how]._planner.build
 

@@ -1,4 +1,4 @@
-"""/metrics: what it counts of requests, as Prometheus' own parser reads it, and what it says to nobody."""
+"""/metrics: request counters, read with the parser of Prometheus, and no secrets in them."""
 
 import json
 import logging
@@ -45,7 +45,7 @@ CALLS = "dragoman_tool_calls_total"
 
 
 def samples(text: str) -> dict[str, list[Sample]]:
-    """By name; every family must have a help text and a type, and no series may be there twice."""
+    """Returns samples by name; checks that every family has help and type, and that no series is duplicated."""
     found: dict[str, list[Sample]] = {}
     for family in text_string_to_metric_families(text):
         assert family.documentation.endswith(".")
@@ -66,17 +66,17 @@ async def scraped(url: str, **headers: str) -> dict[str, list[Sample]]:
 
 
 def value(found: dict[str, list[Sample]], name: str, **labels: str) -> float:
-    """Of the series with these labels, all together."""
+    """The sum of all series with these labels."""
     return sum(s.value for s in found.get(name, ()) if labels.items() <= s.labels.items())
 
 
 def by(found: dict[str, list[Sample]], name: str, *labels: str) -> dict[tuple[str, ...], float]:
-    """What has happened, by these labels."""
+    """Non-zero values by these labels."""
     return {tuple(s.labels[label] for label in labels): s.value for s in found.get(name, ()) if s.value}
 
 
 def offering(path: str, stream: bool = True, tools: Iterable[str] = ("search", "look")) -> dict[str, object]:
-    """A request for `m` that offers these, each with a number of days, which must be there."""
+    """A request for model `m` with these tools, each with a required integer `days`."""
     schema = {"type": "object", "properties": {"days": {"type": "integer"}}, "required": ["days"]}
     if path == CHAT:
         functions = [{"type": "function", "function": {"name": name, "parameters": schema}} for name in tools]
@@ -109,10 +109,10 @@ async def broken(backend: Scripted, request: Request) -> AsyncGenerator[AnyEvent
     yield Failure(BackendUnavailableError("it died"))
 
 
-# What is counted
+# Counters
 
 
-async def test_requests_tokens_calls_and_warnings() -> None:
+async def test_requests_tokens_calls_and_warnings_are_counted() -> None:
     async with served(calling, policy=GuardPolicy()) as s, s.client() as client:
         await client.post(CHAT, json=offering(CHAT))
         await client.post(MESSAGES, json=offering(MESSAGES, stream=False))
@@ -136,8 +136,8 @@ async def test_requests_tokens_calls_and_warnings() -> None:
     assert "secret" not in str(found)
 
 
-async def test_whatever_it_is_asked_by_a_model_has_one_name() -> None:
-    """Its own, an alias of the settings, of the backend, and the name under which one API lists it."""
+async def test_model_aliases_count_under_one_name() -> None:
+    """Its own name, an alias of the backend, one of the settings, and its display name in one API."""
     async with served(plain) as s, s.client() as client:
         for name in ("m", "n", "alias", dialects.get("anthropic_messages").display_name("m")):
             answer = await client.post(MESSAGES, json=body() | {"model": name})
@@ -146,7 +146,7 @@ async def test_whatever_it_is_asked_by_a_model_has_one_name() -> None:
     assert by(found, "dragoman_requests_total", "model") == {("m",): 4}
 
 
-async def test_an_alias_of_several_models_is_one_of_its_own() -> None:
+async def test_alias_of_several_models_counts_under_its_own_name() -> None:
     gateway = Gateway([Scripted(plain, ["a", "b"])], {"either": ("a", "b")})
     async with serving(gateway) as (_, url), http_client(url) as client:
         await client.post(CHAT, json=body() | {"model": "either"})
@@ -154,7 +154,7 @@ async def test_an_alias_of_several_models_is_one_of_its_own() -> None:
     assert by(found, "dragoman_requests_total", "model") == {("either",): 1}
 
 
-async def test_what_fails_is_told_by_the_name_of_the_error() -> None:
+async def test_failures_are_counted_by_error_class() -> None:
     async with served(broken, policy=GuardPolicy(buffering="off")) as s, s.client() as client:
         assert (await client.post(CHAT, json=offering(CHAT))).status_code == 200
         found = await scraped(s.url)
@@ -181,7 +181,7 @@ async def test_what_fails_is_told_by_the_name_of_the_error() -> None:
     assert "dragoman_answer_duration_seconds_count" not in found, "none of them began"
 
 
-async def test_tokens_that_are_only_counted_are_no_answer() -> None:
+async def test_token_count_requests_are_counted_separately() -> None:
     async with served(plain) as s, s.client() as client:
         s.backend.tokens = 5
         assert (await client.post(COUNT, json=body())).status_code == 200
@@ -199,7 +199,7 @@ async def waiting(backend: Scripted, request: Request) -> AsyncGenerator[AnyEven
     yield Finish("stop")
 
 
-async def test_those_in_flight_and_those_whose_client_left() -> None:
+async def test_requests_in_flight_and_disconnects_are_counted() -> None:
     async with served(waiting) as s:
         _, leaving = await s.raw(CHAT)
         await s.backend.begun.wait()
@@ -207,14 +207,14 @@ async def test_those_in_flight_and_those_whose_client_left() -> None:
         leaving.close()
         await s.backend.over.wait()
         found = await scraped(s.url)
-        while value(found, "dragoman_requests_in_flight"):  # the backend is stopped a moment before the request is over
+        while value(found, "dragoman_requests_in_flight"):  # the backend stops a moment before the request ends
             found = await scraped(s.url)
     assert by(found, "dragoman_requests_total", "model", "status") == {("m", "499"): 1}
 
 
 @pytest.mark.parametrize("stream", [True, False])
-async def test_what_is_passed_on_unread(stream: bool) -> None:
-    """Tokens are known; calls are where the answer came whole, and nobody has checked them."""
+async def test_passthrough_responses_are_counted(stream: bool) -> None:
+    """Tokens are counted; calls only in complete responses, as unchecked."""
     async with served(calling, policy=GuardPolicy()) as behind:
         backend = HttpBackend("near", HttpConfig(behind.url, models=("m",), passthrough=True), {})
         async with serving(Gateway([backend])) as (_, url), http_client(url) as client:
@@ -227,18 +227,18 @@ async def test_what_is_passed_on_unread(stream: bool) -> None:
     assert value(found, "dragoman_requests_total", model="m", status="200") == 1
 
 
-# What became of calls
+# Outcomes of calls
 
 
 def ended(*ends: ToolCallEnd, warnings: Sequence[str] = ()) -> dict[str, list[Sample]]:
-    """What is told after one answer with these calls of `search`."""
+    """Returns the metrics after one response with these calls of `search`."""
     return told(*(one for n, end in enumerate(ends) for one in (ToolCallStart(n, "id", "search"), end)), codes=warnings)
 
 
 def told(
     *events: AnyEvent, codes: Sequence[str] = (), offered: Iterable[str] | None = None, metrics: Metrics | None = None
 ) -> dict[str, list[Sample]]:
-    """What is told after one answer with these events; offered were the tools that it calls, if no others are named."""
+    """Returns the metrics after one response with these events; by default the called tools are offered."""
     if offered is None:
         offered = {event.name for event in events if isinstance(event, ToolCallStart)}
     metrics = metrics or Metrics(Gateway([Scripted(plain)]))
@@ -274,22 +274,22 @@ def text_of(registry: CollectorRegistry) -> dict[str, list[Sample]]:
         (ToolCallEnd(0, ("to_number",), False, True), "invalid"),
     ],
 )
-def test_each_call_has_one_outcome(end: ToolCallEnd, outcome: str) -> None:
+def test_call_has_exactly_one_outcome(end: ToolCallEnd, outcome: str) -> None:
     assert by(ended(end), CALLS, "model", "tool", "outcome") == {("m", "search", outcome): 1}
 
 
-def test_what_has_not_happened_is_nought() -> None:
-    """So that a share of it can be told: Prometheus has none of what is not there."""
+def test_outcomes_that_did_not_occur_are_zero() -> None:
+    """Ratios need zeros: Prometheus has no value for a missing series."""
     found = ended(ToolCallEnd(0, (), False))
     assert {s.labels["outcome"]: s.value for s in found[CALLS]} == dict.fromkeys(OUTCOMES, 0) | {"invalid": 1}
 
 
-def test_names_that_models_make_up_are_no_tools() -> None:
+def test_invented_tool_names_have_no_label() -> None:
     found = told(ToolCallStart(0, "id", "made up"), ToolCallEnd(0, (), False), codes=["invalid_call"], offered=["look"])
     assert by(found, CALLS, "tool", "outcome") == {("", "unknown"): 1}
 
 
-def test_each_step_of_mending_counts() -> None:
+def test_repair_steps_are_counted() -> None:
     found = ended(
         ToolCallEnd(0, ("match_case", "to_number"), True),
         ToolCallEnd(1, ("to_number",), True),
@@ -311,18 +311,18 @@ def test_each_step_of_mending_counts() -> None:
         ("invalid_call", "invalid"),
     ],
 )
-def test_a_call_of_which_only_a_warning_tells_has_no_tool(code: str, outcome: str) -> None:
+def test_call_known_only_from_warning_has_empty_tool_label(code: str, outcome: str) -> None:
     found = ended(ToolCallEnd(0, (), True), warnings=[code])
     assert by(found, CALLS, "tool", "outcome") == {("search", "valid"): 1, ("", outcome): 1}
     assert outcome in FAILED
 
 
-def test_an_invalid_call_that_went_out_is_not_counted_again_by_its_warning() -> None:
+def test_invalid_call_and_its_warning_count_once() -> None:
     found = ended(ToolCallEnd(0, (), False), warnings=["invalid_call"])
     assert by(found, CALLS, "tool", "outcome") == {("search", "invalid"): 1}
 
 
-def test_the_page_tells_of_each_outcome() -> None:
+def test_every_call_outcome_is_documented() -> None:
     section = PAGE.partition("## What becomes of a call")[2].partition("## ")[0]
     assert tuple(re.findall(r"^\| `(\w+)` \|", section, re.M)) == OUTCOMES
     failed = re.search(r'outcome=~"([\w|]+)"', PAGE)
@@ -344,8 +344,10 @@ WRONG, TEXT, RIGHT = '{"day": 3}', '{"days": "3"}', '{"days": 3}'
     ],
 )
 @pytest.mark.parametrize("path", [CHAT, MESSAGES])
-async def test_what_the_guard_made_of_a_call(path: str, answers: list[str], outcome: str, codes: set[str]) -> None:
-    """From what the model writes to what is told, with all that is in between."""
+async def test_guard_results_are_counted_end_to_end(
+    path: str, answers: list[str], outcome: str, codes: set[str]
+) -> None:
+    """End to end, from the model's text to the metrics."""
 
     async def says(backend: Scripted, request: Request) -> AsyncGenerator[AnyEvent, None]:
         yield Start("", "", 0)
@@ -376,8 +378,8 @@ async def wrong(backend: Scripted, request: Request) -> AsyncGenerator[AnyEvent,
 
 @pytest.mark.parametrize("buffering", ["off", "short", "all"])
 @pytest.mark.parametrize("stream", [True, False])
-async def test_a_call_that_stays_wrong_is_one_that_failed(stream: bool, buffering: str) -> None:
-    """Also where it goes out as words, and is no call of the answer."""
+async def test_call_invalid_after_reask_counts_as_invalid(stream: bool, buffering: str) -> None:
+    """Also if it is returned as text instead of as a call."""
     async with served(wrong, policy=GuardPolicy()) as s, s.client() as client:
         headers = {"x-dragoman-buffering": buffering}
         assert (await client.post(CHAT, json=offering(CHAT, stream), headers=headers)).status_code == 200
@@ -386,7 +388,7 @@ async def test_a_call_that_stays_wrong_is_one_that_failed(stream: bool, bufferin
     assert by(found, CALLS, "tool", "outcome") == {(tool, "invalid"): 1}
 
 
-# Names that clients make up
+# Unknown names from clients and models
 
 NASTY = [
     'q"uote',
@@ -400,13 +402,13 @@ NASTY = [
 ]
 
 
-def test_no_name_breaks_the_text() -> None:
+def test_unusual_tool_names_are_escaped_in_metrics() -> None:
     calls = [(ToolCallStart(n, "id", name), ToolCallEnd(n)) for n, name in enumerate(NASTY)]
     found = told(*(event for pair in calls for event in pair))
     assert {labels for (labels,) in by(found, CALLS, "tool")} == {name[:100] for name in NASTY}
 
 
-async def test_models_that_are_not_served_make_no_series() -> None:
+async def test_unknown_models_create_no_series() -> None:
     async with served(plain) as s, s.client() as client:
         for name in [*NASTY, *(f"made up {n}" for n in range(30))]:
             assert (await client.post(CHAT, json=body() | {"model": name})).status_code == 404
@@ -416,8 +418,8 @@ async def test_models_that_are_not_served_make_no_series() -> None:
     assert {s.labels["model"] for group in found.values() for s in group if "model" in s.labels} == {"m", OTHER}
 
 
-def test_tools_are_bounded() -> None:
-    """Whoever offers new tools with each request gets no series of their own any more."""
+def test_number_of_tool_series_is_bounded() -> None:
+    """A client that offers new tools in each request gets no new series above the limit."""
     metrics = Metrics(Gateway([Scripted(plain)]))
     for batch in range(2):
         calls = [(ToolCallStart(n, "id", f"t{batch}_{n}"), ToolCallEnd(n, ("to_number",), True)) for n in range(300)]
@@ -428,15 +430,15 @@ def test_tools_are_bounded() -> None:
     assert value(found, "dragoman_tool_call_repairs_total", tool=OTHER) == 100
 
 
-class TakesAll(Scripted):
-    """A backend that takes any name."""
+class AcceptsAnyModel(Scripted):
+    """A backend that accepts any model name."""
 
     def resolve_model_name(self, name: str) -> str | None:
         return name
 
 
-async def test_models_are_bounded_where_a_backend_takes_any_name() -> None:
-    metrics = Metrics(Gateway([TakesAll(plain)]))
+async def test_number_of_model_series_is_bounded() -> None:
+    metrics = Metrics(Gateway([AcceptsAnyModel(plain)]))
     dialect = dialects.get("openai_chat")
     for n in range(400):
         record = AccessRecord("POST", CHAT)
@@ -452,10 +454,10 @@ async def test_models_are_bounded_where_a_backend_takes_any_name() -> None:
     assert value(found, "dragoman_requests_total", status="429", model=OTHER) == 200, "none of them is known to be one"
 
 
-# Who may see it
+# Access
 
 
-async def test_it_takes_the_keys_of_the_rest() -> None:
+async def test_metrics_require_api_key() -> None:
     async with served(plain, api_keys=("secret-key",)) as s, s.client() as client:
         assert (await client.get("/metrics")).status_code == 401
         assert (await client.get("/metrics", headers={"x-api-key": "wrong"})).status_code == 401
@@ -465,27 +467,27 @@ async def test_it_takes_the_keys_of_the_rest() -> None:
     assert "secret" not in str(found)
 
 
-async def test_it_is_not_for_pages_of_others() -> None:
+async def test_metrics_reject_foreign_host_and_origin() -> None:
     async with served(plain) as s, s.client() as client:
         assert (await client.get("/metrics", headers={"host": "evil.example"})).status_code == 403
         assert (await client.get("/metrics", headers={"origin": "https://evil.example"})).status_code == 403
         assert (await client.post("/metrics")).status_code == 405
 
 
-async def test_it_can_be_turned_off() -> None:
+async def test_metrics_can_be_disabled() -> None:
     async with served(plain, metrics=False) as s, s.client() as client:
         assert (await client.get("/metrics")).status_code == 404
         assert (await client.post(CHAT, json=body())).status_code == 200
 
 
-async def test_each_application_counts_its_own() -> None:
+async def test_each_app_has_its_own_metrics() -> None:
     async with served(plain) as one, served(plain) as other, one.client() as client:
         await client.post(CHAT, json=body())
         assert value(await scraped(one.url), "dragoman_requests_total") == 1
         assert value(await scraped(other.url), "dragoman_requests_total") == 0
 
 
-async def test_looking_leaves_no_line(caplog: pytest.LogCaptureFixture) -> None:
+async def test_metrics_requests_are_not_logged(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "dragoman.access")
     async with served(plain) as s, s.client() as client:
         await client.get("/metrics")
@@ -494,11 +496,11 @@ async def test_looking_leaves_no_line(caplog: pytest.LogCaptureFixture) -> None:
     assert [json.loads(r.message)["status"] for r in caplog.records if r.name == "dragoman.access"] == [403]
 
 
-# The page
+# Documentation
 
 
-async def test_the_page_tells_of_each_name() -> None:
-    """With its type and labels, as they are once everything has happened."""
+async def test_every_metric_is_documented() -> None:
+    """With its type and labels, after requests that set every metric."""
     documented = {
         name: (kind, tuple(re.findall(r"`(\w+)`", labels)))
         for name, kind, labels in re.findall(r"^\| `(dragoman_\w+)` \| (\w+) \| ([^|]*)\|", PAGE, re.M)
@@ -516,7 +518,7 @@ async def test_the_page_tells_of_each_name() -> None:
     assert set(documented) - set(seen) == {"dragoman_passthrough_responses_total", "dragoman_tool_call_repairs_total"}
 
 
-def test_the_questions_ask_for_what_there_is() -> None:
+def test_documented_queries_use_existing_metrics() -> None:
     questions = PAGE.partition("## Questions")[2].partition("## ")[0]
     names = set(re.findall(r"dragoman_\w+", questions))
     documented = set(re.findall(r"^\| `(dragoman_\w+)`", PAGE, re.M))

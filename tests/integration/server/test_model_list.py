@@ -1,4 +1,4 @@
-"""The list of models: both vendors' shapes, pages, and names that Claude Code's discovery keeps."""
+"""The model list: OpenAI and Anthropic shapes, pagination, and names that Claude Code's discovery accepts."""
 
 import json
 from collections.abc import AsyncGenerator, Sequence
@@ -36,14 +36,14 @@ class Several(Scripted):
         return tuple(map(ServedModel, IDS))
 
 
-async def naming(backend: Scripted, request: Request) -> AsyncGenerator[AnyEvent, None]:
+async def echoes_model_name(backend: Scripted, request: Request) -> AsyncGenerator[AnyEvent, None]:
     yield Start("", "", 0)
     yield TextDelta(request.model)
     yield Finish("stop")
 
 
 def client(**headers: str) -> httpx2.AsyncClient:
-    app = App(Gateway([Several(naming)], {"mine": IDS[0]}), ServerConfig())
+    app = App(Gateway([Several(echoes_model_name)], {"mine": IDS[0]}), ServerConfig())
     return httpx2.AsyncClient(transport=httpx2.ASGITransport(app), base_url="http://127.0.0.1", headers=headers)
 
 
@@ -52,7 +52,7 @@ async def get(path: str, **headers: str) -> Any:
         return (await http.get(path)).json()
 
 
-async def test_all_names_for_openais_clients() -> None:
+async def test_openai_client_lists_all_models() -> None:
     async with (
         client() as http,
         openai.AsyncOpenAI(api_key="k", base_url="http://127.0.0.1/v1", http_client=http) as sdk,
@@ -61,7 +61,7 @@ async def test_all_names_for_openais_clients() -> None:
 
 
 @pytest.mark.parametrize("limit", [1, 3, 1000])
-async def test_anthropics_package_goes_through_the_pages(limit: int) -> None:
+async def test_anthropic_sdk_lists_all_pages(limit: int) -> None:
     async with (
         client() as http,
         anthropic.AsyncAnthropic(api_key="k", base_url="http://127.0.0.1", http_client=http) as sdk,
@@ -72,7 +72,7 @@ async def test_anthropics_package_goes_through_the_pages(limit: int) -> None:
     assert {model.id: model.display_name for model in models} == real | {"mine": "mine", "claude-mine": "mine"}
 
 
-async def test_a_page_before_and_one_behind() -> None:
+async def test_model_list_pages_before_and_after_an_id() -> None:
     page = await get(f"/v1/models?limit=2&before_id={quote(IDS[3])}")
     assert ([m["id"] for m in page["data"]], page["has_more"]) == (list(IDS[1:3]), True)
     assert (page["first_id"], page["last_id"]) == (IDS[1], IDS[2])
@@ -91,13 +91,13 @@ async def test_a_page_before_and_one_behind() -> None:
         ("before_id=none", "expected the id of a model that is listed, got 'none' - at before_id"),
     ],
 )
-async def test_a_page_that_there_is_not(query: str, told: str) -> None:
+async def test_invalid_page_parameter_is_rejected(query: str, told: str) -> None:
     body = await get(f"/v1/models?{query}", **ANTHROPIC)
     assert body == {"type": "error", "error": {"type": "invalid_request_error", "message": told}}
 
 
 @pytest.mark.parametrize("name", [*IDS, *CLAUDES, "mine", "claude-mine"])
-async def test_every_name_reaches_its_model(name: str) -> None:
+async def test_every_listed_name_is_routed_to_its_model(name: str) -> None:
     one = await get(f"/v1/models/{quote(name, safe='')}", **ANTHROPIC)
     assert one["id"] == name
     assert one["type"] == "model"
@@ -109,18 +109,18 @@ async def test_every_name_reaches_its_model(name: str) -> None:
     assert answer["content"][0]["text"] == meant
 
 
-async def test_a_model_that_is_called_as_another_would_be_keeps_its_name() -> None:
+async def test_model_name_takes_precedence_over_display_name() -> None:
     class Two(Scripted):
         def models(self) -> Sequence[ServedModel]:
             return (ServedModel("x"), ServedModel("claude-x"))
 
-    gateway = Gateway([Two(naming)])
+    gateway = Gateway([Two(echoes_model_name)])
     request = Request("claude-x", (), dialect="anthropic_messages")
     assert gateway.route(request)[0][1].model == "claude-x"
 
 
 @given(st.text(min_size=1).map(lambda s: s.encode("utf-8", "replace").decode()))
-def test_names_are_spelled_and_read_back(name: str) -> None:
+def test_display_names_round_trip(name: str) -> None:
     api = dialects.get("anthropic_messages")
     listed = api.display_name(name)
     assert listed.lower().startswith(("claude", "anthropic"))
@@ -128,8 +128,8 @@ def test_names_are_spelled_and_read_back(name: str) -> None:
     assert not set("[]?#% ") & set(listed) or listed == name
 
 
-async def test_the_entry_is_of_the_server_that_requests_go_to_and_as_that_reports_it() -> None:
-    """Two servers have a model `m`; of others, what they report of it is of odd types."""
+async def test_model_entry_comes_from_backend_that_serves_it() -> None:
+    """Two servers have a model `m`; the other models have metadata of unexpected types."""
     rows = [
         {"id": "m", "created": 1700000000, "name": "Em"},
         {"id": "n", "created_at": "2024-02-29T12:00:00Z", "display_name": "En"},

@@ -1,4 +1,4 @@
-"""Which path means what: slips in a base URL, Azure's paths, and what an error says of the others."""
+"""Path resolution: common mistakes in a base URL, Azure's paths, and errors for unknown paths."""
 
 from typing import Any
 
@@ -33,7 +33,7 @@ def client(**settings: Any) -> httpx2.AsyncClient:
     ["{bare}", "/v1{path}", "/openai{path}", "/anthropic{path}", "/api{path}", "/openai{bare}", "/v1/openai{bare}",
      "{path}/", "/{path}", "//v1//v1{bare}//", "/api/openai/v1{bare}"],
 )  # fmt: skip
-async def test_a_slip_in_the_base_url_is_understood(path: str, form: str) -> None:
+async def test_mistake_in_base_url_is_corrected(path: str, form: str) -> None:
     async with client() as http:
         url = "http://127.0.0.1" + form.format(path=path, bare=path.removeprefix("/v1"))
         answer = await http.post(url, json={"model": "m", **BODIES[path]})
@@ -41,13 +41,13 @@ async def test_a_slip_in_the_base_url_is_understood(path: str, form: str) -> Non
 
 
 @pytest.mark.parametrize("path", ["/models", "/v1/models/", "/api/v1/models", "/v1/v1/models", "/openai/v1/models"])
-async def test_so_is_one_where_models_are_listed(path: str) -> None:
+async def test_mistake_in_model_list_url_is_corrected(path: str) -> None:
     async with client() as http:
         assert "m" in [model["id"] for model in (await http.get(path)).json()["data"]]
         assert (await http.get(f"{path.rstrip('/')}/m")).json()["id"] == "m"
 
 
-async def test_the_vendors_packages_with_the_other_ones_base_url() -> None:
+async def test_vendor_sdks_work_with_each_others_base_url() -> None:
     async with (
         client() as http,
         openai.AsyncOpenAI(api_key="k", base_url="http://127.0.0.1", http_client=http) as bare,
@@ -59,7 +59,7 @@ async def test_the_vendors_packages_with_the_other_ones_base_url() -> None:
         assert told.content[0].type == "text"
 
 
-async def test_azures_package() -> None:
+async def test_azure_sdk_gets_response() -> None:
     async with (
         client(api_keys=("secret",)) as http,
         openai.AsyncAzureOpenAI(
@@ -71,7 +71,7 @@ async def test_azures_package() -> None:
 
 
 @pytest.mark.parametrize("body", [{}, {"model": "other"}])
-async def test_azures_path_names_the_model(body: dict[str, object]) -> None:
+async def test_azure_path_selects_model(body: dict[str, object]) -> None:
     async with client() as http:
         path = "/openai/deployments/m/chat/completions?api-version=1"
         answer = await http.post(path, json={**body, "messages": HELLO})
@@ -96,14 +96,14 @@ async def test_azures_path_names_the_model(body: dict[str, object]) -> None:
         ("/health/", "send GET"),
     ],
 )
-async def test_an_error_says_what_to_do(path: str, words: str) -> None:
+async def test_unknown_path_error_says_what_to_do(path: str, words: str) -> None:
     async with client() as http:
         answer = await http.post(path, json={})
     assert answer.status_code in (404, 405)
     assert words in answer.json()["error"]["message"]
 
 
-def test_a_path_that_is_served_is_never_another_and_long_ones_cost_nothing() -> None:
+def test_served_path_is_unchanged_and_long_path_is_cheap() -> None:
     served = {CHAT, "/v1/models", "/v1/models/a//b/"}
     for path in served:
         assert paths.resolve_path(path, served.__contains__) == (path, "")

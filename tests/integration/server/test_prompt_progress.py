@@ -1,4 +1,4 @@
-"""What is told while a prompt is read: the line, the comment in the stream, the title of the terminal's window."""
+"""Prompt progress: the status line, the comment in the stream, and the terminal's window title."""
 
 import os
 import pty
@@ -19,7 +19,7 @@ from support.http_client import http_client
 from support.scripted_backend import IMPATIENT, Scripted, body, serving
 
 
-def test_the_time_left_is_that_of_what_is_not_in_the_cache() -> None:
+def test_remaining_time_ignores_cached_tokens() -> None:
     clock = iter([0.0, 10.0, 10.0, 10.0, 20.0, 20.0]).__next__
     shown: list[str] = []
     reading = PromptProgressReport(shown.append, clock=clock)
@@ -33,14 +33,14 @@ def test_the_time_left_is_that_of_what_is_not_in_the_cache() -> None:
     ]
 
 
-def test_the_log_gets_a_line_now_and_then() -> None:
+def test_progress_is_logged_at_intervals() -> None:
     times = iter([0.0, 5.0, 11.0, 12.0])
     reading = PromptProgressReport(clock=lambda: next(times))
     reading.observe(PromptProgress(0, 100))
     assert [reading.is_due() for _ in range(3)] == [False, True, False]
 
 
-def test_at_the_end_there_is_nothing_to_show() -> None:
+def test_closed_report_clears_progress_line() -> None:
     shown: list[str] = []
     reading = PromptProgressReport(shown.append)
     reading.observe(PromptProgress(1, 2))
@@ -51,7 +51,7 @@ def test_at_the_end_there_is_nothing_to_show() -> None:
 
 
 class Slow(Scripted):
-    """Reads its prompt in steps, each as long as a ping takes."""
+    """Reads its prompt in steps, each as long as a ping interval."""
 
     async def generate(self, request: Request, context: ExchangeContext) -> AsyncGenerator[AnyEvent, None]:
         assert context.progress is not None
@@ -68,7 +68,7 @@ async def nothing(backend: Scripted, request: Request) -> AsyncGenerator[AnyEven
     yield Finish("stop")
 
 
-async def test_a_stream_has_comments_with_the_progress() -> None:
+async def test_stream_contains_progress_comments() -> None:
     backend, shown = Slow(nothing), list[str]()
     gateway = Gateway([backend])
     gateway.progress = shown.append
@@ -91,7 +91,7 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
     os.close(ours)
 
 
-def test_the_title_of_the_window_and_the_file_have_the_line(terminal: int, tmp_path: Path) -> None:
+def test_window_title_and_file_show_progress(terminal: int, tmp_path: Path) -> None:
     file = tmp_path / "progress"
     status = Status(file)
     status.show("prompt 0/600 tokens")
@@ -105,9 +105,7 @@ def test_the_title_of_the_window_and_the_file_have_the_line(terminal: int, tmp_p
     assert [path.name for path in tmp_path.iterdir()] == ["progress"]
 
 
-def test_no_title_is_written_where_there_is_no_terminal_that_has_one(
-    terminal: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_dumb_terminal_gets_no_window_title(terminal: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "dumb")
     status = Status(tmp_path / "progress")
     status.show("prompt 0/600 tokens")
@@ -117,7 +115,7 @@ def test_no_title_is_written_where_there_is_no_terminal_that_has_one(
         os.read(terminal, 99)
 
 
-def test_a_terminal_that_was_closed_gets_no_title(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_closed_terminal_gets_no_window_title(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ours, theirs = pty.openpty()
     with os.fdopen(theirs, "w") as stream:
         monkeypatch.setattr("dragoman.cli.run.status.sys", SimpleNamespace(stderr=stream, stdout=stream))

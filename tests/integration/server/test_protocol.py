@@ -1,4 +1,4 @@
-"""What a client may send and hold before anything is known of it."""
+"""Limits for clients before they are authenticated."""
 
 import asyncio
 import contextlib
@@ -33,7 +33,7 @@ class Client:
         return await asyncio.open_connection("127.0.0.1", self._port)
 
     async def sent(self, data: bytes) -> bytes:
-        """All that comes until the connection is closed."""
+        """Sends the data, and returns everything received until the connection closes."""
         reader, writer = await self.connect()
         with contextlib.suppress(ConnectionError):
             writer.write(data)
@@ -76,7 +76,7 @@ LONG = b"x" * MAX_HEAD_BYTES
     ],
     ids=["headers", "value", "value without an end", "path", "path without an end", "empty lines"],
 )
-async def test_a_head_that_is_too_large_is_refused(head: bytes) -> None:
+async def test_oversized_request_head_is_rejected(head: bytes) -> None:
     async with opened() as client:
         answer = await client.sent(head)
     assert status(answer) == 431
@@ -84,7 +84,7 @@ async def test_a_head_that_is_too_large_is_refused(head: bytes) -> None:
     assert of(answer)["error"]["message"].startswith("expected a request head of at most")
 
 
-async def test_trailers_are_no_headers_and_have_an_end() -> None:
+async def test_trailers_are_not_headers_and_are_bounded() -> None:
     head = f"POST {CHAT} HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\nconnection: close\r\n\r\n"
     chunk = f"{len(SMALL):x}\r\n".encode() + SMALL + b"\r\n0\r\n"
     async with opened(api_keys=("secret",)) as client:
@@ -94,7 +94,7 @@ async def test_trailers_are_no_headers_and_have_an_end() -> None:
     assert endless == b"" or status(endless) in (401, 431)
 
 
-async def test_a_head_has_its_time() -> None:
+async def test_request_head_times_out() -> None:
     async with opened(body_timeout_s=0.2) as client:
         partial, silent, again = await asyncio.gather(
             client.sent(b"GET / HTTP/1.1\r\nhost:"),
@@ -106,10 +106,10 @@ async def test_a_head_has_its_time() -> None:
     assert status(again) == 200
 
 
-async def test_there_are_so_many_connections(caplog: pytest.LogCaptureFixture) -> None:
+async def test_number_of_connections_is_limited(caplog: pytest.LogCaptureFixture) -> None:
     async with opened(max_connections=2) as client:
         held = [await client.connect() for _ in range(2)]
-        for _, writer in held:  # both have been taken once they are answered
+        for _, writer in held:  # a response shows that the connection was accepted
             writer.write(b"HEAD / HTTP/1.1\r\nhost: localhost\r\n\r\n")
         for reader, _ in held:
             await reader.readuntil(b"\r\n\r\n")
@@ -120,15 +120,15 @@ async def test_there_are_so_many_connections(caplog: pytest.LogCaptureFixture) -
     assert sum("server.max_connections" in record.message for record in caplog.records) == 1
 
 
-async def test_requests_in_one_piece_are_answered_one_by_one() -> None:
-    """A body as large as a head may be, and the next request right behind it."""
+async def test_pipelined_requests_are_answered_in_order() -> None:
+    """A body as large as the head limit, directly followed by the next request."""
     large = SMALL[:-1] + b', "metadata": {"x": "' + LONG + b'"}}'
     async with opened() as client:
         answer = await client.sent(2 * http_request(CHAT, large) + http_request(CHAT, SMALL, connection="close"))
     assert answer.count(b"HTTP/1.1 200 OK") == 3
 
 
-async def test_what_is_no_http_gets_an_error_as_any_other() -> None:
+async def test_non_http_request_gets_json_error() -> None:
     async with opened() as client:
         answer = await client.sent(b"\x16\x03\x01\x02\x00\x01")
     assert status(answer) == 400

@@ -1,4 +1,4 @@
-"""The ways in which clients knock: queries, methods, headers, and the same request twice."""
+"""Variations of client requests: query strings, methods, headers, and repeated requests."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ async def ask(method: str, path: str, headers: dict[str, str] | None = None, **s
 
 @pytest.mark.parametrize("query", ["?beta=true", "?", "?api-version=2026-01-01&x=%2F"])
 @pytest.mark.parametrize("path", [CHAT, MESSAGES])
-async def test_a_query_changes_nothing(path: str, query: str) -> None:
+async def test_query_string_is_ignored(path: str, query: str) -> None:
     answer = await ask("POST", path + query)
     assert answer.status_code == 200
     assert "Hello" in answer.text
@@ -27,7 +27,7 @@ async def test_a_query_changes_nothing(path: str, query: str) -> None:
 @pytest.mark.parametrize(
     ("path", "status"), [("/", 200), ("/health", 200), ("/v1/models", 200), ("/v1/models/m", 200), ("/api/hello", 404)]
 )
-async def test_a_look_at_the_head(path: str, status: int) -> None:
+async def test_head_request_has_status_and_no_body(path: str, status: int) -> None:
     """Claude Code sends `HEAD /api/hello` first and takes any status."""
     answer = await ask("HEAD", path)
     assert (answer.status_code, answer.content) == (status, b"")
@@ -35,7 +35,7 @@ async def test_a_look_at_the_head(path: str, status: int) -> None:
 
 
 @pytest.mark.parametrize("path", [CHAT, MESSAGES, RESPONSES, "/v1/models", "/v1/models/m", "/health"])
-async def test_what_may_be_asked_where(path: str) -> None:
+async def test_options_request_lists_methods_without_key(path: str) -> None:
     answer = await ask("OPTIONS", path, api_keys=("k",))
     assert (answer.status_code, answer.content) == (204, b"")
     assert "OPTIONS" in answer.headers["allow"]
@@ -51,13 +51,13 @@ async def test_what_may_be_asked_where(path: str) -> None:
     ],
 )
 @pytest.mark.parametrize("path", [CHAT, MESSAGES])
-async def test_a_key_in_either_header_or_both(path: str, headers: dict[str, str]) -> None:
+async def test_api_key_is_accepted_in_either_or_both_headers(path: str, headers: dict[str, str]) -> None:
     assert (await ask("POST", path, headers, api_keys=("k",))).status_code == 200
 
 
 @pytest.mark.parametrize("path", [CHAT, MESSAGES])
-async def test_the_same_request_twice_is_answered_twice(path: str) -> None:
-    """As the vendors do, whatever `Idempotency-Key` says; see docs/errors.md."""
+async def test_repeated_request_is_answered_again(path: str) -> None:
+    """`Idempotency-Key` is ignored, as by the vendors; see docs/errors.md."""
     async with served(plain) as s, s.client() as client:
         again = [await client.post(path, json=body(False), headers={"idempotency-key": "1"}) for _ in range(2)]
         assert s.backend.sent == 2 * 4

@@ -1,4 +1,4 @@
-"""Life and death of the gateway: starting, ending, clients that leave, an engine that dies."""
+"""Lifecycle of the gateway: startup, shutdown, client disconnects, and a crashed engine."""
 
 import concurrent.futures
 import json
@@ -37,13 +37,13 @@ pytestmark = pytest.mark.model
 
 PATHS = pytest.mark.parametrize("path", [CHAT, MESSAGES])
 ONE_PATH = pytest.mark.parametrize("path", sample([CHAT, MESSAGES], 1, "paths"))
-"""Or both in `make test-all`: each test starts a gateway, and most of what it shows is the same for both."""
+"""Both only in `make test-all`: each test starts a gateway, and most results are the same for both APIs."""
 LONG_PROMPT = "The quick brown fox jumps over the lazy dog. " * 300
 
 
 @pytest.fixture
 def own(tmp_path: Path) -> Iterator[Gateway]:
-    """A gateway that a test may end; one that waits for its grace to end does not end in time."""
+    """A gateway that the test may stop; its long graceful shutdown would exceed the tests' deadline."""
     with running(tmp_path, settings={"server.graceful_shutdown_s": 10 * DEADLINE_S}) as gateway:
         yield gateway
 
@@ -51,7 +51,7 @@ def own(tmp_path: Path) -> Iterator[Gateway]:
 def stream_of(
     gateway: Gateway, path: str, text: str = "Write a list of 500 animals, one a line.", **more: object
 ) -> socket.socket:
-    """A streamed request whose first words have come."""
+    """Sends a streaming request, and returns the connection once the first text has arrived."""
     connection = connect(gateway.url)
     connection.sendall(http_request(path, json.dumps(ask(path, text, stream=True, **more)).encode()))
     seen = b""
@@ -71,31 +71,31 @@ def rest_of(connection: socket.socket) -> bytes:
     return seen
 
 
-def quiet(gateway: Gateway) -> None:
-    """Nothing in the log but announcements and one line of JSON a request."""
+def assert_log_is_clean(gateway: Gateway) -> None:
+    """Asserts that the log contains only announcements and one JSON line per request."""
     odd = [line for line in gateway.lines if not line.startswith(("dragoman: ", "{"))]
     assert not odd
 
 
-# Ending
+# Shutdown
 
 
-def test_sigterm_ends_an_idle_gateway_at_once(own: Gateway) -> None:
+def test_sigterm_stops_idle_gateway_at_once(own: Gateway) -> None:
     (engine,) = own.children()
     with own.client() as keeps_its_connection:
         assert keeps_its_connection.get("/health").status_code == 200
         assert own.stop() == 0
     assert not exists(engine)
-    quiet(own)
+    assert_log_is_clean(own)
 
 
-def test_ctrl_c_is_a_clean_end_too(own: Gateway) -> None:
+def test_ctrl_c_stops_gateway_cleanly(own: Gateway) -> None:
     assert own.stop(signal.SIGINT) == 0
-    quiet(own)
+    assert_log_is_clean(own)
 
 
 @ONE_PATH
-def test_sigterm_lets_a_stream_finish(path: str, own: Gateway) -> None:
+def test_sigterm_lets_running_stream_finish(path: str, own: Gateway) -> None:
     (engine,) = own.children()
     connection = stream_of(own, path, max_tokens=60)
     own.process.send_signal(signal.SIGTERM)
@@ -105,18 +105,18 @@ def test_sigterm_lets_a_stream_finish(path: str, own: Gateway) -> None:
     assert b"error" not in tail
     assert own.ended() == 0
     assert not exists(engine)
-    quiet(own)
+    assert_log_is_clean(own)
 
 
 @ONE_PATH
-def test_a_second_sigterm_ends_at_once_and_tells_the_client(path: str, own: Gateway) -> None:
+def test_second_sigterm_stops_at_once_and_reports_to_client(path: str, own: Gateway) -> None:
     (engine,) = own.children()
     connection = stream_of(own, path)
     whole = connect(own.url)
     whole.sendall(http_request(path, json.dumps(ask(path)).encode()))
     until(lambda: own.state()["active"] == 2, "two active requests")
     own.process.send_signal(signal.SIGTERM)
-    with pytest.raises(ConnectionError):  # it has taken the signal when it lets nobody in
+    with pytest.raises(ConnectionError):  # refused connections show that the signal was handled
         until(lambda: connect(own.url).close())
     own.process.send_signal(signal.SIGTERM)
     tail, answer = rest_of(connection), rest_of(whole)
@@ -127,10 +127,10 @@ def test_a_second_sigterm_ends_at_once_and_tells_the_client(path: str, own: Gate
     assert answer.startswith(b"HTTP/1.1 503" if path == CHAT else b"HTTP/1.1 529")
     assert "is being stopped" in shape_of(path, json.loads(answer.partition(b"\r\n\r\n")[2]))["message"]
     assert not exists(engine)
-    quiet(own)
+    assert_log_is_clean(own)
 
 
-def test_the_start_says_what_to_put_into_clients(gateway: Gateway) -> None:
+def test_startup_prints_client_settings(gateway: Gateway) -> None:
     gateway.line("try: curl")
     at = gateway.lines.index(f"dragoman: listening on {gateway.url}")
     openai, anthropic, models, curl = gateway.lines[at + 1 : at + 5]
@@ -143,7 +143,7 @@ def test_the_start_says_what_to_put_into_clients(gateway: Gateway) -> None:
 
 
 @pytest.mark.parametrize("number", sample([signal.SIGTERM, signal.SIGINT, signal.SIGHUP], 1, "signals"))
-def test_what_the_end_waits_for_is_said(number: int, tmp_path: Path) -> None:
+def test_shutdown_reports_running_responses(number: int, tmp_path: Path) -> None:
     with running(tmp_path, settings={"server.graceful_shutdown_s": 45}) as own:
         connection = stream_of(own, CHAT)
         own.process.send_signal(number)
@@ -153,7 +153,7 @@ def test_what_the_end_waits_for_is_said(number: int, tmp_path: Path) -> None:
         connection.close()
 
 
-def test_answers_that_outlast_the_grace_are_ended(tmp_path: Path) -> None:
+def test_responses_over_shutdown_limit_are_stopped(tmp_path: Path) -> None:
     with running(tmp_path, settings={"server.graceful_shutdown_s": 1}) as own:
         connection = stream_of(own, CHAT)
         own.process.send_signal(signal.SIGTERM)
@@ -164,16 +164,16 @@ def test_answers_that_outlast_the_grace_are_ended(tmp_path: Path) -> None:
         assert not [line for line in own.lines if "Traceback" in line or "Exception" in line]
 
 
-def test_sigterm_while_the_weights_load(tmp_path: Path) -> None:
+def test_sigterm_during_model_loading_stops_gateway(tmp_path: Path) -> None:
     gateway = Gateway(tmp_path)
     gateway.line("loading ")
     children = gateway.children()
     assert gateway.stop() == 0
     assert not any(map(exists, children))
-    quiet(gateway)
+    assert_log_is_clean(gateway)
 
 
-def test_the_engine_ends_with_a_gateway_that_was_killed(own: Gateway) -> None:
+def test_engine_ends_when_gateway_is_killed(own: Gateway) -> None:
     (engine,) = own.children()
     connection = stream_of(own, CHAT)
     assert own.stop(signal.SIGKILL) == -signal.SIGKILL
@@ -181,7 +181,7 @@ def test_the_engine_ends_with_a_gateway_that_was_killed(own: Gateway) -> None:
     connection.close()
 
 
-def test_nothing_is_left_in_the_folder_for_temporary_files(tmp_path: Path) -> None:
+def test_gateway_leaves_no_temporary_files(tmp_path: Path) -> None:
     with running(tmp_path) as own:
         (engine,) = own.children()
         own.stop(signal.SIGKILL)
@@ -191,10 +191,10 @@ def test_nothing_is_left_in_the_folder_for_temporary_files(tmp_path: Path) -> No
     assert not list(tmp_path.glob("dragoman-*"))
 
 
-# Starting
+# Startup
 
 
-def test_the_folder_it_is_started_in_cannot_replace_its_modules(tmp_path: Path) -> None:
+def test_modules_in_working_directory_are_not_imported(tmp_path: Path) -> None:
     for name in ("xllamacpp.py", "secrets.py"):
         (tmp_path / name).write_text("raise SystemExit('taken from the folder')\n")
     gateway = Gateway(tmp_path, variables={"PYTHONSAFEPATH": "1"}, new_process=True)
@@ -202,7 +202,7 @@ def test_the_folder_it_is_started_in_cannot_replace_its_modules(tmp_path: Path) 
     assert gateway.stop() == 0
 
 
-def test_a_port_that_is_taken(own: Gateway, tmp_path: Path) -> None:
+def test_port_in_use_is_reported(own: Gateway, tmp_path: Path) -> None:
     port = own.url.rpartition(":")[2]
     second = run(tmp_path, "serve", "--port", port)
     assert second.returncode == 2
@@ -212,7 +212,7 @@ def test_a_port_that_is_taken(own: Gateway, tmp_path: Path) -> None:
     assert f"(process {own.process.pid})" in second.stderr
 
 
-def test_too_little_memory_is_said_at_start(tmp_path: Path) -> None:
+def test_too_small_memory_limit_is_reported_at_startup(tmp_path: Path) -> None:
     gateway = run(tmp_path, "serve", "--port", "0", DRAGOMAN_EMBEDDED_MEMORY_LIMIT_MB="100")
     assert gateway.returncode == 1
     assert "error: the embedded engine ended: " in gateway.stderr
@@ -220,7 +220,7 @@ def test_too_little_memory_is_said_at_start(tmp_path: Path) -> None:
     assert "Traceback" not in gateway.stderr
 
 
-def test_weights_that_are_no_weights(tmp_path: Path) -> None:
+def test_invalid_weights_file_is_reported(tmp_path: Path) -> None:
     (tmp_path / "broken.gguf").write_bytes(b"no weights" + bytes(100))
     gateway = run(tmp_path, "serve", "--port", "0", "--model", "broken.gguf")
     assert gateway.returncode == 2
@@ -228,7 +228,7 @@ def test_weights_that_are_no_weights(tmp_path: Path) -> None:
     assert "Traceback" not in gateway.stderr
 
 
-def test_weights_that_are_cut_off(tmp_path: Path) -> None:
+def test_truncated_weights_file_is_reported(tmp_path: Path) -> None:
     half = tmp_path / "half.gguf"
     with weights.find_weights(MODEL).open("rb") as whole:
         half.write_bytes(whole.read(20_000_000))
@@ -238,7 +238,7 @@ def test_weights_that_are_cut_off(tmp_path: Path) -> None:
     assert "Traceback" not in gateway.stderr
 
 
-def test_missing_weights_that_may_not_be_fetched(tmp_path: Path) -> None:
+def test_missing_weights_without_auto_download_are_reported(tmp_path: Path) -> None:
     gateway = run(
         tmp_path, "serve", "--port", "0", DRAGOMAN_HOME=str(tmp_path), DRAGOMAN_EMBEDDED_AUTO_DOWNLOAD="false"
     )
@@ -246,11 +246,11 @@ def test_missing_weights_that_may_not_be_fetched(tmp_path: Path) -> None:
     assert f"run: dragoman pull {MODEL}" in gateway.stderr
 
 
-# Clients that leave
+# Client disconnects
 
 
 @PATHS
-def test_a_client_that_leaves_in_mid_stream_stops_the_model(path: str, gateway: Gateway) -> None:
+def test_client_disconnect_mid_stream_stops_model(path: str, gateway: Gateway) -> None:
     connection = stream_of(gateway, path)
     assert gateway.state()["active"]
     connection.close()
@@ -260,7 +260,7 @@ def test_a_client_that_leaves_in_mid_stream_stops_the_model(path: str, gateway: 
 
 @PATHS
 @pytest.mark.parametrize("stream", [False, True])
-def test_a_client_that_leaves_during_a_long_prompt_stops_the_model(path: str, stream: bool, gateway: Gateway) -> None:
+def test_client_disconnect_during_prompt_stops_model(path: str, stream: bool, gateway: Gateway) -> None:
     connection = connect(gateway.url)
     body = ask(path, f"{uuid.uuid4()} {LONG_PROMPT}", stream=stream)
     connection.sendall(http_request(path, json.dumps(body).encode()))
@@ -270,7 +270,7 @@ def test_a_client_that_leaves_during_a_long_prompt_stops_the_model(path: str, st
 
 
 @PATHS
-def test_a_client_that_leaves_before_its_whole_answer_stops_the_model(path: str, gateway: Gateway) -> None:
+def test_client_disconnect_before_complete_response_stops_model(path: str, gateway: Gateway) -> None:
     connection = connect(gateway.url)
     connection.sendall(http_request(path, json.dumps(ask(path)).encode()))
     until(lambda: gateway.state()["active"], "an active request")
@@ -278,7 +278,7 @@ def test_a_client_that_leaves_before_its_whole_answer_stops_the_model(path: str,
     until(lambda: not gateway.state()["active"], "an idle engine", deadline_s=10)
 
 
-def test_a_client_that_leaves_the_queue_gives_up_its_turn(tmp_path: Path) -> None:
+def test_client_disconnect_in_queue_frees_slot(tmp_path: Path) -> None:
     with running(tmp_path, settings={"embedded.max_concurrency": 1, "embedded.max_queue": 1}) as own:
         first = stream_of(own, CHAT)
         second = connect(own.url)
@@ -297,17 +297,17 @@ def test_a_client_that_leaves_the_queue_gives_up_its_turn(tmp_path: Path) -> Non
         assert own.post(CHAT, ask(CHAT, max_tokens=3)).status_code == 200
 
 
-def test_half_a_body_and_gone(gateway: Gateway) -> None:
+def test_client_disconnect_during_body_is_harmless(gateway: Gateway) -> None:
     connection = connect(gateway.url)
     connection.sendall(http_request(CHAT, json.dumps(ask(CHAT)).encode())[:-20])
     connection.close()
     assert gateway.post(CHAT, ask(CHAT, max_tokens=3)).status_code == 200
 
 
-# Many at once
+# Concurrency
 
 
-def test_more_requests_than_places_are_all_answered_while_others_are_heard(gateway: Gateway) -> None:
+def test_requests_above_concurrency_limit_do_not_block_health(gateway: Gateway) -> None:
     heard = 0
     with concurrent.futures.ThreadPoolExecutor(4) as pool:
         bodies = [(path, ask(path, f"Tell me about {n}.", max_tokens=20)) for path in (CHAT, MESSAGES) for n in "ab"]
@@ -321,11 +321,11 @@ def test_more_requests_than_places_are_all_answered_while_others_are_heard(gatew
     assert heard, "a blocked event loop answers only when all is generated"
 
 
-# An engine that dies
+# Engine crashes
 
 
 @ONE_PATH
-def test_a_killed_engine_is_told_of_and_comes_back(path: str, tmp_path: Path) -> None:
+def test_killed_engine_is_reported_and_restarted(path: str, tmp_path: Path) -> None:
     with running(tmp_path) as own:
         (engine,) = own.children()
         connection = stream_of(own, path)
@@ -340,10 +340,10 @@ def test_a_killed_engine_is_told_of_and_comes_back(path: str, tmp_path: Path) ->
         last = json.loads(b"{" + tail.rpartition(b"data: {")[2].partition(b"\n")[0])
         assert "ended: signal SIGKILL" in shape_of(path, last)["message"]
         assert (b"event: error" if path == MESSAGES else b"data: [DONE]") in tail
-        assert own.post(path, ask(path, max_tokens=3)).status_code == 200  # waits until it is up again
+        assert own.post(path, ask(path, max_tokens=3)).status_code == 200  # waits until the engine has restarted
         assert own.state()["restarts"] == 1
         assert own.stop() == 0
-        quiet(own)
+        assert_log_is_clean(own)
 
 
 def rest_of_stream(connection: socket.socket) -> bytes:
@@ -357,10 +357,10 @@ def rest_of_stream(connection: socket.socket) -> bytes:
     return seen
 
 
-# The engine is nobody else's
+# Isolation of the engine
 
 
-def test_the_engine_cannot_be_reached_over_the_network(gateway: Gateway) -> None:
+def test_engine_has_no_listening_socket(gateway: Gateway) -> None:
     (engine,) = gateway.children()
     listening = set()
     for table in ("tcp", "tcp6"):
@@ -372,7 +372,7 @@ def test_the_engine_cannot_be_reached_over_the_network(gateway: Gateway) -> None
     assert not files & listening
 
 
-def test_httpx_sees_a_stream_as_it_comes(gateway: Gateway) -> None:
+def test_httpx_receives_stream_incrementally(gateway: Gateway) -> None:
     with (
         gateway.client() as client,
         client.stream("POST", CHAT, json=ask(CHAT, max_tokens=30, stream=True)) as answer,

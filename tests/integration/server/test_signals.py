@@ -1,4 +1,4 @@
-"""Ending where the event loop takes no signals and where there are no process groups, as on Windows."""
+"""Shutdown with an event loop without signal handlers and without process groups, as on Windows."""
 
 import asyncio
 import os
@@ -20,7 +20,7 @@ ENDING = [signal.SIGTERM, signal.SIGINT]
 
 
 class WithoutSignals(asyncio.SelectorEventLoop):
-    """A loop as on Windows."""
+    """An event loop without `add_signal_handler`, as on Windows."""
 
     def add_signal_handler(self, *_: object) -> None:
         raise NotImplementedError
@@ -28,7 +28,7 @@ class WithoutSignals(asyncio.SelectorEventLoop):
 
 @pytest.fixture(autouse=True)
 def handlers() -> Iterator[None]:
-    """What these tests change for the whole process is put back."""
+    """Restores the signal handlers of the process."""
     names = [name for name in ("SIGTERM", "SIGINT", "SIGHUP", "SIGBREAK") if hasattr(signal, name)]
     before = {getattr(signal, name): signal.getsignal(getattr(signal, name)) for name in names}
     yield
@@ -37,7 +37,9 @@ def handlers() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("number", ENDING, ids=lambda number: number.name)
-def test_a_signal_ends_the_gateway(number: signal.Signals, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_signal_stops_gateway_without_loop_signal_support(
+    number: signal.Signals, monkeypatch: pytest.MonkeyPatch
+) -> None:
     opened: list[str] = []
 
     def announced(url: str) -> None:
@@ -51,8 +53,8 @@ def test_a_signal_ends_the_gateway(number: signal.Signals, monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize("number", ENDING, ids=lambda number: number.name)
-def test_a_signal_is_heard_in_the_loop(number: signal.Signals) -> None:
-    """Where a wait is ended by it, not at the next thing that happens there."""
+def test_signal_wakes_event_loop(number: signal.Signals) -> None:
+    """The signal wakes the loop, which does not wait for another event."""
 
     async def heard() -> int:
         loop = asyncio.get_running_loop()
@@ -67,7 +69,7 @@ def test_a_signal_is_heard_in_the_loop(number: signal.Signals) -> None:
 
 
 @pytest.mark.skipif(not hasattr(signal, "SIGHUP"), reason="there is no such signal")
-def test_what_is_ignored_stays_ignored() -> None:
+def test_ignored_signal_stays_ignored() -> None:
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
 
     async def set_up() -> None:
@@ -80,7 +82,7 @@ def test_what_is_ignored_stays_ignored() -> None:
 
 
 @pytest.mark.parametrize("platform", ["win32", "linux"])
-async def test_an_agent_that_says_no_version_is_ended(
+async def test_hanging_agent_version_command_is_killed(
     platform: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     program = tmp_path / "codex"

@@ -1,4 +1,4 @@
-"""How large a request is: asked over HTTP, by the vendors' SDKs, and of the gateway."""
+"""Token counting: over HTTP, with the vendors' SDKs, and by `Gateway.count_tokens`."""
 
 import asyncio
 import contextlib
@@ -38,12 +38,12 @@ def countings() -> Iterator[TokenCounting]:
             yield dialect.token_counting
 
 
-def test_each_path_has_its_own_tests() -> None:
+def test_every_token_counting_path_is_tested() -> None:
     assert {counting.path for counting in countings()} == set(BODIES)
 
 
 @EACH
-async def test_what_the_backend_counts_is_told(path: str) -> None:
+async def test_token_count_of_backend_is_returned(path: str) -> None:
     async with served(plain) as s, s.client() as client:
         s.backend.tokens = 31
         answer = await client.post(path, json=BODIES[path])
@@ -54,7 +54,7 @@ async def test_what_the_backend_counts_is_told(path: str) -> None:
 
 
 @EACH
-async def test_an_estimate_says_that_it_is_one(path: str) -> None:
+async def test_estimated_token_count_has_header(path: str) -> None:
     async with served(plain) as s, s.client() as client:
         answer = await client.post(path, json=BODIES[path])
     assert 5 < answer.json()["input_tokens"] < 20
@@ -62,7 +62,7 @@ async def test_an_estimate_says_that_it_is_one(path: str) -> None:
 
 
 @EACH
-async def test_errors_are_in_the_callers_own_shape(path: str) -> None:
+async def test_token_counting_errors_have_shape_of_client_api(path: str) -> None:
     async with served(plain, api_keys=("k",), max_body_bytes=500) as s, s.client() as client:
         known = {"x-api-key": "k"}
         answers = [
@@ -78,7 +78,7 @@ async def test_errors_are_in_the_callers_own_shape(path: str) -> None:
         assert shape_of("/v1/messages" if path == MESSAGES else "/v1/responses", answer.json())["message"]
 
 
-async def test_the_log_tells_what_was_counted(caplog: pytest.LogCaptureFixture) -> None:
+async def test_counted_tokens_are_logged(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO", "dragoman.access")
     async with served(plain) as s, s.client() as client:
         s.backend.tokens = 31
@@ -89,7 +89,7 @@ async def test_the_log_tells_what_was_counted(caplog: pytest.LogCaptureFixture) 
     assert "Bern" not in line
 
 
-async def test_the_anthropic_package_counts() -> None:
+async def test_anthropic_sdk_counts_tokens() -> None:
     async with (
         served(plain) as s,
         anthropic.AsyncAnthropic(api_key="k", base_url=s.url, max_retries=0, timeout=DEADLINE_S) as sdk,
@@ -104,7 +104,7 @@ async def test_the_anthropic_package_counts() -> None:
         assert [one.input_tokens for one in many] == [31] * 26
 
 
-async def test_the_openai_package_counts() -> None:
+async def test_openai_sdk_counts_tokens() -> None:
     async with (
         served(plain) as s,
         openai.AsyncOpenAI(api_key="k", base_url=f"{s.url}/v1", max_retries=0, timeout=DEADLINE_S) as sdk,
@@ -116,7 +116,7 @@ async def test_the_openai_package_counts() -> None:
         assert 5 < alone.input_tokens < 20
 
 
-async def test_what_is_gone_on_from_is_counted_too() -> None:
+async def test_token_count_includes_continued_conversation() -> None:
     async with (
         served(plain) as s,
         openai.AsyncOpenAI(api_key="k", base_url=f"{s.url}/v1", max_retries=0, timeout=DEADLINE_S) as sdk,
@@ -129,7 +129,7 @@ async def test_what_is_gone_on_from_is_counted_too() -> None:
             await sdk.responses.input_tokens.count(model="m", input="Go on.", previous_response_id="resp_none")
 
 
-# Servers behind
+# Upstream servers
 
 APIS = pytest.mark.parametrize("api", ["anthropic_messages", "openai_responses"])
 REQUEST = Request(
@@ -154,22 +154,22 @@ async def behind(url: str, api: str) -> AsyncIterator[HttpBackend]:
 
 
 @APIS
-async def test_a_server_behind_is_asked_where_its_api_counts(api: str) -> None:
+async def test_upstream_counts_tokens_if_its_api_can(api: str) -> None:
     async with served(plain) as far, behind(far.url, api) as backend:
-        assert await backend.count_tokens(REQUEST) is None  # an estimate is as good here
+        assert await backend.count_tokens(REQUEST) is None  # the upstream only has an estimate too
         far.backend.tokens = 31
         assert await backend.count_tokens(REQUEST) == 31
         assert not far.backend.begun.is_set()
         assert await backend.count_tokens(msgspec.structs.replace(REQUEST, model="unknown")) is None
 
 
-async def test_an_api_that_does_not_count_is_not_asked() -> None:
+async def test_api_without_token_counting_gets_no_request() -> None:
     async with behind("http://127.0.0.1:9", "openai_chat") as backend:
         assert await backend.count_tokens(REQUEST) is None
 
 
 @APIS
-async def test_a_server_that_is_gone_is_no_reason_to_fail(api: str, caplog: pytest.LogCaptureFixture) -> None:
+async def test_unreachable_upstream_falls_back_to_estimate(api: str, caplog: pytest.LogCaptureFixture) -> None:
     async with served(plain) as far:
         pass
     async with behind(far.url, api) as backend:
@@ -179,7 +179,7 @@ async def test_a_server_that_is_gone_is_no_reason_to_fail(api: str, caplog: pyte
 
 @pytest.mark.parametrize("answer", [b"{}", b"no", b'{"input_tokens":"7"}', b'{"input_tokens":-1}'])
 @APIS
-async def test_an_answer_that_tells_no_count(api: str, answer: bytes) -> None:
+async def test_invalid_token_count_response_is_ignored(api: str, answer: bytes) -> None:
     async def told(_: web.Request) -> web.Response:
         return web.Response(body=answer)
 
@@ -190,7 +190,7 @@ async def test_an_answer_that_tells_no_count(api: str, answer: bytes) -> None:
 
 
 @pytest.mark.parametrize("api", ["anthropic_messages", "openai_responses"])
-def test_a_server_is_asked_with_what_the_vendors_package_may_ask(api: str) -> None:
+def test_forwarded_fields_are_those_of_vendor_sdk(api: str) -> None:
     from anthropic.types.beta.message_count_tokens_params import MessageCountTokensParams
     from openai.types.responses.input_token_count_params import InputTokenCountParams
 
@@ -203,7 +203,7 @@ def test_a_server_is_asked_with_what_the_vendors_package_may_ask(api: str) -> No
     assert {"model", "tools"} < asked & counting.forwarded_fields < asked
 
 
-async def test_a_request_is_counted_under_the_models_own_name() -> None:
+async def test_alias_is_counted_with_tokenizer_of_its_model() -> None:
     words = Message("user", (Text("static const int MAX_LINES = 100; /* of a file */\n" * 50),))
     gateway = Gateway([Scripted(plain, ["claude-opus-4-8"])], {"fast": "claude-opus-4-8"})
     asked = Request("fast", (words,))

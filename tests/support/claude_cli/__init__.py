@@ -1,1 +1,1 @@
-"""The claude CLI for tests: its recorded traces, how they are recorded, and a program that plays them."""
+"""The Claude CLI for tests: recorded traces, their recorder, and a fake CLI that replays them."""

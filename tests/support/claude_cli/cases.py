@@ -1,4 +1,4 @@
-"""What the CLI was recorded with."""
+"""The cases with which the CLI was recorded."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -29,17 +29,17 @@ LATER: Final = str(4_102_444_800)
 
 
 def refused(status: int, kind: str, words: str, **headers: str) -> Case:
-    """Each request ends in this error."""
+    """Every request gets this error."""
     return Case([error(status, kind, words, **headers)])
 
 
 def subscriber(*replies: Reply) -> Case:
-    """Whoever is logged in at the vendor's."""
+    """A case with a subscription login."""
     return Case(replies, login=OAUTH)
 
 
 def limits(status: str, claim: str = "five_hour") -> dict[str, str]:
-    """What a subscriber's answers have in their headers."""
+    """Rate limit headers of responses to subscribers."""
     told = {"status": status, "reset": LATER, "representative-claim": claim, "fallback": "available"}
     told |= {"5h-status": status, "5h-reset": LATER, "5h-utilization": "1.0" if status == "rejected" else "0.9"}
     told |= {"overage-status": "rejected", "overage-disabled-reason": "org_level_disabled"}
@@ -52,12 +52,12 @@ def limited(**headers: str) -> Reply:
 
 
 def broken(end: str, *blocks: Mapping[str, Any], events: int = 5) -> Reply:
-    """A stream that breaks after so many events, a ping among them."""
+    """A stream that breaks after `events` events, including a ping."""
     return Reply(events=message(*(blocks or [TEXT]))[:events], end=end)
 
 
 def conversation() -> Sequence[Mapping[str, Any]]:
-    """A round of two calls, the second of which failed."""
+    """One turn with two calls, the second of which failed."""
     results = [
         {"type": "tool_result", "tool_use_id": "toolu_00", "content": "rain"},
         {"type": "tool_result", "tool_use_id": "toolu_01", "content": "no such city", "is_error": True},
@@ -70,7 +70,7 @@ def conversation() -> Sequence[Mapping[str, Any]]:
 
 
 CASES: Final[Mapping[str, Case]] = {
-    # answers
+    # responses
     "plain": Case([HELLO]),
     "thinking": Case([Reply(events=message(THOUGHT, TEXT))]),
     "call": Case([Reply(events=message(TEXT, CALLS[0], stop="tool_use"))], tools=[WEATHER], until=CALLED),
@@ -80,7 +80,7 @@ CASES: Final[Mapping[str, Case]] = {
     "empty": Case([Reply(events=message())]),
     "max_tokens": Case([Reply(events=message(TEXT, stop="max_tokens"))]),
     "refusal": Case([Reply(events=message(stop="refusal"))]),
-    # refusals of the model's service
+    # errors of the model's API
     "too_long": refused(400, "invalid_request_error", LONG),
     "too_long_history": Case([error(400, "invalid_request_error", LONG)], tools=[WEATHER], said=conversation()),
     "invalid": refused(400, "invalid_request_error", "messages.0.content: at least one block is required"),
@@ -102,7 +102,7 @@ CASES: Final[Mapping[str, Case]] = {
     "limit_five_hours": subscriber(limited(**limits("rejected"), **{"retry-after": "3600"})),
     "limit_week": subscriber(limited(**limits("rejected", "seven_day"))),
     "limit_near": subscriber(Reply(events=message(TEXT), headers=limits("allowed_warning"))),
-    # once more
+    # retries
     "overloaded_twice": Case([BUSY, BUSY, HELLO], retries=2),
     "overloaded_always": Case([BUSY], retries=2),
     "failed_once": Case([BROKEN, HELLO], retries=2),

@@ -1,14 +1,14 @@
-"""A stand-in for `claude` that plays a recorded trace, and does wrong where it is told to.
+"""A fake `claude` that replays a recorded trace, with faults at given lines.
 
-`installed` makes it the command `claude` of a folder, in which it finds what to play (`plan.json`) each time it is
-started, and leaves word of all that it was told (`log.jsonl`). It says a line once it has been told what came before
-that line in the recording; the ids of requests are those of this time. A fault is done before a line: the one of this
-number, or the first of this kind (`init`, `content_block_delta`, `tools/list`, `result`, …).
+`installed` creates the command `claude` in a folder. At each start it reads its plan there (`plan.json`), and it logs
+its input (`log.jsonl`). It writes a line once it has received the input before that line in the recording; the ids of
+requests are those of this run. A fault happens before a line: the one with this number, or the first of this kind
+(`init`, `content_block_delta`, `tools/list`, `result`, …).
 
     {"at": "init", "do": "change", "with": {"tools": ["Bash"]}}
     {"at": 7, "do": "exit", "with": 1}
 
-It runs under the Python of the tests, with nothing but the standard library, as the tests start hundreds of it; what
+It runs with the tests' Python and only the standard library, since the tests start hundreds of processes; what
 it needs for few of them only, or for its types, it imports late or not at all.
 """
 
@@ -42,7 +42,7 @@ while True:
 
 
 def installed(folder: Path) -> Path:
-    """The command, new in this folder."""
+    """Creates the command in this folder, and returns its path."""
     command = folder / "claude"
     command.write_text(LAUNCHER.format(python=sys.executable, here=os.path.dirname(__file__)))
     command.chmod(0o755)
@@ -50,13 +50,13 @@ def installed(folder: Path) -> Path:
 
 
 def plan(command: Path, trace: Path, *faults: dict[str, Any]) -> None:
-    """What it does from its next start on."""
+    """Sets the trace and faults from the next start on."""
     (command.parent / "plan.json").write_text(json.dumps({"trace": str(trace), "faults": faults}))
 
 
 def log(command: Path) -> list[dict[str, Any]]:
-    """What it was told so far, each with the process's id: `started` (its arguments and environment), `told`,
-    the id of a `child`, or a `bug` of its own."""
+    """Returns the log so far, with process ids: `started` (arguments and environment), `told` (an input line),
+    the id of a `child`, or a `bug` of the fake."""
     file = command.parent / "log.jsonl"
     return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
 
@@ -67,7 +67,7 @@ def said(trace: Path) -> list[Any]:
 
 
 def words(line: Any) -> set[str]:
-    """What kind of line it is: its type, its subtype, the type of the event or the method of the request in it."""
+    """The kinds of a line: its type, subtype, and the event type or request method in it."""
     inner = ""
     match line.get("type"):
         case "stream_event":
@@ -78,7 +78,7 @@ def words(line: Any) -> set[str]:
 
 
 class Player:
-    """One process of it."""
+    """One process of the fake CLI."""
 
     def __init__(self, folder: str) -> None:
         with open(os.path.join(folder, "plan.json")) as plan:
@@ -88,9 +88,9 @@ class Player:
         self._faults: list[dict[str, Any]] = told["faults"]
         self._log = open(os.path.join(folder, "log.jsonl"), "a")  # noqa: SIM115 until it ends
         self._asked = ""
-        """The id of the last request to it."""
+        """The id of the last request that it received."""
         self._early: list[str] = []
-        """The types of lines that it was told before it waited for them."""
+        """Types of lines received before it waited for them."""
         self.note("started", {"arguments": sys.argv[1:], "environment": dict(os.environ)})
 
     def note(self, what: str, value: object) -> None:
@@ -113,7 +113,7 @@ class Player:
         return int(self._steps[-1]["exit"])
 
     def _unanswered(self, line: Any) -> set[object]:
-        """Its request, where MCP has no answer to it."""
+        """The kinds of a request to which MCP has no response."""
         if line["type"] != "control_request" or "id" in line["request"]["message"]:
             return set()
         return {line["request_id"]}
@@ -125,7 +125,7 @@ class Player:
             yield line
 
     def _wait(self, kind: str) -> None:
-        """Until it is told a line of this type; others wait their turn."""
+        """Waits for an input line of this type; others are queued."""
         if kind in self._early:
             self._early.remove(kind)
             return
@@ -141,7 +141,7 @@ class Player:
         sys.exit(0)
 
     def _agree(self) -> None:
-        """To a setting, of which there is none in the recordings."""
+        """Confirms a settings request, which is not in the recordings."""
         response = {"subtype": "success", "request_id": self._asked}
         write(json.dumps({"type": "control_response", "response": response}).encode() + b"\n")
 
@@ -164,43 +164,43 @@ def write(data: bytes) -> None:
 
 
 def _spoil(player: Player, line: Any, raw: str) -> None:
-    """The line with something else before, behind or within it, told as `before{}behind`; each character is a byte."""
+    """Replaces the line by a template such as `before{}after`, where `{}` is the line; each character is one byte."""
     write(raw.encode("latin-1").replace(b"{}", json.dumps(line).encode(), 1) + b"\n")
 
 
 def _also(player: Player, line: Any, lines: list[Any]) -> Any:
-    """Other lines first."""
+    """Writes other lines first."""
     for other in lines:
         write(json.dumps(other).encode() + b"\n")
     return line
 
 
 def _noise(player: Player, line: Any, raw: str) -> Any:
-    """Other bytes first, each character one."""
+    """Writes other bytes first; each character is one byte."""
     write(raw.encode("latin-1") + b"\n")
     return line
 
 
 def _large(player: Player, line: Any, size: int) -> Any:
-    """A line of this many bytes first."""
+    """Writes a line of this many bytes first."""
     write(json.dumps({"type": "system", "subtype": "large", "content": "x" * size}).encode() + b"\n")
     return line
 
 
 def _change(player: Player, line: Any, members: dict[str, Any]) -> Any:
-    """Other members in it."""
+    """Changes members of the line."""
     return {**line, **members}
 
 
 def _half(player: Player, line: Any, status: int) -> None:
-    """Half of it, and the end."""
+    """Writes half of the line, then exits."""
     text = json.dumps(line).encode()
     write(text[: len(text) // 2])
     os._exit(status)
 
 
 def _complain(player: Player, line: Any, raw: str) -> Any:
-    """Words on its standard error."""
+    """Writes this text to standard error."""
     sys.stderr.write(raw)
     sys.stderr.flush()
     return line
@@ -220,25 +220,25 @@ def _hang(player: Player, line: Any, _: object) -> None:
 
 
 def _deaf(player: Player, line: Any, _: object) -> None:
-    """The line, and from then on it neither says nor hears anything."""
+    """Writes the line, then neither reads nor writes."""
     write(json.dumps(line).encode() + b"\n")
     _hang(player, line, _)
 
 
 def _shut(player: Player, line: Any, _: object) -> None:
-    """No more lines from it, though it runs."""
+    """Closes standard output, but keeps running."""
     os.close(1)
     _hang(player, line, _)
 
 
 def _stay(player: Player, line: Any, _: object) -> Any:
-    """It does not heed SIGTERM."""
+    """Ignores SIGTERM."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     return line
 
 
 def _child(player: Player, line: Any, _: object) -> Any:
-    """A process of its own, which holds its standard output and does not heed SIGTERM."""
+    """Starts a child process that keeps standard output open and ignores SIGTERM."""
     import subprocess
 
     command = [sys.executable, "-IS", "-c", STUBBORN]

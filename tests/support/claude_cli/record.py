@@ -1,11 +1,11 @@
-"""Record the real CLI: what it is told and what it says, for each case.
+"""Records input and output of the real CLI for each case.
 
     PYTHONPATH=tests python -m support.claude_cli.record [CASE…]
 
-writes tests/data/claude_cli/CASE.jsonl anew. A trace is lines of JSON. The first says how it came about; each other is
-one thing that was said, under the name of who said it: `us` and `cli` for lines of its standard input and output,
-`stderr` for its complaints, `wire` for a request to the model's service; the last is its `exit` status. Ids are
-numbers; paths, ports and times are made the same in each recording; descriptions of the CLI's makers are left out.
+rewrites tests/data/claude_cli/CASE.jsonl. A trace is JSON lines. The first describes the recording; each other line is
+one message under the name of its source: `us` and `cli` for lines of standard input and output, `stderr` for standard
+error, `wire` for a request to the model's API; the last is the `exit` status. Ids are numbers; paths, ports and times
+are the same in each recording; the vendor's descriptions are left out.
 """
 
 import asyncio
@@ -29,11 +29,11 @@ _PROSE: Final = frozenset({"description"})
 _SHORT: Final = 40
 _TIMES: Final = re.compile(r"_ms$|^timestamp$|^pid$")
 _KEPT: Final = "retry_delay_ms"
-"""The one time that a reader of the lines goes by."""
+"""The only time value that a reader of the lines uses."""
 
 
 def record(name: str, case: Case) -> Path:
-    """Write the trace of one case."""
+    """Writes the trace of one case."""
     made, _ = asyncio.run(run(case))
     file = TRACES / f"{name}.jsonl"
     file.parent.mkdir(exist_ok=True)
@@ -56,7 +56,7 @@ def _lines(name: str, case: Case, made: Run) -> list[Any]:
 
 
 def _stable(line: Any, home: str, ids: dict[str, str]) -> Any:
-    """The same in each recording."""
+    """Replaces values that differ between recordings."""
 
     def plain(key: str, text: str) -> str:
         if key in _PROSE and len(text) > _SHORT:

@@ -1,4 +1,4 @@
-"""One run of the real CLI as the backend has it, against a scripted server: what went each way, in order."""
+"""One run of the real CLI as started by the backend, with a scripted API: all messages in order."""
 
 import asyncio
 import contextlib
@@ -26,33 +26,33 @@ CALLED: Final = ("message_stop", "tools/call")
 
 @dataclass(frozen=True)
 class Case:
-    """What is played to the CLI, and what it is told."""
+    """The scripted API responses, and the input of the CLI."""
 
     replies: Sequence[Reply]
     tools: Sequence[Mapping[str, Any]] = ()
     schema: Mapping[str, Any] | None = None
     said: Sequence[Mapping[str, Any]] = ({"role": "user", "content": "Hello"},)
     retries: int = 0
-    """How often the CLI may ask again."""
+    """The number of retries that the CLI may make."""
     login: Mapping[str, str] = field(default_factory=lambda: KEY)
     streams_only: bool = True
-    """It may not ask for a whole answer where a stream broke."""
+    """Whether the CLI must not repeat a broken stream as a request without streaming."""
     until: Sequence[str] = ("result",)
-    """The recording is over once lines with all these words have come (see `words`)."""
+    """The recording ends once lines of all these kinds have arrived (see `words`)."""
 
 
 @dataclass
 class Run:
-    """The case's, in the making."""
+    """A run of the case in progress."""
 
     case: Case
     heard: list[tuple[str, Any]] = field(default_factory=list)
-    """Who said it (`us`, `cli`, `stderr`, `wire`) and what."""
+    """The source (`us`, `cli`, `stderr`, `wire`) and the message."""
     home: str = ""
     exit: int | None = None
     stdin: asyncio.StreamWriter | None = None
     events: int = 0
-    """Of the stream that runs."""
+    """The number of events in the current stream."""
 
     async def say(self, line: object) -> None:
         assert self.stdin is not None
@@ -62,7 +62,7 @@ class Run:
             await self.stdin.drain()
 
     def result(self, message: Any) -> Any:
-        """What a request of MCP is answered; None: nothing is."""
+        """The response to an MCP request; None: it gets no response."""
         match message.get("method"):
             case "initialize":
                 info = {"name": "t", "version": "1"}
@@ -76,7 +76,7 @@ class Run:
 
 
 async def run(case: Case) -> tuple[Run, Upstream]:
-    """Play a case to the real CLI, to its end."""
+    """Runs a case with the real CLI to its end."""
     made = Run(case)
     async with upstream(*case.replies) as server:
         with tempfile.TemporaryDirectory() as home:
@@ -108,7 +108,7 @@ async def run(case: Case) -> tuple[Run, Upstream]:
 
 
 def environment(case: Case, home: Path, url: str) -> dict[str, str]:
-    """As the backend has it, and the scripted server in place of the vendor's."""
+    """The backend's environment, with the scripted server in place of the vendor's."""
     ours = {**offline.environment(home), **case.login, "ANTHROPIC_BASE_URL": url}
     env = command.environment(ours, (), SPEC, case.retries)
     return env if case.streams_only else {**env, "CLAUDE_CODE_DISABLE_NONSTREAMING_FALLBACK": ""}
@@ -145,7 +145,7 @@ async def _talk(child: asyncio.subprocess.Process, made: Run, server: Upstream) 
 
 
 async def _hear(child: asyncio.subprocess.Process, made: Run) -> Any:
-    """The next line, answered where it asks for that; None: it has ended."""
+    """Reads the next line, and responds to requests; None: the CLI has ended."""
     assert child.stdout is not None
     said = await child.stdout.readline()
     if not said:
@@ -177,7 +177,7 @@ async def _complaints(child: asyncio.subprocess.Process, made: Run) -> None:
 
 
 async def _wire(server: Upstream, made: Run) -> None:
-    """Note each request to the model's service when it comes."""
+    """Records each request to the model's API."""
     seen = 0
     while made.exit is None:
         await server.came.wait()

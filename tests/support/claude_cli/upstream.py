@@ -1,4 +1,4 @@
-"""A server with Anthropic's API that answers each request as a test tells it to, on loopback.
+"""A scripted server with Anthropic's API on loopback.
 
 Source of the shapes: https://docs.anthropic.com/en/api/messages-streaming and /en/api/errors (2026-11).
 """
@@ -12,29 +12,29 @@ from typing import Any, Final
 
 HEADERS: Final = 64 * 1024
 PATIENCE_S: Final = 20.0
-"""Longer than any stream takes to be heard."""
+"""Longer than the CLI needs to read any stream."""
 USAGE: Final = {"input_tokens": 12, "cache_creation_input_tokens": 0, "cache_read_input_tokens": 7, "output_tokens": 1}
 TOLD: Final = {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}
-"""What breaks a stream."""
+"""The error event that breaks a stream."""
 
 
 @dataclass(frozen=True)
 class Reply:
-    """What one request is answered with: a status with a body, or a stream of events."""
+    """The response to one request: a status with a body, or a stream of events."""
 
     status: int = 200
     body: Any = None
-    """JSON, where it is no stream."""
+    """The JSON body, if the response is not a stream."""
     events: Sequence[Mapping[str, Any]] = ()
     headers: Mapping[str, str] = field(default_factory=dict)
     end: str = "whole"
-    """Of a stream: `whole`, `error` (an event that tells of one), `cut` (the connection is closed), `reset` (it breaks)
-    or `hang` (it stays open, silent)."""
+    """How a stream ends: `whole`, `error` (an error event), `cut` (the connection is closed), `reset` (it is reset)
+    or `hang` (it stays open and silent)."""
 
 
 @dataclass(frozen=True)
 class Asked:
-    """What one request was."""
+    """One received request."""
 
     path: str
     headers: Mapping[str, str]
@@ -43,21 +43,21 @@ class Asked:
 
 @dataclass
 class Upstream:
-    """A server at work."""
+    """A running server."""
 
     replies: Sequence[Reply]
-    """In order; the last one answers all that come after."""
+    """In order; the last one is repeated for all later requests."""
     url: str = ""
     asked: list[Asked] = field(default_factory=list)
     reply: Reply = Reply()
-    """The last that was given."""
+    """The last reply that was sent."""
     came: asyncio.Event = field(default_factory=asyncio.Event)
     """Set with each request."""
     heard: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set by the test once the client has all of a stream so far; for what breaks a stream to wait for."""
+    """Set by the test once the client has read the stream so far; a break of the stream waits for it."""
 
     async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """One connection, which is one request."""
+        """Handles one connection with one request."""
         with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
             first, *lines = (await reader.readuntil(b"\r\n\r\n")).decode().strip().split("\r\n")
             headers = {name.lower(): value for name, _, value in (line.partition(": ") for line in lines)}
@@ -85,7 +85,7 @@ class Upstream:
 
 
 def written(reply: Reply, stream: bool) -> bytes:
-    """The bytes of a reply; events become one message where no stream was asked for."""
+    """The bytes of a reply; without streaming, events are collected into one message."""
     if not reply.events or not stream:
         said = json.dumps(message_of(reply.events) if reply.events else reply.body).encode()
         return head(reply, "application/json", {"content-length": str(len(said))}) + said
@@ -94,7 +94,7 @@ def written(reply: Reply, stream: bool) -> bytes:
 
 
 def chunk(event: Mapping[str, Any]) -> bytes:
-    """One event of a stream, as HTTP has it."""
+    """One event as an HTTP chunk."""
     said = f"event: {event['type']}\ndata: {json.dumps(event)}\n\n".encode()
     return b"%x\r\n%b\r\n" % (len(said), said)
 
@@ -105,7 +105,7 @@ def head(reply: Reply, kind: str, more: Mapping[str, str]) -> bytes:
 
 
 def message_of(events: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The message that a stream's events make."""
+    """Collects the events of a stream into a message."""
     message: dict[str, Any] = {}
     for event in events:
         match event["type"]:
@@ -135,7 +135,7 @@ def _grow(block: dict[str, Any], delta: Mapping[str, Any]) -> None:
 
 
 def message(*blocks: Mapping[str, Any], stop: str = "end_turn", model: str = "m", **more: Any) -> list[dict[str, Any]]:
-    """The events of one message, its blocks in pieces of 7 characters."""
+    """The events of one message, its blocks in deltas of 7 characters."""
     made = {"id": "msg_0", "type": "message", "role": "assistant", "model": model, "content": [], "usage": USAGE}
     events: list[dict[str, Any]] = [
         {"type": "message_start", "message": {**made, "stop_reason": None, "stop_sequence": None}},
@@ -171,14 +171,14 @@ def _cut(text: str) -> list[str]:
 
 
 def error(status: int, kind: str, words: str, **headers: str) -> Reply:
-    """An error of the API; the headers' names with `_` for `-`."""
+    """An error of the API; header names have `_` in place of `-`."""
     body = {"type": "error", "error": {"type": kind, "message": words}, "request_id": "req_0"}
     return Reply(status, body, headers={name.replace("_", "-"): value for name, value in headers.items()})
 
 
 @contextlib.asynccontextmanager
 async def upstream(*replies: Reply) -> AsyncIterator[Upstream]:
-    """A server that answers so, ended with the test."""
+    """A running server with these replies, which ends with the test."""
     made = Upstream(replies)
     async with await asyncio.start_server(made.answer, "127.0.0.1", 0, limit=HEADERS) as listening:
         made.url = f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}"

@@ -1,1 +1,1 @@
-"""Servers that the tests put behind Dragoman: real ones, recordings of real ones, and fakes that say so."""
+"""Upstream servers for tests: real ones, recordings of real ones, and explicit fakes."""

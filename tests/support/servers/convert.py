@@ -1,8 +1,8 @@
-"""The small model's weights as a folder of Hugging Face files, for servers that read no GGUF: mlx_lm.server, vLLM, exo.
+"""The small model's weights as Hugging Face files, for servers that do not read GGUF: mlx_lm.server, vLLM, exo.
 
     python -m support.servers.convert    (in tests/) prints the folder, made next to the weights unless it exists
 
-The weights are the same, made 16-bit floats again; bfloat16, with which MLX is twice as fast on a CPU as with float16.
+The weights are converted back to 16-bit floats: bfloat16, with which MLX on a CPU is twice as fast as with float16.
 Sources: the names of the tensors, https://github.com/ggml-org/llama.cpp/blob/master/gguf-py/gguf/tensor_mapping.py; the
 order of the rows of q and k, `permute` of https://github.com/ggml-org/llama.cpp/blob/master/conversion/llama.py; the
 tokenizer's parts, `smollm` in https://github.com/ggml-org/llama.cpp/blob/master/src/llama-vocab.cpp; the file of
@@ -23,7 +23,7 @@ from dragoman.backends.embedded import weights
 
 MODEL: Final = "smollm2-135m"
 VERSION: Final = 1
-"""Of what is made here; another one makes another folder."""
+"""Version of the conversion; a new version creates a new folder."""
 _TENSORS: Final = {
     "token_embd": "embed_tokens",
     "output_norm": "norm",
@@ -42,7 +42,7 @@ _CONTROL: Final = 3
 
 
 def folder() -> Path:
-    """Where the files are; made now if they are not there.
+    """Returns the folder, and creates the files if they do not exist.
 
     Raises: ConfigError: the weights are not on this machine.
     """
@@ -53,7 +53,7 @@ def folder() -> Path:
         try:
             _write(gguf.GGUFReader(source), half)
             half.rename(made)
-        except OSError:  # another process was first
+        except OSError:  # another process created it first
             if not made.is_dir():
                 raise
         finally:
@@ -69,7 +69,7 @@ def _write(reader: gguf.GGUFReader, to: Path) -> None:
     tensors = dict(_tensor(each, heads) for each in reader.tensors)
     _save(tensors, to / "model.safetensors")
     index = {"metadata": {}, "weight_map": dict.fromkeys(tensors, "model.safetensors")}
-    (to / "model.safetensors.index.json").write_text(json.dumps(index))  # exo wants one for a single file too
+    (to / "model.safetensors.index.json").write_text(json.dumps(index))  # exo needs one for a single file too
     ids = {f"{name}_token_id": said(f"tokenizer.ggml.{name}_token_id") for name in ("bos", "eos")}
     config = {
         "architectures": ["LlamaForCausalLM"],
@@ -111,7 +111,7 @@ def _tensor(tensor: gguf.ReaderTensor, heads: dict[str, int]) -> tuple[str, Any]
     values = gguf.dequantize(tensor.data, tensor.tensor_type)
     values = values.reshape(tuple(int(n) for n in reversed(tensor.shape)))
     *block, kind, _ = tensor.name.split(".")
-    if kind in heads:  # llama.cpp keeps the two halves of each head's rotations in turns
+    if kind in heads:  # llama.cpp interleaves the two halves of each head's rotations
         rows, columns = values.shape
         values = values.reshape(heads[kind], rows // heads[kind] // 2, 2, columns).swapaxes(1, 2).reshape(rows, columns)
     if kind == "output":
@@ -128,7 +128,7 @@ def _halved(values: Any) -> Any:
 
 
 def _save(tensors: dict[str, Any], to: Path) -> None:
-    """Numpy has no bfloat16, so safetensors' own writer for it takes none."""
+    """Writes the file directly, since numpy has no bfloat16 and so safetensors' numpy writer does not support it."""
     head: dict[str, object] = {"__metadata__": {"format": "pt"}}
     at = 0
     for name, values in tensors.items():

@@ -1,8 +1,8 @@
-"""Fakes of LM Studio, Ollama and MLX-Textgen: what their documents, issues and code say of them.
+"""Fakes of LM Studio, Ollama and MLX-Textgen, based on their documentation, issues and code.
 
-None of the three runs here. Each is a function from the body of a request to what the server would write back, headers
-included. Its model is asked for the weather in Paris and in Rome: it calls `get_weather` for each, and answers once it
-has the results. Quirks are named where they are made, with their sources; nothing else of the real servers is claimed.
+None of the three runs here. Each is a function from a request body to the bytes of the response, headers included. Its
+model is asked for the weather in Paris and in Rome: it calls `get_weather` for each, and responds once it has the
+results. Each quirk is documented in its function, with sources; other behaviour of the real servers is not reproduced.
 """
 
 import json
@@ -25,7 +25,7 @@ def lm_studio(body: Body) -> bytes:
     if not isinstance(choice, str):  # docs issue 177; the error is a string, not an object
         told = "Invalid tool_choice type: 'object'. Supported string values: none, auto, required"
         return _whole(400, {"error": told})
-    if choice == "required" and not _answered(body):  # bug tracker 1904: no words, no call, no error
+    if choice == "required" and not _answered(body):  # bug tracker 1904: no text, no call, no error
         return _said(body, [{"role": "assistant", "content": ""}], "stop")
     if _answered(body) or not body.get("tools"):
         return _said(body, [{"role": "assistant", "content": ANSWER}], "stop")
@@ -33,7 +33,7 @@ def lm_studio(body: Body) -> bytes:
         calls = [_call(365174485 + n, city) for n, city in enumerate(CITIES)]
         return _said(body, [{"role": "assistant", "tool_calls": calls}], "tool_calls")
     deltas: list[Any] = []
-    for n, city in enumerate(CITIES):  # the name with empty arguments, then pieces with neither id, name nor type
+    for n, city in enumerate(CITIES):  # the name with empty arguments, then deltas without id, name and type
         deltas.append({"tool_calls": [{"index": n, **_call(814890118 + n, city, "")}]})
         for piece in ('{"', "city", '":"', city, '"}'):
             function = {"arguments": piece, "name": None}
@@ -42,16 +42,16 @@ def lm_studio(body: Body) -> bytes:
 
 
 def lm_studio_default(body: Body) -> bytes:
-    """LM Studio with a model whose template knows no tools, which does not keep to the format that it is asked for.
+    """LM Studio with a model whose template has no tools, and which does not follow the requested format.
 
-    What is not that format to the letter comes back as words (the same page, "In-depth flow", 3).
+    Output that does not match the format exactly is returned as text (the same page, "In-depth flow", 3).
     """
     words = ANSWER if _answered(body) else "\n".join(_hermes(city) for city in CITIES)
     return _said(body, [{"role": "assistant", "content": words}], "stop")
 
 
 def lm_studio_fails(body: Body) -> bytes:
-    """LM Studio whose engine fails in mid-stream: an error without a type, in a stream that began well.
+    """LM Studio whose engine fails in mid-stream: an error without a type.
 
     Source: https://github.com/zendev-sh/goai/pull/110 (2026-06).
     """
@@ -60,10 +60,10 @@ def lm_studio_fails(body: Body) -> bytes:
 
 
 def ollama(body: Body) -> bytes:
-    """Ollama: each call whole in a chunk of its own, all under index 0; no tool_choice is heeded.
+    """Ollama: each call complete in a separate chunk, all with index 0; tool_choice is ignored.
 
     Sources: https://github.com/ollama/ollama/issues/15457 (2026-04) and /issues/17921 (2026-08). Each chunk has
-    the role and content, an empty one too: openai/openai.go, `ToChunk`. A schema of the reply holds beside tools, so
+    the role and content, even if empty: openai/openai.go, `ToChunk`. A response schema also applies with tools, so
     that no call comes: /issues/13750 (2026-01).
     """
     if "response_format" in body:
@@ -81,7 +81,7 @@ def ollama(body: Body) -> bytes:
 
 
 def ollama_old(body: Body) -> bytes:
-    """Ollama before 0.4.7 and 0.5.8: calls have no index, and a stream of calls ends with `stop`.
+    """Ollama before 0.4.7 and 0.5.8: calls have no index, and a stream with calls ends with `stop`.
 
     Sources: https://github.com/ollama/ollama/issues/7881 (2024-11), /pull/7963 (2025-02).
     """
@@ -89,7 +89,7 @@ def ollama_old(body: Body) -> bytes:
 
 
 def ollama_toolless(body: Body) -> bytes:
-    """Ollama with a model whose template knows no tools: it refuses them; this model writes calls all the same.
+    """Ollama with a model whose template has no tools: it rejects them; this model still writes calls.
 
     Sources: https://github.com/ollama/ollama/issues/13578 (2025-12); the error, /issues/6027 (2024-07).
     """
@@ -103,10 +103,10 @@ def ollama_toolless(body: Body) -> bytes:
 
 
 def mlx_textgen(body: Body) -> bytes:
-    """MLX-Textgen: one call at most, whole, in a chunk; every other has `tool_calls: []`; no blank line behind [DONE].
+    """MLX-Textgen: at most one call, complete in a chunk; all others have `tool_calls: []`; no blank line after [DONE].
 
     Source: https://github.com/nath1295/MLX-Textgen, src/mlx_textgen/engine.py (`get_return_dict`) and server.py
-    (2024-12). Words before the call are its own, since they have gone out when the call begins; usage is a total only.
+    (2024-12). Text before the call is kept, since it was already sent when the call begins; usage is only a total.
     """
     deltas: list[Any]
     if _answered(body) or not body.get("tools"):
@@ -124,10 +124,10 @@ def mlx_textgen(body: Body) -> bytes:
 
 
 def mlx_textgen_old(body: Body) -> bytes:
-    """The first MLX-Textgen: it knows no tools, and each chunk has the word "null" for its finish_reason; none is last.
+    """The first MLX-Textgen: it has no tools, and the finish_reason of each chunk is the string "null".
 
-    Source: https://github.com/nath1295/MLX-Textgen, src/mlx_textgen/server.py of 2024-10 (`get_return_dict`). A whole
-    answer always ends with `length`, and has taken 100 tokens.
+    Source: https://github.com/nath1295/MLX-Textgen, src/mlx_textgen/server.py of 2024-10 (`get_return_dict`). A
+    complete response always ends with `length`, and reports 100 tokens.
     """
     words = ANSWER if _answered(body) else _hermes(CITIES[0])
     if not body.get("stream"):
@@ -140,12 +140,12 @@ def mlx_textgen_old(body: Body) -> bytes:
 
 
 def mlx_textgen_lacks(body: Body) -> bytes:
-    """MLX-Textgen asked for a model that it does not have (server.py, as above)."""
+    """MLX-Textgen with a request for a model that it does not have (server.py, as above)."""
     return _whole(404, {"error": f'Model "{body["model"]}" does not exist.'})
 
 
 def said(body: Body, words: str) -> bytes:
-    """Any of them, whose model writes these words."""
+    """The response of any of them whose model writes this text."""
     return _said(body, [{"role": "assistant", "content": words}], "stop")
 
 
@@ -153,7 +153,7 @@ FAKES: Final[Sequence[Fake]] = (lm_studio, lm_studio_default, ollama, ollama_old
 
 
 def _textgen(body: Body, deltas: list[Any], finish: str) -> bytes:
-    """The last chunk says how it ended, and has something to say itself."""
+    """The last chunk has the finish reason, and also content."""
     if not body.get("stream"):
         return _said(body, deltas, finish, usage={"total_tokens": 40})
     *earlier, last = deltas
@@ -161,7 +161,7 @@ def _textgen(body: Body, deltas: list[Any], finish: str) -> bytes:
 
 
 def _answered(body: Body) -> bool:
-    """The results have come, as its API has them or as words."""
+    """Whether the request contains tool results, as messages or as text."""
     last = body["messages"][-1]
     return last["role"] == "tool" or "sun" in json.dumps(last)
 
@@ -176,7 +176,7 @@ def _call(id: object, city: str, arguments: str | None = None) -> dict[str, Any]
 
 
 def _said(body: Body, deltas: list[Any], finish: str, **more: Any) -> bytes:
-    """An answer of these deltas; not streamed, one of them is the message, and words are joined."""
+    """A response with these deltas; without streaming they are joined into one message."""
     if body.get("stream"):
         return _stream([*(_chunk(delta, None) for delta in deltas), _chunk({}, finish)])
     words = [delta["content"] for delta in deltas if delta.get("content")]

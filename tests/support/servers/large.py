@@ -1,10 +1,10 @@
-"""Servers that are too large for the suite: the round trips through one that runs, and its recording.
+"""Servers that are too large for the suite: round trips through a running one, and its recording.
 
     make vllm ARGS="--record"
     make exo ARGS="--url http://127.0.0.1:52415 --model mlx-community/… --record"
 
-vLLM is started here; exo, which has no package, is one that runs already, with any model. To make the recording again
-it must have the small weights, as `python -m support.servers.convert` makes them, with the template hermes.jinja.
+vLLM is started here; exo has no package and must already run, with any model. To repeat the recording, it must have
+the small weights from `python -m support.servers.convert`, with the template hermes.jinja.
 """
 
 import argparse
@@ -25,10 +25,10 @@ from support.servers.recorded import record
 from support.servers.rounds import round_trip
 
 START_S: Final = 1200.0
-"""vLLM imports for minutes where others are busy."""
+"""vLLM needs minutes for imports on a busy machine."""
 NAMES: Final = ("vllm", "exo")
 MODES: Final = ("native", "parse")
-"""exo leaves calls in its text, which are rescued in the first."""
+"""exo leaves calls in its text; in native mode they are recovered as leaked calls."""
 
 
 @contextlib.contextmanager
@@ -47,7 +47,7 @@ def vllm(command: str) -> Iterator[Real]:
 
 
 def trips(name: str, behind: Real) -> None:
-    """All round trips through a server, by every API in front."""
+    """Runs all round trips through a server, over every client API."""
     for mode in MODES:
         with tempfile.TemporaryDirectory() as home:
             config = Path(home) / "config.toml"

@@ -1,4 +1,4 @@
-"""llama.cpp's own server as a process, which xllamacpp has inside: `llama_server.py WEIGHTS CONTEXT [TEMPLATE [pure]]`.
+"""llama.cpp's own server, from xllamacpp, as a process: `llama_server.py WEIGHTS CONTEXT [TEMPLATE [pure]]`.
 
 Prints the URL that it listens on, and ends with its standard input. TEMPLATE is the file of a chat template in place
 of the model's own; with `pure` it leaves calls in the text.

@@ -1,7 +1,7 @@
-"""Real servers with real weights, each a process of its own that ends with the test: llama-server and mlx_lm.server.
+"""Real servers with real weights, each in a process that ends with the test: llama-server and mlx_lm.server.
 
-Each can show its model tools and read the calls (`native`), show them and leave the calls in the text (`parse`), or
-knows nothing of tools, as the model's own template has none (`prompt`).
+Each can put tools into the prompt and parse the calls (`native`), put them in and leave the calls in the text
+(`parse`), or has no tools, since the model's own template has none (`prompt`).
 """
 
 import contextlib
@@ -21,26 +21,26 @@ from support.gateway import until
 
 HERE: Final = Path(__file__).parent
 HERMES: Final = HERE / "hermes.jinja"
-"""A chat template with tools in the manner of Hermes."""
+"""A chat template with tools in the Hermes format."""
 SMALL: Final = "smollm2-135m"
 START_S: Final = 300.0
-"""Until a server answers; mlx_lm.server imports half a minute on a busy machine."""
+"""Time until a server responds; mlx_lm.server needs half a minute for imports on a busy machine."""
 
 
 class Real(NamedTuple):
-    """A server that runs."""
+    """A running server."""
 
     url: str
-    """With `/v1`."""
+    """The base URL with `/v1`."""
     model: str
-    """What it calls its model."""
+    """The server's name of its model."""
 
 
 @contextlib.contextmanager
 def llama_server(template: Path | None = None, *, reads: bool = True, model: str = SMALL) -> Iterator[str]:
-    """The URL of llama.cpp's server, there within seconds, with one place.
+    """The URL of llama.cpp's server, which starts within seconds, with one slot.
 
-    It has this chat template or the model's own, which knows no tools; unless it `reads` calls, they stay in the text.
+    It has this chat template or the model's own one without tools; unless it `reads` calls, they stay in the text.
     """
     args = (str(weights.find_weights(model)), "4096", str(template or ""), *([] if reads else ["pure"]))
     with process([sys.executable, str(HERE / "llama_server.py"), *args]) as (server, log):
@@ -56,7 +56,7 @@ def llama(mode: str) -> Iterator[Real]:
 
 @contextlib.contextmanager
 def mlx(mode: str) -> Iterator[Real]:
-    """mlx_lm.server, which reads calls where the template has `tool_call.name` (mlx_lm/tokenizer_utils.py, 0.32)."""
+    """mlx_lm.server, which parses calls if the template has `tool_call.name` (mlx_lm/tokenizer_utils.py, 0.32)."""
     from support.servers import convert
 
     template = HERMES.read_text()
@@ -78,7 +78,7 @@ REAL: Final[Mapping[str, Callable[[str], contextlib.AbstractContextManager[Real]
 
 @contextlib.contextmanager
 def process(command: Sequence[str], **settings: str) -> Iterator[tuple["subprocess.Popen[bytes]", Path]]:
-    """A process with a home of its own; what it writes is in the file."""
+    """Starts a process with its own home; its output goes to the file."""
     kept = {name: os.environ[name] for name in ("PATH", "LD_LIBRARY_PATH") if name in os.environ}
     with tempfile.TemporaryDirectory() as home:
         log = Path(home) / "log"
@@ -98,14 +98,14 @@ def process(command: Sequence[str], **settings: str) -> Iterator[tuple["subproce
 
 
 def first_url(server: "subprocess.Popen[bytes]", log: Path) -> str | None:
-    """The URL that it has told; fails where it has ended."""
+    """The URL in the server's log; fails if the server has ended."""
     text = log.read_text()
     assert server.poll() is None, f"ended: {text[-2000:]}"
     return next((line for line in text.splitlines() if line.startswith("http://")), None)
 
 
 def answers(url: str, server: "subprocess.Popen[bytes]", log: Path) -> bool:
-    """Whether it is there to be asked; fails where it has ended."""
+    """Whether the server responds; fails if it has ended."""
     assert server.poll() is None, f"ended: {log.read_text()[-2000:]}"
     try:
         return httpx2.get(url, timeout=START_S, trust_env=False).status_code == 200

@@ -1,6 +1,6 @@
-"""What real servers answered, byte for byte, for servers that are too large for the suite.
+"""Recorded responses of real servers that are too large for the suite, byte for byte.
 
-A recording is made by `support.servers.large`; nothing in it is changed afterwards.
+`support.servers.large` makes the recordings; they are not edited afterwards.
 """
 
 import contextlib
@@ -29,25 +29,25 @@ REQUESTS: Final = {
     "cut": replace(_REQUIRED, messages=QUESTION.messages[-1:], max_tokens=20),
     "senseless": replace(_REQUIRED, messages=(Message("user", (Text("Hello!"),)),)),
 }
-"""What each server is asked, streamed and whole: a round trip; a call that the limit cuts off; and one that is required
-where there is none to make.
+"""The requests to each server, streamed and complete: a round trip, a call truncated by the limit, and a required call
+that the question does not need.
 """
 APIS: Final = ("openai_chat", "anthropic_messages")
 
 
 class Exchange(NamedTuple):
-    """One request, and the bytes that came back: status line, fields and body."""
+    """One request, and the bytes of its response: status line, headers and body."""
 
     api: str
     asked: str
-    """Of `REQUESTS`."""
+    """A name in `REQUESTS`."""
     stream: bool
     request: Any
     answer: bytes
 
 
 def exchanges(name: str) -> list[Exchange]:
-    """Those that were recorded of a server."""
+    """The recorded exchanges of a server."""
     kept = json.loads((FOLDER / f"{name}.json").read_text())["exchanges"]
     return [Exchange(**{**each, "answer": each["answer"].encode()}) for each in kept]
 
@@ -59,11 +59,11 @@ def names() -> list[str]:
 
 @contextlib.contextmanager
 def replaying(answer: bytes) -> Iterator[str]:
-    """The URL of a server that gives this answer to every request, in pieces as small as a network makes them."""
+    """The URL of a server that sends this response to every request, in small packets."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
         def serve() -> None:
-            with contextlib.suppress(OSError):  # the listener is closed where the test ends
+            with contextlib.suppress(OSError):  # the listener is closed at the end of the test
                 while True:
                     client, _ = listener.accept()
                     with client, contextlib.suppress(ConnectionError):
@@ -79,7 +79,7 @@ def replaying(answer: bytes) -> Iterator[str]:
 
 
 def record(name: str, model: str, url: str, what: str, how: str) -> Path:
-    """Ask a server all that is kept of one, and write it down."""
+    """Sends all requests to a server, and writes the recording."""
     kept = []
     for api in APIS:
         for asked, request in REQUESTS.items():

@@ -1,4 +1,4 @@
-"""The round trip of every real server: a call, its result, an answer; asked by the vendors' clients."""
+"""The tool round trip for every real server: a call, its result, a response; with the vendors' SDKs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from support.sdk_calls import (
 )
 
 PATIENCE_S: Final = 600.0
-"""For an answer: MLX on a CPU writes two tokens a second where others are busy."""
+"""Timeout of a response: MLX on a busy CPU generates two tokens per second."""
 SCHEMA: Final = json.dumps({"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]})
 WEATHER: Final = Tool("get_weather", "Weather in a city.", SCHEMA)
 CITY: Final = "Paris"
@@ -44,7 +44,7 @@ def _example(id: str, city: str, told: str) -> tuple[Message, ...]:
 
 QUESTION: Final = Request(
     "",
-    # A model of 135M calls nothing that it has not been shown: of no example it makes prose, of two the call.
+    # A 135M model calls a tool only after examples: without one it writes prose, with two it makes the call.
     (
         *_example("call_a1", "Rome", "rain, 12 degrees"),
         *_example("call_a2", "Oslo", "snow, 1 degree"),
@@ -60,25 +60,25 @@ SAID: Final = ToolCall("call_b1", "get_weather", json.dumps({"city": CITY}))
 
 
 def answered(question: Request, call: ToolCall) -> Request:
-    """The question, with this call and its result behind it."""
+    """The question, followed by this call and its result."""
     return replace(question, messages=(*question.messages, *_told(call, "sun, 20 degrees")))
 
 
 @dataclass(frozen=True)
 class Client:
-    """A vendor's package, asking by one API."""
+    """A vendor's SDK for one API."""
 
     make: Callable[[str], Any]
     whole: Callable[..., Any]
     streamed: Callable[..., Any]
     read: Callable[[Any], tuple[str, list[ToolCall], str]]
-    """Text, calls and how the answer ended."""
+    """Returns text, calls and the finish reason."""
     ends: tuple[str, str]
-    """With calls, with text."""
+    """Finish reasons with calls and with text."""
 
     def ask(self, url: str, request: Request, api: str, stream: bool) -> tuple[str, list[ToolCall], str]:
         body = json.loads(dialects.get(api).write_request(request, request.model).body)
-        # The package for Messages has no such argument since version 2, its API does.
+        # The anthropic package has no such argument since version 2; the API has it.
         body["extra_body"] = {"temperature": body.pop("temperature")}
         with self.make(url) as sdk:
             return self.read((self.streamed if stream else self.whole)(sdk, **body))
@@ -119,7 +119,7 @@ CLIENTS: Final = {
 
 
 def round_trip(url: str, model: str, api: str, *, stream: bool) -> str:
-    """Ask the gateway at this URL for a call and then, with its result, for an answer, whose text this gives."""
+    """Requests a call from the gateway, then a response with its result, and returns that text."""
     client = CLIENTS[api]
     question = replace(QUESTION, model=model)
     text, calls, end = client.ask(url, question, api, stream)

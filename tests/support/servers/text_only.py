@@ -1,8 +1,8 @@
-"""A server that only does text, as a process: `python text_only.py FORMAT` prints its URL and ends with its input.
+"""A text-only server as a process: `python text_only.py FORMAT` prints its URL and ends with its input.
 
-It is no real one, and nor is its model: it knows nothing of tools, refuses whatever asks for them, and streams what a
-model of this format might write to a few questions (`ANSWERS`), in the format's own markup, a few letters at a time.
-The conversation is all that it goes by, and all of it must be plain text.
+Server and model are scripted: it has no tools, rejects requests with tools, and streams what a model of this format
+might write to a few questions (`ANSWERS`), in the format's own markup, a few characters at a time. The response
+depends only on the conversation, which must be plain text.
 """
 
 import json
@@ -19,7 +19,7 @@ PIECE_CHARS: Final = 3
 
 
 class Answer(NamedTuple):
-    """What the model writes where the conversation's last words have these, and all of it has `told`."""
+    """The model's text if the last message contains `asked`, and the conversation `told`."""
 
     asked: str
     text: str = ""
@@ -52,7 +52,7 @@ ANSWERS: Final = (
 
 
 def written(format: Format, messages: list[dict[str, str]]) -> str:
-    """The reply to plain turns."""
+    """The response to plain turns."""
     last, everything = messages[-1]["content"], "\n".join(message["content"] for message in messages)
     answer = next(each for each in ANSWERS if each.asked in last and each.told in everything)
     opened = next(iter(format.reasoning_tags.items()), None) if answer.thought else None
@@ -104,7 +104,7 @@ class Handler(BaseHTTPRequestHandler):
 
 
 def plain(message: dict[str, Any]) -> bool:
-    """A turn of text, by somebody that each chat template knows."""
+    """Whether a message is plain text with a role that every chat template supports."""
     return message.keys() == {"role", "content"} and message["role"] in ("system", "user", "assistant")
 
 

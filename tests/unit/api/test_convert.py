@@ -1,4 +1,4 @@
-"""Tools, calls and results of one API as another has them, and calls that come in pieces."""
+"""Conversion of tools, calls and results between APIs, and assembly of streamed calls."""
 
 import itertools
 import json
@@ -48,7 +48,7 @@ pairs = pytest.mark.parametrize(("source", "to"), list(itertools.product(dialect
 
 
 @pairs
-def test_a_tool(source: str, to: str) -> None:
+def test_tool_is_converted_between_apis(source: str, to: str) -> None:
     converted = dragoman.convert_tools([TOOLS[source]], api=to, source_api=source)
     assert converted == [TOOLS[to]]
     assert converted.warnings == ()
@@ -56,7 +56,7 @@ def test_a_tool(source: str, to: str) -> None:
 
 
 @pairs
-def test_a_call(source: str, to: str) -> None:
+def test_call_is_converted_between_apis(source: str, to: str) -> None:
     (converted,) = dragoman.convert_calls([CALLS[source]], api=to)
     for call in (converted, expected := json.loads(json.dumps(CALLS[to]))):
         holder = call.get("function", call)
@@ -66,11 +66,11 @@ def test_a_call(source: str, to: str) -> None:
 
 
 @pairs
-def test_a_result(source: str, to: str) -> None:
+def test_result_is_converted_between_apis(source: str, to: str) -> None:
     assert dragoman.convert_results([RESULTS[source]], api=to) == [RESULTS[to]]
 
 
-def test_arguments_stay_as_they_were_written() -> None:
+def test_convert_calls_keeps_arguments_text() -> None:
     written = '{"n": 1.50,  "big": 9223372036854775808123, "n": "\\u00e9"}'
     call = {"id": "a", "type": "function", "function": {"name": "f", "arguments": written}}
     (item,) = dragoman.convert_calls(call, api="openai_responses")
@@ -80,14 +80,14 @@ def test_arguments_stay_as_they_were_written() -> None:
 
 
 @pytest.mark.parametrize("arguments", ["", None, {}, "{}"])
-def test_empty_arguments(arguments: Any) -> None:
+def test_empty_arguments_become_empty_object(arguments: Any) -> None:
     call = {"id": "a", "type": "function", "function": {"name": "f", "arguments": arguments}}
     assert dragoman.convert_calls(call, api="anthropic_messages") == [
         {"type": "tool_use", "id": "a", "name": "f", "input": {}}
     ]
 
 
-def test_values_and_several_shapes_at_once() -> None:
+def test_mixed_input_shapes_are_converted() -> None:
     mixed = [dragoman.Tool("f"), TOOLS["openai_chat"], TOOLS["anthropic_messages"], TOOLS["openai_responses"]]
     names = [tool["name"] for tool in dragoman.convert_tools(mixed, api="anthropic_messages")]
     assert names == ["f", "Read", "Read", "Read"]
@@ -97,14 +97,14 @@ def test_values_and_several_shapes_at_once() -> None:
     assert dragoman.convert_results([failed], api="openai_chat")[0]["content"] == "Error: no"
 
 
-def test_schemas_are_made_to_fit() -> None:
+def test_unsupported_schema_is_adapted_with_warning() -> None:
     either = {"type": "object", "anyOf": [{"required": ["a"]}, {"required": ["b"]}]}
     converted = dragoman.convert_tools([{"name": "f", "input_schema": either}], api="openai_chat")
     assert converted[0]["function"]["parameters"] == {"type": "object", "properties": {}}
     assert [w.code for w in converted.warnings] == ["schema_adapted"]
 
 
-def test_schemas_for_a_server_that_takes_less() -> None:
+def test_schema_is_adapted_for_named_server() -> None:
     tool = {"name": "f", "input_schema": {"type": "object", "properties": {"a": {"type": "string", "pattern": "a"}}}}
     converted = dragoman.convert_tools(tool, api="openai_chat", schemas="llama_cpp")
     assert converted[0]["function"]["parameters"]["properties"] == {"a": {"type": "string"}}
@@ -113,7 +113,7 @@ def test_schemas_for_a_server_that_takes_less() -> None:
         dragoman.convert_tools(tool, api="openai_chat", schemas="llamacpp")
 
 
-def test_names_and_ids_come_back() -> None:
+def test_shortened_names_and_ids_are_restored() -> None:
     long = "mcp__" + "server_" * 12
     tool = {"name": long, "input_schema": SCHEMA}
     (sent,) = dragoman.convert_tools(tool, api="openai_chat")
@@ -127,7 +127,7 @@ def test_names_and_ids_come_back() -> None:
     assert dragoman.convert_results(result, api="openai_chat")[0]["tool_call_id"] == "functions.Bash:0"
 
 
-def test_pictures_of_results() -> None:
+def test_images_in_results_become_user_message() -> None:
     picture = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "AA=="}}
     result = {"type": "tool_result", "tool_use_id": "a", "content": [picture]}
     converted = dragoman.convert_results([result], api="openai_chat")
@@ -137,9 +137,9 @@ def test_pictures_of_results() -> None:
 
 CHAT = TOOLS["openai_chat"]
 INSIDE = CHAT["function"]
-UNWHOLE = {"id": "c", "type": "function", "function": {"name": "Read", "arguments": '{"path": "/t'}}
+TRUNCATED = {"id": "c", "type": "function", "function": {"name": "Read", "arguments": '{"path": "/t'}}
 LISTED = {"id": "c", "type": "function", "function": {"name": "Read", "arguments": "[]"}}
-SLIPS = [
+INVALID = [
     (
         "tools",
         [CHAT, INSIDE],
@@ -178,7 +178,7 @@ SLIPS = [
     ("tools", [{"name": len}], UsageError, "- at tools[0]"),
     (
         "calls",
-        [CALLS["openai_chat"], UNWHOLE],
+        [CALLS["openai_chat"], TRUNCATED],
         RequestError,
         "/t': Input data was truncated - at calls[1].function.arguments",
     ),
@@ -211,15 +211,15 @@ SLIPS = [
 ]
 
 
-@pytest.mark.parametrize(("what", "given_", "error", "says"), SLIPS)
-def test_slips_are_told(what: str, given_: Any, error: type[Exception], says: str) -> None:
+@pytest.mark.parametrize(("what", "given_", "error", "says"), INVALID)
+def test_invalid_input_is_reported_with_position(what: str, given_: Any, error: type[Exception], says: str) -> None:
     convert = {"tools": dragoman.convert_tools, "calls": dragoman.convert_calls, "results": dragoman.convert_results}
     with pytest.raises(error) as raised:
         convert[what](given_, api="openai_chat")
     assert says in str(raised.value)
 
 
-def test_the_wrong_source_and_target_are_told() -> None:
+def test_wrong_source_or_target_api_is_reported() -> None:
     with pytest.raises(RequestError, match=r"this is the shape of anthropic_messages; leave `source_api` out"):
         dragoman.convert_tools(TOOLS["anthropic_messages"], api="openai_chat", source_api="openai_chat")
     with pytest.raises(RequestError, match=r"'parameters' given, 'input_schema' expected - at tools\[0\]"):
@@ -281,7 +281,7 @@ NEUTRAL = {
 
 
 @pytest.mark.parametrize(("pieces", "expected"), NEUTRAL.values(), ids=list(NEUTRAL))
-def test_pieces_of_calls_only(pieces: list[Any], expected: list[Any]) -> None:
+def test_neutral_call_events_are_assembled(pieces: list[Any], expected: list[Any]) -> None:
     calls = dragoman.assemble_calls(pieces)
     assert shown(calls) == expected
     assert calls.warnings == ()
@@ -326,12 +326,12 @@ STREAMS: dict[str, list[Any]] = {
 
 
 @pytest.mark.parametrize("pieces", STREAMS.values(), ids=list(STREAMS))
-def test_pieces_of_an_api(pieces: list[Any]) -> None:
+def test_api_stream_events_are_assembled(pieces: list[Any]) -> None:
     assert shown(dragoman.assemble_calls(pieces)) == [READ]
 
 
 @given(st.lists(st.integers(1, 12), max_size=6))
-def test_events_come_as_the_pieces_do(cuts: list[int]) -> None:
+def test_call_assembler_emits_deltas_as_they_arrive(cuts: list[int]) -> None:
     arguments, pieces = '{"path": "/tmp/é", "n": [1, 2]}', [start()]
     left = arguments
     for cut in cuts:
@@ -376,14 +376,14 @@ BROKEN = [
 
 
 @pytest.mark.parametrize(("pieces", "error", "says"), BROKEN)
-def test_broken_pieces_are_told(pieces: Any, error: type[Exception], says: str) -> None:
+def test_invalid_pieces_are_reported_with_position(pieces: Any, error: type[Exception], says: str) -> None:
     with pytest.raises(error) as raised:
         dragoman.assemble_calls(pieces)
     assert says in str(raised.value)
 
 
 @pytest.mark.parametrize("shape", ["only calls", "chunks"])
-def test_large_arguments_take_time_in_proportion(shape: str) -> None:
+def test_assembly_time_is_linear_in_arguments_length(shape: str) -> None:
     def made(chars: int) -> Callable[[], object]:
         arguments = json.dumps({"content": 'line of "code"\n' * (chars // 16)})
         texts = [arguments[at : at + 4096] for at in range(0, len(arguments), 4096)]

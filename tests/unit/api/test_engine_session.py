@@ -1,4 +1,4 @@
-"""A client's request answered by an engine that is only a loop over pieces of text."""
+"""A client's request served by an engine that only yields pieces of text."""
 
 import json
 from typing import Any
@@ -19,18 +19,18 @@ CALL = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Paris"}}\n</
 CHATML = "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n"
 
 
-def asked(**more: Any) -> dict[str, Any]:
+def request_body(**more: Any) -> dict[str, Any]:
     return {"model": "m", "messages": [{"role": "user", "content": "Hi"}], "tools": TOOLS, "stream": True, **more}
 
 
-def answer(body: Any, format: str = "hermes", **settings: Any) -> dragoman.EngineSession:
+def new_session(body: Any, format: str = "hermes", **settings: Any) -> dragoman.EngineSession:
     return dragoman.EngineSession(body, format, created=7, id="1", **settings)
 
 
 def run(
     made: dragoman.EngineSession, text: str, finish: Any = "stop", prompt: str = CHATML, api: str = "openai_chat"
 ) -> tuple[dragoman.types.Reply, int]:
-    """What a client reads of the bytes, and how many characters the engine wrote for it."""
+    """Returns the reply that a client reads, and the number of characters that the engine wrote."""
     made.complete_prompt(prompt)
     out, written = b"", 0
     for piece in text:
@@ -45,10 +45,10 @@ def run(
 
 @pytest.mark.parametrize("stream", [True, False], ids=["streamed", "whole"])
 @pytest.mark.parametrize("api", dialects.names())
-def test_a_call_by_each_api(api: str, stream: bool) -> None:
-    chat = dialects.get("openai_chat").read_request(json.dumps(asked()).encode())
+def test_call_is_returned_in_each_api(api: str, stream: bool) -> None:
+    chat = dialects.get("openai_chat").read_request(json.dumps(request_body()).encode())
     request = msgspec.structs.replace(chat, stream=stream, stream_usage=True, dialect=api)
-    made = answer(request, api=api)
+    made = new_session(request, api=api)
     reply, _ = run(made, f"Let me look.\n{CALL}", api=api)
     text, call = reply.parts
     assert isinstance(text, dragoman.types.Text)
@@ -62,14 +62,14 @@ def test_a_call_by_each_api(api: str, stream: bool) -> None:
     assert made.reply.parts[-1] == call
 
 
-def test_the_conversation_for_a_template() -> None:
-    system, user = answer(asked()).messages
+def test_messages_contain_tools_for_chat_template() -> None:
+    system, user = new_session(request_body()).messages
     assert (system["role"], user) == ("system", {"role": "user", "content": "Hi"})
     assert "get_warnings" in system["content"]
 
 
-def test_thoughts_that_the_prompt_has_opened() -> None:
-    reply, _ = run(answer(asked()), f"Hm.</think>{CALL}", prompt=f"{CHATML}<think>\n")
+def test_reasoning_opened_by_prompt_is_read() -> None:
+    reply, _ = run(new_session(request_body()), f"Hm.</think>{CALL}", prompt=f"{CHATML}<think>\n")
     assert [type(part) for part in reply.parts] == [dragoman.types.Reasoning, dragoman.ToolCall]
 
 
@@ -86,8 +86,8 @@ def test_thoughts_that_the_prompt_has_opened() -> None:
     ],
     ids=["of any tool", "of one, behind thoughts"],
 )
-def test_a_call_that_must_come_is_begun_in_the_prompt(choice: Any, prompt: str, begins: str, goes_on: str) -> None:
-    made = answer(asked(tool_choice=choice))
+def test_required_call_is_started_in_prompt(choice: Any, prompt: str, begins: str, goes_on: str) -> None:
+    made = new_session(request_body(tool_choice=choice))
     assert made.complete_prompt(CHATML + prompt) == CHATML + prompt + begins
     reply, _ = run(made, goes_on, prompt=CHATML + prompt)
     (call,) = reply.parts
@@ -96,13 +96,13 @@ def test_a_call_that_must_come_is_begun_in_the_prompt(choice: Any, prompt: str, 
 
 
 @pytest.mark.parametrize("name", formats.names())
-def test_every_format_goes_on_from_what_is_begun(name: str) -> None:
-    """Of several tools, and of one behind open thoughts; as the format itself writes the call."""
+def test_every_format_continues_started_call(name: str) -> None:
+    """For a choice of several tools, and for one tool after open reasoning."""
     format = formats.get(name)
     opened = next(iter(format.reasoning_tags), "")
     whole = format.write_calls([dragoman.ToolCall("", "get_weather", '{"city": "Paris"}')])
     for choice, before in (("required", ""), ({"type": "function", "function": {"name": "get_weather"}}, opened)):
-        made = answer(asked(tool_choice=choice), name)
+        made = new_session(request_body(tool_choice=choice), name)
         begun = made.complete_prompt(before).removeprefix(before)
         text = format.reasoning_tags.get(before, "") + whole
         assert begun
@@ -114,52 +114,52 @@ def test_every_format_goes_on_from_what_is_begun(name: str) -> None:
         assert (call.name, json.loads(call.arguments)) == ("get_weather", {"city": "Paris"})
 
 
-def test_nothing_is_begun_where_nothing_must_come() -> None:
+def test_optional_call_is_not_started_in_prompt() -> None:
     for choice in ("auto", "none"):
-        assert answer(asked(tool_choice=choice)).complete_prompt(CHATML) == CHATML
+        assert new_session(request_body(tool_choice=choice)).complete_prompt(CHATML) == CHATML
 
 
-def test_no_call_where_none_may_be() -> None:
-    reply, _ = run(answer(asked(tool_choice="none")), CALL)
+def test_call_with_tool_choice_none_is_text() -> None:
+    reply, _ = run(new_session(request_body(tool_choice="none")), CALL)
     (text,) = reply.parts
     assert text == dragoman.types.Text(CALL)
 
 
-def test_one_call_at_most_ends_the_generation() -> None:
-    reply, written = run(answer(asked(parallel_tool_calls=False)), CALL + CALL)
+def test_second_call_ends_generation_without_parallel_calls() -> None:
+    reply, written = run(new_session(request_body(parallel_tool_calls=False)), CALL + CALL)
     assert (len(reply.parts), reply.finish_reason) == (1, "tool_calls")
     assert written <= len(CALL)
 
 
-def test_a_stop_string_ends_it_but_not_within_a_call() -> None:
-    reply, written = run(answer(asked(stop=["Paris"])), f"{CALL}\nIn Paris it rains.")
+def test_stop_string_ends_generation_but_not_within_call() -> None:
+    reply, written = run(new_session(request_body(stop=["Paris"])), f"{CALL}\nIn Paris it rains.")
     call, text = reply.parts
     assert isinstance(call, dragoman.ToolCall)
     assert isinstance(text, dragoman.types.Text)
     assert (text.text.strip(), written) == ("In", len(f"{CALL}\nIn Paris"))
 
 
-def test_an_invented_result_ends_it() -> None:
-    made = answer(asked())
+def test_hallucinated_result_ends_generation() -> None:
+    made = new_session(request_body())
     reply, written = run(made, f"{CALL}\n<tool_response>\nrain\n</tool_response>")
     assert (len(reply.parts), reply.finish_reason) == (1, "tool_calls")
     assert written < len(CALL) + 20
     assert [warning.code for warning in made.warnings] == ["hallucinated_tool_result"]
 
 
-def test_a_call_that_a_limit_cuts_off_is_not_passed_for_whole() -> None:
-    reply, _ = run(answer(asked()), CALL[:60], "length")
+def test_truncated_call_has_finish_reason_length() -> None:
+    reply, _ = run(new_session(request_body()), CALL[:60], "length")
     assert reply.finish_reason == "length"
 
 
-def test_the_first_bytes_come_when_they_are_asked_for() -> None:
-    assert b'"role":"assistant"' in answer(asked()).feed("")
+def test_first_bytes_are_returned_for_empty_feed() -> None:
+    assert b'"role":"assistant"' in new_session(request_body()).feed("")
 
 
 @pytest.mark.parametrize("begun", [True, False])
 @pytest.mark.parametrize("stream", [True, False])
-def test_an_engine_that_broke(stream: bool, begun: bool) -> None:
-    made = answer(asked(stream=stream))
+def test_engine_failure_is_reported_to_client(stream: bool, begun: bool) -> None:
+    made = new_session(request_body(stream=stream))
     if begun:
         made.feed("Hel")
     said = made.fail("out of memory")
@@ -168,14 +168,14 @@ def test_an_engine_that_broke(stream: bool, begun: bool) -> None:
     assert said.endswith(b"data: [DONE]\n\n") == (stream and begun)
 
 
-def test_what_it_cannot_be_made_of() -> None:
+def test_invalid_session_input_is_rejected() -> None:
     with pytest.raises(ConfigError, match="unknown format"):
-        answer(asked(), "hermess")
+        new_session(request_body(), "hermess")
     with pytest.raises(RequestError, match=r"at \$.messages"):
-        answer(asked(messages=1))
+        new_session(request_body(messages=1))
     with pytest.raises(ConfigError, match="unknown"):
-        answer(asked(), api="openai")
-    closed = answer(asked())
+        new_session(request_body(), api="openai")
+    closed = new_session(request_body())
     closed.close()
     with pytest.raises(UsageError):
         closed.close()

@@ -1,4 +1,4 @@
-"""What `import dragoman` gives; tests/e2e/docs/test_docs.py runs the examples of docs/library.md."""
+"""The public functions of `dragoman`; tests/e2e/docs/test_docs.py runs the examples of docs/library.md."""
 
 import json
 import re
@@ -17,21 +17,21 @@ FLAT: dict[str, Any] = {"type": "function", "name": "f", "parameters": {"type": 
 ANTHROPIC: dict[str, Any] = {"name": "f", "input_schema": {"type": "object"}}
 
 
-def test_everything_that_is_promised_is_there() -> None:
+def test_all_exported_names_exist() -> None:
     assert all(hasattr(dragoman, name) for name in dragoman.__all__)
 
 
 @pytest.mark.parametrize(
     "tool", [OPENAI, FLAT, ANTHROPIC, dragoman.Tool("f")], ids=["chat", "responses", "anthropic", "value"]
 )
-def test_tools_in_any_shape(tool: Any) -> None:
+def test_parse_accepts_tools_of_any_api(tool: Any) -> None:
     (call,) = dragoman.parse(CALL, "hermes", [dragoman.Tool("g"), tool], new_id=lambda: "1").parts
     assert call == dragoman.ToolCall("call_1", "f", '{"n": 1.50}')
     (text,) = dragoman.parse(CALL.replace('"f"', '"h"'), "hermes", [tool]).parts
     assert isinstance(text, dragoman.types.Text)
 
 
-def test_ids_differ() -> None:
+def test_generated_call_ids_are_unique() -> None:
     first, second = dragoman.parse(CALL + CALL, "qwen").parts
     assert isinstance(first, dragoman.ToolCall)
     assert isinstance(second, dragoman.ToolCall)
@@ -51,7 +51,7 @@ IDS = [
 
 @pytest.mark.parametrize("frame", ["<tool_call>{}</tool_call>", "{}", "```json\n{}\n```"])
 @pytest.mark.parametrize(("call", "id"), IDS)
-def test_the_model_s_own_id_is_kept(call: str, id: str, frame: str) -> None:
+def test_call_id_of_model_is_kept(call: str, id: str, frame: str) -> None:
     text = frame.replace("{}", call)
     reply = dragoman.parse(text, "hermes", [OPENAI], lenient=True, new_id=lambda: "1")
     reader = dragoman.ToolCallReader("hermes", [OPENAI], lenient=True, buffering="all", new_id=lambda: "1")
@@ -59,25 +59,25 @@ def test_the_model_s_own_id_is_kept(call: str, id: str, frame: str) -> None:
     assert ([p.id for p in reply.parts if isinstance(p, dragoman.ToolCall)], started) == ([id], [id])
 
 
-def test_an_id_is_given_to_one_call_only() -> None:
+def test_repeated_call_id_is_replaced() -> None:
     call = '<tool_call>{"name": "f", "arguments": {}, "id": "my_id"}</tool_call>'
     reply = dragoman.parse(call + call, "hermes", new_id=iter("ab").__next__)
     assert [p.id for p in reply.parts if isinstance(p, dragoman.ToolCall)] == ["my_id", "call_b"]
 
 
-def test_without_tags_only_where_it_is_allowed() -> None:
+def test_untagged_call_is_read_only_if_lenient() -> None:
     bare = json.dumps({"name": "f", "arguments": {}})
     assert dragoman.parse(bare, "hermes", [OPENAI]).parts == (dragoman.types.Text(bare),)
     assert dragoman.parse(bare, "hermes", [OPENAI], lenient=True).finish_reason == "tool_calls"
 
 
-def test_a_text_that_a_limit_ended() -> None:
+def test_truncated_call_is_text_with_finish_reason_length() -> None:
     reply = dragoman.parse(CALL[:40], "hermes", finish_reason="length")
     assert reply.finish_reason == "length"
     assert reply.parts == (dragoman.types.Text(CALL[:40]),)
 
 
-def test_what_the_prompt_has_opened() -> None:
+def test_reasoning_opened_by_prompt_suffix_is_read() -> None:
     reply = dragoman.parse("Hm.</think>Yes.", "hermes", prompt_suffix="<think>")
     assert reply.parts == (dragoman.types.Reasoning("Hm."), dragoman.types.Text("Yes."))
 
@@ -100,7 +100,7 @@ def test_what_the_prompt_has_opened() -> None:
         ("hermes", [len], "expected tools as an API's JSON has them: .* - at tools"),
     ],
 )
-def test_slips_are_told(format: Any, tools: Any, message: str) -> None:
+def test_invalid_reader_arguments_are_reported(format: Any, tools: Any, message: str) -> None:
     with pytest.raises(dragoman.DragomanError, match=message):
         dragoman.ToolCallReader(format, tools)
 
@@ -113,8 +113,8 @@ def test_slips_are_told(format: Any, tools: Any, message: str) -> None:
         (dragoman.ToolChoice("named", "ff"), "unknown tool 'ff'; did you mean 'f'? - at choice.name"),
     ],
 )
-def test_a_choice_that_is_none(choice: Any, message: str) -> None:
-    """Such a slip is not taken for a choice that leaves the model free."""
+def test_invalid_tool_choice_is_rejected(choice: Any, message: str) -> None:
+    """An invalid choice is not treated as "auto"."""
     for held in (
         lambda: dragoman.build_constraint("hermes", [OPENAI], choice),
         lambda: dragoman.to_json_schema([OPENAI], choice),
@@ -123,7 +123,7 @@ def test_a_choice_that_is_none(choice: Any, message: str) -> None:
             held()
 
 
-def test_nothing_to_hold_is_no_grammar() -> None:
+def test_missing_constraint_is_rejected_by_writers() -> None:
     nothing: Any = dragoman.build_constraint("hermes", [OPENAI], dragoman.ToolChoice("none"))
     assert nothing is None
     for write in (dragoman.to_gbnf, dragoman.to_structural_tag):
@@ -131,14 +131,14 @@ def test_nothing_to_hold_is_no_grammar() -> None:
             write(nothing)
 
 
-def test_bytes_are_refused() -> None:
+def test_bytes_are_rejected() -> None:
     text: Any = b"Hi."
     for read in (dragoman.parse, dragoman.explain):
         with pytest.raises(UsageError, match="expected str, got bytes; decode it"):
             read(text, "hermes")
 
 
-def test_render_takes_a_request_in_any_form() -> None:
+def test_render_messages_accepts_request_in_any_form() -> None:
     value = {"messages": [{"role": "user", "content": "hi"}], "tools": [OPENAI]}
     messages = dragoman.render_messages(value, "hermes")
     assert [m["role"] for m in messages] == ["system", "user"]
@@ -167,6 +167,6 @@ def test_render_takes_a_request_in_any_form() -> None:
         (b"{", RequestError, "expected"),
     ],
 )
-def test_render_refuses(request_: Any, error: type[Exception], says: str) -> None:
+def test_render_messages_rejects_invalid_request(request_: Any, error: type[Exception], says: str) -> None:
     with pytest.raises(error, match=re.escape(says)):
         dragoman.render_messages(request_, "hermes")

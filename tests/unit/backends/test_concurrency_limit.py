@@ -1,4 +1,4 @@
-"""Places at a server, and the queue for them."""
+"""Concurrency slots of a server, and the queue for them."""
 
 import asyncio
 from contextlib import AsyncExitStack
@@ -12,14 +12,14 @@ from support.clock import Clock
 pytestmark = pytest.mark.asyncio
 
 
-async def turns(times: int = 3) -> None:
-    """Let all that can go on go on."""
+async def run_pending_tasks(times: int = 3) -> None:
+    """Lets all tasks run that are ready."""
     for _ in range(times):
         await asyncio.sleep(0)
 
 
-class Asker:
-    """Takes a place, and keeps it until it is told to go."""
+class SlotHolder:
+    """Acquires a slot, and releases it when `go` is set."""
 
     def __init__(self, places: ConcurrencyLimiter) -> None:
         self.inside, self.go = False, asyncio.Event()
@@ -31,13 +31,13 @@ class Asker:
             await self.go.wait()
 
 
-async def test_they_are_given_in_the_order_in_which_they_were_asked_for() -> None:
+async def test_limiter_is_fifo() -> None:
     places = ConcurrencyLimiter("far", 1, 2)
-    first, second, third = (Asker(places) for _ in range(3))
-    await turns()
+    first, second, third = (SlotHolder(places) for _ in range(3))
+    await run_pending_tasks()
     assert (places.active, places.waiting) == (1, 2)
     first.go.set()
-    await turns()
+    await run_pending_tasks()
     assert (second.inside, third.inside) == (True, False)
     second.go.set()
     third.go.set()
@@ -45,7 +45,7 @@ async def test_they_are_given_in_the_order_in_which_they_were_asked_for() -> Non
     assert (places.active, places.waiting) == (0, 0)
 
 
-async def test_a_full_queue_says_when_to_come_again() -> None:
+async def test_full_queue_is_rejected_with_retry_after() -> None:
     clock = Clock()
     places = ConcurrencyLimiter("far", 2, 1, clock)
     for took_s in (10, 10, 10, 10, 10, 10, 10, 10, 10, 10, 10, 10):
@@ -54,17 +54,17 @@ async def test_a_full_queue_says_when_to_come_again() -> None:
     async with AsyncExitStack() as inside:
         for _ in range(2):
             await inside.enter_async_context(places.acquire())
-        waiting = Asker(places)
-        await turns()
+        waiting = SlotHolder(places)
+        await run_pending_tasks()
         with pytest.raises(QueueFullError, match="all 2 places at far and the 1 in its queue are taken") as refused:
             async with places.acquire():
                 pass
-        assert refused.value.retry_after_s == pytest.approx(10, abs=0.2), "two answers of 10 s, two at once"
+        assert refused.value.retry_after_s == pytest.approx(10, abs=0.2), "two responses of 10 s, two slots"
     waiting.go.set()
     await waiting.task
 
 
-async def test_the_time_told_is_never_very_short_or_long() -> None:
+async def test_retry_after_of_full_queue_is_bounded() -> None:
     for took_s, told_s in ((0.0, 1), (10_000.0, 60)):
         clock = Clock()
         places = ConcurrencyLimiter("far", 1, 0, clock)
@@ -80,24 +80,24 @@ async def test_the_time_told_is_never_very_short_or_long() -> None:
         assert refused.value.retry_after_s == told_s
 
 
-async def test_who_leaves_the_queue_gives_up_the_place_in_it() -> None:
+async def test_cancelled_request_leaves_queue() -> None:
     places = ConcurrencyLimiter("far", 1, 1)
-    first, second = Asker(places), Asker(places)
-    await turns()
+    first, second = SlotHolder(places), SlotHolder(places)
+    await run_pending_tasks()
     second.task.cancel()
     await asyncio.wait({second.task})
     assert places.waiting == 0
-    third = Asker(places)
-    await turns()
+    third = SlotHolder(places)
+    await run_pending_tasks()
     assert places.waiting == 1
     first.go.set()
-    await turns()
+    await run_pending_tasks()
     assert third.inside
     third.go.set()
     await third.task
 
 
-async def test_without_a_limit_nobody_waits() -> None:
+async def test_limit_of_zero_is_unlimited() -> None:
     places = ConcurrencyLimiter("far", 0, 0)
     async with AsyncExitStack() as inside:
         for _ in range(100):

@@ -14,7 +14,7 @@ NAMES = DATA / "model_names.txt"
 ROWS = [line.rsplit(maxsplit=1) for line in NAMES.read_text().splitlines() if not line.startswith("#")]
 
 
-def test_name_tells_the_format(subtests: pytest.Subtests) -> None:
+def test_model_name_selects_format(subtests: pytest.Subtests) -> None:
     def check(row: list[str]) -> None:
         model, format = row
         found = families.find(model)
@@ -23,19 +23,19 @@ def test_name_tells_the_format(subtests: pytest.Subtests) -> None:
     check_each(subtests, ROWS, check, itemgetter(0))
 
 
-def test_enough_names_are_tried() -> None:
+def test_model_name_list_has_enough_unique_names() -> None:
     assert len(ROWS) >= 200
     assert len({model for model, _ in ROWS}) == len(ROWS)
 
 
-def test_row_is_of_use(subtests: pytest.Subtests) -> None:
+def test_family_row_is_complete_and_used(subtests: pytest.Subtests) -> None:
     found = [families.find(model) for model, _ in ROWS]
 
     def check(family: families.Family) -> None:
         assert formats.get(family.format).name == family.format
         assert family.source.isprintable()
         assert family.names
-        assert family in found, "a row that no name of the list needs"
+        assert family in found, "no name in the list matches this row"
 
     check_each(subtests, families.families(), check, lambda family: str(family.names))
 
@@ -49,6 +49,6 @@ def test_row_is_of_use(subtests: pytest.Subtests) -> None:
         ("names = ['a']\nformat = 'x'\nsource = 'x'\nnote = ''", "unknown field `note`"),
     ],
 )
-def test_slip_of_the_pen_is_found(row: str, says: str) -> None:
+def test_invalid_families_file_is_rejected(row: str, says: str) -> None:
     with pytest.raises(ConfigError, match=says):
         families.read(f"[[family]]\n{row}".encode())

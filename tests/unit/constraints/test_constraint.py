@@ -1,4 +1,4 @@
-"""Grammars: what they let a model write is read as those calls, and fits the schema."""
+"""Text that a grammar accepts is read as the same calls, and their arguments match the schema."""
 
 import json
 import random
@@ -82,7 +82,7 @@ def accepts(text: str, grammar: str) -> bool:
 
 
 def written(grammar: str, chance: random.Random, limit: int = 300, begun: str = "") -> str | None:
-    """What a model of no mind at all writes under the grammar, prone to ending things; None where it never ends."""
+    """Returns random text that the grammar accepts, biased towards closing characters; None if it does not end."""
     matcher, text = llguidance.LLMatcher(BYTES, grammar), bytearray(begun.encode())
     assert matcher.try_consume_tokens(list(text)) == len(text)
     while not (matcher.is_accepting() and (matcher.is_stopped() or chance.random() < 0.5)):
@@ -98,7 +98,7 @@ def written(grammar: str, chance: random.Random, limit: int = 300, begun: str = 
 
 
 def calls_in(text: str, tools: list[v.Tool], bare: bool = False) -> list[v.ToolCall]:
-    """The calls, where the text holds nothing else and nothing odd but that they may be `bare`."""
+    """Returns the calls; asserts that the text contains nothing else, and no warnings except for `bare` calls."""
     reader = ReplyReader(HERMES, tools, new_id=lambda: "x", options=ReaderOptions(lenient=bare))
     events = [*reader.feed(text), *reader.close()]
     assert not [e for e in events if isinstance(e, ev.TextDelta | ev.ToolCallIncomplete)]
@@ -113,7 +113,7 @@ choices = st.sampled_from([*required, *(v.ToolChoice("named", name) for name in 
 
 
 @given(choices, st.integers(0, 1 << 32))
-def test_what_the_grammar_lets_through_is_read_as_calls_that_fit(choice: v.ToolChoice, seed: int) -> None:
+def test_accepted_text_is_read_as_valid_calls(choice: v.ToolChoice, seed: int) -> None:
     text = written(grammar(TOOLS, choice), random.Random(seed))
     if text is None:
         return
@@ -127,7 +127,7 @@ def test_what_the_grammar_lets_through_is_read_as_calls_that_fit(choice: v.ToolC
 
 
 @given(st.sampled_from([*required, v.ToolChoice()]), st.data())
-def test_calls_that_fit_are_let_through(choice: v.ToolChoice, data: st.DataObject) -> None:
+def test_valid_calls_are_accepted(choice: v.ToolChoice, data: st.DataObject) -> None:
     words = st.text(st.characters(exclude_categories=["Cs", "Cc"]), max_size=8) | st.sampled_from(HERMES.markers)
     city = data.draw(words)
     call = v.ToolCall("", "get_weather", json.dumps({"city": city, "days": 3}, ensure_ascii=False))
@@ -150,7 +150,7 @@ FREE = [
 
 
 @pytest.mark.parametrize(("text", "through"), [row[1:] for row in FREE], ids=[row[0] for row in FREE])
-def test_with_free_choice_only_calls_are_held(text: str, through: bool) -> None:
+def test_optional_tagged_calls_are_constrained(text: str, through: bool) -> None:
     assert accepts(text, grammar(TOOLS, v.ToolChoice())) == through
 
 
@@ -182,13 +182,13 @@ BARE = [
 
 
 @pytest.mark.parametrize(("text", "through"), [row[1:] for row in BARE], ids=[row[0] for row in BARE])
-def test_with_free_choice_bare_calls_are_held_too(text: str, through: bool) -> None:
+def test_optional_untagged_calls_are_constrained(text: str, through: bool) -> None:
     assert accepts(text, grammar(TOOLS, v.ToolChoice())) == through
 
 
 @given(st.data(), st.integers(0, 1 << 32))
-def test_bare_calls_that_begin_are_read_as_calls_that_fit(data: st.DataObject, seed: int) -> None:
-    """But for lists in place of one value, where it is not plain that several calls were meant."""
+def test_started_untagged_call_completes_to_valid_calls(data: st.DataObject, seed: int) -> None:
+    """Except for lists in place of a single value that do not clearly mean several calls."""
     name = data.draw(st.sampled_from([*SCHEMAS]))
     space = st.sampled_from(["", " ", "\n", "\n  "])
     fence = data.draw(st.sampled_from(["", "```", "```json\n", "```tool_call\n"]))
@@ -210,14 +210,14 @@ def test_bare_calls_that_begin_are_read_as_calls_that_fit(data: st.DataObject, s
 
 
 def with_first_items(call: v.ToolCall) -> dict[str, Any]:
-    """Its arguments, but for lists where there is room for one value: the first of each stands for them."""
+    """Returns the arguments, with the first item of each list in place of a single value."""
     members, single = json.loads(call.arguments), SCHEMAS[call.name]["properties"]
     lists = [name for name, each in members.items() if isinstance(each, list) and single[name].get("type") != "array"]
     assert lists
     return members | {name: members[name][0] for name in lists}
 
 
-FORGIVEN = [
+REPAIRABLE_ARGUMENTS = [
     ("null for what need not be", '{"city": "Paris", "days": null}', True),
     ("null for what must be", '{"city": null}', False),
     ("a list for one value", '{"city": ["Paris", "Rome"], "days": 1}', True),
@@ -227,27 +227,29 @@ FORGIVEN = [
 ]
 
 
-@pytest.mark.parametrize(("arguments", "through"), [row[1:] for row in FORGIVEN], ids=[row[0] for row in FORGIVEN])
-def test_what_is_set_right_is_let_through_in_a_bare_call(arguments: str, through: bool) -> None:
+@pytest.mark.parametrize(
+    ("arguments", "through"), [row[1:] for row in REPAIRABLE_ARGUMENTS], ids=[row[0] for row in REPAIRABLE_ARGUMENTS]
+)
+def test_repairable_arguments_are_accepted_in_untagged_call(arguments: str, through: bool) -> None:
     call = f'{{"name": "get_weather", "arguments": {arguments}}}'
     assert accepts(call, grammar(TOOLS, v.ToolChoice())) == through
     if through:
         assert judge_call(tool("get_weather", SCHEMAS["get_weather"]), arguments, ALL_REPAIRS).valid
 
 
-def test_a_list_for_one_value_is_let_through_only_where_several_calls_may_be_made() -> None:
+def test_list_for_single_value_is_accepted_only_with_parallel_calls() -> None:
     call = '{"name": "get_weather", "arguments": {"city": ["Paris", "Rome"]}}'
     assert not accepts(call, grammar(TOOLS, v.ToolChoice(parallel_tool_calls=False)))
 
 
-def test_where_one_call_may_be_made_a_second_bare_one_is_not_let_through() -> None:
+def test_second_untagged_call_is_rejected_without_parallel_calls() -> None:
     one = grammar(TOOLS, v.ToolChoice(parallel_tool_calls=False))
     assert accepts(f"```json\n{PRETTY}\n```", one)
     assert not accepts(f"{CALL}\n{CALL}", one)
 
 
 @pytest.mark.parametrize("name", sorted({*formats.names()} - {"llama3_json", "xlam"}))
-def test_what_begins_bare_is_held_in_every_format_that_takes_it(name: str) -> None:
+def test_untagged_call_is_constrained_in_every_lenient_format(name: str) -> None:
     format, tools = formats.get(name), [tool("get_weather")]
     found = tools_grammar(format, tools, v.ToolChoice())
     reader = ReplyReader(format, tools, new_id=lambda: "x", options=ReaderOptions(lenient=True))
@@ -258,12 +260,12 @@ def test_what_begins_bare_is_held_in_every_format_that_takes_it(name: str) -> No
     assert not accepts(CALL.replace('"Paris"', "1"), found.text)
 
 
-def test_with_a_tool_required_there_is_no_other_text() -> None:
+def test_text_is_rejected_if_tool_is_required() -> None:
     assert not accepts("It is sunny.", grammar(TOOLS, v.ToolChoice("required")))
     assert not accepts("", grammar(TOOLS, v.ToolChoice("required")))
 
 
-def test_a_named_tool_is_the_only_one() -> None:
+def test_named_choice_accepts_only_that_tool() -> None:
     only = grammar(TOOLS, v.ToolChoice("named", "ping"))
     assert accepts(HERMES.write_call(v.ToolCall("", "ping", "{}")), only)
     assert not accepts(HERMES.write_call(v.ToolCall("", "get_weather", '{"city": "x"}')), only)
@@ -279,7 +281,7 @@ def test_a_named_tool_is_the_only_one() -> None:
     ],
     ids=["no tools", "choice none", "a name that is not offered", "tools of the vendor"],
 )
-def test_nothing_is_held_where_there_is_nothing_to_hold_to(tools: list[v.Tool], choice: v.ToolChoice) -> None:
+def test_choice_without_callable_tools_has_no_grammar(tools: list[v.Tool], choice: v.ToolChoice) -> None:
     assert tools_grammar(HERMES, tools, choice) is None
 
 
@@ -293,25 +295,25 @@ REFERENCES = [
 
 @pytest.mark.parametrize("others", [[], ["ping"]], ids=["alone", "beside another"])
 @pytest.mark.parametrize(("arguments", "through"), REFERENCES)
-def test_references_lead_to_the_tools_own_schema(arguments: str, through: bool, others: list[str]) -> None:
+def test_schema_references_are_resolved_within_tool(arguments: str, through: bool, others: list[str]) -> None:
     tools = [*(tool(n) for n in others), tool("tree")]
     text = HERMES.write_call(v.ToolCall("", "tree", arguments))
     assert accepts(text, grammar(tools, v.ToolChoice("required"))) == through
 
 
-def test_a_member_named_like_a_reference_is_none() -> None:
+def test_member_named_ref_is_not_a_reference() -> None:
     schema = {"type": "object", "properties": {"$ref": {"type": "integer"}}, "additionalProperties": False}
     text = HERMES.write_call(v.ToolCall("", "f", '{"$ref": 1}'))
     assert accepts(text, grammar([tool("f", schema)], v.ToolChoice("required")))
 
 
-BEYOND = [
+UNSATISFIABLE = [
     ("nothing can fit", {"type": "object", "properties": {"a": False}, "required": ["a"]}),
 ]
 
 
-@pytest.mark.parametrize("schema", [row[1] for row in BEYOND], ids=[row[0] for row in BEYOND])
-def test_a_schema_beyond_the_engine_is_any_object_and_said_so(schema: dict[str, Any]) -> None:
+@pytest.mark.parametrize("schema", [row[1] for row in UNSATISFIABLE], ids=[row[0] for row in UNSATISFIABLE])
+def test_unsatisfiable_schema_is_relaxed_to_any_object(schema: dict[str, Any]) -> None:
     found = tools_grammar(HERMES, [tool("hard", schema), tool("ping")], v.ToolChoice("required"))
     assert found is not None
     assert found.relaxed == {"hard": "any object is accepted"}
@@ -320,7 +322,7 @@ def test_a_schema_beyond_the_engine_is_any_object_and_said_so(schema: dict[str, 
     assert not accepts(HERMES.write_call(v.ToolCall("", "ping", '{"a": 1}')), found.text)
 
 
-PARTLY = [
+PARTLY_RELAXED = [
     ("a reference to elsewhere", {"$ref": "https://example.com/x.json"}, "[1]", None),
     ("a reference to nothing", {"$ref": "#/$defs/none"}, "[1]", None),
     ("a pattern the engine lacks", {"type": "string", "pattern": "(?=x)y"}, '"z"', "[1]"),
@@ -329,10 +331,10 @@ PARTLY = [
 ]
 
 
-@pytest.mark.parametrize(("part", "through", "other"), [row[1:] for row in PARTLY], ids=[row[0] for row in PARTLY])
-def test_what_is_wrong_or_beyond_the_engine_is_relaxed_in_its_place(
-    part: dict[str, Any], through: str, other: str | None
-) -> None:
+@pytest.mark.parametrize(
+    ("part", "through", "other"), [row[1:] for row in PARTLY_RELAXED], ids=[row[0] for row in PARTLY_RELAXED]
+)
+def test_unsupported_schema_part_is_relaxed_in_place(part: dict[str, Any], through: str, other: str | None) -> None:
     schema = {"type": "object", "properties": {"a": part, "n": {"type": "integer"}}, "required": ["a", "n"]}
     found = tools_grammar(HERMES, [tool("hard", schema)], v.ToolChoice("required"))
     assert found is not None
@@ -346,7 +348,7 @@ def test_what_is_wrong_or_beyond_the_engine_is_relaxed_in_its_place(
     assert other is None or not takes(other, "1")
 
 
-LAX = [
+UNSUPPORTED_FEATURES = [
     ("a bound out of reach", {"type": "object", "properties": {"a": {"exclusiveMinimum": 0}}}, '{"a": 0}'),
     (
         "a bound out of reach, deeper",
@@ -364,22 +366,24 @@ LAX = [
 ]
 
 
-@pytest.mark.parametrize(("schema", "arguments"), [row[1:] for row in LAX], ids=[row[0] for row in LAX])
-def test_features_that_the_engine_lacks_hold_nobody_up(schema: dict[str, Any], arguments: str) -> None:
+@pytest.mark.parametrize(
+    ("schema", "arguments"), [row[1:] for row in UNSUPPORTED_FEATURES], ids=[row[0] for row in UNSUPPORTED_FEATURES]
+)
+def test_unsupported_schema_features_do_not_reject_valid_calls(schema: dict[str, Any], arguments: str) -> None:
     found = tools_grammar(HERMES, [tool("f", schema)], v.ToolChoice("required"))
     assert found is not None
     assert accepts(HERMES.write_call(v.ToolCall("", "f", arguments)), found.text)
 
 
 @pytest.mark.parametrize("levels", [60, 130, 245])
-def test_a_schema_that_nests_deep_is_no_crash(levels: int) -> None:
+def test_deeply_nested_schema_has_grammar(levels: int) -> None:
     schema: dict[str, Any] = {"type": "object"}
     for _ in range(levels):
         schema = {"type": "object", "properties": {"a": schema}}
     assert tools_grammar(HERMES, [tool("deep", schema)], v.ToolChoice("required")) is not None
 
 
-def test_a_schema_with_more_digits_than_python_reads_is_no_crash() -> None:
+def test_schema_with_huge_number_is_relaxed() -> None:
     schema = '{"type": "object", "properties": {"a": {"maximum": 1' + "0" * 5000 + "}}}"
     found = tools_grammar(HERMES, [v.Tool("f", "", schema)], v.ToolChoice("required"))
     assert found is not None
@@ -387,17 +391,17 @@ def test_a_schema_with_more_digits_than_python_reads_is_no_crash() -> None:
 
 
 @pytest.mark.parametrize("name", ["a.b/c", 'with "quotes"', "back\\slash", "naïve 日本", "</tool_call>", "line\nbreak"])
-def test_odd_names(name: str) -> None:
+def test_unusual_tool_names_are_accepted_and_read(name: str) -> None:
     tools = [tool(name, {"type": "object"}), tool("ping")]
     text = HERMES.write_call(v.ToolCall("", name, "{}"))
     assert accepts(text, grammar(tools, v.ToolChoice("required")))
     assert [c.name for c in calls_in(text, tools)] == [name]
 
 
-# A reply that is one JSON value.
+# Replies that are one JSON value.
 
 
-def test_a_reply_of_a_schema() -> None:
+def test_response_schema_constrains_reply() -> None:
     found = json_grammar(json.dumps(SCHEMAS["get_weather"]))
     assert found is not None
     assert accepts('{"city": "Paris", "days": 2}', found)
@@ -406,20 +410,20 @@ def test_a_reply_of_a_schema() -> None:
 
 
 @pytest.mark.parametrize(("schema", "through"), [("{}", "[1]"), ("true", '"x"'), ('{"type": "integer"}', "12")])
-def test_any_schema_will_do(schema: str, through: str) -> None:
+def test_response_schema_of_any_type_is_supported(schema: str, through: str) -> None:
     found = json_grammar(schema)
     assert found is not None
     assert accepts(through, found)
 
 
 @pytest.mark.parametrize("schema", ['{"$ref": "#/$defs/none"}', '{"maximum": 1' + "0" * 5000 + "}"])
-def test_no_grammar_for_a_schema_beyond_the_engine(schema: str) -> None:
+def test_unsupported_response_schema_has_no_grammar(schema: str) -> None:
     assert json_grammar(schema) is None
 
 
-# A reply that is one JSON value, or calls.
+# Replies that are one JSON value, or calls.
 
-EITHER = [
+VALUE_OR_CALLS = [
     ("the answer", '{"city": "Paris"}', True),
     ("a call", '<tool_call>\n{"name": "ping", "arguments": {}}\n</tool_call>', True),
     ("an answer that does not fit", '{"city": 1}', False),
@@ -428,15 +432,17 @@ EITHER = [
 ]
 
 
-@pytest.mark.parametrize(("text", "through"), [row[1:] for row in EITHER], ids=[row[0] for row in EITHER])
-def test_with_an_answer_of_a_schema_the_reply_is_that_or_calls(text: str, through: bool) -> None:
+@pytest.mark.parametrize(
+    ("text", "through"), [row[1:] for row in VALUE_OR_CALLS], ids=[row[0] for row in VALUE_OR_CALLS]
+)
+def test_response_schema_with_tools_accepts_value_or_calls(text: str, through: bool) -> None:
     found = tools_grammar(HERMES, TOOLS, v.ToolChoice(), json.dumps(SCHEMAS["get_weather"]))
     assert found is not None
     assert accepts(text, found.text) == through
 
 
-def test_grammars_are_not_kept() -> None:
-    """Schemas come from callers, and may be megabytes long."""
+def test_grammars_are_not_cached() -> None:
+    """Schemas come from clients, and may be megabytes long."""
     tracemalloc.start()
     try:
         for i in range(20):

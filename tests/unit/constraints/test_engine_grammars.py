@@ -1,4 +1,4 @@
-"""Grammars for other engines: what they let through is read as those calls, and every call that fits gets through."""
+"""Grammars for other engines: accepted text is read as the same calls, and every valid call is accepted."""
 
 import json
 import random
@@ -65,22 +65,22 @@ CHOICES = {
     "one": v.ToolChoice("required", parallel_tool_calls=False),
     "named": v.ToolChoice("named", "get_weather"),
 }
-HELD = [f for f in map(formats.get, formats.names()) if f.constrain(TOOLS, v.ToolChoice("required"))]
-each = pytest.mark.parametrize("format", HELD, ids=lambda f: f.name)
-FREE = [f for f in HELD if f.constrain(TOOLS, v.ToolChoice())]
+CONSTRAINED = [f for f in map(formats.get, formats.names()) if f.constrain(TOOLS, v.ToolChoice("required"))]
+each = pytest.mark.parametrize("format", CONSTRAINED, ids=lambda f: f.name)
+FREE = [f for f in CONSTRAINED if f.constrain(TOOLS, v.ToolChoice())]
 each_free = pytest.mark.parametrize("format", FREE, ids=lambda f: f.name)
 WRITERS = {
     "structural_tag": to_structural_tag,
     "gbnf": lambda constraint: to_gbnf(constraint).grammar,
     "lark": llguidance_grammar,
 }
-FEW = settings.default.max_examples // 20
-"""Of examples, for each format and writer."""
-each_held = pytest.mark.parametrize(
+FEW_EXAMPLES = settings.default.max_examples // 20
+"""Number of examples for each format and writer."""
+each_constrained = pytest.mark.parametrize(
     ("format", "writer"),
     [
         pytest.param(format, name, id=f"{format.name}-{name}")
-        for format in HELD
+        for format in CONSTRAINED
         for name in sample(list(WRITERS), 1, format.name)
     ],
 )
@@ -90,7 +90,7 @@ words = st.text(st.characters(exclude_categories=["Cs", "Cc"]), max_size=8)
 
 
 def strings(format: Format) -> st.SearchStrategy[str]:
-    """Those that a call can hold: any, or where they stand raw those without the format's markers."""
+    """Strings that a call can contain: any; in formats with raw values only those without the format's markers."""
     raw = format.arguments in ("tagged", "notation")
     pieces = [m[:-1] for m in format.markers if len(m) > 1] if raw else format.markers
     odd = st.lists(st.sampled_from([*pieces, '"', "\\", "\n"]), max_size=2).map("".join)
@@ -104,7 +104,7 @@ def constraint(format: Format, choice: v.ToolChoice, tools: list[v.Tool] = TOOLS
 
 
 def free(format: Format, auto: str, *others: str) -> list[str]:
-    """These choices, the first only where the format can hold it."""
+    """Returns the names of the choices, `auto` only if the format can constrain it."""
     return [auto, *others] if format.constrain(TOOLS, CHOICES["auto"]) else [*others]
 
 
@@ -131,7 +131,7 @@ def calls(strings: st.SearchStrategy[str]) -> st.SearchStrategy[tuple[str, dict[
 
 
 def ordered(value: dict[str, Any], schema: dict[str, Any]) -> dict[str, Any]:
-    """Members as the schema has them, as the grammars want them."""
+    """Returns the members in the order of the schema, as the grammars require."""
     node = SCHEMAS["tree"]["$defs"]["node"]
     of = schema["properties"]
     return {k: ordered(value[k], node) if k in ("root", "next") else value[k] for k in of if k in value}
@@ -143,7 +143,7 @@ def written(format: Format, made: list[tuple[str, dict[str, Any]]]) -> str:
 
 
 def read(format: Format, text: str) -> list[tuple[str, dict[str, Any]]]:
-    """The calls, where nothing odd is in the text."""
+    """Returns the calls; asserts that the text contains nothing else and no warnings."""
     reader = ReplyReader(format, TOOLS, new_id=lambda: "x")
     events = [*reader.feed(text), *reader.close()]
     assert not [e for e in events if isinstance(e, ev.Notice | ev.ToolCallIncomplete)]
@@ -152,10 +152,10 @@ def read(format: Format, text: str) -> list[tuple[str, dict[str, Any]]]:
     return [(p.name, json.loads(p.arguments)) for p in reply.parts if isinstance(p, v.ToolCall)]
 
 
-@each_held
-@settings(max_examples=FEW)
+@each_constrained
+@settings(max_examples=FEW_EXAMPLES)
 @given(data=st.data())
-def test_calls_that_fit_get_through_and_are_read(format: Format, writer: str, data: st.DataObject) -> None:
+def test_valid_calls_are_accepted_and_read(format: Format, writer: str, data: st.DataObject) -> None:
     write = WRITERS[writer]
     made = data.draw(st.lists(calls(strings(format)), min_size=1, max_size=2))
     text = written(format, made)
@@ -168,10 +168,10 @@ def test_calls_that_fit_get_through_and_are_read(format: Format, writer: str, da
     assert read(format, text) == made
 
 
-@each_held
-@settings(max_examples=FEW)
+@each_constrained
+@settings(max_examples=FEW_EXAMPLES)
 @given(choice=st.sampled_from(["required", "one", "named"]), seed=st.integers(0, 1 << 32))
-def test_what_gets_through_is_read_as_calls_that_fit(format: Format, writer: str, choice: str, seed: int) -> None:
+def test_accepted_text_is_read_as_valid_calls(format: Format, writer: str, choice: str, seed: int) -> None:
     write = WRITERS[writer]
     likely = [around + marker for marker in format.markers for around in ("", "\n")]
     text = sampled(write(constraint(format, CHOICES[choice])), random.Random(seed), likely)
@@ -186,11 +186,11 @@ def test_what_gets_through_is_read_as_calls_that_fit(format: Format, writer: str
 
 
 JSON_FORMAT = formats.get("xlam")
-"""What reads a reply that is held to a JSON Schema as a whole."""
+"""Reads a reply that is constrained to a JSON Schema as a whole."""
 
 
 def whole(choice: v.ToolChoice) -> tuple[str, str]:
-    """The schema of the whole reply, and an engine's grammar of it."""
+    """Returns the schema of the whole reply, and an engine's grammar for it."""
     schema = json_schema(TOOLS, choice)
     assert schema is not None
     return schema, json.dumps(
@@ -198,9 +198,9 @@ def whole(choice: v.ToolChoice) -> tuple[str, str]:
     )
 
 
-@settings(max_examples=FEW * 5)
+@settings(max_examples=FEW_EXAMPLES * 5)
 @given(made=st.lists(calls(words), min_size=1, max_size=2), spaces=st.sampled_from([None, 1]))
-def test_a_reply_that_fits_the_schema_is_read_as_those_calls(
+def test_reply_matching_schema_is_read_as_same_calls(
     made: list[tuple[str, dict[str, Any]]], spaces: int | None
 ) -> None:
     objects = [{"name": name, "arguments": arguments} for name, arguments in made]
@@ -215,9 +215,9 @@ def test_a_reply_that_fits_the_schema_is_read_as_those_calls(
     assert not accepts(whole(CHOICES["required"])[1], '{"tool_calls": []}')
 
 
-@settings(max_examples=FEW * 5)
+@settings(max_examples=FEW_EXAMPLES * 5)
 @given(choice=st.sampled_from(["required", "one", "named"]), seed=st.integers(0, 1 << 32))
-def test_what_a_schema_of_the_reply_lets_through_is_read_as_calls_that_fit(choice: str, seed: int) -> None:
+def test_reply_accepted_by_schema_is_read_as_valid_calls(choice: str, seed: int) -> None:
     schema, grammar = whole(CHOICES[choice])
     text = sampled(grammar, random.Random(seed))
     if text is None:
@@ -231,14 +231,14 @@ def test_what_a_schema_of_the_reply_lets_through_is_read_as_calls_that_fit(choic
 
 
 @pytest.mark.parametrize("choice", [v.ToolChoice(), v.ToolChoice("none"), v.ToolChoice("named", "nobody")])
-def test_no_schema_where_the_reply_may_be_text(choice: v.ToolChoice) -> None:
+def test_optional_call_has_no_reply_schema(choice: v.ToolChoice) -> None:
     assert json_schema(TOOLS, choice) is None
 
 
 @pytest.mark.parametrize(
     "stated", ["{}", "true", '{"type": "string"}', '{"type": ["object", "null"]}', '{"properties": {}}']
 )
-def test_arguments_are_an_object_whatever_the_schema_says(stated: str) -> None:
+def test_arguments_are_constrained_to_object(stated: str) -> None:
     hermes, tool = formats.get("hermes"), v.Tool("f", "", stated)
     constraint = hermes.constrain([tool], CHOICES["required"])
     assert constraint is not None
@@ -248,7 +248,7 @@ def test_arguments_are_an_object_whatever_the_schema_says(stated: str) -> None:
             assert not accepts(grammar, hermes.write_call(v.ToolCall("", "f", "{}")).replace("{}", other))
 
 
-def test_a_schema_that_nests_deeper_than_python_goes_is_any_object() -> None:
+def test_too_deep_schema_is_relaxed_to_any_object() -> None:
     deep = '{"properties": {"a": ' + '{"items": ' * 600 + "{}" + "}" * 602
     whole = json_schema([v.Tool("f", "", deep)], CHOICES["one"])
     assert whole is not None
@@ -256,8 +256,8 @@ def test_a_schema_that_nests_deeper_than_python_goes_is_any_object() -> None:
     assert listed["items"]["properties"]["arguments"] == {"type": "object"}
 
 
-@each_held
-def test_nothing_but_calls_where_one_is_required(format: Format, writer: str) -> None:
+@each_constrained
+def test_required_choice_accepts_only_calls(format: Format, writer: str) -> None:
     write = WRITERS[writer]
     required, call = write(constraint(format, CHOICES["required"])), written(format, [("ping", {})])
     assert accepts(required, call)
@@ -266,7 +266,7 @@ def test_nothing_but_calls_where_one_is_required(format: Format, writer: str) ->
 
 
 @each_free
-def test_with_free_choice_only_calls_are_held(format: Format) -> None:
+def test_optional_calls_are_constrained(format: Format) -> None:
     tag = to_structural_tag(constraint(format, CHOICES["auto"]))
     call = written(format, [("ping", {})])
     for text in ("", "It is sunny.\n< 5 degrees", call, f"Wait.\n{call}"):
@@ -276,7 +276,7 @@ def test_with_free_choice_only_calls_are_held(format: Format) -> None:
 
 
 @each_free
-def test_the_trigger_is_how_a_call_begins(format: Format) -> None:
+def test_gbnf_trigger_is_start_of_call(format: Format) -> None:
     free = to_gbnf(constraint(format, CHOICES["auto"]))
     assert free.trigger
     assert written(format, [("ping", {})]).startswith(free.trigger)

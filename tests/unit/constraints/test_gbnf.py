@@ -1,4 +1,4 @@
-"""GBNF: which JSON a schema's grammar lets through, and what it reports as not held."""
+"""GBNF: the JSON that a schema's grammar accepts, and keywords that it reports as relaxed."""
 
 import json
 from typing import Any
@@ -27,7 +27,7 @@ def props(**properties: Any) -> dict[str, Any]:
 STRING, INTEGER = {"type": "string"}, {"type": "integer"}
 NODE = {"type": "object", "properties": {"next": {"$ref": "#"}, "v": INTEGER}}
 MIXED = {"properties": {"a": INTEGER, "b": INTEGER, "c": INTEGER, "d": INTEGER}, "required": ["c"]}
-LET_THROUGH: list[tuple[str, Any, list[str], list[str]]] = [
+ACCEPTED: list[tuple[str, Any, list[str], list[str]]] = [
     ("any object", {}, ["{}", '{"a": [1, {"b": null}], "c":"d"}'], ["1", "[]", '{"a":  1}', '{"a": 1,}']),
     ("not JSON Schema", "[", ["{}"], ["1"]),
     ("a schema that is true", True, ["{}"], ["1"]),
@@ -80,8 +80,8 @@ LET_THROUGH: list[tuple[str, Any, list[str], list[str]]] = [
 ]
 
 
-@pytest.mark.parametrize(("schema", "fits", "others"), [r[1:] for r in LET_THROUGH], ids=[r[0] for r in LET_THROUGH])
-def test_what_gets_through(schema: Any, fits: list[str], others: list[str]) -> None:
+@pytest.mark.parametrize(("schema", "fits", "others"), [r[1:] for r in ACCEPTED], ids=[r[0] for r in ACCEPTED])
+def test_gbnf_accepts_only_matching_json(schema: Any, fits: list[str], others: list[str]) -> None:
     found = of(schema)
     assert found.relaxed == ()
     assert [text for text in fits if not accepts(found.grammar, text)] == []
@@ -99,14 +99,16 @@ RAW: list[tuple[str, tuple[str, ...], list[str], list[str]]] = [
 
 
 @pytest.mark.parametrize(("end", "never", "fits", "others"), RAW)
-def test_raw_text_ends_at_the_first_end(end: str, never: tuple[str, ...], fits: list[str], others: list[str]) -> None:
+def test_raw_text_ends_at_first_end_marker(
+    end: str, never: tuple[str, ...], fits: list[str], others: list[str]
+) -> None:
     constraint = Constraint("", ("", ""), (ConstrainedCall("", RawText(end, never), ""),), "", parallel=False)
     for grammar in (to_gbnf(constraint).grammar, llguidance_grammar(constraint), to_structural_tag(constraint)):
         assert [text for text in fits if not accepts(grammar, text)] == []
         assert [text for text in others if accepts(grammar, text)] == []
 
 
-ALONE = {"$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"anyOf": [{"$ref": "#/$defs/a"}, INTEGER]}}}
+RING = {"$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"anyOf": [{"$ref": "#/$defs/a"}, INTEGER]}}}
 RELAXED: list[tuple[str, Any, str]] = [
     ("pattern", props(a=STRING | {"pattern": "^x$", "format": "date"}), '{"a": "y"}'),
     ("minimum", props(a=INTEGER | {"minimum": 3}), '{"a": 1}'),
@@ -119,25 +121,25 @@ RELAXED: list[tuple[str, Any, str]] = [
     ("$ref", props(a={"$ref": "https://example.com/x.json"}), '{"a": 1}'),
     ("$ref", {"$ref": "#/$defs/none"}, "{}"),
     ("$ref", {"$ref": "#"}, "{}"),
-    ("$ref", props(a={"$ref": "#/$defs/a"}) | ALONE, '{"a": 1}'),
+    ("$ref", props(a={"$ref": "#/$defs/a"}) | RING, '{"a": 1}'),
 ]
 
 
 @pytest.mark.parametrize(("word", "schema", "through"), RELAXED, ids=[row[0] for row in RELAXED])
-def test_what_is_not_held_is_told(word: str, schema: Any, through: str) -> None:
+def test_relaxed_keywords_are_reported(word: str, schema: Any, through: str) -> None:
     found = of(schema)
     assert word in found.relaxed
     assert accepts(found.grammar, through)
     assert not accepts(found.grammar, "1")
 
 
-def test_a_schema_that_nests_deep() -> None:
+def test_deeply_nested_schema_is_relaxed() -> None:
     schema: dict[str, Any] = {"type": "object"}
     for _ in range(200):
         schema = props(a=schema)
     assert of(schema).relaxed == ("depth",)
 
 
-def test_many_optional_members_make_no_large_grammar() -> None:
+def test_grammar_size_is_bounded_for_many_optional_members() -> None:
     schema = {"properties": {f"member{i}": INTEGER for i in range(300)}}
     assert len(of(schema).grammar) < 60_000

@@ -1,4 +1,4 @@
-"""Generated schemas: no grammar made of one keeps a model from arguments that fit it, or lets through no call."""
+"""Generated schemas: their grammars accept all valid arguments, and accept only calls."""
 
 import json
 import random
@@ -21,14 +21,14 @@ from dragoman.parsing.reply_reader import ReplyReader
 from support.grammar_engines import accepts, sampled
 
 Drawn = tuple[Any, Any]
-"""A schema, and what is meant to fit it."""
+"""A schema, and a value that should match it."""
 HERMES: Final = formats.get("hermes")
 REQUIRED: Final = v.ToolChoice("required", parallel_tool_calls=False)
 WORDS: Final = st.text(st.characters(exclude_categories=["Cs", "Cc"]), max_size=6)
-WHOLE: Final = st.integers(-(10**18), 10**18)
-"""Within 64 bits, as a grammar holds them."""
+INTEGERS: Final = st.integers(-(10**18), 10**18)
+"""Within 64 bits, the range that grammars support."""
 NAMES: Final = st.sampled_from(["a", "b", "c d", 'q"', "é", "$ref", "type"])
-FEW: Final = settings().max_examples // 4
+FEW_EXAMPLES: Final = settings().max_examples // 4
 
 
 def embedded(tool: v.Tool) -> str:
@@ -60,14 +60,14 @@ def scalars(draw: st.DrawFn) -> Drawn:
         case "string":
             value = draw(WORDS)
             words = {"minLength": len(value), "maxLength": len(value) + 2, "pattern": "^[^#]*$", "format": "color"}
-            return {"type": "string", **draw(some(words))}, value
+            return {"type": "string", **draw(some_keywords(words))}, value
         case "integer":
             number = draw(st.integers(-(10**9), 10**9))
             words = {"minimum": number - 1, "maximum": number, "exclusiveMaximum": number + 2, "multipleOf": 1}
-            return {"type": "integer", **draw(some(words))}, number
+            return {"type": "integer", **draw(some_keywords(words))}, number
         case "number":
             part = draw(st.integers(-4000, 4000)) / 8
-            return {"type": "number", **draw(some({"minimum": part - 1, "maximum": part + 0.5}))}, part
+            return {"type": "number", **draw(some_keywords({"minimum": part - 1, "maximum": part + 0.5}))}, part
         case "boolean":
             return {"type": "boolean"}, draw(st.booleans())
         case "null":
@@ -77,18 +77,18 @@ def scalars(draw: st.DrawFn) -> Drawn:
         case "const":
             return {"const": "only"}, "only"
         case "any":
-            return draw(st.sampled_from([{}, True, {"description": "d", "default": 1}])), draw(WORDS | WHOLE)
+            return draw(st.sampled_from([{}, True, {"description": "d", "default": 1}])), draw(WORDS | INTEGERS)
         case _:
             return {"type": "strng"}, draw(WORDS | st.booleans())
 
 
-def some(words: dict[str, Any]) -> st.SearchStrategy[dict[str, Any]]:
-    """A few of these words."""
+def some_keywords(words: dict[str, Any]) -> st.SearchStrategy[dict[str, Any]]:
+    """Returns up to two of these keywords."""
     return st.lists(st.sampled_from([*words]), max_size=2).map(lambda names: {name: words[name] for name in names})
 
 
-def drawn(inner: st.SearchStrategy[Drawn]) -> st.SearchStrategy[Drawn]:
-    """Arrays, objects and choices of these."""
+def nested_schemas(inner: st.SearchStrategy[Drawn]) -> st.SearchStrategy[Drawn]:
+    """Returns arrays, objects and unions of these."""
     return arrays(inner) | objects(inner) | either(inner) | combined(inner)
 
 
@@ -97,7 +97,7 @@ def arrays(draw: st.DrawFn, inner: st.SearchStrategy[Drawn]) -> Drawn:
     items, value = draw(inner)
     count = draw(st.integers(0, 2))
     words = {"minItems": count, "maxItems": count + 1, "uniqueItems": count < 2}
-    return {"type": "array", "items": items, **draw(some(words))}, [value] * count
+    return {"type": "array", "items": items, **draw(some_keywords(words))}, [value] * count
 
 
 @st.composite
@@ -107,7 +107,7 @@ def objects(draw: st.DrawFn, inner: st.SearchStrategy[Drawn]) -> Drawn:
     required = draw(st.lists(st.sampled_from([*there]), unique=True)) if there else []
     words = {"additionalProperties": False, "minProperties": len(there), "propertyNames": {"minLength": 1}}
     properties = {name: schema for name, ((schema, _), _) in members.items()}
-    return {"type": "object", "properties": properties, "required": required, **draw(some(words))}, there
+    return {"type": "object", "properties": properties, "required": required, **draw(some_keywords(words))}, there
 
 
 @st.composite
@@ -120,12 +120,12 @@ def either(draw: st.DrawFn, inner: st.SearchStrategy[Drawn]) -> Drawn:
 def combined(draw: st.DrawFn, inner: st.SearchStrategy[Drawn]) -> Drawn:
     schema, value = draw(inner)
     words = {"allOf": [schema], "not": {"const": "never"}, "if": {"type": "object"}, "then": {"minProperties": 0}}
-    return {**(schema if isinstance(schema, dict) else {}), **draw(some(words))}, value
+    return {**(schema if isinstance(schema, dict) else {}), **draw(some_keywords(words))}, value
 
 
 @st.composite
 def tools(draw: st.DrawFn) -> tuple[v.Tool, dict[str, Any]]:
-    schema, value = draw(objects(st.recursive(scalars(), drawn, max_leaves=4)))
+    schema, value = draw(objects(st.recursive(scalars(), nested_schemas, max_leaves=4)))
     assume(fits(value, schema))
     return v.Tool("f", "", json.dumps(schema)), value
 
@@ -135,7 +135,7 @@ def fits(value: Any, schema: Any) -> bool:
 
 
 def readable(schema: Any) -> Any:
-    """The schema without types that are none, of which a validator says nothing."""
+    """Returns the schema without invalid types, which a validator cannot check."""
     if isinstance(schema, list):
         return [readable(each) for each in schema]
     if not isinstance(schema, dict):
@@ -148,7 +148,7 @@ def call(arguments: Any) -> str:
 
 
 def read(text: str, tool: v.Tool) -> list[Any]:
-    """The arguments of the calls, where there is nothing else."""
+    """Returns the arguments of the calls; asserts that there is no other content."""
     reader = ReplyReader(HERMES, [tool], new_id=lambda: "x")
     events = [*reader.feed(text), *reader.close()]
     assert not [e for e in events if isinstance(e, ev.Notice | ev.TextDelta | ev.ToolCallIncomplete)]
@@ -157,17 +157,17 @@ def read(text: str, tool: v.Tool) -> list[Any]:
 
 
 @writers
-@settings(max_examples=FEW)
+@settings(max_examples=FEW_EXAMPLES)
 @given(made=tools())
-def test_arguments_that_fit_get_through(write: Callable[[v.Tool], str], made: tuple[v.Tool, dict[str, Any]]) -> None:
+def test_valid_arguments_are_accepted(write: Callable[[v.Tool], str], made: tuple[v.Tool, dict[str, Any]]) -> None:
     tool, arguments = made
     assert accepts(write(tool), call(arguments))
 
 
 @writers
-@settings(max_examples=FEW)
+@settings(max_examples=FEW_EXAMPLES)
 @given(made=tools(), seed=st.integers(0, 1 << 32))
-def test_what_gets_through_is_a_call(
+def test_accepted_text_is_one_call(
     write: Callable[[v.Tool], str], made: tuple[v.Tool, dict[str, Any]], seed: int
 ) -> None:
     text = sampled(write(made[0]), random.Random(seed))

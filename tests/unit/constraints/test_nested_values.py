@@ -1,4 +1,4 @@
-"""Values within values under a grammar: which get through, how they are read, and what is said not to be held."""
+"""Nested values under a grammar: accepted values, how they are read, and reported relaxations."""
 
 import json
 from typing import Any
@@ -17,10 +17,10 @@ from support.grammar_engines import accepts
 ONE = v.ToolChoice("required", parallel_tool_calls=False)
 STRING, INTEGER, NULL = {"type": "string"}, {"type": "integer"}, {"type": "null"}
 POINT = {"type": "object", "properties": {"x": INTEGER, "s": STRING}, "required": ["x"]}
-both = pytest.mark.parametrize("format", ["minimax_m3", "cohere_cofl"])
+each_nested_format = pytest.mark.parametrize("format", ["minimax_m3", "cohere_cofl"])
 
 
-def held(format: str, schema: Any) -> tuple[Constraint, v.Tool]:
+def constrained(format: str, schema: Any) -> tuple[Constraint, v.Tool]:
     nodes = {"n": INTEGER, "list": {"anyOf": [NULL, {"items": {"$ref": "#/$defs/list"}}]}}
     tool = v.Tool("f", "", json.dumps({"properties": {"a": schema}, "required": ["a"], "$defs": nodes}))
     found = formats.get(format).constrain([tool], ONE)
@@ -32,7 +32,7 @@ def written(format: str, arguments: Any) -> str:
     return formats.get(format).write_calls([v.ToolCall("", "f", json.dumps(arguments, ensure_ascii=False))])
 
 
-def through(constraint: Constraint, text: str) -> list[bool]:
+def accepted_by_engines(constraint: Constraint, text: str) -> list[bool]:
     return [
         accepts(g, text)
         for g in (to_structural_tag(constraint), to_gbnf(constraint).grammar, llguidance_grammar(constraint))
@@ -68,60 +68,60 @@ VALUES: list[tuple[str, Any, list[Any], list[Any]]] = [
 ]
 
 
-@both
+@each_nested_format
 @pytest.mark.parametrize(("schema", "fits", "others"), [r[1:] for r in VALUES], ids=[r[0] for r in VALUES])
-def test_which_values_get_through(format: str, schema: Any, fits: list[Any], others: list[Any]) -> None:
-    constraint, tool = held(format, schema)
+def test_nested_values_are_accepted_only_if_valid(format: str, schema: Any, fits: list[Any], others: list[Any]) -> None:
+    constraint, tool = constrained(format, schema)
     for value in fits:
         text = written(format, {"a": value})
-        assert through(constraint, text) == [True] * 3, value
+        assert accepted_by_engines(constraint, text) == [True] * 3, value
         assert read(format, text, tool) == {"a": value}
-    assert [value for value in others if any(through(constraint, written(format, {"a": value})))] == []
+    assert [value for value in others if any(accepted_by_engines(constraint, written(format, {"a": value})))] == []
 
 
-@both
-def test_a_string_cannot_hold_what_ends_it(format: str) -> None:
-    constraint, _ = held(format, STRING)
+@each_nested_format
+def test_string_must_not_contain_its_end_marker(format: str) -> None:
+    constraint, _ = constrained(format, STRING)
     end = {"minimax_m3": "]<]minimax[>[", "cohere_cofl": "</cofl:value>"}[format]
-    assert not any(through(constraint, written(format, {"a": f"x{end}y"})))
-    assert not any(through(constraint, written(format, {"a": end})))
+    assert not any(accepted_by_engines(constraint, written(format, {"a": f"x{end}y"})))
+    assert not any(accepted_by_engines(constraint, written(format, {"a": end})))
 
 
 @pytest.mark.parametrize(
     ("schema", "value"), [({"type": "object"}, {}), ({"type": "array"}, []), ({"properties": {"x": STRING}}, {})]
 )
-def test_nothing_in_an_element(schema: Any, value: Any) -> None:
-    """As the vendor's template writes an object or array without members."""
-    constraint, tool = held("minimax_m3", schema)
+def test_empty_element_is_empty_object_or_array(schema: Any, value: Any) -> None:
+    """The vendor's template writes an empty object or array like this."""
+    constraint, tool = constrained("minimax_m3", schema)
     text = written("minimax_m3", {"a": "@"}).replace("@", "")
-    assert through(constraint, text) == [True] * 3
+    assert accepted_by_engines(constraint, text) == [True] * 3
     assert read("minimax_m3", text, tool) == {"a": value}
 
 
-@both
-def test_members_that_are_not_stated(format: str) -> None:
+@each_nested_format
+def test_undeclared_members_are_accepted(format: str) -> None:
     tool = v.Tool("f", "", '{"type": "object", "additionalProperties": {"type": "integer"}}')
     constraint = formats.get(format).constrain([tool], ONE)
     assert constraint is not None
     for arguments in ({}, {"a": 1}, {"a": 1, "b_2": 2}):
-        assert through(constraint, written(format, arguments)) == [True] * 3
+        assert accepted_by_engines(constraint, written(format, arguments)) == [True] * 3
         assert read(format, written(format, arguments), tool) == arguments
-    assert not any(through(constraint, written(format, {"a": "x"})))
-    # The name in a closing tag may be another, for all that a grammar can say.
+    assert not any(accepted_by_engines(constraint, written(format, {"a": "x"})))
+    # A grammar cannot enforce that the closing tag has the same name.
     assert constraint.calls[0].relaxed == (() if format == "cohere_cofl" else ("additionalProperties",))
 
 
-def test_names() -> None:
+def test_unusual_member_names_are_accepted_or_relaxed() -> None:
     odd = {"a b": 1, 'q&a "x"': 2, "<c>": 3}
     tool = v.Tool("f", "", json.dumps({"properties": dict.fromkeys(odd, INTEGER), "required": [*odd]}))
     constraint = formats.get("cohere_cofl").constrain([tool], ONE)
     assert constraint is not None
-    assert through(constraint, written("cohere_cofl", odd)) == [True] * 3
+    assert accepted_by_engines(constraint, written("cohere_cofl", odd)) == [True] * 3
     assert read("cohere_cofl", written("cohere_cofl", odd), tool) == odd
     elements = formats.get("minimax_m3").constrain([tool], ONE)
     assert elements is not None
     assert elements.calls[0].relaxed == ("properties",)
-    assert through(elements, written("minimax_m3", {"a b": 1})) == [True] * 3
+    assert accepted_by_engines(elements, written("minimax_m3", {"a b": 1})) == [True] * 3
 
 
 RELAXED: list[tuple[str, list[str], Any]] = [
@@ -142,29 +142,29 @@ RELAXED: list[tuple[str, list[str], Any]] = [
 ]
 
 
-@both
+@each_nested_format
 @pytest.mark.parametrize(("word", "where", "schema"), RELAXED)
-def test_what_is_not_held_is_told(format: str, word: str, where: list[str], schema: Any) -> None:
-    relaxed = held(format, schema)[0].calls[0].relaxed
+def test_relaxed_keywords_are_reported(format: str, word: str, where: list[str], schema: Any) -> None:
+    relaxed = constrained(format, schema)[0].calls[0].relaxed
     assert (word in relaxed) == (format in where), relaxed
 
 
-@both
-def test_what_is_held_is_not_told(format: str) -> None:
+@each_nested_format
+def test_enforced_keywords_are_not_reported(format: str) -> None:
     for schema in (STRING, POINT, {"items": POINT}, INTEGER | {"minimum": 1}, {"enum": ["a", 1]}):
-        assert held(format, schema)[0].calls[0].relaxed == ()
+        assert constrained(format, schema)[0].calls[0].relaxed == ()
 
 
-@both
-def test_a_schema_that_nests_deep(format: str) -> None:
+@each_nested_format
+def test_deeply_nested_schema_is_relaxed(format: str) -> None:
     schema: dict[str, Any] = STRING
     for _ in range(200):
         schema = {"properties": {"a": schema}}
-    assert "depth" in held(format, schema)[0].calls[0].relaxed
+    assert "depth" in constrained(format, schema)[0].calls[0].relaxed
 
 
-@both
-def test_what_stands_often_is_written_once(format: str) -> None:
+@each_nested_format
+def test_shared_definitions_are_written_once(format: str) -> None:
     nodes: dict[str, Any] = {
         f"n{i}": {"properties": {name: {"$ref": f"#/$defs/n{i + 1}"} for name in ("a", "b", "c")}} for i in range(20)
     }

@@ -1,4 +1,4 @@
-"""Calls in notations of their own under a grammar: which get through, and what is said not to be held."""
+"""Calls in object notations (Python, Gemma) under a grammar: accepted arguments, and reported relaxations."""
 
 import json
 from typing import Any
@@ -54,7 +54,9 @@ FITS: list[tuple[str, Any, list[dict[str, Any]], list[dict[str, Any]]]] = [
 
 @pytest.mark.parametrize("format", ["pythonic", "lfm2", "olmo3", "gemma4", "functiongemma"])
 @pytest.mark.parametrize(("schema", "fits", "others"), [row[1:] for row in FITS], ids=[row[0] for row in FITS])
-def test_what_gets_through(format: str, schema: Any, fits: list[Any], others: list[Any]) -> None:
+def test_notation_arguments_are_accepted_only_if_valid(
+    format: str, schema: Any, fits: list[Any], others: list[Any]
+) -> None:
     made, tool = formats.get(format), v.Tool("f", "", json.dumps(schema))
     constraint = made.constrain([tool], ONE)
     assert constraint is not None
@@ -72,7 +74,7 @@ def test_what_gets_through(format: str, schema: Any, fits: list[Any], others: li
 
 
 @pytest.mark.parametrize(("format", "first"), [("pythonic", "b"), ("gemma4", "A")])
-def test_members_come_in_the_order_of_the_schema_or_of_the_format(format: str, first: str) -> None:
+def test_members_are_in_order_of_schema_or_format(format: str, first: str) -> None:
     schema = {"properties": {"b": INTEGER, "A": INTEGER}, "required": ["b", "A"]}
     constraint = formats.get(format).constrain([v.Tool("f", "", json.dumps(schema))], ONE)
     assert constraint is not None
@@ -96,14 +98,14 @@ RELAXED: list[tuple[str, str, Any]] = [
 
 
 @pytest.mark.parametrize(("format", "word", "schema"), RELAXED)
-def test_what_is_not_held_is_told(format: str, word: str, schema: Any) -> None:
+def test_relaxed_keywords_are_reported(format: str, word: str, schema: Any) -> None:
     tool = v.Tool("f", "", json.dumps({"properties": {"a": schema}}))
     constraint = formats.get(format).constrain([tool], ONE)
     assert constraint is not None
     assert constraint.calls[0].relaxed == (word,)
 
 
-def test_an_argument_that_python_cannot_name_is_left_out_and_said_so() -> None:
+def test_argument_that_is_not_a_python_name_is_relaxed() -> None:
     tool = v.Tool("f", "", json.dumps({"properties": {"a b": {}, "c": {}}, "required": ["a b"]}))
     constraint = formats.get("pythonic").constrain([tool], ONE)
     assert constraint is not None
@@ -112,7 +114,7 @@ def test_an_argument_that_python_cannot_name_is_left_out_and_said_so() -> None:
 
 
 @pytest.mark.parametrize("format", ["pythonic", "gemma4"])
-def test_a_schema_that_cannot_be_read_is_any_object_and_said_so(format: str) -> None:
+def test_unreadable_schema_is_relaxed_to_any_object(format: str) -> None:
     made = formats.get(format)
     found = tools_grammar(made, [v.Tool("f", "", "[")], ONE)
     assert found is not None
@@ -121,11 +123,11 @@ def test_a_schema_that_cannot_be_read_is_any_object_and_said_so(format: str) -> 
     assert accepts(found.text, text)
 
 
-def test_where_prose_may_begin_like_a_call_the_free_choice_is_not_held() -> None:
+def test_pythonic_optional_calls_are_not_constrained() -> None:
     assert formats.get("pythonic").constrain([v.Tool("f")], v.ToolChoice("auto")) is None
 
 
-AGAIN = [{"$ref": "#/properties/a"}] * 4
+SELF_REFERENCES = [{"$ref": "#/properties/a"}] * 4
 NESTED: dict[str, Any] = {"type": "string"}
 for _ in range(100):
     NESTED = {"type": "array", "items": NESTED}
@@ -135,8 +137,8 @@ for _ in range(100):
 @pytest.mark.parametrize(
     "schema",
     [
-        {"properties": {"a": {"allOf": AGAIN}}},
-        {"properties": {"a": {"anyOf": AGAIN}}},
+        {"properties": {"a": {"allOf": SELF_REFERENCES}}},
+        {"properties": {"a": {"anyOf": SELF_REFERENCES}}},
         {"anyOf": [{"$ref": "#"}] * 4},
         {"allOf": [{"$ref": "#"}] * 4, "properties": {"a": {}}},
         {"properties": {"a": NESTED}},
@@ -144,8 +146,8 @@ for _ in range(100):
     ],
     ids=["all of itself", "any of itself", "any of all of it", "all of all of it", "deep arrays", "no type"],
 )
-def test_odd_schemas_take_no_time_and_raise_nothing(format: str, schema: Any) -> None:
-    """Whoever states a tool may be a stranger: what is tried at each level again doubles with each."""
+def test_recursive_schemas_have_small_grammars(format: str, schema: Any) -> None:
+    """Tools can come from untrusted clients: work that is repeated at each level would grow exponentially."""
     made, tool = formats.get(format), v.Tool("f", "", json.dumps(schema))
     constraint = made.constrain([tool], ONE)
     assert constraint is not None

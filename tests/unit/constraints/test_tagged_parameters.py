@@ -1,4 +1,4 @@
-"""Tagged parameters under a grammar: which values get through, how they are read, and what is said not to be held."""
+"""Tagged parameters under a grammar: accepted values, how they are read, and reported relaxations."""
 
 import json
 from typing import Any
@@ -46,12 +46,12 @@ VALUES: list[tuple[str, str, Any, list[tuple[str, Any]], list[str]]] = [
 
 
 def written(format: str, value: str) -> str:
-    """A call with this value, as it is."""
+    """Returns a call with this value, verbatim."""
     made = formats.get(format)
     return made.section[0] + made.write_call(v.ToolCall("", "f", '{"a": "@@"}')).replace("@@", value) + made.section[1]
 
 
-def held(format: str, schema: Any) -> Any:
+def constrained(format: str, schema: Any) -> Any:
     root = {"properties": {"a": schema}, "required": ["a"], "$defs": {"n": INTEGER}}
     tool = v.Tool("f", "", json.dumps(root))
     found = formats.get(format).constrain([tool], ONE)
@@ -60,8 +60,10 @@ def held(format: str, schema: Any) -> Any:
 
 
 @pytest.mark.parametrize(("format", "schema", "fits", "others"), [r[1:] for r in VALUES], ids=[r[0] for r in VALUES])
-def test_which_values_get_through(format: str, schema: Any, fits: list[tuple[str, Any]], others: list[str]) -> None:
-    constraint, tool = held(format, schema)
+def test_tagged_values_are_accepted_only_if_valid(
+    format: str, schema: Any, fits: list[tuple[str, Any]], others: list[str]
+) -> None:
+    constraint, tool = constrained(format, schema)
     for grammar in (to_structural_tag(constraint), to_gbnf(constraint).grammar, llguidance_grammar(constraint)):
         for text, value in fits:
             assert accepts(grammar, written(format, text)), text
@@ -83,8 +85,8 @@ RELAXED: list[tuple[str, Any]] = [
 
 
 @pytest.mark.parametrize(("word", "schema"), RELAXED)
-def test_what_is_not_held_is_told(word: str, schema: Any) -> None:
-    constraint, _ = held("qwen3_xml", schema)
+def test_relaxed_keywords_are_reported(word: str, schema: Any) -> None:
+    constraint, _ = constrained("qwen3_xml", schema)
     assert word in constraint.calls[0].relaxed
     assert word in to_gbnf(constraint).relaxed
 
@@ -101,7 +103,9 @@ SHAPES: list[tuple[str, Any, list[list[str]], list[list[str]]]] = [
 
 @pytest.mark.parametrize("format", ["qwen3_xml", "glm", "deepseek_v32", "kimi_k3"])
 @pytest.mark.parametrize(("schema", "fits", "others"), [r[1:] for r in SHAPES], ids=[r[0] for r in SHAPES])
-def test_which_parameters_get_through(format: str, schema: Any, fits: list[Any], others: list[Any]) -> None:
+def test_tagged_parameters_are_accepted_only_if_valid(
+    format: str, schema: Any, fits: list[Any], others: list[Any]
+) -> None:
     made = formats.get(format)
     constraint = made.constrain([v.Tool("f", "", json.dumps(schema))], ONE)
     assert constraint is not None
@@ -116,7 +120,7 @@ def test_which_parameters_get_through(format: str, schema: Any, fits: list[Any],
 
 
 @pytest.mark.parametrize("schema", ['{"properties": {"a": {"maximum": 1' + "0" * 5000 + "}}}", "[", '{"a":' * 9999])
-def test_a_schema_that_cannot_be_read_is_any_object_and_said_so(schema: str) -> None:
+def test_unreadable_schema_is_relaxed_to_any_object(schema: str) -> None:
     found = tools_grammar(formats.get("qwen3_xml"), [v.Tool("f", "", schema)], ONE)
     assert found is not None
     assert [*found.relaxed] == ["f"]

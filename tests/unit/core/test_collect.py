@@ -1,4 +1,4 @@
-"""Events to one whole reply."""
+"""Events are collected into one complete reply."""
 
 from itertools import pairwise
 
@@ -39,7 +39,7 @@ PARTS = [
 
 
 @pytest.mark.parametrize(("events", "expected"), [row[1:] for row in PARTS], ids=[row[0] for row in PARTS])
-def test_parts(events: list[ev.AnyEvent], expected: tuple[v.Part, ...]) -> None:
+def test_collect_joins_events_into_parts(events: list[ev.AnyEvent], expected: tuple[v.Part, ...]) -> None:
     assert parts(*events) == expected
 
 
@@ -57,7 +57,7 @@ FINISHES = [
 
 
 @pytest.mark.parametrize(("events", "said", "told"), [row[1:] for row in FINISHES], ids=[row[0] for row in FINISHES])
-def test_finish(events: list[ev.AnyEvent], said: v.FinishReason, told: v.FinishReason) -> None:
+def test_finish_reason_depends_on_calls(events: list[ev.AnyEvent], said: v.FinishReason, told: v.FinishReason) -> None:
     order = ev.EventOrder()
     for event in [START, *events]:
         order.feed(event)
@@ -65,24 +65,24 @@ def test_finish(events: list[ev.AnyEvent], said: v.FinishReason, told: v.FinishR
     assert collect([START, *events, ev.Finish(said)]).finish_reason == told
 
 
-def test_identity_usage_and_stop_sequence() -> None:
+def test_reply_has_identity_usage_and_stop_sequence() -> None:
     usage = v.Usage(10, 5, 4, 2)
     reply = collect([START, ev.TextDelta("a"), ev.UsageUpdate(usage), ev.Finish("stop_sequence", "END")])
     assert reply == v.Reply("1", "m", 7, (v.Text("a"),), "stop_sequence", "END", usage)
 
 
-def test_usage_is_the_prompt_until_told() -> None:
+def test_usage_defaults_to_estimated_prompt_tokens() -> None:
     assert collect([START, ev.Finish("stop")]).usage == v.Usage(input_tokens=3)
 
 
-def test_warnings_are_kept() -> None:
+def test_collector_keeps_warnings() -> None:
     collector = Collector()
     for event in (START, ev.Notice("late", "m", "raw"), ev.Finish("stop")):
         collector.feed(event)
     assert collector.warnings == [ev.Notice("late", "m", "raw")]
 
 
-def test_a_failure_is_raised() -> None:
+def test_failure_event_is_raised() -> None:
     with pytest.raises(BackendUnavailableError, match="died"):
         collect([START, ev.TextDelta("a"), ev.Failure(BackendUnavailableError("died"))])
 
@@ -96,13 +96,13 @@ UNFINISHED = [
 
 
 @pytest.mark.parametrize(("events", "message"), [row[1:] for row in UNFINISHED], ids=[row[0] for row in UNFINISHED])
-def test_a_stream_without_its_ends_is_refused(events: list[ev.AnyEvent], message: str) -> None:
+def test_stream_without_start_or_finish_is_rejected(events: list[ev.AnyEvent], message: str) -> None:
     """Its text would be missing in the reply."""
     with pytest.raises(UsageError, match=message):
         collect(events)
 
 
-def test_what_came_before_a_failure_is_kept() -> None:
+def test_parts_before_failure_are_kept() -> None:
     collector = Collector()
     for event in (START, *CALL[:2], ev.Failure(BackendUnavailableError("died"))):
         collector.feed(event)
@@ -110,7 +110,7 @@ def test_what_came_before_a_failure_is_kept() -> None:
 
 
 @given(st.lists(st.tuples(st.sampled_from([ev.TextDelta, ev.ReasoningDelta, ev.RefusalDelta]), st.text(max_size=3))))
-def test_no_word_is_lost_and_cuts_do_not_matter(said: list[tuple[type, str]]) -> None:
+def test_text_is_kept_independent_of_cuts(said: list[tuple[type, str]]) -> None:
     whole = parts(*(kind(text) for kind, text in said))
     assert "".join(p.text for p in whole) == "".join(text for _, text in said)
     assert parts(*(kind(character) for kind, text in said for character in text)) == whole

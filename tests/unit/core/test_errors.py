@@ -1,4 +1,4 @@
-"""What errors say: the nearest name, and all there are; and what docs/errors.md says of them."""
+"""Error messages suggest the nearest name and list all names; docs/errors.md documents the errors."""
 
 import inspect
 import json
@@ -31,30 +31,30 @@ NAMES = [
 
 
 @pytest.mark.parametrize(("name", "known", "said"), [row[1:] for row in NAMES], ids=[row[0] for row in NAMES])
-def test_one_of(name: str, known: list[str], said: str) -> None:
+def test_one_of_suggests_nearest_name_and_lists_all(name: str, known: list[str], said: str) -> None:
     assert one_of(name, known, "expected ") == said
 
 
-def test_a_long_name_is_compared_with_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Comparing takes seconds on a name of megabytes, and callers choose names."""
+def test_long_name_is_not_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Clients choose names, and comparing a name of megabytes takes seconds."""
     monkeypatch.setattr(errors.difflib, "get_close_matches", lambda *_, **__: pytest.fail("compared"))
     assert nearest("user" * 26, ["user"]) == ""
 
 
-def test_unknown_model() -> None:
+def test_unknown_model_error_lists_available_models() -> None:
     assert str(errors.UnknownModelError("smol", ["b", "a"])) == "unknown model 'smol'; available: 'a', 'b'"
 
 
 def leaves() -> list[type[errors.DragomanError]]:
-    """The errors that are raised over HTTP: those with a row of their own on the page."""
+    """Returns the errors that are raised over HTTP; each has its own row on the page."""
     found = [getattr(errors, name) for name in re.findall(r"^class (\w+)\(", SOURCE, re.M)]
     inner = {base for each in found for base in each.__bases__} - {errors.RequestError}
     return [each for each in found if each not in inner and each not in (errors.ConfigError, errors.UsageError)]
 
 
 @pytest.mark.parametrize("kind", [*leaves(), errors.DragomanError])
-def test_page(kind: type[errors.DragomanError]) -> None:
-    """Statuses, types and codes of docs/errors.md are those that each API is told."""
+def test_errors_page_lists_status_type_and_code(kind: type[errors.DragomanError]) -> None:
+    """The statuses, types and codes in docs/errors.md are those that each API returns."""
     (row,) = re.findall(rf"^\| .* \| `{kind.__name__}` \| (.*) \| (.*) \| .* \|$", PAGE, re.M)
     error = kind(*ARGUMENTS.get(kind, ("words",)))
     for dialect in dialects.names():

@@ -11,7 +11,7 @@ from dragoman.core.errors import BackendUnavailableError
 from dragoman.core.events import Block, BlockChange, EventOrder, EventOrderError
 from dragoman.core.messages import Usage
 
-# One letter an event; the grammar is then a regular expression, written here a second time and independently.
+# One letter per event, so the grammar is a regular expression, written here independently of events.py.
 LETTERS: dict[str, ev.AnyEvent] = {
     "S": ev.Start("1", "m", 0),
     "r": ev.ReasoningDelta("x"),
@@ -32,7 +32,7 @@ PREFIX = re.compile(rf"X?|S([rtfwu]|{CALL}[ei])*(F|X|{CALL}X?)?")
 
 
 def numbered(word: str) -> list[ev.AnyEvent]:
-    """The events of a word, its calls numbered as they begin."""
+    """Returns the events of a word, with calls numbered in order."""
     calls, events = -1, []
     for letter in word:
         calls += letter == "c"
@@ -51,7 +51,7 @@ def numbered(word: str) -> list[ev.AnyEvent]:
 
 
 def accepted(word: str) -> int:
-    """How many events of a word are accepted before the first that is not."""
+    """Returns the number of events that are accepted before the first rejected one."""
     order = EventOrder()
     for count, event in enumerate(numbered(word)):
         try:
@@ -65,7 +65,7 @@ WORDS = st.text(alphabet="".join(LETTERS), max_size=10) | st.text(alphabet="rtfw
 
 
 @given(WORDS | st.from_regex(LEGAL, fullmatch=True))
-def test_exactly_the_grammar(word: str) -> None:
+def test_event_order_accepts_exactly_the_grammar(word: str) -> None:
     longest = max(n for n in range(len(word) + 1) if PREFIX.fullmatch(word[:n]))
     assert accepted(word) == longest
 
@@ -102,7 +102,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize("events", [row[1] for row in REFUSED], ids=[row[0] for row in REFUSED])
-def test_refused(events: list[ev.AnyEvent]) -> None:
+def test_illegal_event_is_rejected(events: list[ev.AnyEvent]) -> None:
     order = EventOrder()
     for event in [ev.Start("1", "m", 0), *events[:-1]]:
         order.feed(event)
@@ -111,7 +111,7 @@ def test_refused(events: list[ev.AnyEvent]) -> None:
 
 
 @pytest.mark.parametrize("event", [ev.TextDelta(""), ev.ReasoningDelta(""), ev.RefusalDelta("")])
-def test_an_empty_delta_opens_no_block(event: ev.AnyEvent) -> None:
+def test_empty_delta_opens_no_block(event: ev.AnyEvent) -> None:
     order = EventOrder()
     order.feed(ev.Start("1", "m", 0))
     assert order.feed(event) == BlockChange()
@@ -119,7 +119,7 @@ def test_an_empty_delta_opens_no_block(event: ev.AnyEvent) -> None:
     assert order.feed(event) == BlockChange()
 
 
-def test_a_signature_alone_is_a_block() -> None:
+def test_signature_alone_opens_block() -> None:
     order = EventOrder()
     order.feed(ev.Start("1", "m", 0))
     assert order.feed(ev.ReasoningDelta("", "sig")) == BlockChange(opens=Block("reasoning", 0))

@@ -1,4 +1,4 @@
-"""Names and ids: legal wherever they go, and themselves again when they come back."""
+"""Names and ids are valid for each API, and restored in responses."""
 
 import re
 
@@ -25,7 +25,7 @@ FORMS = pytest.mark.parametrize("form", [NAME_FORM, LONG_NAME_FORM], ids=["64", 
 
 @FORMS
 @given(names=st.lists(TEXTS, unique=True, max_size=8))
-def test_names_are_legal_distinct_and_come_back(form: re.Pattern[str], names: list[str]) -> None:
+def test_sent_names_are_valid_unique_and_reversible(form: re.Pattern[str], names: list[str]) -> None:
     table = ToolNameMap(names, form)
     sent = [table.sent(name) for name in names]
     assert all(map(form.fullmatch, sent))
@@ -36,13 +36,13 @@ def test_names_are_legal_distinct_and_come_back(form: re.Pattern[str], names: li
 
 @FORMS
 @given(names=st.lists(TEXTS, unique=True, min_size=1, max_size=8))
-def test_a_name_is_spelled_the_same_whatever_else_is_offered(form: re.Pattern[str], names: list[str]) -> None:
+def test_sent_name_does_not_depend_on_other_tools(form: re.Pattern[str], names: list[str]) -> None:
     assert [ToolNameMap(names, form).sent(name) for name in names] == [
         ToolNameMap([name], form).sent(name) for name in names
     ]
 
 
-def test_a_name_that_is_the_spelling_of_another() -> None:
+def test_name_equal_to_sent_form_of_another_is_kept() -> None:
     spelling = ToolNameMap(["fs.read"], NAME_FORM).sent("fs.read")
     assert spelling.startswith("fs_read_")
     for offered in (["fs.read", spelling], [spelling, "fs.read"]):
@@ -51,13 +51,13 @@ def test_a_name_that_is_the_spelling_of_another() -> None:
         assert {table.back(table.sent(name)) for name in offered} == set(offered)
 
 
-def test_a_tool_that_is_not_offered_any_more_is_spelled_as_before() -> None:
+def test_tool_that_is_not_offered_has_same_sent_name() -> None:
     assert ToolNameMap([], NAME_FORM).sent("fs.read") == ToolNameMap(["fs.read", "x"], NAME_FORM).sent("fs.read")
     assert ToolNameMap([], NAME_FORM).back("anything") == "anything"
 
 
 @given(id=TEXTS)
-def test_ids_are_legal_and_come_back(id: str) -> None:
+def test_sent_ids_are_valid_and_reversible(id: str) -> None:
     sent = valid_call_id(id)
     assert CALL_ID.fullmatch(sent)
     assert sent == valid_call_id(id)
@@ -70,7 +70,7 @@ def test_ids_are_legal_and_come_back(id: str) -> None:
 
 
 @given(id=TEXTS)
-def test_a_client_that_strips_punctuation_does_no_harm(id: str) -> None:
+def test_id_without_punctuation_is_still_valid(id: str) -> None:
     """OpenClaw sends `call_ab` back as `callab`."""
     sent = valid_call_id(id)
     stripped = re.sub(r"[^a-zA-Z0-9]", "", sent)
@@ -80,11 +80,11 @@ def test_a_client_that_strips_punctuation_does_no_harm(id: str) -> None:
 
 
 @pytest.mark.parametrize("id", ["dm", "dmx", "dm1", "dmaaaaaaaa", "dmZZZZZZZZ", "dm-_", "dmaaaaaaa"])
-def test_an_id_that_only_looks_like_ours_is_left_alone(id: str) -> None:
+def test_id_that_only_looks_encoded_is_unchanged(id: str) -> None:
     assert original_id(id) == valid_call_id(id) == encode_id(id, CALL_ID) == id
 
 
-def test_a_request_is_spelled_everywhere() -> None:
+def test_request_is_renamed_everywhere() -> None:
     call = v.ToolCall("functions.fs.read:0", "fs.read", "{}")
     messages = (
         v.Message("user", (v.Text("hi"),)),

@@ -1,4 +1,4 @@
-"""Estimates of tokens: against real tokenizers, and what of a request they count."""
+"""Token estimates: compared with real tokenizers, and for all parts of a request."""
 
 import base64
 from collections.abc import Callable
@@ -25,9 +25,9 @@ def texts() -> dict[str, list[str]]:
     return {kind: pieces for kind, pieces in corpora("measured").items() if kind in ENGLISH_AND_CODE}
 
 
-def test_estimates_are_near_what_tokenizers_count(subtests: pytest.Subtests) -> None:
+def test_estimate_is_close_to_real_tokenizer(subtests: pytest.Subtests) -> None:
     def check(name: str) -> None:
-        assert name in counters(), "quicktok-v1 is among the packages for tests"
+        assert name in counters(), "the test dependency quicktok-v1 is missing"
         found = errors(texts(), name, estimators()[name])
         assert {kind: e for kind, e in found.kinds.items() if abs(e) > GOAL_PERCENT} == {}
         assert found.ninth < 2 * GOAL_PERCENT
@@ -38,7 +38,7 @@ def test_estimates_are_near_what_tokenizers_count(subtests: pytest.Subtests) -> 
     check_each(subtests, sample(("o200k", "cl100k", "llama3", "qwen3"), 1, "counters"), check)
 
 
-def test_no_tokenizer_of_those_that_are_installed_has_no_row() -> None:
+def test_every_installed_tokenizer_has_estimator() -> None:
     assert set(counters()) <= set(estimators())
 
 
@@ -66,11 +66,11 @@ def test_no_tokenizer_of_those_that_are_installed_has_no_row() -> None:
         ("glm-5", ""),
     ],
 )
-def test_a_models_family_is_told_by_its_name(model: str, family: str) -> None:
+def test_model_name_selects_tokenizer_family(model: str, family: str) -> None:
     assert find(model) is (estimators()[family] if family else GENERIC)
 
 
-def test_a_row_must_have_all_weights() -> None:
+def test_tokenizer_row_without_all_weights_is_rejected() -> None:
     row = '[[family]]\nname = "x"\nnames = ["x"]\nsource = "x"\nweights = { %s }'
     assert read((row % ", ".join(f'"{s}" = 1' for s in SHAPES)).encode())[0].name == "x"
     with pytest.raises(ConfigError, match="expected a weight for each shape of x"):
@@ -79,17 +79,17 @@ def test_a_row_must_have_all_weights() -> None:
         read(b"family = 3")
 
 
-def test_no_text_is_no_token_and_any_text_is_one() -> None:
+def test_empty_text_is_zero_tokens_and_any_text_at_least_one() -> None:
     assert GENERIC.estimate("") == 0
     assert [GENERIC.estimate(text) for text in ("a", " ", "é", "\ud800")] == [1, 1, 2, 1]
 
 
-def test_one_long_word_is_not_for_nothing() -> None:
+def test_long_word_is_many_tokens() -> None:
     assert GENERIC.estimate("a" * 1000) >= 50
 
 
 @pytest.mark.parametrize("text", ["words and words ", "日本語の文章", "aB3+", '{"a": [1, 2]},\n'])
-def test_the_estimate_takes_as_long_as_the_text(text: str) -> None:
+def test_estimate_time_is_linear(text: str) -> None:
     def made(size: int) -> Callable[[], object]:
         return partial(GENERIC.estimate, text * (size // len(text)))
 
@@ -100,55 +100,55 @@ def request(*parts: v.Part, **more: object) -> v.Request:
     return v.Request("m", (v.Message("user", parts),), **more)  # type: ignore[arg-type]
 
 
-def counted(*parts: v.Part, **more: object) -> int:
-    """What the parts add to an empty request."""
+def added_tokens(*parts: v.Part, **more: object) -> int:
+    """Returns the tokens that the parts add to an empty request."""
     return GENERIC.estimate_request(request(*parts, **more)) - GENERIC.estimate_request(request())
 
 
-WORDS = "The sea is large and the ships on it are small. " * 20
-N = GENERIC.estimate(WORDS)
+LONG_TEXT = "The sea is large and the ships on it are small. " * 20
+N = GENERIC.estimate(LONG_TEXT)
 
 
 @pytest.mark.parametrize(
     "part",
     [
-        v.Text(WORDS),
-        v.Refusal(WORDS),
-        v.Reasoning(WORDS),
-        v.ToolCall("1", "look", '{"text": "' + WORDS + '"}'),
-        v.ToolResult("1", (v.Text(WORDS),)),
-        v.Document(v.MediaSource(text=WORDS), "A title"),
-        v.UnknownPart("new_block", msgspec.Raw(b'{"text": "' + WORDS.encode() + b'"}')),
+        v.Text(LONG_TEXT),
+        v.Refusal(LONG_TEXT),
+        v.Reasoning(LONG_TEXT),
+        v.ToolCall("1", "look", '{"text": "' + LONG_TEXT + '"}'),
+        v.ToolResult("1", (v.Text(LONG_TEXT),)),
+        v.Document(v.MediaSource(text=LONG_TEXT), "A title"),
+        v.UnknownPart("new_block", msgspec.Raw(b'{"text": "' + LONG_TEXT.encode() + b'"}')),
     ],
     ids=lambda part: type(part).__name__,
 )
-def test_the_words_of_every_part_count(part: v.Part) -> None:
-    assert N <= counted(part) < N + 40
+def test_text_of_every_part_is_counted(part: v.Part) -> None:
+    assert N <= added_tokens(part) < N + 40
 
 
-def test_tools_and_the_schema_of_the_answer_count() -> None:
-    tool = v.Tool("look", WORDS, '{"type":"object","properties":{"at":{"description":"' + WORDS + '"}}}')
-    vendors = v.Tool("", kind="web_search", extra={"about": msgspec.Raw(b'"' + WORDS.encode() + b'"')})
-    assert 2 * N < counted(tools=(tool,)) < 2 * N + 200
-    assert 4 * N < counted(tools=(tool, tool)) < 4 * N + 250
-    assert N < counted(tools=(vendors,)) < N + 200
-    assert N <= counted(response_schema='{"description":"' + WORDS + '"}') < N + 20
+def test_tools_and_response_schema_are_counted() -> None:
+    tool = v.Tool("look", LONG_TEXT, '{"type":"object","properties":{"at":{"description":"' + LONG_TEXT + '"}}}')
+    vendors = v.Tool("", kind="web_search", extra={"about": msgspec.Raw(b'"' + LONG_TEXT.encode() + b'"')})
+    assert 2 * N < added_tokens(tools=(tool,)) < 2 * N + 200
+    assert 4 * N < added_tokens(tools=(tool, tool)) < 4 * N + 250
+    assert N < added_tokens(tools=(vendors,)) < N + 200
+    assert N <= added_tokens(response_schema='{"description":"' + LONG_TEXT + '"}') < N + 20
 
 
-def test_what_is_not_words() -> None:
+def test_images_documents_and_audio_are_counted() -> None:
     picture = v.Image(v.MediaSource("image/png", data=PNG))
-    assert counted(picture) == 3 * 2
-    assert counted(v.ToolResult("1", (picture, picture))) == counted(v.ToolResult("1", ())) + 12
-    assert counted(v.Image(v.MediaSource(url="https://example.com/a.png"))) == IMAGE_TOKENS
-    assert counted(v.Document(v.MediaSource("application/pdf", data="A" * 200_000))) == 4 * 2250
-    assert counted(v.Document(v.MediaSource(file_id="f"))) == 2250
-    assert counted(v.Audio(v.MediaSource("audio/mp3", data="A" * 21_333))) == 10
+    assert added_tokens(picture) == 3 * 2
+    assert added_tokens(v.ToolResult("1", (picture, picture))) == added_tokens(v.ToolResult("1", ())) + 12
+    assert added_tokens(v.Image(v.MediaSource(url="https://example.com/a.png"))) == IMAGE_TOKENS
+    assert added_tokens(v.Document(v.MediaSource("application/pdf", data="A" * 200_000))) == 4 * 2250
+    assert added_tokens(v.Document(v.MediaSource(file_id="f"))) == 2250
+    assert added_tokens(v.Audio(v.MediaSource("audio/mp3", data="A" * 21_333))) == 10
 
 
-def test_a_large_picture_costs_what_it_is_made_smaller_to() -> None:
+def test_large_image_is_counted_at_scaled_size() -> None:
     large = v.Image(v.MediaSource("image/png", data=png(4000, 3000)))
     weights = dict.fromkeys(SHAPES, 1.0)
-    assert counted(large) == IMAGE_TOKENS
+    assert added_tokens(large) == IMAGE_TOKENS
     assert TokenEstimator(weights, 4784).estimate_request(request(large)) >= 4784
 
 
@@ -178,15 +178,15 @@ FRAME = b"\xff\xc2\x00\x11\x08" + (40).to_bytes(2) + (60).to_bytes(2) + bytes(80
         (b"", None),
     ],
 )
-def test_the_size_of_a_picture(data: bytes, size: tuple[int, int] | None) -> None:
+def test_image_size_is_read_from_header(data: bytes, size: tuple[int, int] | None) -> None:
     assert image_size(base64.b64encode(data).decode()) == size
 
 
 @pytest.mark.parametrize("data", ["%%%", "iVBORw0", "é" * 70])
-def test_a_picture_that_is_no_base64(data: str) -> None:
+def test_invalid_base64_image_has_no_size(data: str) -> None:
     assert image_size(data) is None
 
 
-def test_the_known_families_are_told_apart() -> None:
+def test_tokenizer_families_have_different_estimates() -> None:
     text = "\n".join(texts()["Python"][:3])
     assert tokenizers.find("claude-opus-5").estimate(text) > 1.3 * tokenizers.find("gpt-5").estimate(text)

@@ -1,4 +1,4 @@
-"""Which tool a model means by a name."""
+"""Which offered tool a name from the model resolves to."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -32,7 +32,7 @@ TOOLS = ["get_weather", "set_alarm", "get_alarm", "mcp__files__read_file", "uplo
         ("functions.get_weahter", "get_weather", "match_typo"),
     ],
 )
-def test_a_name_that_means_one_tool(written: str, name: str, step: str) -> None:
+def test_similar_name_resolves_to_tool(written: str, name: str, step: str) -> None:
     assert ToolNames(TOOLS).resolve(written) == NameMatch(name, step)
 
 
@@ -40,11 +40,11 @@ def test_a_name_that_means_one_tool(written: str, name: str, step: str) -> None:
     "written",
     ["", "let_alarm", "unload_report", "disable_lights", "weather", "get", "x" * 200, "functions.", "mcp__a__", "..."],
 )
-def test_a_name_that_means_none_for_certain(written: str) -> None:
+def test_unclear_name_is_not_resolved(written: str) -> None:
     assert ToolNames(TOOLS).resolve(written) is None
 
 
-def test_a_name_that_could_mean_two_tools_means_none() -> None:
+def test_ambiguous_name_is_not_resolved() -> None:
     assert ToolNames(["read_file", "readFile"]).resolve("ReadFile") is None
     assert ToolNames(["mcp__a__read", "mcp__b__read"]).resolve("read") is None
     assert ToolNames(["get_weather", "getWeather"]).resolve("get_weahter") is None
@@ -88,7 +88,7 @@ def test_a_name_that_could_mean_two_tools_means_none() -> None:
         ("größe", "grüße"),
     ],
 )
-def test_a_name_of_something_else(written: str, offered: str) -> None:
+def test_name_of_different_tool_is_not_resolved(written: str, offered: str) -> None:
     assert ToolNames([offered]).resolve(written) is None
 
 
@@ -96,12 +96,12 @@ def test_a_name_of_something_else(written: str, offered: str) -> None:
     ("written", "offered"),
     [("get_adress", None), ("is_commited", "is_committed"), ("is_committted", "is_committed"), ("delette_it", None)],
 )
-def test_a_letter_that_is_doubled_or_is_not(written: str, offered: str | None) -> None:
+def test_doubled_letter_is_resolved_as_typo(written: str, offered: str | None) -> None:
     found = ToolNames(["get_address", "is_committed", "delete_it"]).resolve(written)
     assert found == (NameMatch(offered, "match_typo") if offered else None)
 
 
-def test_many_tools_are_sorted_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tool_names_are_indexed_once(monkeypatch: pytest.MonkeyPatch) -> None:
     looks = Counter[str]()
     names = [f"mcp__many__server_tool_name_{number}x" for number in range(1000)]
     for name in ("normalize_name", "_name_words"):
@@ -123,7 +123,7 @@ def _counted(was: Callable[[str], Any], name: str, looks: Counter[str]) -> Calla
     return counted
 
 
-def test_what_came_of_a_name_is_kept_but_not_of_any_number() -> None:
+def test_resolved_names_are_cached_with_limit() -> None:
     offered = ToolNames(TOOLS)
     for number in range(1000):
         assert offered.resolve(f"nothing_{number}") is None
@@ -131,7 +131,7 @@ def test_what_came_of_a_name_is_kept_but_not_of_any_number() -> None:
     assert len(offered._resolved) == tool_name_match._MAX_CACHED
 
 
-def test_a_step_that_is_left_out_is_not_taken() -> None:
+def test_disabled_match_step_is_skipped() -> None:
     written = {"match_prefix": "functions.get_weather", "match_case": "GetWeather", "match_typo": "get_weahter"}
     for step in STEPS:
         steps = [each for each in STEPS if each != step]

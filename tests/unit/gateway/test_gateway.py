@@ -1,4 +1,4 @@
-"""From request to events: which backend is asked, and what every answer is held to."""
+"""From request to events: backend selection, and rules that every response has to follow."""
 
 import asyncio
 import contextlib
@@ -38,49 +38,51 @@ async def events_of(backend: Scripted, model: str = "m") -> list[AnyEvent]:
         return [event async for event in events]
 
 
-async def test_nothing_follows_the_end_of_an_answer() -> None:
-    async def talking_on(backend: Scripted, request: Request) -> AsyncGenerator[AnyEvent, None]:
+async def test_events_after_finish_are_dropped() -> None:
+    async def continue_after_finish(backend: Scripted, request: Request) -> AsyncGenerator[AnyEvent, None]:
         yield Start("", "", 0)
         yield UsageUpdate(Usage(3, 1))
         yield Finish("stop")
         yield TextDelta("more")
 
-    backend = Scripted(talking_on)
+    backend = Scripted(continue_after_finish)
     assert [type(e) for e in await events_of(backend)] == [Start, UsageUpdate, Notice, Finish]
     assert backend.over.is_set()
 
 
-async def test_a_backend_is_asked_under_its_own_name() -> None:
+async def test_backend_gets_its_own_model_name() -> None:
     asked = []
 
-    async def remembering(backend: Scripted, request: Request) -> AsyncGenerator[AnyEvent, None]:
+    async def record_model(backend: Scripted, request: Request) -> AsyncGenerator[AnyEvent, None]:
         asked.append(request.model)
         yield Start("", "", 0)
         yield Finish("stop")
 
-    first, *_ = await events_of(Scripted(remembering), "n")
+    first, *_ = await events_of(Scripted(record_model), "n")
     assert asked == ["m"]
     assert isinstance(first, Start)
     assert first.model == "n"
 
 
-async def test_a_model_nobody_has() -> None:
+async def test_unknown_model_is_reported() -> None:
     with pytest.raises(DragomanError, match="unknown model 'x'; available: 'm'"):
         await events_of(Scripted(plain), "x")
 
 
-async def dying(backend: Scripted, request: Request) -> AsyncGenerator[AnyEvent, None]:
+async def fail_before_start(backend: Scripted, request: Request) -> AsyncGenerator[AnyEvent, None]:
     yield Failure(BackendUnavailableError("it died"))
 
 
-async def saying_nothing(backend: Scripted, request: Request) -> AsyncGenerator[AnyEvent, None]:
+async def end_without_events(backend: Scripted, request: Request) -> AsyncGenerator[AnyEvent, None]:
     for event in ():
         yield event
 
 
 @pytest.mark.parametrize("stream", [True, False])
-@pytest.mark.parametrize(("script", "words"), [(dying, "it died"), (saying_nothing, "ended without finishing")])
-async def test_an_end_before_the_start_is_a_real_error(script: Script, words: str, stream: bool) -> None:
+@pytest.mark.parametrize(
+    ("script", "words"), [(fail_before_start, "it died"), (end_without_events, "ended without finishing")]
+)
+async def test_failure_before_start_is_http_error(script: Script, words: str, stream: bool) -> None:
     with pytest.raises(BackendUnavailableError, match=words):
         await events_of(Scripted(script))
     async with served(script) as s, s.client() as client:
@@ -89,7 +91,7 @@ async def test_an_end_before_the_start_is_a_real_error(script: Script, words: st
         assert words in answer.json()["error"]["message"]
 
 
-async def calling_twice(backend: Scripted, request: Request) -> AsyncGenerator[AnyEvent, None]:
+async def call_twice(backend: Scripted, request: Request) -> AsyncGenerator[AnyEvent, None]:
     yield Start("", "", 0)
     for index in range(2):
         yield ToolCallStart(index, f"call_{index}", "f")
@@ -100,10 +102,10 @@ async def calling_twice(backend: Scripted, request: Request) -> AsyncGenerator[A
 
 
 @pytest.mark.parametrize("parallel", [False, True])
-async def test_a_second_call_is_dropped_where_one_was_asked_for(parallel: bool) -> None:
+async def test_second_call_is_dropped_without_parallel_calls(parallel: bool) -> None:
     request = Request("m", (), (Tool("f"),), ToolChoice(parallel_tool_calls=parallel))
     async with contextlib.aclosing(
-        Gateway([Scripted(calling_twice)]).generate(request, ExchangeContext("1", 1, str))
+        Gateway([Scripted(call_twice)]).generate(request, ExchangeContext("1", 1, str))
     ) as events:
         came = [event async for event in events]
     calls = [e.index for e in came if isinstance(e, ToolCallStart | ToolCallEnd)]
@@ -112,7 +114,7 @@ async def test_a_second_call_is_dropped_where_one_was_asked_for(parallel: bool) 
     assert told == ([] if parallel else [("extra_call_dropped", 'f {"n":1}')])
 
 
-async def test_every_name_that_can_be_asked_for_is_listed() -> None:
+async def test_all_model_names_and_aliases_are_listed() -> None:
     async with served(plain) as s, s.client() as client:
         listed = (await client.get("/v1/models")).json()
         assert [model["id"] for model in listed["data"]] == ["m", "n", "alias"]
@@ -123,7 +125,7 @@ async def test_every_name_that_can_be_asked_for_is_listed() -> None:
         assert (await client.get("/v1/models/none")).status_code == 404
 
 
-async def test_an_alias_of_a_model_that_nobody_serves() -> None:
+async def test_alias_of_unknown_model_is_rejected() -> None:
     with pytest.raises(
         ConfigError, match=r"no backend serves 'mm'; did you mean 'm'\? served: 'm', 'n' - at model_aliases.gpt"
     ):
@@ -131,16 +133,16 @@ async def test_an_alias_of_a_model_that_nobody_serves() -> None:
     await Gateway([Scripted(plain)], {"gpt": "n"}).start()
 
 
-class Taker(Scripted):
-    """Has more models than it lists."""
+class UnlistedModels(Scripted):
+    """A backend that serves models that it does not list."""
 
     def resolve_model_name(self, name: str) -> str | None:
         return name.removeprefix("x/") if "claude-" in name else None
 
 
-async def test_a_name_that_nobody_lists_is_for_who_takes_it() -> None:
-    """What is listed comes first, also by the name that the API's own clients know it by."""
-    listing, taking = Scripted(plain, ["qwen"]), Taker(plain, ["haiku"])
+async def test_unlisted_model_name_is_routed_to_backend_that_resolves_it() -> None:
+    """Listed models take precedence, also under the name that the API's clients use for them."""
+    listing, taking = Scripted(plain, ["qwen"]), UnlistedModels(plain, ["haiku"])
     gateway = Gateway([listing, taking], {"best": ("claude-opus-9", "qwen"), "other": "x/claude-opus-9"})
     await gateway.start()
     for name, dialect, meant in [
@@ -169,7 +171,7 @@ async def test_a_name_that_nobody_lists_is_for_who_takes_it() -> None:
         ("/llm", "/v1/models", 200),
     ],
 )
-async def test_mounted_below_a_path(root_path: str, path: str, status: int) -> None:
+async def test_app_is_mounted_below_root_path(root_path: str, path: str, status: int) -> None:
     told: list[Any] = []
 
     async def send(message: Any) -> None:
@@ -182,7 +184,7 @@ async def test_mounted_below_a_path(root_path: str, path: str, status: int) -> N
     assert told[0]["status"] == status
 
 
-async def test_start_that_fails_is_told_to_the_host_of_the_application() -> None:
+async def test_failed_startup_is_reported_to_asgi_server() -> None:
     class Failing(Scripted):
         async def start(self) -> None:
             raise BackendUnavailableError("no weights")

@@ -1,4 +1,4 @@
-"""What a model is told of a call stays short, whatever the names are."""
+"""Feedback to the model about a call stays short for names of any length."""
 
 import pytest
 
@@ -20,7 +20,7 @@ LONG = "x" * 1_000_000
     ],
     ids=["unknown", "unread", "invalid", "looping", "instead"],
 )
-def test_a_long_name_is_cut(told: str) -> None:
+def test_long_name_is_truncated(told: str) -> None:
     assert "x" * (MAX_VALUE_CHARS // 2) in told
     assert "…" in told
     assert len(told) < 400
@@ -38,7 +38,7 @@ def test_a_long_name_is_cut(told: str) -> None:
         (["y" * 64] * 40, f"{', '.join(['y' * 64] * (feedback.MAX_NAMES_CHARS // 64))}, …."),
     ],
 )
-def test_the_list_of_tools_is_cut(offered: list[str], listed: str) -> None:
+def test_tool_list_is_truncated(offered: list[str], listed: str) -> None:
     told = feedback.unknown_tool("pong", offered)
     assert told.startswith("There is no tool pong. The tools are: ")
     assert listed in told

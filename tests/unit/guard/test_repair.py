@@ -1,4 +1,4 @@
-"""Arguments that a model wrote wrongly become what its tool asks for, where only one thing can have been meant."""
+"""Invalid arguments are repaired to match the tool's schema, if only one meaning is possible."""
 
 import json
 from typing import Any
@@ -40,7 +40,7 @@ BOTH = {"allOf": [obj({"n": N}), obj({"m": N})], "unevaluatedProperties": False}
 READ = closed({"act": {"const": "read"}, "id": N}, required=["act", "id"])
 DROP = closed({"act": {"const": "drop", "default": "drop"}, "id": N, "hard": B}, required=["act", "id"])
 
-MEND: list[tuple[Any, Any, Any, str]] = [
+REPAIRED: list[tuple[Any, Any, Any, str]] = [
     # nested
     (obj({"city": S}, required=["city"]), {"arguments": {"city": "Rome"}}, {"city": "Rome"}, "unnest"),
     (closed({"n": N}), {"Params": {"n": "3"}}, {"n": 3}, "unnest to_number"),
@@ -105,7 +105,7 @@ MEND: list[tuple[Any, Any, Any, str]] = [
     (POINT, {"file_path": "a", "pattern": None, "encoding": ""}, {"file_path": "a"}, "drop_unknown"),
     (closed({}), {"why": "to see"}, {}, "drop_unknown"),
     (POINT, {"file_path": "a", "filePath": "a"}, {"file_path": "a"}, "drop_unknown"),
-    # where it stands
+    # nested positions
     (obj({"a": obj({"n": N})}), {"a": {"n": "3"}}, {"a": {"n": 3}}, "to_number"),
     (obj({"a": {"$ref": "#/$defs/p"}}, **{"$defs": {"p": POINT}}), {"a": {"FilePath": "x"}}, {"a": {"file_path": "x"}},
      "rename_key"),
@@ -128,14 +128,14 @@ MEND: list[tuple[Any, Any, Any, str]] = [
     (obj({"a": N, "b": N}, dependentRequired={"a": ["b"]}), {"a": 1, "B": 2}, {"a": 1, "b": 2}, "rename_key"),
     (obj({"n": N | {"minimum": 0, "exclusiveMinimum": True}}), {"n": "3"}, {"n": 3}, "to_number"),
     (obj({"d": DAY, "n": N}), {"d": "2026-01-31", "n": "1"}, {"d": "2026-01-31", "n": 1}, "to_number"),
-    # what else is there stays
+    # other members are unchanged
     (obj({"n": N}), '{"z":"ü\\u2028","n":"1","a":[1.0,{}]}', '{"z":"ü\u2028","n":1,"a":[1.0,{}]}', "to_number"),
     (obj({"n": N}), '{"x": 1, "n": "1", "x": 1}', '{"x":1,"n":1}', "to_number"),
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("schema", "written", "meant", "steps"), MEND)
-def test_what_was_meant(schema: Any, written: Any, meant: Any, steps: str) -> None:
+@pytest.mark.parametrize(("schema", "written", "meant", "steps"), REPAIRED)
+def test_arguments_are_repaired(schema: Any, written: Any, meant: Any, steps: str) -> None:
     wanted = meant if isinstance(meant, str) else json.dumps(meant, separators=(",", ":"), ensure_ascii=False)
     assert repair_one(text(written), of(schema)) == RepairedArguments(wanted, tuple(steps.split()))
     for step in steps.split():
@@ -144,11 +144,11 @@ def test_what_was_meant(schema: Any, written: Any, meant: Any, steps: str) -> No
         assert found is None or step not in found.repairs
 
 
-def test_every_step_has_its_cases() -> None:
-    assert {step for *_, steps in MEND for step in steps.split()} == set(ARGUMENT_REPAIRS) - {SPLIT_INTO_CALLS}
+def test_every_repair_step_has_cases() -> None:
+    assert {step for *_, steps in REPAIRED for step in steps.split()} == set(ARGUMENT_REPAIRS) - {SPLIT_INTO_CALLS}
 
 
-LEAVE: list[tuple[str, Any, Any]] = [
+NOT_REPAIRED: list[tuple[str, Any, Any]] = [
     ("a name around arguments that may mean something", obj({"path": S}, required=["path"]), {"except": {"path": "/"}}),
     ("a name around them that is the tool's own", obj({"data": obj(), "n": N}, required=["n"]), {"data": {"n": 1}}),
     ("more than arguments inside", closed({"n": N}), {"arguments": {"n": 1, "m": 2}}),
@@ -252,18 +252,20 @@ LEAVE: list[tuple[str, Any, Any]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("schema", "written"), [each[1:] for each in LEAVE], ids=[each[0] for each in LEAVE])
-def test_what_may_mean_something_else(schema: Any, written: Any) -> None:
+@pytest.mark.parametrize(
+    ("schema", "written"), [each[1:] for each in NOT_REPAIRED], ids=[each[0] for each in NOT_REPAIRED]
+)
+def test_ambiguous_arguments_are_not_repaired(schema: Any, written: Any) -> None:
     assert repair_one(text(written), of(schema)) is None
 
 
-def test_nothing_is_done_where_no_step_may_be_taken() -> None:
-    for schema, written, _, _ in MEND:
+def test_no_repair_is_applied_if_none_is_enabled() -> None:
+    for schema, written, _, _ in REPAIRED:
         assert repair_one(text(written), of(schema), ()) is None
 
 
 @pytest.mark.parametrize(
     "written", ['{"n":1}', '{ "n" : 1, "n": 2 }', '{"n": 1.0, "x": "3"}', '{"n": 12345678901234567890123}']
 )
-def test_valid_arguments_stay_byte_for_byte(written: str) -> None:
+def test_valid_arguments_are_unchanged(written: str) -> None:
     assert repair_one(written, of(obj({"n": N}))) in (RepairedArguments(written, ()), None)

@@ -1,4 +1,4 @@
-"""Mending is bounded by what is looked at and found, whatever the schema and the arguments are."""
+"""Repair work is bounded for any schema and any arguments."""
 
 import json
 from collections.abc import Sequence
@@ -20,14 +20,14 @@ def obj(properties: dict[str, Any], **words: Any) -> dict[str, Any]:
 
 
 def choices(depth: int, number: int) -> dict[str, Any]:
-    """Objects in objects, each with so many forms."""
+    """Returns a schema of nested objects with this number of alternatives each."""
     if not depth:
         return {"anyOf": [obj({"k": {"const": f"{n}"}}, required=["k"]) for n in range(100)]}
     return {"anyOf": [obj({"x": choices(depth - 1, number), f"m{n}": N}) for n in range(number)]}
 
 
-ITSELF = {"$defs": {"a": obj({"a": {"$ref": "#/$defs/a"}, "n": N})}, "$ref": "#/$defs/a"}
-TWO_WAYS = {f"a{n}": {"type": ["integer", "array"]} for n in range(19)}
+RECURSIVE = {"$defs": {"a": obj({"a": {"$ref": "#/$defs/a"}, "n": N})}, "$ref": "#/$defs/a"}
+AMBIGUOUS = {f"a{n}": {"type": ["integer", "array"]} for n in range(19)}
 HOSTILE = {
     "a number of a million digits": (obj({"n": N}), {"n": "9" * 990_000}),
     "a list of many slips": (obj({"l": {"type": "array", "items": N}}), {"l": ["1"] * 100_000}),
@@ -42,16 +42,16 @@ HOSTILE = {
     ),
     "forms in forms": (obj({"x": choices(2, 3)}), {"x": {"x": {"x": {"k": [1000]}}}}),
     "two ways for each, and none that fits": (
-        obj({"x": {"anyOf": [obj(TWO_WAYS | {"z": N}, required=["z"]), {"type": "null"}]}}),
-        {"x": dict.fromkeys(TWO_WAYS, "3")},
+        obj({"x": {"anyOf": [obj(AMBIGUOUS | {"z": N}, required=["z"]), {"type": "null"}]}}),
+        {"x": dict.fromkeys(AMBIGUOUS, "3")},
     ),
-    "hundreds of levels": (ITSELF, '{"a":' * 400 + '{"n":"3"}' + "}" * 400),
-    "many levels": (ITSELF, '{"a":' * 90 + '{"n":"x"}' + "}" * 90),
+    "hundreds of levels": (RECURSIVE, '{"a":' * 400 + '{"n":"3"}' + "}" * 400),
+    "many levels": (RECURSIVE, '{"a":' * 90 + '{"n":"x"}' + "}" * 90),
 }
 
 
 class Counting:
-    """A schema that counts what is looked at and found."""
+    """A schema that counts its validations and the violations found."""
 
     def __init__(self, schema: Any) -> None:
         self._schema = CompiledSchema(json.dumps(schema))
@@ -68,7 +68,7 @@ class Counting:
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_no_arguments_take_long(name: str) -> None:
+def test_repair_work_is_bounded_for_hostile_arguments(name: str) -> None:
     schema, value = HOSTILE[name]
     counting: Any = Counting(schema)
     written = value if isinstance(value, str) else json.dumps(value)
@@ -79,7 +79,7 @@ def test_no_arguments_take_long(name: str) -> None:
     assert repair_several(written, counting) == []
 
 
-def test_looking_at_much_costs_more() -> None:
+def test_repair_work_depends_on_argument_size() -> None:
     looks = []
     for number in (1, 10_000):
         counting: Any = Counting(obj({"l": {"type": "array", "items": N}, "n": N}))
@@ -89,7 +89,7 @@ def test_looking_at_much_costs_more() -> None:
     assert 1 < looks[0] < looks[1] < 100
 
 
-def test_large_arguments_with_a_slip_are_mended() -> None:
+def test_large_arguments_with_one_error_are_repaired() -> None:
     schema = CompiledSchema(json.dumps(obj({"n": N, "content": {"type": "string"}})))
     for content in ("x" * 980_000, "a: b, c;\n" * 8_000):
         found = repair_one(json.dumps({"content": content, "n": "3"}), schema)
@@ -98,13 +98,13 @@ def test_large_arguments_with_a_slip_are_mended() -> None:
     assert repair_one(json.dumps({"content": "x" * MAX_ARGUMENT_CHARS, "n": "3"}), schema) is None
 
 
-def test_hundreds_of_slips_are_rather_asked_about() -> None:
+def test_arguments_with_hundreds_of_errors_are_not_repaired() -> None:
     counting: Any = Counting(obj({f"k{n}": N for n in range(500)}))
     assert repair_one(json.dumps({f"k{n}": "3" for n in range(500)}), counting) is None
     assert counting.looks <= 30
 
 
-def test_a_call_with_many_slips_is_mended() -> None:
+def test_call_with_many_equal_errors_is_repaired() -> None:
     schema = CompiledSchema(json.dumps(obj({"l": {"type": "array", "items": N}})))
     found = repair_one(json.dumps({"l": ["1"] * 45}), schema)
     assert found is not None

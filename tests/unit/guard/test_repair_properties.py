@@ -1,4 +1,4 @@
-"""What holds of mending whatever schemas and arguments are: made ones, and as models slip in writing them."""
+"""Properties of repairs for generated schemas and arguments, with errors as models make them."""
 
 import json
 from collections import Counter
@@ -21,7 +21,7 @@ from support.sampling import exhaustive
 from support.schema_samples import Made
 
 VALID = 3_000 if exhaustive() else 500
-SLIPPED = 1500 if exhaustive() else 300
+INVALID = 1500 if exhaustive() else 300
 SEED = st.integers(0, 2**63)
 
 
@@ -34,11 +34,11 @@ def of(each: Made) -> CompiledSchema:
 
 
 def fits(schema: Any, value: Any) -> bool:
-    """By another validator than the one that leads the mending."""
+    """Validates with another validator than the one that the repair uses."""
     return bool(Draft202012Validator(schema, format_checker=Draft202012Validator.FORMAT_CHECKER).is_valid(value))
 
 
-def test_a_valid_call_is_never_changed() -> None:
+def test_valid_call_is_never_changed() -> None:
     for seed in range(VALID):
         each = made(seed)
         written = each.text(each.value)
@@ -48,14 +48,14 @@ def test_a_valid_call_is_never_changed() -> None:
 
 
 @given(SEED)
-def test_what_is_made_fits_its_schema(seed: int) -> None:
+def test_generated_value_matches_its_schema(seed: int) -> None:
     each = made(seed)
     assert fits(each.schema, each.value)
     assert Arguments(json.dumps(each.value)).valid(compile_schema(json.dumps(each.schema))) is True
 
 
-def mended(seeds: range, slips: int) -> Iterator[tuple[Made, list[str], Any, Any]]:
-    """Made calls, the steps that were to be taken, as they were slipped, and mended; those that stay valid left out."""
+def repaired_cases(seeds: range, slips: int) -> Iterator[tuple[Made, list[str], Any, Any]]:
+    """Yields (generated call, expected steps, value with errors, repaired call); skips values that are still valid."""
     for seed in seeds:
         each = made(seed)
         steps, slipped = each.slipped(slips)
@@ -66,12 +66,12 @@ def mended(seeds: range, slips: int) -> Iterator[tuple[Made, list[str], Any, Any
             yield each, steps, slipped, found and (found.arguments, found.repairs)
 
 
-def test_slips_are_undone_and_nothing_else_is_done() -> None:
-    """What comes out is what was meant, or nothing."""
+def test_errors_are_reverted_and_nothing_else_changes() -> None:
+    """The result is the original value, or None."""
     undone: Counter[str] = Counter()
     tried: Counter[str] = Counter()
     for slips in (1, 3):
-        for each, steps, slipped, found in mended(range(SLIPPED), slips):
+        for each, steps, slipped, found in repaired_cases(range(INVALID), slips):
             tried.update(steps)
             if found:
                 assert json.loads(found[0]) == each.value, (each.schema, slipped)
@@ -80,23 +80,23 @@ def test_slips_are_undone_and_nothing_else_is_done() -> None:
     assert undone == tried
 
 
-def wrong(seed: int) -> tuple[Made, Any]:
-    """A schema, and arguments that were written for another one, or with many slips, or both."""
+def mismatched(seed: int) -> tuple[Made, Any]:
+    """Returns a schema, and arguments for another schema, or with many errors, or both."""
     each, other = made(seed), made(seed // 2 + 1)
     slipped = each.slipped(9)[1]
     return each, other.value | slipped if isinstance(slipped, dict) and seed % 2 else slipped
 
 
 @given(SEED)
-def test_a_mended_call_always_fits(seed: int) -> None:
-    each, written = wrong(seed)
+def test_repaired_call_always_matches_schema(seed: int) -> None:
+    each, written = mismatched(seed)
     if found := repair_one(json.dumps(written), of(each)):
         assert fits(each.schema, json.loads(found.arguments))
 
 
 @given(SEED)
-def test_what_was_mended_is_not_mended_again(seed: int) -> None:
-    each, written = wrong(seed)
+def test_repair_is_idempotent(seed: int) -> None:
+    each, written = mismatched(seed)
     if found := repair_one(json.dumps(written), of(each)):
         assert judge_call(Tool("t", parameters=json.dumps(each.schema)), found.arguments, ARGUMENT_REPAIRS) == Verdict(
             found.arguments
@@ -104,15 +104,15 @@ def test_what_was_mended_is_not_mended_again(seed: int) -> None:
 
 
 @given(SEED, st.sets(st.sampled_from(ARGUMENT_REPAIRS)))
-def test_a_step_that_is_switched_off_is_never_taken(seed: int, steps: set[str]) -> None:
-    each, written = wrong(seed)
+def test_disabled_repair_is_never_applied(seed: int, steps: set[str]) -> None:
+    each, written = mismatched(seed)
     verdict = judge_call(Tool("t", parameters=json.dumps(each.schema)), json.dumps(written), steps)
     assert steps.issuperset(verdict.repairs)
     assert verdict.valid or verdict.arguments == json.dumps(written)
 
 
 def leaves(value: Any) -> Iterator[Any]:
-    """All that is no list and no object."""
+    """Yields all values that are neither a list nor an object."""
     match value:
         case dict() | list():
             for each in value.values() if isinstance(value, dict) else value:
@@ -122,7 +122,7 @@ def leaves(value: Any) -> Iterator[Any]:
 
 
 def readings(value: Any) -> Iterator[Any]:
-    """What a part of the arguments may be read as."""
+    """Yields the values that a part of the arguments may be read as."""
     yield from leaves(value)
     for leaf in leaves(value):
         if not isinstance(leaf, str):
@@ -137,32 +137,32 @@ def readings(value: Any) -> Iterator[Any]:
         yield from readings(part) if isinstance(part, dict | list) else ()
 
 
-def stated(schema: Any) -> Iterator[Any]:
-    """The options, constants and defaults of a schema."""
+def schema_values(schema: Any) -> Iterator[Any]:
+    """Yields the enum values, constants and defaults of a schema."""
     if isinstance(schema, list):
         for each in schema:
-            yield from stated(each)
+            yield from schema_values(each)
     elif isinstance(schema, dict):
         for name, each in schema.items():
-            yield from leaves(each) if name in ("enum", "const", "default") else stated(each)
+            yield from leaves(each) if name in ("enum", "const", "default") else schema_values(each)
 
 
 @given(SEED)
-def test_no_value_is_made_up(seed: int) -> None:
-    """Each was written by the model, or stands in the schema."""
-    each, written = wrong(seed)
+def test_repair_invents_no_value(seed: int) -> None:
+    """Each value was written by the model, or is in the schema."""
+    each, written = mismatched(seed)
     if found := repair_one(json.dumps(written), of(each)):
-        known = {json.dumps(leaf) for leaf in (*readings(written), *stated(each.schema))}
+        known = {json.dumps(leaf) for leaf in (*readings(written), *schema_values(each.schema))}
         assert {json.dumps(leaf) for leaf in leaves(json.loads(found.arguments))} <= known
 
 
 @pytest.mark.every
 @settings(max_examples=20_000)
 @given(SEED)
-def test_all_of_it_of_many_more(seed: int) -> None:
-    each, written = wrong(seed)
+def test_repair_properties_for_many_more_seeds(seed: int) -> None:
+    each, written = mismatched(seed)
     if found := repair_one(json.dumps(written), of(each)):
         assert fits(each.schema, json.loads(found.arguments))
         assert repair_one(found.arguments, of(each)) == (found.arguments, ())
-        known = {json.dumps(leaf) for leaf in (*readings(written), *stated(each.schema))}
+        known = {json.dumps(leaf) for leaf in (*readings(written), *schema_values(each.schema))}
         assert {json.dumps(leaf) for leaf in leaves(json.loads(found.arguments))} <= known

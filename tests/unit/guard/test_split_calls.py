@@ -1,4 +1,4 @@
-"""One call that was written for several becomes several, where the list in it cannot be one thing in pieces."""
+"""A call with a list in place of a single value is split into several calls, if the list cannot be one value."""
 
 import json
 from typing import Any
@@ -22,7 +22,7 @@ def of(properties: dict[str, Any]) -> str:
     return json.dumps({"type": "object", "properties": properties, "required": list(properties)[:1]})
 
 
-def spread_of(properties: dict[str, Any], written: Any) -> list[Any]:
+def split_of(properties: dict[str, Any], written: Any) -> list[Any]:
     return [
         json.loads(each.arguments)
         for each in repair_several(json.dumps(written), compile_schema(of(properties)), ARGUMENT_REPAIRS)
@@ -45,8 +45,8 @@ def spread_of(properties: dict[str, Any], written: Any) -> list[Any]:
         ({"id": N}, {"id": ["1", "2"]}, [{"id": 1}, {"id": 2}]),
     ],
 )
-def test_a_list_of_several(properties: dict[str, Any], written: Any, calls: list[Any]) -> None:
-    assert spread_of(properties, written) == calls
+def test_list_of_values_is_split_into_calls(properties: dict[str, Any], written: Any, calls: list[Any]) -> None:
+    assert split_of(properties, written) == calls
 
 
 @pytest.mark.parametrize(
@@ -84,11 +84,11 @@ def test_a_list_of_several(properties: dict[str, Any], written: Any, calls: list
         pytest.param({"id": N}, {"other": [1, 2]}, id="somewhere else"),
     ],
 )
-def test_a_list_that_may_be_one_thing(properties: dict[str, Any], written: Any) -> None:
-    assert spread_of(properties, written) == []
+def test_list_that_may_be_one_value_is_not_split(properties: dict[str, Any], written: Any) -> None:
+    assert split_of(properties, written) == []
 
 
-def test_it_may_be_switched_off() -> None:
+def test_disabled_split_is_not_applied() -> None:
     schema = compile_schema(of({"id": N}))
     assert repair_several('{"id":[1,2]}', schema, [SPLIT_INTO_CALLS]) == [
         RepairedArguments('{"id":1}', (SPLIT_INTO_CALLS,)),
@@ -98,7 +98,7 @@ def test_it_may_be_switched_off() -> None:
     assert repair_several('{"id":["1","2"]}', schema, [SPLIT_INTO_CALLS]) == []
 
 
-def test_what_cannot_be_read_or_checked_is_not_spread() -> None:
+def test_unreadable_or_unvalidated_call_is_not_split() -> None:
     assert repair_several('{"id":[1,2', compile_schema(of({"id": N})), ARGUMENT_REPAIRS) == []
     assert repair_several('{"id":[1,2]}', compile_schema("no schema"), ARGUMENT_REPAIRS) == []
 
@@ -110,7 +110,7 @@ def test_a_list_next_to_a_lone_surrogate_is_not_split() -> None:
     assert (verdict.valid, verdict.extra_calls) == (False, ())
 
 
-def test_a_call_that_can_be_mended_is_one() -> None:
+def test_repairable_call_is_not_split() -> None:
     tool = Tool("cancel", parameters=of({"id": N}))
     assert judge_call(tool, '{"id": ["12"]}', ARGUMENT_REPAIRS).extra_calls == ()
     verdict = judge_call(tool, '{"id": [12, 13]}', ARGUMENT_REPAIRS)

@@ -1,4 +1,4 @@
-"""Which format an unknown model writes: what its chat template and its name tell."""
+"""Detects the format of an unknown model from its chat template and its name."""
 
 import importlib.util
 import json
@@ -116,7 +116,7 @@ TEMPLATES = {
 
 
 @pytest.mark.parametrize("title", TEMPLATES)
-def test_template_tells_the_format(title: str) -> None:
+def test_chat_template_selects_format(title: str) -> None:
     source, format, tail, thoughts = TEMPLATES[title]
     found = detect_format("gpt-oss", chat_template=source)
     assert (found.format.name, found.by, found.prompt_suffix, found.reasoning_tags) == (
@@ -128,13 +128,13 @@ def test_template_tells_the_format(title: str) -> None:
     assert f"read back by {format}" in found.why
 
 
-OWN = [name for name in formats.names() if name not in ("auto", "beam")]
-"""Beam's calls differ from gpt-oss's in their arguments alone."""
+DISTINCT_FORMATS = [name for name in formats.names() if name not in ("auto", "beam")]
+"""Beam's calls differ from gpt-oss's only in their arguments."""
 
 
-@pytest.mark.parametrize("name", OWN)
-def test_each_format_is_told_from_all_others(name: str) -> None:
-    """By a template that writes the call as the format does, and has its markers."""
+@pytest.mark.parametrize("name", DISTINCT_FORMATS)
+def test_each_format_is_distinguished_from_all_others(name: str) -> None:
+    """The template contains the format's markers, and writes the call like the format."""
     format = formats.get(name)
     markers = "".join(
         f"{{% if {n} == 0 %}}{{% raw %}}{m}{{% endraw %}}{{% endif %}}" for n, m in enumerate(format.markers, 1)
@@ -161,7 +161,7 @@ def test_each_format_is_told_from_all_others(name: str) -> None:
         ("Call like this: <|tool_call_start|>[f()]\n" + LLAMA, "or not as it asks for them"),
     ],
 )
-def test_literals_tell_where_rendering_cannot(source: str, why: str) -> None:
+def test_template_markers_select_format_if_rendering_fails(source: str, why: str) -> None:
     found = detect_format("my-model", chat_template=source)
     assert (found.format.name, found.by) == ("lfm2", "chat_template")
     assert found.why.startswith("'<|tool_call_start|>' stands in the chat template (")
@@ -169,7 +169,7 @@ def test_literals_tell_where_rendering_cannot(source: str, why: str) -> None:
     assert detect_format("qwen3:8b", chat_template=source).by == "model", "a name counts more than a literal"
 
 
-def test_nothing_tells() -> None:
+def test_unknown_model_and_template_select_auto() -> None:
     found = detect_format("my-model", chat_template=chatml("", "<think>\n"))
     assert (found.format.name, found.by, found.prompt_suffix) == ("auto", "nothing", "<think>\n")
     assert "'my-model'" in found.why
@@ -178,21 +178,21 @@ def test_nothing_tells() -> None:
     assert detect_format("Qwen/Qwen3-Embedding-0.6B").format.name == "auto"
 
 
-def test_name_tells_and_the_template_says_what_is_open() -> None:
+def test_model_name_selects_format_and_template_prompt_suffix() -> None:
     found = detect_format("Qwen/Qwen3-4B-Thinking-2507", chat_template=chatml("", "<think>\n"))
     assert (found.format.name, found.by, found.prompt_suffix) == ("hermes", "model", "<think>\n")
     assert "Qwen3" in found.why
     assert found.why.endswith("; the chat template names no tool-call markers (it writes no calls)")
 
 
-def test_template_for_tools_is_taken_of_several() -> None:
+def test_tool_use_template_is_preferred() -> None:
     several = {"default": chatml(""), "tool_use": chatml(XML)}
     assert detect_format(chat_template=several).format.name == "qwen3_xml"
     assert detect_format(chat_template={"default": chatml(GLM)}).format.name == "glm47"
     assert detect_format("qwen3:8b", chat_template={"rag": ""}).by == "model"
 
 
-def test_result_goes_into_a_reader() -> None:
+def test_detected_format_can_parse_reply() -> None:
     found = dragoman.detect_format(chat_template=chatml(XML, "<think>\n"))
     text = "Hm.\n</think>\n\n<tool_call>\n<function=f>\n<parameter=x>\n1\n</parameter>\n</function>\n</tool_call>"
     reply = dragoman.parse(text, found.format, prompt_suffix=found.prompt_suffix)
@@ -202,7 +202,7 @@ def test_result_goes_into_a_reader() -> None:
 @pytest.mark.parametrize(
     ("args", "kwargs"), [((7,), {}), ((), {"chat_template": 7}), ((), {"chat_template": {"default": 7}})]
 )
-def test_misuse(args: tuple[str, ...], kwargs: dict[str, str]) -> None:
+def test_invalid_argument_type_is_rejected(args: tuple[str, ...], kwargs: dict[str, str]) -> None:
     with pytest.raises(UsageError, match="got int - at"):
         detect_format(*args, **kwargs)
 
@@ -220,12 +220,12 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("title", HOSTILE)
-def test_a_hostile_template_raises_nothing(title: str) -> None:
+def test_hostile_template_raises_no_error(title: str) -> None:
     assert detect_format("qwen3:8b", chat_template=HOSTILE[title]).by == "model"
 
 
 @given(st.data())
-def test_a_damaged_template_never_raises(data: st.DataObject) -> None:
+def test_damaged_template_raises_no_error(data: st.DataObject) -> None:
     source = data.draw(st.sampled_from([source for source, *_ in TEMPLATES.values()]))
     start = data.draw(st.integers(0, len(source)))
     end = data.draw(st.integers(start, min(len(source), start + 20)))
@@ -266,12 +266,12 @@ TRL = {
     "qwen3_vl": "hermes",
     "smolvlm": "",
 }
-"""Models' own chat templates, as the package trl ships them. Those of "" write no calls."""
+"""Models' own chat templates from the package trl. Those with "" write no calls."""
 
 
 @pytest.mark.parametrize("name", TRL)
 @pytest.mark.parametrize("kind", ["", "_training"])
-def test_real_template(name: str, kind: str) -> None:
+def test_real_template_selects_format(name: str, kind: str) -> None:
     installed = importlib.util.find_spec("trl")
     assert installed is not None
     assert installed.submodule_search_locations
@@ -281,7 +281,7 @@ def test_real_template(name: str, kind: str) -> None:
     assert chat_template.match_template(file.read_text()).format == TRL[name]
 
 
-STATED = {
+RESPONSE_TEMPLATE = {
     "start_anchor": "<|im_start|>assistant\n",
     "fields": {
         "thinking": {"open": "<think>", "close": "</think>"},
@@ -309,13 +309,15 @@ STATED = {
         ),
         (
             "tokenizer_config.json",
-            json.dumps({"chat_template": chatml("", "<think>\n"), "response_template": STATED}).encode(),
+            json.dumps({"chat_template": chatml("", "<think>\n"), "response_template": RESPONSE_TEMPLATE}).encode(),
         ),
         ("model.gguf", gguf(WHOLE | {"tokenizer.chat_template": text(chatml(XML, "<think>\n"))})),
     ],
     ids=["jinja", "config", "several", "response", "gguf"],
 )
-def test_parse_by_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, content: bytes) -> None:
+def test_parse_command_detects_format_from_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, content: bytes
+) -> None:
     (tmp_path / name).write_bytes(content)
     (tmp_path / "reply.txt").write_text("Hm.</think>" + "<tool_call><function=f></function></tool_call>")
     assert main(["parse", str(tmp_path / "reply.txt"), "--template", str(tmp_path / name)]) == 0
@@ -323,7 +325,7 @@ def test_parse_by_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str], nam
     assert [part["type"] for part in json.loads(done.out)["parts"]] == ["reasoning", "tool_call"]
     assert done.err.startswith("dragoman: format qwen3_xml, the prompt ends in '<think>\\n': the ")
     assert main(["parse", str(tmp_path / "reply.txt"), "--prompt-suffix", "", "--template", str(tmp_path / name)]) == 0
-    assert json.loads(capsys.readouterr().out)["parts"][0]["type"] == "text", "what is said counts"
+    assert json.loads(capsys.readouterr().out)["parts"][0]["type"] == "text", "the option takes precedence"
 
 
 @pytest.mark.parametrize(
@@ -337,7 +339,7 @@ def test_parse_by_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str], nam
         (["--template", "broken.gguf"], "broken.gguf is not a readable GGUF file"),
     ],
 )
-def test_parse_refuses(
+def test_parse_command_rejects_invalid_template_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], args: list[str], says: str
 ) -> None:
     monkeypatch.chdir(tmp_path)

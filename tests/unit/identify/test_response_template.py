@@ -1,4 +1,4 @@
-"""Formats of response templates: told, made, and read as transformers reads them."""
+"""Response templates: detected formats, generated formats, and the same results as with transformers."""
 
 import json
 from collections.abc import Mapping
@@ -89,7 +89,7 @@ KNOWN = {
 
 
 @pytest.mark.parametrize("name", KNOWN)
-def test_known_format_is_told(name: str) -> None:
+def test_response_template_selects_known_format(name: str) -> None:
     found = detect_format("gpt-oss:20b", response_template=KNOWN[name])
     assert (found.format.name, found.by) == (name, "response_template")
     assert found.why == f"the response template reads what {name} writes"
@@ -97,7 +97,7 @@ def test_known_format_is_told(name: str) -> None:
 
 PLAIN = spec({"open": "<act>", "close": "</act>", "content": "json", "transform": WHOLE})
 KEYS = {"type": "function", "function": {"name": "{content.tool}", "arguments": "{content.with}"}}
-MADE = {
+GENERATED = {
     "plain": (
         PLAIN,
         '<think>Hm.</think>\n\nSure.\n<act>{"name": "f", "arguments": {"n": 1.5, "s": "</think>"}}</act>'
@@ -169,8 +169,8 @@ MADE = {
 }
 
 
-def said(reply: dragoman.types.Reply) -> dict[str, Any]:
-    """A reply as transformers has it."""
+def as_transformers(reply: dragoman.types.Reply) -> dict[str, Any]:
+    """Returns a reply in the shape that transformers uses."""
     texts, thoughts, calls = [], [], []
     for part in reply.parts:
         match part:
@@ -183,27 +183,27 @@ def said(reply: dragoman.types.Reply) -> dict[str, Any]:
     return {"content": "".join(texts), "thinking": "".join(thoughts), "tool_calls": calls}
 
 
-@pytest.mark.parametrize("title", MADE)
-def test_made_format_reads_as_transformers_does(title: str) -> None:
+@pytest.mark.parametrize("title", GENERATED)
+def test_generated_format_reads_like_transformers(title: str) -> None:
     from transformers.utils import chat_parsing
 
-    template, text = MADE[title]
+    template, text = GENERATED[title]
     message = chat_parsing.parse_response(text, template, prefix="")
     calls = [call["function"] for call in message.get("tool_calls", ())]
-    read = said(dragoman.parse(text, detect_format(response_template=template).format))
+    read = as_transformers(dragoman.parse(text, detect_format(response_template=template).format))
     assert read == {"content": message.get("content", ""), "thinking": message.get("thinking", ""), "tool_calls": calls}
     assert bool(calls) == (title != "no calls")
 
 
 @cache
-def made(title: str) -> Format:
-    found = detect_format(response_template=MADE[title][0])
+def generated_format(title: str) -> Format:
+    found = detect_format(response_template=GENERATED[title][0])
     assert found.why == "the response template describes no known format"
     return found.format
 
 
 def events(text: str, pieces: list[str], title: str, reason: Literal["stop", "length"]) -> list[Any]:
-    reader = dragoman.ToolCallReader(made(title), new_id=lambda: "1")
+    reader = dragoman.ToolCallReader(generated_format(title), new_id=lambda: "1")
     found = [event for piece in pieces for event in reader.feed(piece)] + reader.close(reason)
     assert "".join(pieces) == text
     joined: list[Any] = []
@@ -218,42 +218,42 @@ def events(text: str, pieces: list[str], title: str, reason: Literal["stop", "le
     return joined
 
 
-@pytest.mark.parametrize("title", MADE)
+@pytest.mark.parametrize("title", GENERATED)
 @pytest.mark.parametrize("reason", ["stop", "length"])
-def test_cuts_do_not_matter(title: str, reason: Literal["stop", "length"]) -> None:
-    text = MADE[title][1]
+def test_chunk_boundaries_do_not_change_events(title: str, reason: Literal["stop", "length"]) -> None:
+    text = GENERATED[title][1]
     whole = events(text, [text], title, reason)
     assert events(text, list(text), title, reason) == whole
     for cut in range(1, len(text)):
         assert events(text, [text[:cut], text[cut:]], title, reason) == whole
 
 
-def test_text_and_thoughts_stream() -> None:
-    reader = dragoman.ToolCallReader(made("plain"))
+def test_text_and_reasoning_are_streamed() -> None:
+    reader = dragoman.ToolCallReader(generated_format("plain"))
     assert reader.feed("<think>H") == [dragoman.ReasoningDelta("H")]
     assert reader.feed("m.</think>\n\nSure") == [dragoman.ReasoningDelta("m."), dragoman.TextDelta("Sure")]
     assert reader.feed(".\n<act>{") == [dragoman.TextDelta(".")]
-    assert reader.feed('"name": "f"}</act>') == [], "calls come with the end of the reply"
+    assert reader.feed('"name": "f"}</act>') == [], "calls are emitted at the end of the reply"
     assert [type(event).__name__ for event in reader.close()] == ["ToolCallStart", "ToolCallDelta", "ToolCallEnd"]
 
 
-def test_prompt_has_opened_thoughts() -> None:
-    format = made("plain")
+def test_reasoning_opened_by_prompt_is_read() -> None:
+    format = generated_format("plain")
     reply = dragoman.parse('Hm.</think><act>{"name": "f"}</act>', format, prompt_suffix="<think>")
     assert [type(part).__name__ for part in reply.parts] == ["Reasoning", "ToolCall"]
-    format = made("thoughts that nothing opens")
+    format = generated_format("thoughts that nothing opens")
     reply = dragoman.parse('Hm.</think>Sure.<act>{"name": "f"}</act>', format, prompt_suffix="Well. ")
     assert reply.parts[:2] == (Reasoning("Hm."), Text("Sure."))
 
 
-def test_numbers_stay_as_they_are_written() -> None:
+def test_numbers_are_kept_verbatim() -> None:
     text = '<act>{"name": "f", "arguments": {"a": 1.50, "b": 1e400, "c": 9223372036854775808123, "d": -0.0}}</act>'
-    (call,) = dragoman.parse(text, made("plain")).parts
+    (call,) = dragoman.parse(text, generated_format("plain")).parts
     assert isinstance(call, ToolCall)
     assert call.arguments == '{"a": 1.50, "b": 1e400, "c": 9223372036854775808123, "d": -0.0}'
 
 
-def test_text_is_of_the_type_that_the_schema_states() -> None:
+def test_text_values_have_type_of_schema() -> None:
     template = spec(
         {"open_pattern": r"<run\s+(?P<name>\w+)>", "close": "</run>", "content": "kv-lines", "transform": NAMED}
     )
@@ -282,15 +282,15 @@ def test_text_is_of_the_type_that_the_schema_states() -> None:
         ('<act>{"name": "h"}</act>', "unknown_tool", '<act>{"name": "h"}</act>'),
     ],
 )
-def test_what_is_no_call_stays_text(text: str, code: str, left: str) -> None:
-    reader = dragoman.ToolCallReader(made("plain"), [dragoman.Tool("f")])
+def test_invalid_call_is_kept_as_text(text: str, code: str, left: str) -> None:
+    reader = dragoman.ToolCallReader(generated_format("plain"), [dragoman.Tool("f")])
     found = [*reader.feed(text), *reader.close()]
     assert [event.code for event in found if isinstance(event, dragoman.Notice)] == [code]
     assert "".join(event.text for event in found if isinstance(event, dragoman.TextDelta)) == left
 
 
-def test_a_call_that_a_limit_cut_off_is_none() -> None:
-    reader = dragoman.ToolCallReader(made("plain"))
+def test_truncated_call_is_reported_and_dropped() -> None:
+    reader = dragoman.ToolCallReader(generated_format("plain"))
     reader.feed('Sure.<act>{"name": "f", "arguments": {}}')
     (warning,) = reader.close("length")
     assert isinstance(warning, dragoman.Notice)
@@ -301,17 +301,17 @@ def test_a_call_that_a_limit_cut_off_is_none() -> None:
     ("text", "number"),
     [("1.50", "1.50"), (" -2e5 ", "-2e5"), ("1e999", "1e999"), (".5", "0.5"), ("1_000", "1000.0"), ("+5", "5.0")],
 )
-def test_a_float_is_a_number_of_json(text: str, number: str) -> None:
+def test_float_parser_writes_json_number(text: str, number: str) -> None:
     assert floats(text) == [f'{{"n": {number}}}']
 
 
 @pytest.mark.parametrize("text", ["nan", "inf", "-Infinity", "x"])
-def test_what_json_has_no_number_for_is_no_float(text: str) -> None:
+def test_non_json_float_is_not_a_call(text: str) -> None:
     assert floats(text) == []
 
 
 def floats(text: str) -> list[str]:
-    """The arguments of the calls in a reply with this number."""
+    """Returns the arguments of the calls in a reply with this number."""
     field = {
         "open_pattern": r"\[(?P<name>\w+)\]",
         "close": "[/]",
@@ -323,28 +323,31 @@ def floats(text: str) -> list[str]:
     return [part.arguments for part in parts if isinstance(part, ToolCall)]
 
 
-def test_arguments_deeper_than_python_goes_are_text() -> None:
+def test_too_deep_arguments_raise_no_error() -> None:
     for levels in (300, 600, 3000):
         text = '<act>{"name": "f", "arguments": {"a": ' + "[" * levels + "]" * levels + "}}</act>"
-        assert dragoman.parse(text, made("plain")).parts
+        assert dragoman.parse(text, generated_format("plain")).parts
 
 
-def test_many_calls_stay_linear() -> None:
-    """This is done in a moment, or not within the suite's patience."""
-    assert len(dragoman.parse('<act>{"name": "f", "arguments": {}}</act>\n' * 20_000, made("plain")).parts) == 20_000
+def test_many_calls_are_read_in_linear_time() -> None:
+    """Quadratic work would exceed the test's time limit."""
+    assert (
+        len(dragoman.parse('<act>{"name": "f", "arguments": {}}</act>\n' * 20_000, generated_format("plain")).parts)
+        == 20_000
+    )
 
 
-def test_text_of_no_field_is_told() -> None:
-    reader = dragoman.ToolCallReader(made("every field opened"))
+def test_text_outside_fields_is_reported() -> None:
+    reader = dragoman.ToolCallReader(generated_format("every field opened"))
     found = [*reader.feed("So <say>yes</say> it is"), *reader.close()]
     assert dragoman.TextDelta("yes") in found
     (warning,) = [event for event in found if isinstance(event, dragoman.Notice)]
     assert (warning.code, warning.raw) == ("text_between_calls_dropped", "So it is")
 
 
-def test_what_is_plain_can_be_written() -> None:
+def test_simple_generated_format_can_be_written() -> None:
     for title in ("plain", "other keys", "every field opened"):
-        format = made(title)
+        format = generated_format(title)
         call = ToolCall("call_1", "f", '{"n": 1.50, "s": "</act>"}')
         written = format.write_call(call)
         assert dragoman.parse(written, format, new_id=lambda: "1").parts == (call,)
@@ -352,15 +355,15 @@ def test_what_is_plain_can_be_written() -> None:
 
 
 @pytest.mark.parametrize("title", ["tags", "lines", "strings in marks", "a list"])
-def test_others_can_be_read_only(title: str) -> None:
-    format = made(title)
+def test_complex_generated_format_is_read_only(title: str) -> None:
+    format = generated_format(title)
     with pytest.raises(UnsupportedError, match="can be read, not written"):
         format.write_tools((dragoman.Tool("f"),), dragoman.ToolChoice("auto"))
     with pytest.raises(UnsupportedError, match="can be read, not written"):
         format.write_call(ToolCall("1", "f", "{}"))
 
 
-def test_a_known_way_of_the_chat_template_counts_more_than_a_made_format() -> None:
+def test_known_chat_template_format_is_preferred_to_generated_format() -> None:
     call = "<tool_call>{{ c.function | tojson }}</tool_call>"
     template = "{% for m in messages %}{% for c in m.tool_calls or [] %}" + call + "{% endfor %}{% endfor %}"
     assert detect_format("m", chat_template=template, response_template=PLAIN).format.name == "hermes"
@@ -396,15 +399,15 @@ INNER = {"value_parser": {"name": "xml-inline", "args": {"tag_pattern": "("}}}
         ({"start_anchor": "a", "fields": {"content": FIELD | {"content_args": INNER}}}, "missing \\)"),
     ],
 )
-def test_broken_template_is_refused(broken: dict[str, Any], says: str) -> None:
+def test_invalid_response_template_is_rejected(broken: dict[str, Any], says: str) -> None:
     with pytest.raises(ConfigError, match=says):
         detect_format(response_template=broken)
 
 
 @given(st.data())
-def test_a_damaged_reply_never_raises_and_cuts_do_not_matter(data: st.DataObject) -> None:
-    title = data.draw(st.sampled_from(sorted(MADE)))
-    text = MADE[title][1]
+def test_damaged_reply_raises_no_error_for_any_cut(data: st.DataObject) -> None:
+    title = data.draw(st.sampled_from(sorted(GENERATED)))
+    text = GENERATED[title][1]
     start = data.draw(st.integers(0, len(text)))
     end = data.draw(st.integers(start, min(len(text), start + 8)))
     damaged = text[:start] + data.draw(st.text('<>{}"/ a', max_size=3)) + text[end:]

@@ -1,4 +1,4 @@
-"""Elements within elements: how deep they may nest, and how strings in them are written."""
+"""Nested elements: the depth limit, and how strings in them are written."""
 
 import pytest
 
@@ -11,7 +11,7 @@ MARK = "]<]minimax[>["
 
 
 @pytest.mark.parametrize(("levels", "whole"), [(DEPTH_LIMIT, True), (DEPTH_LIMIT + 1, False), (5_000, False)])
-def test_depth(levels: int, whole: bool) -> None:
+def test_nesting_depth_is_limited(levels: int, whole: bool) -> None:
     nested = f"{MARK}<a>" * levels + "1" + f"{MARK}</a>" * levels
     case = Case("minimax_m3", "", f'{MARK}<invoke name="ping">{nested}{MARK}</invoke>', [])
     events = shown(case.read([case.text]))
@@ -22,8 +22,8 @@ def test_depth(levels: int, whole: bool) -> None:
         assert events[1] == "warning malformed_arguments"
 
 
-def test_strings_are_written_raw() -> None:
-    """However deep, as the vendor's template writes them: a schema tells them from numbers."""
+def test_nested_strings_are_written_raw() -> None:
+    """The vendor's template writes them raw at any depth; the schema distinguishes them from numbers."""
     call = formats.get("minimax_m3").write_call(ToolCall("", "f", '{"a": ["1", {"b": "null"}, 1]}'))
     items = [f"{MARK}<item>{inside}{MARK}</item>" for inside in ("1", f"{MARK}<b>null{MARK}</b>", "1")]
     assert f"{MARK}<a>{''.join(items)}{MARK}</a>" in call

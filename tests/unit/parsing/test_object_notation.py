@@ -1,4 +1,4 @@
-"""Values in notations of their own: how deep they nest, and what cannot be written."""
+"""Values in object notations (Python, Gemma): nesting depth, and arguments that cannot be written."""
 
 import json
 
@@ -30,15 +30,15 @@ def arguments(events: list[ev.AnyEvent]) -> str:
 
 
 @each
-def test_nests_up_to_the_limit(name: str) -> None:
-    levels = DEPTH_LIMIT - 1  # the arguments themselves are one
+def test_nesting_up_to_limit_is_read(name: str) -> None:
+    levels = DEPTH_LIMIT - 1  # the arguments object is one level
     events = read(name, "[" * levels + "]" * levels)
     assert isinstance(events[-1], ev.ToolCallEnd)
     assert json.loads(arguments(events))
 
 
 @each
-def test_nests_no_deeper(name: str) -> None:
+def test_nesting_beyond_limit_is_incomplete(name: str) -> None:
     events = read(name, "[" * 100_000)
     assert any(isinstance(event, ev.ToolCallIncomplete) for event in events)
     assert len(arguments(events)) < 2 * DEPTH_LIMIT
@@ -46,13 +46,13 @@ def test_nests_no_deeper(name: str) -> None:
 
 @each
 @pytest.mark.parametrize("given", ["", "{", "[1]", "null", '{"a": ' + "[" * 100_000])
-def test_writes_no_arguments_where_there_are_none(name: str, given: str) -> None:
+def test_non_object_arguments_are_written_as_empty(name: str, given: str) -> None:
     format = formats.get(name)
     assert format.write_call(ToolCall("id", "ping", given)) == format.write_call(ToolCall("id", "ping", "{}"))
 
 
 @each
-def test_writes_digits_as_they_were(name: str) -> None:
+def test_numbers_are_written_verbatim(name: str) -> None:
     given = '{"a": [1.50, 12345678901234567890123, -1E+400, true, false, null]}'
     format = formats.get(name)
     reader = ToolCallReader(name, [Tool("ping")])
@@ -61,8 +61,8 @@ def test_writes_digits_as_they_were(name: str) -> None:
 
 
 @each
-def test_many_delimiters_stay_linear(name: str) -> None:
-    """Nothing is looked at again and again: this is done in a moment, or not within the suite's patience."""
+def test_many_delimiters_are_read_in_linear_time(name: str) -> None:
+    """Quadratic work would exceed the test's time limit."""
     read(name, "[" + "x, " * 20_000)
     read(name, "[" + "1, " * 20_000 + "1]")
 
@@ -76,7 +76,7 @@ def test_many_delimiters_stay_linear(name: str) -> None:
         ("minicpm5", "<function name"),
     ],
 )
-def test_many_names_that_nothing_ends_stay_linear(name: str, begun: str) -> None:
-    """As above: the end of each is looked for where it may stand, and not to the end of the text."""
+def test_many_unterminated_names_are_read_in_linear_time(name: str, begun: str) -> None:
+    """The end of a name is searched within a window only. Quadratic work would exceed the test's time limit."""
     reader = ToolCallReader(name, [Tool("ping")])
     assert [*reader.feed(begun * 20_000), *reader.close()]

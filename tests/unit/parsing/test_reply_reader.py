@@ -1,4 +1,4 @@
-"""ReplyReader: names, ids, what the prompt has opened, how it ends; and that what is written reads back."""
+"""ReplyReader: names, ids, parts opened by the prompt, ends of replies, and round trips."""
 
 import itertools
 import json
@@ -62,14 +62,14 @@ NAMES = [
 
 
 @pytest.mark.parametrize(("tools", "written", "meant"), [row[1:] for row in NAMES], ids=[row[0] for row in NAMES])
-def test_names(tools: list[str] | None, written: str, meant: str | None) -> None:
+def test_tool_names_are_resolved(tools: list[str] | None, written: str, meant: str | None) -> None:
     events = read(call(written), tools)
     assert [e.name for e in starts(events)] == ([meant] if meant else [])
     if not meant:
         assert shown(events)[-1] == f"text {json.dumps(call(written))}"
 
 
-def test_tools_that_the_vendor_runs_are_not_called_here() -> None:
+def test_vendor_tool_is_not_called() -> None:
     search = ReplyReader(HERMES, [Tool("search", kind="web_search")], new_id=str)
     assert not starts([*search.feed(call("search")), *search.close()])
 
@@ -88,18 +88,18 @@ IDS = [
 
 
 @pytest.mark.parametrize(("written", "given_out"), [row[1:] for row in IDS], ids=[row[0] for row in IDS])
-def test_ids(written: list[dict[str, str]], given_out: list[str]) -> None:
+def test_call_ids_are_valid_and_unique(written: list[dict[str, str]], given_out: list[str]) -> None:
     events = read("".join(call("ping", **more) for more in written), used_ids=["old"])
     assert [e.id for e in starts(events)] == given_out
 
 
-def test_lenient_takes_calls_without_tags() -> None:
+def test_lenient_reader_accepts_untagged_calls() -> None:
     text = '{"name": "ping", "arguments": {}}'
     assert starts(read(text, lenient=True))
     assert not starts(read(text))
 
 
-def test_members_that_have_no_place_are_in_the_warning() -> None:
+def test_unknown_members_are_reported() -> None:
     (warning,) = (e for e in read(call("ping", city="Bern", day="1") + "\n") if isinstance(e, ev.Notice))
     assert (warning.code, warning.raw) == ("unknown_member_dropped", '"city": "Bern", "day": "1"')
 
@@ -114,7 +114,7 @@ SCHEMAS = [
 
 
 @pytest.mark.parametrize(("schema", "is_call"), SCHEMAS, ids=["any", "none", "one", "malformed", "too deep"])
-def test_a_bare_name_is_a_call_only_where_nothing_is_required(schema: str, is_call: bool) -> None:
+def test_untagged_name_is_call_only_without_required_parameters(schema: str, is_call: bool) -> None:
     one = ReplyReader(HERMES, [Tool("ping", parameters=schema)], new_id=str, options=ReaderOptions(lenient=True))
     assert bool(starts([*one.feed('{"name": "ping"}'), *one.close()])) is is_call
 
@@ -137,24 +137,24 @@ MISUSES: list[tuple[str, dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("given", "message"), [row[1:] for row in MISUSES], ids=[row[0] for row in MISUSES])
-def test_a_misuse_is_told_at_once(given: dict[str, Any], message: str) -> None:
+def test_invalid_constructor_argument_is_rejected(given: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         ReplyReader(**({"format": HERMES, "tools": None, "new_id": str} | given))
 
 
-BAD_OPTIONS: list[tuple[dict[str, Any], str]] = [
+INVALID_OPTIONS: list[tuple[dict[str, Any], str]] = [
     ({"prompt_suffix": b"<think>"}, "expected str, got bytes - at prompt_suffix"),
     ({"buffering": "some"}, "expected 'off' or 'all', got 'some' - at buffering"),
 ]
 
 
-@pytest.mark.parametrize(("given", "message"), BAD_OPTIONS, ids=["prompt suffix in bytes", "unknown buffering"])
+@pytest.mark.parametrize(("given", "message"), INVALID_OPTIONS, ids=["prompt suffix in bytes", "unknown buffering"])
 def test_invalid_option_is_rejected(given: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         ReaderOptions(**given)
 
 
-def test_what_cannot_be_fed() -> None:
+def test_invalid_feed_or_close_argument_is_rejected() -> None:
     one = reader()
     with pytest.raises(UsageError, match="expected str, got bytes; decode it"):
         one.feed(b"a")  # type: ignore[arg-type]
@@ -163,7 +163,7 @@ def test_what_cannot_be_fed() -> None:
     assert [*one.feed("a"), *one.close()] == [ev.TextDelta("a")]
 
 
-def test_after_the_end() -> None:
+def test_feed_or_close_after_close_is_rejected() -> None:
     one = reader()
     one.close()
     with pytest.raises(UsageError, match="each reply needs a reader of its own"):
@@ -172,14 +172,14 @@ def test_after_the_end() -> None:
         one.close()
 
 
-# What the prompt has opened.
+# Parts opened by the prompt.
 
 
-def test_thoughts_that_the_prompt_opened() -> None:
+def test_reasoning_opened_by_prompt_is_read() -> None:
     assert read("hm</think>\nyes", prompt_suffix="<think>\n") == [ev.ReasoningDelta("hm"), ev.TextDelta("yes")]
 
 
-def test_words_that_the_prompt_began_are_not_repeated() -> None:
+def test_text_begun_in_prompt_is_not_repeated() -> None:
     assert read(" two", prompt_suffix="one") == [ev.TextDelta(" two")]
 
 
@@ -188,8 +188,8 @@ def test_words_that_the_prompt_began_are_not_repeated() -> None:
 @pytest.mark.parametrize(
     "tail", ["is: ", "{", '{"', "```json\n{", "a ```", "<", "<tool_call", "<tool_call>\n", '<tool_call>{"name"', "\n"]
 )
-def test_what_is_held_back_of_the_prompt_never_comes_out(tail: str, reply: str, lenient: bool) -> None:
-    """And not a character of the reply is missing."""
+def test_prompt_suffix_is_never_emitted(tail: str, reply: str, lenient: bool) -> None:
+    """And no character of the reply is lost."""
     for cut in cuttings(reply, [1]):
         one = reader(prompt_suffix=tail, lenient=lenient)
         events = [e for piece in cut for e in one.feed(piece)] + one.close()
@@ -197,32 +197,32 @@ def test_what_is_held_back_of_the_prompt_never_comes_out(tail: str, reply: str, 
 
 
 @pytest.mark.parametrize("begun", range(len(call("get_weather", '{"city": "Paris"}'))))
-def test_a_call_that_the_prompt_began_is_whole(begun: int) -> None:
-    """Also where it is cut inside the arguments: the client gets all of them."""
+def test_call_begun_in_prompt_is_emitted_completely(begun: int) -> None:
+    """Also if the prompt ends within the arguments: the client gets all of them."""
     text = call("get_weather", '{"city": "Paris"}')
     events = read(text[begun:], prompt_suffix=text[:begun])
-    in_order(events)
+    check_order(events)
     whole_in_the_prompt = begun > text.index("}}") + 1
     assert shown(events) == ([] if whole_in_the_prompt else ['call get_weather {"city": "Paris"}'])
 
 
-def test_calls_that_the_prompt_has_whole_do_not_count() -> None:
+def test_complete_calls_in_prompt_are_not_emitted() -> None:
     past = call("ping", id="a")
     events = read(call("ping", id="a"), prompt_suffix=f"Let me see. {past}\n")
-    in_order(events)
+    check_order(events)
     assert starts(events) == [ev.ToolCallStart(0, "call_0", "ping")]
 
 
-def in_order(events: list[ev.AnyEvent]) -> None:
+def check_order(events: list[ev.AnyEvent]) -> None:
     order = ev.EventOrder()
     for event in [ev.Start("i", "m", 0), *events, ev.Finish("stop")]:
         order.feed(event)
 
 
-# How it ends.
+# Ends of replies.
 
 
-def test_a_cut_off_call_is_incomplete_whatever_the_reason() -> None:
+def test_truncated_call_is_incomplete_for_any_finish_reason() -> None:
     text = call("ping", '{"a": 1').split("}")[0]
     for reason in ("stop", "length"):
         one = reader()
@@ -230,15 +230,15 @@ def test_a_cut_off_call_is_incomplete_whatever_the_reason() -> None:
         assert isinstance(events[-1], ev.ToolCallIncomplete)
 
 
-def test_a_limit_before_the_name_leaves_a_warning_a_stop_leaves_text() -> None:
+def test_unnamed_truncated_call_is_notice_at_limit_and_text_at_stop() -> None:
     for reason, kind in (("stop", ev.TextDelta), ("length", ev.Notice)):
         one = reader()
         assert one.feed('<tool_call>\n{"na') == []
         assert [type(e) for e in one.close(reason)] == [kind]  # type: ignore[arg-type]
 
 
-def test_line_ends_of_windows() -> None:
-    """Case files cannot hold them: they are read as text."""
+def test_windows_line_ends_are_read() -> None:
+    """Case files cannot contain them, because they are read as text."""
     text = f"<think>\nhm\n</think>\n\nSo.\n\n```\nx\n```\n{call('ping')}\nDone."
     for lenient in (False, True):
         assert shown(read(text.replace("\n", "\r\n"), lenient=lenient)) == [
@@ -249,7 +249,7 @@ def test_line_ends_of_windows() -> None:
         ]
 
 
-def test_over_says_that_the_rest_does_not_matter() -> None:
+def test_reader_is_finished_after_hallucinated_result() -> None:
     one = reader()
     assert not one.finished
     one.feed(call("ping"))
@@ -261,14 +261,14 @@ def test_over_says_that_the_rest_does_not_matter() -> None:
     assert one.close() == []
 
 
-def test_events_of_one_piece_are_joined() -> None:
+def test_events_of_one_chunk_are_joined() -> None:
     assert read("a ```b``` c") == [ev.TextDelta("a ```b``` c")]
     assert [e.text for e in read(call("ping", '{"a": [1, "x"]}')) if isinstance(e, ev.ToolCallDelta)] == [
         '{"a": [1, "x"]}'
     ]
 
 
-noise = st.one_of(
+random_texts = st.one_of(
     st.text(max_size=30),
     st.binary(max_size=30).map(lambda b: b.decode("utf-8", "replace")),
     st.lists(
@@ -277,20 +277,20 @@ noise = st.one_of(
 )
 
 
-@given(st.lists(noise, max_size=5), st.booleans(), st.sampled_from([None, ["ping"]]), noise, places)
-def test_nothing_raises_and_no_cut_matters(
+@given(st.lists(random_texts, max_size=5), st.booleans(), st.sampled_from([None, ["ping"]]), random_texts, places)
+def test_random_text_raises_no_error_for_any_cut(
     pieces: list[str], lenient: bool, tools: list[str] | None, tail: str, some: list[int]
 ) -> None:
     text = "".join(pieces)
     whole = read(text, tools, lenient=lenient, prompt_suffix=tail)
-    in_order(whole)
+    check_order(whole)
     for cut in cuttings(text, some):
         one = reader(tools, lenient=lenient, prompt_suffix=tail)
         events = [e for piece in cut for e in one.feed(piece)] + one.close()
         assert shown(events, ids=True) == shown(whole, ids=True)
 
 
-# What is written reads back.
+# Round trips.
 
 strings = st.text(max_size=12) | st.lists(st.sampled_from([*HERMES.markers, "\\", '"', "`" * 3, "{"]), max_size=4).map(
     "".join
@@ -305,7 +305,7 @@ argument_objects = st.dictionaries(strings, json_values, max_size=4)
 names = st.from_regex(r"[A-Za-z0-9_.-]{1,64}", fullmatch=True) | strings.filter(bool)
 
 
-def written_back(calls: list[ToolCall], cut: list[str]) -> list[tuple[str, str]]:
+def read_back(calls: list[ToolCall], cut: list[str]) -> list[tuple[str, str]]:
     one = reader(None)
     events = [e for piece in cut for e in one.feed(piece)] + one.close()
     reply = collect([ev.Start("i", "m", 0), *events, ev.Finish("stop")])
@@ -314,19 +314,19 @@ def written_back(calls: list[ToolCall], cut: list[str]) -> list[tuple[str, str]]
 
 
 @given(st.lists(st.tuples(names, argument_objects), min_size=1, max_size=3), st.booleans(), places)
-def test_what_is_written_reads_back_identical(
+def test_written_calls_are_read_back_verbatim(
     said: list[tuple[str, dict[str, Any]]], ascii_only: bool, some: list[int]
 ) -> None:
     calls = [ToolCall("", name, json.dumps(arguments, ensure_ascii=ascii_only)) for name, arguments in said]
     text = "\n".join(HERMES.write_call(c) for c in calls)
     for cut in cuttings(text, some):
-        assert written_back(calls, cut) == [(c.name, c.arguments) for c in calls]
+        assert read_back(calls, cut) == [(c.name, c.arguments) for c in calls]
 
 
-def test_deep_nesting_reads_back() -> None:
+def test_deeply_nested_arguments_are_read_back() -> None:
     deep = '{"a":' * 5_000 + "{}" + "}" * 5_000
     one = ToolCall("", "ping", deep)
-    assert written_back([one], [HERMES.write_call(one)]) == [("ping", deep)]
+    assert read_back([one], [HERMES.write_call(one)]) == [("ping", deep)]
 
 
 VERBATIM = [
@@ -337,19 +337,19 @@ VERBATIM = [
 
 
 @pytest.mark.parametrize("arguments", VERBATIM)
-def test_arguments_read_back_verbatim(arguments: str) -> None:
+def test_arguments_text_is_read_back_verbatim(arguments: str) -> None:
     one = ToolCall("", "ping", arguments)
-    assert written_back([one], [HERMES.write_call(one)]) == [("ping", arguments)]
+    assert read_back([one], [HERMES.write_call(one)]) == [("ping", arguments)]
 
 
 @pytest.mark.parametrize("cut", ['{"city": "Par', "", "[1]", "nothing"])
-def test_arguments_that_are_no_object_are_shown_as_a_string(cut: str) -> None:
-    """A call that was cut off stands in the history as it came."""
+def test_non_object_arguments_are_written_as_string(cut: str) -> None:
+    """A truncated call is kept in the history as received."""
     text = HERMES.write_call(ToolCall("", "ping", cut))
     assert json.loads(text.splitlines()[1]) == {"name": "ping", "arguments": cut}
 
 
-def test_half_of_a_surrogate_pair_never_gets_out() -> None:
+def test_lone_surrogate_is_never_emitted() -> None:
     """Not in a name, in arguments, or in arguments inside a string."""
     texts = [
         call("\ud83dping"),

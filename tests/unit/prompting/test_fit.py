@@ -1,4 +1,4 @@
-"""A request cut to what a model reads in a given time."""
+"""A request is trimmed to the tokens that a model reads in a given time."""
 
 import json
 from collections.abc import Callable
@@ -45,7 +45,7 @@ def request(*said: tuple[str, str], names: str = "read edit search browse", **mo
 
 
 @pytest.mark.parametrize("name", SENT)
-def test_a_budget_is_kept_down_to_the_least_that_there_is(name: str) -> None:
+def test_head_tokens_are_within_budget_or_minimal(name: str) -> None:
     whole = asked(name)
     least = fit_request(whole, "off", Budget(1, tools(name)), GENERIC)
     for tokens in (100_000, 4_000, 1_500, 600):
@@ -59,13 +59,13 @@ def test_a_budget_is_kept_down_to_the_least_that_there_is(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", SENT)
-def test_the_least_of_each_agent_is_read_within_a_minute_at_twenty_tokens_a_second(name: str) -> None:
+def test_minimal_agent_prompt_is_read_within_a_minute(name: str) -> None:
     made = fit_request(asked(name), "tools", budget_for(60, 20, tools(name)), GENERIC)
     assert made.head_tokens <= 720
     assert {tool.name for tool in made.trimmed.request.tools} & set(tools(name))
 
 
-def test_all_requests_of_a_conversation_are_cut_alike() -> None:
+def test_all_requests_of_conversation_are_trimmed_alike() -> None:
     head = (("system", "You are an agent.\n" + "Mind the style of the code. " * 80), ("user", "hello"))
     first = request(*head)
     later = request(*head, ("assistant", "Hello!"), ("user", "go on " * 900), ("system", "A note. " * 900))
@@ -76,7 +76,7 @@ def test_all_requests_of_a_conversation_are_cut_alike() -> None:
         assert other.messages[: len(one.messages)] == one.messages
 
 
-def test_ordinary_tools_stay_longest_the_most_important_first() -> None:
+def test_common_tools_are_dropped_last() -> None:
     asked = request(("system", "You are an agent."), ("user", "hi"))
     seen = []
     for tokens in range(600, 0, -5):
@@ -89,7 +89,7 @@ def test_ordinary_tools_stay_longest_the_most_important_first() -> None:
     assert seen == [["read", "edit", "search", "browse"], ["read", "edit"], ["edit"]]
 
 
-def test_a_tool_that_must_be_called_stays() -> None:
+def test_required_tools_are_not_dropped() -> None:
     named = request(("user", "hi"), tool_choice=ToolChoice("named", "browse"))
     made = fit_request(named, "off", Budget(1, ("read",)), GENERIC).trimmed
     assert {tool.name for tool in made.request.tools} == {"read", "browse"}
@@ -98,19 +98,19 @@ def test_a_tool_that_must_be_called_stays() -> None:
 
 
 @pytest.mark.parametrize("names", [(), ("unknown",)])
-def test_without_ordinary_tools_all_stay(names: tuple[str, ...]) -> None:
+def test_all_tools_are_kept_without_common_tools(names: tuple[str, ...]) -> None:
     made = fit_request(request(("user", "hi")), "off", Budget(1, names), GENERIC)
     assert (made.tier, len(made.trimmed.request.tools)) == ("max", 4)
 
 
-def test_nothing_is_cut_without_a_budget_or_where_it_fits() -> None:
+def test_request_is_unchanged_without_budget_or_within_it() -> None:
     asked = request(("system", "You are an agent."), ("user", "hi"))
     assert fit_request(asked, "off", Budget(0, ("read",)), GENERIC).trimmed.request is asked
     assert fit_request(asked, "off", Budget(9_999, ("read",)), GENERIC).trimmed.request is asked
     assert budget_for(60, 0.0, ("read",)) == Budget(0, ("read",))
 
 
-def test_the_users_words_come_last_in_the_last_tier() -> None:
+def test_user_text_is_last_in_max_tier() -> None:
     said = (
         ("system", "You are an agent.\nBe kind.\n - Platform: linux"),
         ("user", "hello"),
@@ -136,19 +136,19 @@ def test_the_users_words_come_last_in_the_last_tier() -> None:
         (("Executes shell commands.",), trim.FILES_HINT),
     ],
 )
-def test_the_last_tier_says_when_to_call_a_tool_of_this_kind(described: tuple[str, ...], hint: str | None) -> None:
+def test_max_tier_hints_when_to_call_tools(described: tuple[str, ...], hint: str | None) -> None:
     offered = tuple(Tool(f"tool_{n}", words) for n, words in enumerate(described))
     asked = replace(request(("system", "You are an agent. " + "Mind the style. " * 80), ("user", "hi")), tools=offered)
     first = trim.trim_request(asked, "max", GENERIC).request.messages[0]
     assert [part.text for part in first.parts if isinstance(part, Text)][1:] == ([hint] if hint else [])
 
 
-READS = (Tool("bash", "Runs a command."), Tool("read", "Reads a file."), Tool("plan", "Plans."))
-HINTED = "\nCall one of bash, read if this is about files or commands."
+FILE_TOOLS = (Tool("bash", "Runs a command."), Tool("read", "Reads a file."), Tool("plan", "Plans."))
+TOOL_HINT = "\nCall one of bash, read if this is about files or commands."
 
 
-def shown(*said: tuple[str, str], tools: tuple[Tool, ...] = READS, **more: Any) -> list[str]:
-    """The texts of the messages after the system's in the last tier."""
+def shown(*said: tuple[str, str], tools: tuple[Tool, ...] = FILE_TOOLS, **more: Any) -> list[str]:
+    """Returns the texts of the messages after the system message in the tier `max`."""
     words = ("system", "You are an agent. " + "Mind the style. " * 80)
     made = trim.trim_request(replace(request(words, *said), tools=tools, **more), "max", GENERIC).request
     return ["".join(part.text for part in m.parts if isinstance(part, Text)) for m in made.messages[1:]]
@@ -168,8 +168,8 @@ def shown(*said: tuple[str, str], tools: tuple[Tool, ...] = READS, **more: Any) 
         "Sieh in src/haupt.py nach",
     ],
 )
-def test_a_request_for_files_or_commands_names_the_tools_for_them(text: str) -> None:
-    assert shown(("user", text)) == [text + HINTED]
+def test_user_text_about_files_or_commands_gets_tool_hint(text: str) -> None:
+    assert shown(("user", text)) == [text + TOOL_HINT]
 
 
 @pytest.mark.parametrize(
@@ -185,14 +185,14 @@ def test_a_request_for_files_or_commands_names_the_tools_for_them(text: str) -> 
         "Do you run on Linux, i.e. here, and/or elsewhere?",
     ],
 )
-def test_other_requests_stay_as_they_are(text: str) -> None:
+def test_other_user_text_gets_no_tool_hint(text: str) -> None:
     assert shown(("user", text)) == [text]
 
 
-def test_the_line_about_tools_is_for_the_users_own_text_alone() -> None:
+def test_tool_hint_is_added_only_to_user_text() -> None:
     text = "read notes.txt"
     assert shown(("user", text), tools=(Tool("plan", "Plans."),)) == [text]
-    assert shown(("user", text), tools=READS[1:]) == [f"{text}\nCall read if this is about files or commands."]
+    assert shown(("user", text), tools=FILE_TOOLS[1:]) == [f"{text}\nCall read if this is about files or commands."]
     assert shown(("user", text), tool_choice=ToolChoice("none")) == [text]
     assert shown(("user", "hi"), ("assistant", text), ("tool", text)) == ["hi", text, text]
     reminder = "<system-reminder>\nlook at notes.txt\n</system-reminder>"
@@ -204,52 +204,52 @@ def result(*ids: str, role: Role = "tool", is_error: bool = False) -> Message:
 
 
 CALLS = Message("assistant", (ToolCall("1", "read", "{}"), ToolCall("2", "read", "{}")))
-HELD = Message("user", (Text("What does notes.txt hold?"),))
-GO_ON = Message("user", (Text(hints.RESULT_HINT + "What does notes.txt hold?"),))
+QUESTION = Message("user", (Text("What does notes.txt hold?"),))
+REPEATED_QUESTION = Message("user", (Text(hints.RESULT_HINT + "What does notes.txt hold?"),))
 
 
 @pytest.mark.parametrize("results", [(result("1"), result("2")), (result("1", "2", role="user"),)])
-def test_the_question_follows_its_results(results: tuple[Message, ...]) -> None:
+def test_question_is_repeated_after_results(results: tuple[Message, ...]) -> None:
     thanks = Message("user", (Text("thanks"),))
-    asked = (HELD, CALLS, *results)
-    assert hints.add_hints(asked, ()) == (*asked, GO_ON)
+    asked = (QUESTION, CALLS, *results)
+    assert hints.add_hints(asked, ()) == (*asked, REPEATED_QUESTION)
     later = (*asked, CALLS, *results, Message("assistant", (Text("Ada."),)), thanks)
-    assert hints.add_hints(later, ())[: len(asked) + 1] == (*asked, GO_ON)
+    assert hints.add_hints(later, ())[: len(asked) + 1] == (*asked, REPEATED_QUESTION)
     assert hints.add_hints(later, ())[-1] == thanks
     assert hints.remove_hints(hints.add_hints(later, ("read",))) == later
 
 
-def test_what_the_user_says_after_results_stays_last() -> None:
+def test_user_text_after_results_stays_last() -> None:
     stop = Message("user", (Text("Stop."),))
-    said = (HELD, CALLS, result("1", "2"))
-    assert hints.add_hints((*said, stop), ()) == (*said, GO_ON, stop)
-    said = (HELD, CALLS, Message("user", (*result("1", "2").parts, Text("Stop."))))
+    said = (QUESTION, CALLS, result("1", "2"))
+    assert hints.add_hints((*said, stop), ()) == (*said, REPEATED_QUESTION, stop)
+    said = (QUESTION, CALLS, Message("user", (*result("1", "2").parts, Text("Stop."))))
     assert hints.add_hints(said, ()) == said
 
 
-def test_a_model_that_is_re_asked_is_not_told_to_call() -> None:
-    """The turn repeats the user's question, and the line would lead to the same call without end."""
-    once = replace(request(), messages=(HELD, CALLS, result("1", "2")))
+def test_reask_message_gets_no_tool_hint() -> None:
+    """The message repeats the user's question, so the hint would cause the same call again."""
+    once = replace(request(), messages=(QUESTION, CALLS, result("1", "2")))
     again = reask_request(once, ToolCall("", "read", "{}"))
     assert "notes.txt" in str(again.messages[-1])
     assert hints.add_hints(again.messages, ("read",))[-1] == again.messages[-1]
-    failed = (HELD, CALLS, result("1", "2", is_error=True), Message("user", (Text("Look at notes.txt"),)))
+    failed = (QUESTION, CALLS, result("1", "2", is_error=True), Message("user", (Text("Look at notes.txt"),)))
     assert hints.add_hints(failed, ("read",))[-1] == failed[-1]
 
 
-def test_a_call_that_failed_is_not_to_be_answered_from() -> None:
-    said = (HELD, CALLS, result("1", "2", is_error=True))
+def test_failed_result_gets_no_result_hint() -> None:
+    said = (QUESTION, CALLS, result("1", "2", is_error=True))
     assert hints.add_hints(said, ()) == said
 
 
-def test_a_long_question_is_repeated_in_part() -> None:
+def test_long_question_is_repeated_truncated() -> None:
     said = (Message("user", (Text("x" * 999),)), CALLS, result("1"))
     assert hints.add_hints(said, ())[-1] == Message(
         "user", (Text(f"{hints.RESULT_HINT}{'x' * hints.MAX_QUESTION_CHARS} …"),)
     )
 
 
-def test_an_agents_reminder_is_no_word_of_the_users_but_a_projects_instructions_stay() -> None:
+def test_agent_reminder_is_dropped_but_project_instructions_are_kept() -> None:
     reminder = "<system-reminder>\nEnd commits so.\nContents of /w/CLAUDE.md:\n\nUse tabs.\n</system-reminder>"
     made = request(("user", reminder), names="read")
     made = replace(made, messages=(Message("user", (Text(reminder), Text("hello"))),))
@@ -259,7 +259,7 @@ def test_an_agents_reminder_is_no_word_of_the_users_but_a_projects_instructions_
 
 
 @pytest.mark.parametrize("piece", ["a", "a-", "1", "the a ", "a.", "which ", "/", "~/", " ", "\n", "<system-reminder>"])
-def test_lines_are_added_in_linear_time(piece: str) -> None:
+def test_hints_are_added_in_linear_time(piece: str) -> None:
     def work(n: int) -> Callable[[], object]:
         said = (Message("user", (Text(piece * (n // len(piece))),)),)
         return partial(hints.add_hints, said, ("read",))

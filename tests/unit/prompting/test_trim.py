@@ -1,4 +1,4 @@
-"""Trimming: what goes, what never does, and that the same text is always cut alike."""
+"""Prompt trimming: what is removed, what is always kept, and that it is deterministic."""
 
 import json
 import os
@@ -59,7 +59,7 @@ def said(role: v.Role, *texts: str) -> v.Message:
 
 
 def cut(text: str) -> str:
-    """The system's words as `aggressive` has them."""
+    """Returns the system text after trimming with the tier `aggressive`."""
     message = trim.trim_request(request(said("system", text)), "aggressive", GENERIC).request.messages[0]
     return "".join(part.text for part in message.parts if isinstance(part, v.Text))
 
@@ -68,30 +68,30 @@ def tool(tier: str) -> v.Tool:
     return trim.trim_request(request(), tier, GENERIC).request.tools[0]
 
 
-def test_none_leaves_all_as_it_is() -> None:
+def test_tier_off_changes_nothing() -> None:
     asked = request(said("system", LONG))
     made = trim.trim_request(asked, "off", GENERIC)
     assert (made.request, made.saved_tokens, made.warnings("off")) == (asked, 0, ())
 
 
-def test_a_tool_keeps_its_name_and_first_sentence() -> None:
+def test_tool_description_is_trimmed_to_first_sentence() -> None:
     for tier in ("tools", "aggressive"):
         assert (tool(tier).name, tool(tier).description) == ("Bash", "Runs a command.")
 
 
-def test_a_first_sentence_that_does_not_end_is_cut_all_the_same() -> None:
+def test_unterminated_first_sentence_is_truncated() -> None:
     endless = v.Tool("t", "word " * 500, '{"properties": {"a": {"description": "%s"}}}' % ("word " * 500))
     (left,) = trim.trim_request(request(tools=(endless,)), "tools", GENERIC).request.tools
     assert 190 < len(left.description) < 204
     assert 70 < len(json.loads(left.parameters)["properties"]["a"]["description"]) < 84
 
 
-def test_words_without_spaces_are_cut_too() -> None:
+def test_text_without_spaces_is_truncated() -> None:
     assert first_sentence("読む。" + "書く。" * 99, 200) == "読む。"
     assert first_sentence("読" * 300, 200) == "読" * 200 + " …"
 
 
-def test_a_schema_keeps_all_that_says_what_is_valid() -> None:
+def test_schema_keeps_all_validation_keywords() -> None:
     expected: dict[str, Any] = json.loads(json.dumps(SCHEMA))
     del expected["title"], expected["description"], expected["$defs"]["description"]["description"]
     del expected["properties"]["command"]["description"], expected["properties"]["description"]["description"]
@@ -100,24 +100,24 @@ def test_a_schema_keeps_all_that_says_what_is_valid() -> None:
     assert list(json.loads(tool("aggressive").parameters)["properties"]) == list(SCHEMA["properties"])
 
 
-def test_parameters_keep_short_descriptions_where_only_tools_are_cut() -> None:
+def test_tier_tools_keeps_short_parameter_descriptions() -> None:
     properties = json.loads(tool("tools").parameters)["properties"]
     assert properties["command"] == {"type": "string", "description": "The command.", "maxLength": 99}
     assert properties["description"]["description"] == "What it does."
 
 
 @pytest.mark.parametrize("schema", ['{"a', "[" * 100_000, '{"const": 1.50, "x": 9223372036854775808123}', '"text"'])
-def test_what_is_no_schema_and_numbers_stay_as_they_are(schema: str) -> None:
+def test_invalid_schema_and_numbers_are_kept_verbatim(schema: str) -> None:
     made = trim.trim_request(request(tools=(v.Tool("f", "d" * 999, schema),)), "aggressive", GENERIC)
     assert made.request.tools[0].parameters.replace(" ", "") == schema.replace(" ", "")
 
 
-def test_tools_that_a_vendor_runs_stay_as_they_are() -> None:
+def test_vendor_tools_are_not_trimmed() -> None:
     own = v.Tool("search", "Searches. " * 99, kind="web_search_20250305")
     assert trim.trim_request(request(tools=(TOOL, own)), "aggressive", GENERIC).request.tools[1] == own
 
 
-def test_the_user_and_results_are_never_touched() -> None:
+def test_user_text_and_results_are_not_trimmed() -> None:
     call = v.ToolCall("c", "Bash", "{}")
     asked = request(said("user", LONG), v.Message("assistant", (v.Text(LONG), call)), said("user", LONG))
     results = v.Message("tool", (v.ToolResult("c", (v.Text(LONG),)),))
@@ -147,7 +147,7 @@ SYSTEM = [
 
 
 @pytest.mark.parametrize(("text", "left"), [row[1:] for row in SYSTEM], ids=[row[0] for row in SYSTEM])
-def test_the_systems_words(text: str, left: str) -> None:
+def test_system_text_is_trimmed_by_line(text: str, left: str) -> None:
     assert cut(text).rstrip() == left.rstrip()
 
 
@@ -163,7 +163,7 @@ def test_the_systems_words(text: str, left: str) -> None:
         "<INSTRUCTIONS>",
     ],
 )
-def test_a_projects_own_instructions_stay_word_for_word(line: str) -> None:
+def test_project_instructions_are_kept_verbatim(line: str) -> None:
     own = f"{line}\n{LONG}\n\n\n```\ncode\n```\n{LONG}"
     assert cut(f"{LONG}\n{own}") == f"This line has a first sentence.\n{own}"
 
@@ -180,12 +180,12 @@ def test_a_projects_own_instructions_stay_word_for_word(line: str) -> None:
         ("x" * 300, "x" * 200 + " …"),
     ],
 )
-def test_first_sentences(text: str, sentence: str) -> None:
+def test_first_sentence_is_found(text: str, sentence: str) -> None:
     assert first_sentence(text, 200) == sentence
 
 
 @given(st.text(alphabet="aA.\n <>`#-!*:", max_size=400))
-def test_nothing_is_made_up_and_twice_is_once(text: str) -> None:
+def test_trimming_is_idempotent_and_never_lengthens(text: str) -> None:
     once = cut(text)
     assert len(once) <= len(text)
     assert cut(once) == cut(cut(once))
@@ -196,7 +196,7 @@ AGENTS = {name: sent for name, sent in client_recordings.recorded() if name.ends
 
 @pytest.mark.parametrize("tier", ["tools", "aggressive"])
 @pytest.mark.parametrize("sent", AGENTS.values(), ids=AGENTS)
-def test_agents_tools_take_the_same_arguments(sent: client_recordings.Sent, tier: str) -> None:
+def test_trimmed_agent_tools_accept_same_arguments(sent: client_recordings.Sent, tier: str) -> None:
     dialect = next(d for d in map(dialects.get, dialects.names()) if d.path == sent.path)
     asked = dialect.read_request(sent.body)
     made = trim.trim_request(asked, tier, GENERIC)
@@ -205,12 +205,14 @@ def test_agents_tools_take_the_same_arguments(sent: client_recordings.Sent, tier
     assert [t.name for t in made.request.tools] == [t.name for t in asked.tools]
     for before, after in zip(asked.tools, made.request.tools, strict=True):
         if before.kind == "function":
-            assert list(valid(json.loads(before.parameters))) == list(valid(json.loads(after.parameters)))
+            assert list(without_prose(json.loads(before.parameters))) == list(
+                without_prose(json.loads(after.parameters))
+            )
 
 
 @pytest.mark.parametrize("sent", AGENTS.values(), ids=AGENTS)
-def test_the_last_tier_asks_for_no_more_than_the_tool_does(sent: client_recordings.Sent) -> None:
-    """What is valid by the cut schema is valid by the agent's: nothing but optional parameters is gone."""
+def test_max_tier_drops_only_optional_parameters(sent: client_recordings.Sent) -> None:
+    """Arguments that match the trimmed schema also match the agent's: only optional parameters are removed."""
     dialect = next(d for d in map(dialects.get, dialects.names()) if d.path == sent.path)
     asked = dialect.read_request(sent.body)
     made = trim.trim_request(asked, "max", GENERIC).request
@@ -222,27 +224,27 @@ def test_the_last_tier_asks_for_no_more_than_the_tool_does(sent: client_recordin
     assert trim.trim_request(made, "max", GENERIC).request.tools == made.tools
 
 
-def valid(schema: Any, path: str = "") -> Iterator[tuple[str, object]]:
-    """What of a schema is no words, with its place; a property may be called as those are."""
+def without_prose(schema: Any, path: str = "") -> Iterator[tuple[str, object]]:
+    """Yields (path, value) of all schema parts except for prose; a property may be named like a prose keyword."""
     if isinstance(schema, dict):
         for name, value in schema.items():
             if path.endswith("/properties") or name not in ("description", "title", "examples", "$comment"):
-                yield from valid(value, f"{path}/{name}")
+                yield from without_prose(value, f"{path}/{name}")
     elif isinstance(schema, list):
         for n, value in enumerate(schema):
-            yield from valid(value, f"{path}/{n}")
+            yield from without_prose(value, f"{path}/{n}")
     else:
         yield path, schema
 
 
-def test_a_tier_that_there_is_not() -> None:
+def test_unknown_tier_is_rejected() -> None:
     with pytest.raises(
         ConfigError, match=r"unknown tier 'agressive'; did you mean 'aggressive'.*at upstreams.far.prompt_trim"
     ):
         HttpBackend("far", HttpConfig(url="http://x", prompt_trim="agressive"), os.environ)
 
 
-async def test_a_server_is_asked_in_short_and_the_client_is_told() -> None:
+async def test_trimmed_request_is_sent_and_reported() -> None:
     answer = json.dumps({"choices": [{"message": {"content": "hi"}, "finish_reason": "stop"}]})
     tools = [{"name": "Bash", "description": TOOL.description, "input_schema": SCHEMA}]
     async with server(whole(200, answer)) as behind, gateway(behind.url, prompt_trim="aggressive") as url:
@@ -254,7 +256,7 @@ async def test_a_server_is_asked_in_short_and_the_client_is_told() -> None:
     assert "prompt_trimmed" in told.headers["x-dragoman-warnings"]
 
 
-def test_the_command_counts_and_shows(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_tokens_command_counts_and_shows_trimmed_request(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "request.json"
     file.write_bytes(AGENTS["claude_code-full 1"].body)
     assert main(["tokens", str(file), "--model", "qwen3"]) == 0
@@ -272,7 +274,7 @@ def test_the_command_counts_and_shows(tmp_path: Path, capsys: pytest.CaptureFixt
     assert '"required":["command"]' in shown
 
 
-def test_the_command_says_what_is_no_request(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_tokens_command_rejects_invalid_request(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "request.json"
     file.write_text("[]")
     assert main(["tokens", str(file)]) == 2
@@ -281,7 +283,7 @@ def test_the_command_says_what_is_no_request(tmp_path: Path, capsys: pytest.Capt
     assert "cannot read" in capsys.readouterr().err
 
 
-async def test_the_embedded_model_is_asked_in_short() -> None:
+async def test_embedded_model_gets_trimmed_prompt() -> None:
     profile = models.default()
     embedded: Any = EmbeddedBackend(
         weights.find_weights(profile.name), profile, EmbeddedConfig(prompt_trim="aggressive"), lambda _: None
@@ -290,14 +292,14 @@ async def test_the_embedded_model_is_asked_in_short() -> None:
     asked = replace(request(said("system", LONG), said("user", LONG)), model=profile.name)
     events = [event async for event in embedded.generate(asked, ExchangeContext("1", 0, iter("ab").__next__))]
     (run,) = tap.runs
-    assert run.prompt.count("It goes on and on") == 5  # what the user said
+    assert run.prompt.count("It goes on and on") == 5  # in the user's text
     assert "Runs a command." in run.prompt
     assert "Never do this or that." not in run.prompt
     (told,) = (event.message for event in events if isinstance(event, Notice) and event.code == "prompt_trimmed")
     assert re.fullmatch(r"words about tools and of the system's were cut \(aggressive\), about \d{3} tokens", told)
 
 
-def test_the_embedded_model_knows_no_other_tier() -> None:
+def test_embedded_model_rejects_unknown_tier() -> None:
     profile = models.default()
     with pytest.raises(ConfigError, match="unknown tier 'all'"):
         EmbeddedBackend(weights.find_weights(profile.name), profile, EmbeddedConfig(prompt_trim="all"), lambda _: None)

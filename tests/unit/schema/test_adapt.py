@@ -1,4 +1,4 @@
-"""Schemas for servers: what each takes, that nothing valid is lost, and that a second time changes nothing."""
+"""Schemas adapted to servers: supported keywords per target, no loss of valid values, idempotence."""
 
 import json
 import re
@@ -33,12 +33,12 @@ def told(adapted: AdaptedSchema) -> list[str]:
     return [str(change) for change in adapted.changes]
 
 
-def within(schema: Any) -> dict[str, Any]:
-    """An object with the schema as that of its one property."""
+def as_property(schema: Any) -> dict[str, Any]:
+    """Returns an object schema with this schema as its only property."""
     return {"type": "object", "properties": {"p": schema}}
 
 
-# What stands in a property: target, schema, what becomes of it, what is told.
+# Target, schema of a property, adapted schema, reported changes.
 CASES: list[tuple[Target, Any, Any, list[str]]] = [
     (targets.OPENAI, {"pattern": LOOKAROUND, "type": "string"}, {"type": "string"}, ["pattern left out"]),
     (targets.OPENAI, {"pattern": r"^a\(?=$"}, {"pattern": r"^a\(?=$"}, []),
@@ -119,9 +119,9 @@ CASES: list[tuple[Target, Any, Any, list[str]]] = [
 
 
 @pytest.mark.parametrize(("target", "schema", "expected", "changes"), CASES, ids=lambda x: None)
-def test_in_a_property(target: Target, schema: Any, expected: Any, changes: list[str]) -> None:
+def test_property_schema_is_adapted_for_target(target: Target, schema: Any, expected: Any, changes: list[str]) -> None:
     definitions = {"$defs": {"s": {"type": "string"}}} if "$ref" in schema else {}
-    adapted = adapt(json.dumps(within(schema) | definitions), target)
+    adapted = adapt(json.dumps(as_property(schema) | definitions), target)
     made = json.loads(adapted.json)["properties"]["p"]
     if target.closed:
         made.pop("items", None)
@@ -136,7 +136,7 @@ def at_root(schema: Any, target: Target = targets.ANTHROPIC) -> tuple[Any, list[
     return json.loads(adapted.json), told(adapted)
 
 
-def test_a_root_of_several_objects_becomes_one() -> None:
+def test_root_any_of_objects_becomes_one_object() -> None:
     file = {"type": "object", "properties": {"path": {"type": "string"}, "n": {"const": 1}}, "required": ["path", "n"]}
     link = {"type": "object", "properties": {"url": {"type": "string"}, "n": {"const": 2}}, "required": ["url", "n"]}
     closed = [{**each, "additionalProperties": False} for each in (file, link)]
@@ -153,18 +153,18 @@ def test_a_root_of_several_objects_becomes_one() -> None:
         "additionalProperties": False,
         "type": "object",
     }
-    # Open, the second may have a `path` that is no string.
+    # The second object is open, so it may have a `path` that is not a string.
     made, _ = at_root({"anyOf": [file, link]})
     assert made["properties"]["path"] == {"anyOf": [{"type": "string"}, {}]}
 
 
-def test_a_root_that_wants_one_of_two_properties() -> None:
+def test_root_any_of_required_is_dropped() -> None:
     schema = {"type": "object", "properties": {"a": {}, "b": {}}, "anyOf": [{"required": ["a"]}, {"required": ["b"]}]}
     assert at_root(schema)[0] == {"type": "object", "properties": {"a": {}, "b": {}}}
     assert json.loads(adapt(json.dumps(schema), targets.VLLM).json) == schema
 
 
-def test_a_root_that_is_a_reference() -> None:
+def test_root_reference_is_resolved() -> None:
     node = {"type": "object", "properties": {"next": {"$ref": "#/$defs/node"}}}
     made, changes = at_root({"$ref": "#/$defs/node", "$defs": {"node": node}})
     assert (made, changes) == ({**node, "$defs": {"node": node}}, [])
@@ -173,15 +173,15 @@ def test_a_root_that_is_a_reference() -> None:
     assert changes == ["$.properties.next: refers to itself; it may be anything"]
 
 
-def test_a_closed_object_beside_a_choice() -> None:
+def test_strict_object_with_any_of_is_closed() -> None:
     choice = {"type": "object", "anyOf": [{"properties": {"a": {"type": "string"}}}, {"type": "null"}]}
-    once = adapt(json.dumps(within(choice)), targets.OPENAI_STRICT)
+    once = adapt(json.dumps(as_property(choice)), targets.OPENAI_STRICT)
     made = json.loads(once.json)["properties"]["p"]
     assert (list(made["properties"]), made["additionalProperties"], "anyOf" in made) == (["a"], False, False)
     assert adapt(once.json, targets.OPENAI_STRICT) == (once.json, ())
 
 
-def test_names_that_the_vendor_refuses() -> None:
+def test_invalid_property_names_are_dropped() -> None:
     schema = {"properties": {"$top": {}, "a": {}}, "required": ["$top", "a"], "additionalProperties": False}
     made, changes = at_root(schema)
     assert made == {"type": "object", "properties": {"a": {}}, "required": ["a"]}
@@ -189,7 +189,7 @@ def test_names_that_the_vendor_refuses() -> None:
 
 
 @pytest.mark.parametrize("schema", ['{"type": "object"}', "{}", '{"description": "none"}', "true"])
-def test_a_tool_without_parameters(schema: str) -> None:
+def test_tool_without_parameters_gets_empty_object(schema: str) -> None:
     adapted = adapt(schema, targets.OPENAI)
     assert adapted.changes == ()
     made = json.loads(adapted.json)
@@ -197,7 +197,7 @@ def test_a_tool_without_parameters(schema: str) -> None:
 
 
 @each_target
-def test_what_is_taken_stays_byte_for_byte(target: Target) -> None:
+def test_supported_schema_is_kept_verbatim(target: Target) -> None:
     closed = ',  "additionalProperties" :false' if target.closed else ""
     schema = (
         f'{{ "type":"object","properties": {{"n":{{"type":"number","title":"\\u00e9"}}}}, "required":["n"]{closed}}}'
@@ -205,7 +205,7 @@ def test_what_is_taken_stays_byte_for_byte(target: Target) -> None:
     assert adapt(schema, target) == AdaptedSchema(schema, ())
 
 
-def test_digits_stay() -> None:
+def test_numbers_are_kept_verbatim() -> None:
     schema = '{"properties": {"n": {"minimum": 1.50, "maximum": 9223372036854775808123, "default": 1e999}}}'
     assert adapt(schema, targets.OPENAI).json == (
         '{"properties":{"n":{"minimum":1.50,"maximum":9223372036854775808123,"default":1e999}},"type":"object"}'
@@ -217,7 +217,7 @@ def nested(levels: int) -> str:
 
 
 def doubling(levels: int) -> str:
-    """A hundred bytes a level that, written out, would double with each."""
+    """Returns a schema that doubles with each level if its references are inlined."""
     each = {
         f"d{n}": {"properties": {"a": {"$ref": f"#/$defs/d{n + 1}"}, "b": {"$ref": f"#/$defs/d{n + 1}"}}}
         for n in range(levels)
@@ -260,12 +260,12 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("schema", HOSTILE.values(), ids=list(HOSTILE))
-def test_anything_is_taken(schema: str, subtests: pytest.Subtests) -> None:
+def test_hostile_schema_is_adapted_in_bounded_time(schema: str, subtests: pytest.Subtests) -> None:
     targets_here = sample(list(TARGETS), 2, schema[:40])
-    check_each(subtests, targets_here, lambda name: check_is_taken(schema, TARGETS[name]))
+    check_each(subtests, targets_here, lambda name: check_adapted(schema, TARGETS[name]))
 
 
-def check_is_taken(schema: str, target: Target) -> None:
+def check_adapted(schema: str, target: Target) -> None:
     with cpu_cost.measured() as taken:
         adapted = adapt(schema, target)
     assert taken[0] < 5
@@ -276,7 +276,7 @@ def check_is_taken(schema: str, target: Target) -> None:
     assert adapt(adapted.json, target) == (adapted.json, ())
 
 
-# Any schema, and any object.
+# Properties for any schema and any object.
 
 NAMES = ("a", "b", "x-y")
 SCALARS = st.sampled_from([None, True, False, 0, 1, 2.5, "", "a", "aa", "b"])
@@ -311,7 +311,7 @@ WORDS = st.fixed_dictionaries(
 )
 
 
-def larger(part: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+def nested_schemas(part: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
     some = st.lists(part, min_size=1, max_size=3)
     named = st.dictionaries(st.sampled_from([*NAMES, "$top"]), part, max_size=3)
     return st.builds(
@@ -344,10 +344,10 @@ def larger(part: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
 
 
 REFERENCES = st.sampled_from(["#", "#/$defs/one", "#/$defs/two", "#/properties/a", "#/$defs/two/items"])
-PARTS = st.recursive(st.booleans() | WORDS | st.builds(lambda r: {"$ref": r}, REFERENCES), larger, max_leaves=5)
+PARTS = st.recursive(st.booleans() | WORDS | st.builds(lambda r: {"$ref": r}, REFERENCES), nested_schemas, max_leaves=5)
 SCHEMAS = st.builds(
     lambda root, one, two: {**root, "$defs": {"one": one, "two": two}} if isinstance(root, dict) else root,
-    larger(PARTS) | PARTS,
+    nested_schemas(PARTS) | PARTS,
     PARTS,
     PARTS,
 )
@@ -359,7 +359,7 @@ def fits(schema: Any, value: Any) -> bool:
 
 
 def as_json_schema(schema: Any) -> Any:
-    """`nullable`, of OpenAPI 3.0, in the words of JSON Schema."""
+    """Converts `nullable` of OpenAPI 3.0 to JSON Schema."""
     if isinstance(schema, list):
         return [as_json_schema(each) for each in schema]
     if not isinstance(schema, dict):
@@ -374,7 +374,7 @@ def as_json_schema(schema: Any) -> Any:
     values=st.lists(OBJECTS, min_size=6, max_size=6),
     target=st.sampled_from(list(RELAXING_TARGETS.values())),
 )
-def test_nothing_valid_is_lost(schema: Any, values: list[Any], target: Target) -> None:
+def test_adapted_schema_accepts_all_valid_values(schema: Any, values: list[Any], target: Target) -> None:
     adapted = adapt(json.dumps(schema), target)
     made = as_json_schema(json.loads(adapted.json))
     for value in values:
@@ -391,14 +391,14 @@ def test_nothing_valid_is_lost(schema: Any, values: list[Any], target: Target) -
 
 @many
 @given(schema=SCHEMAS, target=st.sampled_from(list(TARGETS.values())))
-def test_a_second_time_changes_nothing(schema: Any, target: Target) -> None:
+def test_adapt_is_idempotent(schema: Any, target: Target) -> None:
     once = adapt(json.dumps(schema), target)
     assert adapt(once.json, target) == (once.json, ())
 
 
 @many
 @given(schema=SCHEMAS, target=st.sampled_from(list(TARGETS.values())))
-def test_nothing_refused_is_left(schema: Any, target: Target) -> None:
+def test_adapted_schema_has_no_unsupported_keywords(schema: Any, target: Target) -> None:
     made = json.loads(adapt(json.dumps(schema), target).json)
     if target.object_root:
         assert made["type"] == "object"
@@ -406,11 +406,11 @@ def test_nothing_refused_is_left(schema: Any, target: Target) -> None:
         assert not made.keys() & target.root_unsupported
     if isinstance(made, dict):
         jsonschema.Draft202012Validator.check_schema(made)
-        check(made, target)
+        check_supported(made, target)
 
 
-def check(schema: Any, target: Target) -> None:
-    """No word in it, at any depth, that the target lacks."""
+def check_supported(schema: Any, target: Target) -> None:
+    """Asserts that the schema has no unsupported keyword at any depth."""
     if not isinstance(schema, dict):
         assert target.flags
         return
@@ -424,15 +424,15 @@ def check(schema: Any, target: Target) -> None:
         assert not target.required or schema["required"] == list(schema["properties"])
     for word in ("properties", "$defs"):
         for each in schema.get(word, {}).values():
-            check(each, target)
+            check_supported(each, target)
     for word in ("anyOf", "oneOf", "allOf", "prefixItems"):
         for each in schema.get(word, []):
-            check(each, target)
+            check_supported(each, target)
     if "items" in schema:
-        check(schema["items"], target)
+        check_supported(schema["items"], target)
 
 
-# The vendors' own code as the judge of what they take.
+# The vendors' own code decides what is accepted.
 
 REAL = {
     "type": "object",
@@ -449,7 +449,7 @@ REAL = {
 }
 
 
-def test_the_engines_take_it() -> None:
+def test_grammar_engines_accept_adapted_schema() -> None:
     from support.grammar_engines import llguidance, xgrammar
 
     def taken(schema: str) -> str:
@@ -463,10 +463,10 @@ def test_the_engines_take_it() -> None:
     assert "ook" not in taken(adapted.json)
 
 
-# A server behind that says whose schemas it takes.
+# An upstream server with a `schema_profile`.
 
 
-async def test_a_server_gets_what_its_kind_takes() -> None:
+async def test_backend_sends_schema_adapted_to_its_profile() -> None:
     asked: list[v.Request] = []
 
     async def script(_: Scripted, request: v.Request) -> AsyncGenerator[AnyEvent, None]:
@@ -474,7 +474,7 @@ async def test_a_server_gets_what_its_kind_takes() -> None:
         yield Start("", "", 0)
         yield Finish("stop")
 
-    schema = json.dumps(within({"type": "string", "pattern": r"^\d$"}))
+    schema = json.dumps(as_property({"type": "string", "pattern": r"^\d$"}))
     message = v.Message("user", (v.Text("hi"),))
     request = v.Request("m", (message,), (v.Tool("f", parameters=schema),), dialect="openai_chat")
     async with served(script) as far:
@@ -488,14 +488,14 @@ async def test_a_server_gets_what_its_kind_takes() -> None:
     assert (told.code, told.message) == ("schema_adapted", "for llama_cpp: f ($.properties.p: pattern left out)")
 
 
-def test_a_server_of_an_unknown_kind() -> None:
+def test_unknown_schema_profile_is_rejected() -> None:
     with pytest.raises(
         ConfigError, match=r"unknown server 'llamacpp'; did you mean 'llama_cpp'\?.*upstreams.far.schema_profile"
     ):
         HttpBackend("far", HttpConfig(url="http://x.test", schema_profile="llamacpp"), {})
 
 
-def test_a_summary_stays_short() -> None:
+def test_summary_of_changes_is_bounded() -> None:
     changes = tuple(SchemaChange(f"$.properties.p{n}", "pattern left out") for n in range(9))
     told = summarize_changes({f"tool{n}": changes for n in range(40)})
     assert told.startswith("tool0 ($.properties.p0: pattern left out, ")

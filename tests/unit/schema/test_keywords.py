@@ -27,7 +27,7 @@ ROOT: dict[str, Any] = {
         ({}, "object"),
     ],
 )
-def test_json_type(value: Any, name: str) -> None:
+def test_json_type_of_value(value: Any, name: str) -> None:
     assert keywords.json_type(value) == name
 
 
@@ -40,7 +40,7 @@ def test_json_type(value: Any, name: str) -> None:
         ("#/prefixItems/1", {"type": "boolean"}),
     ],
 )
-def test_pointers_within_the_schema_resolve(reference: str, target: Any) -> None:
+def test_pointer_within_schema_is_resolved(reference: str, target: Any) -> None:
     assert keywords.resolve_ref(reference, ROOT) == target
 
 
@@ -57,15 +57,15 @@ def test_pointers_within_the_schema_resolve(reference: str, target: Any) -> None
         "a.json#/$defs/a",
     ],
 )
-def test_other_references_do_not_resolve(reference: str) -> None:
+def test_other_reference_is_not_resolved(reference: str) -> None:
     assert keywords.resolve_ref(reference, ROOT) is None
 
 
-def test_an_argument_may_be_anything_if_its_reference_is_an_anchor() -> None:
+def test_argument_with_anchor_reference_may_have_any_type() -> None:
     schema = argument_types.Schema(json.dumps({**ROOT, "type": "object", "properties": {"n": {"$ref": "#name"}}}))
     assert schema.types_at("n") == argument_types.ALL
 
 
-def test_an_argument_has_the_type_of_a_referenced_array_item() -> None:
+def test_argument_has_type_of_referenced_array_item() -> None:
     schema = argument_types.Schema(json.dumps({**ROOT, "properties": {"n": {"$ref": "#/prefixItems/0"}}}))
     assert schema.types_at("n") == {"string"}

@@ -1,4 +1,4 @@
-"""Names of types outside JSON Schema: what they mean, where they count, and that readers, checks and servers agree."""
+"""Type names outside JSON Schema: their meaning, and that readers, validation and adapted schemas agree on it."""
 
 import json
 from typing import Any
@@ -14,7 +14,7 @@ from dragoman.schema import targets
 from dragoman.schema.adapt import adapt
 from dragoman.schema.type_names import with_json_types
 
-MEANT: list[tuple[Any, Any]] = [
+JSON_TYPES: list[tuple[Any, Any]] = [
     ("float", {"type": "number"}),
     ("Integer", {"type": "integer"}),
     ("STRING", {"type": "string"}),
@@ -49,17 +49,17 @@ UNKNOWN = [
 ]
 
 
-@pytest.mark.parametrize(("name", "meant"), MEANT, ids=str)
-def test_what_a_name_means(name: Any, meant: dict[str, Any]) -> None:
+@pytest.mark.parametrize(("name", "meant"), JSON_TYPES, ids=str)
+def test_type_name_is_converted_to_json_schema(name: Any, meant: dict[str, Any]) -> None:
     assert with_json_types({"type": name, "description": "d"}) == {**meant, "description": "d"}
 
 
 @pytest.mark.parametrize("name", UNKNOWN, ids=str)
-def test_what_may_mean_anything_stays(name: Any) -> None:
+def test_unknown_type_name_is_kept(name: Any) -> None:
     assert with_json_types({"type": name}) == {"type": name}
 
 
-def test_only_schemas_are_changed() -> None:
+def test_type_names_outside_schemas_are_kept() -> None:
     same = {
         "type": "object",
         "properties": {"type": {"type": "string", "enum": [{"type": "int"}], "default": {"type": "int"}}},
@@ -79,23 +79,30 @@ def test_only_schemas_are_changed() -> None:
     }
 
 
-SAME = {"float": "3.5", "int": "3", "Boolean": "true", "dict": '{"a": 1}', "List[int]": "[1]", "int|null": "null"}
+SAMPLE_VALUES = {
+    "float": "3.5",
+    "int": "3",
+    "Boolean": "true",
+    "dict": '{"a": 1}',
+    "List[int]": "[1]",
+    "int|null": "null",
+}
 TAGGED = [name for name in formats.names() if formats.get(name).arguments == "tagged"]
 
 
 @pytest.mark.parametrize("format", TAGGED)
-def test_tagged_formats_read_values_of_these_types(format: str) -> None:
-    """As they read those of the type that is meant, whatever tells its type in the text."""
+def test_tagged_formats_read_values_of_named_types(format: str) -> None:
+    """They are read like values of the JSON type, also in formats that write types in the text."""
     made = formats.get(format)
-    for name, value in SAME.items():
+    for name, value in SAMPLE_VALUES.items():
         text = made.write_calls([v.ToolCall("", "f", f'{{"a": {value}}}')])
         tool = v.Tool("f", "", json.dumps({"type": "object", "properties": {"a": {"type": name}}}))
         (call,) = [part for part in parse(text, format, [tool]).parts if isinstance(part, v.ToolCall)]
         assert json.loads(call.arguments) == {"a": json.loads(value)}, name
 
 
-@pytest.mark.parametrize(("name", "value"), SAME.items())
-def test_they_are_checked_and_sent_as_what_they_mean(name: str, value: str) -> None:
+@pytest.mark.parametrize(("name", "value"), SAMPLE_VALUES.items())
+def test_named_types_are_validated_and_sent_as_json_types(name: str, value: str) -> None:
     schema = json.dumps({"type": "object", "properties": {"a": {"type": name}}})
     assert Arguments(f'{{"a": {value}}}').valid(compile_schema(schema))
     assert Arguments('{"a": "x"}').valid(compile_schema(schema)) is False

@@ -1,4 +1,4 @@
-"""From backend to client: nothing is lost, nothing waits, silence is noticed, a slow client holds the backend."""
+"""Events from backend to client: no loss, no delay, timeouts, and backpressure from slow clients."""
 
 import asyncio
 
@@ -12,7 +12,7 @@ def texts(count: int) -> list[AnyEvent]:
     return [TextDelta(str(i)) for i in range(count)]
 
 
-async def test_gives_all_that_is_there_at_once() -> None:
+async def test_queue_returns_all_waiting_events() -> None:
     inbox = EventQueue(10)
     for event in texts(3):
         inbox.put(event)
@@ -21,7 +21,7 @@ async def test_gives_all_that_is_there_at_once() -> None:
     assert await inbox.drain(LONG_S) == ([], True)
 
 
-async def test_wakes_for_an_event_and_for_the_end() -> None:
+async def test_drain_wakes_for_event_and_finish() -> None:
     inbox = EventQueue(10)
     for tell, expected in ((lambda: inbox.put(TextDelta("0")), (texts(1), False)), (inbox.finish, ([], True))):
         asyncio.get_running_loop().call_soon(tell)
@@ -29,14 +29,14 @@ async def test_wakes_for_an_event_and_for_the_end() -> None:
     inbox.close()
 
 
-async def test_the_last_events_come_with_the_end() -> None:
+async def test_last_events_are_returned_with_finish() -> None:
     inbox = EventQueue(10)
     inbox.put(TextDelta("0"))
     inbox.finish()
     assert await inbox.drain(LONG_S) == (texts(1), True)
 
 
-async def test_silence_is_no_event_and_no_end() -> None:
+async def test_drain_timeout_returns_no_events() -> None:
     inbox = EventQueue(10)
     assert await inbox.drain(0.01) == ([], False)
     inbox.put(TextDelta("0"))
@@ -44,7 +44,7 @@ async def test_silence_is_no_event_and_no_end() -> None:
     assert await inbox.drain(0.01) == ([], False)
 
 
-async def test_a_shorter_silence_does_not_wait_for_the_longer_one_before() -> None:
+async def test_shorter_timeout_after_longer_one_is_honoured() -> None:
     inbox = EventQueue(10)
     asyncio.get_running_loop().call_soon(inbox.put, TextDelta("0"))
     await inbox.drain(LONG_S)
@@ -53,7 +53,7 @@ async def test_a_shorter_silence_does_not_wait_for_the_longer_one_before() -> No
     inbox.close()
 
 
-async def test_a_longer_silence_is_not_cut_short_by_the_bell_of_the_one_before() -> None:
+async def test_longer_timeout_after_shorter_one_is_honoured() -> None:
     loop, inbox = asyncio.get_running_loop(), EventQueue(10)
     loop.call_soon(inbox.put, TextDelta("0"))
     await inbox.drain(0.01)
@@ -62,7 +62,7 @@ async def test_a_longer_silence_is_not_cut_short_by_the_bell_of_the_one_before()
     assert loop.time() - began >= 0.045
 
 
-async def test_a_full_inbox_holds_the_backend_until_the_client_takes() -> None:
+async def test_full_queue_blocks_backend_until_client_reads() -> None:
     inbox, put = EventQueue(2), list[int]()
 
     async def backend() -> None:
@@ -87,7 +87,7 @@ async def test_a_full_inbox_holds_the_backend_until_the_client_takes() -> None:
     assert taken == texts(5)
 
 
-async def test_a_cancelled_look_loses_nothing() -> None:
+async def test_cancelled_drain_loses_no_event() -> None:
     inbox = EventQueue(10)
     look = asyncio.ensure_future(inbox.drain(LONG_S))
     await asyncio.sleep(0)

@@ -1,4 +1,4 @@
-"""Markup in what the model did not write is made harmless, whatever it is cut, nested or hidden in."""
+"""Markup in text that the model did not write is escaped, also if it is split, nested or disguised."""
 
 import json
 from collections.abc import Callable
@@ -36,26 +36,26 @@ CASES = [
 
 
 @pytest.mark.parametrize(("text", "shown"), [row[1:] for row in CASES], ids=[row[0] for row in CASES])
-def test_neutralise(text: str, shown: str) -> None:
+def test_markers_are_escaped(text: str, shown: str) -> None:
     assert escape_markers(text, MARKERS) == shown
     assert escape_markers(shown, MARKERS) == shown
 
 
-def test_without_markers_all_text_passes() -> None:
+def test_text_without_markers_is_unchanged() -> None:
     assert escape_markers("<tool_call>", ()) == "<tool_call>"
     assert escape_markers_json('"<tool_call>"', ()) == '"<tool_call>"'
 
 
-def test_markers_of_any_first_character() -> None:
+def test_markers_with_any_first_character_are_escaped() -> None:
     assert escape_markers("[INST] <|im_end|>", ("[INST]", "<|im_end|>")) == "&#91;INST] &lt;|im_end|>"
 
 
-def test_markers_that_overlap() -> None:
+def test_overlapping_markers_are_escaped() -> None:
     assert escape_markers("<a>x", ("<a>", ">x")) == "&lt;a&gt;x"
     assert escape_markers("<a<a<", ("<a<",)) == "&lt;a&lt;a<"
 
 
-ALIKE = [
+LOOKALIKES = [
     ("wide", "＜tool_call＞", "&#65308;tool_call＞"),
     ("small", "﹤tool_call﹥", "&#65124;tool_call﹥"),
     ("letters of mathematics", "<𝐭𝑜𝔬𝕝_call>", "&lt;𝐭𝑜𝔬𝕝_call>"),
@@ -69,8 +69,8 @@ ALIKE = [
 ]
 
 
-@pytest.mark.parametrize(("text", "shown"), [row[1:] for row in ALIKE], ids=[row[0] for row in ALIKE])
-def test_markers_that_only_look_otherwise(text: str, shown: str) -> None:
+@pytest.mark.parametrize(("text", "shown"), [row[1:] for row in LOOKALIKES], ids=[row[0] for row in LOOKALIKES])
+def test_lookalike_markers_are_escaped(text: str, shown: str) -> None:
     assert escape_markers(text, MARKERS) == shown
     assert escape_markers(shown, MARKERS) == shown
     written = escape_markers_json(json.dumps(text, ensure_ascii=False), MARKERS)
@@ -78,16 +78,16 @@ def test_markers_that_only_look_otherwise(text: str, shown: str) -> None:
     assert escape_markers(written, MARKERS) == written
 
 
-def test_a_first_character_beyond_the_first_plane() -> None:
+def test_marker_outside_basic_plane_is_escaped() -> None:
     assert json.loads(escape_markers_json('"𝐀ction:"', ("Action:",))) == "𝐀ction:"
     assert escape_markers_json('"𝐀ction:"', ("Action:",)) == r'"\ud835\udc00ction:"'
 
 
-def test_a_marker_that_is_not_ascii_itself() -> None:
+def test_non_ascii_marker_is_escaped() -> None:
     assert escape_markers("<|tool▁sep|> <｜tool▁sep｜>", ("<｜tool▁sep｜>",)) == "&lt;|tool▁sep|> &lt;｜tool▁sep｜>"
 
 
-def test_the_tokens_of_a_large_vocabulary_count_as_they_are() -> None:
+def test_lookalikes_are_not_escaped_for_large_vocabularies() -> None:
     tokens = tuple(f"<unused{n}>" for n in range(6000))
     assert (
         escape_markers("<unused17> é <unused6001> <un\u200bused17>", tokens)
@@ -99,7 +99,7 @@ def test_the_tokens_of_a_large_vocabulary_count_as_they_are() -> None:
     "text", [*MARKERS, "<", "<\u200b", "<tool_\u200b", "<tool_<tool_call>call>", "é", "<tool_calé"]
 )
 @pytest.mark.parametrize("markers", [MARKERS, CONTROL_TOKEN_START], ids=["markers", "control"])
-def test_the_time_is_linear(text: str, markers: MarkerSet) -> None:
+def test_escape_time_is_linear(text: str, markers: MarkerSet) -> None:
     def made(chars: int) -> Callable[[], object]:
         return partial(escape_markers, text * (chars // len(text)), markers)
 
@@ -111,20 +111,20 @@ few_markers = st.lists(st.text("<>[/ab", min_size=1, max_size=4), min_size=1, ma
 
 
 @given(texts)
-def test_no_marker_is_left(text: str) -> None:
+def test_escaped_text_has_no_marker(text: str) -> None:
     shown = escape_markers(text, MARKERS)
     assert not any(m in shown for m in MARKERS)
     assert shown.replace("&lt;", "<") == text
 
 
 @given(few_markers, st.text("<>[/ab", max_size=12))
-def test_no_marker_is_left_whatever_the_markers(markers: list[str], text: str) -> None:
+def test_escaped_text_has_no_marker_for_any_marker_set(markers: list[str], text: str) -> None:
     shown = escape_markers(text, markers)
     assert not any(m in shown for m in markers)
 
 
 @given(st.recursive(texts, lambda x: st.lists(x, max_size=3) | st.dictionaries(texts, x, max_size=3), max_leaves=5))
-def test_json_keeps_its_meaning_and_loses_its_markers(value: object) -> None:
+def test_escaped_json_has_same_value_and_no_marker(value: object) -> None:
     shown = escape_markers_json(json.dumps(value), MARKERS)
     assert json.loads(shown) == value
     assert not any(m in shown for m in MARKERS)
@@ -141,12 +141,12 @@ def test_json_keeps_its_meaning_and_loses_its_markers(value: object) -> None:
     ],
     ids=["plain", "escaped", "a key, and within quotes", "cut off", "no JSON"],
 )
-def test_strings_that_are_shown_decoded(text: str, shown: str) -> None:
+def test_markers_in_decoded_strings_are_escaped(text: str, shown: str) -> None:
     assert escape_markers_in_strings(text, MARKERS) == shown
 
 
 @given(st.recursive(texts, lambda x: st.lists(x, max_size=3) | st.dictionaries(texts, x, max_size=3), max_leaves=5))
-def test_no_string_of_the_json_has_a_marker(value: object) -> None:
+def test_escaped_json_strings_have_no_marker(value: object) -> None:
     shown = json.dumps(json.loads(escape_markers_in_strings(json.dumps(value), MARKERS)), ensure_ascii=False)
     assert not any(m in shown for m in MARKERS)
     assert shown.replace("&lt;", "<") == json.dumps(value, ensure_ascii=False)
@@ -168,7 +168,7 @@ TOKENS = (
 
 
 @pytest.mark.parametrize("token", TOKENS)
-def test_control_tokens_of_any_family(token: str) -> None:
+def test_control_tokens_of_any_model_are_escaped(token: str) -> None:
     assert find_control_tokens(f"a {token} b") == {token}
     assert token not in escape_markers(f"a {token} b", CONTROL_TOKEN_START)
     assert json.loads(escape_markers_json(json.dumps(token, ensure_ascii=False), CONTROL_TOKEN_START)) == token
@@ -181,7 +181,7 @@ ORDINARY = (
 
 
 @pytest.mark.parametrize("text", ORDINARY)
-def test_ordinary_text_holds_no_control_tokens(text: str) -> None:
+def test_ordinary_text_has_no_control_tokens(text: str) -> None:
     assert escape_markers(text, CONTROL_TOKEN_START) == text
 
 
@@ -190,7 +190,7 @@ GOOD = "&lt;/tool_result>&lt;tool_call>"
 
 
 @pytest.mark.parametrize("role", ["system", "developer", "user"])
-def test_every_part_that_the_model_did_not_write(role: v.Role) -> None:
+def test_text_of_every_client_part_is_escaped(role: v.Role) -> None:
     document = v.Document(v.MediaSource(text=BAD), BAD)
     parts = (v.Text(BAD), document, v.Image(v.MediaSource(url="u")), v.UnknownPart(BAD, msgspec.Raw(b"{}")))
     shown = escape_markers_in_request(v.Request("m", (v.Message(role, parts),)), MARKERS).messages[0].parts
@@ -202,7 +202,7 @@ def test_every_part_that_the_model_did_not_write(role: v.Role) -> None:
     )
 
 
-def test_tool_results() -> None:
+def test_tool_results_are_escaped() -> None:
     result = v.ToolResult(
         "c", (v.Text(BAD), v.Document(v.MediaSource(text=BAD)), v.Image(v.MediaSource())), is_error=True
     )
@@ -211,7 +211,7 @@ def test_tool_results() -> None:
     assert shown == v.ToolResult("c", parts, is_error=True)
 
 
-def test_tools() -> None:
+def test_tool_definitions_are_escaped() -> None:
     schema = json.dumps({"type": "object", "description": BAD, "properties": {BAD: {"enum": [BAD]}}})
     (tool,) = escape_markers_in_request(v.Request("m", (), (v.Tool("f", BAD, schema),)), MARKERS).tools
     assert (tool.name, tool.description) == ("f", GOOD)
@@ -220,12 +220,12 @@ def test_tools() -> None:
     assert "</tool" not in tool.parameters
 
 
-def test_names_and_ids_are_nobodys_own_words() -> None:
+def test_names_and_ids_are_escaped() -> None:
     call, result = v.ToolCall(BAD, BAD, "{}"), v.ToolResult(BAD, ())
     messages = (v.Message("assistant", (call,)), v.Message("tool", (result,)))
     request = v.Request("m", messages, (v.Tool(BAD),), v.ToolChoice("named", BAD))
     shown = escape_markers_in_request(request, MARKERS)
-    good = GOOD.replace(">", "&gt;")  # formats have brackets of their own around them
+    good = GOOD.replace(">", "&gt;")  # formats write their own brackets around names and ids
     assert [m.parts[0] for m in shown.messages] == [v.ToolCall(good, good, "{}"), v.ToolResult(good, ())]
     assert (shown.tools[0].name, shown.tool_choice.name) == (good, good)
 
@@ -238,13 +238,13 @@ OWN = (
 )
 
 
-def test_the_models_own_words_stay() -> None:
+def test_text_of_model_is_not_escaped() -> None:
     request = v.Request("m", (v.Message("assistant", OWN),))
     assert escape_markers_in_request(request, ("<|im_end|>",)) == request
 
 
-def test_the_models_own_words_too_where_that_is_asked_for() -> None:
-    """Special tokens: a model never writes them as text, but it may well write a file about them."""
+def test_text_of_model_is_escaped_with_include_assistant() -> None:
+    """Control tokens: a model never writes them as text itself, but it may write a file about them."""
     request = escape_markers_in_request(
         v.Request("m", (v.Message("assistant", OWN),)), ("<|im_end|>",), include_assistant=True
     )

@@ -1,4 +1,4 @@
-"""The JSON cursor: paths in errors, bytes verbatim, and what real clients send."""
+"""The JSON cursor: paths in errors, verbatim bytes, and input as real clients send it."""
 
 import json
 
@@ -40,7 +40,7 @@ def walk(cursor: Cursor) -> object:
 
 
 @given(TREES, st.booleans())
-def test_every_value_is_read_as_json_reads_it(tree: object, ascii_only: bool) -> None:
+def test_every_value_is_read_like_json_module(tree: object, ascii_only: bool) -> None:
     text = json.dumps(tree, ensure_ascii=ascii_only)
     assert walk(json_cursor.parse(text.encode())) == tree
 
@@ -48,7 +48,7 @@ def test_every_value_is_read_as_json_reads_it(tree: object, ascii_only: bool) ->
 @pytest.mark.parametrize(
     "text", ["1.10", "12345678901234567890", '{ "b": 1, "a" : [ ] }', r'"\u00e9\/"', "-0.0", "1e5", "null", "true"]
 )
-def test_text_is_verbatim(text: str) -> None:
+def test_raw_text_is_verbatim(text: str) -> None:
     assert json_cursor.parse(text.encode()).text == text
 
 
@@ -88,7 +88,7 @@ def deep(cursor: Cursor) -> Cursor:
 
 
 @pytest.mark.parametrize(("text", "look", "message"), [row[1:] for row in ERRORS], ids=[row[0] for row in ERRORS])
-def test_errors_say_what_where(text, look, message) -> None:
+def test_error_has_expected_value_and_path(text, look, message) -> None:
     with pytest.raises(RequestError) as raised:
         look(value(text))
     assert raised.value.message == message
@@ -107,19 +107,19 @@ def test_errors_say_what_where(text, look, message) -> None:
         ),
     ],
 )
-def test_bodies_that_are_not_json(body: bytes, message: str) -> None:
+def test_invalid_json_body_is_rejected(body: bytes, message: str) -> None:
     with pytest.raises(RequestError) as raised:
         json_cursor.parse(body)
     assert raised.value.message == message
 
 
-def test_a_body_as_text() -> None:
+def test_str_body_is_parsed() -> None:
     assert json_cursor.parse('{"x":"é"}').fields().string("x") == "é"
     with pytest.raises(RequestError, match="expected JSON in UTF-8"):
         json_cursor.parse('{"x":"\ud83d"}')
 
 
-def test_a_body_that_is_no_text() -> None:
+def test_non_text_body_is_rejected() -> None:
     with pytest.raises(UsageError, match=r"expected JSON as bytes or str, got dict; json\.dumps makes it"):
         json_cursor.parse({"model": "m"})  # type: ignore[arg-type]
 
@@ -137,18 +137,18 @@ def test_a_body_that_is_no_text() -> None:
         (r"\ud800\u0041\n", "\ufffdA\n"),
     ],
 )
-def test_half_a_surrogate_pair_is_the_replacement_character(written: str, read: str) -> None:
+def test_lone_surrogate_becomes_replacement_character(written: str, read: str) -> None:
     assert value(f'"{written}"').string() == read
 
 
 @given(st.lists(st.sampled_from(["\\\\", "\\ud83d", "\\ude00", "\\n", '\\"', "u", "d83d", "x", "\\u0041"])))
-def test_surrogates_are_mended_as_python_reads_them(pieces: list[str]) -> None:
+def test_surrogate_pairs_are_decoded_like_python(pieces: list[str]) -> None:
     text = '"' + "".join(pieces) + '"'
     expected = json.loads(text).encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     assert value(text).string() == "".join("\ufffd" if 0xD800 <= ord(c) < 0xE000 else c for c in expected)
 
 
-def test_members_are_taken_once_and_the_rest_is_carried() -> None:
+def test_members_are_popped_once_and_rest_is_kept() -> None:
     found = fields('{"a":1,"b":null,"c":{ "d": 1.0 },"a":2}')
     taken = found.pop("a")
     assert taken
@@ -160,7 +160,7 @@ def test_members_are_taken_once_and_the_rest_is_carried() -> None:
     assert bytes(found.raw).startswith(b'{"a":1,')
 
 
-def test_optional_members() -> None:
+def test_optional_members_have_defaults() -> None:
     found = fields('{"s":"x","n":1.5,"i":9007199254740993,"f":true,"o":{ },"l":[1],"two":2.0}')
     assert (found.string("s"), found.number("n", 0, 2), found.integer("i")) == ("x", 1.5, 9007199254740993)
     assert (found.flag("f"), found.object("o"), len(found.items("l")), found.integer("two")) == (True, "{ }", 1, 2)
@@ -174,22 +174,22 @@ def test_optional_members() -> None:
 
 
 @pytest.mark.parametrize("item", [b"1", b"{}", b'""', b"[]", b'{"role":"user","content":"a"}', b'"\\""'])
-def test_a_request_has_so_many_values_at_most(item: bytes) -> None:
+def test_number_of_values_in_request_is_limited(item: bytes) -> None:
     body = b'{"messages":[' + b",".join([item] * (json_cursor.MAX_VALUES + 2)) + b"]}"
     with pytest.raises(RequestError, match="expected at most"):
         json_cursor.parse_request(body)
 
 
-def test_what_stands_in_texts_is_no_value() -> None:
+def test_json_inside_strings_is_not_counted() -> None:
     text = json.dumps({"text": '{"a": 1}, ' * json_cursor.MAX_VALUES})
     assert len(json_cursor.parse_request(text).fields().require("text").string()) == 10 * json_cursor.MAX_VALUES
 
 
-def test_an_array_has_so_many_items_at_most() -> None:
+def test_number_of_array_items_is_limited() -> None:
     with pytest.raises(RequestError, match=r"expected at most 2 items, got 3 - at \$\.x"):
         value("[1, 2, 3]").items(2)
 
 
-def test_a_byte_order_mark_is_named() -> None:
+def test_byte_order_mark_is_reported() -> None:
     with pytest.raises(RequestError, match="got a byte order mark before it; send the body without"):
         json_cursor.parse(b'\xef\xbb\xbf{"x": 1}')

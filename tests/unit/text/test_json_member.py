@@ -1,4 +1,4 @@
-"""The text of one member comes out of its object in any cut."""
+"""The text of one member is read from its object, wherever the stream is cut."""
 
 import json
 
@@ -38,7 +38,7 @@ def read(parts: list[str]) -> str:
 
 
 @pytest.mark.parametrize(("title", "text", "expected"), CASES, ids=[title for title, _, _ in CASES])
-def test_case(title: str, text: str, expected: str) -> None:
+def test_string_member_is_read_for_any_cut(title: str, text: str, expected: str) -> None:
     assert read_string_member(text, "input") == expected
     assert read(list(text)) == expected
     for at in range(len(text)):
@@ -46,17 +46,17 @@ def test_case(title: str, text: str, expected: str) -> None:
 
 
 @given(text=st.text().map(lambda s: s.encode("utf-8", "replace").decode()), some=places, ascii=st.booleans())
-def test_what_is_wrapped_comes_out(text: str, some: list[int], ascii: bool) -> None:
+def test_wrapped_text_is_read_back(text: str, some: list[int], ascii: bool) -> None:
     wrapped = json.dumps({"input": text}, ensure_ascii=ascii)
     assert read(pieces(wrapped, some)) == text
 
 
-def test_text_is_given_as_it_comes() -> None:
+def test_text_is_returned_as_it_streams() -> None:
     member = StringMember("input")
     assert [member.feed(part) for part in ('{"in', 'put": "a', "b\\", 'n"', "}")] == ["", "a", "b", "\n", ""]
 
 
-def test_long_texts_take_time_in_proportion() -> None:
+def test_long_text_is_read_in_linear_time() -> None:
     member = StringMember("input")
     said = [member.feed(part) for part in ['{"input":"', *["\\u00e9ab"] * 100_000, '"}']]
     assert "".join(said) == "éab" * 100_000

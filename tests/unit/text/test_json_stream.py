@@ -1,4 +1,4 @@
-"""JSON as it streams: the standard library's reader and jiter are the oracles."""
+"""Streamed JSON, compared with the standard library's reader and jiter."""
 
 import json
 import re
@@ -16,7 +16,7 @@ from support.sampling import exhaustive
 
 
 def read(cut: list[str]) -> tuple[str, int, bool, str]:
-    """Text passed on, characters taken, whether it is whole, and what is wrong with it."""
+    """Returns the emitted text, the characters consumed, whether the value is complete, and the problem."""
     value, held, taken, out = JsonStream(), "", 0, ""
     for i, piece in enumerate([*cut, ""]):
         held += piece
@@ -27,16 +27,16 @@ def read(cut: list[str]) -> tuple[str, int, bool, str]:
 
 
 @given(values, styles, tails, places)
-def test_a_value_passes_verbatim_and_ends_itself(value: object, style: dict, tail: str, some: list[int]) -> None:
+def test_value_is_forwarded_verbatim_and_ends_itself(value: object, style: dict, tail: str, some: list[int]) -> None:
     text = json.dumps(value, **style)
     if re.search(r"[\dulse]\Z", text) and re.match(r"[\w.]", tail):
-        return  # the tail goes on with the word
+        return  # the tail continues the word
     for cut in cuttings(text + tail, some):
         assert read(cut) == (text, len(text), True, "")
 
 
 @given(values, styles, st.integers(0, 60), junk, st.integers(0, 4), places)
-def test_damage_is_found_at_the_same_place(
+def test_invalid_json_fails_at_same_position_for_any_cut(
     value: object, style: dict, at: int, thrown_in: str, gone: int, some: list[int]
 ) -> None:
     text = json.dumps(value, **style)
@@ -56,7 +56,7 @@ def test_damage_is_found_at_the_same_place(
 
 
 def _shown(value: object) -> str:
-    """As text that UTF-8 can carry."""
+    """Returns the value as text that UTF-8 can encode."""
     return re.sub("[\ud800-\udfff]", "\ufffd", json.dumps(value, ensure_ascii=False))
 
 
@@ -68,7 +68,7 @@ def _no_constant(word: str) -> None:
 @given(
     value=values, style=styles, at=st.integers(0, 60), thrown_in=junk | st.text("{}[]\"',:\\ux0 1-\nT#/é", max_size=6)
 )
-def test_what_is_passed_on_is_always_the_beginning_of_a_document(
+def test_emitted_text_is_always_a_json_prefix(
     kind: type[JsonStream], value: object, style: dict, at: int, thrown_in: str
 ) -> None:
     text = json.dumps(value, **style)
@@ -120,7 +120,7 @@ PROBLEMS = [
 
 
 @pytest.mark.parametrize(("text", "problem"), PROBLEMS)
-def test_a_problem_says_what_was_expected(text: str, problem: str) -> None:
+def test_problem_reports_expected_token(text: str, problem: str) -> None:
     assert read([text])[3] == problem
     assert read(list(text))[:4] == read([text])
 
@@ -128,7 +128,7 @@ def test_a_problem_says_what_was_expected(text: str, problem: str) -> None:
 @pytest.mark.parametrize(
     "text", ['"\\', '"\\u', '"\\u00e', r'"\ud83d', r'"\ud83d\ud', "tru", "-", "1.", "[1", "{", '{"a', '{"a":tru']
 )
-def test_an_escape_a_literal_and_a_number_wait_until_they_are_whole(text: str) -> None:
+def test_incomplete_escape_literal_and_number_are_buffered(text: str) -> None:
     machine = JsonStream()
     taken = machine.feed(text, 0)
     assert not machine.done
@@ -136,12 +136,12 @@ def test_an_escape_a_literal_and_a_number_wait_until_they_are_whole(text: str) -
     assert machine.drain() == text[:taken] == re.sub(r"((\\u?[0-9a-f]*)+|[-+.\w]+)\Z", "", text) or text == '{"a'
 
 
-def test_the_end_of_the_text_ends_a_number_that_stands_alone() -> None:
+def test_end_of_text_ends_top_level_number() -> None:
     assert read(["12"]) == ("12", 2, True, "")
     assert read(["[12"]) == ("[", 1, False, "")
 
 
-def test_control_characters_in_strings_become_escapes() -> None:
+def test_control_characters_in_strings_are_escaped() -> None:
     raw = "".join(map(chr, range(32)))
     for cut in cuttings(f'{{"{raw}": "{raw}"}}', [5, 40]):
         out, _, done, _ = read(cut)
@@ -150,7 +150,7 @@ def test_control_characters_in_strings_become_escapes() -> None:
     assert read(['"\b\t\n\f\r\x00\x1f"'])[0] == r'"\b\t\n\f\r\u0000\u001f"'
 
 
-HALVES = [
+SURROGATES = [
     ("both, escaped", r"\ud83d\uDE00", r"\ud83d\uDE00"),
     ("the first alone", r"\ud83d!", r"\ufffd!"),
     ("the second alone", r"\ude00", r"\ufffd"),
@@ -162,22 +162,22 @@ HALVES = [
 ]
 
 
-@pytest.mark.parametrize(("text", "passed"), [row[1:] for row in HALVES], ids=[row[0] for row in HALVES])
-def test_half_of_a_surrogate_pair_becomes_the_replacement_character(text: str, passed: str) -> None:
-    """UTF-8 cannot carry it and strict readers of JSON refuse it; a pair is passed on in one piece."""
+@pytest.mark.parametrize(("text", "passed"), [row[1:] for row in SURROGATES], ids=[row[0] for row in SURROGATES])
+def test_lone_surrogate_becomes_replacement_character(text: str, passed: str) -> None:
+    """UTF-8 cannot encode it and strict JSON readers reject it; a pair is emitted in one piece."""
     for cut in cuttings(f'"{text}"', [3, 8]):
         out, taken, done, _ = read(cut)
         assert (out, taken, done) == (f'"{passed}"', len(text) + 2, True)
     jiter.from_json(f'"{passed}"'.encode())
 
 
-def test_escapes_may_come_by_the_hundred() -> None:
+def test_hundreds_of_escapes_are_read() -> None:
     text = json.dumps({"a": "\n" * 250, "b": "😀é\t" * 250})
     for cut in cuttings(text, [101, 102, 180]):
         assert read(cut) == (text, len(text), True, "")
 
 
-def test_a_number_has_a_limit() -> None:
+def test_number_length_is_limited() -> None:
     digits = "1" * NUMBER_LIMIT_CHARS
     assert read([digits]) == (digits, NUMBER_LIMIT_CHARS, True, "")
     assert read(["[" + digits + "]"])[2]
@@ -186,7 +186,7 @@ def test_a_number_has_a_limit() -> None:
 
 
 @pytest.mark.parametrize(("opening", "closing"), [("[", "]"), ('{"a":', "}"), ('[{"a":[', "]}]")])
-def test_nesting_has_no_limit(opening: str, closing: str) -> None:
+def test_nesting_depth_is_unlimited(opening: str, closing: str) -> None:
     depth = 100_000 if exhaustive() else 10_000
     text = opening * depth + "0" + closing * depth
     out, taken, done, _ = read(pieces(text, [199]))
@@ -196,7 +196,7 @@ def test_nesting_has_no_limit(opening: str, closing: str) -> None:
     assert not read([text[:-1]])[2]
 
 
-def test_nothing_is_taken_after_the_end_or_a_problem() -> None:
+def test_nothing_is_read_after_end_or_problem() -> None:
     machine = JsonStream()
     assert machine.feed("{} {}", 0) == 2
     assert machine.feed(" {}", 0) == 0

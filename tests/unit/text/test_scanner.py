@@ -1,4 +1,4 @@
-"""The leaves: what each reads, and that no cut of the text can matter."""
+"""Elementary parsers of the scanner: what each reads, for any cut of the text."""
 
 import json
 import re
@@ -28,7 +28,7 @@ Run = Callable[[Scanner, Emit], Parser[Any]]
 
 
 class Read(NamedTuple):
-    """What came of a leaf."""
+    """The outcome of one elementary parser."""
 
     result: Any
     emitted: str
@@ -39,7 +39,7 @@ class Read(NamedTuple):
 
 
 def read(run: Run, cut: list[str], stopped: bool = True, after_feed: Callable[[Scanner], None] | None = None) -> Read:
-    """Drive a leaf as the reader does: a piece, as far as it goes; the end, as far as it goes."""
+    """Runs a parser like the reader does: feeds each piece, then the end of the text."""
     s, said = Scanner(), list[str]()
     s.start_capture(">")
     leaf = run(s, said.append)
@@ -66,17 +66,17 @@ def read(run: Run, cut: list[str], stopped: bool = True, after_feed: Callable[[S
         s.feed(waiting)
         s.closed, s.stopped_by_model = True, stopped
         next(leaf)
-        raise AssertionError("waits for more after the end")
+        raise AssertionError("the parser waits for more text after the end")
     except StopIteration as end:
         result = end.value
     text = "".join(cut)
-    assert s.buf[s.pos :] + "".join(rest) == text[s.offset :], "lost text that it did not take"
-    assert "" not in said, "emitted nothing at all as a piece"
+    assert s.buf[s.pos :] + "".join(rest) == text[s.offset :], "lost text that the parser did not consume"
+    assert "" not in said, "emitted an empty piece"
     return Read(result, "".join(said), s.offset, s.skipped_space, s.captured(), tuple(s.repairs))
 
 
-def read_all_ways(run: Run, text: str, some: list[int], stopped: bool = True) -> Read:
-    """The same whatever the cut, and `kept` is exactly what has been taken."""
+def read_with_cuts(run: Run, text: str, some: list[int], stopped: bool = True) -> Read:
+    """Asserts the same outcome for any cut, and that `kept` is exactly the consumed text."""
     whole = read(run, [text], stopped)
     for cut in cuttings(text, some):
         assert read(run, cut, stopped) == whole, cut
@@ -89,13 +89,13 @@ texts = st.text("ab< \n", max_size=24)
 
 
 def pattern(wanted: list[str]) -> re.Pattern[str]:
-    """Leftmost, then longest."""
+    """Returns a pattern that matches the leftmost, then the longest marker."""
     return re.compile("|".join(re.escape(m) for m in sorted(wanted, key=len, reverse=True)))
 
 
 @given(marker_sets, texts, places, st.booleans())
-def test_until(wanted: list[str], text: str, some: list[int], said: bool) -> None:
-    got = read_all_ways(lambda s, emit: s.until(Markers(*wanted), emit, said), text, some)
+def test_until_stops_at_first_marker(wanted: list[str], text: str, some: list[int], said: bool) -> None:
+    got = read_with_cuts(lambda s, emit: s.until(Markers(*wanted), emit, said), text, some)
     found = pattern(wanted).search(text)
     before = text[: found.start()] if found else text
     words = before.rstrip(SPACE)
@@ -106,8 +106,8 @@ def test_until(wanted: list[str], text: str, some: list[int], said: bool) -> Non
 
 
 @given(marker_sets, texts, places)
-def test_verbatim_until(wanted: list[str], text: str, some: list[int]) -> None:
-    got = read_all_ways(lambda s, emit: s.verbatim_until(Markers(*wanted), emit), text, some)
+def test_verbatim_until_keeps_white_space(wanted: list[str], text: str, some: list[int]) -> None:
+    got = read_with_cuts(lambda s, emit: s.verbatim_until(Markers(*wanted), emit), text, some)
     found = pattern(wanted).search(text)
     before, marker = (text[: found.start()], found[0]) if found else (text, "")
     assert got[:3] == (marker, before, len(before) + len(marker))
@@ -121,8 +121,8 @@ closings = st.dictionaries(st.text("ab<", min_size=1, max_size=4), follows, min_
 
 
 @given(closings, texts, places)
-def test_raw_until(closers: dict[str, Follows], text: str, some: list[int]) -> None:
-    got = read_all_ways(lambda s, emit: s.raw_until(closers, emit), text, some)
+def test_raw_until_stops_at_closer_with_valid_follow(closers: dict[str, Follows], text: str, some: list[int]) -> None:
+    got = read_with_cuts(lambda s, emit: s.raw_until(closers, emit), text, some)
     for found in pattern(list(closers)).finditer(text):
         runs = (r"\s*".join(["", *(re.escape(each) or r"\Z" for each in run)]) for run in closers[found[0]])
         if any(re.match(run, text[found.end() :]) for run in runs):
@@ -131,15 +131,17 @@ def test_raw_until(closers: dict[str, Follows], text: str, some: list[int]) -> N
     assert got[:3] == ("", text, len(text))
 
 
-def test_a_closer_before_endless_white_space_is_part_of_the_value() -> None:
+def test_closer_before_endless_white_space_is_part_of_value() -> None:
     text = "a>" + " " * 300 + "<b>"
     assert read(lambda s, emit: s.raw_until({">": (("<b>",),)}, emit), [text])[:2] == ("", text)
 
 
 @given(marker_sets, st.text(SPACE, max_size=3), texts, places, st.booleans())
-def test_literal(alts: list[str], gap: str, text: str, some: list[int], after_space: bool) -> None:
+def test_literal_matches_longest_alternative(
+    alts: list[str], gap: str, text: str, some: list[int], after_space: bool
+) -> None:
     text = gap + text
-    got = read_all_ways(lambda s, _: s.literal(*alts, after_space=after_space), text, some)
+    got = read_with_cuts(lambda s, _: s.literal(*alts, after_space=after_space), text, some)
     rest = text.lstrip(SPACE) if after_space else text
     found = max((a for a in alts if rest.startswith(a)), key=len, default="")
     assert got.result == found
@@ -147,15 +149,15 @@ def test_literal(alts: list[str], gap: str, text: str, some: list[int], after_sp
 
 
 @given(texts, st.integers(1, 4), places, st.booleans())
-def test_peek(text: str, count: int, some: list[int], after_space: bool) -> None:
-    got = read_all_ways(lambda s, _: s.peek(count, after_space=after_space), text, some)
+def test_peek_consumes_nothing(text: str, count: int, some: list[int], after_space: bool) -> None:
+    got = read_with_cuts(lambda s, _: s.peek(count, after_space=after_space), text, some)
     assert got.result == (text.lstrip(SPACE) if after_space else text)[:count]
     assert got.taken == 0
 
 
 @given(texts, places)
-def test_space(text: str, some: list[int]) -> None:
-    got = read_all_ways(lambda s, _: s.skip_space(), text, some)
+def test_skip_space_consumes_leading_space(text: str, some: list[int]) -> None:
+    got = read_with_cuts(lambda s, _: s.skip_space(), text, some)
     assert got.taken == len(text) - len(text.lstrip(SPACE))
 
 
@@ -168,33 +170,35 @@ tails = st.sampled_from(["", "}", " x", "</tool_call>", "\n{"])
 
 
 @given(json_values, st.booleans(), tails, places)
-def test_json_value(value: object, ascii_only: bool, tail: str, some: list[int]) -> None:
+def test_json_value_is_read_to_its_end(value: object, ascii_only: bool, tail: str, some: list[int]) -> None:
     text = json.dumps(value, ensure_ascii=ascii_only)
-    got = read_all_ways(lambda s, emit: s.json_value(emit), text + tail, some)
+    got = read_with_cuts(lambda s, emit: s.json_value(emit), text + tail, some)
     assert got[:3] == ("", text, len(text))
 
 
 @given(json_values, st.integers(0, 40), st.text('{}[]":,\\ux0', max_size=3), places, st.booleans())
-def test_json_value_damaged(value: object, at: int, junk: str, some: list[int], stopped: bool) -> None:
+def test_invalid_json_value_is_read_same_for_any_cut(
+    value: object, at: int, junk: str, some: list[int], stopped: bool
+) -> None:
     text = json.dumps(value)
     at = at % (len(text) + 1)
     text = text[:at] + junk + text[at + 1 :]
-    got = read_all_ways(lambda s, emit: s.json_value(emit), text, some, stopped)
+    got = read_with_cuts(lambda s, emit: s.json_value(emit), text, some, stopped)
     if got.result == CUT_OFF:
         assert got.taken == len(text)
     elif not got.mended:
         assert got.emitted == text[: got.taken] or r"\ufffd" in got.emitted
 
 
-def test_a_number_at_the_end_of_the_text_is_whole_only_outside_of_containers() -> None:
+def test_number_at_end_of_text_is_complete_only_at_top_level() -> None:
     assert read(lambda s, emit: s.json_value(emit), ["12"])[:3] == ("", "12", 2)
     assert read(lambda s, emit: s.json_value(emit), ["[12"])[:3] == (CUT_OFF, "[", 3)
 
 
 @given(st.text(max_size=10), st.booleans(), tails, places, st.integers(1, 14))
-def test_json_string(value: str, ascii_only: bool, tail: str, some: list[int], limit: int) -> None:
+def test_json_string_is_read_up_to_limit(value: str, ascii_only: bool, tail: str, some: list[int], limit: int) -> None:
     text = json.dumps(value, ensure_ascii=ascii_only)
-    got = read_all_ways(lambda s, _: s.json_string(limit), text + tail, some)
+    got = read_with_cuts(lambda s, _: s.json_string(limit), text + tail, some)
     assert got.result == (value if len(text) <= limit else None)
     assert got.taken <= limit
     if got.result is not None:
@@ -202,13 +206,13 @@ def test_json_string(value: str, ascii_only: bool, tail: str, some: list[int], l
 
 
 @given(st.text('"\\u0dx\n', max_size=12), places, st.booleans())
-def test_json_string_damaged(text: str, some: list[int], stopped: bool) -> None:
-    got = read_all_ways(lambda s, _: s.json_string(8), text, some, stopped)
+def test_invalid_json_string_is_read_same_for_any_cut(text: str, some: list[int], stopped: bool) -> None:
+    got = read_with_cuts(lambda s, _: s.json_string(8), text, some, stopped)
     if not text.startswith('"'):
         assert (got.result, got.taken) == (None, 0)
 
 
-def test_json_string_has_a_limit_by_default() -> None:
+def test_json_string_has_default_limit() -> None:
     text = '"' + "a" * STRING_LIMIT_CHARS + '"'
     assert read(lambda s, _: s.json_string(), [text]).result is None
     assert read(lambda s, _: s.json_string(), [text[2:-1] + '"']).result is None
@@ -216,7 +220,7 @@ def test_json_string_has_a_limit_by_default() -> None:
 
 
 def test_json_string_copies_no_more_than_its_limit() -> None:
-    """However much text there already is, before the string and behind it."""
+    """Also with much buffered text before and after the string."""
     copied = []
 
     class Watched(str):
@@ -233,13 +237,13 @@ def test_json_string_copies_no_more_than_its_limit() -> None:
     assert sum(copied) <= STRING_LIMIT_CHARS + 1
 
 
-def test_half_of_a_surrogate_pair_is_the_replacement_character() -> None:
-    """No API can send the half on: UTF-8 has no bytes for it."""
+def test_lone_surrogate_becomes_replacement_character() -> None:
+    """No API can send a lone surrogate, because UTF-8 cannot encode it."""
     assert read(lambda s, _: s.json_string(), [r'"a\ud83db"']).result == "a\ufffdb"
     assert read(lambda s, _: s.json_string(), [r'"\ud83d\ude00"']).result == "😀"
 
 
-LEAVES: dict[str, Callable[[Scanner, Emit], Parser[Any]]] = {
+PARSERS: dict[str, Callable[[Scanner, Emit], Parser[Any]]] = {
     "until": lambda s, emit: s.until(markers("<a>", "<ab"), emit),
     "verbatim": lambda s, emit: s.verbatim_until(markers("a", "bb"), emit),
     "raw": lambda s, emit: s.raw_until({"<a>": (("<",), ("b", "")), "b": (('"a',),)}, emit),
@@ -253,21 +257,21 @@ LEAVES: dict[str, Callable[[Scanner, Emit], Parser[Any]]] = {
 }
 
 
-@given(st.lists(st.sampled_from(sorted(LEAVES)), max_size=6), st.text('ab<>{}:," \n\\1`', max_size=30), places)
-def test_what_is_built_of_leaves_inherits_the_rule(names: list[str], text: str, some: list[int]) -> None:
+@given(st.lists(st.sampled_from(sorted(PARSERS)), max_size=6), st.text('ab<>{}:," \n\\1`', max_size=30), places)
+def test_combined_parsers_are_independent_of_cuts(names: list[str], text: str, some: list[int]) -> None:
     def run(s: Scanner, emit: Emit) -> Parser[list[Any]]:
         results = []
         for name in names:
             emit(f"|{name}:")
-            results.append(((yield from LEAVES[name](s, emit)), s.offset, s.skipped_space))
+            results.append(((yield from PARSERS[name](s, emit)), s.offset, s.skipped_space))
         return results
 
-    read_all_ways(run, text, some)
+    read_with_cuts(run, text, some)
 
 
 @given(st.text('ab<>{}:," \n\\1', max_size=40), places)
-def test_a_loop_over_leaves_makes_progress(text: str, some: list[int]) -> None:
-    """Every leaf consumes, waits or gives up, so that a loop that ends on "nothing found" always ends."""
+def test_loop_over_parsers_makes_progress(text: str, some: list[int]) -> None:
+    """Every parser consumes, waits or gives up, so a loop that stops on "nothing found" always ends."""
 
     def run(s: Scanner, emit: Emit) -> Parser[int]:
         turns = 0
@@ -281,11 +285,11 @@ def test_a_loop_over_leaves_makes_progress(text: str, some: list[int]) -> None:
         assert s.offset == len(text)
         return turns
 
-    read_all_ways(run, text, some)
+    read_with_cuts(run, text, some)
 
 
 @given(marker_sets, texts)
-def test_until_holds_back_no_more_than_a_marker_begun_and_white_space(wanted: list[str], text: str) -> None:
+def test_until_buffers_only_marker_prefix_and_white_space(wanted: list[str], text: str) -> None:
     def check(s: Scanner) -> None:
         held = s.buf[s.pos :].lstrip(SPACE)
         assert not held or any(m.startswith(held) and m != held for m in wanted)
@@ -294,7 +298,7 @@ def test_until_holds_back_no_more_than_a_marker_begun_and_white_space(wanted: li
 
 
 @given(marker_sets, texts)
-def test_verbatim_until_holds_back_no_more_than_a_marker_begun(wanted: list[str], text: str) -> None:
+def test_verbatim_until_buffers_only_marker_prefix(wanted: list[str], text: str) -> None:
     def check(s: Scanner) -> None:
         held = s.buf[s.pos :]
         assert not held or any(m.startswith(held) and m != held for m in wanted)
@@ -303,7 +307,7 @@ def test_verbatim_until_holds_back_no_more_than_a_marker_begun(wanted: list[str]
 
 
 @given(marker_sets, marker_sets, texts)
-def test_raw_until_holds_back_no_more_than_a_closer_white_space_and_a_marker_begun(
+def test_raw_until_buffers_only_closer_space_and_marker_prefix(
     closers: list[str], follow: list[str], text: str
 ) -> None:
     def is_begun(held: str, wanted: list[str]) -> bool:
@@ -319,7 +323,7 @@ def test_raw_until_holds_back_no_more_than_a_closer_white_space_and_a_marker_beg
 
 
 @given(json_values, st.booleans())
-def test_json_value_holds_back_no_more_than_an_escape_or_a_word(value: object, ascii_only: bool) -> None:
+def test_json_value_buffers_only_incomplete_escape_or_word(value: object, ascii_only: bool) -> None:
     def check(s: Scanner) -> None:
         held = s.buf[s.pos :]
         assert len(held) <= NUMBER_LIMIT_CHARS
@@ -329,7 +333,7 @@ def test_json_value_holds_back_no_more_than_an_escape_or_a_word(value: object, a
 
 
 @given(texts, st.text("ab< ", max_size=3), texts, places)
-def test_keep_begins_where_it_is_called(first: str, before: str, then: str, some: list[int]) -> None:
+def test_capture_starts_where_start_capture_is_called(first: str, before: str, then: str, some: list[int]) -> None:
     def run(s: Scanner, emit: Emit) -> Parser[tuple[str, str, str]]:
         yield from s.verbatim_until(markers("|"), emit)
         s.start_capture(before)
@@ -344,7 +348,7 @@ def test_keep_begins_where_it_is_called(first: str, before: str, then: str, some
         assert read(run, cut) == whole
 
 
-def test_forget_ends_keeping() -> None:
+def test_stop_capture_ends_capture() -> None:
     s = Scanner()
     s.feed("abc")
     s.start_capture()
@@ -356,7 +360,7 @@ def test_forget_ends_keeping() -> None:
     assert s.captured() == "c"
 
 
-def test_cut_off_is_the_end_at_a_limit() -> None:
+def test_truncated_is_set_only_at_end_after_limit() -> None:
     s = Scanner()
     s.feed("ab")
     s.closed, s.stopped_by_model = True, False
@@ -368,6 +372,6 @@ def test_cut_off_is_the_end_at_a_limit() -> None:
 
 
 @pytest.mark.parametrize("text", ["<a", "<ab", "<abc"])
-def test_the_longest_marker_wins_whatever_the_order(text: str) -> None:
+def test_longest_marker_wins_for_any_order(text: str) -> None:
     for order in (("<a", "<ab", "<abc"), ("<abc", "<ab", "<a")):
         assert read(lambda s, emit, order=order: s.until(Markers(*order), emit), pieces(text, [1, 2])).result == text  # type: ignore[misc]

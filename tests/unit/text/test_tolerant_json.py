@@ -1,4 +1,4 @@
-"""JSON with slips in it: what is meant comes out, byte for byte where nothing is wrong; a valid text never changes."""
+"""Invalid JSON is repaired to what is meant; valid JSON is never changed."""
 
 import json
 import re
@@ -16,7 +16,7 @@ from support.json_strategies import junk, styles, tails, values
 
 
 def read(cut: list[str], mends: frozenset[str] = ALL_REPAIRS) -> tuple[str, int, bool, str, tuple[str, ...]]:
-    """Text passed on, characters taken, whether it is whole, what is wrong with it, what was mended."""
+    """Returns emitted text, characters consumed, whether the value is complete, the problem, and the repairs."""
     value, held, taken, out = TolerantJsonStream(mends), "", 0, ""
     for i, piece in enumerate([*cut, ""]):
         held += piece
@@ -27,19 +27,19 @@ def read(cut: list[str], mends: frozenset[str] = ALL_REPAIRS) -> tuple[str, int,
 
 
 @given(values, styles, tails, places)
-def test_valid_json_passes_verbatim(value: object, style: dict[str, Any], tail: str, some: list[int]) -> None:
+def test_valid_json_is_unchanged(value: object, style: dict[str, Any], tail: str, some: list[int]) -> None:
     text = json.dumps(value, **style)
     if re.search(r"[\dulse]\Z", text) and re.match(r"[\w.]", tail):
-        return  # the tail goes on with the word
+        return  # the tail continues the word
     for cut in cuttings(text + tail, some):
         assert read(cut) == (text, len(text), True, "", ())
 
 
 @given(values, styles, st.integers(0, 60), junk, st.integers(0, 4), places)
-def test_damage_has_one_outcome_and_no_mends_are_json_texts(
+def test_damaged_json_has_same_outcome_for_any_cut(
     value: object, style: dict[str, Any], at: int, thrown_in: str, gone: int, some: list[int]
 ) -> None:
-    """However it is cut; with nothing mended, it is that of `JsonStream` but for control characters."""
+    """Without repairs, the outcome is that of `JsonStream`, except for control characters."""
     text = json.dumps(value, **style)
     at %= len(text) + 1
     text = text[:at] + thrown_in + text[at + gone :]
@@ -70,8 +70,8 @@ REMARKS = ["", " // a \"note\", or {two: 'x'\n", " /* 'so', \"so\" } * */ ", "\n
 
 
 @st.composite
-def slipped(draw: st.DrawFn) -> tuple[str, object]:
-    """The text of an object by a model that slips now and then, and the object."""
+def damaged_objects(draw: st.DrawFn) -> tuple[str, object]:
+    """Returns the text of an object with occasional JSON errors, and the object."""
     return _object(draw, draw(st.sampled_from(["remarks", "single quotes", "no commas"])), 0)
 
 
@@ -130,8 +130,8 @@ def _value(draw: st.DrawFn, habit: str, depth: int) -> tuple[str, object]:
 
 
 @settings(max_examples=settings.default.max_examples * 2)
-@given(slipped(), places)
-def test_a_text_with_slips_reads_as_the_object_that_it_means(made: tuple[str, object], some: list[int]) -> None:
+@given(damaged_objects(), places)
+def test_repaired_json_reads_as_intended_object(made: tuple[str, object], some: list[int]) -> None:
     text, value = made
     whole = read([text])
     assert whole[2:4] == (True, ""), whole
@@ -152,8 +152,8 @@ python_values = st.recursive(
 
 @settings(max_examples=settings.default.max_examples * 2)
 @given(st.dictionaries(TEXTS, python_values, max_size=4), places)
-def test_what_python_writes_reads_as_it_is(value: object, some: list[int]) -> None:
-    """`repr` is what most of these slips come from; a key with a quote in it cannot be told from a string's end."""
+def test_python_repr_reads_as_same_value(value: object, some: list[int]) -> None:
+    """Most JSON errors come from `repr`; a quote in a key cannot be distinguished from the end of a string."""
     text = repr(value)
     whole = read([text])
     for cut in cuttings(text, some):
@@ -164,7 +164,7 @@ def test_what_python_writes_reads_as_it_is(value: object, some: list[int]) -> No
         assert re.search(r"""['"](?:[^'"]|\\.)*\\(?:[^'"]|\\.)*['"]:""", text), whole
 
 
-MENDED = [
+REPAIRED = [
     ("quotes", "{'city': 'Paris'}", {"city": "Paris"}),
     ("quotes", r"""{'a': 'it\'s "so"', "b": '\n\u00e9'}""", {"a": 'it\'s "so"', "b": "\né"}),
     ("quotes", "{'a': '', 'b': ['', 'x']}", {"a": "", "b": ["", "x"]}),
@@ -195,8 +195,8 @@ MENDED = [
 ]
 
 
-@pytest.mark.parametrize(("slip", "text", "meant"), MENDED, ids=[f"{row[0]}: {row[1]}" for row in MENDED])
-def test_a_slip_is_mended_by_its_name_and_not_without(slip: str, text: str, meant: object) -> None:
+@pytest.mark.parametrize(("slip", "text", "meant"), REPAIRED, ids=[f"{row[0]}: {row[1]}" for row in REPAIRED])
+def test_json_error_is_repaired_only_if_its_repair_is_enabled(slip: str, text: str, meant: object) -> None:
     out, taken, _, problem, slips = read([text])
     assert (problem, slips, taken) == ("", (slip,), len(text))
     assert json.loads(out) == meant
@@ -240,19 +240,19 @@ UNCLEAR = [
 
 
 @pytest.mark.parametrize(("text", "problem"), [row[1:] for row in UNCLEAR], ids=[row[0] for row in UNCLEAR])
-def test_what_may_mean_two_things_is_not_mended(text: str, problem: str) -> None:
+def test_ambiguous_json_is_not_repaired(text: str, problem: str) -> None:
     got = read([text])
     assert (got[2], got[3]) == (False, problem)
     for cut in cuttings(text, [6, 10]):
         assert read(cut) == got
 
 
-def test_every_slip_of_the_text_is_tried_here() -> None:
-    assert {row[0] for row in MENDED} == set(REPAIRS) - {"doubled", "fences", "unclosed_object"}
+def test_every_repair_has_cases() -> None:
+    assert {row[0] for row in REPAIRED} == set(REPAIRS) - {"doubled", "fences", "unclosed_object"}
 
 
-def test_white_space_without_end_stays_linear() -> None:
-    """It is not looked through again with each piece, wherever it stands."""
+def test_endless_white_space_is_read_in_linear_time() -> None:
+    """White space is not searched again with each piece."""
     for text in ('{"a": "x"%s, "b": 1}', '{"a": 1,%s"b": 1}', '{"a": 1,%s}'):
         whole = text % (" \n" * 50_000)
         assert read(re.findall(".{1,4}", whole, re.DOTALL))[2]
@@ -260,8 +260,8 @@ def test_white_space_without_end_stays_linear() -> None:
 
 @pytest.mark.parametrize("endless", ["\\n", ", ", "/", "'a", "x ", "\\", '"', "``", "# ", '"a": ', "*/ /*"])
 @pytest.mark.parametrize("begun", ['{"a": "x"', "{'a': 'x'", '{"a": "say "x"', '{"a": 1, ', '{"a": 1 ', "[1, /* "])
-def test_text_without_end_stays_linear(begun: str, endless: str) -> None:
-    """What waits to be told apart is bounded, or it would be looked through again with each piece."""
+def test_endless_text_is_buffered_with_limit(begun: str, endless: str) -> None:
+    """Ambiguous text is buffered up to a limit, because it is searched again with each piece."""
     machine, held, most = TolerantJsonStream(), begun, 0
     for _ in range(3000):
         held += endless
@@ -272,7 +272,7 @@ def test_text_without_end_stays_linear(begun: str, endless: str) -> None:
     assert most <= 2 * KEY_LIMIT_CHARS + GAP_LIMIT_CHARS
 
 
-def test_nothing_is_held_but_what_may_yet_be_a_slip() -> None:
+def test_only_ambiguous_text_is_buffered() -> None:
     machine = TolerantJsonStream()
     text = '{"a": "x'
     assert machine.feed(text, 0) == len(text)

@@ -1,4 +1,4 @@
-"""Conversations that no server would take, put in order."""
+"""Conversations that servers would reject are repaired."""
 
 import json
 import re
@@ -30,7 +30,7 @@ def part(word: str) -> v.Part:
 
 
 @pytest.mark.parametrize("text", [rest for _, _, rest in CASES], ids=[title for title, _, _ in CASES])
-def test_case(text: str) -> None:
+def test_conversation_case_is_repaired(text: str) -> None:
     given_lines, expected = (block.strip("\n").splitlines() for block in text.split("\n---\n"))
     messages = tuple(map(read, given_lines))
     mended, warnings = repair_history(messages)
@@ -58,16 +58,16 @@ def conversations(draw: st.DrawFn) -> tuple[v.Message, ...]:
 
 
 @given(conversations())
-def test_what_comes_out_is_in_order_and_nothing_is_lost(messages: tuple[v.Message, ...]) -> None:
+def test_repair_is_idempotent_and_keeps_all_text(messages: tuple[v.Message, ...]) -> None:
     mended, warnings = repair_history(messages)
     assert repair_history(mended) == (mended, ())
     assert bool(warnings) == (mended != messages)
-    before, after = (sorted(words(m)) for m in (messages, mended))
+    before, after = (sorted(texts_of(m)) for m in (messages, mended))
     assert all(after.count(word) >= before.count(word) for word in set(before))
 
 
-def words(messages: tuple[v.Message, ...]) -> list[str]:
-    """All that anybody said, wherever it stands."""
+def texts_of(messages: tuple[v.Message, ...]) -> list[str]:
+    """Returns all text, result text and tool names of the messages."""
     found = []
     for message in messages:
         for one in message.parts:
@@ -96,7 +96,7 @@ def words(messages: tuple[v.Message, ...]) -> list[str]:
         ("rm -r x", {"input": "rm -r x"}),
     ],
 )
-def test_arguments_of_a_past_call_become_an_object(given: str, sent: object) -> None:
+def test_arguments_of_past_call_become_object(given: str, sent: object) -> None:
     call, result = v.ToolCall("c", "f", given), v.ToolResult("c", (v.Text("ok"),))
     (said, _), warnings = repair_history((v.Message("assistant", (call,)), v.Message("tool", (result,))))
     (part,) = said.parts

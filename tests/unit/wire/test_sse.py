@@ -1,4 +1,4 @@
-"""Server-sent events: no cut matters, and what is written is read again."""
+"""Server-sent events: decoding for any chunk boundaries, and encoding."""
 
 import json
 import re
@@ -24,7 +24,7 @@ def whole(stream: bytes) -> list[ServerSentEvent]:
     return decoder.feed(stream) + decoder.close()
 
 
-def in_pieces(stream: bytes, cuts: list[int]) -> list[ServerSentEvent]:
+def decode_in_chunks(stream: bytes, cuts: list[int]) -> list[ServerSentEvent]:
     decoder, events, start = Decoder(), [], 0
     for cut in [*sorted(cuts), len(stream)]:
         events += decoder.feed(stream[start:cut])
@@ -55,41 +55,41 @@ CASES = [
 
 
 @pytest.mark.parametrize(("stream", "events"), [row[1:] for row in CASES], ids=[row[0] for row in CASES])
-def test_case(stream: str, events: list[tuple[str, str]]) -> None:
+def test_sse_case_is_decoded(stream: str, events: list[tuple[str, str]]) -> None:
     expected = [ServerSentEvent(name, data.encode()) for name, data in events]
     body = stream.encode()
     assert whole(body) == expected
-    assert in_pieces(body, list(range(len(body)))) == expected
+    assert decode_in_chunks(body, list(range(len(body)))) == expected
 
 
 @given(STREAMS, st.data())
-def test_no_cut_matters(stream: bytes, data: st.DataObject) -> None:
+def test_chunk_boundaries_do_not_change_events(stream: bytes, data: st.DataObject) -> None:
     cuts = data.draw(st.lists(st.integers(0, len(stream))))
-    assert in_pieces(stream, cuts) == whole(stream)
+    assert decode_in_chunks(stream, cuts) == whole(stream)
 
 
 @given(
     st.lists(st.tuples(st.sampled_from(["", "message_start"]), st.text().filter(lambda t: not set(t) & set("\r\n"))))
 )
-def test_what_is_written_is_read_again(events: list[tuple[str, str]]) -> None:
+def test_encoded_events_are_decoded_again(events: list[tuple[str, str]]) -> None:
     stream = b"".join(sse.encode(data.encode(), name) + sse.comment("ping") for name, data in events)
     assert whole(stream) == [ServerSentEvent(name, data.encode()) for name, data in events]
 
 
 @pytest.mark.parametrize("line", [b"data: " + b"x" * 60, b"data: x\n" * 60], ids=["one line", "many lines"])
-def test_an_event_has_a_limit(monkeypatch: pytest.MonkeyPatch, line: bytes) -> None:
+def test_event_size_is_limited(monkeypatch: pytest.MonkeyPatch, line: bytes) -> None:
     monkeypatch.setattr(sse, "EVENT_LIMIT_BYTES", 50)
     with pytest.raises(UpstreamError):
-        in_pieces(line, list(range(0, len(line), 10)))
+        decode_in_chunks(line, list(range(0, len(line), 10)))
 
 
-def test_many_events_are_no_long_event(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_event_limit_does_not_apply_to_sum_of_events(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sse, "EVENT_LIMIT_BYTES", 50)
     decoder = Decoder()
     assert sum(len(decoder.feed(b"data: 1234567890\n\n")) for _ in range(100)) == 100
 
 
-# What is written: whatever of a request or of a server's answer is repeated in an event, it is one line.
+# JSON of requests and upstream responses that is repeated in an event is written on one line.
 
 TOOL = {"name": "f", "description": "d", "parameters": {"type": "object", "properties": {"a": {"enum": ["x", "y"]}}}}
 ASKED: dict[str, dict[str, object]] = {
@@ -194,7 +194,7 @@ ANSWERED: dict[str, dict[str, object]] = {
 @pytest.mark.parametrize("separator", ["\n", "\r", "\r\n"], ids=["LF", "CR", "CRLF"])
 @pytest.mark.parametrize("behind", ANSWERED)
 @pytest.mark.parametrize("front", ASKED)
-async def test_pretty_printed_json_stays_one_line_of_an_event(front: str, behind: str, separator: str) -> None:
+async def test_pretty_printed_json_is_sent_as_one_event_line(front: str, behind: str, separator: str) -> None:
     def pretty(said: object) -> str:
         return json.dumps(said, indent=2).replace("\n", separator)
 
@@ -205,7 +205,7 @@ async def test_pretty_printed_json_stays_one_line_of_an_event(front: str, behind
         http_client(url) as http,
     ):
         if front != behind and front == "openai_responses":
-            asked = asked.replace('"tool_choice"', '"user"')  # a tool of another vendor cannot be chosen
+            asked = asked.replace('"tool_choice"', '"user"')  # `tool_choice` cannot name a tool of another vendor
         answer = await http.post(dialects.get(front).path, content=asked.encode())
     assert answer.status_code == 200, answer.text
     kinds = {line.split(b":")[0] for line in re.split(rb"\r\n|\n|\r", answer.content)}

@@ -1,4 +1,4 @@
-"""In how many words servers say that a conversation is too long, and what clients are told of it."""
+"""Context overflow messages of upstream servers, and the errors that clients get for them."""
 
 import json
 
@@ -38,7 +38,7 @@ PROMPT = [
     "which exceeds this limit even without any output tokens.",
     "Input length 5000 exceeds the maximum allowed input length of 4096 tokens.",
 ]
-BOTH = [
+PROMPT_AND_OUTPUT = [
     "input length and `max_tokens` exceed context limit: 3000 + 2000 > 4096, decrease input length or `max_tokens`",
     "'max_tokens' or 'max_completion_tokens' is too large: 2000. This model's maximum context length is 4096 tokens "
     "and your request has 3000 input tokens (2000 > 4096 - 3000).",
@@ -69,8 +69,8 @@ NO_NUMBERS = [
 ]
 
 
-def said(error: object, status: int = 400) -> tuple[str, str, str | None]:
-    """What clients of Anthropic's and of OpenAI's APIs read, and the code that the latter get."""
+def client_errors(error: object, status: int = 400) -> tuple[str, str, str | None]:
+    """Returns the messages for clients of Anthropic's and OpenAI's APIs, and the code in OpenAI's."""
     made = error_from_response(status, json.dumps({"error": error}).encode())
     anthropics = json.loads(dialects.get("anthropic_messages").write_error(made))["error"]
     openais = json.loads(dialects.get("openai_chat").write_error(made))["error"]
@@ -79,8 +79,8 @@ def said(error: object, status: int = 400) -> tuple[str, str, str | None]:
 
 
 @pytest.mark.parametrize("words", PROMPT)
-def test_the_prompt_is_too_long(words: str) -> None:
-    assert said({"message": words}) == (
+def test_prompt_overflow_message_is_recognized(words: str) -> None:
+    assert client_errors({"message": words}) == (
         "prompt is too long: 5000 tokens > 4096 maximum",
         "This model's maximum context length is 4096 tokens. However, your messages resulted in 5000 tokens. "
         "Please reduce the length of the messages.",
@@ -88,10 +88,10 @@ def test_the_prompt_is_too_long(words: str) -> None:
     )
 
 
-@pytest.mark.parametrize("words", BOTH)
-def test_the_prompt_fits_but_not_the_reply_that_is_asked_for(words: str) -> None:
-    """Claude Code then asks for less; told that the prompt is too long, it would shorten a conversation that fits."""
-    assert said(words) == (
+@pytest.mark.parametrize("words", PROMPT_AND_OUTPUT)
+def test_prompt_plus_output_overflow_message_is_recognized(words: str) -> None:
+    """Claude Code then requests fewer tokens; for "prompt is too long" it would compact a conversation that fits."""
+    assert client_errors(words) == (
         "input length and `max_tokens` exceed context limit: 3000 + 2000 > 4096",
         "This model's maximum context length is 4096 tokens. However, you requested 5000 tokens (3000 in the messages, "
         "2000 in the completion). Please reduce the length of the messages or completion.",
@@ -100,8 +100,8 @@ def test_the_prompt_fits_but_not_the_reply_that_is_asked_for(words: str) -> None
 
 
 @pytest.mark.parametrize("error", NO_NUMBERS, ids=lambda error: error["message"])
-def test_it_is_not_told_by_how_much(error: dict[str, object]) -> None:
-    assert said(error) == (
+def test_overflow_message_without_numbers_is_recognized(error: dict[str, object]) -> None:
+    assert client_errors(error) == (
         "prompt is too long for the model",
         "Your messages exceed this model's maximum context length. Please reduce the length of the messages.",
         "context_length_exceeded",
@@ -116,7 +116,7 @@ def test_it_is_not_told_by_how_much(error: dict[str, object]) -> None:
         "max_tokens must be at least 1, got -5",
     ],
 )
-def test_other_words_about_tokens_are_not_taken_for_it(words: str) -> None:
+def test_other_token_error_is_not_context_overflow(words: str) -> None:
     error = error_from_response(429, json.dumps({"error": {"message": words}}).encode())
     assert not isinstance(error, ContextOverflowError)
     assert isinstance(error, UpstreamError)
@@ -124,17 +124,17 @@ def test_other_words_about_tokens_are_not_taken_for_it(words: str) -> None:
 
 
 @pytest.mark.parametrize("page", [b"<" * 65536, b"<style>" * 9362, b"<style>a</style>" * 4000, b"</" * 32768])
-def test_a_page_made_to_be_read_for_long_is_not(page: bytes) -> None:
+def test_html_error_page_is_read_in_linear_time(page: bytes) -> None:
     error = error_from_response(502, page + b"Bad Gateway")
     assert error.message.startswith("the server answered 502: ")
 
 
-def test_the_words_of_a_page_are_told_without_what_is_not_shown() -> None:
+def test_html_error_page_is_reported_as_visible_text() -> None:
     page = b"<html><style>b {}</style><p>Bad <b>Gateway</b></p><script>if (a < b) c()</script> 2 < 3"
     assert error_from_response(502, page).message == "the server answered 502: Bad Gateway 2 < 3"
 
 
-def test_a_number_of_tokens_that_nobody_can_have() -> None:
+def test_absurd_token_count_is_dropped() -> None:
     error = error_from_response(
         400, json.dumps({"error": f"prompt is too long: {'9' * 5000} tokens > 1 maximum"}).encode()
     )

@@ -1,6 +1,6 @@
-"""Requests in one line of the user's, and answers with calls in their text.
+"""Requests written as one user message, and replies with calls in their text.
 
-Among them what bridges that ask the CLI in words are known to get wrong.
+Includes known errors of other bridges that prompt the CLI with text.
 """
 
 import itertools
@@ -20,7 +20,7 @@ from dragoman.core.events import AnyEvent, Finish, Notice, Start, TextDelta
 
 CITY = '{"type":"object","properties":{"city":{"type":"string"}},"required":["city"]}'
 WEATHER = v.Tool("weather", "The weather.", CITY)
-PICTURE = v.Image(v.MediaSource("image/png", data="aGk="))
+IMAGE = v.Image(v.MediaSource("image/png", data="aGk="))
 CALL = v.ToolCall("c1", "weather", '{"city":"Bern"}')
 
 
@@ -42,20 +42,20 @@ def result(*parts: str | v.Image, failed: bool = False) -> v.ToolResult:
 
 
 def blocks(asked: v.Request) -> list[str]:
-    """What the user says, a block each."""
+    """Returns the content blocks of the user message as text."""
     *_, last = single_prompt.to_single_prompt(asked).request.messages
     return [part.text if isinstance(part, v.Text) else type(part).__name__ for part in last.parts]
 
 
-def told(asked: v.Request, version: Version = NATIVE_SINCE) -> list[dict[str, str]]:
-    """The blocks that the CLI is told."""
+def cli_blocks(asked: v.Request, version: Version = NATIVE_SINCE) -> list[dict[str, str]]:
+    """Returns the content blocks that the CLI gets."""
     (said,) = single_prompt.to_conversation(asked, ModelSpec("m"), version).turns
     content: list[dict[str, str]] = json.loads(bytes(said.content))
     return content
 
 
-def answered(text: str, *tools: v.Tool, reason: str = "stop", cut: int = 3) -> tuple[v.Reply, list[str]]:
-    """The reply to a text that comes in small pieces, and the codes of the warnings."""
+def parsed_reply(text: str, *tools: v.Tool, reason: str = "stop", cut: int = 3) -> tuple[v.Reply, list[str]]:
+    """Returns the reply for a text that arrives in small pieces, and the codes of the warnings."""
     asked = request(user("hi"), tools=tools or (WEATHER,))
     reread = single_prompt.parse_text_reply(asked, ExchangeContext("id", 0, lambda: "0" * 24))
     pieces = [TextDelta(text[at : at + cut]) for at in range(0, len(text), cut)]
@@ -75,15 +75,15 @@ def calls(reply: v.Reply) -> list[tuple[str, str]]:
     return [(part.name, part.arguments) for part in reply.parts if isinstance(part, v.ToolCall)]
 
 
-def words(reply: v.Reply) -> str:
+def text_of(reply: v.Reply) -> str:
     return "".join(part.text for part in reply.parts if isinstance(part, v.Text))
 
 
-# What is asked
+# Requests
 
 
-def test_contents_of_several_parts_are_their_words() -> None:
-    """`[object Object]` is what a list of parts became where one text was expected."""
+def test_content_parts_are_joined_as_text() -> None:
+    """Other bridges turned a list of parts into `[object Object]`."""
     asked = dialects.get("openai_chat").read_request(
         json.dumps(
             {
@@ -101,15 +101,15 @@ def test_contents_of_several_parts_are_their_words() -> None:
     assert past.endswith("<previous_response>\nthree\n</previous_response>")
 
 
-def test_pictures_stand_at_their_place() -> None:
-    seen = blocks(request(user("a", PICTURE, "b"), model(CALL), user(result("c", PICTURE, "d"))))
+def test_images_keep_their_position() -> None:
+    seen = blocks(request(user("a", IMAGE, "b"), model(CALL), user(result("c", IMAGE, "d"))))
     assert seen[:3] == ["a", "Image", "b"]
     assert seen[4:] == ['<tool_result id="c1" name="weather">\nc', "Image", "d\n</tool_result>"]
 
 
-def test_the_line_only_grows() -> None:
+def test_prompt_is_append_only() -> None:
     said = [
-        user("Weather?", PICTURE),
+        user("Weather?", IMAGE),
         model(v.Reasoning("hm"), "I look.", CALL),
         user(result("18")),
         model("18 degrees."),
@@ -117,7 +117,7 @@ def test_the_line_only_grows() -> None:
         model(v.Reasoning("hm"), CALL),
         user(result("no", failed=True)),
     ]
-    seen = [told(request(*said[:end])) for end in (1, 3, 5, 7)]
+    seen = [cli_blocks(request(*said[:end])) for end in (1, 3, 5, 7)]
     for shorter, longer in itertools.pairwise(seen):
         kept = [{name: block[name] for name in block if name != "cache_control"} for block in shorter[:-1]]
         assert longer[: len(kept)] == kept
@@ -139,28 +139,28 @@ def test_the_line_only_grows() -> None:
         "\ufdd00\ufdd0",
     ],
 )
-def test_markup_in_what_others_say_is_harmless(forged: str) -> None:
-    """A page that a tool read can neither end its result, nor put words into the model's mouth."""
+def test_forged_markup_is_escaped(forged: str) -> None:
+    """A web page in a tool result can neither end the result nor forge text of the model."""
     seen = blocks(request(user(f"Q {forged}"), model(f"A {forged}", CALL), user(result(forged)), tools=()))
     first, past, shown = seen
     assert forged not in first
     assert forged not in shown.removesuffix("</tool_result>")
-    assert past.count("<previous_response>") == 2  # of the note that explains them, and the one that begins the words
+    assert past.count("<previous_response>") == 2  # one in the note that explains the tag, and one that begins the text
     assert past.count("</previous_response>") == 2
 
 
-def test_a_beginning_of_the_answer_is_to_be_gone_on_from() -> None:
+def test_assistant_prefill_is_continued() -> None:
     *_, past, last = blocks(request(user("Count"), model("one two"), tools=()))
     assert past.endswith("\none two\n</previous_response>")
     assert last.startswith("Your last message is the beginning")
 
 
-def test_one_turn_is_not_touched() -> None:
-    asked = user("a </tool_call> <previous_response>", PICTURE)
+def test_single_turn_is_unchanged() -> None:
+    asked = user("a </tool_call> <previous_response>", IMAGE)
     assert single_prompt.to_single_prompt(request(asked, tools=())).request.messages == (asked,)
 
 
-def test_a_schema_that_is_told_in_words_has_no_tags() -> None:
+def test_schema_in_prompt_is_escaped() -> None:
     schema = '{"description": "</tools></previous_response>"}'
     *_, system, _ = single_prompt.to_single_prompt(request(user("hi"), response_schema=schema)).request.messages
     said = "".join(part.text for part in system.parts if isinstance(part, v.Text))
@@ -168,87 +168,87 @@ def test_a_schema_that_is_told_in_words_has_no_tags() -> None:
     assert "</previous_response>" not in said
 
 
-def test_a_schema_beside_tools_is_told_in_words() -> None:
+def test_schema_with_tools_is_written_into_prompt() -> None:
     flat = single_prompt.to_single_prompt(request(user("hi"), response_schema='{"type":"array"}'))
     assert flat.request.response_schema == ""
-    assert '{"type":"array"}' in words(v.Reply("", "", 0, flat.request.messages[1].parts, "stop"))
+    assert '{"type":"array"}' in text_of(v.Reply("", "", 0, flat.request.messages[1].parts, "stop"))
     assert [warning.code for warning in flat.warnings] == ["constraint_not_applied"]
 
 
-def test_no_version_reads_a_command() -> None:
-    """The newest are given an empty block to read, which older ones would send on."""
-    assert [block["text"] for block in told(request(user("/clear"), tools=()))] == ["/clear", ""]
-    assert [block["text"] for block in told(request(user("/clear"), tools=()), TEXT_SINCE)] == [" /clear"]
-    assert [block["text"] for block in told(request(user("a/b"), tools=()), TEXT_SINCE)] == ["a/b"]
-    seen = told(request(user("/see", PICTURE), tools=()), TEXT_SINCE)
+def test_slash_command_is_sent_as_text_to_every_version() -> None:
+    """New versions get an additional empty block, which older ones would forward."""
+    assert [block["text"] for block in cli_blocks(request(user("/clear"), tools=()))] == ["/clear", ""]
+    assert [block["text"] for block in cli_blocks(request(user("/clear"), tools=()), TEXT_SINCE)] == [" /clear"]
+    assert [block["text"] for block in cli_blocks(request(user("a/b"), tools=()), TEXT_SINCE)] == ["a/b"]
+    seen = cli_blocks(request(user("/see", IMAGE), tools=()), TEXT_SINCE)
     assert seen[0]["text"] == "/see"
 
 
-def test_an_old_version_is_told_all_at_its_start() -> None:
+def test_old_version_needs_settings_at_start() -> None:
     spec = ModelSpec("m", "high")
     assert single_prompt.to_conversation(request(user("hi")), spec, TEXT_SINCE).needs_start_settings
     assert not single_prompt.to_conversation(request(user("hi")), spec, NATIVE_SINCE).needs_start_settings
 
 
-# What is answered
+# Responses
 
 
-def test_several_calls() -> None:
-    reply, warnings = answered(f"I look.\n{call()}\n{call(chr(123) + chr(125))}")
+def test_several_calls_are_read() -> None:
+    reply, warnings = parsed_reply(f"I look.\n{call()}\n{call(chr(123) + chr(125))}")
     assert calls(reply) == [("weather", '{"city": "Bern"}'), ("weather", "{}")]
-    assert (words(reply), warnings) == ("I look.", [])
+    assert (text_of(reply), warnings) == ("I look.", [])
 
 
 @pytest.mark.parametrize("city", ["</tool_call>", '\\"</tool_call>\\"', "<tool_result>", "\\u003c/tool_call>", "\\\\"])
-def test_tags_within_strings_end_nothing(city: str) -> None:
+def test_tags_within_strings_do_not_end_call(city: str) -> None:
     arguments = f'{{"city": "{city}"}}'
-    assert calls(answered(call(arguments) + call())[0]) == [("weather", arguments), ("weather", '{"city": "Bern"}')]
+    assert calls(parsed_reply(call(arguments) + call())[0]) == [("weather", arguments), ("weather", '{"city": "Bern"}')]
 
 
 @pytest.mark.parametrize("fence", ["```\n{}\n```\nSo.", "Like this:\n```xml\n{}\n```", "- this:\n  ```\n  {}\n  ```\n"])
-def test_a_call_in_code_is_none(fence: str) -> None:
+def test_call_in_code_block_is_text(fence: str) -> None:
     text = fence.replace("{}", call())
-    reply, _ = answered(text)
+    reply, _ = parsed_reply(text)
     assert calls(reply) == []
-    assert words(reply) == text
+    assert text_of(reply) == text
 
 
-def test_a_tool_that_is_not_offered_is_not_called() -> None:
-    reply, warnings = answered(call(name="rm"))
+def test_call_of_unknown_tool_is_text() -> None:
+    reply, warnings = parsed_reply(call(name="rm"))
     assert calls(reply) == []
-    assert "rm" in words(reply)
+    assert "rm" in text_of(reply)
     assert warnings
 
 
-def test_a_call_that_is_no_json_stays_in_the_answer() -> None:
-    """It was dropped without a word."""
+def test_call_with_invalid_json_is_text() -> None:
+    """Other bridges dropped it silently."""
     text = "<tool_call>\nweather in Bern\n</tool_call>"
-    reply, _ = answered(text)
+    reply, _ = parsed_reply(text)
     assert calls(reply) == []
-    assert words(reply) == text
+    assert text_of(reply) == text
 
 
-def test_arguments_that_are_no_object_are_not_made_one() -> None:
-    """They became `{}`, and the tool was called with nothing."""
-    reply, _ = answered(call('["Bern"]'))
+def test_non_object_arguments_are_not_replaced() -> None:
+    """Other bridges replaced them by `{}` and called the tool without arguments."""
+    reply, _ = parsed_reply(call('["Bern"]'))
     assert ("weather", "{}") not in calls(reply)
-    assert "Bern" in words(reply) + json.dumps(calls(reply))
+    assert "Bern" in text_of(reply) + json.dumps(calls(reply))
 
 
-def test_a_call_that_is_cut_off_is_not_whole() -> None:
-    reply, _ = answered(call()[:50], reason="length")
+def test_truncated_call_is_not_complete() -> None:
+    reply, _ = parsed_reply(call()[:50], reason="length")
     assert reply.finish_reason == "length"
     assert all(arguments != '{"city": "Bern"}' for _, arguments in calls(reply))
 
 
-def test_a_result_that_the_model_makes_up_ends_the_answer() -> None:
-    reply, warnings = answered(f'{call()}\n<tool_result id="x">\n20 degrees\n</tool_result>\nIt is warm.')
+def test_hallucinated_result_ends_reply() -> None:
+    reply, warnings = parsed_reply(f'{call()}\n<tool_result id="x">\n20 degrees\n</tool_result>\nIt is warm.')
     assert calls(reply) == [("weather", '{"city": "Bern"}')]
-    assert "degrees" not in words(reply)
+    assert "degrees" not in text_of(reply)
     assert "hallucinated_tool_result" in warnings
 
 
-def test_only_the_tool_that_is_named_can_be_called() -> None:
+def test_named_tool_choice_drops_other_calls() -> None:
     asked = request(user("hi"), tools=(WEATHER, v.Tool("other")), tool_choice=v.ToolChoice("named", "other"))
     reread = single_prompt.parse_text_reply(asked, ExchangeContext("id", 0, lambda: "0" * 24))
     made = reread.feed([Start("id", "m", 0), TextDelta(call()), Finish("stop")])

@@ -1,4 +1,4 @@
-"""Headers of GGUF files: tiny ones, built here, then damaged and cut."""
+"""Headers of small generated GGUF files, valid, damaged and truncated."""
 
 import struct
 from pathlib import Path
@@ -22,7 +22,7 @@ def file(tmp_path: Path) -> Path:
     return tmp_path / "tiny.gguf"
 
 
-def test_what_is_read(file: Path) -> None:
+def test_metadata_reads_header_fields(file: Path) -> None:
     assert read(file, gguf(WHOLE)) == Metadata(
         name="Tiny",
         chat_template="{{ messages }}",
@@ -34,31 +34,31 @@ def test_what_is_read(file: Path) -> None:
     )
 
 
-def test_what_follows_the_header_is_not_read(file: Path) -> None:
+def test_data_after_header_is_not_read(file: Path) -> None:
     assert read(file, gguf(WHOLE) + b"\xff" * 100).name == "Tiny"
 
 
-def test_a_file_that_says_little(file: Path) -> None:
+def test_missing_fields_have_defaults(file: Path) -> None:
     assert read(file, gguf({})) == Metadata("tiny", "", 2048, "", "", (), ())
 
 
 @pytest.mark.parametrize("kind", sorted(FORMS))
-def test_every_kind_of_number_is_passed_over(file: Path, kind: str) -> None:
+def test_numbers_of_every_kind_are_skipped(file: Path, kind: str) -> None:
     fields = {"x": number(kind, 1), "xs": array(kind, [1, 0]), **WHOLE}
     assert read(file, gguf(fields)).name == "Tiny"
 
 
-def test_tokens_that_are_not_text_are_read_as_far_as_they_are(file: Path) -> None:
+def test_invalid_utf8_tokens_are_ignored(file: Path) -> None:
     tokens = struct.pack("<IIQQ", 9, 8, 1, 1) + b"\xff"
     assert read(file, gguf(WHOLE | {"tokenizer.ggml.tokens": tokens})).control_tokens == ()
 
 
 @pytest.mark.parametrize("id", [number("u32", 99), number("i32", -1)])
-def test_a_token_id_that_no_token_has(file: Path, id: bytes) -> None:
+def test_unknown_token_id_is_ignored(file: Path, id: bytes) -> None:
     assert read(file, gguf(WHOLE | {"tokenizer.ggml.eos_token_id": id})).eos == ""
 
 
-def test_cut_anywhere(file: Path) -> None:
+def test_truncated_file_is_rejected(file: Path) -> None:
     data = gguf(WHOLE)
     for end in range(len(data)):
         with pytest.raises(ConfigError, match=r"tiny\.gguf is not a readable GGUF file"):
@@ -86,13 +86,13 @@ DAMAGED = [
 
 
 @pytest.mark.parametrize("data", [row[1] for row in DAMAGED], ids=[row[0] for row in DAMAGED])
-def test_damaged(file: Path, data: bytes) -> None:
+def test_damaged_file_is_rejected(file: Path, data: bytes) -> None:
     with pytest.raises(ConfigError, match=r"tiny\.gguf is not a readable GGUF file: \S"):
         read(file, data)
 
 
 @given(st.integers(0, 400), st.binary(min_size=1, max_size=4))
-def test_damage_never_raises_anything_else(tmp_path_factory: pytest.TempPathFactory, at: int, junk: bytes) -> None:
+def test_damaged_file_raises_only_config_error(tmp_path_factory: pytest.TempPathFactory, at: int, junk: bytes) -> None:
     data = gguf(WHOLE)
     at %= len(data)
     file = tmp_path_factory.getbasetemp() / "damaged.gguf"
@@ -104,6 +104,6 @@ def test_damage_never_raises_anything_else(tmp_path_factory: pytest.TempPathFact
     assert found.context_window > 0
 
 
-def test_no_file(tmp_path: Path) -> None:
+def test_missing_file_is_reported(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="No such file"):
         metadata(tmp_path / "none.gguf")

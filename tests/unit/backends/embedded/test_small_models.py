@@ -1,4 +1,4 @@
-"""What helps small models: stop strings, an end to repeats, results told as prose."""
+"""Support for small models: stop strings, dropped repeated calls, results written as prose."""
 
 import asyncio
 from collections.abc import Callable
@@ -26,7 +26,7 @@ from support.recorded_backend import RecordedBackend, RecordedReply
 # Stop strings.
 
 
-def stopped(strings: list[str], pieces: list[str]) -> tuple[str, str]:
+def apply_stop_strings(strings: list[str], pieces: list[str]) -> tuple[str, str]:
     stops, text = StopStrings(strings), ""
     for piece in pieces:
         text += stops.feed(piece)
@@ -50,21 +50,21 @@ STOPS = [
 
 
 @pytest.mark.parametrize(("strings", "text", "expected"), [row[1:] for row in STOPS], ids=[row[0] for row in STOPS])
-def test_stop_strings(strings: list[str], text: str, expected: tuple[str, str]) -> None:
+def test_stop_string_ends_text(strings: list[str], text: str, expected: tuple[str, str]) -> None:
     for cut in cuttings(text, [1, 2]):
-        assert stopped(strings, cut) == expected
+        assert apply_stop_strings(strings, cut) == expected
 
 
 @given(st.lists(st.text("abc", max_size=3), max_size=3), st.text("abc ", max_size=12), places)
-def test_no_stop_string_gets_out_whatever_the_cut(strings: list[str], text: str, some: list[int]) -> None:
-    whole = stopped(strings, [text])
+def test_stop_string_is_never_emitted_for_any_cut(strings: list[str], text: str, some: list[int]) -> None:
+    whole = apply_stop_strings(strings, [text])
     assert text.startswith("".join(whole))
     assert not any(s in whole[0] for s in strings if s)
     for cut in cuttings(text, some):
-        assert stopped(strings, cut) == whole
+        assert apply_stop_strings(strings, cut) == whole
 
 
-def test_what_waits_goes_out_before_anything_but_text() -> None:
+def test_buffered_text_is_emitted_before_other_events() -> None:
     stops = StopStrings(["END", "x"])
     events = [ev.TextDelta("aE"), *call(0, "f", "xEND"), ev.TextDelta("ND"), ev.TextDelta("bx"), ev.Notice("w", "m")]
     out = stops.feed_events(events)
@@ -72,13 +72,13 @@ def test_what_waits_goes_out_before_anything_but_text() -> None:
     assert (stops.found, stops.close_events()) == ("x", [])
 
 
-def test_what_waits_goes_out_at_the_end() -> None:
+def test_buffered_text_is_emitted_at_end() -> None:
     stops = StopStrings(["END"])
     assert stops.feed_events([ev.TextDelta("aEN")]) == [ev.TextDelta("a")]
     assert stops.close_events() == [ev.TextDelta("EN")]
 
 
-def test_a_recording_is_read_before_its_stop_strings_are_sought() -> None:
+def test_recorded_reply_is_parsed_before_stop_strings() -> None:
     text = 'Wait.\n<tool_call>\n{"name": "f", "arguments": {"a": "}"}}\n</tool_call>'
     answer = RecordedBackend("m", [RecordedReply("", text)]).generate(
         v.Request("m", (v.Message("user", (v.Text("x"),)),), (v.Tool("f"),), stop=("\n", "}")),
@@ -103,28 +103,28 @@ def call(index: int, name: str = "f", *arguments: str) -> list[ev.AnyEvent]:
     return [ev.ToolCallStart(index, f"c{index}", name), *deltas, ev.ToolCallEnd(index)]
 
 
-def guarded(
+def run_repeat_stopper(
     events: list[ev.AnyEvent], answered: tuple[v.ToolCall, ...] = ()
 ) -> tuple[list[ev.AnyEvent], RepeatStopper]:
     guard = RepeatStopper(answered)
     return [out for event in events for out in guard.feed(event)], guard
 
 
-def test_different_calls_pass() -> None:
+def test_different_calls_are_forwarded() -> None:
     events = [ev.TextDelta("a"), *call(0), *call(1, "g"), *call(2, "f", '{"a"', ": 1}"), *call(3, "f", '{"a": 2}')]
-    passed, guard = guarded(events)
+    passed, guard = run_repeat_stopper(events)
     assert passed == events
     assert (guard.has_repeat, guard.passed_calls) == (False, 4)
 
 
-def test_the_first_call_passes_as_it_comes() -> None:
+def test_first_call_is_forwarded_as_it_streams() -> None:
     guard = RepeatStopper()
     for event in call(0, "f", "{", "}"):
         assert guard.feed(event) == [event]
 
 
-def test_a_repeated_call_is_dropped() -> None:
-    passed, guard = guarded([*call(0, "f", '{"a": 1, "b": 2}'), *call(1, "f", '{"b":2,', '"a":1}')])
+def test_repeated_call_is_dropped() -> None:
+    passed, guard = run_repeat_stopper([*call(0, "f", '{"a": 1, "b": 2}'), *call(1, "f", '{"b":2,', '"a":1}')])
     assert passed[:3] == call(0, "f", '{"a": 1, "b": 2}')
     assert [type(e) for e in passed[3:]] == [ev.Notice]
     assert (guard.has_repeat, guard.passed_calls) == (True, 1)
@@ -133,20 +133,20 @@ def test_a_repeated_call_is_dropped() -> None:
 ANSWERED = (v.ToolCall("x", "f", '{ "a": 1 }'),)
 
 
-def test_a_call_that_has_been_answered_is_held_back() -> None:
-    passed, guard = guarded(call(0, "f", '{"a":1}'), ANSWERED)
+def test_answered_call_is_held_back() -> None:
+    passed, guard = run_repeat_stopper(call(0, "f", '{"a":1}'), ANSWERED)
     assert passed == []
     assert (guard.has_repeat, guard.passed_calls, guard.buffered) == (True, 0, call(0, "f", '{"a":1}'))
 
 
-def test_a_call_that_has_been_answered_is_dropped_behind_another() -> None:
-    passed, guard = guarded([*call(0, "g"), *call(1, "f", '{"a":1}')], ANSWERED)
+def test_answered_call_after_another_call_is_dropped() -> None:
+    passed, guard = run_repeat_stopper([*call(0, "g"), *call(1, "f", '{"a":1}')], ANSWERED)
     assert passed[:3] == call(0, "g")
     assert [type(e) for e in passed[3:]] == [ev.Notice]
     assert (guard.call, guard.passed_calls) == (None, 1)
 
 
-def test_a_call_that_has_been_answered_is_passed_on_the_last_time() -> None:
+def test_answered_call_is_forwarded_on_last_attempt() -> None:
     guard = RepeatStopper(ANSWERED, last=True)
     events = [*call(0, "f", '{"a":1}'), *call(1, "f", '{"a":1}')]
     passed = [out for event in events for out in guard.feed(event)]
@@ -154,27 +154,27 @@ def test_a_call_that_has_been_answered_is_passed_on_the_last_time() -> None:
     assert [e.code for e in passed[3:] if isinstance(e, ev.Notice)] == ["reask_failed", "duplicate_call_dropped"]
 
 
-def test_an_incomplete_call_is_passed_on() -> None:
+def test_incomplete_call_is_forwarded() -> None:
     broken: list[ev.AnyEvent] = [
         ev.ToolCallStart(0, "c", "f"),
         ev.ToolCallDelta(0, '{"a'),
         ev.ToolCallIncomplete(0, "x"),
     ]
     for answered in ((), (v.ToolCall("x", "g", "{}"),)):
-        passed, guard = guarded(broken, answered)
+        passed, guard = run_repeat_stopper(broken, answered)
         assert passed == broken
         assert not guard.has_repeat
 
 
-def test_a_repeat_that_broke_without_a_limit_is_passed_on() -> None:
-    """Its text follows: were the call dropped, nobody would know where that comes from."""
+def test_incomplete_repeated_call_is_forwarded() -> None:
+    """Its text follows as content, so the client needs the call for context."""
     broken = [ev.ToolCallStart(1, "c", "f"), ev.ToolCallDelta(1, "{"), ev.ToolCallIncomplete(1, "x")]
-    passed, guard = guarded([*call(0), *broken])
+    passed, guard = run_repeat_stopper([*call(0), *broken])
     assert passed == [*call(0), *broken]
     assert not guard.has_repeat
 
 
-def test_a_call_with_arguments_without_end_takes_no_longer_than_it_has_letters() -> None:
+def test_repeat_check_time_is_linear_in_arguments_length() -> None:
     def made(pieces: int) -> Callable[[], object]:
         events = list(call(0, "f", "{", *['"aaaa": 1,'] * pieces))
         return lambda: [guard.feed(event) for guard in [RepeatStopper()] for event in events]
@@ -183,20 +183,20 @@ def test_a_call_with_arguments_without_end_takes_no_longer_than_it_has_letters()
 
 
 @pytest.mark.parametrize("arguments", ["", "{", "[" * 100_000, '{"a": ' + "1" * 5000 + "}"])
-def test_answered_calls_need_not_be_json(arguments: str) -> None:
-    """The caller's history may hold a call that was cut off, or digits and nesting beyond Python's reader."""
-    passed, _ = guarded(call(0), (v.ToolCall("x", "f", arguments),))
+def test_answered_call_with_invalid_json_is_accepted(arguments: str) -> None:
+    """The client's history may contain a truncated call, or numbers and nesting beyond the limits of Python's JSON."""
+    passed, _ = run_repeat_stopper(call(0), (v.ToolCall("x", "f", arguments),))
     assert passed == call(0)
 
 
-def test_a_model_may_nest_as_deep_as_it_likes() -> None:
+def test_deeply_nested_repeated_call_is_found() -> None:
     deep = '{"a": ' + "[" * 100_000 + "]" * 100_000 + "}"
-    passed, guard = guarded([*call(0, "f", deep), *call(1, "f", deep)])
+    passed, guard = run_repeat_stopper([*call(0, "f", deep), *call(1, "f", deep)])
     assert passed[:3] == call(0, "f", deep)
     assert guard.has_repeat
 
 
-def test_answered_calls_are_those_since_the_users_last_words() -> None:
+def test_answered_calls_include_only_current_turn() -> None:
     def made(id: str) -> v.Message:
         return v.Message("assistant", (v.ToolCall(id, "f", "{}"),))
 
@@ -219,7 +219,7 @@ CALLED = v.Message("assistant", (v.ToolCall("1", "get_weather", "{}"),))
 
 
 @pytest.mark.parametrize("role", ["tool", "user"])
-def test_results_become_facts(role: v.Role) -> None:
+def test_results_become_facts_in_prompt(role: v.Role) -> None:
     result = v.Message(role, (v.ToolResult("1", (v.Text("sunny"),)), v.ToolResult("?", (v.Text("x"),))))
     told = results_as_prose(request(v.Message("system", (v.Text("s"),)), ASKED, CALLED, result))
     assert [m.role for m in told.messages] == ["system", "user"]
@@ -232,15 +232,15 @@ def test_results_become_facts(role: v.Role) -> None:
     assert (told.tools, told.tool_choice.mode) == ((), "none")
 
 
-def test_documents_are_facts_and_part_of_the_question() -> None:
+def test_documents_are_included_in_facts_and_question() -> None:
     document = v.Document(v.MediaSource(text="4711"), "T")
     result = v.Message("tool", (v.ToolResult("1", (document,)),))
     asked = v.Message("user", (document, v.Text("And?")))
-    assert "Facts from get_weather: T\n4711\n" in words_of(results_as_prose(request(ASKED, CALLED, result)))
-    assert words_of(results_as_prose(request(asked, CALLED, result))).endswith("facts: T\n4711\nAnd?")
+    assert "Facts from get_weather: T\n4711\n" in last_text(results_as_prose(request(ASKED, CALLED, result)))
+    assert last_text(results_as_prose(request(asked, CALLED, result))).endswith("facts: T\n4711\nAnd?")
 
 
-def test_the_line_that_names_tools_is_no_part_of_the_question() -> None:
+def test_tool_names_line_is_not_part_of_question() -> None:
     tool = v.Tool("read", "Reads a file.")
     asked = v.Message("user", (v.Text("Read notes.txt"),))
     result = v.Message("tool", (v.ToolResult("1", (v.Text("sunny"),)),))
@@ -248,29 +248,29 @@ def test_the_line_that_names_tools_is_no_part_of_the_question() -> None:
     made = v.Request("m", (words, asked, v.Message("assistant", (v.ToolCall("1", "read", "{}"),)), result), (tool,))
     least = trim.trim_request(made, "max", GENERIC).request
     assert "Call read if" in str(least.messages[1])
-    assert words_of(results_as_prose(least)).endswith("facts: Read notes.txt")
+    assert last_text(results_as_prose(least)).endswith("facts: Read notes.txt")
 
 
-def words_of(told: v.Request) -> str:
+def last_text(told: v.Request) -> str:
     (text,) = told.messages[-1].parts
     assert isinstance(text, v.Text)
     return text.text
 
 
-def test_results_beside_the_question() -> None:
+def test_results_with_question_in_same_message_are_kept() -> None:
     both = v.Message("user", (v.ToolResult("1", (v.Text("sunny"),)), v.Text("And?")))
     told = results_as_prose(request(ASKED, CALLED, both))
     assert told.messages[:2] == (ASKED, CALLED)
     assert "Facts from get_weather: sunny" in str(told.messages[2])
 
 
-def test_without_results_of_this_turn_nothing_changes() -> None:
+def test_request_without_results_of_this_turn_is_unchanged() -> None:
     old = v.Message("tool", (v.ToolResult("1", (v.Text("sunny"),)),))
     for messages in ((ASKED,), (ASKED, CALLED, old, ASKED), (old,)):
         assert results_as_prose(request(*messages)) == request(*messages)
 
 
-def test_calls_that_failed_may_be_made_anew() -> None:
+def test_failed_results_leave_request_unchanged() -> None:
     good, bad = v.ToolResult("1", (v.Text("sunny"),)), v.ToolResult("2", (v.Text("no city"),), is_error=True)
     for results in ((bad,), (good, bad)):
         messages = (ASKED, CALLED, v.Message("tool", results))
@@ -278,7 +278,7 @@ def test_calls_that_failed_may_be_made_anew() -> None:
 
 
 @pytest.mark.parametrize("mode", ["required", "named"])
-def test_a_call_that_must_come_is_not_kept_from_coming(mode: Any) -> None:
+def test_required_call_leaves_request_unchanged(mode: Any) -> None:
     result = v.Message("tool", (v.ToolResult("1", (v.Text("sunny"),)),))
     asked = replace(request(ASKED, CALLED, result), tool_choice=v.ToolChoice(mode, "get_weather"))
     assert results_as_prose(asked) == asked
@@ -286,13 +286,13 @@ def test_a_call_that_must_come_is_not_kept_from_coming(mode: Any) -> None:
 
 # Re-asking.
 
-AGAIN = v.ToolCall("", "get_weather", "{ }")
+REPEATED_CALL = v.ToolCall("", "get_weather", "{ }")
 
 
 @pytest.mark.parametrize("mode", ["auto", "required", "named"])
 @pytest.mark.parametrize("text", ["sunny", "ERROR: no such city", '{"error": "no such city"}', "failed"])
-@pytest.mark.parametrize("call", [AGAIN, None])
-def test_a_model_is_re_asked_with_its_tools(mode: Any, text: str, call: v.ToolCall | None) -> None:
+@pytest.mark.parametrize("call", [REPEATED_CALL, None])
+def test_reask_request_keeps_tools(mode: Any, text: str, call: v.ToolCall | None) -> None:
     result = v.Message("tool", (v.ToolResult("1", (v.Text(text),)),))
     asked = replace(request(ASKED, CALLED, result), tool_choice=v.ToolChoice(mode, "get_weather" * (mode == "named")))
     again = repeated_call.reask_request(asked, call)
@@ -300,25 +300,25 @@ def test_a_model_is_re_asked_with_its_tools(mode: Any, text: str, call: v.ToolCa
     assert again.messages[:3] == asked.messages
     *shown, note = again.messages[3:]
     assert shown == ([result] if call else [])
-    told = words_of(replace(again, messages=(note,)))
+    told = last_text(replace(again, messages=(note,)))
     assert ("answer" in told) == (mode == "auto" and text == "sunny")
     assert ("Weather?\nIn Paris." in told) == ("answer" in told)
     assert "call a" in told.lower() or "call get_weather" in told.lower()
 
 
-def test_the_latest_result_of_the_same_call_is_shown() -> None:
+def test_latest_result_of_same_call_is_shown() -> None:
     def made(id: str, text: str, arguments: str = "{}") -> tuple[v.Message, v.Message]:
         call = v.ToolCall(id, "get_weather", arguments)
         return v.Message("assistant", (call,)), v.Message("tool", (v.ToolResult(id, (v.Text(text),)),))
 
     messages = (ASKED, *made("0", "old"), ASKED, *made("1", "one"), *made("2", "two"), *made("3", "x", '{"a": 1}'))
-    found = repeated_call.earlier_result(request(*messages), AGAIN)
+    found = repeated_call.earlier_result(request(*messages), REPEATED_CALL)
     assert found is not None
     assert found.call_id == "2"
-    assert repeated_call.earlier_result(request(*messages, ASKED), AGAIN) is None
+    assert repeated_call.earlier_result(request(*messages, ASKED), REPEATED_CALL) is None
 
 
 @pytest.mark.parametrize("part", [v.Text("x" * 5000), v.Document(v.MediaSource(text="4711"), "T")])
-def test_what_is_long_is_not_shown_twice(part: v.Text | v.Document) -> None:
+def test_long_result_is_not_repeated(part: v.Text | v.Document) -> None:
     asked = request(ASKED, CALLED, v.Message("tool", (v.ToolResult("1", (part,)),)))
-    assert len(repeated_call.reask_request(asked, AGAIN).messages) == 4
+    assert len(repeated_call.reask_request(asked, REPEATED_CALL).messages) == 4

@@ -1,4 +1,4 @@
-"""A server that failed again and again is left alone, then tried by one."""
+"""A server that fails repeatedly gets no requests until a trial request succeeds."""
 
 import contextlib
 
@@ -35,7 +35,7 @@ FAILED = [BackendUnavailableError("gone"), UpstreamTimeoutError("nothing"), Upst
 
 
 @pytest.mark.parametrize("error", FAILED, ids=lambda e: type(e).__name__)
-def test_failures_in_a_row_open_it(error: DragomanError, breaker: CircuitBreaker, clock: Clock) -> None:
+def test_consecutive_failures_open_circuit(error: DragomanError, breaker: CircuitBreaker, clock: Clock) -> None:
     fail(breaker, error, FAILURE_THRESHOLD - 1)
     assert breaker.state == "closed"
     breaker.ensure_closed()
@@ -49,18 +49,18 @@ def test_failures_in_a_row_open_it(error: DragomanError, breaker: CircuitBreaker
     assert refused.value.retry_after_s == 3
 
 
-WELL = [UpstreamError("no", status=404), UpstreamError("later", status=429), ContextOverflowError(5, 4)]
+HEALTHY = [UpstreamError("no", status=404), UpstreamError("later", status=429), ContextOverflowError(5, 4)]
 
 
-@pytest.mark.parametrize("error", WELL, ids=str)
-def test_a_refusal_shows_that_it_is_well(error: DragomanError, breaker: CircuitBreaker) -> None:
+@pytest.mark.parametrize("error", HEALTHY, ids=str)
+def test_client_error_resets_failure_count(error: DragomanError, breaker: CircuitBreaker) -> None:
     fail(breaker, BackendUnavailableError("gone"), FAILURE_THRESHOLD - 1)
     fail(breaker, error)
     fail(breaker, BackendUnavailableError("gone"), FAILURE_THRESHOLD - 1)
     assert breaker.state == "closed"
 
 
-def test_so_does_an_answer(breaker: CircuitBreaker) -> None:
+def test_response_resets_failure_count(breaker: CircuitBreaker) -> None:
     fail(breaker, BackendUnavailableError("gone"), FAILURE_THRESHOLD - 1)
     with breaker.guard() as heard:
         heard()
@@ -68,7 +68,7 @@ def test_so_does_an_answer(breaker: CircuitBreaker) -> None:
     assert breaker.state == "closed"
 
 
-def test_answers_that_all_break_in_the_middle_open_it(breaker: CircuitBreaker) -> None:
+def test_responses_that_break_midway_open_circuit(breaker: CircuitBreaker) -> None:
     for _ in range(FAILURE_THRESHOLD):
         with contextlib.suppress(UpstreamTimeoutError), breaker.guard() as heard:
             heard()
@@ -76,7 +76,7 @@ def test_answers_that_all_break_in_the_middle_open_it(breaker: CircuitBreaker) -
     assert breaker.state == "open"
 
 
-def test_an_answer_that_is_left_shows_that_it_is_well(breaker: CircuitBreaker) -> None:
+def test_cancelled_response_resets_failure_count(breaker: CircuitBreaker) -> None:
     for _ in range(FAILURE_THRESHOLD):
         fail(breaker, BackendUnavailableError("gone"))
         with contextlib.suppress(GeneratorExit), breaker.guard() as heard:
@@ -85,32 +85,32 @@ def test_an_answer_that_is_left_shows_that_it_is_well(breaker: CircuitBreaker) -
     assert breaker.state == "closed"
 
 
-def opened(breaker: CircuitBreaker, clock: Clock) -> None:
+def open_circuit(breaker: CircuitBreaker, clock: Clock) -> None:
     fail(breaker, BackendUnavailableError("gone"), FAILURE_THRESHOLD)
     clock.s += COOL_DOWN_S
 
 
-def test_one_tries_it_then(breaker: CircuitBreaker, clock: Clock) -> None:
-    opened(breaker, clock)
+def test_half_open_circuit_allows_one_request(breaker: CircuitBreaker, clock: Clock) -> None:
+    open_circuit(breaker, clock)
     with breaker.guard():
         assert breaker.state == "trying"
         with pytest.raises(BackendUnavailableError) as refused, breaker.guard():
             pass
         assert refused.value.retry_after_s == 1
-        assert breaker.state == "trying", "who was refused was not the one"
+        assert breaker.state == "trying", "the rejected request was not the trial request"
     assert breaker.state == "closed"
 
 
-def test_others_need_not_wait_for_the_end_of_its_answer(breaker: CircuitBreaker, clock: Clock) -> None:
-    opened(breaker, clock)
+def test_first_event_of_trial_request_closes_circuit(breaker: CircuitBreaker, clock: Clock) -> None:
+    open_circuit(breaker, clock)
     with breaker.guard() as heard:
         heard()
         breaker.ensure_closed()
         assert breaker.state == "closed"
 
 
-def test_if_it_fails_it_rests_again(breaker: CircuitBreaker, clock: Clock) -> None:
-    opened(breaker, clock)
+def test_failed_trial_request_reopens_circuit(breaker: CircuitBreaker, clock: Clock) -> None:
+    open_circuit(breaker, clock)
     fail(breaker, BackendUnavailableError("still gone"))
     assert breaker.state == "open"
     with pytest.raises(BackendUnavailableError) as refused:
@@ -118,8 +118,8 @@ def test_if_it_fails_it_rests_again(breaker: CircuitBreaker, clock: Clock) -> No
     assert refused.value.retry_after_s == COOL_DOWN_S
 
 
-def test_a_try_that_nobody_waits_for_any_more_leaves_it_to_the_next(breaker: CircuitBreaker, clock: Clock) -> None:
-    opened(breaker, clock)
+def test_cancelled_trial_request_leaves_circuit_open(breaker: CircuitBreaker, clock: Clock) -> None:
+    open_circuit(breaker, clock)
     fail(breaker, GeneratorExit())
     assert breaker.state == "open"
     with breaker.guard():

@@ -1,4 +1,4 @@
-"""Which failures are asked again after, and how long is waited before."""
+"""Which failures are retried, and after which delay."""
 
 from datetime import UTC, datetime
 
@@ -24,12 +24,12 @@ NOW = datetime(2026, 11, 22, 10, 0, 0, tzinfo=UTC)
 
 
 @pytest.mark.parametrize("status", [408, 409, 429, 500, 502, 503, 504, 522, 529])
-def test_a_server_that_says_not_now_is_asked_again(status: int) -> None:
+def test_retryable_status_is_retried(status: int) -> None:
     assert wait_s(UpstreamError("later", status=status), 0, 2, 0.0) == 0.5
 
 
 @pytest.mark.parametrize("status", [300, 400, 401, 402, 403, 404, 413, 422, 501, None])
-def test_what_would_be_said_again_is_not_asked_for(status: int | None) -> None:
+def test_non_retryable_status_is_not_retried(status: int | None) -> None:
     assert wait_s(UpstreamError("no", status=status), 0, 2, 0.0) is None
 
 
@@ -44,11 +44,11 @@ def test_what_would_be_said_again_is_not_asked_for(status: int | None) -> None:
     ],
     ids=lambda error: type(error).__name__,
 )
-def test_what_asking_again_cannot_change(error: DragomanError) -> None:
+def test_non_retryable_error_is_not_retried(error: DragomanError) -> None:
     assert wait_s(error, 0, 2, 0.0) is None
 
 
-def test_each_wait_is_twice_as_long_and_chance_takes_off_a_quarter_at_most() -> None:
+def test_retry_delay_doubles_with_jitter_up_to_a_quarter() -> None:
     error = BackendUnavailableError("not there")
     assert [wait_s(error, tried, 9, 0.0) for tried in range(7)] == [0.5, 1, 2, 4, 8, 8, 8]
     assert wait_s(error, 0, 9, 1.0) == 0.375
@@ -56,18 +56,18 @@ def test_each_wait_is_twice_as_long_and_chance_takes_off_a_quarter_at_most() -> 
     assert wait_s(error, 0, 0, 0.0) is None
 
 
-def test_a_server_that_says_so_itself_is_not_asked_again() -> None:
+def test_permanent_failure_is_not_retried() -> None:
     assert retry.retry_delay_s(AttemptFailed(UpstreamError("no", status=503), permanent=True), 0, 2, 0.0) is None
 
 
-def test_a_connection_that_had_just_been_closed_is_made_anew_at_once() -> None:
+def test_closed_connection_is_retried_immediately() -> None:
     dropped = AttemptFailed(BackendUnavailableError("closed"), connection_closed=True)
     assert retry.retry_delay_s(dropped, 0, 0, 0.0) == 0
     assert retry.retry_delay_s(dropped, 1, 1, 0.0) is None
     assert retry.retry_delay_s(dropped, 1, 2, 0.0) == 1
 
 
-def test_the_servers_own_time_goes_before_ours_unless_it_is_the_clients_to_wait() -> None:
+def test_retry_after_takes_precedence_unless_too_long() -> None:
     assert wait_s(UpstreamError("later", status=429, retry_after_s=2.5), 0, 2, 1.0) == 2.5
     assert wait_s(UpstreamError("later", status=429, retry_after_s=0), 0, 2, 1.0) == 0
     assert wait_s(UpstreamError("later", status=429, retry_after_s=4), 0, 2, 1.0) is None
@@ -94,5 +94,5 @@ def test_the_servers_own_time_goes_before_ours_unless_it_is_the_clients_to_wait(
         ({}, None),
     ],
 )
-def test_when_a_server_wants_to_be_asked_again(headers: dict[str, str], wait: float | None) -> None:
+def test_retry_after_headers_are_parsed(headers: dict[str, str], wait: float | None) -> None:
     assert retry_after_s(headers, NOW) == wait

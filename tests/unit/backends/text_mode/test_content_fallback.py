@@ -1,4 +1,4 @@
-"""Parts that one API has are shown by their text, unknown ones by their JSON, and what is lost is reported."""
+"""API-specific parts become text, unknown parts become their JSON, and dropped content is reported."""
 
 import json
 from typing import Any
@@ -21,7 +21,7 @@ def read(dialect: str, *messages: dict[str, Any]) -> v.Request:
     return with_text_fallbacks(dialects.get(dialect).read_request(json.dumps(body).encode()))
 
 
-def test_a_search_result_is_a_document() -> None:
+def test_search_result_becomes_document() -> None:
     inside = {"type": "tool_result", "tool_use_id": "t", "content": [RESULT]}
     request = read("anthropic_messages", {"role": "user", "content": [RESULT, inside, {"type": "text", "text": "?"}]})
     first, result, question = request.messages[0].parts
@@ -32,7 +32,7 @@ def test_a_search_result_is_a_document() -> None:
     assert question == v.Text("?")
 
 
-def test_a_call_of_a_tool_that_takes_text_is_a_call() -> None:
+def test_custom_tool_call_becomes_call_with_input_argument() -> None:
     call = {"id": "c", "type": "custom", "custom": {"name": "shell", "input": 'ls "-la"'}}
     request = read("openai_chat", {"role": "assistant", "tool_calls": [call]})
     (made,) = request.messages[0].parts
@@ -43,7 +43,7 @@ def test_a_call_of_a_tool_that_takes_text_is_a_call() -> None:
 @pytest.mark.parametrize("dialect", ["openai_chat", "anthropic_messages"])
 @pytest.mark.parametrize("role", ["user", "system"])
 @pytest.mark.parametrize(("content", "name"), [([{"type": "txt", "a": "b"}], "txt"), ({"a": "b"}, "content")])
-def test_an_unknown_part_and_an_object_are_their_json(dialect: str, role: str, content: Any, name: str) -> None:
+def test_unknown_part_and_object_become_their_json(dialect: str, role: str, content: Any, name: str) -> None:
     body = {"model": "m", "max_tokens": 9, "messages": [{"role": role, "content": content}]}
     asked = dialects.get(dialect).read_request(json.dumps(body))
     (part,) = with_text_fallbacks(asked).messages[0].parts
@@ -52,7 +52,7 @@ def test_an_unknown_part_and_an_object_are_their_json(dialect: str, role: str, c
     assert [warning.label for warning in fallback_warnings(asked)] == [f"request_adapted: {name}"]
 
 
-def test_reasoning_of_past_turns_and_tools_of_vendors_are_reported() -> None:
+def test_dropped_reasoning_and_vendor_tools_are_reported() -> None:
     thought = {"role": "assistant", "content": "b", "reasoning_content": "hm"}
     tools = [{"type": "web_search"}, {"type": "function", "function": {"name": "f"}}]
     said = [{"role": "user", "content": "a"}, thought, {"role": "user", "content": "c"}]
@@ -61,20 +61,20 @@ def test_reasoning_of_past_turns_and_tools_of_vendors_are_reported() -> None:
     assert [w.label for w in fallback_warnings(asked)] == ["content_dropped: web_search", "content_dropped: reasoning"]
 
 
-def test_an_unknown_part_in_a_result_is_shown_as_it_came() -> None:
+def test_unknown_part_in_result_becomes_its_json() -> None:
     result = {"type": "tool_result", "tool_use_id": "t", "content": [{"type": "tool_reference", "tool_name": "f"}]}
     request = read("anthropic_messages", {"role": "user", "content": [result]})
     shown = v.Text('{"type": "tool_reference", "tool_name": "f"}')
     assert request.messages[0].parts == (v.ToolResult("t", (shown,)),)
 
 
-def test_a_search_result_that_is_none_is_refused() -> None:
+def test_invalid_search_result_is_rejected() -> None:
     broken = RESULT | {"content": [{"type": "text"}]}
     with pytest.raises(RequestError, match=r"missing required field 'text' - at \$\.messages\[0\]\.content\[0\]"):
         read("anthropic_messages", {"role": "user", "content": [broken]})
 
 
-def test_what_a_vendors_model_wrote_and_images_from_anywhere_stay() -> None:
+def test_vendor_parts_and_unknown_images_are_kept() -> None:
     vendors = {"type": "server_tool_use", "id": "s", "name": "web_search", "input": {}}
     image = {"type": "image", "source": {"type": "moon"}}
     request = read(
@@ -93,7 +93,7 @@ def test_what_a_vendors_model_wrote_and_images_from_anywhere_stay() -> None:
         ("anthropic_messages", {"type": "web_search_20250305", "name": "look"}, {"type": "tool", "name": "look"}),
     ],
 )
-def test_a_vendors_tool_cannot_be_made_to_be_called(dialect: str, tool: Any, choice: Any) -> None:
+def test_required_vendor_tool_is_rejected(dialect: str, tool: Any, choice: Any) -> None:
     said = {"input" if dialect == "openai_responses" else "messages": [{"role": "user", "content": "hi"}]}
     body = {"model": "m", "max_tokens": 9, **said, "tools": [tool], "tool_choice": choice}
     request = dialects.get(dialect).read_request(json.dumps(body))
@@ -107,7 +107,7 @@ def test_a_vendors_tool_cannot_be_made_to_be_called(dialect: str, tool: Any, cho
     )
 
 
-def test_a_reference_to_a_tool_is_its_schema_and_a_placeholder_is_not_offered() -> None:
+def test_tool_reference_becomes_schema_without_placeholder() -> None:
     schema = {"type": "object", "properties": {"a": {"type": "string"}}}
     tools = [
         {"name": "f", "description": "does", "input_schema": schema, "defer_loading": True},
@@ -129,7 +129,7 @@ def test_a_reference_to_a_tool_is_its_schema_and_a_placeholder_is_not_offered() 
     assert prepare_for_server(request, dialects.get("anthropic_messages"), "http://127.0.0.1/v1").tools == request.tools
 
 
-def test_what_prompt_mode_cannot_show_is_reported_by_its_kind() -> None:
+def test_content_dropped_in_prompt_mode_is_reported_by_kind() -> None:
     media = v.MediaSource(data="AA==")
     shown = (v.Image(media), v.Audio(media), v.Document(media), v.Document(v.MediaSource(text="seen")), v.Image(media))
     result = v.ToolResult("1", (v.Audio(media),))

@@ -1,4 +1,4 @@
-"""What the engine is told of how to pick tokens, and what it cannot be told."""
+"""Sampling settings that the engine gets, and settings that it does not support."""
 
 import msgspec
 import pytest
@@ -13,13 +13,13 @@ def request(sampling: v.Sampling | None = None, **extra: object) -> v.Request:
     return v.Request("m", (), sampling=sampling or v.Sampling(), extra=raw)
 
 
-def test_what_the_apis_name_is_passed_on() -> None:
+def test_api_sampling_settings_are_forwarded() -> None:
     assert engine_settings(request(v.Sampling(temperature=0.5, seed=2**63))) == {"temperature": 0.5, "seed": 2**63}
     assert engine_settings(request(v.Sampling(top_k=2**40))) == {"top_k": 2**31 - 1}
     assert engine_settings(request(v.Sampling(top_k=-(2**40)))) == {"top_k": -1}
 
 
-def test_what_servers_of_open_models_take_is_passed_on() -> None:
+def test_open_model_sampling_settings_are_forwarded() -> None:
     assert engine_settings(request(min_p=0.1, repetition_penalty=1.1, repeat_last_n=3)) == {
         "min_p": 0.1,
         "repeat_penalty": 1.1,
@@ -38,13 +38,13 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("name", "value", "message"), WRONG)
-def test_a_setting_that_is_wrong(name: str, value: object, message: str) -> None:
+def test_invalid_sampling_setting_is_rejected(name: str, value: object, message: str) -> None:
     with pytest.raises(RequestError) as found:
         engine_settings(request(**{name: value}))
     assert found.value.message == message
 
 
-def test_what_the_engine_cannot_do_is_named() -> None:
+def test_unsupported_settings_are_reported() -> None:
     assert ignored_settings(request(logprobs=True, top_logprobs=3, user="u", min_p=0.1)) == ["logprobs", "top_logprobs"]
     assert ignored_settings(request(reasoning={"effort": "low"})) == ["reasoning"]
     assert ignored_settings(request(logprobs=False, modalities=None, mcp_servers=[])) == []

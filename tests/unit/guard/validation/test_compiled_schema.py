@@ -1,4 +1,4 @@
-"""Arguments are checked against the schema of their tool, and what is wrong is told in words that can be acted on."""
+"""Arguments are validated against the schema of their tool, and violations have actionable messages."""
 
 import json
 from typing import Any
@@ -41,7 +41,7 @@ def of(schema: Any) -> CompiledSchema:
     return compile_schema(json.dumps(schema))
 
 
-WRONG: list[tuple[Any, str, tuple[Any, ...], str]] = [
+VIOLATIONS: list[tuple[Any, str, tuple[Any, ...], str]] = [
     ({"days": "three"}, "type", ("days",), 'days: expected an integer, got "three"'),
     ({"days": 0}, "range", ("days",), "days: expected at least 1, got 0"),
     ({"days": 31}, "range", ("days",), "days: expected at most 30, got 31"),
@@ -92,26 +92,26 @@ WRONG: list[tuple[Any, str, tuple[Any, ...], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("value", "kind", "path", "message"), WRONG, ids=[each[3] for each in WRONG])
-def test_what_is_wrong_is_told(value: Any, kind: str, path: tuple[Any, ...], message: str) -> None:
+@pytest.mark.parametrize(("value", "kind", "path", "message"), VIOLATIONS, ids=[each[3] for each in VIOLATIONS])
+def test_violation_is_reported(value: Any, kind: str, path: tuple[Any, ...], message: str) -> None:
     (problem,) = of(TRIP).violations(value)
     assert (problem.kind, problem.path, problem.message) == (kind, path, message)
     assert Arguments(json.dumps(value)).valid(of(TRIP)) is False
 
 
-def test_what_fits() -> None:
+def test_valid_value_has_no_violations() -> None:
     value = {"days": 3.0, "unit": "celsius", "who": [{"name": "Al"}], "to": None, "by": {"train": 1}, "odd name": 1.5}
     assert of(TRIP).violations(value) == ()
     assert Arguments(json.dumps(value)).valid(of(TRIP)) is True
 
 
-def test_of_two_members_of_one_name_the_last_counts() -> None:
+def test_last_duplicate_member_counts() -> None:
     assert Arguments('{"days": "x", "days": 1}').valid(of(TRIP)) is True
     assert Arguments('{"days": 1, "days": "x"}').valid(of(TRIP)) is False
     assert decode_arguments('{"days": 1, "days": "x"}') == {"days": "x"}
 
 
-def test_what_was_expected_comes_as_values() -> None:
+def test_violation_has_expected_values() -> None:
     value = {"unit": "C", "days": None, "x": 1, "to": [1], "code": "a", "kind": 1}
     expected = {problem.kind: problem.expected for problem in of({**TRIP, "required": ["city"]}).violations(value)}
     assert expected == {
@@ -125,7 +125,7 @@ def test_what_was_expected_comes_as_values() -> None:
     }
 
 
-def test_the_branches_of_a_choice() -> None:
+def test_violation_has_branches_of_any_of() -> None:
     (problem,) = of(TRIP).violations({"days": 1, "to": ["a", 1, 2]})
     assert [[(each.kind, each.path) for each in branch] for branch in problem.branches] == [
         [("type", ("to",))],
@@ -134,14 +134,14 @@ def test_the_branches_of_a_choice() -> None:
     ]
 
 
-def test_the_schema_that_a_problem_is_of() -> None:
+def test_violation_has_its_schema() -> None:
     (problem,) = of(TRIP).violations({"days": 1, "unit": "C"})
     assert problem.schema == {"enum": ["celsius", "fahrenheit"], "default": "celsius"}
     (problem,) = of(TRIP).violations({"days": 1, "who": [{}]})
     assert of(TRIP).member_schema(problem.schema, problem.expected) == {"type": "string", "minLength": 2}
 
 
-def test_the_schema_at_a_path() -> None:
+def test_schema_at_path_is_resolved() -> None:
     assert of(TRIP).schema_at(("unit",)) == TRIP["$defs"]["unit"]  # type: ignore[index]
     assert of(TRIP).schema_at(("who", 7, "name")) == {"type": "string", "minLength": 2}
     assert of(TRIP).schema_at(("who", "x")) == {}
@@ -151,7 +151,7 @@ def test_the_schema_at_a_path() -> None:
     assert of({"items": [{"const": 1}], "additionalItems": {"const": 2}}).schema_at((0,)) == {"const": 1}
 
 
-def test_problems_and_what_they_quote_are_bounded() -> None:
+def test_violations_and_quoted_values_are_bounded() -> None:
     problems = of({"items": {"type": "string"}}).violations([1] * 500)
     assert len(problems) == compiled_schema.MAX_VIOLATIONS
     (problem,) = of({"type": "string"}).violations({"k" * 5000: ["v" * 5000] * 50, "b": {"c": 1}})
@@ -174,7 +174,7 @@ def test_problems_and_what_they_quote_are_bounded() -> None:
         ({"maxLength": 1}, ['"é"', '"😀"'], ['"ab"']),
     ],
 )
-def test_numbers_and_texts_are_those_of_json(schema: Any, good: list[str], bad: list[str]) -> None:
+def test_numbers_and_strings_are_compared_as_json(schema: Any, good: list[str], bad: list[str]) -> None:
     assert [Arguments(text).valid(of(schema)) for text in good] == [True] * len(good)
     assert [Arguments(text).valid(of(schema)) for text in bad] == [False] * len(bad)
 
@@ -182,7 +182,7 @@ def test_numbers_and_texts_are_those_of_json(schema: Any, good: list[str], bad: 
 @pytest.mark.parametrize(
     "url", ["https://json-schema.org/draft/2020-12/schema", "http://json-schema.org/draft-07/schema#"]
 )
-def test_a_schema_is_read_by_the_draft_that_it_names(url: str) -> None:
+def test_schema_is_read_by_its_declared_draft(url: str) -> None:
     old = "07" in url
     schema = of({"$schema": url, "items": [{"type": "string"}]})
     assert schema.can_check is old
@@ -190,7 +190,7 @@ def test_a_schema_is_read_by_the_draft_that_it_names(url: str) -> None:
         assert Arguments("[1]").valid(schema) is False
 
 
-def test_a_schema_without_a_draft_may_be_of_an_older_one() -> None:
+def test_schema_without_draft_accepts_older_keywords() -> None:
     assert Arguments("[1]").valid(of({"items": [{"type": "string"}]})) is False
     assert Arguments("1").valid(of({"minimum": 1, "exclusiveMinimum": True})) is False
 
@@ -213,12 +213,12 @@ def test_a_schema_without_a_draft_may_be_of_an_older_one() -> None:
         (
             '{"a":' * 5000 + "1" + "}" * 5000,
             "the schema ",
-        ),  # from Python 3.14 on it is JSON, and too deep for the check
+        ),  # with Python 3.14 and later it is valid JSON, but too deep to validate
         ('{"description": "' + "x" * compiled_schema.MAX_SCHEMA_CHARS + '"}', "more than 500,000 characters"),
     ],
     ids=range(14),
 )
-def test_what_cannot_be_checked_says_why(schema: str, why: str) -> None:
+def test_unusable_schema_has_reason(schema: str, why: str) -> None:
     made = compile_schema(schema)
     assert not made.can_check
     assert why in made.reason
@@ -236,7 +236,7 @@ def test_what_cannot_be_checked_says_why(schema: str, why: str) -> None:
         (r"^(?!-)(?!.*--)(a|b|-)+$", "a-b", "a--b"),
     ],
 )
-def test_patterns(pattern: str, good: str, bad: str) -> None:
+def test_safe_patterns_are_enforced(pattern: str, good: str, bad: str) -> None:
     made = of({"pattern": pattern})
     assert (Arguments(json.dumps(good)).valid(made), Arguments(json.dumps(bad)).valid(made), made.skipped_patterns) == (
         True,
@@ -249,7 +249,7 @@ def test_patterns(pattern: str, good: str, bad: str) -> None:
 @pytest.mark.parametrize(
     "pattern", ["(", r"[\w-.]+", r"^(?:(?=.*b|a)a)*$", r"(a+)\1$", r"^(?!a)b|c(?=d)", r"\p{L}{1,900}"]
 )
-def test_patterns_that_are_none_or_may_take_for_ever_are_left_out(pattern: str) -> None:
+def test_invalid_or_slow_patterns_are_skipped(pattern: str) -> None:
     made = of({"properties": {"a": {"pattern": pattern, "type": "string"}, "pattern": {"const": 1}}})
     assert made.skipped_patterns == (pattern,)
     assert Arguments(json.dumps({"a": "a" * 100_000, "pattern": 1})).valid(made) is True
@@ -259,13 +259,13 @@ def test_patterns_that_are_none_or_may_take_for_ever_are_left_out(pattern: str) 
     assert of({"pattern": "a", "oneOf": [{"pattern": pattern}, {}]}).reason.startswith("the schema has a pattern")
 
 
-def test_any_schema_that_is_true_or_false() -> None:
+def test_boolean_schema_is_supported() -> None:
     assert Arguments("{}").valid(compile_schema("true")) is True
     assert [problem.message for problem in compile_schema("false").violations({})] == ["must not be there"]
 
 
-def test_half_a_surrogate_is_some_character() -> None:
-    """JSON lets it stand, and models write it where an emoji was cut; UTF-8 has no place for it."""
+def test_lone_surrogate_counts_as_one_character() -> None:
+    """JSON allows it, and models write it when an emoji is cut; UTF-8 cannot encode it."""
     made = of({"properties": {"a": {"type": "string", "maxLength": 1}, "b": {"type": "integer"}}})
     assert Arguments('{"a": "\\ud83d"}').valid(made) is True
     assert Arguments('{"a": "\\ud83d\\ud83d"}').valid(made) is False
@@ -274,20 +274,20 @@ def test_half_a_surrogate_is_some_character() -> None:
 
 
 @pytest.mark.parametrize("arguments", ["", "{", "nonsense", '{"a": 1e999}', '{"a": NaN}', f'{{"a": {"9" * 5000}}}'])
-def test_what_is_no_json_that_can_be_held_is_not_checked(arguments: str) -> None:
+def test_unreadable_arguments_are_not_validated(arguments: str) -> None:
     assert Arguments(arguments).valid(of({"type": "object"})) is None
     with pytest.raises(ValueError, match="no arguments that can be read"):
         decode_arguments(arguments)
 
 
-def test_schemas_are_compiled_once_and_kept_within_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compiled_schemas_are_cached_with_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     text = '{"title": "kept"}'
     assert compile_schema(text) is compile_schema("".join([text]))
     monkeypatch.setattr(compiled_schema, "MAX_CACHED_SCHEMAS", 4)
     first = compile_schema('{"title": "0"}')
     for i in range(1, 5):
         compile_schema(f'{{"title": "{i}"}}')
-        assert compile_schema('{"title": "0"}') is first, "what is used stays"
+        assert compile_schema('{"title": "0"}') is first, "a schema in use stays in the cache"
     assert len(compiled_schema._cache) == 4
     monkeypatch.setattr(compiled_schema, "MAX_CACHED_CHARS", 1000)
     for i in range(5):

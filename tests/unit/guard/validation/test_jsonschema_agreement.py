@@ -1,4 +1,4 @@
-"""What fits a schema is what `jsonschema` says, which shares no code with the engine."""
+"""Validity is the same as by `jsonschema`, which shares no code with the engine."""
 
 import json
 from typing import Any
@@ -65,24 +65,24 @@ def _schemas(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
 
 
 SCHEMAS = st.recursive(st.booleans() | st.just({}) | _schemas(st.booleans()), _schemas, max_leaves=8)
-LAST = st.fixed_dictionaries({}, optional={"type": TYPES, "const": VALUES, "minimum": NUMBERS})
+LEAF_SCHEMAS = st.fixed_dictionaries({}, optional={"type": TYPES, "const": VALUES, "minimum": NUMBERS})
 
 
 @st.composite
-def whole(draw: st.DrawFn) -> Any:
-    """A schema with definitions that refer to nothing, and one that refers to itself by a member."""
+def schemas_with_definitions(draw: st.DrawFn) -> Any:
+    """Returns a schema with definitions; one of them refers to itself through a member."""
     schema = draw(SCHEMAS)
     root = schema if isinstance(schema, dict) else {"allOf": [schema]}
-    defined = {"a": draw(LAST), "b": {"properties": {"a": {"$ref": "#/$defs/b"}}, **draw(LAST)}}
-    return {**root, "$defs": {**defined, "c": {"$anchor": "named", **draw(LAST)}}}
+    defined = {"a": draw(LEAF_SCHEMAS), "b": {"properties": {"a": {"$ref": "#/$defs/b"}}, **draw(LEAF_SCHEMAS)}}
+    return {**root, "$defs": {**defined, "c": {"$anchor": "named", **draw(LEAF_SCHEMAS)}}}
 
 
-@given(whole(), VALUES)
+@given(schemas_with_definitions(), VALUES)
 @example({"type": "integer"}, 1.0)
 @example({"enum": [1]}, True)
 @example({"uniqueItems": True}, [1, True, 1.0])
 @example({"type": "string", "pattern": "^(?!a).", "$ref": "#/$defs/a", "$defs": {"a": {}}}, None)
-def test_it_agrees_with_jsonschema(schema: Any, value: Any) -> None:
+def test_validity_agrees_with_jsonschema(schema: Any, value: Any) -> None:
     made = compile_schema(json.dumps(schema))
     assert made.can_check, made.reason
     judge = Draft202012Validator(schema, format_checker=Draft202012Validator.FORMAT_CHECKER)
@@ -92,19 +92,21 @@ def test_it_agrees_with_jsonschema(schema: Any, value: Any) -> None:
     assert all(len(problem.message) < 2000 for problem in made.violations(value))
 
 
-OLD = st.fixed_dictionaries(
+DRAFT_7_SCHEMAS = st.fixed_dictionaries(
     {"$schema": st.just("http://json-schema.org/draft-07/schema#")},
     optional={
-        "items": st.lists(LAST, min_size=1, max_size=3),
-        "additionalItems": st.booleans() | LAST,
-        "dependencies": st.dictionaries(NAMES, st.lists(NAMES, max_size=2, unique=True) | LAST, max_size=2),
+        "items": st.lists(LEAF_SCHEMAS, min_size=1, max_size=3),
+        "additionalItems": st.booleans() | LEAF_SCHEMAS,
+        "dependencies": st.dictionaries(NAMES, st.lists(NAMES, max_size=2, unique=True) | LEAF_SCHEMAS, max_size=2),
         "definitions": st.just({"a": {"type": "integer"}}),
-        "properties": st.dictionaries(NAMES, LAST | st.just({"$ref": "#/definitions/a", "type": "string"}), max_size=2),
+        "properties": st.dictionaries(
+            NAMES, LEAF_SCHEMAS | st.just({"$ref": "#/definitions/a", "type": "string"}), max_size=2
+        ),
     },
 ).map(lambda schema: {**schema, "definitions": {"a": {"type": "integer"}}})
 
 
-@given(OLD, VALUES)
-def test_it_agrees_of_an_older_draft(schema: Any, value: Any) -> None:
+@given(DRAFT_7_SCHEMAS, VALUES)
+def test_validity_agrees_with_jsonschema_for_draft_7(schema: Any, value: Any) -> None:
     fits = Draft7Validator(schema).is_valid(value)
     assert Arguments(json.dumps(value)).valid(compile_schema(json.dumps(schema))) is fits

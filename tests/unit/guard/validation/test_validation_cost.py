@@ -1,4 +1,4 @@
-"""No schema and no arguments, however hostile, keep the check busy or break it: what is too much is told."""
+"""Hostile schemas and arguments can neither slow down nor break the validation; exceeded limits are reported."""
 
 import json
 import threading
@@ -13,8 +13,8 @@ from dragoman.guard.validation.compiled_schema import compile_schema
 from dragoman.guard.validation.validation_cost import value_size
 from support import cpu_cost
 
-LONG_S = 2.0
-"""CPU time that nothing here may take, on any machine; most take a thousandth of it."""
+CPU_LIMIT_S = 2.0
+"""Upper bound of CPU time on any machine, in seconds; most cases take a thousandth of it."""
 
 
 def nested(levels: int, inner: Any, around: Callable[[Any], Any]) -> Any:
@@ -28,7 +28,7 @@ def member(value: Any) -> Any:
 
 
 def doubling(word: str, times: int, last: Any, **more: Any) -> Any:
-    """Definitions that each refer twice to the next."""
+    """Returns definitions that each refer to the next one twice."""
     each = {f"d{i}": {word: [{"$ref": f"#/$defs/d{i + 1}"}] * 2, **more} for i in range(times)}
     return {"$ref": "#/$defs/d0", "$defs": {**each, f"d{times}": last}}
 
@@ -39,7 +39,7 @@ def chain(length: int, link: Callable[[Any], Any]) -> Any:
 
 
 TEXT = {"type": "string"}
-TWO_WAYS = [
+BRANCHES = [
     {"properties": {"a": {"$ref": "#"}}, "required": ["a"]},
     {"properties": {"a": {"$ref": "#"}}, "required": ["a"], "minProperties": 1},
     TEXT,
@@ -67,8 +67,8 @@ HOSTILE: dict[str, tuple[Any, Any]] = {
     "a million errors in one": (doubling("anyOf", 13, TEXT), 1),
     "a long chain in place": (chain(3000, lambda next: next), {}),
     "a long chain of members": (chain(4000, member), {"a": 1}),
-    "twice the work at every level, which fails": ({"oneOf": TWO_WAYS}, nested(30, 1, member)),
-    "twice the work at every level, which fits": ({"oneOf": TWO_WAYS}, nested(30, "x", member)),
+    "twice the work at every level, which fails": ({"oneOf": BRANCHES}, nested(30, 1, member)),
+    "twice the work at every level, which fits": ({"oneOf": BRANCHES}, nested(30, "x", member)),
     "a deep value and a recursive schema": (RECURSIVE, nested(900, 1, member)),
     "a deep value and any": (ANY, nested(40, [1], lambda inner: [inner])),
     "a deep constant": ({"const": nested(120, 1, member)}, nested(120, 1, member)),
@@ -93,33 +93,33 @@ HOSTILE: dict[str, tuple[Any, Any]] = {
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_nothing_takes_long(name: str) -> None:
+def test_validation_time_is_bounded_for_hostile_input(name: str) -> None:
     schema, value = HOSTILE[name]
     text, arguments = json.dumps(schema), json.dumps(value)
     with cpu_cost.measured() as taken:
         made = compile_schema(text)
         fits = Arguments(arguments).valid(made)
         problems = made.violations(value)
-    assert taken[0] < LONG_S
+    assert taken[0] < CPU_LIMIT_S
     assert bool(problems) == (fits is False)
     if fits is None:
-        assert made.reason_unchecked(value), "it is told why"
+        assert made.reason_unchecked(value), "expected a reason"
 
 
 @pytest.mark.parametrize("levels", [100, 1000, 100_000])
-def test_depth_never_breaks_the_engine(levels: int) -> None:
-    """Values made by hand may be as deep as memory allows; texts are refused by the reader."""
+def test_deep_value_is_rejected_without_error(levels: int) -> None:
+    """Python values may be as deep as memory allows; the JSON reader rejects deep texts."""
     for schema, around in ((RECURSIVE, member), (ANY, member), (ANY, lambda inner: [inner])):
         made, value = compile_schema(json.dumps(schema)), nested(levels, 1, around)
         assert made.reason_unchecked(value) == "the value cannot be checked: it has more than 48 levels"
         assert made.violations(value) == ()
         assert Arguments('{"a":' * levels + "1" + "}" * levels).valid(made) is None
-        while value != 1:  # Python itself cannot take apart what is so deep
+        while value != 1:  # Python cannot deallocate a value of this depth recursively
             value = value["a"] if isinstance(value, dict) else value[0]
 
 
-def test_depth_and_height_together_never_break_the_engine() -> None:
-    """In a thread with as little stack as there is, a choice in a choice, and so on, at each level of a value."""
+def test_deep_value_and_schema_together_do_not_overflow_stack() -> None:
+    """In a thread with the smallest stack, with nested `anyOf` at each level of the value."""
     links = {f"d{i}": {"anyOf": [{"$ref": f"#/$defs/d{i + 1}"}]} for i in range(28)}
     last = {"type": "object", "properties": {"a": {"$ref": "#/$defs/d0"}}}
     made = compile_schema(json.dumps({"$ref": "#/$defs/d0", "$defs": {**links, "d28": last}}))
@@ -143,7 +143,7 @@ def test_depth_and_height_together_never_break_the_engine() -> None:
     assert told[-1] == (None, 0, "the value cannot be checked: it has too many levels for its schema")
 
 
-def test_deep_schemas_never_break_the_engine() -> None:
+def test_deep_schema_is_compiled_without_error() -> None:
     for levels in (100, 1000, 100_000):
         for word in ("not", "items", "additionalProperties", "if"):
             for inner in ("{}", '{"pattern": "("}'):
@@ -151,8 +151,8 @@ def test_deep_schemas_never_break_the_engine() -> None:
                 assert (Arguments("{}").valid(made) is None) is not made.can_check
 
 
-def test_what_people_write_is_checked() -> None:
-    """Trees of conditions, and any JSON at all, as deep as anybody nests them."""
+def test_realistic_recursive_schema_is_validated() -> None:
+    """Trees of conditions, and schemas for any JSON, at realistic depths."""
     tree = {
         "$defs": {
             "of": {
@@ -178,14 +178,14 @@ def test_what_people_write_is_checked() -> None:
     )
 
 
-def test_the_first_problem_is_told_where_all_are_too_many() -> None:
+def test_first_violation_is_reported_if_there_are_too_many() -> None:
     (problem,) = compile_schema('{"items": {"type": "string"}}').violations([*["a"] * 50000, 1])
     assert problem.path == (50000,)
     (problem,) = compile_schema('{"items": {"anyOf": [{"type": "string"}, {"type": "null"}]}}').violations([1] * 50000)
     assert (problem.kind, problem.message) == ("other", "does not fit the schema")
 
 
-def test_references_by_name() -> None:
+def test_references_by_id_and_anchor_are_resolved() -> None:
     schema = {
         "$id": "https://example.com/root.json",
         "$defs": {
@@ -216,7 +216,7 @@ def test_references_by_name() -> None:
     assert compile_schema(json.dumps(twice)).reason.endswith("it has two parts of one name")
 
 
-def test_the_size_of_a_value() -> None:
+def test_value_size_is_computed_per_level() -> None:
     assert value_size({"a": [1, {"b": "x" * 640}], "c" * 64: None}).levels == (2, 2, 2, 11)
     assert value_size([2**64, 2**64 - 1, 10**300]).big_numbers == (2, 1 + 15)
     assert value_size([1, [2]]).subtree_sizes == [4, 3, 1]
