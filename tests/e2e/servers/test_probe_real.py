@@ -9,7 +9,7 @@ import pytest
 from dragoman import dialects
 from dragoman.backends.http.config import HttpConfig
 from dragoman.backends.probe import DECISIVE_CHECKS, probe
-from support.gateway import MODEL, apart, running
+from support.gateway import MODEL, SMALL, apart, running
 from support.servers import real, rounds
 
 pytestmark = pytest.mark.model
@@ -42,7 +42,7 @@ def test_probe_of_dragoman_finds_native_tools(tmp_path: Path) -> None:
     assert found["usage"].facts["whole"]
     assert found["streams"].text.endswith("nothing odd")
     assert found["completions"].verdict == "no"
-    assert found["context"].facts == {"tokens": 8192}
+    assert found["context"].facts == {"tokens": SMALL["embedded.context_window"]}
 
 
 @pytest.mark.parametrize(
