@@ -29,6 +29,7 @@ from dragoman.parsing.format import Format
 from dragoman.parsing.reply_reader import ReplyReader
 from dragoman.prompting.chat_renderer import ChatTurn, model_markup, render_chat
 from dragoman.text.control_tokens import find_control_tokens
+from dragoman.text.escape import escape_markers
 from support import cpu_cost
 from support.check_each import check_each
 from support.format_cases import all_cases
@@ -71,6 +72,13 @@ def expected_markers(format: Format, place: str, others: tuple[str, ...]) -> set
     """Returns the markers whose count must not change; in the model's own text, without those that it writes itself."""
     known = {*marks(format), *others}
     return known - {*model_markup(format), *marks(format)} if place in OWN else known
+
+
+@each_format
+def test_each_marker_of_a_reply_is_escaped(format: Format) -> None:
+    """Without the sampling of places and texts, as each marker left out of `markers` is a hole of its own."""
+    unescaped = {mark for mark in marks(format) if escape_markers(mark, format.markers) == mark}
+    assert unescaped == set()
 
 
 @pytest.mark.parametrize(

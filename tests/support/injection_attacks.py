@@ -28,16 +28,8 @@ def marks(format: Format) -> set[str]:
     """All markers in replies of this format, or in its prompts."""
     found = {*format.markers, *format.calls, *format.reasoning_tags, *format.reasoning_tags.values(), *format.section}
     found |= {*format.reasoning_wrapper}
-    if known := format.markup:
-        found |= {
-            *known.calls,
-            *known.section,
-            *known.closers,
-            *known.result_markers,
-            *known.ignored_wrappers,
-            *known.answer_wrappers,
-        }
-        found |= {*known.answer_wrappers.values()}
+    if format.markup:
+        found |= {*format.markup.marks}
     return {each for each in found if len(each.strip()) > 2 and each.strip(" `[]\n")}
 
 

@@ -151,6 +151,7 @@ def test_every_repair_step_has_cases() -> None:
 NOT_REPAIRED: list[tuple[str, Any, Any]] = [
     ("a name around arguments that may mean something", obj({"path": S}, required=["path"]), {"except": {"path": "/"}}),
     ("a name around them that is the tool's own", obj({"data": obj(), "n": N}, required=["n"]), {"data": {"n": 1}}),
+    ("a wrapper around undeclared members", obj({"n": N}, required=["n"]), {"arguments": {"n": 1, "m": 2}}),
     ("more than arguments inside", closed({"n": N}), {"arguments": {"n": 1, "m": 2}}),
     ("JSON that is not whole", obj({"l": {"type": "array"}}), {"l": "[1, 2"}),
     ("another kind of JSON", obj({"o": obj()}), {"o": "[1]"}),
@@ -184,8 +185,8 @@ NOT_REPAIRED: list[tuple[str, Any, Any]] = [
     ("some of what may be done", obj({"u": {"enum": ["public_read_write", "private"]}}), {"u": "public"}),
     ("some of it, as one word", obj({"u": {"enum": ["publicwrite", "mine"]}}), {"u": "public"}),
     ("a capital of several", obj({"u": {"enum": ["DeletePermanently", "keep"]}}), {"u": "D"}),
-    ("a small letter", obj({"u": {"enum": ["install", "remove"]}}), {"u": "i"}),
-    ("two letters, which are a word", obj({"u": {"enum": ["install", "remove"]}}), {"u": "in"}),
+    ("a small letter", obj({"u": {"enum": ["add", "remove"]}}), {"u": "a"}),
+    ("two letters, which are a word", obj({"u": {"enum": ["insert", "remove"]}}), {"u": "in"}),
     ("a capital of two", obj({"u": {"enum": ["start", "stop", "pause"]}}), {"u": "P"}),
     ("no, which begins a word", obj({"u": {"enum": ["notify", "wait"]}}), {"u": "not"}),
     ("digits that begin others", obj({"u": {"enum": ["100", "25"]}}), {"u": "10"}),
