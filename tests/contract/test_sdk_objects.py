@@ -3,10 +3,8 @@
 import json
 from typing import Any
 
-from anthropic.lib._parse._transform import transform_schema
-from anthropic.types import Message, RawContentBlockDeltaEvent
-from openai.lib._pydantic import _ensure_strict_json_schema
-from openai.types.chat import ChatCompletionChunk, ChatCompletionMessageFunctionToolCall
+import anthropic
+import openai
 
 import dragoman
 from dragoman.schema import targets
@@ -35,10 +33,10 @@ SCHEMA = json.dumps(
 
 
 def test_objects_of_the_sdks_are_converted() -> None:
-    call = ChatCompletionMessageFunctionToolCall.model_validate(CHAT_CALL)
+    call = openai.types.chat.ChatCompletionMessageFunctionToolCall.model_validate(CHAT_CALL)
     assert dragoman.convert_calls([call], api="anthropic_messages") == [MESSAGES_CALL]
     usage = {"input_tokens": 1, "output_tokens": 1}
-    message = Message.model_validate(
+    message = anthropic.types.Message.model_validate(
         {"id": "m", "type": "message", "role": "assistant", "model": "m", "content": [MESSAGES_CALL]}
         | {"stop_reason": "tool_use", "stop_sequence": None, "usage": usage}
     )
@@ -58,7 +56,9 @@ def test_pieces_of_the_sdks_become_one_call() -> None:
     chunks = [{"choices": [{"index": 0, "delta": {"tool_calls": [call]}}]} for call in calls]
     chunks.append({"choices": [{"index": 0, "delta": {}, "finish_reason": "tool_calls"}]})
     expected = [("call_1", "Read", '{"path": "/t"}')]
-    assert assembled([ChatCompletionChunk.model_validate(head | chunk) for chunk in chunks]) == expected
+    assert (
+        assembled([openai.types.chat.ChatCompletionChunk.model_validate(head | chunk) for chunk in chunks]) == expected
+    )
     block = {"type": "tool_use", "id": "call_1", "name": "Read", "input": {}}
     deltas = [
         {"type": "content_block_delta", "index": 0, "delta": {"type": "input_json_delta", "partial_json": text}}
@@ -66,7 +66,7 @@ def test_pieces_of_the_sdks_become_one_call() -> None:
     ]
     events = [
         {"type": "content_block_start", "index": 0, "content_block": block},
-        *map(RawContentBlockDeltaEvent.model_validate, deltas),
+        *map(anthropic.types.RawContentBlockDeltaEvent.model_validate, deltas),
         {"type": "content_block_stop", "index": 0},
     ]
     assert assembled(events) == expected
@@ -77,6 +77,9 @@ def assembled(pieces: list[Any]) -> list[tuple[str, str, str]]:
 
 
 def test_the_sdks_change_nothing_in_a_strict_schema() -> None:
+    from anthropic.lib._parse._transform import transform_schema
+    from openai.lib._pydantic import _ensure_strict_json_schema
+
     strict = json.loads(adapt(SCHEMA, targets.OPENAI_STRICT).json)
     before = json.dumps(strict)
     assert json.dumps(_ensure_strict_json_schema(strict, path=(), root=strict)) == before

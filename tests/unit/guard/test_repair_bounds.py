@@ -1,7 +1,7 @@
 """Repair work is bounded for any schema and any arguments."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -28,26 +28,30 @@ def choices(depth: int, number: int) -> dict[str, Any]:
 
 RECURSIVE = {"$defs": {"a": obj({"a": {"$ref": "#/$defs/a"}, "n": N})}, "$ref": "#/$defs/a"}
 AMBIGUOUS = {f"a{n}": {"type": ["integer", "array"]} for n in range(19)}
-HOSTILE = {
-    "a number of a million digits": (obj({"n": N}), {"n": "9" * 990_000}),
-    "a list of many slips": (obj({"l": {"type": "array", "items": N}}), {"l": ["1"] * 100_000}),
-    "a list of many slips in text": (
+HOSTILE: dict[str, Callable[[], tuple[Any, Any]]] = {
+    "a number of a million digits": lambda: (obj({"n": N}), {"n": "9" * 990_000}),
+    "a list of many slips": lambda: (obj({"l": {"type": "array", "items": N}}), {"l": ["1"] * 100_000}),
+    "a list of many slips in text": lambda: (
         obj({"l": {"type": "array", "items": obj({"n": N})}}),
         {"l": '[{"n":"1"},' * 5000},
     ),
-    "members that nobody knows": (obj({"n": N}, additionalProperties=False), {f"k{n}": n for n in range(10_000)}),
-    "members that are all wrong": (
+    "members that nobody knows": lambda: (
+        obj({"n": N}, additionalProperties=False),
+        {f"k{n}": n for n in range(10_000)},
+    ),
+    "members that are all wrong": lambda: (
         {"type": "object", "additionalProperties": N},
         {f"k{n}": "x" for n in range(10_000)},
     ),
-    "forms in forms": (obj({"x": choices(2, 3)}), {"x": {"x": {"x": {"k": [1000]}}}}),
-    "two ways for each, and none that fits": (
+    "forms in forms": lambda: (obj({"x": choices(2, 3)}), {"x": {"x": {"x": {"k": [1000]}}}}),
+    "two ways for each, and none that fits": lambda: (
         obj({"x": {"anyOf": [obj(AMBIGUOUS | {"z": N}, required=["z"]), {"type": "null"}]}}),
         {"x": dict.fromkeys(AMBIGUOUS, "3")},
     ),
-    "hundreds of levels": (RECURSIVE, '{"a":' * 400 + '{"n":"3"}' + "}" * 400),
-    "many levels": (RECURSIVE, '{"a":' * 90 + '{"n":"x"}' + "}" * 90),
+    "hundreds of levels": lambda: (RECURSIVE, '{"a":' * 400 + '{"n":"3"}' + "}" * 400),
+    "many levels": lambda: (RECURSIVE, '{"a":' * 90 + '{"n":"x"}' + "}" * 90),
 }
+"""Functions, because all of this together takes 14 MB in each process that collects tests."""
 
 
 class Counting:
@@ -69,7 +73,7 @@ class Counting:
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_repair_work_is_bounded_for_hostile_arguments(name: str) -> None:
-    schema, value = HOSTILE[name]
+    schema, value = HOSTILE[name]()
     counting: Any = Counting(schema)
     written = value if isinstance(value, str) else json.dumps(value)
     assert counting.can_check
