@@ -31,7 +31,7 @@ def _quicktok() -> Iterator[tuple[str, Counter]]:
     import quicktok
 
     for name in ("o200k_base", "cl100k_base", "llama3", "qwen3"):
-        yield name.removesuffix("_base"), partial(_with_loaded, cache(partial(quicktok.get_encoding, name)))
+        yield name.removesuffix("_base"), partial(_with_loaded, cache(partial(quicktok.Tokenizer, name, "")))
 
 
 def _with_loaded(encoding: Callable[[], Any], text: str) -> int:

@@ -197,7 +197,7 @@ async def test_incomplete_response_without_streaming_is_an_error(script: Script,
 # Clients
 
 
-FLOOD_TEXTS = 7_000
+FLOOD_TEXTS = 5_000
 """Of a kilobyte each: more than what lies between server and client can hold."""
 
 

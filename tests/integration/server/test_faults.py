@@ -117,7 +117,7 @@ async def long_line(server: Server, writer: asyncio.StreamWriter) -> None:
         await writer.drain()
 
 
-LINE_LIMIT_BYTES = 8 * 1024 * 1024
+LINE_LIMIT_BYTES = 4 * 1024 * 1024
 """Replaces the limit of an event, so that these tests need less memory."""
 
 

@@ -1,7 +1,7 @@
 """Token estimates: compared with real tokenizers, and for all parts of a request."""
 
 import base64
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache, partial
 
 import msgspec
@@ -23,6 +23,14 @@ from support.sampling import sample
 @cache
 def texts() -> dict[str, list[str]]:
     return {kind: pieces for kind, pieces in corpora("measured").items() if kind in ENGLISH_AND_CODE}
+
+
+@pytest.fixture(autouse=True, scope="module")
+def free_vocabularies() -> Iterator[None]:
+    """A vocabulary and the texts take 40 MB, which would stay until the end of the run."""
+    yield
+    counters.cache_clear()
+    texts.cache_clear()
 
 
 def test_estimate_is_close_to_real_tokenizer(subtests: pytest.Subtests) -> None:

