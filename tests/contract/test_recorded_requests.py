@@ -4,6 +4,7 @@
 """
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,6 +15,7 @@ from dragoman.core import messages as v
 from dragoman.core.errors import ClientError
 from dragoman.wire.dialect import Dialect
 from support import client_recordings
+from support.check_each import check_each
 from support.codex_script import OURS
 from support.recorded_requests import BY_PATH, RECORDED
 from support.scripted_backend import Sent
@@ -34,7 +36,6 @@ DEFAULTS: Final = (
 """Members with their default value."""
 CLIENT_ONLY: Final = {"stream_options", "parsed_arguments"}
 """Members that are not forwarded; the dialects explain why."""
-EACH = pytest.mark.parametrize("sent", RECORDED.values(), ids=RECORDED)
 
 
 def read(sent: Sent) -> tuple[Dialect, v.Request | str]:
@@ -74,8 +75,12 @@ def test_recorded_requests_have_expected_warnings_and_errors(pytestconfig: pytes
     assert list(reports()) == REPORTS_FILE.read_text().splitlines()
 
 
-@EACH
-def test_recorded_request_is_unchanged_for_its_own_api(sent: Sent) -> None:
+def test_recorded_request_is_unchanged_for_its_own_api(subtests: pytest.Subtests) -> None:
+    check_each(subtests, RECORDED, check_unchanged)
+
+
+def check_unchanged(name: str) -> None:
+    sent = RECORDED[name]
     dialect, request = read(sent)
     if isinstance(request, str):
         assert "threads are not kept" in request
@@ -87,10 +92,13 @@ def test_recorded_request_is_unchanged_for_its_own_api(sent: Sent) -> None:
         assert normalized(json.loads(written.body)) == normalized(json.loads(sent.body))
 
 
-@EACH
 @pytest.mark.parametrize("to", dialects.names())
-def test_every_api_gets_texts_calls_results_and_tools(sent: Sent, to: str) -> None:
-    _, request = read(sent)
+def test_every_api_gets_texts_calls_results_and_tools(to: str, subtests: pytest.Subtests) -> None:
+    check_each(subtests, RECORDED, partial(check_complete, to=to))
+
+
+def check_complete(name: str, to: str) -> None:
+    _, request = read(RECORDED[name])
     if isinstance(request, str) or has_reference(request):
         return
     arrived = dialects.get(to).read_request(dialects.get(to).write_request(request, "m").body)

@@ -1,7 +1,7 @@
 """Requests to upstream servers: unchanged for the same API; for another API, everything that is dropped is reported."""
 
 import json
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import msgspec
@@ -16,10 +16,15 @@ from dragoman.schema.adapt import adapt
 from dragoman.schema.targets import ANTHROPIC, ANTHROPIC_STRICT, OPENAI
 from dragoman.wire import openai_fields
 from support import vendor_requests
+from support.check_each import check_each
 from support.dialect_cases import SENT, SMALLEST, Case, each
 from support.sent_requests import ASKED, calls, parts, results, told, words
 
-PAIRS = [(c, to) for c in ASKED for to in dialects.names()]
+each_api = pytest.mark.parametrize("to", dialects.names())
+
+
+def title(case: Case) -> str:
+    return f"{case.dialect}: {case.title}"
 
 
 def asked(case: Case) -> v.Request | None:
@@ -61,9 +66,13 @@ def test_request_is_unchanged_for_the_same_api(case: Case) -> None:
     assert case.api.write_request(again, request.model) == outgoing
 
 
-@pytest.mark.parametrize(("case", "to"), PAIRS, ids=lambda x: x if isinstance(x, str) else f"{x.dialect}: {x.title}")
-def test_request_for_every_api_is_complete_or_rejected(case: Case, to: str) -> None:
+@each_api
+def test_request_is_complete_or_rejected(to: str, subtests: pytest.Subtests) -> None:
     """Texts, calls, results and tools arrive, or the request is rejected with the reason."""
+    check_each(subtests, ASKED, partial(check_complete, to=to), title)
+
+
+def check_complete(case: Case, to: str) -> None:
     request = asked(case)
     if request is None:
         return
@@ -87,11 +96,15 @@ def test_request_for_every_api_is_complete_or_rejected(case: Case, to: str) -> N
         assert all(name in told for name in request.extra.keys() - shared if name not in TRANSLATED)
 
 
-@pytest.mark.parametrize(("case", "to"), PAIRS, ids=lambda x: x if isinstance(x, str) else f"{x.dialect}: {x.title}")
-def test_request_for_another_api_matches_vendor_types(case: Case, to: str) -> None:
+@each_api
+def test_request_for_another_api_matches_vendor_types(to: str, subtests: pytest.Subtests) -> None:
     """Open-source servers validate requests with these types."""
+    check_each(subtests, [case for case in ASKED if case.dialect != to], partial(check_types, to=to), title)
+
+
+def check_types(case: Case, to: str) -> None:
     request = asked(case)
-    if request is None or to == case.dialect:
+    if request is None:
         return
     try:
         outgoing = dialects.get(to).write_request(request, "m")

@@ -12,6 +12,7 @@ from jsonschema import Draft202012Validator
 
 from dragoman.core.events import Notice, ToolCallEnd
 from dragoman.core.messages import Tool, ToolCall
+from support.check_each import check_each
 from support.paths import ROOT
 from support.sampling import sample
 
@@ -38,8 +39,11 @@ def test_own_prompts_cover_each_kind() -> None:
     assert {kind: wanted.count(kind) >= 15 for kind in wanted} == dict.fromkeys(("one", "several", "none"), True)
 
 
-@pytest.mark.parametrize("id", OWN)
-def test_listed_answers_are_valid_and_right(id: str) -> None:
+def test_listed_answers_are_valid_and_right(subtests: pytest.Subtests) -> None:
+    check_each(subtests, OWN, check_answers)
+
+
+def check_answers(id: str) -> None:
     one = OWN[id]
     for tool in one.tools:
         Draft202012Validator.check_schema(json.loads(tool.parameters))
@@ -47,8 +51,11 @@ def test_listed_answers_are_valid_and_right(id: str) -> None:
     assert judge.judged(one, calls) == judge.Verdict(right=True, calls=len(calls), invalid=0)
 
 
-@pytest.mark.parametrize("id", OWN)
-def test_every_listed_value_fits_its_schema(id: str) -> None:
+def test_every_listed_value_fits_its_schema(subtests: pytest.Subtests) -> None:
+    check_each(subtests, OWN, check_values)
+
+
+def check_values(id: str) -> None:
     schemas = {tool.name: json.loads(tool.parameters) for tool in OWN[id].tools}
     for tool, values in (call for answer in OWN[id].answers for call in answer):
         schema = schemas[tool]
@@ -61,8 +68,11 @@ def test_every_listed_value_fits_its_schema(id: str) -> None:
                     assert judge.is_valid(json.dumps(schema["properties"][name]), json.dumps(value))
 
 
-@pytest.mark.parametrize("id", OWN)
-def test_missing_or_extra_call_is_wrong(id: str) -> None:
+def test_missing_or_extra_call_is_wrong(subtests: pytest.Subtests) -> None:
+    check_each(subtests, OWN, check_wrong_answers)
+
+
+def check_wrong_answers(id: str) -> None:
     one, calls = OWN[id], first_answer(OWN[id])
     extra = ToolCall("more", one.tools[0].name, '{"no_such_argument": 1}')
     assert not judge.judged(one, [*calls, extra]).right

@@ -8,10 +8,10 @@ import pytest
 
 import dragoman
 from dragoman import dialects, formats
+from support.check_each import check_each
 from support.paths import ROOT
 
 SOURCES = sorted((ROOT / "src").rglob("*.py"))
-each = pytest.mark.parametrize("path", SOURCES, ids=lambda p: str(p.relative_to(ROOT / "src")))
 
 FUNCTIONS = ast.FunctionDef | ast.AsyncFunctionDef
 NESTING = ast.If | ast.For | ast.AsyncFor | ast.While | ast.Try | ast.Match
@@ -30,20 +30,20 @@ def depth(node: ast.AST, level: int = 0) -> int:
     return deepest
 
 
-@each
-def test_module_and_function_sizes_are_limited(path: Path) -> None:
+def test_modules_have_docstrings_and_sizes_are_limited(subtests: pytest.Subtests) -> None:
+    check_each(subtests, SOURCES, check_module, lambda path: str(path.relative_to(ROOT / "src")))
+
+
+def check_module(path: Path) -> None:
     text = path.read_text()
+    tree = ast.parse(text)
+    assert ast.get_docstring(tree), "the module has no docstring"
     limit = 450 if {"core", "text", "schema", "parsing", "wire", "dialects"} & set(path.parts) else 400
     assert len(text.splitlines()) <= limit
-    for node in ast.walk(ast.parse(text)):
+    for node in ast.walk(tree):
         if isinstance(node, FUNCTIONS):
             assert (node.end_lineno or 0) - node.lineno < 60, f"{node.name} is too long"
             assert depth(node) <= 3, f"{node.name} nests too deep"
-
-
-@each
-def test_module_has_docstring(path: Path) -> None:
-    assert ast.get_docstring(ast.parse(path.read_text()))
 
 
 def test_every_format_has_cases() -> None:
