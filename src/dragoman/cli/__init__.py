@@ -24,7 +24,7 @@ _COMMANDS: Final = FolderRegistry[Callable[..., None]](__name__, __path__, "add"
 _WIDTH: Final = 100
 _EXAMPLES: Final = """
     examples:
-      dragoman serve              the APIs at http://127.0.0.1:8484, a small model of its own behind
+      dragoman serve              the APIs at http://127.0.0.1:8484, with a small embedded model
       dragoman ask                one question to it, and what becomes of the model's words
 
     `dragoman COMMAND --help` tells each in full.

@@ -292,7 +292,7 @@ class ToolCallAssembler:
                 spare,
             )
         elif spare.strip():
-            message = f"what came behind the whole arguments of {quote(call.name)} was dropped"
+            message = f"text after the complete arguments of {quote(call.name)} was dropped"
             self.warn("extra_arguments", message, spare)
         if call.name and call.raw and not call.named:
             call.named = call.name in self._tools or not self._is_longer_name(call.name)

@@ -170,7 +170,7 @@ class _HistoryRepair:
             "calls under the id of another": self._renamed,
         }
         summary = ", ".join(f"{count} {what}" for what, count in counts.items() if count)
-        return (Notice("history_repaired", summary or "results that did not stand right behind their calls"),)
+        return (Notice("history_repaired", summary or "results that did not follow their calls directly"),)
 
     def _own(self, id: str) -> str:
         """Returns the new id of the first waiting call with this id."""

@@ -48,8 +48,8 @@ def test_probe_of_dragoman_finds_native_tools(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("mode", "verdict", "words", "format"),
     [
-        ("native", "yes", 'behind two examples: get_weather({"city": "Paris"}), whole and streamed', ""),
-        ("parse", "no", "behind two examples: the call is left in the text, in the format hermes", ""),
+        ("native", "yes", 'after two examples: get_weather({"city": "Paris"}), whole and streamed', ""),
+        ("parse", "no", "after two examples: the call is left in the text, in the format hermes", ""),
     ],
 )
 def test_probe_of_llama_server_detects_tool_mode(mode: str, verdict: str, words: str, format: str) -> None:

@@ -208,7 +208,7 @@ async def test_first_byte_timeout_is_separate_and_not_retried(pauses: list[float
         connection(behind.url, first_byte_timeout_s=0.05, idle_timeout_s=60) as far,
     ):
         with pytest.raises(
-            UpstreamTimeoutError, match=r"said nothing for 0.05 s after it was asked \(setting first_byte_timeout_s\)"
+            UpstreamTimeoutError, match=r"sent no response within 0.05 s \(setting first_byte_timeout_s\)"
         ):
             await read_all(far)
         await soon(behind.left)

@@ -150,7 +150,7 @@ def calls_whole_only(asked: dict[str, Any]) -> Answer:
         ),
         (never_calls, "unknown", "it was shown the tools (140 tokens)", "native", ""),
         (calls_when_prompted, "unknown", "it was shown the tools (140 tokens)", "prompt", ""),
-        (calls_after_examples, "yes", "behind two examples: get_weather(", "native", ""),
+        (calls_after_examples, "yes", "after two examples: get_weather(", "native", ""),
         (copies_python, "no", "dropped: the prompt has 10 tokens with tools and without", "prompt", "pythonic"),
         (calls_whole_only, "partly", "whole only; else the call is left in the text", "parse", ""),
     ],

@@ -184,7 +184,7 @@ class Process:
                 async with asyncio.timeout(stall_timeout_s):
                     raw = await self._child.stdout.readline()
             except TimeoutError:
-                raise UpstreamTimeoutError(f"claude said nothing for {stall_timeout_s:g} s") from None
+                raise UpstreamTimeoutError(f"claude sent nothing for {stall_timeout_s:g} s") from None
             except ValueError:
                 raise BackendUnavailableError(f"claude said a line of over {LINE_LIMIT_BYTES} bytes") from None
             if not raw.endswith(b"\n"):

@@ -126,7 +126,7 @@ class AutoMode:
             return
         if known is not None:
             self._leaky.discard(model)
-            log.info("%s: what stands behind the name %s is not what it was; it is measured again", self._name, model)
+            log.info("%s: the server or its model %s has changed; probing again", self._name, model)
         if provider is not None and provider.native == "trusted":
             choice = recommend_trusted(provider)
         else:

@@ -268,10 +268,10 @@ class UpstreamConnection:
                 return BackendUnavailableError(f"{message} (setting connect_timeout_s)")
             case TimeoutError() if has_started:
                 return UpstreamTimeoutError(
-                    f"{self._name} fell silent for {config.idle_timeout_s:g} s (setting idle_timeout_s)"
+                    f"{self._name} sent nothing for {config.idle_timeout_s:g} s (setting idle_timeout_s)"
                 )
             case TimeoutError():
-                message = f"{self._name} said nothing for {config.first_byte_timeout_s:g} s after it was asked"
+                message = f"{self._name} sent no response within {config.first_byte_timeout_s:g} s"
                 return UpstreamTimeoutError(f"{message} (setting first_byte_timeout_s)")
             case aiohttp.ClientProxyConnectionError() | aiohttp.ClientHttpProxyError():
                 message = f"{self._name} cannot be reached at {self.display_url}"

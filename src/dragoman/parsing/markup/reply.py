@@ -214,7 +214,7 @@ class _AnswerReader:
             return False
         closer = yield from self.s.literal(*closers, after_space=True)
         if closer:
-            message = f"dropped {opener.strip()} with no call behind it"
+            message = f"dropped {opener.strip()} with no call after it"
             self.sink.warn("empty_call_section", message, opener + closer)
         return bool(closer)
 

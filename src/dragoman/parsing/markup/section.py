@@ -81,5 +81,5 @@ def _section_end(s: Scanner, sink: ToolCallSink, raw: tuple[str, str, str], any_
     elif noise:
         sink.text(opener + noise + s.skipped_space + closer)
     else:
-        sink.warn("empty_call_section", f"dropped {opener.strip()} with no call behind it", opener + closer)
+        sink.warn("empty_call_section", f"dropped {opener.strip()} with no call after it", opener + closer)
     return bool(noise)

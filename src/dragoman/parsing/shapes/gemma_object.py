@@ -206,7 +206,7 @@ class ObjectNotationCalls:
         sink.arguments('"')
         if marker == self._quote:
             return ""
-        sink.warn("missing_delimiter", f"expected {self._quote} behind a string")
+        sink.warn("missing_delimiter", f"expected {self._quote} after a string")
         return CLOSED
 
     def _written(self, value: Any) -> str:

@@ -57,7 +57,7 @@ class Metrics:
         self._counts = Counter("dragoman_token_counts_total", "Requests for a number of tokens.", labels, registry=r)
         self._failures = Counter(
             "dragoman_failures_total",
-            "Requests that ended in an error, by its name in docs/errors.md; also streams that broke off behind a 200.",
+            "Requests that ended in an error, by its name in docs/errors.md; also streams that broke off after a 200.",
             ("dialect", "model", "error"),
             registry=r,
         )

@@ -104,7 +104,7 @@ def find_weights(model: str, progress: Progress = no_progress) -> Path:
         raise ConfigError(f"the weights of {model} are not on this machine; run: dragoman pull {model}")
     if differs := find_mismatch(model, progress):
         raise ConfigError(
-            f"the weights of {model}, {path}, are not what they should be: expected {differs.expected}, got "
+            f"the weights of {model}, {path}, are damaged or another version: expected {differs.expected}, got "
             f"{differs.actual}; run: dragoman pull {model}"
         )
     return path
@@ -199,7 +199,7 @@ def _is_intact(model: str | ModelProfile, job: DownloadJob) -> bool:
 
 
 def _download_from_any(job: DownloadJob, report: Callable[[str], None]) -> None:
-    """Downloads from the first source that can be used. A wrong checksum ends it: the file is not what it should be."""
+    """Downloads from the first source that can be used. A wrong checksum ends it."""
     for source, mirror in zip(job.sources, [*job.sources[1:], None], strict=True):
         try:
             _download_from(job, source)

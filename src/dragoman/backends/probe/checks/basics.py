@@ -48,7 +48,7 @@ async def check_stop_strings(context: ProbeContext) -> ProbeFinding:
     if second.reply is None:
         return ProbeFinding("stop strings", "no", f"refused: {failure_reason(second)}")
     if stop in second.text:
-        return ProbeFinding("stop strings", "no", f"the answer went on behind {stop!r}")
+        return ProbeFinding("stop strings", "no", f"the answer went on after {stop!r}")
     if not first.text.startswith(second.text.rstrip()):
         return ProbeFinding("stop strings", "unknown", "the same question got another answer")
     is_reported = second.reply.stop_sequence == stop
@@ -57,7 +57,7 @@ async def check_stop_strings(context: ProbeContext) -> ProbeFinding:
 
 
 def _unique_middle(text: str) -> str:
-    """A few characters behind the middle that stand nowhere before."""
+    """A few characters after the middle that do not occur before it."""
     for start in range(len(text) // 2, len(text) - 2):
         piece = text[start : start + 3]
         if piece.strip() == piece and text.index(piece) == start:

@@ -40,7 +40,7 @@ async def check_tool_calls(context: ProbeContext) -> ProbeFinding:
     if second.verdict == "unknown" or second.facts.get("refused"):
         return finding
     return ProbeFinding(
-        "tool calls", second.verdict, f"behind two examples: {second.text}", {**second.facts, "examples": True}
+        "tool calls", second.verdict, f"after two examples: {second.text}", {**second.facts, "examples": True}
     )
 
 
@@ -127,7 +127,7 @@ async def check_prompted_calls(context: ProbeContext) -> ProbeFinding:
     for name in dict.fromkeys((own.name, _FALLBACK_FORMAT)):
         answer = await _ask_prompted(context, formats.get(name), EXAMPLES)
         if has_call(answer.text, formats.get(name), [WEATHER]):
-            summary = f"behind two examples the model wrote a call, in the format {name}"
+            summary = f"after two examples the model wrote a call, in the format {name}"
             return ProbeFinding("prompted calls", "yes", summary, {"format": name, "examples": True})
     return ProbeFinding("prompted calls", "no", f"the model wrote {quote_line(first.text)}", {"format": own.name})
 
