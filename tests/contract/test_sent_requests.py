@@ -67,7 +67,7 @@ def test_request_is_unchanged_for_the_same_api(case: Case) -> None:
 
 
 @each_api
-def test_request_is_complete_or_rejected(to: str, subtests: pytest.Subtests) -> None:
+def test_request_for_every_api_is_complete_or_rejected(to: str, subtests: pytest.Subtests) -> None:
     """Texts, calls, results and tools arrive, or the request is rejected with the reason."""
     check_each(subtests, ASKED, partial(check_complete, to=to), title)
 
