@@ -72,7 +72,7 @@ test-clients: $(NPM)/clients.done agents
 export PYTHONDONTWRITEBYTECODE :=
 
 # Without this, glibc keeps freed memory: after each free of a large block it raises the size from which it returns blocks to the system.
-PYTEST := MALLOC_MMAP_THRESHOLD_=131072 MALLOC_TRIM_THRESHOLD_=131072 $(BIN)/python -m pytest -n 4 --dist worksteal
+PYTEST := MALLOC_MMAP_THRESHOLD_=131072 MALLOC_TRIM_THRESHOLD_=131072 MALLOC_ARENA_MAX=1 $(BIN)/python -m pytest -n 4 --dist worksteal
 
 quick: $(VENV)/dev.done ## run the tests that need no socket and no process: the loop after an edit (ARGS="-k …")
 	@$(PYTEST) tests/unit tests/formats $(ARGS)
