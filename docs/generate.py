@@ -13,7 +13,6 @@ from importlib.metadata import version
 from pathlib import Path
 from textwrap import indent
 
-import msgspec
 from canitoolcall.checks import run_checks
 from canitoolcall.fixtures import load_fixtures
 from canitoolcall.results import Observation, Status
@@ -25,8 +24,9 @@ import combinations
 import edge_cases
 import faults
 import kinds
+import settings_page
 
-from dragoman import cli, config, formats
+from dragoman import cli, formats
 from dragoman.catalog.format_coverage import FormatCoverage
 from dragoman.cli.formats import collect_facts
 from support import canitoolcall_suite as neutral
@@ -101,47 +101,6 @@ def _row(cells: tuple[str, ...]) -> str:
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 
-def _linked(text: str) -> str:
-    """Where it names another page, the link to that."""
-    return re.sub(
-        r"docs/([a-z-]+)\.md", lambda page: f"[{page[1].replace('-', ' ')}]({page[0].removeprefix('docs/')})", text
-    )
-
-
-def configuration_page() -> str:
-    """Every setting."""
-    rows = []
-    for key, kind, default, meaning in config.setting_docs():
-        variable = "DRAGOMAN_" + key.replace(".", "_").upper()
-        rows.append(f"| `{key}` | {kind} | `{_default(default)}` | {_linked(meaning)} | `{variable}` |")
-    behind = []
-    for key, kind, default, meaning in config.upstream_setting_docs():
-        given = "must be given" if default is msgspec.NODEFAULT else f"`{_default(default)}`"
-        behind.append(f"| `{key}` | {kind} | {given} | {_linked(meaning)} |")
-    head = "| key | type | default | meaning | environment |\n|---|---|---|---|---|\n"
-    intro = (
-        "One TOML file (`~/.config/dragoman/config.toml`, `--config FILE` or `DRAGOMAN_CONFIG`), the environment over\n"
-        "it, flags over that. `dragoman serve --print-config` prints the settings and their origins, and finds what\n"
-        "would keep `serve` from starting: models, files, aliases and hosts that are not there. Lists in the\n"
-        "environment are separated by commas; an empty variable is refused. `[model_aliases]` maps names that clients\n"
-        'ask for to models: `"gpt-4o" = "smollm2-135m"`, or to several, the next of which is asked when one fails:\n'
-        '`"coder" = ["lan/qwen3-coder", "openrouter/qwen3-coder"]`.\n\n'
-        "Names in `server.allowed_hosts` may have a scheme and a port, which do not count: `mybox`, `mybox:8484` and\n"
-        "`https://mybox` are the same. A web page under such a name, or on loopback, gets the CORS headers that let\n"
-        "it read the answers; its preflight needs no key.\n\n"
-    )
-    servers = (
-        "\n## Servers behind\n\nEach is a table of its own, `[upstreams.NAME]`, in the file ([servers](servers.md)); "
-        "`dragoman serve --upstream URL`\nadds one that is called `upstream`.\n\n"
-        "| key | type | default | meaning |\n|---|---|---|---|\n"
-    )
-    return f"# Configuration\n\n{NOTE}{intro}{head}" + "\n".join(rows) + "\n" + servers + "\n".join(behind) + "\n"
-
-
-def _default(value: object) -> str:
-    return "[]" if value == () else str(value).lower() if isinstance(value, bool) else repr(value)
-
-
 COMMANDS_INTRO = """\
 The command line, as each command tells it (`dragoman COMMAND --help`). More of them stands where it belongs:
 [configuration](configuration.md) for `serve`, [running agents](run.md), [models](models.md) for `pull`,
@@ -165,7 +124,7 @@ def commands_page() -> str:
 PAGES = {
     DOCS / "commands.md": commands_page,
     DOCS / "formats.md": formats_page,
-    DOCS / "configuration.md": configuration_page,
+    DOCS / "configuration.md": partial(settings_page.page, NOTE),
     DOCS / "edge-cases.md": partial(edge_cases.page, NOTE),
     DOCS / "faults.md": partial(faults.page, NOTE),
     DOCS / "kinds.md": partial(kinds.page, NOTE),

@@ -67,6 +67,7 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     listens.add_argument("--port", type=int, help="the port; 0 takes a free one (default: 8484)")
     add_config_flag(command)
     command.add_argument("--print-config", action="store_true", help="print the settings and their origins, and exit")
+    command.add_argument("--print-schema", action="store_true", help="print the JSON Schema of the settings, and exit")
     command.add_argument("--capture", metavar="DIR", help="keep each exchange in this folder (docs/debugging.md)")
     command.add_argument(
         "--log-format",
@@ -87,6 +88,9 @@ def run(args: argparse.Namespace) -> int:
 
     Raises: ConfigError: the settings are wrong, or an extra is missing; the message has the command that installs it.
     """
+    if args.print_schema:
+        print(json.dumps(settings.json_schema(), indent=2))
+        return 0
     flags = {"server.host": args.host, "server.port": args.port, "embedded.model": args.model}
     flags |= {**upstream_flags(args), "capture.dir": args.capture}
     config, origin = settings.load(compose.settings_path(args.config), os.environ, flags)

@@ -35,6 +35,7 @@ from dragoman.gateway.config import ResponseStoreConfig
 from dragoman.guard.policy import GuardPolicy
 from dragoman.guard.policy import validate_policy as checked_policy
 from dragoman.host_names import LOOPBACK, host_name
+from dragoman.schema.setting import setting
 
 KEY_CHARS = 6
 """Minimum length in characters of an API key of the gateway; a shorter one could not be redacted from captures."""
@@ -43,59 +44,60 @@ SECRET = ("server.api_keys", "response_store.seal_key")
 """Settings whose values are never shown."""
 
 
-def _doc(text: str, **limits: Any) -> msgspec.Meta:
-    return msgspec.Meta(description=text, **limits)
-
-
 class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Address and limits of the gateway."""
 
-    host: Annotated[str, _doc("Address to listen on. Other than loopback requires `api_keys`.")] = "127.0.0.1"
-    port: Annotated[int, _doc("Port to listen on; 0: a free one.", ge=0, le=65535)] = 8484
+    host: Annotated[str, setting("Address to listen on. Other than loopback requires `api_keys`.")] = "127.0.0.1"
+    port: Annotated[int, setting("Port to listen on; 0: a free one.", ge=0, le=65535)] = 8484
     api_keys: Annotated[
-        tuple[str, ...], _doc("API keys, of at least 6 characters; each request must have one. Empty: none is needed.")
+        tuple[str, ...],
+        setting("API keys, of at least 6 characters; each request must have one. Empty: none is needed."),
     ] = ()
     allowed_hosts: Annotated[
         tuple[str, ...],
-        _doc("Names accepted in the Host and Origin headers, besides loopback; `*`: any, which requires `api_keys`."),
+        setting(
+            "Names accepted in the Host and Origin headers, besides loopback; `*`: any, which requires `api_keys`."
+        ),
     ] = ()
     max_body_bytes: Annotated[
-        int, _doc("Maximum size of a request body when it is decompressed, in bytes.", ge=1024)
+        int, setting("Maximum size of a request body when it is decompressed, in bytes.", ge=1024)
     ] = 32 * 1024 * 1024
     body_timeout_s: Annotated[
-        float, _doc("Timeout to receive the head of a request, and then its body, in seconds.", gt=0)
+        float, setting("Timeout to receive the head of a request, and then its body, in seconds.", gt=0)
     ] = 30.0
     max_connections: Annotated[
-        int, _doc("Maximum open connections; more get status 503. 0: half of the process's file descriptors.", ge=0)
+        int, setting("Maximum open connections; more get status 503. 0: half of the process's file descriptors.", ge=0)
     ] = 0
-    keepalive_interval_s: Annotated[float, _doc("Time between pings of an idle stream, in seconds.", gt=0, le=15)] = (
-        10.0
-    )
+    keepalive_interval_s: Annotated[
+        float, setting("Time between pings of an idle stream, in seconds.", gt=0, le=15)
+    ] = 10.0
     delta_min_chars: Annotated[
-        int, _doc("A delta of a stream waits for this many characters unless another event follows; 0: no wait.", ge=0)
+        int,
+        setting("A delta of a stream waits for this many characters unless another event follows; 0: no wait.", ge=0),
     ] = 0
-    delta_max_chars: Annotated[int, _doc("Maximum characters of one delta of a stream; 0: no limit.", ge=0)] = 0
-    max_status_delay_s: Annotated[float, _doc("Time that a status waits for the backend, in seconds.", ge=0)] = 5.0
-    write_timeout_s: Annotated[float, _doc("Timeout for a client to receive what is sent, in seconds.", gt=0)] = 60.0
-    graceful_shutdown_s: Annotated[float, _doc("Time for running responses after SIGTERM, in seconds.", ge=0)] = 60.0
-    metrics: Annotated[bool, _doc("Whether `/metrics` is served (docs/metrics.md).")] = True
+    delta_max_chars: Annotated[int, setting("Maximum characters of one delta of a stream; 0: no limit.", ge=0)] = 0
+    max_status_delay_s: Annotated[float, setting("Time that a status waits for the backend, in seconds.", ge=0)] = 5.0
+    write_timeout_s: Annotated[float, setting("Timeout for a client to receive what is sent, in seconds.", gt=0)] = 60.0
+    graceful_shutdown_s: Annotated[float, setting("Time for running responses after SIGTERM, in seconds.", ge=0)] = 60.0
+    metrics: Annotated[bool, setting("Whether `/metrics` is served (docs/metrics.md).")] = True
 
 
 class CaptureConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Which exchanges are written to disk."""
 
     dir: Annotated[
-        str, _doc("Folder that each exchange is written to, stage by stage (docs/debugging.md); empty: no capture.")
+        str, setting("Folder that each exchange is written to, stage by stage (docs/debugging.md); empty: no capture.")
     ] = ""
     filter: Annotated[
         str,
-        _doc(
+        setting(
             "Which exchanges: `all`, `failed` those with an error or a warning, `requested` those with the header "
-            "x-dragoman-capture: on."
+            "x-dragoman-capture: on.",
+            choices=CAPTURE_FILTERS,
         ),
     ] = "all"
-    max_exchanges: Annotated[int, _doc("Maximum number of exchanges; the oldest are deleted.", ge=1)] = 200
-    max_bytes: Annotated[int, _doc("Maximum total size of the exchanges, in bytes.", ge=1)] = 256 * 1024 * 1024
+    max_exchanges: Annotated[int, setting("Maximum number of exchanges; the oldest are deleted.", ge=1)] = 200
+    max_bytes: Annotated[int, setting("Maximum total size of the exchanges, in bytes.", ge=1)] = 256 * 1024 * 1024
 
 
 NO_CAPTURE = CaptureConfig()
@@ -108,12 +110,12 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     capture: CaptureConfig = CaptureConfig()
     embedded: EmbeddedConfig = EmbeddedConfig()
     claude_cli: ClaudeCliConfig = ClaudeCliConfig()
-    upstreams: Annotated[dict[str, HttpConfig], _doc("Upstream servers, each a table of its own.")] = {}
+    upstreams: Annotated[dict[str, HttpConfig], setting("Upstream servers, each a table of its own.")] = {}
     guard: GuardPolicy = GuardPolicy()
     response_store: ResponseStoreConfig = ResponseStoreConfig()
     model_aliases: Annotated[
         dict[str, str | tuple[str, ...]],
-        _doc("Model names that clients ask for, and the model meant, or several, the next where one fails."),
+        setting("Model names that clients ask for, and the model meant, or several, the next where one fails."),
     ] = {}
 
 
@@ -184,6 +186,11 @@ def toml(value: object) -> str:
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(toml, value))}]"
     return "a table" if isinstance(value, dict) else "unset" if value is None else str(value)
+
+
+def json_schema() -> dict[str, Any]:
+    """Returns the JSON Schema of the settings file, for editors."""
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **msgspec.json.schema(Config)}
 
 
 def setting_docs() -> Iterator[tuple[str, str, Any, str]]:

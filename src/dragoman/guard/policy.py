@@ -1,7 +1,7 @@
 """Settings of the guard: the section `[guard]`."""
 
 import sys
-from typing import Annotated, Any, Final, Literal, TypeAlias, get_args
+from typing import Annotated, Final, Literal, TypeAlias, get_args
 
 import msgspec
 
@@ -9,6 +9,7 @@ from dragoman.core import tool_name_match
 from dragoman.core.call_limit import MAX_CALLS
 from dragoman.core.complete_calls import BUFFER_LIMIT_CHARS
 from dragoman.core.errors import ConfigError, one_of, quote
+from dragoman.schema.setting import setting
 from dragoman.text import json_repairs
 
 Buffering: TypeAlias = Literal["off", "short", "all"]
@@ -33,41 +34,38 @@ ARGUMENT_REPAIRS: Final = (
 ALL_REPAIRS: Final = (*tool_name_match.STEPS, *json_repairs.REPAIRS, *ARGUMENT_REPAIRS)
 
 
-def _doc(text: str, **limits: Any) -> msgspec.Meta:
-    return msgspec.Meta(description=text, **limits)
-
-
 class GuardPolicy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The settings of the guard; they apply to the calls of every response."""
 
-    enabled: Annotated[bool, _doc("Whether tool calls are validated against the schemas of their tools.")] = True
+    enabled: Annotated[bool, setting("Whether tool calls are validated against the schemas of their tools.")] = True
     buffering: Annotated[
         str,
-        _doc(
+        setting(
             "How long calls are buffered. `off`: arguments are streamed as they arrive, and only validated. `short`: a "
             "call is buffered until it is complete, or longer than `buffer_limit_chars`. `all`: each call is buffered, "
-            "and one that stays invalid becomes text. The request header x-dragoman-buffering overrides this."
+            "and one that stays invalid becomes text. The request header x-dragoman-buffering overrides this.",
+            choices=BUFFERING_MODES,
         ),
     ] = "short"
     buffer_limit_chars: Annotated[
-        int, _doc("With `short`, calls whose arguments have more characters than this are streamed.", ge=0)
+        int, setting("With `short`, calls whose arguments have more characters than this are streamed.", ge=0)
     ] = BUFFER_LIMIT_CHARS
     disabled_repairs: Annotated[
-        tuple[str, ...], _doc("Repairs that are not made, by their names (docs/guard.md); `all`: none is made.")
+        tuple[str, ...], setting("Repairs that are not made, by their names (docs/guard.md); `all`: none is made.")
     ] = ()
     reask: Annotated[
-        bool, _doc("Whether the model is re-asked if its call is invalid, or if it made none and had to.")
+        bool, setting("Whether the model is re-asked if its call is invalid, or if it made none and had to.")
     ] = True
-    reask_max_tokens: Annotated[int, _doc("Maximum tokens of the second response.", ge=1)] = 2048
-    reask_timeout_s: Annotated[float, _doc("Timeout for the second response, in seconds.", gt=0)] = 60.0
+    reask_max_tokens: Annotated[int, setting("Maximum tokens of the second response.", ge=1)] = 2048
+    reask_timeout_s: Annotated[float, setting("Timeout for the second response, in seconds.", gt=0)] = 60.0
     max_identical_calls: Annotated[
         int,
-        _doc(
+        setting(
             "How often the same call may be made since the last user message; the next is not passed on. 0: no limit.",
             ge=0,
         ),
     ] = 0
-    max_calls: Annotated[int, _doc("Maximum calls of one response, which ends after them; 0: no limit.", ge=0)] = (
+    max_calls: Annotated[int, setting("Maximum calls of one response, which ends after them; 0: no limit.", ge=0)] = (
         MAX_CALLS
     )
 
