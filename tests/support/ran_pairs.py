@@ -25,7 +25,7 @@ from support.paths import DATA
 RECORD: Final = DATA / "ran.toml"
 SERVERS: Final = RECORD.parent / "servers"
 _package = importlib.metadata.version
-Kind: TypeAlias = Literal["real", "recorded", "played"]
+Kind: TypeAlias = Literal["real", "recorded", "scripted"]
 
 
 def _recorded(name: str) -> str:
@@ -74,15 +74,15 @@ BEHIND: Final[Mapping[str, Behind]] = {
     "llama-server": Behind("real", "llama.cpp's own server, as xllamacpp packs it", partial(_package, "xllamacpp")),
     "mlx_lm.server": Behind("real", "on MLX for CPUs", partial(_package, "mlx-lm")),
     "claude CLI": Behind(
-        "real", "the installed program; the model that it asks plays a script", FRONT["Claude Code"], "its model played"
+        "real", "the installed program, connected to a scripted model", FRONT["Claude Code"], "scripted"
     ),
     "vLLM": Behind("recorded", "its answers, byte for byte", partial(_recorded, "vllm")),
     "exo": Behind("recorded", "its answers, byte for byte", partial(_recorded, "exo")),
     "Qwen2.5-Coder": Behind("recorded", "texts of the 1.5B in the box", lambda: "2026-11"),
-    "Chat Completions": Behind("played", "a server of this API whose model plays a script", str),
-    "Responses": Behind("played", "a server of this API whose model plays a script", str),
-    "Messages": Behind("played", "a server of this API whose model plays a script", str),
-    "a script": Behind("played", "the gateway's own model plays one", str),
+    "Chat Completions": Behind("scripted", "a server of this API with a scripted model", str),
+    "Responses": Behind("scripted", "a server of this API with a scripted model", str),
+    "Messages": Behind("scripted", "a server of this API with a scripted model", str),
+    "a script": Behind("scripted", "a scripted backend of the gateway", str),
 }
 
 APIS: Final = {
