@@ -25,8 +25,12 @@ both. After a change, restart `dragoman serve`.
   `DRAGOMAN_`, the table, `_`, and the key, in capitals. `port` in `[server]` is `DRAGOMAN_SERVER_PORT`. Separate the
   items of a list with commas. An empty variable is an error.
 - An unknown table, key or variable is an error that names the nearest one.
-- **Editors** complete and check the file with its JSON Schema: `dragoman serve --print-schema > schema.json`, then
-  make `#:schema ./schema.json` the first line of the file (VS Code: the extension Even Better TOML; others: taplo).
+- **Editors** complete and check the file with its JSON Schema. Make `#:schema ./schema.json` the first line of the
+  file; in VS Code the extension Even Better TOML reads it, in other editors taplo.
+
+```console
+$ dragoman serve --print-schema > ~/.config/dragoman/schema.json
+```
 
 ## Example
 

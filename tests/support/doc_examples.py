@@ -61,8 +61,8 @@ class Command:
 
     @property
     def ours(self) -> list[str]:
-        """The arguments of `dragoman`; empty if another program is called."""
-        words = self.words
+        """The arguments of `dragoman`, without a redirection; empty if another program is called."""
+        words = self.words[: self.words.index(">")] if ">" in self.words else self.words
         starts = [i for i, word in enumerate(words) if word == "dragoman" and (i == 0 or words[i - 1] == "|")]
         return words[starts[0] + 1 :] if starts else []
 
