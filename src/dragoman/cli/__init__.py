@@ -18,16 +18,19 @@ from dragoman.cli._terminal_safe import printable
 from dragoman.core.errors import ClientError, DragomanError, nearest
 from dragoman.folder_registry import FolderRegistry
 
-_ORDER: Final = ("serve", "run", "ask", "doctor", "probe", "pull", "parse", "formats", "tokens", "replay", "bundle")
+_ORDER: Final = (
+    *("serve", "run", "ask", "doctor", "probe", "pull", "parse", "formats", "tokens", "replay", "bundle", "completion"),
+    *("help", "version"),
+)
 """Order of the commands in the help; others follow."""
 _COMMANDS: Final = FolderRegistry[Callable[..., None]](__name__, __path__, "add")
 _WIDTH: Final = 100
 _EXAMPLES: Final = """
     examples:
       dragoman serve              the APIs at http://127.0.0.1:8484, with a small embedded model
-      dragoman ask                one question to it, and what becomes of the model's words
+      dragoman ask                asks it a question, and shows the model's text beside the tool call
 
-    `dragoman COMMAND --help` tells each in full.
+    `dragoman help COMMAND` describes a command.
 """
 _STATUS: Final = """
     exit status:
@@ -102,12 +105,10 @@ class Parser(argparse.ArgumentParser):
 
 def parser() -> argparse.ArgumentParser:
     """Returns the parser of all commands."""
-    about = "Real tool calls between any agent and any model: a gateway, and what one needs around it."
+    about = "Tool calls between any agent and any model: a gateway, and the tools to set it up and debug it."
     top = Parser(prog="dragoman", description=about, epilog=_EXAMPLES)
     top.add_argument("--version", action="version", version=f"dragoman {__version__}")
-    commands = top.add_subparsers(
-        title="commands", dest="command", metavar="COMMAND", required=True, parser_class=Parser
-    )
+    commands = top.add_subparsers(title="commands", dest="command", metavar="COMMAND", parser_class=Parser)
     for name in names():
         _COMMANDS.load(name)(commands)
     return top
@@ -124,7 +125,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         from dragoman.cli.completion import answer_completion
 
         answer_completion(parser())
-    args = parser().parse_args(argv)
+    top = parser()
+    args = top.parse_args(argv)
+    if args.command is None:
+        top.print_help()
+        return 0
     try:
         status: int = args.run(args)
     except DragomanError as error:

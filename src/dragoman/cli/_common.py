@@ -3,6 +3,7 @@
 import argparse
 import logging
 import sys
+from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Final
@@ -101,33 +102,41 @@ def print_status(text: str) -> None:
     print(printable(f"dragoman: {text}"), file=sys.stderr, flush=True)
 
 
-def format_settings(config: settings.Config, origin: dict[str, str]) -> str:
-    """Returns every setting with its value and its origin, as TOML; keys are not shown.
+def setting_rows(config: settings.Config, origin: dict[str, str], *, everything: bool) -> Iterator[dict[str, object]]:
+    """Yields the settings, each with its `key`, `value` and `origin`; `hidden` in place of a value that is secret.
 
     Args:
         config: the settings.
         origin: where each setting that is not at its default comes from, by its key.
+        everything: also the settings that are at their default.
     """
-    lines = []
+    rows: list[tuple[str, object]] = []
     for key, *_ in settings.setting_docs():
         section, _, name = key.partition(".")
         value = getattr(getattr(config, section), name)
-        if key == "embedded.model":
-            value = value or models.default().name
-        hidden = key in settings.SECRET and value
-        line = f"# {key}: {len(value)} not shown" if hidden else f"{key} = {settings.toml(value)}"
-        lines.append(f"{line}  # {origin.get(key, 'default')}")
+        rows.append((key, value or models.default().name if key == "embedded.model" else value))
     for server, upstream in config.upstreams.items():
-        for field, value in msgspec.structs.asdict(upstream).items():
-            key = f"upstreams.{server}.{field}"
-            unset = "not shown" if field == "api_key" and value else "not set" if value is None else ""
-            line = f"# {key}: {unset}" if unset else f"{key} = {settings.toml(value)}"
-            lines.append(f"{line}  # {origin.get(key, 'default')}")
-    for alias, target in config.model_aliases.items():
-        lines.append(
-            f"model_aliases.{settings.toml(alias)} = {settings.toml(target)}  # {origin[f'model_aliases.{alias}']}"
-        )
-    return "\n".join([*lines, "# settings are good"])
+        rows += ((f"upstreams.{server}.{field}", value) for field, value in msgspec.structs.asdict(upstream).items())
+    rows += ((f"model_aliases.{settings.toml(alias)}", target) for alias, target in config.model_aliases.items())
+    for key, value in rows:
+        if not (everything or key in origin or key.startswith("model_aliases.")):
+            continue
+        is_secret = value and (key in settings.SECRET or (key.startswith("upstreams.") and key.endswith(".api_key")))
+        place = origin.get(key.replace('"', ""), "default")
+        shown = {"hidden": len(value) if isinstance(value, tuple) else 1} if is_secret else {"value": value}
+        yield {"key": key, **shown, "origin": place}
+
+
+def format_settings(config: settings.Config, origin: dict[str, str], *, everything: bool = True) -> str:
+    """Returns the settings as TOML, each with its origin; secrets are not shown. Arguments as `setting_rows`."""
+    lines = []
+    for row in setting_rows(config, origin, everything=everything):
+        key, value = row["key"], row.get("value")
+        note = f"{row['hidden']} not shown" if "hidden" in row else "not set" if value is None else ""
+        line = f"# {key}: {note}" if note else f"{key} = {settings.toml(value)}"
+        lines.append(f"{line}  # {row['origin']}")
+    rest = [] if everything else ["# all other settings have their defaults; --all prints them too"]
+    return "\n".join([*lines, *rest, "# the settings are valid"])
 
 
 class TerminalFormatter(logging.Formatter):

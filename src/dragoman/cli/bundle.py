@@ -26,7 +26,7 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     """Registers the command."""
     command = commands.add_parser(
         "bundle",
-        help="a captured exchange as a file to send",
+        help="pack a captured exchange for a bug report",
         description="Pack a capture for a bug report. Secrets are out of it already; what people, tools and the model "
         "said is replaced by words that say nothing, of the same shape, so that what reads it does what it did. "
         "Names and schemas of tools, names of models and settings stay; descriptions of tools do not.",

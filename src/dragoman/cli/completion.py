@@ -29,7 +29,7 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     """Registers the command."""
     command = commands.add_parser(
         "completion",
-        help="have your shell complete commands, options and names",
+        help="set up shell completion",
         description="Print the lines that make a shell complete commands, options, formats, models and agents at Tab. "
         "In zsh they must come after compinit. It needs the terminal extra.",
         epilog=_EXAMPLES,

@@ -47,7 +47,7 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     """Registers the command."""
     command = commands.add_parser(
         "parse",
-        help="raw model text to tool calls",
+        help="parse tool calls from a model's text",
         description="Read a model's raw text and print the text, reasoning and calls in it as JSON; --stream prints "
         "events as they come, --explain what became of each piece, and why.",
         epilog=EXAMPLE,
@@ -55,7 +55,7 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     command.add_argument("file", nargs="?", type=Path, metavar="FILE", help="the text (default: standard input)")
     named = command.add_argument("--format", metavar="NAME", help="how the model writes calls (default: auto)")
     complete_with(named, format_names)
-    command.add_argument("--model", default="", metavar="NAME", help="the model's name, to tell the format by")
+    command.add_argument("-m", "--model", default="", metavar="NAME", help="the model's name, to tell the format by")
     command.add_argument(
         "--template", type=Path, metavar="FILE", help="its chat template, tokenizer_config.json or .gguf, instead"
     )

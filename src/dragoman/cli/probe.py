@@ -42,7 +42,7 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     """Registers the command."""
     command = commands.add_parser(
         "probe",
-        help="find out what a server can do",
+        help="find out what a server and its model can do",
         description="Ask a server some thirty short questions, and say how it is best asked, with the settings to "
         "paste. It takes about a minute; what was found is remembered. Without a URL: list the servers that run here.",
         epilog=_EXAMPLES,
@@ -54,7 +54,7 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
         help="where it is: http://127.0.0.1:1234/v1 (default: list those that run here)",
     )
     model = command.add_argument(
-        "--model", default="", metavar="NAME", help="the model to ask (default: the only one that it lists)"
+        "-m", "--model", default="", metavar="NAME", help="the model to ask (default: the only one that it lists)"
     )
     complete_with(model, all_model_names)
     command.add_argument("--api", choices=dialects.names(), help="the API to use (default: the provider's)")

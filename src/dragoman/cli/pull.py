@@ -1,6 +1,7 @@
 """`dragoman pull`: downloads the weights of a model."""
 
 import argparse
+import json
 import sys
 import time
 from collections.abc import Callable
@@ -48,6 +49,8 @@ def add(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> No
     parser.add_argument(
         "--list", action="store_true", help="list the models that can be downloaded, and which already are"
     )
+    parser.add_argument("--json", action="store_true", help="with --list: as JSON")
+    parser.add_argument("-q", "--quiet", action="store_true", help="show no progress")
     parser.add_argument(
         "--force",
         action="store_true",
@@ -63,6 +66,9 @@ def run(args: argparse.Namespace) -> int:
         ClientError: the name is unknown, the disk is full, or something is not installed.
         RemoteError: the download failed.
     """
+    if args.list and args.json:
+        print(json.dumps([_model_row(model) for model in models.models()], indent=2))
+        return 0
     if args.list:
         print(format_model_list(get_terminal_size().columns if sys.stdout.isatty() else None))
         return 0
@@ -73,12 +79,25 @@ def run(args: argparse.Namespace) -> int:
         print(f"{name} {state}", file=sys.stderr)
     elif not name.startswith("hf:") and (note := models.get(name).note):
         print(f"{name}: {note}", file=sys.stderr)
-    print(download_weights(name, force=args.force))
+    print(download_weights(name, force=args.force, quiet=args.quiet))
     return 0
 
 
-def download_weights(name: str, *, force: bool = False) -> Path:
-    """Downloads the weights, with progress on standard error, and returns their path.
+def _model_row(model: models.ModelProfile) -> dict[str, object]:
+    return {
+        "name": model.name,
+        "aliases": list(model.aliases),
+        "default": model.default,
+        "size_bytes": model.size_bytes,
+        "licence": model.licence,
+        "downloaded": weights.is_downloaded(model),
+        "description": model.description,
+        "note": model.note,
+    }
+
+
+def download_weights(name: str, *, force: bool = False, quiet: bool = False) -> Path:
+    """Downloads the weights, with progress on standard error unless `quiet`, and returns their path.
 
     Raises: ClientError, RemoteError: as `weights.download`.
     """
@@ -89,12 +108,16 @@ def download_weights(name: str, *, force: bool = False) -> Path:
         print(text, file=sys.stderr, flush=True)
 
     try:
-        return weights.download(name, bar, force=force, report=report)
+        return weights.download(name, _no_progress if quiet else bar, force=force, report=report)
     except KeyboardInterrupt:
         report(f"stopped; complete parts are kept; to continue: dragoman pull {name}")
         raise
     finally:
         bar.close()
+
+
+def _no_progress(done: int, total: int, what: str) -> None:
+    pass
 
 
 def format_model_list(width: int | None = None) -> str:

@@ -44,7 +44,7 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     """Registers the command."""
     command = commands.add_parser(
         "replay",
-        help="repeat a captured exchange, stage by stage",
+        help="replay a captured exchange, stage by stage",
         description="Repeat an exchange that serve has captured: what it was read as, what would be sent now, "
         "and, with what the model said then, what becomes of that. Of each stage it is told whether it is the same.",
         epilog=EXAMPLES,
@@ -61,7 +61,7 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
         "nothing may change by it (default: recorded)",
     )
     command.add_argument("--seed", type=int, default=0, metavar="N", help="for chance (default: 0)")
-    command.add_argument("--model", metavar="MODEL", help="ask this model of the settings in place of what was said")
+    command.add_argument("-m", "--model", metavar="MODEL", help="send the request to this model instead of replaying")
     command.add_argument("--upstream", metavar="URL", help="ask this server, for --model or the model of the request")
     command.add_argument("--config", type=Path, metavar="FILE", help="the settings, for --model")
     command.add_argument("--output", type=Path, metavar="DIR", help="keep what happens now as a capture in this folder")

@@ -22,6 +22,7 @@ from dragoman.cli._common import (
     get_weights,
     missing_extras_message,
     print_status,
+    setting_rows,
     upstream_flags,
 )
 from dragoman.cli.completion import complete_with, model_names
@@ -36,8 +37,8 @@ _EXAMPLES: Final = """
       dragoman serve --claude-cli                          the models of the installed claude
 
     exit status:
-      0  it was told to stop, and has
-      1  a backend did not come up
+      0  it was stopped by SIGTERM or Ctrl-C
+      1  a backend did not start
       2  the command or its settings are wrong, or the address is taken; standard error says what
 """
 
@@ -59,14 +60,18 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     group = command.add_argument_group("backends")
     add_server_flags(group)
     model = group.add_argument(
-        "--model", metavar="NAME", help="an embedded model: a name or a .gguf file (default: smollm2-135m)"
+        "-m", "--model", metavar="NAME", help="an embedded model: a name or a .gguf file (default: smollm2-135m)"
     )
     complete_with(model, model_names)
     listens = command.add_argument_group("where it listens")
     listens.add_argument("--host", metavar="ADDRESS", help="the address (default: 127.0.0.1, this machine only)")
-    listens.add_argument("--port", type=int, help="the port; 0 takes a free one (default: 8484)")
+    listens.add_argument("-p", "--port", type=int, help="the port; 0 takes a free one (default: 8484)")
     add_config_flag(command)
-    command.add_argument("--print-config", action="store_true", help="print the settings and their origins, and exit")
+    command.add_argument(
+        "--print-config", action="store_true", help="check the settings, print those that are set, and exit"
+    )
+    command.add_argument("--all", action="store_true", help="with --print-config: all settings, also the defaults")
+    command.add_argument("--json", action="store_true", help="with --print-config: as JSON")
     command.add_argument("--print-schema", action="store_true", help="print the JSON Schema of the settings, and exit")
     command.add_argument("--capture", metavar="DIR", help="keep each exchange in this folder (docs/debugging.md)")
     command.add_argument(
@@ -79,6 +84,9 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
         choices=("info", "debug"),
         default="info",
         help="debug logs each step of each request too (default: info)",
+    )
+    command.add_argument(
+        "-v", "--verbose", action="store_const", const="debug", dest="log_level", help="same as --log-level debug"
     )
     command.set_defaults(run=run)
 
@@ -108,7 +116,10 @@ def run(args: argparse.Namespace) -> int:
     missing = missing_extras_message("server", *(("embedded",) if name else ()))
     if args.print_config:
         _resolve(config.server)
-        print(format_settings(config, origin))
+        if args.json:
+            print(json.dumps(list(setting_rows(config, origin, everything=args.all)), indent=2))
+        else:
+            print(format_settings(config, origin, everything=args.all))
         if missing:
             print_status(missing)
         else:

@@ -1,6 +1,7 @@
 """`dragoman tokens`: counts the tokens of a request, part by part, and shows what trimming leaves of it."""
 
 import argparse
+import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -30,17 +31,18 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     """Registers the command."""
     command = commands.add_parser(
         "tokens",
-        help="how large a request is, and what trimming leaves of it",
+        help="estimate a request's tokens, before and after trimming",
         description="Estimate the tokens of a request's parts, for each tier of trimming (docs/local.md); or show what "
         "a tier leaves of it.",
         epilog=EXAMPLE,
     )
     command.add_argument("file", nargs="?", type=Path, metavar="FILE", help="its body (default: standard input)")
-    command.add_argument("--model", metavar="NAME", help="whose tokens (default: the request's model)")
+    command.add_argument("-m", "--model", metavar="NAME", help="whose tokens (default: the request's model)")
     command.add_argument("--api", choices=dialects.names(), help="the API it is of (default: the first that reads it)")
     command.add_argument(
         "--prompt-trim", choices=trim.NAMES, metavar="TIER", help=f"show what this tier leaves: {', '.join(trim.NAMES)}"
     )
+    command.add_argument("--json", action="store_true", help="print the counts as JSON")
     command.set_defaults(run=run)
 
 
@@ -56,6 +58,10 @@ def run(args: argparse.Namespace) -> int:
         print("\n\n".join(_trimmed_text(trim.trim_request(request, args.prompt_trim, vocabulary).request)))
         return 0
     tiers = [_counts(trim.trim_request(request, tier, vocabulary).request, vocabulary) for tier in trim.NAMES]
+    if args.json:
+        counts = dict(zip(trim.NAMES, tiers, strict=True))
+        print(json.dumps({"model": name, "tokens": counts}, indent=2))
+        return 0
     print(f"{'':14}" + "".join(f"{tier:>12}" for tier in trim.NAMES))
     for part in tiers[0]:
         print(f"{part:14}" + "".join(f"{counts[part]:>12,}" for counts in tiers))

@@ -152,7 +152,7 @@ def test_validation_without_guard_extra_prints_install_command() -> None:
 def test_print_config_works_in_base_install() -> None:
     done = dragoman("serve", "--print-config")
     assert done.returncode == 0, done.stderr
-    assert done.stdout.endswith("# settings are good\n")
+    assert done.stdout.endswith("# the settings are valid\n")
     assert "pip install 'dragoman[server,embedded]'" in done.stderr
     assert "unknown model 'x'" in dragoman("serve", "--print-config", "--model", "x").stderr
 

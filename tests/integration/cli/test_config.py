@@ -1,6 +1,7 @@
 """Settings: sources, precedence, and error messages for invalid values."""
 
 import contextlib
+import json
 import socket
 import subprocess
 import tomllib
@@ -196,13 +197,13 @@ def test_print_config_shows_values_and_origins_and_masks_keys(tmp_path: Path) ->
         '[server]\napi_keys = ["very-secret-1", "very-secret-2"]\n[model_aliases]\ngpt-4o = "smollm2-135m"\n'
     )
     file.chmod(0o600)
-    done = check(tmp_path, "--port", "9000", DRAGOMAN_EMBEDDED_MAX_QUEUE="3")
+    done = check(tmp_path, "--all", "--port", "9000", DRAGOMAN_EMBEDDED_MAX_QUEUE="3")
     assert done.returncode == 0
     lines = done.stdout.splitlines()
     assert f"# server.api_keys: 2 not shown  # {file}" in lines
     assert "server.port = 9000  # flag" in lines
     assert "embedded.max_queue = 3  # DRAGOMAN_EMBEDDED_MAX_QUEUE" in lines
-    assert lines[-1] == "# settings are good"
+    assert lines[-1] == "# the settings are valid"
     assert "secret" not in done.stdout + done.stderr
     shown = tomllib.loads(done.stdout)
     assert shown["server"]["host"] == "127.0.0.1"
@@ -210,6 +211,21 @@ def test_print_config_shows_values_and_origins_and_masks_keys(tmp_path: Path) ->
     assert shown["embedded"]["model"] == "smollm2-135m"
     assert shown["model_aliases"] == {"gpt-4o": "smollm2-135m"}
     assert done.stderr == ""
+
+
+def test_print_config_shows_only_what_is_set(tmp_path: Path) -> None:
+    file = tmp_path / "own.toml"
+    file.write_text(
+        '[server]\napi_keys = ["very-secret"]\n[upstreams.far]\nurl = "http://h/v1"\napi_key = "sk-secret"\n'
+    )
+    file.chmod(0o600)
+    done = check(tmp_path, "--config", str(file), "--port", "9000")
+    assert tomllib.loads(done.stdout) == {"server": {"port": 9000}, "upstreams": {"far": {"url": "http://h/v1"}}}
+    assert "--all prints them too" in done.stdout
+    rows = {row["key"]: row for row in json.loads(check(tmp_path, "--config", str(file), "--json").stdout)}
+    assert rows["upstreams.far.url"]["value"] == "http://h/v1"
+    assert "value" not in rows["server.api_keys"]
+    assert "value" not in rows["upstreams.far.api_key"]
 
 
 def test_print_config_reports_unknown_variables(tmp_path: Path) -> None:
@@ -244,7 +260,7 @@ def test_config_file_is_selected_by_flag_or_variable(tmp_path: Path) -> None:
     [
         (["--config", "none.toml"], {}, "cannot read the configuration none.toml: No such file or directory"),
         (["--prot", "1"], {}, "unrecognized arguments: --prot 1"),
-        (["--port", "http"], {}, "argument --port: invalid int value: 'http'"),
+        (["--port", "http"], {}, "argument -p/--port: invalid int value: 'http'"),
         (["--port", "70000"], {}, "expected a whole number of at most 65535, got 70000 - at server.port, from flag"),
         (["--model", "smolm2"], {}, "unknown model 'smolm2'; did you mean 'smollm2'?"),
         (["--model", "none.gguf"], {}, "expected the path of a .gguf file, got 'none.gguf', where there is none"),

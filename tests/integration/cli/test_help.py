@@ -1,13 +1,16 @@
 """`--help` of every command: description, valid examples and exit status, in at most 100 columns."""
 
 import argparse
+import json
 import re
 import shlex
 from collections.abc import Iterator
 
 import pytest
 
+import dragoman
 from dragoman import cli
+from dragoman.catalog import models
 
 COMMANDS = cli.names()
 each = pytest.mark.parametrize("name", COMMANDS)
@@ -72,9 +75,9 @@ def test_help_explains_settings_if_command_has_config(name: str) -> None:
 
 def test_top_level_help_lists_commands_in_defined_order() -> None:
     text = cli.parser().format_help()
-    found = re.findall(r"^    (\w+)  ", text, re.MULTILINE)
+    found = re.findall(r"^    (\w+)(?:  |$)", text, re.MULTILINE)
     assert [name for name in cli._ORDER if name in COMMANDS] == found[: len(cli._ORDER)]
-    assert set(found) | {"completion"} == set(COMMANDS)
+    assert set(found) == set(COMMANDS)
     assert len(list(examples(text))) == 2
 
 
@@ -90,3 +93,36 @@ def test_abbreviated_long_options_are_rejected(line: str, capsys: pytest.Capture
         cli.parser().parse_args(line.split())
     assert ended.value.code == 2
     assert f"unrecognized arguments: {line.split()[1]}" in capsys.readouterr().err
+
+
+def test_no_arguments_print_the_help(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main([]) == 0
+    assert capsys.readouterr().out == cli.parser().format_help()
+
+
+def test_help_command_equals_help_option(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="0"):
+        cli.main(["help", "serve"])
+    assert capsys.readouterr().out == command("serve").format_help()
+
+
+def test_help_of_unknown_command_suggests_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        cli.main(["help", "sreve"])
+    assert "did you mean 'serve'?" in capsys.readouterr().err
+
+
+def test_version_command_prints_the_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["version"]) == 0
+    assert capsys.readouterr().out == f"dragoman {dragoman.__version__}\n"
+
+
+def test_short_options_equal_long_ones() -> None:
+    short = cli.parser().parse_args(["serve", "-m", "x", "-p", "1", "-v"])
+    long = cli.parser().parse_args(["serve", "--model", "x", "--port", "1", "--log-level", "debug"])
+    assert vars(short) == vars(long)
+
+
+def test_model_list_as_json_has_all_models(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["pull", "--list", "--json"]) == 0
+    assert [row["name"] for row in json.loads(capsys.readouterr().out)] == [model.name for model in models.models()]

@@ -45,7 +45,7 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     """Registers the command."""
     command = commands.add_parser(
         "ask",
-        help="ask one question, and see what becomes of the model's words",
+        help="ask a question, and see the model's text beside the result",
         description="Ask a model one question with a tool, give it the tool's result, and show what the model writes "
         "next to what its client gets, as it streams. No gateway need run: what `dragoman serve` would serve is asked "
         "directly. Where a server reads calls itself, its JSON is shown in place of the model's text.",
@@ -53,7 +53,7 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     )
     command.add_argument("prompt", nargs="?", metavar="PROMPT", help=f"the question (default: {demo.QUESTION})")
     model_options = command.add_argument_group("whom to ask")
-    model = model_options.add_argument("--model", metavar="NAME", help="the model (default: the first that is served)")
+    model = model_options.add_argument("-m", "--model", metavar="NAME", help="the model (default: the first one)")
     complete_with(model, all_model_names)
     one = model_options.add_mutually_exclusive_group()
     one.add_argument("--upstream", metavar="URL", help="an upstream server: http://127.0.0.1:1234/v1")

@@ -48,7 +48,7 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     """Registers the command."""
     command = commands.add_parser(
         "doctor",
-        help="see whether what is set up here works",
+        help="check the installation, the settings and the servers",
         description="Look at settings, extras, weights, upstream servers, the installed claude, the gateway's address "
         "and what a running gateway has counted, all at once, and say what to type where something does not work. No "
         "model is called, nothing is downloaded, and no login is changed.",

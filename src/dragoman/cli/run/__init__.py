@@ -39,7 +39,7 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     """Registers the command."""
     command = commands.add_parser(
         "run",
-        help="start an agent on a model of yours",
+        help="start an agent with a gateway and a model",
         usage="dragoman run [AGENT] [options] [-- arguments of the agent]",
         description="Start an agent wired to a gateway of its own on this machine, which ends with it. The agent's "
         "configuration is laid over for this run alone; nothing of yours is changed. Without settings or flags: what "
@@ -51,6 +51,7 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     complete_with(named, agents.names)
     group = command.add_argument_group("what it runs on")
     model = group.add_argument(
+        "-m",
         "--model",
         metavar="NAME",
         help="of a server, of the box, an alias, or a .gguf (default: the one that there is)",
