@@ -28,7 +28,7 @@ _WIDTH: Final = 100
 _EXAMPLES: Final = """
     examples:
       dragoman serve              the APIs at http://127.0.0.1:8484, with a small embedded model
-      dragoman ask                asks it a question, and shows the model's text beside the tool call
+      dragoman ask                asks it a question, and shows the model's text next to the tool call
 
     `dragoman help COMMAND` describes a command.
 """

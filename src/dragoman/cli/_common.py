@@ -123,8 +123,8 @@ def setting_rows(config: settings.Config, origin: dict[str, str], *, everything:
             continue
         is_secret = value and (key in settings.SECRET or (key.startswith("upstreams.") and key.endswith(".api_key")))
         place = origin.get(key.replace('"', ""), "default")
-        shown = {"hidden": len(value) if isinstance(value, tuple) else 1} if is_secret else {"value": value}
-        yield {"key": key, **shown, "origin": place}
+        content = {"hidden": len(value) if isinstance(value, tuple) else 1} if is_secret else {"value": value}
+        yield {"key": key, **content, "origin": place}
 
 
 def format_settings(config: settings.Config, origin: dict[str, str], *, everything: bool = True) -> str:

@@ -45,7 +45,7 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     """Registers the command."""
     command = commands.add_parser(
         "ask",
-        help="ask a question, and see the model's text beside the result",
+        help="ask a question, and see the model's text next to the result",
         description="Ask a model one question with a tool, give it the tool's result, and show what the model writes "
         "next to what its client gets, as it streams. No gateway need run: what `dragoman serve` would serve is asked "
         "directly. Where a server reads calls itself, its JSON is shown in place of the model's text.",
