@@ -34,15 +34,15 @@ _EXAMPLES: Final = """
 """
 _STATUS: Final = """
     exit status:
-      0  done
+      0  success
       1  the model, the engine, a server or the network failed
-      2  the command or its settings are wrong; standard error says what, and where
+      2  the command or its settings are invalid; see standard error
 """
 _SETTINGS: Final = """
     settings:
-      Flags win over variables (DRAGOMAN_SERVER_PORT=9000 for server.port), and those over the file:
-      --config, else $DRAGOMAN_CONFIG, else ~/.config/dragoman/config.toml where it is there.
-      `dragoman serve --print-config` prints them with their origins; docs/configuration.md lists all.
+      Flags override environment variables (DRAGOMAN_SERVER_PORT=9000 for server.port), which override
+      the file: --config, $DRAGOMAN_CONFIG, or ~/.config/dragoman/config.toml.
+      `dragoman serve --print-config` prints the settings; docs/configuration.md describes them.
 """
 
 

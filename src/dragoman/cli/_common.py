@@ -24,7 +24,7 @@ LOG_LINE: Final = "%(asctime)s %(levelname)s %(name)s %(message)s"
 
 def add_server_flags(group: "argparse._ArgumentGroup") -> None:
     """Adds `--upstream`, `--upstream-api` and `--claude-cli`; `upstream_flags` turns them into settings."""
-    group.add_argument("--upstream", metavar="URL", help="the models of this server: http://127.0.0.1:1234/v1")
+    group.add_argument("--upstream", metavar="URL", help="use the models of this server: http://127.0.0.1:1234/v1")
     group.add_argument(
         "--upstream-api",
         choices=dialects.names(),
@@ -32,7 +32,10 @@ def add_server_flags(group: "argparse._ArgumentGroup") -> None:
         help="the API of --upstream: %(choices)s (default: openai_chat)",
     )
     group.add_argument(
-        "--claude-cli", action="store_true", default=None, help="the models of the installed claude, by its own login"
+        "--claude-cli",
+        action="store_true",
+        default=None,
+        help="use the models of the installed claude, with its own login",
     )
 
 
@@ -123,7 +126,7 @@ def setting_rows(config: settings.Config, origin: dict[str, str], *, everything:
             continue
         is_secret = value and (key in settings.SECRET or (key.startswith("upstreams.") and key.endswith(".api_key")))
         place = origin.get(key.replace('"', ""), "default")
-        content = {"hidden": len(value) if isinstance(value, tuple) else 1} if is_secret else {"value": value}
+        content = {"hidden": f"{len(value)} " if isinstance(value, tuple) else ""} if is_secret else {"value": value}
         yield {"key": key, **content, "origin": place}
 
 
@@ -132,7 +135,7 @@ def format_settings(config: settings.Config, origin: dict[str, str], *, everythi
     lines = []
     for row in setting_rows(config, origin, everything=everything):
         key, value = row["key"], row.get("value")
-        note = f"{row['hidden']} not shown" if "hidden" in row else "not set" if value is None else ""
+        note = f"{row['hidden']}not shown" if "hidden" in row else "not set" if value is None else ""
         line = f"# {key}: {note}" if note else f"{key} = {settings.toml(value)}"
         lines.append(f"{line}  # {row['origin']}")
     rest = [] if everything else ["# all other settings have their defaults; --all prints them too"]

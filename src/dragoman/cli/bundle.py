@@ -11,14 +11,14 @@ from dragoman.core.errors import ConfigError
 
 EXAMPLES = """
     examples:
-      dragoman bundle captures                             the newest of a folder, as ID.zip
+      dragoman bundle captures                             the newest capture of a folder, as ID.zip
       dragoman bundle captures -o bug.zip
-      dragoman replay bug.zip --explain                    what its recipient can do
+      dragoman replay bug.zip --explain                    what the recipient can do
 
     exit status:
-      0  it is packed; whether the problem is still in it is said
-      1  it cannot be run again
-      2  there is no such capture, or the file cannot be written
+      0  packed; the output says whether the problem is still reproducible
+      1  the capture cannot be replayed
+      2  the capture does not exist, or the file cannot be written
 """
 
 
@@ -27,16 +27,19 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     command = commands.add_parser(
         "bundle",
         help="pack a captured exchange for a bug report",
-        description="Pack a capture for a bug report. Secrets are out of it already; what people, tools and the model "
-        "said is replaced by words that say nothing, of the same shape, so that what reads it does what it did. "
-        "Names and schemas of tools, names of models and settings stay; descriptions of tools do not.",
+        description="Pack a capture for a bug report. Secrets were already removed. Texts of users, tools and"
+        " the model are replaced by meaningless texts of the same shape, so that they are parsed "
+        "in the same way. Names and schemas of tools, names of models, and settings stay; "
+        "descriptions of tools do not.",
         epilog=EXAMPLES,
     )
-    command.add_argument("capture", type=Path, metavar="CAPTURE", help="its folder, or a folder of several: the newest")
     command.add_argument(
-        "-o", "--output", type=Path, metavar="FILE", help="the file (default: its name and .zip, here)"
+        "capture", type=Path, metavar="CAPTURE", help="folder of the capture, or of several (the newest is used)"
     )
-    command.add_argument("--no-anonymize", action="store_true", help="leave what was said as it is")
+    command.add_argument(
+        "-o", "--output", type=Path, metavar="FILE", help="output file (default: NAME.zip in this folder)"
+    )
+    command.add_argument("--no-anonymize", action="store_true", help="keep the texts unchanged")
     command.set_defaults(run=run)
 
 

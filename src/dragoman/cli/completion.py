@@ -30,11 +30,11 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     command = commands.add_parser(
         "completion",
         help="set up shell completion",
-        description="Print the lines that make a shell complete commands, options, formats, models and agents at Tab. "
-        "In zsh they must come after compinit. It needs the terminal extra.",
+        description="Print the shell code that completes commands, options, formats, models and agents. In "
+        "zsh it must come after compinit. Requires the terminal extra.",
         epilog=_EXAMPLES,
     )
-    command.add_argument("shell", choices=list(SHELLS), help="whose lines: bash, zsh or fish")
+    command.add_argument("shell", choices=list(SHELLS), help="the shell")
     command.set_defaults(run=run)
 
 

@@ -1,4 +1,4 @@
-"""`dragoman formats`: lists the formats that Dragoman reads and writes, or shows one in full."""
+"""`dragoman formats`: lists the formats that Dragoman reads and writes, or shows one format."""
 
 import argparse
 import json
@@ -42,13 +42,13 @@ OPTIONAL_COLUMNS: Final = ("CASES", "SUITE", "REASONING", "IDS")
 
 _EXAMPLES: Final = """
     examples:
-      dragoman formats                                     all of them
-      dragoman formats hermes                              one in full
-      dragoman formats Qwen/Qwen3-8B                       the one that this model writes
+      dragoman formats                                     all formats
+      dragoman formats hermes                              one format
+      dragoman formats Qwen/Qwen3-8B                       the format of this model
 
     exit status:
-      0  done
-      2  there is no such format, and no such model is known
+      0  success
+      2  the format or model is unknown
 """
 
 
@@ -81,13 +81,13 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     command = commands.add_parser(
         "formats",
         help="list the tool-call formats",
-        description="List the formats in which models write tool calls; a narrow terminal shows less of each. With a "
-        "NAME, show one in full: who writes it, how a call looks, and how it is constrained to a schema.",
+        description="List the formats in which models write tool calls. With a NAME, describe one: its "
+        "models, an example of a call, and its grammar.",
         epilog=_EXAMPLES,
     )
     named = command.add_argument("name", nargs="?", metavar="NAME", help="a format, or a model, such as Qwen/Qwen3-8B")
     complete_with(named, format_names)
-    command.add_argument("--json", action="store_true", help="as JSON")
+    command.add_argument("--json", action="store_true", help="print JSON")
     command.set_defaults(run=run)
 
 
@@ -111,7 +111,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _find_format(name: str) -> Format:
-    """Returns the format of this name, or the one that this model writes; prints to standard error how it was found."""
+    """Returns the format of this name, or the format of this model; prints to standard error how it was found."""
     try:
         return formats.get(name)
     except ConfigError:

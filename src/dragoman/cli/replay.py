@@ -25,15 +25,15 @@ if TYPE_CHECKING:
 
 EXAMPLES = """
     examples:
-      dragoman replay captures                             the newest of a folder
-      dragoman replay captures --explain                   why a call became one, or did not
-      dragoman replay bug.zip --chunking random --seed 7        with its text in other pieces
+      dragoman replay captures                             the newest capture of a folder
+      dragoman replay captures --explain                   why text is a call or not
+      dragoman replay bug.zip --chunking random --seed 7        in random chunks
       dragoman replay captures --model qwen2.5-coder-1.5b
 
     exit status:
-      0  each stage is the same
-      1  one differs, or a model that was asked failed
-      2  there is no such capture, or the command or its settings are wrong
+      0  every stage is the same
+      1  a stage differs, or the model failed
+      2  the capture does not exist, or the command or its settings are invalid
 """
 _DOING: Final = "replaying"
 SHOWN_CHARS = 200
@@ -45,26 +45,29 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     command = commands.add_parser(
         "replay",
         help="replay a captured exchange, stage by stage",
-        description="Repeat an exchange that serve has captured: what it was read as, what would be sent now, "
-        "and, with what the model said then, what becomes of that. Of each stage it is told whether it is the same.",
+        description="Replay a captured exchange without the model: parse the request, write the upstream "
+        "request, and process the captured model output again. Prints for each stage whether it "
+        "is the same.",
         epilog=EXAMPLES,
     )
-    command.add_argument("capture", type=Path, metavar="CAPTURE", help="its folder, a folder of several, or a bundle")
     command.add_argument(
-        "--explain", action="store_true", help="what became of each piece of the model's text, and why"
+        "capture", type=Path, metavar="CAPTURE", help="folder of the capture, folder with several captures, or bundle"
+    )
+    command.add_argument(
+        "--explain", action="store_true", help="print how each part of the model's text was parsed, and why"
     )
     command.add_argument(
         "--chunking",
         choices=("recorded", "whole", "chars", "random"),
         default="recorded",
-        help="how the model's words come: in the pieces of then, in one, by characters, by chance; "
-        "nothing may change by it (default: recorded)",
+        help="chunks of the model's text: as recorded, whole, single characters, or random; the result"
+        " must not change (default: recorded)",
     )
-    command.add_argument("--seed", type=int, default=0, metavar="N", help="for chance (default: 0)")
+    command.add_argument("--seed", type=int, default=0, metavar="N", help="seed of random chunks (default: 0)")
     command.add_argument("-m", "--model", metavar="MODEL", help="send the request to this model instead of replaying")
-    command.add_argument("--upstream", metavar="URL", help="ask this server, for --model or the model of the request")
-    command.add_argument("--config", type=Path, metavar="FILE", help="the settings, for --model")
-    command.add_argument("--output", type=Path, metavar="DIR", help="keep what happens now as a capture in this folder")
+    command.add_argument("--upstream", metavar="URL", help="server for --model or for the model of the request")
+    command.add_argument("--config", type=Path, metavar="FILE", help="settings for --model")
+    command.add_argument("--output", type=Path, metavar="DIR", help="store the replay as a capture in this folder")
     command.set_defaults(run=run)
 
 

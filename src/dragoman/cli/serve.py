@@ -31,15 +31,15 @@ from dragoman.gateway.gateway import Gateway, alias_targets, unknown_alias_targe
 
 _EXAMPLES: Final = """
     examples:
-      dragoman serve                                       a small model, to try things out
-      dragoman serve --model qwen2.5-coder-1.5b            a larger one, fit for agents
+      dragoman serve                                       a small model for trying things out
+      dragoman serve --model qwen2.5-coder-1.5b            a larger model, for agents
       dragoman serve --upstream http://127.0.0.1:1234/v1   the models of a server, such as LM Studio
       dragoman serve --claude-cli                          the models of the installed claude
 
     exit status:
       0  it was stopped by SIGTERM or Ctrl-C
       1  a backend did not start
-      2  the command or its settings are wrong, or the address is taken; standard error says what
+      2  the command or its settings are invalid, or the address is in use; see standard error
 """
 
 
@@ -52,9 +52,9 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     command = commands.add_parser(
         "serve",
         help="start the gateway",
-        description="Serve OpenAI Chat Completions, OpenAI Responses and Anthropic Messages, streamed and whole, until "
-        "SIGTERM or Ctrl-C. Backends are the upstream servers of the settings, the installed claude, or, where nothing "
-        "is named, a small model of its own.",
+        description="Serve OpenAI Chat Completions, OpenAI Responses and Anthropic Messages until SIGTERM or "
+        "Ctrl-C. The backends are the configured upstream servers, the installed claude, or an "
+        "embedded model. Without settings and flags, a small embedded model is served.",
         epilog=_EXAMPLES,
     )
     group = command.add_argument_group("backends")
@@ -63,9 +63,11 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
         "-m", "--model", metavar="NAME", help="an embedded model: a name or a .gguf file (default: smollm2-135m)"
     )
     complete_with(model, model_names)
-    listens = command.add_argument_group("where it listens")
-    listens.add_argument("--host", metavar="ADDRESS", help="the address (default: 127.0.0.1, this machine only)")
-    listens.add_argument("-p", "--port", type=int, help="the port; 0 takes a free one (default: 8484)")
+    listens = command.add_argument_group("address")
+    listens.add_argument(
+        "--host", metavar="ADDRESS", help="address to listen on (default: 127.0.0.1, this machine only)"
+    )
+    listens.add_argument("-p", "--port", type=int, help="port to listen on; 0: any free port (default: 8484)")
     add_config_flag(command)
     command.add_argument(
         "--print-config", action="store_true", help="check the settings, print those that are set, and exit"
@@ -73,17 +75,17 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     command.add_argument("--all", action="store_true", help="with --print-config: all settings, also the defaults")
     command.add_argument("--json", action="store_true", help="with --print-config: as JSON")
     command.add_argument("--print-schema", action="store_true", help="print the JSON Schema of the settings, and exit")
-    command.add_argument("--capture", metavar="DIR", help="keep each exchange in this folder (docs/debugging.md)")
+    command.add_argument("--capture", metavar="DIR", help="store each exchange in this folder (docs/debugging.md)")
     command.add_argument(
         "--log-format",
         choices=("json", "text"),
-        help="the log on standard error: one line of JSON per request, or text (default: json; text at level debug)",
+        help="format of the log on standard error, one line per request (default: json; text at level debug)",
     )
     command.add_argument(
         "--log-level",
         choices=("info", "debug"),
         default="info",
-        help="debug logs each step of each request too (default: info)",
+        help="debug also logs each step of each request (default: info)",
     )
     command.add_argument(
         "-v", "--verbose", action="store_const", const="debug", dest="log_level", help="same as --log-level debug"

@@ -19,11 +19,11 @@ from dragoman.prompting import trim
 EXAMPLE: Final = """
     examples:
       dragoman tokens request.json --model qwen3
-      dragoman tokens request.json --prompt-trim aggressive      what is left of tools and system prompt
+      dragoman tokens request.json --prompt-trim aggressive      the trimmed request
 
     exit status:
-      0  done
-      2  the file cannot be read, or is not a request of any of the APIs
+      0  success
+      2  the file cannot be read, or is not a request
 """
 
 
@@ -32,13 +32,19 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     command = commands.add_parser(
         "tokens",
         help="estimate a request's tokens, before and after trimming",
-        description="Estimate the tokens of a request's parts, for each tier of trimming (docs/local.md); or show what "
-        "a tier leaves of it.",
+        description="Estimate the tokens of each part of a request, for each tier of prompt trimming "
+        "(docs/local.md), or print the trimmed request.",
         epilog=EXAMPLE,
     )
-    command.add_argument("file", nargs="?", type=Path, metavar="FILE", help="its body (default: standard input)")
-    command.add_argument("-m", "--model", metavar="NAME", help="whose tokens (default: the request's model)")
-    command.add_argument("--api", choices=dialects.names(), help="the API it is of (default: the first that reads it)")
+    command.add_argument(
+        "file", nargs="?", type=Path, metavar="FILE", help="file with the request body (default: standard input)"
+    )
+    command.add_argument(
+        "-m", "--model", metavar="NAME", help="count with the tokenizer of this model (default: the request's model)"
+    )
+    command.add_argument(
+        "--api", choices=dialects.names(), help="API of the request (default: the first one that accepts it)"
+    )
     command.add_argument(
         "--prompt-trim", choices=trim.NAMES, metavar="TIER", help=f"show what this tier leaves: {', '.join(trim.NAMES)}"
     )

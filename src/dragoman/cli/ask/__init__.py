@@ -27,17 +27,17 @@ from dragoman.gateway.gateway import Gateway, alias_targets
 _CHOICES: Final = {"auto": ToolChoice(), "required": ToolChoice("required"), "none": ToolChoice("none")}
 _EXAMPLES: Final = """
     examples:
-      dragoman ask                                  of the model that `dragoman serve` would serve
-      dragoman ask "And in Rome?" --claude-cli      of the installed claude
+      dragoman ask                                  the model that `dragoman serve` would serve
+      dragoman ask "And in Rome?" --claude-cli      the installed claude
       dragoman ask --upstream http://127.0.0.1:1234/v1 --model qwen3-8b
       dragoman ask "What is 2 + 3?" --tool "add(a: int, b: int)" --tool-result 5
-      dragoman ask "Why is the sky blue?" --no-tools        a plain question
-      dragoman ask --raw-output | dragoman parse    only what the model writes, and what that is
+      dragoman ask "Why is the sky blue?" --no-tools        without tools
+      dragoman ask --raw-output | dragoman parse    parse the model's text
 
     exit status:
       0  the model answered
-      1  it did not: it ignored the tool's result, its answer was empty, or the request failed
-      2  the command or its settings are wrong
+      1  it ignored the tool's result, its answer was empty, or the request failed
+      2  the command or its settings are invalid
 """
 
 
@@ -46,19 +46,21 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     command = commands.add_parser(
         "ask",
         help="ask a question, and see the model's text next to the result",
-        description="Ask a model one question with a tool, give it the tool's result, and show what the model writes "
-        "next to what its client gets, as it streams. No gateway need run: what `dragoman serve` would serve is asked "
-        "directly. Where a server reads calls itself, its JSON is shown in place of the model's text.",
+        description="Ask a model a question with a tool, send it the tool's result, and show the model's text"
+        " next to what a client receives, while it streams. No gateway has to run. If the server "
+        "parses calls itself, its JSON is shown instead of the model's text.",
         epilog=_EXAMPLES,
     )
     command.add_argument("prompt", nargs="?", metavar="PROMPT", help=f"the question (default: {demo.QUESTION})")
-    model_options = command.add_argument_group("whom to ask")
+    model_options = command.add_argument_group("model")
     model = model_options.add_argument("-m", "--model", metavar="NAME", help="the model (default: the first one)")
     complete_with(model, all_model_names)
     one = model_options.add_mutually_exclusive_group()
-    one.add_argument("--upstream", metavar="URL", help="an upstream server: http://127.0.0.1:1234/v1")
-    one.add_argument("--claude-cli", action="store_true", default=None, help="the installed claude, by its own login")
-    one.add_argument("--gateway", metavar="URL", help="a gateway that runs: http://127.0.0.1:8484")
+    one.add_argument("--upstream", metavar="URL", help="use this server: http://127.0.0.1:1234/v1")
+    one.add_argument(
+        "--claude-cli", action="store_true", default=None, help="use the installed claude, with its own login"
+    )
+    one.add_argument("--gateway", metavar="URL", help="use a running gateway: http://127.0.0.1:8484")
     model_options.add_argument(
         "--upstream-api",
         choices=dialects.names(),
@@ -69,7 +71,7 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
         "--api-key-env", metavar="VAR", help="environment variable with the API key of --upstream"
     )
     add_config_flag(model_options)
-    what = command.add_argument_group("with which tools")
+    what = command.add_argument_group("tools")
     what.add_argument(
         "--tool",
         action="append",
@@ -77,18 +79,18 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
         metavar="TOOL",
         help="a file of tools, or a signature such as 'add(a: int, b: int)' (default: get_weather)",
     )
-    what.add_argument("--no-tools", action="store_true", help="offer no tool: a plain question, and the answer")
+    what.add_argument("--no-tools", action="store_true", help="offer no tools")
     what.add_argument(
         "--tool-result", metavar="TEXT", help=f"what the tool says (default: {demo.SUNNY}; else {demo.DONE})"
     )
     what.add_argument(
         "--tool-choice",
         metavar="CHOICE",
-        help="auto, required, none or a tool's name (default: required where there is no PROMPT, else auto)",
+        help="auto, required, none or a tool's name (default: required without PROMPT, otherwise auto)",
     )
-    group = command.add_argument_group("what is shown")
-    group.add_argument("--raw-output", action="store_true", help="only what the model writes, of its first answer")
-    group.add_argument("--no-columns", action="store_true", help="one thing after the other, also at a wide terminal")
+    group = command.add_argument_group("output")
+    group.add_argument("--raw-output", action="store_true", help="print only the text of the model's first response")
+    group.add_argument("--no-columns", action="store_true", help="no columns, also on a wide terminal")
     command.set_defaults(run=run)
 
 

@@ -33,13 +33,13 @@ _NARROWEST: Final = 60
 _EXAMPLES: Final = """
     examples:
       dragoman doctor                                      what `dragoman serve` would use
-      dragoman doctor --claude-cli                         and whether the installed claude can be used
-      dragoman doctor --weights                            and whether the weights are intact
+      dragoman doctor --claude-cli                         also the installed claude
+      dragoman doctor --weights                            also the weights
       dragoman doctor --json
 
     exit status:
-      0  all that is to be used works
-      1  something that is to be used does not; the line after the arrow repairs it
+      0  everything that the settings use works
+      1  something does not work; the command after the arrow fixes it
       2  the command is wrong
 """
 
@@ -49,20 +49,20 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     command = commands.add_parser(
         "doctor",
         help="check the installation, the settings and the servers",
-        description="Look at settings, extras, weights, upstream servers, the installed claude, the gateway's address "
-        "and what a running gateway has counted, all at once, and say what to type where something does not work. No "
-        "model is called, nothing is downloaded, and no login is changed.",
+        description="Check settings, extras, weights, upstream servers, the installed claude, and a running "
+        "gateway, and print the command that fixes each problem. No model is called, nothing is "
+        "downloaded, and no login is changed.",
         epilog=_EXAMPLES,
     )
     add_config_flag(command)
-    command.add_argument("--upstream", metavar="URL", help="this server is to be used, too")
-    command.add_argument("--claude-cli", action="store_true", default=None, help="the installed claude is to be used")
+    command.add_argument("--upstream", metavar="URL", help="also check this server")
+    command.add_argument("--claude-cli", action="store_true", default=None, help="also check the installed claude")
     command.add_argument(
         "--weights",
         action="store_true",
-        help="verify the sha256 of all weights",
+        help="compare the sha256 of all weights",
     )
-    command.add_argument("--json", action="store_true", help="as JSON")
+    command.add_argument("--json", action="store_true", help="print JSON")
     command.set_defaults(run=run)
 
 

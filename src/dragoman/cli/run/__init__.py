@@ -21,17 +21,17 @@ from dragoman.prompting import trim
 
 _EXAMPLES: Final = """
     examples:
-      dragoman run claude                                  on what runs here, or on the embedded model
+      dragoman run claude                                  on a local model server or the embedded model
       dragoman run codex --upstream http://127.0.0.1:1234/v1 --model qwen3-8b
       dragoman run claude --model qwen2.5-coder-1.5b -- -p "Say hello"
-      dragoman run -- python my_agent.py                   anything that knows OPENAI_BASE_URL
-      eval "$(dragoman run any --print-env)"               variables of a gateway that runs
+      dragoman run -- python my_agent.py                   any program that reads OPENAI_BASE_URL
+      eval "$(dragoman run any --print-env)"               variables for a running gateway
 
     exit status:
-      that of the agent, 128 and the signal's number where one has ended it; else
-      0  done
+      the agent's status (128 plus the signal's number if a signal ended it), or:
+      0  success
       1  the model, the engine, a server or the network failed
-      2  the command or its settings are wrong, or the agent is not installed
+      2  the command or its settings are invalid, or the agent is not installed
 """
 
 
@@ -41,45 +41,44 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
         "run",
         help="start an agent with a gateway and a model",
         usage="dragoman run [AGENT] [options] [-- arguments of the agent]",
-        description="Start an agent wired to a gateway of its own on this machine, which ends with it. The agent's "
-        "configuration is laid over for this run alone; nothing of yours is changed. Without settings or flags: what "
-        "model server runs on this machine, else the embedded model. Without AGENT: the command after `--`.",
+        description="Start an agent with its own gateway on this machine; the gateway ends with the agent. "
+        "Your configuration of the agent does not change. Without settings and flags, a model "
+        "server that runs on this machine is used, otherwise the embedded model. Without AGENT, "
+        "the command after `--` is started.",
         epilog=_epilog(),
     )
     command.rest_dest = "args"  # type: ignore[attr-defined]  # a Parser of ours
     named = command.add_argument("agent", nargs="?", metavar="AGENT", help=", ".join(agents.names()))
     complete_with(named, agents.names)
-    group = command.add_argument_group("what it runs on")
+    group = command.add_argument_group("model")
     model = group.add_argument(
         "-m",
         "--model",
         metavar="NAME",
-        help="of a server, of the box, an alias, or a .gguf (default: the one that there is)",
+        help="a model of the server, an embedded model, an alias or a .gguf file (default: the only one)",
     )
     complete_with(model, all_model_names)
     add_server_flags(group)
-    group.add_argument(
-        "--context-window", type=int, metavar="TOKENS", default=0, help="context that the model is run with"
-    )
+    group.add_argument("--context-window", type=int, metavar="TOKENS", default=0, help="context window of the model")
     group.add_argument(
         "--prompt-trim",
         choices=trim.NAMES,
-        help="how far the agent's texts are cut (default: as far as a first answer within a minute takes)",
+        help="how far the agent's prompt is trimmed (default: until the first answer takes less than a minute)",
     )
     add_config_flag(command)
     command.add_argument(
-        "--new-gateway", action="store_true", help="a gateway of its own, though one runs at the usual port"
+        "--new-gateway", action="store_true", help="start a new gateway even if one runs on the usual port"
     )
-    command.add_argument("--dry-run", action="store_true", help="show what would be started, and end")
+    command.add_argument("--dry-run", action="store_true", help="print what would be started, and exit")
     command.add_argument(
         "--print-env", nargs="?", const="posix", choices=output.SHELLS, metavar="SHELL",
         help=f"print what wires the agent to a running gateway, and end: {', '.join(output.SHELLS)} (default: posix)",
     )  # fmt: skip
-    command.add_argument("--log-file", type=Path, metavar="FILE", help="keep the gateway's log here")
-    command.add_argument("--capture", type=Path, metavar="DIR", help="keep each request and its answer here")
+    command.add_argument("--log-file", type=Path, metavar="FILE", help="write the gateway's log to this file")
+    command.add_argument("--capture", type=Path, metavar="DIR", help="store each exchange in this folder")
     command.add_argument(
         "--debug", nargs="?", const=1, type=int, choices=(1, 2), default=0, metavar="LEVEL",
-        help="say what is set, and keep the log: 1 as text, 2 with all there is to tell",
+        help="print what is configured, and keep the log: 1 as text, 2 with every step",
     )  # fmt: skip
     command.set_defaults(run=run)
 
