@@ -3,9 +3,9 @@
 from dragoman.catalog import servers
 from dragoman.catalog.servers import Provider
 
-INTRO = """Known limits of each type of model server: tool calling, reasoning and constrained decoding. Set the type with
-`provider = "NAME"` in `[upstreams.NAME]`, or let `dragoman probe` or tool mode `auto` detect it ([probe](probe.md)).
-Probe results override this table, and the server's own settings override both. The data is in
+INTRO = """Known limits of each type of model server: tool calling, reasoning and constrained decoding. Set the type
+with `provider = "NAME"` in `[upstreams.NAME]`, or let `dragoman probe` or tool mode `auto` detect it
+([probe](probe.md)). Probe results override this table, and the server's own settings override both. The data is in
 `src/dragoman/catalog/servers.toml`.
 
 - *tool calls*: `trusted` for every model, or `measured` per model by the probe.
