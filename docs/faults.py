@@ -39,23 +39,23 @@ def read() -> Table:
     return msgspec.convert(tomllib.loads(DATA.read_text()), Table)
 
 
-INTRO = """What a server behind may do, and what clients are told then: the same words by each API, under its own status
-and type. `tests/integration/server/test_faults.py` has each of these happen over real HTTP, with each API, streamed
-and whole, and sees to it that the connection to the server is closed and that no task is left behind.
+INTRO = """How upstream failures reach the client: the status, error type and message for each kind of failure. The
+message is the same in every API. The table is tested over real HTTP with each API, streamed and not
+(`tests/integration/server/test_faults.py`).
 
-`far` is the server's name in the settings. Whatever could be asked again has been (`max_retries`), and no other
-server has the model ([servers](servers.md)). Where an answer had begun, its stream ends with the error:
-`data: {"error": …}` and `[DONE]` in Chat Completions, `event: error` in Messages, `response.failed` in Responses. A
-reply that is not streamed is the error alone.
+`far` is the server's name in the settings. The rows apply after all retries (`max_retries`) have failed, and if no
+other server has the model ([retries and failover](servers.md#timeouts-retries-and-failover)). If a response has begun,
+the error ends its stream: as `data: {"error": …}` and `[DONE]` in Chat Completions, `event: error` in Messages,
+`response.failed` in Responses. A response that is not streamed is only the error.
 
-Where responses pass unread (`passthrough`), all of that holds too, but for what is no JSON.
+With `passthrough`, all rows apply except those about invalid JSON.
 
 """
 LEAVING = """
-## When the client leaves
+## When the client disconnects
 
-The connection to the server is closed, which stops the model, and nothing of the request is left: no task, no
-connection, no place. So it is
+The connection to the server is closed, which stops the model. No task, connection or concurrency slot remains. This
+holds at every stage:
 
 """
 
@@ -63,17 +63,17 @@ connection, no place. So it is
 def page(note: str) -> str:
     """The page; `note` stands below its title."""
     table = read()
-    heads = ("a server that", "Chat Completions, Responses", "Messages", "a stream", "clients are told")
+    heads = ("the server", "Chat Completions, Responses", "Messages", "stream", "message to the client")
     rows = [heads, ("---",) * len(heads)]
     for fault in table.fault.values():
         if fault.answered:
-            rows.append((fault.title, "200", "200", "is answered", fault.words))
+            rows.append((fault.title, "200", "200", "completes", fault.words))
             continue
         status, kind, code = fault.openai
         openai = f"{status} `{code or kind}`"
         anthropic = f"{fault.anthropic[0]} `{fault.anthropic[1]}`"
-        stream = "ends with it" if fault.begun else "never begins"
+        stream = "ends with the error" if fault.begun else "never begins"
         rows.append((fault.title, openai, anthropic, stream, f"`{fault.words}`"))
     faults = "\n".join("| " + " | ".join(row) + " |" for row in rows)
     stages = "".join(f"- {when},\n" for when in table.leaving.values()).removesuffix(",\n") + ".\n"
-    return f"# Faults\n\n{note}{INTRO}{faults}\n{LEAVING}{stages}"
+    return f"# Upstream failures\n\n{note}{INTRO}{faults}\n{LEAVING}{stages}"

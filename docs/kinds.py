@@ -1,17 +1,19 @@
-"""Writes the page of kinds of servers from their rows."""
+"""Writes the page of supported servers from their rows."""
 
 from dragoman.catalog import servers
 from dragoman.catalog.servers import Provider
 
-INTRO = """What is known of servers, by provider: a row each in `src/dragoman/catalog/servers.toml`.
-`provider = "NAME"` in `[upstreams.NAME]` sets one; `dragoman probe` and tool mode `auto` detect it ([probe](probe.md)).
-What is measured of a server says more than its row, and its own settings win over both.
+INTRO = """Known limits of each type of model server: tool calling, reasoning and constrained decoding. Set the type
+with `provider = "NAME"` in `[upstreams.NAME]`, or let `dragoman probe` or tool mode `auto` detect it
+([probe](probe.md)). Probe results override this table, and the server's own settings override both. The data is in
+`src/dragoman/catalog/servers.toml`.
 
-- *own calls*: `trusted` whatever the model, or `measured` for each.
-- *tool_choice*: the forms that it heeds; of others it takes no notice, or refuses them.
-- *past reasoning*: the field of Chat Completions in which it accepts earlier reasoning.
-- *schema profile*: which JSON Schemas it accepts, if not those of its API ([configuration](configuration.md)).
-- *grammars*: the ways to hold a model to one, best first.
+- *tool calls*: `trusted` for every model, or `measured` per model by the probe.
+- *tool_choice*: the forms that the server honours; others are ignored or rejected. `all`: auto, required, named
+  and none.
+- *past reasoning*: the field of Chat Completions that accepts earlier reasoning.
+- *schema profile*: the JSON Schema subset, if it differs from that of the API ([configuration](configuration.md)).
+- *constrained decoding*: methods to constrain the model, best first.
 
 """
 
@@ -20,17 +22,17 @@ def page(note: str) -> str:
     """All of it."""
     heads = (
         "provider",
-        "what it is",
-        "port",
-        "own calls",
+        "server",
+        "default port",
+        "tool calls",
         "tool_choice",
         "past reasoning",
         "schema profile",
-        "grammars",
+        "constrained decoding",
     )
     rows = [heads, ("---",) * len(heads), *map(_row, servers.providers())]
     table = "\n".join("| " + " | ".join(row) + " |" for row in rows)
-    return f"# Kinds of servers\n\n{note}{INTRO}{table}\n\n" + "\n".join(map(_section, servers.providers()))
+    return f"# Supported servers\n\n{note}{INTRO}{table}\n\n" + "\n".join(map(_section, servers.providers()))
 
 
 def _row(provider: Provider) -> tuple[str, ...]:
@@ -39,7 +41,7 @@ def _row(provider: Provider) -> tuple[str, ...]:
         provider.title,
         str(provider.port or ""),
         provider.native,
-        ", ".join(provider.tool_choice),
+        "all" if len(provider.tool_choice) == 4 else ", ".join(provider.tool_choice),
         f"`{provider.reasoning_field}`" if provider.reasoning_field else "",
         f"`{provider.schema_profile}`" if provider.schema_profile else "",
         ", ".join(f"`{name}`" for name in provider.constrain),
