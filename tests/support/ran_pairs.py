@@ -70,15 +70,15 @@ class Behind(NamedTuple):
 
 
 BEHIND: Final[Mapping[str, Behind]] = {
-    "embedded model": Behind("real", "the model in the box", partial(_package, "xllamacpp")),
-    "llama-server": Behind("real", "llama.cpp's own server, as xllamacpp packs it", partial(_package, "xllamacpp")),
+    "embedded model": Behind("real", "the default embedded model", partial(_package, "xllamacpp")),
+    "llama-server": Behind("real", "llama.cpp's own server, as packaged in xllamacpp", partial(_package, "xllamacpp")),
     "mlx_lm.server": Behind("real", "on MLX for CPUs", partial(_package, "mlx-lm")),
     "claude CLI": Behind(
         "real", "the installed program, connected to a scripted model", FRONT["Claude Code"], "scripted"
     ),
-    "vLLM": Behind("recorded", "its answers, byte for byte", partial(_recorded, "vllm")),
-    "exo": Behind("recorded", "its answers, byte for byte", partial(_recorded, "exo")),
-    "Qwen2.5-Coder": Behind("recorded", "texts of the 1.5B in the box", lambda: "2026-11"),
+    "vLLM": Behind("recorded", "its recorded responses, byte for byte", partial(_recorded, "vllm")),
+    "exo": Behind("recorded", "its recorded responses, byte for byte", partial(_recorded, "exo")),
+    "Qwen2.5-Coder": Behind("recorded", "recorded texts of the 1.5B model", lambda: "2026-11"),
     "Chat Completions": Behind("scripted", "a server of this API with a scripted model", str),
     "Responses": Behind("scripted", "a server of this API with a scripted model", str),
     "Messages": Behind("scripted", "a server of this API with a scripted model", str),

@@ -106,7 +106,7 @@ def test_every_log_field_is_documented(caplog: pytest.LogCaptureFixture) -> None
         Finish("stop"),
     )
     broken = line(caplog, Failure(BackendUnavailableError("it died")))
-    section = PAGE.partition("## The line of the log")[2]
+    section = PAGE.partition("## Access log")[2]
     documented = [name for row in re.findall(r"^\| (`.*?) \|", section, re.M) for name in re.findall(r"`(\w+)`", row)]
     assert set(documented) == full.keys() | broken.keys() | line(caplog, Finish("stop"), is_passthrough=True).keys()
     assert len(documented) == len(set(documented))

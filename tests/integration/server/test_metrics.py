@@ -323,7 +323,7 @@ def test_invalid_call_and_its_warning_count_once() -> None:
 
 
 def test_every_call_outcome_is_documented() -> None:
-    section = PAGE.partition("## What becomes of a call")[2].partition("## ")[0]
+    section = PAGE.partition("## Tool call outcomes")[2].partition("## ")[0]
     assert tuple(re.findall(r"^\| `(\w+)` \|", section, re.M)) == OUTCOMES
     failed = re.search(r'outcome=~"([\w|]+)"', PAGE)
     assert failed is not None
@@ -519,7 +519,7 @@ async def test_every_metric_is_documented() -> None:
 
 
 def test_documented_queries_use_existing_metrics() -> None:
-    questions = PAGE.partition("## Questions")[2].partition("## ")[0]
+    questions = PAGE.partition("## Example queries")[2].partition("## ")[0]
     names = set(re.findall(r"dragoman_\w+", questions))
     documented = set(re.findall(r"^\| `(dragoman_\w+)`", PAGE, re.M))
     assert {name.removesuffix("_bucket") for name in names} <= documented
