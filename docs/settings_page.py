@@ -78,17 +78,15 @@ def _section(name: str, part: dict[str, Any], definitions: dict[str, Any]) -> st
         *([NOTES[name], ""] if name in NOTES else []),
     ]
     if table:
-        text += ["| Setting | Type | Default | Description |", "|---|---|---|---|"]
-        text += _rows(table)
-        text += ["", f"```toml\n{_example(name)}```", ""]
+        text += [*_settings(table), "", f"```toml\n{_example(name)}```", ""]
     return "\n".join(text)
 
 
-def _rows(table: dict[str, Any]) -> Iterator[str]:
+def _settings(table: dict[str, Any]) -> Iterator[str]:
+    """Yields a list item for each setting; a table would break the names within words on narrow screens."""
     for key, field in table["properties"].items():
-        required = key in table.get("required", ())
-        default = "required" if required else f"`{_toml(field.get('default'))}`"
-        yield f"| `{key}` | {_type(field)} | {default} | {_linked(field['description'])} |"
+        default = "required" if key in table.get("required", ()) else f"default `{_toml(field.get('default'))}`"
+        yield f"- **`{key}`**: {_type(field)}; {default}. {_linked(field['description'])}"
 
 
 def _type(field: dict[str, Any]) -> str:
@@ -128,4 +126,4 @@ def _linked(text: str) -> str:
     """Returns the text with each page that it names as a link."""
     return re.sub(
         r"docs/([a-z-]+)\.md", lambda page: f"[{page[1].replace('-', ' ')}]({page[0].removeprefix('docs/')})", text
-    ).replace("|", "\\|")
+    )
