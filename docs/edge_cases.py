@@ -1,4 +1,4 @@
-"""The page of edge cases, made of `edge_cases.toml`; a rule that nothing shows cannot get onto it."""
+"""Writes the page of edge cases from `edge_cases.toml`; each rule on it names a test or test case that exists."""
 
 import re
 import tomllib
@@ -9,15 +9,16 @@ import msgspec
 ROOT = Path(__file__).parent.parent
 DATA = Path(__file__).parent / "edge_cases.toml"
 NUMBERS = [f"E{n:02}" for n in range(1, 46)]
-INTRO = """Where translation between APIs, and between text and calls, goes wrong in practice: 45 cases, what Dragoman
-does about each, and what shows that it does: tests, or cases in files of cases, named by file and title.
-`tests/meta/test_edge_cases.py` sees to it that each of them is there.
+INTRO = """Translation between APIs, and between text and tool calls, has edge cases. This page lists 45 of them, for
+users who want to know exactly what happens and for contributors. Each entry states what Dragoman does, and then the
+tests that verify it: test functions, or cases in data files, by file and title. `tests/meta/test_edge_cases.py` checks
+that all of them exist.
 
 """
 
 
 class EdgeCase(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One of them."""
+    """One edge case: its title, what Dragoman does, and the tests that verify it."""
 
     title: str
     rule: str
@@ -25,13 +26,14 @@ class EdgeCase(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class MissingProofError(Exception):
-    """The page would say something that nothing shows."""
+    """A rule has no proof, or its proof does not exist."""
 
 
 def read(text: str) -> dict[str, EdgeCase]:
-    """By number; all numbers are there, and what each proof names exists.
+    """Returns the edge cases by number.
 
-    Raises: MissingProofError: which does not.
+    Raises:
+        MissingProofError: if a number or a proof is missing.
     """
     cases = msgspec.convert(tomllib.loads(text), dict[str, EdgeCase])
     if list(cases) != NUMBERS:
@@ -49,7 +51,7 @@ def read(text: str) -> dict[str, EdgeCase]:
 
 
 def exists(proof: str) -> bool:
-    """Whether there is such a test, `tests/test_x.py::test_y`, or such a case, `tests/data/x.txt: title`."""
+    """Returns whether a test `tests/test_x.py::test_y` or a case `tests/data/x.txt: title` exists."""
     file, is_test, name = proof.partition("::")
     line = rf"^(?:async )?def {re.escape(name)}\("
     if not is_test:
@@ -60,7 +62,7 @@ def exists(proof: str) -> bool:
 
 
 def page(note: str) -> str:
-    """The page; `note` stands below its title."""
+    """Returns the page as Markdown, with `note` below its title."""
     sections = []
     for number, case in read(DATA.read_text()).items():
         proofs = "\n".join(f"- `{proof}`" for proof in case.proofs)
