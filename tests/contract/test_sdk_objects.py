@@ -3,9 +3,6 @@
 import json
 from typing import Any
 
-import anthropic
-import openai
-
 import dragoman
 from dragoman.schema import targets
 from dragoman.schema.adapt import adapt
@@ -33,10 +30,13 @@ SCHEMA = json.dumps(
 
 
 def test_objects_of_the_sdks_are_converted() -> None:
-    call = openai.types.chat.ChatCompletionMessageFunctionToolCall.model_validate(CHAT_CALL)
+    from anthropic.types import Message
+    from openai.types.chat import ChatCompletionMessageFunctionToolCall
+
+    call = ChatCompletionMessageFunctionToolCall.model_validate(CHAT_CALL)
     assert dragoman.convert_calls([call], api="anthropic_messages") == [MESSAGES_CALL]
     usage = {"input_tokens": 1, "output_tokens": 1}
-    message = anthropic.types.Message.model_validate(
+    message = Message.model_validate(
         {"id": "m", "type": "message", "role": "assistant", "model": "m", "content": [MESSAGES_CALL]}
         | {"stop_reason": "tool_use", "stop_sequence": None, "usage": usage}
     )
@@ -45,6 +45,9 @@ def test_objects_of_the_sdks_are_converted() -> None:
 
 
 def test_pieces_of_the_sdks_become_one_call() -> None:
+    from anthropic.types import RawContentBlockDeltaEvent
+    from openai.types.chat import ChatCompletionChunk
+
     head = {"id": "x", "object": "chat.completion.chunk", "created": 1, "model": "m"}
     functions: list[dict[str, object]] = [
         {"name": "Read", "arguments": ""},
@@ -56,9 +59,7 @@ def test_pieces_of_the_sdks_become_one_call() -> None:
     chunks = [{"choices": [{"index": 0, "delta": {"tool_calls": [call]}}]} for call in calls]
     chunks.append({"choices": [{"index": 0, "delta": {}, "finish_reason": "tool_calls"}]})
     expected = [("call_1", "Read", '{"path": "/t"}')]
-    assert (
-        assembled([openai.types.chat.ChatCompletionChunk.model_validate(head | chunk) for chunk in chunks]) == expected
-    )
+    assert assembled([ChatCompletionChunk.model_validate(head | chunk) for chunk in chunks]) == expected
     block = {"type": "tool_use", "id": "call_1", "name": "Read", "input": {}}
     deltas = [
         {"type": "content_block_delta", "index": 0, "delta": {"type": "input_json_delta", "partial_json": text}}
@@ -66,7 +67,7 @@ def test_pieces_of_the_sdks_become_one_call() -> None:
     ]
     events = [
         {"type": "content_block_start", "index": 0, "content_block": block},
-        *map(anthropic.types.RawContentBlockDeltaEvent.model_validate, deltas),
+        *map(RawContentBlockDeltaEvent.model_validate, deltas),
         {"type": "content_block_stop", "index": 0},
     ]
     assert assembled(events) == expected

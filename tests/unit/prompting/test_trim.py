@@ -58,9 +58,9 @@ def said(role: v.Role, *texts: str) -> v.Message:
     return v.Message(role, tuple(map(v.Text, texts)))
 
 
-def cut(text: str) -> str:
-    """Returns the system text after trimming with the tier `aggressive`."""
-    message = trim.trim_request(request(said("system", text)), "aggressive", GENERIC).request.messages[0]
+def cut(text: str, tier: str = "aggressive") -> str:
+    """Returns the system text after trimming with this tier."""
+    message = trim.trim_request(request(said("system", text)), tier, GENERIC).request.messages[0]
     return "".join(part.text for part in message.parts if isinstance(part, v.Text))
 
 
@@ -149,6 +149,14 @@ SYSTEM = [
 @pytest.mark.parametrize(("text", "left"), [row[1:] for row in SYSTEM], ids=[row[0] for row in SYSTEM])
 def test_system_text_is_trimmed_by_line(text: str, left: str) -> None:
     assert cut(text).rstrip() == left.rstrip()
+
+
+def test_last_tier_keeps_the_first_facts_up_to_a_limit() -> None:
+    facts = [f"- Fact {n:02}: {'x' * 40}" for n in range(99)]
+    trimmed = cut("\n".join(["You help.", *facts]), "max")
+    kept = re.findall("- Fact ..: x+", trimmed)
+    assert kept == facts[: len(kept)]
+    assert 800 <= sum(map(len, kept)) < 800 + len(facts[0])
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ import contextlib
 import logging
 import os
 import re
+import secrets
 import shutil
 import signal
 import sys
@@ -111,10 +112,11 @@ class Process:
 
         Raises: BackendUnavailableError: it cannot be started.
         """
-        folder = ""
+        folder = os.path.join(tempfile.gettempdir(), f"dragoman-{secrets.token_hex(8)}")
         try:
-            folder = tempfile.mkdtemp(prefix="dragoman-")
             await reaper.start()
+            reaper.watch_folder(folder)
+            os.mkdir(folder, mode=0o700)
             loop = asyncio.get_running_loop()
             transport, protocol = await loop.subprocess_exec(
                 lambda: _Pipes(LINE_LIMIT_BYTES, loop),
@@ -127,13 +129,13 @@ class Process:
                 start_new_session=True,
             )
         except BaseException as e:  # also if the client has disconnected
-            if folder:
-                shutil.rmtree(folder, ignore_errors=True)
+            shutil.rmtree(folder, ignore_errors=True)
+            reaper.forget_folder(folder)
             if isinstance(e, OSError):
                 log.warning("cannot start %s: %s", command[0], e)
                 raise BackendUnavailableError(f"cannot start claude: {(e.strerror or str(e)).lower()}") from None
             raise
-        reaper.watch(transport.get_pid(), folder)
+        reaper.watch_group(transport.get_pid())
         return cls(transport, asyncio.subprocess.Process(transport, protocol, loop), folder, reaper)
 
     @property
@@ -232,11 +234,12 @@ class Process:
                 break
         await self._child.wait()
         kill(self._child.pid)  # what it left behind
-        self._reaper.forget(self._child.pid)
+        self._reaper.forget_group(self._child.pid)
         self._listening.cancel()
         await asyncio.gather(self._listening, return_exceptions=True)
         self._transport.close()  # else its pipes are closed at a random time
         shutil.rmtree(self._folder, ignore_errors=True)
+        self._reaper.forget_folder(self._folder)
 
 
 def encode_line(value: object) -> bytes:

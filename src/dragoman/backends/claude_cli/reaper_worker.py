@@ -11,16 +11,16 @@ _POLITE_S = 2.0
 
 
 def reap_processes() -> None:
-    """Reads groups from standard input until it closes, then terminates those that are left."""
-    folders: dict[int, str] = {}
+    """Reads groups and folders from standard input until it closes, then ends those that are left."""
+    watched: dict[str, set[str]] = {"group": set(), "folder": set()}
     for line in sys.stdin:
-        pid, _, folder = line[1:].strip().partition(" ")
+        kind, _, name = line[1:].rstrip("\n").partition(" ")
         if line.startswith("+"):
-            folders[int(pid)] = folder
+            watched[kind].add(name)
         else:
-            folders.pop(int(pid), None)
-    _end(list(folders))
-    for folder in folders.values():
+            watched[kind].discard(name)
+    _end(list(map(int, watched["group"])))
+    for folder in watched["folder"]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
