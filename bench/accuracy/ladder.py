@@ -34,16 +34,16 @@ MENDS, ASKS = GuardPolicy(reask=False), GuardPolicy()
 LADDER = (
     Rung("tags only", lenient=False),
     Rung("raw"),
-    Rung("+ mended", policy=MENDS),
-    Rung("+ mended, asked again", again="again_free", policy=ASKS),
+    Rung("+ repaired", policy=MENDS),
+    Rung("+ repaired, re-asked", again="again_free", policy=ASKS),
     Rung("+ constrained", "constrained"),
-    Rung("+ constrained, mended", "constrained", policy=MENDS),
-    Rung("+ constrained, mended, asked again", "constrained", "again", ASKS),
+    Rung("+ constrained, repaired", "constrained", policy=MENDS),
+    Rung("+ constrained, repaired, re-asked", "constrained", "again", ASKS),
     Rung("the same, buffered", "constrained", "again", GuardPolicy(buffering="all")),
 )
 BESIDE = (
-    Rung("told when to call", "told"),
-    Rung("told, + constrained, mended, asked again", "told_constrained", "told_again", ASKS),
+    Rung("instructed when to call", "told"),
+    Rung("instructed, + constrained, repaired, re-asked", "told_constrained", "told_again", ASKS),
     Rung("one call required", "required", policy=ASKS),
 )
 

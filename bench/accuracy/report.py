@@ -97,7 +97,7 @@ def markdown(rows: Iterable[Row]) -> str:
 def _table(model: str, rows: list[Row]) -> list[str]:
     columns = [c for c in COLUMNS if rows[0].asked[c]]
     heads = [f"{COLUMNS[c]} ({rows[0].asked[c]})" for c in columns]
-    heads += [f"all ({rows[0].count})", "calls", "invalid", "asked again", "tokens", "CPU s"]
+    heads += [f"all ({rows[0].count})", "calls", "invalid", "re-asked", "tokens", "CPU s"]
     return [
         f"| {model} | {' | '.join(heads)} |",
         f"|---|{'---:|' * len(heads)}",
