@@ -13,6 +13,7 @@ from typing import TextIO
 from dragoman.backends.embedded import weights
 from dragoman.catalog import models
 from dragoman.cli.completion import complete_with, model_names
+from dragoman.core.errors import ConfigError
 
 _EXAMPLES = """
     examples:
@@ -65,6 +66,8 @@ def run(args: argparse.Namespace) -> int:
         ClientError: the name is unknown, the disk is full, or something is not installed.
         RemoteError: the download failed.
     """
+    if args.json and not args.list:
+        raise ConfigError("--json applies to --list; add it, or leave --json out")
     if args.list and args.json:
         print(json.dumps([_model_row(model) for model in models.models()], indent=2))
         return 0

@@ -98,6 +98,8 @@ def run(args: argparse.Namespace) -> int:
 
     Raises: ConfigError: the settings are wrong, or an extra is missing; the message has the command that installs it.
     """
+    if (args.all or args.json) and not args.print_config:
+        raise ConfigError("--all and --json apply to --print-config; add it, or leave them out")
     if args.print_schema:
         print(json.dumps(settings.json_schema(), indent=2))
         return 0

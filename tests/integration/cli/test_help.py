@@ -126,3 +126,9 @@ def test_short_options_equal_long_ones() -> None:
 def test_model_list_as_json_has_all_models(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["pull", "--list", "--json"]) == 0
     assert [row["name"] for row in json.loads(capsys.readouterr().out)] == [model.name for model in models.models()]
+
+
+@pytest.mark.parametrize("line", ["serve --all", "serve --json", "pull --json"])
+def test_option_without_the_one_that_it_belongs_to_is_rejected(line: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(line.split()) == 2
+    assert " to --" in capsys.readouterr().err
