@@ -51,7 +51,7 @@ def wrong_settings(path: Path | None, error: ConfigError) -> Finding:
 def settings_found(path: Path | None, config: settings.Config, origin: Mapping[str, str]) -> list[Finding]:
     """Returns the finding with the settings file, and the settings that differ from their defaults."""
     changed = tuple(_changed(config, origin))
-    text = str(path) if path else f"no file, so all is as usual; they go to {settings.default_path()}"
+    text = str(path) if path else f"no file (defaults); create it at {settings.default_path()}"
     lines = (f"set: {' · '.join(changed)}",) if changed else ()
     unknown = [Finding("settings", "note", text) for text in settings.unknown_variables(os.environ)]
     if loose := settings.readable_secrets(path, config):
@@ -176,7 +176,7 @@ async def agents_found() -> list[Finding]:
     installed = [(name, path) for name, path in programs if path]
     if not installed:
         install_commands = tuple(agents.get(name).install for name in agents.names() if agents.get(name).install)
-        return [Finding("agents", "note", "none is installed; any of these brings one", lines=install_commands)]
+        return [Finding("agents", "note", "none is installed; install one:", lines=install_commands)]
     versions = await asyncio.gather(*(_version(path) for _, path in installed))
     starting = [(name, version) for (name, _), version in zip(installed, versions, strict=True) if version is not None]
     text = ", ".join(f"{agents.get(name).title} {version}".rstrip() for name, version in starting)
@@ -239,7 +239,7 @@ async def claude(config: ClaudeCliConfig) -> list[Finding]:
     except ImportError:
         return [check("claude", "no", missing_extras_message("server"))] if config.enabled else []
     except TimeoutError:
-        text = f"{config.command} --version, or auth status, says nothing for {_CLAUDE_S:g} s"
+        text = f"{config.command} --version, or auth status, prints nothing for {_CLAUDE_S:g} s"
         return [Finding("claude", verdict, text, f"try it by hand: {config.command} --version")]
     except ConfigError as error:
         return [check("claude", verdict, error.message, "set claude_cli.command to the program's path")]
@@ -260,5 +260,5 @@ async def _claude(config: ClaudeCliConfig, verdict: Verdict) -> list[Finding]:
         case False:
             return [program, check("claude's login", verdict, NOT_LOGGED_IN)]
         case None:
-            text = f"claude {installed.name} does not tell; run claude, and type /login where it asks for that"
+            text = f"claude {installed.name} does not report a login; run claude, and type /login if it asks for it"
             return [program, Finding("claude's login", "note", text)]
