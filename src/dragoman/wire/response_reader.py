@@ -11,6 +11,7 @@ stream, named `error` is an error of the server, whatever fields its JSON has.
 """
 
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Final
 
@@ -58,7 +59,7 @@ _QUOTED_CHARS: Final = 200
 """Maximum characters quoted from an error that is not JSON."""
 
 
-class BaseResponseReader:
+class BaseResponseReader(ABC):
     """Reads one response: `feed` chunks, then `close`.
 
     It never raises: a truncated or invalid response ends with Failure.
@@ -141,17 +142,17 @@ class BaseResponseReader:
 
     # Overridden instead of passed in as bound methods, which would keep each reader alive until a garbage collection.
 
+    @abstractmethod
     def _frame(self, fields: Fields) -> None:
         """Reads the JSON of an event."""
-        raise NotImplementedError
 
     def _read_unstreamed(self, fields: Fields) -> None:
         """Reads the JSON of a body that is not a stream."""
         self._frame(fields)
 
+    @abstractmethod
     def _ended(self) -> bool:
         """Ends the response if it may end here; returns whether it did."""
-        raise NotImplementedError
 
     def _close(self) -> None:
         if self._sse is not None:
