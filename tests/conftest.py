@@ -20,7 +20,7 @@ settings.register_profile("ci", deadline=None, max_examples=100, derandomize=Tru
 settings.register_profile("long", deadline=None, max_examples=2_000)
 settings.register_profile("fuzz", deadline=None, max_examples=20_000)
 settings.load_profile("default")
-lazy_imports.defer("anthropic", "openai")
+lazy_imports.defer("anthropic", "openai", "trustme")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
