@@ -24,7 +24,7 @@ $(VENV)/serve.done: pyproject.toml | $(BIN)/python
 
 $(VENV)/dev.done: pyproject.toml $(VENV)/serve.done
 	@echo "== installing the tools and real clients for tests"
-	@$(BIN)/python -m pip install --quiet --editable ".[all]" --group dev
+	@$(BIN)/python -m pip install --quiet --editable ".[all]" --group dev --group docs
 	@$(BIN)/python -m pip install --quiet --no-deps --group grammars --group oracles --group servers --group accuracy
 	@touch $@
 
@@ -118,14 +118,9 @@ check: $(VENV)/dev.done ## format, lint, types, layers, sizes, generated docs
 format: $(VENV)/dev.done ## put the code into shape
 	@$(BIN)/ruff format . && $(BIN)/ruff check --fix .
 
-$(VENV)/docs.done: pyproject.toml $(VENV)/dev.done
-	@echo "== installing what builds the site"
-	@$(BIN)/python -m pip install --quiet --group docs
-	@touch $@
-
-docs: $(VENV)/docs.done ## write the generated parts of docs/, and build them into site/
+docs: $(VENV)/dev.done ## write the generated parts of docs/, and build them into site/
 	@$(BIN)/python docs/generate.py
-	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python docs/site.py
+	@$(BIN)/python docs/site.py
 
 pictures: $(VENV)/dev.done weights ## write the pictures of terminals in docs/pictures anew (ARGS="doctor")
 	@$(BIN)/python docs/pictures.py $(ARGS)

@@ -44,7 +44,7 @@ message is the same in every API. The table is tested over real HTTP with each A
 (`tests/integration/server/test_faults.py`).
 
 `far` is the server's name in the settings. The rows apply after all retries (`max_retries`) have failed, and if no
-other server has the model ([retries and failover](servers.md#timeouts-retries-and-failover)). If a response has begun,
+other server has the model ([failover](servers.md#timeouts-retries-and-failover-fallback)). If a response has begun,
 the error ends its stream: as `data: {"error": …}` and `[DONE]` in Chat Completions, `event: error` in Messages,
 `response.failed` in Responses. A response that is not streamed is only the error.
 

@@ -51,8 +51,12 @@ def foreign(site: Path) -> Iterator[str]:
             yield f"{style.relative_to(site)}: loads from elsewhere"
 
 
-def main() -> int:
-    """Build and look; 1 where either found something."""
+def build(site: Path) -> None:
+    """Builds the site into a folder that does not exist yet.
+
+    Raises:
+        subprocess.CalledProcessError: zensical found a fault, and printed it.
+    """
     # In a folder of its own: zensical takes .cache beside its settings for its own, where this project's tools are.
     with tempfile.TemporaryDirectory() as folder:
         there = Path(folder)
@@ -61,15 +65,17 @@ def main() -> int:
         shutil.copy(ROOT / "zensical.toml", there)
         for page in (there / "docs").glob("*.md"):
             page.write_text(page.read_text().replace("](../examples/", "](examples/"))
-        try:
-            built = subprocess.run(["zensical", "build", "--strict"], cwd=there)
-        except FileNotFoundError:
-            print("there is no zensical; install it: pip install --group docs", file=sys.stderr)
-            return 1
-        if built.returncode:
-            return 1
-        shutil.rmtree(SITE, ignore_errors=True)
-        shutil.move(there / "site", SITE)
+        subprocess.run([sys.executable, "-m", "zensical", "build", "--strict"], cwd=there, check=True)
+        shutil.move(there / "site", site)
+
+
+def main() -> int:
+    """Builds the site, and returns 1 if that fails or a page loads something from another host."""
+    shutil.rmtree(SITE, ignore_errors=True)
+    try:
+        build(SITE)
+    except subprocess.CalledProcessError:
+        return 1
     found = list(foreign(SITE))
     for each in found:
         print(each, file=sys.stderr)
