@@ -6,6 +6,7 @@ import json
 import multiprocessing
 import multiprocessing.connection
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -184,8 +185,8 @@ class Gateway:
         until = time.monotonic() + _READY_S
         while time.monotonic() < until and self.process.poll() is None:
             said = self.log.read_text(errors="replace")
-            if found := next((line for line in said.splitlines() if "listening on http" in line), ""):
-                return int(found.rstrip("/").rpartition(":")[2])
+            if found := re.search(r"listening on http://[^\s:]+:(\d+)", said):
+                return int(found[1])
             time.sleep(0.05)
         raise RuntimeError(f"the gateway did not start:\n{self.log.read_text(errors='replace')}")
 

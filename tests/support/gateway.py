@@ -93,7 +93,9 @@ class Gateway:
             new_process: Whether a new Python is started, as for users, and not a process forked.
         """
         self.lines: list[str] = []
-        """The log lines so far."""
+        """The log so far: of a JSON record that is no request's, its message; otherwise the line."""
+        self.problems: list[str] = []
+        """The lines so far that are no JSON, or whose level is higher than info."""
         self.url = ""
         self._said = threading.Condition()
         self._silent = False
@@ -135,7 +137,7 @@ class Gateway:
 
     def records(self) -> list[dict[str, Any]]:
         """The log's lines about requests, so far."""
-        return [json.loads(line) for line in self.lines if line.startswith("{")]
+        return [json.loads(line) for line in self.lines if line.startswith('{"time":')]
 
     def record(self, id: str) -> dict[str, Any]:
         """The log's line about the request with this `x-request-id`."""
@@ -179,10 +181,19 @@ class Gateway:
         self._log.close()
         return status
 
+    def _add(self, line: str) -> None:
+        try:
+            record = json.loads(line)
+        except ValueError:
+            record = {"message": line, "level": "no JSON"}
+        self.lines.append(record.get("message", line))
+        if record.get("level", "info") != "info":
+            self.problems.append(line)
+
     def _listen(self) -> None:
         for line in self._log:
             with self._said:
-                self.lines.append(line.rstrip("\n"))
+                self._add(line.rstrip("\n"))
                 self._said.notify_all()
         with self._said:
             self._silent = True

@@ -1,12 +1,10 @@
 """What several commands share: flags for upstream servers, missing extras, progress, and texts for the user."""
 
 import argparse
-import logging
 import sys
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Final
 
 import msgspec
 
@@ -18,8 +16,6 @@ from dragoman.cli._progress_line import ProgressLine
 from dragoman.cli._terminal_safe import printable
 from dragoman.cli.pull import download_weights
 from dragoman.core.errors import ConfigError
-
-LOG_LINE: Final = "%(asctime)s %(levelname)s %(name)s %(message)s"
 
 
 def add_server_flags(group: "argparse._ArgumentGroup") -> None:
@@ -140,11 +136,3 @@ def format_settings(config: settings.Config, origin: dict[str, str], *, everythi
         lines.append(f"{line}  # {row['origin']}")
     rest = [] if everything else ["# all other settings have their defaults; --all prints them too"]
     return "\n".join([*lines, *rest, "# the settings are valid"])
-
-
-class TerminalFormatter(logging.Formatter):
-    """Formats log records for a terminal: characters that would control it are escaped."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        """Returns the line with control characters as escapes such as `\\x1b`."""
-        return printable(super().format(record))

@@ -98,16 +98,24 @@ def _model_row(model: models.ModelProfile) -> dict[str, object]:
     }
 
 
-def download_weights(name: str, *, force: bool = False, quiet: bool = False) -> Path:
-    """Downloads the weights, with progress on standard error unless `quiet`, and returns their path.
+def download_weights(
+    name: str, *, force: bool = False, quiet: bool = False, log: Callable[[str], None] | None = None
+) -> Path:
+    """Downloads the weights, and returns their path.
+
+    Args:
+        name: the model, or a repository of the Hugging Face Hub.
+        force: download also what is there already.
+        quiet: show no progress.
+        log: receives the progress in lines; None: it is shown on standard error.
 
     Raises: ClientError, RemoteError: as `weights.download`.
     """
-    bar = ProgressBar(sys.stderr, time.monotonic)
+    bar = ProgressBar(sys.stderr, time.monotonic, log)
 
     def report(text: str) -> None:
         bar.close()
-        print(text, file=sys.stderr, flush=True)
+        bar.print_line(text)
 
     try:
         return weights.download(name, _no_progress if quiet else bar, force=force, report=report)
@@ -154,12 +162,16 @@ def _wrap(start: str, text: str, width: int | None) -> str:
 
 
 class ProgressBar:
-    """Shows progress: on a terminal one line for each step, rewritten; else a line for each part and each 10 %."""
+    """Shows progress: on a terminal one line for each step, rewritten; else a line for each part and each 10 %.
 
-    def __init__(self, out: TextIO, clock: Callable[[], float]) -> None:
+    With `log`, that receives the lines, and nothing is shown.
+    """
+
+    def __init__(self, out: TextIO, clock: Callable[[], float], log: Callable[[str], None] | None = None) -> None:
         self._out = out
         self._clock = clock
-        self._tty = out.isatty()
+        self._log = log
+        self._tty = log is None and out.isatty()
         self._what = ""
         self._step_start = (0.0, 0)
         """When the current step began, in seconds, and at how many bytes."""
@@ -185,7 +197,14 @@ class ProgressBar:
         due = tenth == 10 or now - self._drawn >= _LINE_EVERY_S
         if what != self._last_line[0] or (tenth != self._last_line[1] and due):
             self._last_line, self._drawn = (what, tenth), now
-            print(self._line(done, total, what, now), file=self._out, flush=True)
+            self.print_line(self._line(done, total, what, now))
+
+    def print_line(self, text: str) -> None:
+        """Prints or logs a line."""
+        if self._log:
+            self._log(text)
+        else:
+            print(text, file=self._out, flush=True)
 
     def close(self) -> None:
         """Ends the line that is being rewritten."""

@@ -8,26 +8,29 @@ import os
 import shlex
 import socket
 import sys
-from typing import Final
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Final
 
 from dragoman import compose, dialects
 from dragoman import config as settings
 from dragoman.cli._common import (
-    LOG_LINE,
-    TerminalFormatter,
     add_config_flag,
     add_server_flags,
     check_claude_login,
     format_settings,
-    get_weights,
     missing_extras_message,
     print_status,
     setting_rows,
     upstream_flags,
 )
 from dragoman.cli.completion import complete_with, model_names
+from dragoman.cli.pull import download_weights
 from dragoman.core.errors import ConfigError
 from dragoman.gateway.gateway import Gateway, alias_targets, unknown_alias_target
+
+if TYPE_CHECKING:
+    from dragoman.cli._log_format import LogFormat
 
 _EXAMPLES: Final = """
     examples:
@@ -79,7 +82,8 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     command.add_argument(
         "--log-format",
         choices=("json", "text"),
-        help="format of the log on standard error, one line per request (default: json; text at level debug)",
+        help="format of the log on standard error: JSON objects, or text, one line per request "
+        "(default: text at a terminal and at level debug, otherwise json)",
     )
     command.add_argument(
         "--log-level",
@@ -106,10 +110,8 @@ def run(args: argparse.Namespace) -> int:
     flags = {"server.host": args.host, "server.port": args.port, "embedded.model": args.model}
     flags |= {**upstream_flags(args), "capture.dir": args.capture}
     config, origin = settings.load(compose.settings_path(args.config), os.environ, flags)
-    for unknown in settings.unknown_variables(os.environ):
-        print_status(unknown)
-    if loose := settings.readable_secrets(compose.settings_path(args.config), config):
-        print_status(loose)
+    loose = settings.readable_secrets(compose.settings_path(args.config), config)
+    problems = [*settings.unknown_variables(os.environ), *([loose] if loose else [])]
     others = compose.has_upstreams(config)
     name = compose.embedded_model_name(config.embedded) if compose.serves_embedded(config, origin) else ""
     for alias, target in (
@@ -119,6 +121,8 @@ def run(args: argparse.Namespace) -> int:
             raise unknown_alias_target(alias, target, [name])
     missing = missing_extras_message("server", *(("embedded",) if name else ()))
     if args.print_config:
+        for problem in problems:
+            print_status(problem)
         _resolve(config.server)
         if args.json:
             print(json.dumps(list(setting_rows(config, origin, everything=args.all)), indent=2))
@@ -132,22 +136,35 @@ def run(args: argparse.Namespace) -> int:
         return 0
     if missing:
         raise ConfigError(missing)
-    _log_to_stderr(args.log_format, debug=args.log_level == "debug")
-    asyncio.run(check_claude_login(config, print_status))
+    report = _configure_log(args.log_format, debug=args.log_level == "debug")
+    for problem in problems:
+        report(problem)
+    asyncio.run(check_claude_login(config, report))
     from dragoman.server.run import run as serve
 
-    gateway = compose.build_gateway(config, bool(name), print_status, get_weights)
+    download = download_weights if report is print_status else partial(download_weights, log=report)
+    get_weights = partial(compose.get_weights, report=report, download=download)
+    gateway = compose.build_gateway(config, bool(name), report, get_weights)
     return serve(
         gateway,
         config.server,
-        lambda url: announce(url, gateway, bool(config.server.api_keys)),
-        print_status=print_status,
+        lambda url: announce(url, gateway, bool(config.server.api_keys), report),
+        print_status=report,
         capture=config.capture,
     )
 
 
-def announce(url: str, gateway: Gateway, has_keys: bool) -> None:
-    """Prints the URL, and what to configure in a client."""
+def _configure_log(log_format: "LogFormat | None", *, debug: bool) -> Callable[[str], None]:
+    """Starts the log on standard error, and returns what reports the start's progress there."""
+    from dragoman.cli import _log_format  # imports structlog
+
+    chosen = log_format or ("text" if debug or sys.stderr.isatty() else "json")
+    _log_format.configure(chosen, logging.StreamHandler(sys.stderr), debug=debug)
+    return _log_format.status_printer(chosen, print_status)
+
+
+def announce(url: str, gateway: Gateway, has_keys: bool, print_status: Callable[[str], None]) -> None:
+    """Reports the URL, and what to configure in a client."""
     names = [model.id for model in gateway.models() if model.id not in model.aliases]
     more = f" and {len(names) - _MAX_LISTED} more" if len(names) > _MAX_LISTED else ""
     key = "one of server.api_keys" if has_keys else "any"
@@ -168,12 +185,3 @@ def _resolve(config: settings.ServerConfig) -> None:
     except OSError as e:
         why = (e.strerror or str(e)).lower()
         raise ConfigError(f"cannot listen on {config.host!r}: {why} - at server.host") from None
-
-
-def _log_to_stderr(log_format: str | None, *, debug: bool) -> None:
-    as_json = log_format == "json" if log_format else not debug
-    written = logging.StreamHandler(sys.stderr)
-    written.setFormatter(logging.Formatter("%(message)s") if as_json else TerminalFormatter(LOG_LINE))
-    logging.basicConfig(handlers=[written], level=logging.DEBUG if debug else logging.INFO)
-    for name in ("uvicorn", "asyncio"):
-        logging.getLogger(name).setLevel(logging.DEBUG if debug else logging.WARNING)

@@ -15,7 +15,8 @@ from rich.console import Console
 
 from dragoman import cli
 from dragoman.agents import LaunchPlan
-from dragoman.cli._common import LOG_LINE, TerminalFormatter, print_status
+from dragoman.cli import _log_format
+from dragoman.cli._common import print_status
 from dragoman.cli._progress_line import ProgressLine
 from dragoman.cli.ask.columns import ColumnsView
 from dragoman.cli.run import output
@@ -140,6 +141,6 @@ def test_progress_line_escapes_control_characters() -> None:
 
 
 def test_text_log_escapes_control_characters() -> None:
-    formatter = TerminalFormatter(LOG_LINE)
+    formatter = _log_format.formatter("text")
     record = logging.makeLogRecord({"msg": f"asks {STEERS}", "levelname": "INFO", "name": "a"})
     assert is_terminal_safe(formatter.format(record))

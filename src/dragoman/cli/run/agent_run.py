@@ -19,6 +19,7 @@ from dragoman import agents, compose, dialects
 from dragoman import config as settings
 from dragoman.agents import Agent, LaunchContext, LaunchPlan
 from dragoman.backends.embedded.weights import cache_dir
+from dragoman.cli import _log_format
 from dragoman.cli._common import check_claude_login, get_weights, print_status
 from dragoman.cli.run import output, preface
 from dragoman.cli.run.child_process import ForegroundProcess, interruptible
@@ -35,7 +36,6 @@ _NO_KEY: Final = "none"
 _LOG: Final = "gateway.log"
 _PROGRESS: Final = "progress"
 _NOT_THERE: Final = (401, 404, 405)
-_LEVELS: Final = (logging.INFO, logging.INFO, logging.DEBUG)
 
 
 class AgentRun:
@@ -216,17 +216,12 @@ def _is_discovery_request(line: str) -> bool:
 def _log(args: argparse.Namespace, folder: Path) -> Iterator[_Log]:
     """Writes the gateway's log to a file, which is kept if that is asked for, or after an error."""
     file, log = args.log_file or folder / _LOG, _Log()
-    text = "%(asctime)s %(levelname)s %(name)s %(message)s"
     try:
         os.close(os.open(file, os.O_WRONLY | os.O_CREAT, 0o600))  # readable by the user only
         written = logging.FileHandler(file, mode="a" if args.log_file else "w", encoding="utf-8")
     except OSError as error:
         raise ConfigError(f"cannot write the log {file}: {(error.strerror or str(error)).lower()}") from None
-    logging.basicConfig(
-        handlers=[written, log], level=_LEVELS[args.debug], format=text if args.debug else "%(message)s"
-    )
-    for name in ("uvicorn", "asyncio"):
-        logging.getLogger(name).setLevel(logging.DEBUG if args.debug > 1 else logging.WARNING)
+    _log_format.configure("text" if args.debug else "json", written, log, debug=args.debug > 1)
     try:
         yield log
     finally:

@@ -169,8 +169,9 @@ class AccessRecord:
         return facts
 
     def log(self) -> None:
-        """Writes the log line."""
-        log.info("%s", _printable(msgspec.json.encode(self.facts()).decode()))
+        """Writes the log line; its record has the `facts` too, for other formats."""
+        facts = self.facts()
+        log.info("%s", _printable(msgspec.json.encode(facts).decode()), extra={"facts": facts})
 
 
 def _printable(line: str) -> str:
