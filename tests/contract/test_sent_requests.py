@@ -17,14 +17,10 @@ from dragoman.schema.targets import ANTHROPIC, ANTHROPIC_STRICT, OPENAI
 from dragoman.wire import openai_fields
 from support import vendor_requests
 from support.check_each import check_each
-from support.dialect_cases import SENT, SMALLEST, Case, each
+from support.dialect_cases import SENT, SMALLEST, Case, each, title
 from support.sent_requests import ASKED, calls, parts, results, told, words
 
 each_api = pytest.mark.parametrize("to", dialects.names())
-
-
-def title(case: Case) -> str:
-    return f"{case.dialect}: {case.title}"
 
 
 def asked(case: Case) -> v.Request | None:

@@ -98,11 +98,12 @@ def record_fast_path(monkeypatch: pytest.MonkeyPatch, dialect: str, *, quick: bo
 
 
 @each([*ANSWERS, *STREAMS])
-def test_fast_path_reads_the_same_events(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fast_path_reads_the_same_events(case: Case) -> None:
     data = body(case) if case in ANSWERS else streamed(case)
     at_once = comparable(read(case.dialect, [data]))
-    record_fast_path(monkeypatch, case.dialect, quick=False)
-    assert comparable(read(case.dialect, [data])) == at_once
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        record_fast_path(monkeypatch, case.dialect, quick=False)
+        assert comparable(read(case.dialect, [data])) == at_once
 
 
 @pytest.mark.parametrize("dialect", dialects.names())

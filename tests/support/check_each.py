@@ -1,11 +1,14 @@
 """Many cases in one test: each failing case is reported as a subtest with its name; a passing case costs nothing."""
 
-from collections.abc import Callable, Iterable
-from typing import TypeVar
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Final, TypeVar
 
 import pytest
 
 T = TypeVar("T")
+
+FAILURES: Final = (Exception, pytest.fail.Exception)
+"""What a failing check raises; the error of `pytest.fail` and `pytest.raises` is not an `Exception`."""
 
 
 def check_each(
@@ -22,6 +25,25 @@ def check_each(
     for item in cases:
         try:
             check(item)
-        except Exception:
+        except FAILURES:
+            with subtests.test(name(item)):
+                raise
+
+
+async def check_each_async(
+    subtests: pytest.Subtests, items: Iterable[T], check: Callable[[T], Awaitable[None]], name: Callable[[T], str] = str
+) -> None:
+    """Like `check_each`, with a check that is awaited.
+
+    Raises:
+        AssertionError: There was no item.
+    """
+    __tracebackhide__ = True
+    cases = list(items)
+    assert cases, "expected cases, got none"
+    for item in cases:
+        try:
+            await check(item)
+        except FAILURES:
             with subtests.test(name(item)):
                 raise

@@ -15,6 +15,7 @@ from dragoman.core import events as ev
 from dragoman.core import messages as v
 from dragoman.core.collect import Collector
 from dragoman.wire.dialect import Dialect
+from support.check_each import check_each
 from support.paths import DATA
 
 FOLDER = DATA / "dialects"
@@ -80,8 +81,21 @@ CASES = [c for c in LOADED if c not in ANSWERS and c not in SENT]
 STREAMS = [c for c in CASES if c.kind.startswith("events")]
 
 
-def each(cases: list[Case]) -> pytest.MarkDecorator:
-    return pytest.mark.parametrize("case", cases, ids=lambda c: f"{c.dialect}: {c.title}")
+def each(cases: list[Case]) -> Callable[[Callable[[Case], None]], Callable[[str, pytest.Subtests], None]]:
+    """Turns the check of one case into a test of all cases: one item for each dialect, a subtest for each failure."""
+
+    def test_of(check: Callable[[Case], None]) -> Callable[[str, pytest.Subtests], None]:
+        @pytest.mark.parametrize("dialect", sorted({case.dialect for case in cases}))
+        def test(dialect: str, subtests: pytest.Subtests) -> None:
+            check_each(subtests, [case for case in cases if case.dialect == dialect], check, title)
+
+        return test
+
+    return test_of
+
+
+def title(case: Case) -> str:
+    return f"{case.dialect}: {case.title}"
 
 
 def words(line: str) -> tuple[str, list[object]]:
