@@ -11,6 +11,8 @@ import json
 import re
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
 from dataclasses import dataclass, field
+from functools import partial
+from itertools import product
 from typing import Any
 
 import pytest
@@ -42,6 +44,7 @@ from dragoman.core.events import (
 from dragoman.core.identifiers import CALL_ID, valid_call_id
 from dragoman.gateway.gateway import Gateway
 from dragoman.text.stop_strings import StopStrings
+from support.check_each import check_each_async
 from support.http_client import http_client
 from support.scripted_backend import Scripted, served, serving
 
@@ -181,9 +184,17 @@ def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(retry, "sleep", lambda delay_s: asyncio.sleep(0))
 
 
-@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
-@pytest.mark.parametrize("name", SCENARIOS)
-async def test_request_and_response_pass_through_every_api_pair(chain: Chain, name: str, stream: bool) -> None:
+async def test_request_and_response_pass_through_every_api_pair(chain: Chain, subtests: pytest.Subtests) -> None:
+    await check_each_async(subtests, product(SCENARIOS, (False, True)), partial(check_passes_through, chain), title)
+
+
+def title(case: tuple[str, bool]) -> str:
+    name, stream = case
+    return f"{name}, {'streamed' if stream else 'whole'}"
+
+
+async def check_passes_through(chain: Chain, case: tuple[str, bool]) -> None:
+    name, stream = case
     scenario = SCENARIOS[name]
     chain.played.events, chain.played.asked = scenario.events, []
     request = v.Request("m", scenario.messages, TOOLS, stream=stream, stream_usage=stream, **scenario.more)
@@ -210,10 +221,13 @@ async def test_request_and_response_pass_through_every_api_pair(chain: Chain, na
 OWN_IDS = ("call_Ab1", "toolu_01Ab", "functions.weather:0", "chatcmpl-tool-0a", "9", "fc_1|x")
 
 
-@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
-@pytest.mark.parametrize("id", OWN_IDS)
-async def test_call_ids_are_restored_for_the_upstream_server(chain: Chain, id: str, stream: bool) -> None:
+async def test_call_ids_are_restored_for_the_upstream_server(chain: Chain, subtests: pytest.Subtests) -> None:
     """Clients accept the ids of any API; OpenClaw removes punctuation from the ids of other APIs."""
+    await check_each_async(subtests, product(OWN_IDS, (False, True)), partial(check_id_is_restored, chain), title)
+
+
+async def check_id_is_restored(chain: Chain, case: tuple[str, bool]) -> None:
+    id, stream = case
     chain.played.events = [replace(event, id=id) if isinstance(event, ToolCallStart) else event for event in ONE_CALL]
     request = v.Request("m", (said("Weather?"),), TOOLS, stream=stream)
     reply, _ = await _ask(chain, request)

@@ -147,8 +147,11 @@ def _only(value: Any) -> Any:
     return value
 
 
-@pytest.mark.parametrize("name", [name for name in RECORDED if not name.startswith(("node", "python"))])
-def test_recordings_contain_only_known_texts(name: str) -> None:
+def test_recordings_contain_only_known_texts(subtests: pytest.Subtests) -> None:
+    check_each(subtests, [name for name in RECORDED if not name.startswith(("node", "python"))], check_texts)
+
+
+def check_texts(name: str) -> None:
     others = []
 
     def look(key: str, text: str) -> str:

@@ -6,6 +6,7 @@ tests/data/servers describes how each was recorded.
 import asyncio
 import json
 import re
+from functools import partial
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from dragoman import dialects
 from dragoman.core import events as ev
 from dragoman.core.backend import ExchangeContext
 from support import ran_pairs
+from support.check_each import check_each_async
 from support.servers.recorded import REQUESTS, Exchange, exchanges, names, replaying
 from support.servers.rounds import CLIENTS
 from support.text_upstream import FRONTS, Answer, ask, gateway
@@ -31,12 +33,13 @@ def of(server: str, asked: str, api: str = "", stream: bool | None = None) -> li
     ]
 
 
-def case(server: str, mode: str, each: Exchange) -> Any:
-    return pytest.param(mode, each, id=f"{server}-{mode}-{each.api}-{'streamed' if each.stream else 'whole'}")
+def title(case: tuple[str, str, Exchange]) -> str:
+    server, mode, kept = case
+    return f"{server}-{mode}-{kept.api}-{'streamed' if kept.stream else 'whole'}"
 
 
-def cases(asked: str, *servers: str) -> list[Any]:
-    return [case(s, mode, each) for s in servers for mode in MODES for each in of(s, asked)]
+def cases(asked: str, *servers: str) -> list[tuple[str, str, Exchange]]:
+    return [(server, mode, kept) for server in servers for mode in MODES for kept in of(server, asked)]
 
 
 async def ask_replayed(mode: str, kept: Exchange, front: str) -> Answer:
@@ -58,15 +61,23 @@ def events(kept: Exchange) -> list[ev.AnyEvent]:
 
 
 @pytest.mark.parametrize("front", FRONTS)
-@pytest.mark.parametrize(("mode", "kept"), cases("call", *KEPT))
-async def test_recorded_call_reaches_client(mode: str, kept: Exchange, front: str) -> None:
+async def test_recorded_call_reaches_client(front: str, subtests: pytest.Subtests) -> None:
+    await check_each_async(subtests, cases("call", *KEPT), partial(check_call, front=front), title)
+
+
+async def check_call(case: tuple[str, str, Exchange], front: str) -> None:
+    _, mode, kept = case
     answer = await ask_replayed(mode, kept, front)
     assert (answer.calls, answer.text, answer.reply.finish_reason) == (PARIS, "", "tool_calls")
 
 
 @pytest.mark.parametrize("front", FRONTS)
-@pytest.mark.parametrize(("mode", "kept"), cases("answer", *KEPT))
-async def test_recorded_final_text_reaches_client(mode: str, kept: Exchange, front: str) -> None:
+async def test_recorded_final_text_reaches_client(front: str, subtests: pytest.Subtests) -> None:
+    await check_each_async(subtests, cases("answer", *KEPT), partial(check_final_text, front=front), title)
+
+
+async def check_final_text(case: tuple[str, str, Exchange], front: str) -> None:
+    _, mode, kept = case
     answer = await ask_replayed(mode, kept, front)
     assert (answer.calls, answer.text, answer.reply.finish_reason) == ([], "Paris: sun, 20 degrees.", "stop")
     if not kept.stream:  # recorded without `stream_options`
@@ -112,9 +123,13 @@ def test_vllm_streams_arguments_token_by_token() -> None:
 
 
 @pytest.mark.parametrize("front", FRONTS)
-@pytest.mark.parametrize(("mode", "kept"), cases("cut", "vllm"))
-async def test_required_call_truncated_by_vllm_is_not_emitted(mode: str, kept: Exchange, front: str) -> None:
+async def test_required_call_truncated_by_vllm_is_not_emitted(front: str, subtests: pytest.Subtests) -> None:
     """Not streamed, vLLM leaves half a call in the text; streamed, half its arguments. Clients get no call."""
+    await check_each_async(subtests, cases("cut", "vllm"), partial(check_no_call, front=front), title)
+
+
+async def check_no_call(case: tuple[str, str, Exchange], front: str) -> None:
+    _, mode, kept = case
     answer = await ask_replayed(mode, kept, front)
     assert (answer.calls, answer.reply.finish_reason) == ([], "length")
     assert "<tool_call>" in kept.answer.decode() or "get_weather" in kept.answer.decode()
@@ -124,8 +139,12 @@ async def test_required_call_truncated_by_vllm_is_not_emitted(mode: str, kept: E
 
 
 @pytest.mark.parametrize("front", FRONTS)
-@pytest.mark.parametrize(("mode", "kept"), cases("senseless", "vllm"))
-async def test_required_call_with_wrong_type_is_forwarded(mode: str, kept: Exchange, front: str) -> None:
+async def test_required_call_with_wrong_type_is_forwarded(front: str, subtests: pytest.Subtests) -> None:
     """The model writes the parameter's schema as its value. The client is expected to report this to the model."""
+    await check_each_async(subtests, cases("senseless", "vllm"), partial(check_wrong_type, front=front), title)
+
+
+async def check_wrong_type(case: tuple[str, str, Exchange], front: str) -> None:
+    _, mode, kept = case
     answer = await ask_replayed(mode, kept, front)
     assert (answer.calls, answer.reply.finish_reason) == ([("get_weather", {"city": {"type": "string"}})], "tool_calls")

@@ -6,6 +6,7 @@ import pytest
 from bench import forty
 
 from dragoman.core.backend import ExchangeContext
+from support.check_each import check_each_async
 from support.recorded_backend import RecordedBackend
 
 PROMPTS = forty.prompts()
@@ -33,8 +34,11 @@ def test_recorded_texts_become_40_calls_with_any_chunking(cut) -> None:  # type:
     assert total == forty.Count(asked=40, tagged=0, strict=0, called=40, named=37, valid=37, right=36)
 
 
-@pytest.mark.parametrize("prompt", PROMPTS, ids=lambda p: p.ask)
-async def test_recorded_backend_emits_the_same_calls(prompt: forty.Prompt) -> None:
+async def test_recorded_backend_emits_the_same_calls(subtests: pytest.Subtests) -> None:
+    await check_each_async(subtests, PROMPTS, check_emits_same_calls, lambda prompt: prompt.ask)
+
+
+async def check_emits_same_calls(prompt: forty.Prompt) -> None:
     backend = RecordedBackend.of(forty.FOLDER / "recording.jsonl", piece_chars=3)
     context = ExchangeContext("1", 0, lambda: "a" * 24)
     events = [event async for event in backend.generate(forty.request(prompt), context)]

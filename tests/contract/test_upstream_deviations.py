@@ -13,6 +13,7 @@ import pytest
 from dragoman import dialects
 from dragoman.core.collect import Collector
 from dragoman.core.messages import ToolCall
+from support.check_each import check_each
 from support.deviations import (
     ARGUMENTS,
     WORDS,
@@ -394,9 +395,6 @@ RESPONSES: dict[str, Deviation] = {
 }
 
 ALL = {"openai_chat": CHAT, "anthropic_messages": MESSAGES, "openai_responses": RESPONSES}
-CASES = [
-    pytest.param(api, deviation, id=f"{api}: {name}") for api, table in ALL.items() for name, deviation in table.items()
-]
 USAGE_CODES = frozenset({"estimated_usage"})
 
 
@@ -407,20 +405,21 @@ def outcome(collector: Collector) -> tuple[Any, ...]:
     return (*(told or [""]), reply.finish_reason)
 
 
-@pytest.mark.parametrize(("api", "deviation"), CASES)
-def test_deviation_has_stated_outcome_for_every_client_api(api: str, deviation: Deviation) -> None:
-    async def check() -> None:
-        said = deviation.said.encode("utf-8", "surrogatepass")
-        for front in dialects.names():
-            for stream in (True, False):
-                got = await answered(api, front, said, stream=stream)
-                codes = {warning.code for warning in got.collector.warnings} - USAGE_CODES
-                if deviation.outcome == ERROR:
-                    assert got.error is not None, outcome(got.collector)
-                else:
-                    assert got.error is None
-                    assert (outcome(got.collector), codes) == (deviation.outcome, deviation.codes)
-                for frame in frames(got.stream):
-                    validates(front)(frame)
+@pytest.mark.parametrize("api", ALL)
+def test_deviation_has_stated_outcome_for_every_client_api(api: str, subtests: pytest.Subtests) -> None:
+    check_each(subtests, ALL[api], lambda name: asyncio.run(check_outcome(api, ALL[api][name])))
 
-    asyncio.run(check())
+
+async def check_outcome(api: str, deviation: Deviation) -> None:
+    said = deviation.said.encode("utf-8", "surrogatepass")
+    for front in dialects.names():
+        for stream in (True, False):
+            got = await answered(api, front, said, stream=stream)
+            codes = {warning.code for warning in got.collector.warnings} - USAGE_CODES
+            if deviation.outcome == ERROR:
+                assert got.error is not None, outcome(got.collector)
+            else:
+                assert got.error is None
+                assert (outcome(got.collector), codes) == (deviation.outcome, deviation.codes)
+            for frame in frames(got.stream):
+                validates(front)(frame)

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import AsyncIterator, Iterator
-from functools import cache
+from functools import cache, partial
 from typing import Any, Final
 
 import anthropic
@@ -13,6 +13,7 @@ import pytest
 import pytest_asyncio
 
 from dragoman import dialects
+from support.check_each import check_each_async
 from support.gateway import DEADLINE_S
 from support.scenarios import DIED, QUESTION, SCENARIOS, SCHEMAS, play
 from support.scripted_backend import IMPATIENT, PINGS, served
@@ -38,6 +39,7 @@ ASKED: Final[dict[str, dict[str, Any]]] = {
         "tools": [{"name": n, "input_schema": s} for n, s in SCHEMAS.items()],
     },
 }
+WHOLE_STREAMS: Final = [name for name in SCENARIOS if name != "broken"]
 ALL = pytest.mark.parametrize("dialect", sorted(dialects.names()))
 
 
@@ -103,8 +105,13 @@ def checked(kind: Any, data: str, beyond: set[str]) -> Any:
 
 
 @ALL
-@pytest.mark.parametrize("scenario", SCENARIOS)
-async def test_stream_events_match_vendor_types(dialect: str, scenario: str, http: httpx2.AsyncClient) -> None:
+async def test_stream_events_match_vendor_types(
+    dialect: str, http: httpx2.AsyncClient, subtests: pytest.Subtests
+) -> None:
+    await check_each_async(subtests, SCENARIOS, partial(check_stream, http, dialect))
+
+
+async def check_stream(http: httpx2.AsyncClient, dialect: str, scenario: str) -> None:
     answered = await answer(http, dialect, scenario, stream=True)
     assert answered.headers["content-type"] == "text/event-stream; charset=utf-8"
     events = list(frames(answered.text))
@@ -141,8 +148,13 @@ def error_message(dialect: str, name: str, data: str) -> str:
 
 
 @ALL
-@pytest.mark.parametrize("scenario", [name for name in SCENARIOS if name != "broken"])
-async def test_complete_response_matches_vendor_types(dialect: str, scenario: str, http: httpx2.AsyncClient) -> None:
+async def test_complete_response_matches_vendor_types(
+    dialect: str, http: httpx2.AsyncClient, subtests: pytest.Subtests
+) -> None:
+    await check_each_async(subtests, WHOLE_STREAMS, partial(check_complete_response, http, dialect))
+
+
+async def check_complete_response(http: httpx2.AsyncClient, dialect: str, scenario: str) -> None:
     answered = await answer(http, dialect, scenario, stream=False)
     assert answered.status_code == 200
     assert checked(types_of(dialect)[1], answered.text, EXTRA[dialect]).model == scenario
@@ -160,19 +172,19 @@ async def test_validation_finds_unknown_events_and_missing_fields() -> None:
         checked(types_of("openai_responses")[0], event + ',"sequence_number":3,"made_up":1}', set())
 
 
-WHOLE_STREAMS = pytest.mark.parametrize("scenario", [name for name in SCENARIOS if name != "broken"])
-
-
 async def events_of(http: httpx2.AsyncClient, dialect: str, scenario: str) -> list[Any]:
     answered = await answer(http, dialect, scenario, stream=True)
     return [json.loads(data) for _, data in frames(answered.text) if data != "[DONE]"]
 
 
-@WHOLE_STREAMS
 async def test_chat_chunks_have_role_call_head_finish_and_usage_in_order(
-    scenario: str, http: httpx2.AsyncClient
+    http: httpx2.AsyncClient, subtests: pytest.Subtests
 ) -> None:
     """The role is first, a call's head is sent once before its arguments, the finish is separate, the usage is last."""
+    await check_each_async(subtests, WHOLE_STREAMS, partial(check_chat_chunks, http))
+
+
+async def check_chat_chunks(http: httpx2.AsyncClient, scenario: str) -> None:
     *chunks, usage = await events_of(http, "openai_chat", scenario)
     assert (usage["choices"], usage["usage"]["total_tokens"]) == ([], 102)
     choices = [chunk["choices"][0] for chunk in chunks]
@@ -187,11 +199,14 @@ async def test_chat_chunks_have_role_call_head_finish_and_usage_in_order(
     assert all(set(call["function"]) == {"arguments"} for call in pieces if call not in heads)
 
 
-@WHOLE_STREAMS
 async def test_message_blocks_are_numbered_empty_at_start_and_sequential(
-    scenario: str, http: httpx2.AsyncClient
+    http: httpx2.AsyncClient, subtests: pytest.Subtests
 ) -> None:
     """Each has its own index, counted from 0, begins empty, and ends before the next begins."""
+    await check_each_async(subtests, WHOLE_STREAMS, partial(check_message_blocks, http))
+
+
+async def check_message_blocks(http: httpx2.AsyncClient, scenario: str) -> None:
     first, *middle, delta, last = await events_of(http, "anthropic_messages", scenario)
     message = first["message"]
     assert (first["type"], message["content"], message["usage"]["input_tokens"]) == ("message_start", [], 90)
@@ -216,9 +231,14 @@ async def test_message_blocks_are_numbered_empty_at_start_and_sequential(
     assert not is_open
 
 
-@WHOLE_STREAMS
-async def test_response_items_have_ids_and_equal_the_output(scenario: str, http: httpx2.AsyncClient) -> None:
+async def test_response_items_have_ids_and_equal_the_output(
+    http: httpx2.AsyncClient, subtests: pytest.Subtests
+) -> None:
     """Each has an id, which all its events contain; the finished items are the response's output."""
+    await check_each_async(subtests, WHOLE_STREAMS, partial(check_response_items, http))
+
+
+async def check_response_items(http: httpx2.AsyncClient, scenario: str) -> None:
     first, *middle, last = await events_of(http, "openai_responses", scenario)
     assert (first["type"], first["response"]["output"]) == ("response.created", [])
     ids: list[str] = []
