@@ -6,6 +6,7 @@ import logging
 import random
 import re
 from collections.abc import AsyncIterator, Iterable, Sequence
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 import pytest
@@ -32,6 +33,7 @@ from dragoman.core.events import (
 )
 from dragoman.core.messages import Message, Reasoning, Request, Text, ToolCall, ToolChoice, ToolResult, Usage
 from dragoman.parsing.reply_reader import ReplyReader
+from support.check_each import check_each
 from support.chunking import cuttings, places
 from support.fake_upstream import END, HEAD, Server, piece, server, whole
 from support.format_cases import shown
@@ -295,21 +297,24 @@ def test_plain_text_is_not_buffered() -> None:
         assert without_warnings(reading.feed(word)) == [f'text "{word}"']
 
 
-@pytest.mark.parametrize(
-    "text", [*(written(n) for names in LEAKED_FORMATS.values() for n in names), *(e.text for e in LOOK_ALIKES)]
-)
-def test_chunking_does_not_change_recovered_calls(text: str) -> None:
-    def read(pieces: Iterable[str]) -> list[str]:
-        reading = leak_detector()
-        return without_warnings([*(event for piece in pieces for event in reading.feed(piece)), *reading.close()])
+def test_chunking_does_not_change_recovered_calls(subtests: pytest.Subtests) -> None:
+    def check(case: tuple[str, str]) -> None:
+        _, text = case
 
-    for before in ("", PROSE):
-        whole = read([before + text])
-        for seed in range(3):
-            chance = random.Random(seed)
-            places = sorted(chance.choices(range(len(before + text) + 1), k=6))
-            assert read(pieces_at(before + text, places)) == whole
-        assert read(before + text) == whole
+        def read(pieces: Iterable[str]) -> list[str]:
+            reading = leak_detector()
+            return without_warnings([*(event for piece in pieces for event in reading.feed(piece)), *reading.close()])
+
+        for before in ("", PROSE):
+            whole = read([before + text])
+            for seed in range(3):
+                chance = random.Random(seed)
+                places = sorted(chance.choices(range(len(before + text) + 1), k=6))
+                assert read(pieces_at(before + text, places)) == whole
+            assert read(before + text) == whole
+
+    in_formats = [(name, written(name)) for names in LEAKED_FORMATS.values() for name in names]
+    check_each(subtests, [*in_formats, *((each.title, each.text) for each in LOOK_ALIKES)], check, itemgetter(0))
 
 
 FRAGMENTS = [

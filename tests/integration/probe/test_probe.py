@@ -41,6 +41,7 @@ from dragoman.core.events import (
 from dragoman.core.messages import Request, ToolCall, Usage
 from dragoman.gateway.gateway import Gateway
 from dragoman.parsing.reply_reader import ReplyReader
+from support.check_each import check_each
 from support.probe_upstream import CHAT, calls, leaks, leaks_mistral, wants_tool
 from support.scripted_backend import Scripted, serving
 from support.stub_servers import NOTHING_HERE, Answer, Says, call, chat, models, odd, refused, stream
@@ -542,18 +543,20 @@ def test_values_at_follows_lists_and_wildcards() -> None:
 # Formats of leaked calls
 
 
-@pytest.mark.parametrize("name", [name for name in formats.names() if name != "auto"])
-def test_leaked_call_is_assigned_to_format_that_parses_it(name: str) -> None:
-    format = formats.get(name)
-    text = format.write_calls([ToolCall("call00001", "get_weather", '{"city": "Paris"}')])
-    found = find_leaked_call(text, [WEATHER], "some-model")
-    assert found is not None
-    reader = ReplyReader(formats.get(found.format), [WEATHER], new_id=lambda: "0" * 24)
-    events = [*reader.feed(text), *reader.close("stop")]
-    assert (
-        "".join(event.text for event in events if isinstance(event, ToolCallDelta)).replace(" ", "")
-        == '{"city":"Paris"}'
-    )
+def test_leaked_call_is_assigned_to_format_that_parses_it(subtests: pytest.Subtests) -> None:
+    def check(name: str) -> None:
+        format = formats.get(name)
+        text = format.write_calls([ToolCall("call00001", "get_weather", '{"city": "Paris"}')])
+        found = find_leaked_call(text, [WEATHER], "some-model")
+        assert found is not None
+        reader = ReplyReader(formats.get(found.format), [WEATHER], new_id=lambda: "0" * 24)
+        events = [*reader.feed(text), *reader.close("stop")]
+        assert (
+            "".join(event.text for event in events if isinstance(event, ToolCallDelta)).replace(" ", "")
+            == '{"city":"Paris"}'
+        )
+
+    check_each(subtests, [name for name in formats.names() if name != "auto"], check)
 
 
 @pytest.mark.parametrize(
