@@ -1,5 +1,6 @@
 """The number of calls of a response if a call is required."""
 
+import itertools
 import json
 from collections.abc import AsyncGenerator
 from typing import Any
@@ -14,6 +15,7 @@ from dragoman.core.call_limit import MAX_CALLS, limit_to_one_call
 from dragoman.core.events import AnyEvent, Finish, Start, ToolCallDelta, ToolCallEnd, ToolCallStart
 from dragoman.gateway.gateway import Gateway
 from dragoman.guard.policy import GuardPolicy
+from support.check_each import check_each
 from support.scripted_backend import Scripted
 
 SCHEMA: Any = {"type": "object", "properties": {"city": {"type": "string"}}}
@@ -67,18 +69,19 @@ async def test_required_choice_is_limited_to_one_call(api: str, mode: str, sever
         assert backend.sent < 10, "the answer is ended, not waited for"
 
 
-@pytest.mark.parametrize("api", dialects.names())
-@pytest.mark.parametrize("mode", ["required", "named", "auto"])
-@pytest.mark.parametrize("several", [True, False, None])
-def test_parallel_calls_setting_is_forwarded_to_same_api(api: str, mode: str, several: bool | None) -> None:
-    asked = body(api, mode, several)
-    sent = json.loads(dialects.get(api).write_request(dialects.get(api).read_request(asked), "m").body)
+def test_parallel_calls_setting_is_forwarded_to_same_api(subtests: pytest.Subtests) -> None:
+    def check(case: tuple[str, str, bool | None]) -> None:
+        api, mode, several = case
+        asked = body(api, mode, several)
+        sent = json.loads(dialects.get(api).write_request(dialects.get(api).read_request(asked), "m").body)
 
-    def stated(body: Any) -> list[Any]:
-        choice = body["tool_choice"] if isinstance(body.get("tool_choice"), dict) else {}
-        return [body.get("parallel_tool_calls"), choice.get("disable_parallel_tool_use")]
+        def stated(body: Any) -> list[Any]:
+            choice = body["tool_choice"] if isinstance(body.get("tool_choice"), dict) else {}
+            return [body.get("parallel_tool_calls"), choice.get("disable_parallel_tool_use")]
 
-    assert stated(sent) == stated(json.loads(asked))
+        assert stated(sent) == stated(json.loads(asked))
+
+    check_each(subtests, itertools.product(dialects.names(), ("required", "named", "auto"), (True, False, None)), check)
 
 
 def test_required_choice_disables_parallel_calls_by_default() -> None:

@@ -11,6 +11,7 @@ from dragoman.core.messages import Message, Text, ToolCall, ToolResult
 from dragoman.guard.policy import GuardPolicy
 from dragoman.parsing.reader_options import ReaderOptions
 from dragoman.parsing.reply_reader import ReplyReader
+from support.check_each import check_each
 from support.guarded import TOOLS, Asked, answered, calls, codes, words
 
 TYPE = '{"type": "function", '
@@ -83,45 +84,56 @@ def read(text: str, format: str = "hermes", size: int = 4, reason: str = "stop")
     return [Start("", "", 0), *events, *reader.close("length" if reason == "length" else "stop"), Finish("stop")]
 
 
-@pytest.mark.parametrize("format", NAMES)
-def test_trailing_json_call_is_recognized_in_every_format(format: str) -> None:
-    for text, code in ((f"Sure!\n{FENCE}", "fenced_call"), (f"Sure!\n\n{CALL}\n", "trailing_call")):
-        events = read(text, format)
-        assert (len(calls(events)), words(events)) == (1, "Sure!")
-        assert code in codes(events)
+def test_trailing_json_call_is_recognized_in_every_format(subtests: pytest.Subtests) -> None:
+    def check(format: str) -> None:
+        for text, code in ((f"Sure!\n{FENCE}", "fenced_call"), (f"Sure!\n\n{CALL}\n", "trailing_call")):
+            events = read(text, format)
+            assert (len(calls(events)), words(events)) == (1, "Sure!")
+            assert code in codes(events)
+
+    check_each(subtests, NAMES, check)
 
 
-@pytest.mark.parametrize("format", FEW)
-@pytest.mark.parametrize("title", CALL_TEXTS)
-def test_trailing_json_call_is_recognized(title: str, format: str) -> None:
-    text, count = CALL_TEXTS[title]
-    for size in (1, 5, len(text)):
-        events = read(text, format, size)
-        assert (len(calls(events)), words(events)) == (count, "Sure!")
-        assert {"fenced_call", "trailing_call"} & {*codes(events)}
-
-
-@pytest.mark.parametrize("format", FEW)
-@pytest.mark.parametrize("title", TEXT)
-def test_json_that_is_not_a_trailing_call_stays_text(title: str, format: str) -> None:
-    text = TEXT[title]
-    for size in (1, 5, len(text)):
-        events = read(text, format, size)
-        assert (calls(events), words(events)) == ([], text)
-        assert title not in WARNED or {"call_in_unclosed_code", "call_in_text"} & {*codes(events)}
-
-
-@pytest.mark.parametrize("format", FRAMING)
-@pytest.mark.parametrize("call", [FENCE, CALL], ids=["a fence", "bare"])
-def test_end_markup_after_trailing_call_is_accepted(format: str, call: str) -> None:
-    before, behind = FRAMING[format]
-    for text in (f"{before}Sure!\n{call}{behind}", f"{before}Sure!\n{call}\n{behind}\n"):
-        for size in (1, len(text)):
+def test_trailing_json_call_is_recognized(subtests: pytest.Subtests) -> None:
+    def check(case: tuple[str, str]) -> None:
+        title, format = case
+        text, count = CALL_TEXTS[title]
+        for size in (1, 5, len(text)):
             events = read(text, format, size)
-            assert (len(calls(events)), words(events).strip()) == (1, "Sure!")
-    text = f"{before}Sure!\n{call}\nThat is how.{behind}"
-    events = read(text, format)
-    assert (calls(events), words(events).removesuffix(behind)) == ([], f"Sure!\n{call}\nThat is how.")
+            assert (len(calls(events)), words(events)) == (count, "Sure!")
+            assert {"fenced_call", "trailing_call"} & {*codes(events)}
+
+    check_each(subtests, itertools.product(CALL_TEXTS, FEW), check)
+
+
+def test_json_that_is_not_a_trailing_call_stays_text(subtests: pytest.Subtests) -> None:
+    def check(case: tuple[str, str]) -> None:
+        title, format = case
+        text = TEXT[title]
+        for size in (1, 5, len(text)):
+            events = read(text, format, size)
+            assert (calls(events), words(events)) == ([], text)
+            assert title not in WARNED or {"call_in_unclosed_code", "call_in_text"} & {*codes(events)}
+
+    check_each(subtests, itertools.product(TEXT, FEW), check)
+
+
+WRITTEN = {"a fence": FENCE, "bare": CALL}
+
+
+def test_end_markup_after_trailing_call_is_accepted(subtests: pytest.Subtests) -> None:
+    def check(case: tuple[str, str]) -> None:
+        title, format = case
+        call, (before, behind) = WRITTEN[title], FRAMING[format]
+        for text in (f"{before}Sure!\n{call}{behind}", f"{before}Sure!\n{call}\n{behind}\n"):
+            for size in (1, len(text)):
+                events = read(text, format, size)
+                assert (len(calls(events)), words(events).strip()) == (1, "Sure!")
+        text = f"{before}Sure!\n{call}\nThat is how.{behind}"
+        events = read(text, format)
+        assert (calls(events), words(events).removesuffix(behind)) == ([], f"Sure!\n{call}\nThat is how.")
+
+    check_each(subtests, itertools.product(WRITTEN, FRAMING), check)
 
 
 def test_trailing_call_cut_by_token_limit_stays_text() -> None:
