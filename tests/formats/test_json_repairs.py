@@ -1,5 +1,6 @@
 """Repairs of JSON errors in calls, in every JSON format and from every upstream API; and wrapped arguments alone."""
 
+import itertools
 import json
 from collections.abc import Iterable
 
@@ -13,6 +14,7 @@ from dragoman.parsing.reader_options import READER_REPAIRS, ReaderOptions
 from dragoman.parsing.reply_reader import ReplyReader
 from dragoman.text.json_repairs import ALL_REPAIRS, REPAIRS
 from dragoman.text.unwrap_arguments import unwrap_arguments
+from support.check_each import check_each
 from support.chunking import cuttings
 from support.paths import ROOT
 
@@ -46,39 +48,45 @@ def test_most_formats_have_json_arguments() -> None:
     assert len(IN_JSON) > 25
 
 
-@pytest.mark.parametrize("name", IN_JSON)
-def test_json_errors_are_repaired_in_every_json_format(name: str) -> None:
-    text = call_text(name).replace(INTENDED, INVALID)
-    for cut in cuttings(text, [3, 30, 50, 70, 90, 110]):
-        arguments, (end, warning) = read(name, cut)
-        assert arguments == INTENDED
-        assert isinstance(end, ev.ToolCallEnd)
-        assert (end.index, end.repairs) == (0, NAMES)
-        assert isinstance(warning, ev.Notice)
-        assert (warning.code, warning.message) == (
-            "json_repaired",
-            "repaired the JSON of a call: quotes, bare_keys, literals, commas",
-        )
-        assert INVALID in warning.raw
+def test_json_errors_are_repaired_in_every_json_format(subtests: pytest.Subtests) -> None:
+    def check(name: str) -> None:
+        text = call_text(name).replace(INTENDED, INVALID)
+        for cut in cuttings(text, [3, 30, 50, 70, 90, 110]):
+            arguments, (end, warning) = read(name, cut)
+            assert arguments == INTENDED
+            assert isinstance(end, ev.ToolCallEnd)
+            assert (end.index, end.repairs) == (0, NAMES)
+            assert isinstance(warning, ev.Notice)
+            assert (warning.code, warning.message) == (
+                "json_repaired",
+                "repaired the JSON of a call: quotes, bare_keys, literals, commas",
+            )
+            assert INVALID in warning.raw
+
+    check_each(subtests, IN_JSON, check)
 
 
-@pytest.mark.parametrize("name", IN_JSON)
-def test_disabled_repair_reports_malformed_arguments(name: str) -> None:
-    text = call_text(name).replace(INTENDED, INVALID)
-    for slip in NAMES:
-        arguments, after = read(name, [text], READER_REPAIRS - {slip})
-        assert INTENDED.startswith(arguments.removesuffix(","))
-        assert not any(isinstance(e, ev.ToolCallEnd) for e in after)
-        assert "malformed_arguments" in [e.code for e in after if isinstance(e, ev.Notice)]
+def test_disabled_repair_reports_malformed_arguments(subtests: pytest.Subtests) -> None:
+    def check(name: str) -> None:
+        text = call_text(name).replace(INTENDED, INVALID)
+        for slip in NAMES:
+            arguments, after = read(name, [text], READER_REPAIRS - {slip})
+            assert INTENDED.startswith(arguments.removesuffix(","))
+            assert not any(isinstance(e, ev.ToolCallEnd) for e in after)
+            assert "malformed_arguments" in [e.code for e in after if isinstance(e, ev.Notice)]
+
+    check_each(subtests, IN_JSON, check)
 
 
-@pytest.mark.parametrize("name", IN_JSON)
-def test_valid_call_reports_no_repairs(name: str) -> None:
-    for cut in cuttings(call_text(name), [3, 30, 50, 70, 90, 110]):
-        arguments, (end,) = read(name, cut)
-        assert arguments == INTENDED
-        assert isinstance(end, ev.ToolCallEnd)
-        assert (end.index, end.repairs) == (0, ())
+def test_valid_call_reports_no_repairs(subtests: pytest.Subtests) -> None:
+    def check(name: str) -> None:
+        for cut in cuttings(call_text(name), [3, 30, 50, 70, 90, 110]):
+            arguments, (end,) = read(name, cut)
+            assert arguments == INTENDED
+            assert isinstance(end, ev.ToolCallEnd)
+            assert (end.index, end.repairs) == (0, ())
+
+    check_each(subtests, IN_JSON, check)
 
 
 @pytest.mark.parametrize("dialect", dialects.names())
@@ -135,16 +143,26 @@ def test_non_object_arguments_are_rejected(text: str) -> None:
     assert unwrap_arguments(text, ALL_REPAIRS) == ("", (), "expected the arguments as an object")
 
 
-@pytest.mark.parametrize("row", [row for row in WRAPPED if row[1] and "closed" not in row[0]], ids=lambda row: row[0])
-@pytest.mark.parametrize("before", ['"name": "get_weather", ', ""])
-def test_wrapped_arguments_in_reply_are_unwrapped(row: tuple[str, str, str, tuple[str, ...]], before: str) -> None:
-    _, arguments, meant, slips = row
-    behind = "" if before else ', "name": "get_weather"'
-    text = f'<tool_call>{{{before}"arguments": {arguments}{behind}}}</tool_call>'
-    for cut in cuttings(text, [40, 50, 55, 60]):
-        found, (end, *warnings) = read("hermes", cut)
-        assert (found, end) == (meant, ev.ToolCallEnd(0, slips))
-        assert [w.code for w in warnings if isinstance(w, ev.Notice)] == ["json_repaired"] * bool(slips)
+WRITTEN = [row for row in WRAPPED if row[1] and "closed" not in row[0]]
+
+
+def test_wrapped_arguments_in_reply_are_unwrapped(subtests: pytest.Subtests) -> None:
+    def check(case: tuple[tuple[str, str, str, tuple[str, ...]], str]) -> None:
+        row, before = case
+        _, arguments, meant, slips = row
+        behind = "" if before else ', "name": "get_weather"'
+        text = f'<tool_call>{{{before}"arguments": {arguments}{behind}}}</tool_call>'
+        for cut in cuttings(text, [40, 50, 55, 60]):
+            found, (end, *warnings) = read("hermes", cut)
+            assert (found, end) == (meant, ev.ToolCallEnd(0, slips))
+            assert [w.code for w in warnings if isinstance(w, ev.Notice)] == ["json_repaired"] * bool(slips)
+
+    check_each(
+        subtests,
+        itertools.product(WRITTEN, ('"name": "get_weather", ', "")),
+        check,
+        lambda case: f"{case[0][0]}, {'after' if case[1] else 'before'} the name",
+    )
 
 
 def test_repairs_in_text_that_is_not_a_call_are_not_reported() -> None:

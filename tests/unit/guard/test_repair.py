@@ -1,6 +1,7 @@
 """Invalid arguments are repaired to match the tool's schema, if only one meaning is possible."""
 
 import json
+from operator import itemgetter
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ from dragoman.guard.policy import ARGUMENT_REPAIRS
 from dragoman.guard.repair import RepairedArguments
 from dragoman.guard.split_calls import SPLIT_INTO_CALLS
 from dragoman.guard.validation.compiled_schema import CompiledSchema, compile_schema
+from support.check_each import check_each
 from support.repairs import repair_one
 
 N = {"type": "integer"}
@@ -134,14 +136,17 @@ REPAIRED: list[tuple[Any, Any, Any, str]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("schema", "written", "meant", "steps"), REPAIRED)
-def test_arguments_are_repaired(schema: Any, written: Any, meant: Any, steps: str) -> None:
-    wanted = meant if isinstance(meant, str) else json.dumps(meant, separators=(",", ":"), ensure_ascii=False)
-    assert repair_one(text(written), of(schema)) == RepairedArguments(wanted, tuple(steps.split()))
-    for step in steps.split():
-        others = [each for each in ARGUMENT_REPAIRS if each != step]
-        found = repair_one(text(written), of(schema), others)
-        assert found is None or step not in found.repairs
+def test_arguments_are_repaired(subtests: pytest.Subtests) -> None:
+    def check(case: tuple[Any, Any, Any, str]) -> None:
+        schema, written, meant, steps = case
+        wanted = meant if isinstance(meant, str) else json.dumps(meant, separators=(",", ":"), ensure_ascii=False)
+        assert repair_one(text(written), of(schema)) == RepairedArguments(wanted, tuple(steps.split()))
+        for step in steps.split():
+            others = [each for each in ARGUMENT_REPAIRS if each != step]
+            found = repair_one(text(written), of(schema), others)
+            assert found is None or step not in found.repairs
+
+    check_each(subtests, REPAIRED, check)
 
 
 def test_every_repair_step_has_cases() -> None:
@@ -253,11 +258,12 @@ NOT_REPAIRED: list[tuple[str, Any, Any]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("schema", "written"), [each[1:] for each in NOT_REPAIRED], ids=[each[0] for each in NOT_REPAIRED]
-)
-def test_ambiguous_arguments_are_not_repaired(schema: Any, written: Any) -> None:
-    assert repair_one(text(written), of(schema)) is None
+def test_ambiguous_arguments_are_not_repaired(subtests: pytest.Subtests) -> None:
+    def check(case: tuple[str, Any, Any]) -> None:
+        _, schema, written = case
+        assert repair_one(text(written), of(schema)) is None
+
+    check_each(subtests, NOT_REPAIRED, check, itemgetter(0))
 
 
 def test_no_repair_is_applied_if_none_is_enabled() -> None:

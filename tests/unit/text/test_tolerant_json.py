@@ -1,7 +1,9 @@
 """Invalid JSON is repaired to what is meant; valid JSON is never changed."""
 
+import itertools
 import json
 import re
+from operator import itemgetter
 from typing import Any
 
 import pytest
@@ -11,6 +13,7 @@ from hypothesis import strategies as st
 from dragoman.text.json_repairs import ALL_REPAIRS, REPAIRS
 from dragoman.text.json_stream import JsonStream
 from dragoman.text.tolerant_json import GAP_LIMIT_CHARS, KEY_LIMIT_CHARS, TolerantJsonStream
+from support.check_each import check_each
 from support.chunking import cuttings, places
 from support.json_strategies import junk, styles, tails, values
 
@@ -195,15 +198,18 @@ REPAIRED = [
 ]
 
 
-@pytest.mark.parametrize(("slip", "text", "meant"), REPAIRED, ids=[f"{row[0]}: {row[1]}" for row in REPAIRED])
-def test_json_error_is_repaired_only_if_its_repair_is_enabled(slip: str, text: str, meant: object) -> None:
-    out, taken, _, problem, slips = read([text])
-    assert (problem, slips, taken) == ("", (slip,), len(text))
-    assert json.loads(out) == meant
-    for cut in cuttings(text, [5, 9, 14]):
-        assert read(cut) == read([text])
-        assert read(cut, frozenset({slip}))[4] == (slip,)
-        assert read(cut, ALL_REPAIRS - {slip})[2:4] != (True, "")
+def test_json_error_is_repaired_only_if_its_repair_is_enabled(subtests: pytest.Subtests) -> None:
+    def check(case: tuple[str, str, object]) -> None:
+        slip, text, meant = case
+        out, taken, _, problem, slips = read([text])
+        assert (problem, slips, taken) == ("", (slip,), len(text))
+        assert json.loads(out) == meant
+        for cut in cuttings(text, [5, 9, 14]):
+            assert read(cut) == read([text])
+            assert read(cut, frozenset({slip}))[4] == (slip,)
+            assert read(cut, ALL_REPAIRS - {slip})[2:4] != (True, "")
+
+    check_each(subtests, REPAIRED, check, lambda case: f"{case[0]}: {case[1]}")
 
 
 UNCLEAR = [
@@ -239,12 +245,15 @@ UNCLEAR = [
 ]
 
 
-@pytest.mark.parametrize(("text", "problem"), [row[1:] for row in UNCLEAR], ids=[row[0] for row in UNCLEAR])
-def test_ambiguous_json_is_not_repaired(text: str, problem: str) -> None:
-    got = read([text])
-    assert (got[2], got[3]) == (False, problem)
-    for cut in cuttings(text, [6, 10]):
-        assert read(cut) == got
+def test_ambiguous_json_is_not_repaired(subtests: pytest.Subtests) -> None:
+    def check(case: tuple[str, str, str]) -> None:
+        _, text, problem = case
+        got = read([text])
+        assert (got[2], got[3]) == (False, problem)
+        for cut in cuttings(text, [6, 10]):
+            assert read(cut) == got
+
+    check_each(subtests, UNCLEAR, check, itemgetter(0))
 
 
 def test_every_repair_has_cases() -> None:
@@ -258,18 +267,25 @@ def test_endless_white_space_is_read_in_linear_time() -> None:
         assert read(re.findall(".{1,4}", whole, re.DOTALL))[2]
 
 
-@pytest.mark.parametrize("endless", ["\\n", ", ", "/", "'a", "x ", "\\", '"', "``", "# ", '"a": ', "*/ /*"])
-@pytest.mark.parametrize("begun", ['{"a": "x"', "{'a': 'x'", '{"a": "say "x"', '{"a": 1, ', '{"a": 1 ', "[1, /* "])
-def test_endless_text_is_buffered_with_limit(begun: str, endless: str) -> None:
+ENDLESS = ("\\n", ", ", "/", "'a", "x ", "\\", '"', "``", "# ", '"a": ', "*/ /*")
+BEGUN = ('{"a": "x"', "{'a': 'x'", '{"a": "say "x"', '{"a": 1, ', '{"a": 1 ', "[1, /* ")
+
+
+def test_endless_text_is_buffered_with_limit(subtests: pytest.Subtests) -> None:
     """Ambiguous text is buffered up to a limit, because it is searched again with each piece."""
-    machine, held, most = TolerantJsonStream(), begun, 0
-    for _ in range(3000):
-        held += endless
-        held = held[machine.feed(held, 0) :]
-        if machine.problem:
-            break
-        most = max(most, len(held))
-    assert most <= 2 * KEY_LIMIT_CHARS + GAP_LIMIT_CHARS
+
+    def check(case: tuple[str, str]) -> None:
+        begun, endless = case
+        machine, held, most = TolerantJsonStream(), begun, 0
+        for _ in range(3000):
+            held += endless
+            held = held[machine.feed(held, 0) :]
+            if machine.problem:
+                break
+            most = max(most, len(held))
+        assert most <= 2 * KEY_LIMIT_CHARS + GAP_LIMIT_CHARS
+
+    check_each(subtests, itertools.product(BEGUN, ENDLESS), check)
 
 
 def test_only_ambiguous_text_is_buffered() -> None:
