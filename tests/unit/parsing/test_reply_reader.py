@@ -3,6 +3,7 @@
 import itertools
 import json
 from collections.abc import Iterable
+from operator import itemgetter
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from dragoman.core.errors import UsageError
 from dragoman.core.messages import Text, Tool, ToolCall
 from dragoman.parsing.reader_options import ReaderOptions
 from dragoman.parsing.reply_reader import ReplyReader
+from support.check_each import check_each
 from support.chunking import cuttings, places
 from support.format_cases import shown
 
@@ -61,12 +63,15 @@ NAMES = [
 ]
 
 
-@pytest.mark.parametrize(("tools", "written", "meant"), [row[1:] for row in NAMES], ids=[row[0] for row in NAMES])
-def test_tool_names_are_resolved(tools: list[str] | None, written: str, meant: str | None) -> None:
-    events = read(call(written), tools)
-    assert [e.name for e in starts(events)] == ([meant] if meant else [])
-    if not meant:
-        assert shown(events)[-1] == f"text {json.dumps(call(written))}"
+def test_tool_names_are_resolved(subtests: pytest.Subtests) -> None:
+    def check(case: tuple[str, list[str] | None, str, str | None]) -> None:
+        _, tools, written, meant = case
+        events = read(call(written), tools)
+        assert [e.name for e in starts(events)] == ([meant] if meant else [])
+        if not meant:
+            assert shown(events)[-1] == f"text {json.dumps(call(written))}"
+
+    check_each(subtests, NAMES, check, itemgetter(0))
 
 
 def test_vendor_tool_is_not_called() -> None:
@@ -190,27 +195,35 @@ def test_text_begun_in_prompt_is_not_repeated() -> None:
     assert read(" two", prompt_suffix="one") == [ev.TextDelta(" two")]
 
 
-@pytest.mark.parametrize("lenient", [False, True])
-@pytest.mark.parametrize("reply", ["42", ' "city": "Bern"}', " x\n", "\nx"])
-@pytest.mark.parametrize(
-    "tail", ["is: ", "{", '{"', "```json\n{", "a ```", "<", "<tool_call", "<tool_call>\n", '<tool_call>{"name"', "\n"]
-)
-def test_prompt_suffix_is_never_emitted(tail: str, reply: str, lenient: bool) -> None:
+PROMPT_ENDS = ("is: ", "{", '{"', "```json\n{", "a ```", "<", "<tool_call", "<tool_call>\n", '<tool_call>{"name"', "\n")
+BEGINNINGS = ("42", ' "city": "Bern"}', " x\n", "\nx")
+
+
+def test_prompt_suffix_is_never_emitted(subtests: pytest.Subtests) -> None:
     """And no character of the reply is lost."""
-    for cut in cuttings(reply, [1]):
-        one = reader(prompt_suffix=tail, lenient=lenient)
-        events = [e for piece in cut for e in one.feed(piece)] + one.close()
-        assert shown(events) == [f"text {json.dumps(reply)}"]
+
+    def check(case: tuple[str, str, bool]) -> None:
+        tail, reply, lenient = case
+        for cut in cuttings(reply, [1]):
+            one = reader(prompt_suffix=tail, lenient=lenient)
+            events = [e for piece in cut for e in one.feed(piece)] + one.close()
+            assert shown(events) == [f"text {json.dumps(reply)}"]
+
+    check_each(subtests, itertools.product(PROMPT_ENDS, BEGINNINGS, (False, True)), check)
 
 
-@pytest.mark.parametrize("begun", range(len(call("get_weather", '{"city": "Paris"}'))))
-def test_call_begun_in_prompt_is_emitted_completely(begun: int) -> None:
+def test_call_begun_in_prompt_is_emitted_completely(subtests: pytest.Subtests) -> None:
     """Also if the prompt ends within the arguments: the client gets all of them."""
+
     text = call("get_weather", '{"city": "Paris"}')
-    events = read(text[begun:], prompt_suffix=text[:begun])
-    check_order(events)
-    whole_in_the_prompt = begun > text.index("}}") + 1
-    assert shown(events) == ([] if whole_in_the_prompt else ['call get_weather {"city": "Paris"}'])
+
+    def check(begun: int) -> None:
+        events = read(text[begun:], prompt_suffix=text[:begun])
+        check_order(events)
+        whole_in_the_prompt = begun > text.index("}}") + 1
+        assert shown(events) == ([] if whole_in_the_prompt else ['call get_weather {"city": "Paris"}'])
+
+    check_each(subtests, range(len(text)), check)
 
 
 def test_complete_calls_in_prompt_are_not_emitted() -> None:
