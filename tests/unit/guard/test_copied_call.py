@@ -52,12 +52,11 @@ INSIDE: dict[str, Callable[[str], str]] = {
 }
 
 
-@pytest.mark.parametrize("name", formats.names())
-def test_copied_call_in_any_format_is_found(name: str, subtests: pytest.Subtests) -> None:
+def test_copied_call_in_any_format_is_found(subtests: pytest.Subtests) -> None:
     """The order and white space of the arguments may differ."""
 
-    def check(case: tuple[str, str]) -> None:
-        arguments, inside = ARGUMENTS[case[0]], INSIDE[case[1]]
+    def check(case: tuple[str, str, str]) -> None:
+        name, arguments, inside = case[0], ARGUMENTS[case[1]], INSIDE[case[2]]
         call = v.ToolCall("call00001", "send_mail", json.dumps(arguments))
         calls = [v.ToolCall("call00000", "ping", '{"a": "b"}'), call]
         request = request_with_result(inside(f"Hello.\n{formats.get(name).write_calls(calls)}\nBye."))
@@ -67,7 +66,7 @@ def test_copied_call_in_any_format_is_found(name: str, subtests: pytest.Subtests
         assert not find_copied_call("send_mail", json.dumps({**arguments, next(iter(arguments)): "other"}), request)
         assert not find_copied_call("send_mail", json.dumps({**arguments, "more": "cc"}), request)
 
-    check_each(subtests, itertools.product(ARGUMENTS, INSIDE), check)
+    check_each(subtests, itertools.product(formats.names(), ARGUMENTS, INSIDE), check)
 
 
 API = [
@@ -204,16 +203,22 @@ ADVERSE = [
 ]
 
 
-@pytest.mark.parametrize("text", [*HOSTILE, *ADVERSE])
-@pytest.mark.parametrize("arguments", [json.dumps(CALL), '{"a": 1}', json.dumps({"l": [1] * 1000}), '{"ü": "ü"}'])
-def test_detection_work_is_bounded(text: str, arguments: str) -> None:
+SEARCHED = (json.dumps(CALL), '{"a": 1}', json.dumps({"l": [1] * 1000}), '{"ü": "ü"}')
+
+
+def test_detection_work_is_bounded(subtests: pytest.Subtests) -> None:
     """For any text of any length."""
-    near = f"{NEARLY} send_mail {arguments[:-2]} "
-    taint = CopiedCallDetector(
-        request_with_result(near + (text + arguments[:-2]) * 2000 + text * (3_000_000 // len(text)))
-    )
-    taint.find("send_mail", arguments)
-    assert 0 < taint.steps <= MAX_WORK
+
+    def check(case: tuple[str, str]) -> None:
+        text, arguments = case
+        near = f"{NEARLY} send_mail {arguments[:-2]} "
+        taint = CopiedCallDetector(
+            request_with_result(near + (text + arguments[:-2]) * 2000 + text * (3_000_000 // len(text)))
+        )
+        taint.find("send_mail", arguments)
+        assert 0 < taint.steps <= MAX_WORK
+
+    check_each(subtests, itertools.product([*HOSTILE, *ADVERSE], SEARCHED), check)
 
 
 def listing(number: int) -> str:
