@@ -1,12 +1,14 @@
 """Invalid requests get a clear error in the shape of their API, and the gateway keeps running."""
 
 import contextlib
+import itertools
 import json
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
+from support.check_each import check_each
 from support.gateway import CHAT, MESSAGES, MODEL, Gateway, ask, connect, http_request, shape_of
 
 pytestmark = pytest.mark.model
@@ -17,6 +19,10 @@ PATHS = pytest.mark.parametrize("path", [CHAT, MESSAGES])
 @pytest.fixture(autouse=True)
 def _unharmed(gateway: Gateway) -> Iterator[None]:
     yield
+    check_unharmed(gateway)
+
+
+def check_unharmed(gateway: Gateway) -> None:
     assert gateway.process.poll() is None
     assert gateway.state()["ready"]
     assert not [line for line in gateway.lines if "Traceback" in line]
@@ -62,17 +68,20 @@ BODIES: dict[str, tuple[Any, str]] = {
 }
 
 
-@PATHS
-@pytest.mark.parametrize("title", BODIES)
-def test_invalid_body_is_rejected(title: str, path: str, gateway: Gateway) -> None:
-    body, words = BODIES[title]
-    answer = gateway.post(path, body)
-    assert answer.status_code == 400
-    assert answer.headers["content-type"] == "application/json"
-    assert answer.headers["x-request-id"].startswith("req_")
-    error = shape_of(path, answer.json())
-    assert words in error["message"]
-    assert error["type"] == "invalid_request_error"
+def test_invalid_body_is_rejected(subtests: pytest.Subtests, gateway: Gateway) -> None:
+    def check(case: tuple[str, str]) -> None:
+        title, path = case
+        body, words = BODIES[title]
+        answer = gateway.post(path, body)
+        assert answer.status_code == 400
+        assert answer.headers["content-type"] == "application/json"
+        assert answer.headers["x-request-id"].startswith("req_")
+        error = shape_of(path, answer.json())
+        assert words in error["message"]
+        assert error["type"] == "invalid_request_error"
+        check_unharmed(gateway)
+
+    check_each(subtests, itertools.product(BODIES, (CHAT, MESSAGES)), check)
 
 
 def test_error_param_names_invalid_field(gateway: Gateway) -> None:
