@@ -29,7 +29,7 @@ from dragoman.core.events import (
 from support.scripted_backend import Scripted, Sent
 
 QUESTION = "Weather in Bern?"
-LONG = 'Grüße, "Ada" \\ 🌊\n' * 5000
+LONG = 'Grüße, "Ada" \\ 🌊\n' * 2500
 """100 KB of text that JSON has to escape."""
 PIECE_CHARS: Final = 997
 """Characters of a call's arguments per event; also splits escapes and multi-byte characters."""

@@ -14,7 +14,7 @@ from textwrap import dedent, fill
 from typing import Any, Final, NoReturn
 
 from dragoman import __version__
-from dragoman.cli._terminal_safe import printable
+from dragoman.cli._terminal import printable
 from dragoman.core.errors import ClientError, DragomanError, nearest
 from dragoman.folder_registry import FolderRegistry
 

@@ -12,8 +12,7 @@ from dragoman import compose, dialects, extras
 from dragoman import config as settings
 from dragoman.backends.embedded.config import EmbeddedConfig
 from dragoman.catalog import models
-from dragoman.cli._progress_line import ProgressLine
-from dragoman.cli._terminal_safe import printable
+from dragoman.cli._terminal import ProgressLine, printable
 from dragoman.cli.pull import download_weights
 from dragoman.core.errors import ConfigError
 

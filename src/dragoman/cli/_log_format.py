@@ -13,7 +13,7 @@ from typing import Any, Final, Literal
 import structlog
 from structlog.typing import EventDict, Processor
 
-from dragoman.cli._terminal_safe import printable
+from dragoman.cli._terminal import printable
 
 LogFormat = Literal["json", "text"]
 QUIET: Final = ("uvicorn", "asyncio")

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from dragoman.cli._common import require_extras
-from dragoman.cli._terminal_safe import one_line, printable
+from dragoman.cli._terminal import one_line, printable
 from dragoman.core.errors import ConfigError
 
 EXAMPLES = """

@@ -19,7 +19,7 @@ from dragoman.api.inputs import parse_tools_json
 from dragoman.api.parse import ToolCallReader, explain
 from dragoman.backends.embedded import gguf
 from dragoman.cli._advice import ReadContext, advice
-from dragoman.cli._terminal_safe import one_line
+from dragoman.cli._terminal import one_line
 from dragoman.cli.completion import complete_with, format_names
 from dragoman.core.collect import Collector
 from dragoman.core.errors import ConfigError, RequestError

@@ -14,8 +14,7 @@ import msgspec
 from dragoman import dialects, extras
 from dragoman.backends.http.config import HttpConfig
 from dragoman.catalog import servers
-from dragoman.cli._progress_line import ProgressLine
-from dragoman.cli._terminal_safe import printable
+from dragoman.cli._terminal import ProgressLine, printable
 from dragoman.cli.completion import all_model_names, complete_with
 from dragoman.core.errors import ConfigError
 

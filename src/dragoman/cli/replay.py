@@ -15,7 +15,7 @@ from dragoman.catalog import models
 from dragoman.cli import parse
 from dragoman.cli._advice import NOTHING, AdviceTarget, ReadContext, advice
 from dragoman.cli._common import check_claude_login, get_weights, print_status, require_extras
-from dragoman.cli._terminal_safe import one_line, printable
+from dragoman.cli._terminal import one_line, printable
 from dragoman.core.errors import ConfigError
 from dragoman.gateway.gateway import Gateway
 

@@ -164,7 +164,14 @@ def _configure_log(log_format: "LogFormat | None", *, debug: bool) -> Callable[[
 
 
 def announce(url: str, gateway: Gateway, has_keys: bool, print_status: Callable[[str], None]) -> None:
-    """Reports the URL, and what to configure in a client."""
+    """Reports the URL, and what to configure in a client.
+
+    Args:
+        url: where the gateway listens.
+        gateway: its models are listed.
+        has_keys: requests need an API key.
+        print_status: receives each line.
+    """
     names = [model.id for model in gateway.models() if model.id not in model.aliases]
     more = f" and {len(names) - _MAX_LISTED} more" if len(names) > _MAX_LISTED else ""
     key = "one of server.api_keys" if has_keys else "any"

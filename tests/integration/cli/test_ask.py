@@ -19,7 +19,7 @@ from rich.console import Console
 
 from dragoman.api.parse import parse
 from dragoman.cli import main
-from dragoman.cli._terminal_safe import printable
+from dragoman.cli._terminal import printable
 from dragoman.cli.ask import demo_tools as demo
 from dragoman.cli.ask.columns import ColumnsView
 from dragoman.cli.ask.plain_view import Head, PlainView, Totals, View

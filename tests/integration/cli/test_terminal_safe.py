@@ -17,7 +17,7 @@ from dragoman import cli
 from dragoman.agents import LaunchPlan
 from dragoman.cli import _log_format
 from dragoman.cli._common import print_status
-from dragoman.cli._progress_line import ProgressLine
+from dragoman.cli._terminal import ProgressLine
 from dragoman.cli.ask.columns import ColumnsView
 from dragoman.cli.run import output
 from dragoman.cli.run.select_model import ModelOption

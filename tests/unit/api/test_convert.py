@@ -395,4 +395,4 @@ def test_assembly_time_is_linear_in_arguments_length(shape: str) -> None:
         assert call.arguments == arguments
         return lambda: dragoman.assemble_calls(pieces)
 
-    assert cpu_cost.growth(made, 500_000, 4_000_000, most=3) < 3
+    assert cpu_cost.growth(made, 500_000, 2_000_000, most=2.5) < 2.5

@@ -15,7 +15,7 @@ from dragoman import compose, dialects, extras
 from dragoman import config as settings
 from dragoman.backends.http.config import HttpConfig
 from dragoman.cli._common import add_config_flag, check_claude_login, get_weights, require_extras, upstream_flags
-from dragoman.cli._progress_line import ProgressLine
+from dragoman.cli._terminal import ProgressLine
 from dragoman.cli.ask import demo_tools as demo
 from dragoman.cli.ask.plain_view import Head, PlainView, RawView, View
 from dragoman.cli.completion import all_model_names, complete_with

@@ -13,7 +13,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from dragoman.cli._terminal_safe import printable
+from dragoman.cli._terminal import printable
 from dragoman.cli.ask.plain_view import Head, Totals, event_text, notice_text
 from dragoman.core.events import AnyEvent, BlockChange
 from dragoman.core.messages import FinishReason

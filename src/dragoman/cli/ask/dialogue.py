@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from dragoman import dialects
 from dragoman.backends.embedded.engine_output import TokenText
 from dragoman.backends.text_mode import completions
-from dragoman.cli._progress_line import ProgressLine
+from dragoman.cli._terminal import ProgressLine
 from dragoman.cli.ask.plain_view import Totals, View
 from dragoman.cli.ask.raw_text import RawTextReader
 from dragoman.core.backend import Backend, ExchangeContext

@@ -2,7 +2,7 @@
 
 from typing import NamedTuple, Protocol, TextIO
 
-from dragoman.cli._terminal_safe import printable
+from dragoman.cli._terminal import printable
 from dragoman.core.events import (
     AnyEvent,
     BlockChange,

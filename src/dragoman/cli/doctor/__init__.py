@@ -20,7 +20,7 @@ from dragoman import __version__, compose
 from dragoman import config as settings
 from dragoman.backends.claude_cli.config import ClaudeCliConfig
 from dragoman.cli._common import add_config_flag
-from dragoman.cli._progress_line import ProgressLine
+from dragoman.cli._terminal import ProgressLine
 from dragoman.cli.doctor import gateway as gateway_checks
 from dragoman.cli.doctor import local
 from dragoman.cli.doctor import servers as server_checks

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from textwrap import fill
 from typing import TYPE_CHECKING, Final
 
-from dragoman.cli._terminal_safe import printable
+from dragoman.cli._terminal import printable
 from dragoman.cli.doctor.finding import Finding
 
 if TYPE_CHECKING:

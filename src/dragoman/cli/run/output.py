@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from dragoman.agents import LaunchPlan
-from dragoman.cli._terminal_safe import printable
+from dragoman.cli._terminal import printable
 from dragoman.cli.run.child_process import interruptible
 from dragoman.cli.run.select_model import ModelOption
 from dragoman.redaction.redact import Redactor, secret_variables

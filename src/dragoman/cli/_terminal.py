@@ -1,4 +1,4 @@
-"""A terminal line that is overwritten while the user waits; without a terminal, nothing is printed."""
+"""What is written to a terminal: texts whose control characters are escaped, and a line that is overwritten."""
 
 import asyncio
 import time
@@ -6,15 +6,23 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final, TextIO
 
-from dragoman.cli._terminal_safe import printable
-
 _EVERY_S: Final = 0.2
 _SOON_S: Final = 1.0
 """For shorter waits no seconds are shown."""
 
 
+def printable(text: str) -> str:
+    r"""Returns the text with unprintable characters, except line breaks, as escapes such as `\x1b`."""
+    return "".join(c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in text)
+
+
+def one_line(text: str) -> str:
+    r"""Returns the text with unprintable characters as escapes, and line breaks as `\n`."""
+    return printable(text).replace("\n", r"\n")
+
+
 class ProgressLine:
-    """Shows what the user waits for, and for how long already."""
+    """Shows what the user waits for, and for how long already; without a terminal, nothing."""
 
     def __init__(self, out: TextIO) -> None:
         self._out = out

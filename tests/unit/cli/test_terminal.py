@@ -4,8 +4,8 @@ import io
 
 import pytest
 
-from dragoman.cli import _progress_line
-from dragoman.cli._progress_line import ProgressLine
+from dragoman.cli import _terminal
+from dragoman.cli._terminal import ProgressLine
 from support.scripted_backend import eventually
 
 
@@ -22,8 +22,8 @@ def test_progress_line_is_overwritten_and_cleared_at_end() -> None:
 
 
 async def test_progress_line_counts_seconds_while_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_progress_line, "_SOON_S", 0.0)
-    monkeypatch.setattr(_progress_line, "_EVERY_S", 0.001)
+    monkeypatch.setattr(_terminal, "_SOON_S", 0.0)
+    monkeypatch.setattr(_terminal, "_EVERY_S", 0.001)
     out = Terminal()
     line = ProgressLine(out)
     with line.counting_seconds():
