@@ -42,7 +42,18 @@ def main() -> int:
             _answering(f"{args.url.rstrip('/')}/models", server, LOAD_S)
         settings, log = Path(folder) / "config.toml", Path(folder) / "gateway"
         settings.write_text("\n".join(["[upstreams.local]", *_settings(args)]))
-        command = [sys.executable, "-m", "dragoman", "serve", "--port", "0", "--config", str(settings)]
+        command = [
+            sys.executable,
+            "-m",
+            "dragoman",
+            "serve",
+            "--port",
+            "0",
+            "--config",
+            str(settings),
+            "--log-format",
+            "text",
+        ]
         gateway = started.enter_context(_running(command, log))
         url = _listening(gateway, log)
         models = [model["id"] for model in _answering(f"{url}/v1/models", gateway, THERE_S)["data"]]

@@ -179,7 +179,11 @@ class Gateway:
         command = [sys.executable, "-m", *program, "serve", "--port", "0", "--config", str(folder / "config.toml")]
         with self.log.open("wb") as log:
             self.process = psutil.Popen(command, env=environ, cwd=folder, stdout=log, stderr=log)
-        self.port = self._port()
+        try:
+            self.port = self._port()
+        except BaseException:
+            self.process.kill()
+            raise
 
     def _port(self) -> int:
         until = time.monotonic() + _READY_S

@@ -16,17 +16,11 @@ from dragoman.core.messages import ToolCall
 from dragoman.formats import auto
 from dragoman.parsing.format import Format
 from support.check_each import check_each
-from support.format_cases import DATA, Case, all_cases, shown
+from support.format_cases import DATA, Case, all_cases, cases_by_format, shown, title
 from support.sampling import exhaustive, positions, sample
 
-PARTS = 8
-"""Checks that take long in `make test-all` are split into this many tests, which processes share."""
-each_part = pytest.mark.parametrize("part", range(PARTS))
+each_format = pytest.mark.parametrize("name", cases_by_format())
 SEEDS = 20
-
-
-def name_of(case: Case) -> str:
-    return f"{case.format}: {case.title}"
 
 
 def expected_with_ids(case: Case) -> bool:
@@ -63,26 +57,28 @@ def test_shared_openers_are_listed_with_their_formats() -> None:
     assert all(opener in formats.get(name).calls for opener, by in auto.SHARED.items() for name in by.values())
 
 
-def test_case_in_one_piece_is_read_as_expected(subtests: pytest.Subtests) -> None:
+@each_format
+def test_case_in_one_piece_is_read_as_expected(name: str, subtests: pytest.Subtests) -> None:
     def check(case: Case) -> None:
         events = case.events
         check_stream(events)
         assert shown(events, ids=expected_with_ids(case)) == case.expected
 
-    check_each(subtests, all_cases(), check, name_of)
+    check_each(subtests, cases_by_format()[name], check, title)
 
 
-def test_case_per_character_is_read_as_expected(subtests: pytest.Subtests) -> None:
+@each_format
+def test_case_per_character_is_read_as_expected(name: str, subtests: pytest.Subtests) -> None:
     def check(case: Case) -> None:
         events = case.read(case.text)
         check_stream(events)
         assert shown(events, ids=expected_with_ids(case)) == case.expected
 
-    check_each(subtests, all_cases(), check, name_of)
+    check_each(subtests, cases_by_format()[name], check, title)
 
 
-@each_part
-def test_case_cut_at_every_position_has_same_events(part: int, subtests: pytest.Subtests) -> None:
+@each_format
+def test_case_cut_at_every_position_has_same_events(name: str, subtests: pytest.Subtests) -> None:
     """Short cases are cut everywhere, longer ones at some positions; `make test-all` cuts all of them everywhere."""
 
     def check(case: Case) -> None:
@@ -90,11 +86,11 @@ def test_case_cut_at_every_position_has_same_events(part: int, subtests: pytest.
         for i in positions(case.text, len(case.text) + 1):
             assert shown(case.read([case.text[:i], case.text[i:]]), ids=True) == whole, f"cut at {i}"
 
-    check_each(subtests, all_cases()[part::PARTS], check, name_of)
+    check_each(subtests, cases_by_format()[name], check, title)
 
 
-@each_part
-def test_case_in_random_pieces_has_same_events(part: int, subtests: pytest.Subtests) -> None:
+@each_format
+def test_case_in_random_pieces_has_same_events(name: str, subtests: pytest.Subtests) -> None:
     def check(case: Case) -> None:
         whole = shown(case.events, ids=True)
         for seed in range(SEEDS if exhaustive() else 1):
@@ -102,11 +98,11 @@ def test_case_in_random_pieces_has_same_events(part: int, subtests: pytest.Subte
             check_stream(events)
             assert shown(events, ids=True) == whole, f"seed {seed}"
 
-    check_each(subtests, all_cases()[part::PARTS], check, name_of)
+    check_each(subtests, cases_by_format()[name], check, title)
 
 
-@each_part
-def test_truncated_case_completes_no_new_call(part: int, subtests: pytest.Subtests) -> None:
+@each_format
+def test_truncated_case_completes_no_new_call(name: str, subtests: pytest.Subtests) -> None:
     """A truncated reply raises no error and completes no call that the full reply does not contain."""
 
     def check(case: Case) -> None:
@@ -118,7 +114,7 @@ def test_truncated_case_completes_no_new_call(part: int, subtests: pytest.Subtes
             calls = [line for line in shown(events) if line.startswith("call")]
             assert calls == whole[: len(calls)], f"truncated at {i}"
 
-    check_each(subtests, all_cases()[part::PARTS], check, name_of)
+    check_each(subtests, cases_by_format()[name], check, title)
 
 
 WITH_RESULT_MARKERS = [
@@ -142,23 +138,20 @@ def text_after_result(format: Format) -> list[str]:
     return ["so", call, *(f"{a}so{call}{b}so" for a, b in pairs), *(f"{a}so{b}{call}" for a, b in pairs), *marks]
 
 
-def test_hallucinated_result_ends_reply_independent_of_cuts(subtests: pytest.Subtests) -> None:
+@pytest.mark.parametrize("name", WITH_RESULT_MARKERS)
+def test_hallucinated_result_ends_reply_independent_of_cuts(name: str) -> None:
     """Text after the hallucinated result is dropped, and the calls before it are kept."""
-
-    def check(name: str) -> None:
-        format, known = formats.get(name), 0
-        for reader, begin in itertools.product((name, "auto"), invented_results(format)):
-            expected = shown(Case(reader, "", begin, []).events, ids=True)
-            if expected[-1:] != ["warning hallucinated_tool_result"]:  # reasoning may not be open to calls
-                continue
-            known += reader == name
-            for rest in sample(list(dict.fromkeys(text_after_result(format))), 4, begin):
-                case = Case(reader, "", begin + rest, [])
-                for cut in ([case.text], [*case.text], [begin, rest], [begin[:-1], begin[-1] + rest[:1], rest[1:]]):
-                    assert shown(case.read(cut), ids=True) == expected, cut
-        assert known
-
-    check_each(subtests, WITH_RESULT_MARKERS, check)
+    format, known = formats.get(name), 0
+    for reader, begin in itertools.product((name, "auto"), invented_results(format)):
+        expected = shown(Case(reader, "", begin, []).events, ids=True)
+        if expected[-1:] != ["warning hallucinated_tool_result"]:  # reasoning may not be open to calls
+            continue
+        known += reader == name
+        for rest in sample(list(dict.fromkeys(text_after_result(format))), 4, begin):
+            case = Case(reader, "", begin + rest, [])
+            for cut in ([case.text], [*case.text], [begin, rest], [begin[:-1], begin[-1] + rest[:1], rest[1:]]):
+                assert shown(case.read(cut), ids=True) == expected, cut
+    assert known
 
 
 FAILED_AT_THE_END = (
@@ -169,15 +162,13 @@ FAILED_AT_THE_END = (
 )
 
 
-def test_invalid_trailing_json_call_is_returned_as_text(subtests: pytest.Subtests) -> None:
-    def check(name: str) -> None:
-        for text in FAILED_AT_THE_END:
-            case = Case(name, "", f"So:\n{text}", [], {"lenient": ""})
-            for cut in ([case.text], [*case.text]):
-                assert "".join(e.text for e in case.read(cut) if isinstance(e, ev.TextDelta)) == case.text
-                assert not any(isinstance(e, ev.ToolCallStart) for e in case.read(cut))
-
-    check_each(subtests, formats.names(), check)
+@pytest.mark.parametrize("name", formats.names())
+def test_invalid_trailing_json_call_is_returned_as_text(name: str) -> None:
+    for text in FAILED_AT_THE_END:
+        case = Case(name, "", f"So:\n{text}", [], {"lenient": ""})
+        for cut in ([case.text], [*case.text]):
+            assert "".join(e.text for e in case.read(cut) if isinstance(e, ev.TextDelta)) == case.text
+            assert not any(isinstance(e, ev.ToolCallStart) for e in case.read(cut))
 
 
 def random_pieces(text: str, seed: int) -> list[str]:
@@ -252,32 +243,26 @@ UNFINISHED_STRING_ENDS = (
 """Ends of a string that was never closed."""
 
 
-def test_unclosed_string_does_not_hide_call_closer(subtests: pytest.Subtests) -> None:
+@pytest.mark.parametrize("name", [name for name in formats.names() if formats.get(name).arguments == "JSON"])
+def test_unclosed_string_does_not_hide_call_closer(name: str) -> None:
     """After an incomplete escape, the call's closer is found wherever the text is cut."""
-
-    def check(name: str) -> None:
-        written = formats.get(name).write_calls([ToolCall("call00001", "ping", '{"a": "word"}')])
-        for broken, gap in sample([*itertools.product(UNFINISHED_STRING_ENDS, ("", "\n", "\r\n "))], 20, name):
-            text = written.replace('word"}', f"word{broken}{gap}")
-            case = Case(name, "", text, [])
-            whole = shown(case.read([text]))
-            for at in sample(range(written.index("word"), len(text)), 2, text):
-                assert shown(case.read([text[:at], text[at:]])) == whole, (text, at)
-
-    check_each(subtests, [name for name in formats.names() if formats.get(name).arguments == "JSON"], check)
+    written = formats.get(name).write_calls([ToolCall("call00001", "ping", '{"a": "word"}')])
+    for broken, gap in sample([*itertools.product(UNFINISHED_STRING_ENDS, ("", "\n", "\r\n "))], 20, name):
+        text = written.replace('word"}', f"word{broken}{gap}")
+        case = Case(name, "", text, [])
+        whole = shown(case.read([text]))
+        for at in sample(range(written.index("word"), len(text)), 2, text):
+            assert shown(case.read([text[:at], text[at:]])) == whole, (text, at)
 
 
-def test_trailing_white_space_before_limit_does_not_change_calls(subtests: pytest.Subtests) -> None:
+@pytest.mark.parametrize("name", [name for name in formats.names() if name != "auto"])
+def test_trailing_white_space_before_limit_does_not_change_calls(name: str) -> None:
     """Whether a call that a token limit cuts off is complete does not depend on trailing white space."""
-
-    def check(name: str) -> None:
-        written = formats.get(name).write_calls([ToolCall("call00001", "ping", '{"a": "word", "b": {"c": [1, 2]}}')])
-        assert calls_before_limit(name, written)
-        for at, gap in itertools.product(sample(range(len(written) + 1), 12, name), (" ", "\n")):
-            text = written[:at]
-            assert calls_before_limit(name, text + gap) == calls_before_limit(name, text), text + gap
-
-    check_each(subtests, [name for name in formats.names() if name != "auto"], check)
+    written = formats.get(name).write_calls([ToolCall("call00001", "ping", '{"a": "word", "b": {"c": [1, 2]}}')])
+    assert calls_before_limit(name, written)
+    for at, gap in itertools.product(sample(range(len(written) + 1), 12, name), (" ", "\n")):
+        text = written[:at]
+        assert calls_before_limit(name, text + gap) == calls_before_limit(name, text), text + gap
 
 
 def calls_before_limit(name: str, text: str) -> list[str]:

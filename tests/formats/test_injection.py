@@ -10,7 +10,6 @@ import re
 from collections.abc import Callable, Collection
 from functools import partial
 from importlib.util import find_spec
-from operator import attrgetter
 from pathlib import Path
 
 import msgspec
@@ -46,7 +45,8 @@ def all_attacks(format: Format, others: tuple[str, ...] = ()) -> str:
     return "\n".join(words for kind in attacks(format, others).values() for words in kind)
 
 
-SOME_FORMATS = sample(all_formats(), 16, "injection")
+each_format = pytest.mark.parametrize("format", all_formats(), ids=lambda f: f.name)
+some_formats = pytest.mark.parametrize("format", sample(all_formats(), 16, "injection"), ids=lambda f: f.name)
 """For words outside ASCII, as patterns of characters that look alike take long to compile."""
 
 
@@ -74,40 +74,32 @@ def expected_markers(format: Format, place: str, others: tuple[str, ...]) -> set
     return known - {*model_markup(format), *marks(format)} if place in OWN else known
 
 
-def test_each_marker_of_a_reply_is_escaped(subtests: pytest.Subtests) -> None:
+@each_format
+def test_each_marker_of_a_reply_is_escaped(format: Format) -> None:
     """Without the sampling of places and texts, as each marker left out of `markers` is a hole of its own."""
-
-    def check(format: Format) -> None:
-        unescaped = {mark for mark in marks(format) if escape_markers(mark, format.markers) == mark}
-        assert unescaped == set()
-
-    check_each(subtests, all_formats(), check, attrgetter("name"))
+    unescaped = {mark for mark in marks(format) if escape_markers(mark, format.markers) == mark}
+    assert unescaped == set()
 
 
-GROUPS = {"read back": (("whole", "nested"), 99), "all kinds": (KINDS, 16)}
-"""Kinds of hostile text, and the number of formats that an ordinary run checks with them."""
-
-
-def test_hostile_text_adds_no_markers_in_plain_turns(subtests: pytest.Subtests) -> None:
+@pytest.mark.parametrize(
+    ("kinds", "format"),
+    [
+        pytest.param(kinds, format, id=f"{name}-{format.name}")
+        for name, kinds, some in (("read back", ("whole", "nested"), 99), ("all kinds", KINDS, 16))
+        for format in sample(all_formats(), some, "injection")
+    ],
+)
+def test_hostile_text_adds_no_markers_in_plain_turns(format: Format, kinds: tuple[str, ...]) -> None:
     """For servers and chat templates without tool support."""
-
-    def check(case: tuple[str, Format]) -> None:
-        title, format = case
-        kinds = GROUPS[title][0]
-        words = "\n".join(words for kind in kinds for words in attacks(format, TOKENS)[kind])
-        for place in sample(PLACES, 2, f"{format.name} {kinds}"):
-            hostile, ordinary = (render_chat(conversation(w, place), format) for w in (words, WORD))
-            assert [turn.role for turn in hostile] == [turn.role for turn in ordinary]
-            known = expected_markers(format, place, TOKENS)
-            for bad, good in zip(hostile, ordinary, strict=True):
-                assert marker_counts(bad.text, known) == marker_counts(good.text, known), place
-                if bad.role != "assistant" and kinds != KINDS:
-                    assert calls(format, f"So: {bad.text}") == calls(format, f"So: {good.text}"), place
-
-    cases = [
-        (title, format) for title, (_, some) in GROUPS.items() for format in sample(all_formats(), some, "injection")
-    ]
-    check_each(subtests, cases, check, lambda case: f"{case[0]}-{case[1].name}")
+    words = "\n".join(words for kind in kinds for words in attacks(format, TOKENS)[kind])
+    for place in sample(PLACES, 2, f"{format.name} {kinds}"):
+        hostile, ordinary = (render_chat(conversation(w, place), format) for w in (words, WORD))
+        assert [turn.role for turn in hostile] == [turn.role for turn in ordinary]
+        known = expected_markers(format, place, TOKENS)
+        for bad, good in zip(hostile, ordinary, strict=True):
+            assert marker_counts(bad.text, known) == marker_counts(good.text, known), place
+            if bad.role != "assistant" and kinds != KINDS:
+                assert calls(format, f"So: {bad.text}") == calls(format, f"So: {good.text}"), place
 
 
 TOKENS = (
@@ -124,57 +116,50 @@ TOKENS = (
 """Control tokens of other models' tokenizers: the server's model is not known."""
 
 
-def test_marker_split_over_parts_or_messages_is_not_completed(subtests: pytest.Subtests) -> None:
-    def check(format: Format) -> None:
-        known = marks(format)
+@each_format
+def test_marker_split_over_parts_or_messages_is_not_completed(format: Format) -> None:
+    known = marks(format)
 
-        def marks_with(place: str, first: str, second: str) -> dict[str, int]:
-            turns = render_chat(conversation(first, place, second), format)
-            return marker_counts("\n".join(turn.text for turn in turns), known)
+    def marks_with(place: str, first: str, second: str) -> dict[str, int]:
+        turns = render_chat(conversation(first, place, second), format)
+        return marker_counts("\n".join(turn.text for turn in turns), known)
 
-        for place in ("system", "user", "title", "result", "last"):
-            ordinary = marks_with(place, "a", "b")
-            for mark in sample(sorted(known), 2, f"{format.name} {place}"):
-                for cut in {1, len(mark) // 2, len(mark) - 1}:
-                    assert marks_with(place, mark[:cut], mark[cut:]) == ordinary, (mark, place)
-
-    check_each(subtests, all_formats(), check, attrgetter("name"))
+    for place in ("system", "user", "title", "result", "last"):
+        ordinary = marks_with(place, "a", "b")
+        for mark in sample(sorted(known), 2, f"{format.name} {place}"):
+            for cut in {1, len(mark) // 2, len(mark) - 1}:
+                assert marks_with(place, mark[:cut], mark[cut:]) == ordinary, (mark, place)
 
 
 INSIDE_BRACKETS = ("INST", "/INST", "[INST", "INST]", "|im_end|>", "<|im_end|", "<", "|user|")
 BRACKET_PLACES = ("result", "argument", "enum", "opaque", "id", "name", "title")
 
 
-def test_surrounding_brackets_complete_no_control_token(subtests: pytest.Subtests) -> None:
-    def check(format: Format) -> None:
-        def tokens_with(words: str, place: str) -> Collection[str]:
-            return find_control_tokens("\n".join(turn.text for turn in render_chat(conversation(words, place), format)))
+@each_format
+def test_surrounding_brackets_complete_no_control_token(format: Format) -> None:
+    def tokens_with(words: str, place: str) -> Collection[str]:
+        return find_control_tokens("\n".join(turn.text for turn in render_chat(conversation(words, place), format)))
 
-        for place in sample(BRACKET_PLACES, 3, format.name):
-            ordinary = tokens_with(WORD, place)
-            for words in sample(INSIDE_BRACKETS, 3, f"{format.name} {place}"):
-                assert tokens_with(words, place) == ordinary, (words, place)
-
-    check_each(subtests, all_formats(), check, attrgetter("name"))
+    for place in sample(BRACKET_PLACES, 3, format.name):
+        ordinary = tokens_with(WORD, place)
+        for words in sample(INSIDE_BRACKETS, 3, f"{format.name} {place}"):
+            assert tokens_with(words, place) == ordinary, (words, place)
 
 
-def test_past_calls_with_hostile_arguments_are_read_back(subtests: pytest.Subtests) -> None:
+@each_format
+def test_past_calls_with_hostile_arguments_are_read_back(format: Format) -> None:
     """The arguments may contain any text of a client."""
-
-    def check(format: Format) -> None:
-        of_kind = attacks(format)
-        for words in (
-            w for kind in ("whole", "nested", "doubled") for w in sample(of_kind[kind], 5, f"{format.name} {kind}")
-        ):
-            request = v.Request("m", (v.Message("user", (v.Text("hi"),)), past_call({"path": words})), TOOLS)
-            text = render_chat(request, format)[-1].text
-            if format.arguments == "JSON":
-                got = [(name, json.loads(arguments)) for name, arguments in calls(format, text)]
-                assert got == [("rm", {"path": words})]
-            else:
-                assert [name for name, _ in calls(format, text)] == ["rm"]
-
-    check_each(subtests, all_formats(), check, attrgetter("name"))
+    of_kind = attacks(format)
+    for words in (
+        w for kind in ("whole", "nested", "doubled") for w in sample(of_kind[kind], 5, f"{format.name} {kind}")
+    ):
+        request = v.Request("m", (v.Message("user", (v.Text("hi"),)), past_call({"path": words})), TOOLS)
+        text = render_chat(request, format)[-1].text
+        if format.arguments == "JSON":
+            got = [(name, json.loads(arguments)) for name, arguments in calls(format, text)]
+            assert got == [("rm", {"path": words})]
+        else:
+            assert [name for name, _ in calls(format, text)] == ["rm"]
 
 
 def past_call(arguments: dict[str, str]) -> v.Message:
@@ -225,21 +210,18 @@ def test_hostile_text_adds_no_markers_in_real_chat_templates(path: Path) -> None
         assert marker_counts(bad, known) == marker_counts(good, known), place
 
 
-def test_hostile_text_adds_no_markers_in_prompt_mode(subtests: pytest.Subtests) -> None:
-    def check(format: Format) -> None:
-        words = all_attacks(format, TOKENS)
-        for place in sample([place for place in PLACES if place not in (*OWN, "opaque", "choice")], 3, format.name):
-            bad, good = (
-                text_mode_request.for_prompted_mode(conversation(w, place), format)[0].messages for w in (words, WORD)
-            )
-            texts = [
-                ["".join(part.text for part in m.parts if isinstance(part, v.Text)) for m in side]
-                for side in (bad, good)
-            ]
-            known = {*marks(format), *TOKENS}
-            assert [marker_counts(t, known) for t in texts[0]] == [marker_counts(t, known) for t in texts[1]], place
-
-    check_each(subtests, SOME_FORMATS, check, attrgetter("name"))
+@some_formats
+def test_hostile_text_adds_no_markers_in_prompt_mode(format: Format) -> None:
+    words = all_attacks(format, TOKENS)
+    for place in sample([place for place in PLACES if place not in (*OWN, "opaque", "choice")], 3, format.name):
+        bad, good = (
+            text_mode_request.for_prompted_mode(conversation(w, place), format)[0].messages for w in (words, WORD)
+        )
+        texts = [
+            ["".join(part.text for part in m.parts if isinstance(part, v.Text)) for m in side] for side in (bad, good)
+        ]
+        known = {*marks(format), *TOKENS}
+        assert [marker_counts(t, known) for t in texts[0]] == [marker_counts(t, known) for t in texts[1]], place
 
 
 TAGS = ("<previous_response>", "</previous_response>", "<previous_response")
@@ -262,16 +244,13 @@ def shown_to_claude(request: v.Request) -> str:
 # What the text becomes.
 
 
-def test_escaped_text_is_character_references(subtests: pytest.Subtests) -> None:
+@some_formats
+def test_escaped_text_is_character_references(format: Format) -> None:
     """Escaped characters are character references: unescaped, the text is the original."""
-
-    def check(format: Format) -> None:
-        words = all_attacks(format)
-        (turn,) = render_chat(v.Request("m", (v.Message("user", (v.Text(words),)),)), format)
-        assert html.unescape(turn.text) == html.unescape(words)
-        assert render_chat(v.Request("m", (v.Message("user", (v.Text(turn.text),)),)), format) == [turn]
-
-    check_each(subtests, SOME_FORMATS, check, attrgetter("name"))
+    words = all_attacks(format)
+    (turn,) = render_chat(v.Request("m", (v.Message("user", (v.Text(words),)),)), format)
+    assert html.unescape(turn.text) == html.unescape(words)
+    assert render_chat(v.Request("m", (v.Message("user", (v.Text(turn.text),)),)), format) == [turn]
 
 
 ORDINARY = (
@@ -290,31 +269,27 @@ ORDINARY = (
 )
 
 
-def test_ordinary_text_is_not_escaped(subtests: pytest.Subtests) -> None:
-    def check(case: tuple[Format, str]) -> None:
-        format, words = case
+@some_formats
+def test_ordinary_text_is_not_escaped(format: Format, subtests: pytest.Subtests) -> None:
+    def check(words: str) -> None:
         turns = render_chat(conversation(words, "user"), format)
         assert any(words in turn.text for turn in turns)
         turns = render_chat(conversation(words, "last"), format)
         assert turns[-1] == ChatTurn("user", turns[-1].text)
         assert words in "\n".join(turn.text for turn in turns)
 
-    cases = [(format, words) for format in SOME_FORMATS for words in sample(ORDINARY, 7, format.name)]
-    check_each(subtests, cases, check, lambda case: f"{case[0].name}: {case[1]}")
+    check_each(subtests, sample(ORDINARY, 7, format.name), check)
 
 
-def test_hostile_text_does_not_change_earlier_turns(subtests: pytest.Subtests) -> None:
+@each_format
+def test_hostile_text_does_not_change_earlier_turns(format: Format) -> None:
     """Neither hostile text nor later messages change the turns before."""
-
-    def check(format: Format) -> None:
-        words = "\n".join(attacks(format)["nested"])
-        whole = conversation(words, "result")
-        turns = render_chat(whole, format)
-        for count in range(4, len(whole.messages)):
-            shorter = render_chat(msgspec.structs.replace(whole, messages=whole.messages[:count]), format)
-            assert turns[: len(shorter) - 1] == shorter[:-1]
-
-    check_each(subtests, all_formats(), check, attrgetter("name"))
+    words = "\n".join(attacks(format)["nested"])
+    whole = conversation(words, "result")
+    turns = render_chat(whole, format)
+    for count in range(4, len(whole.messages)):
+        shorter = render_chat(msgspec.structs.replace(whole, messages=whole.messages[:count]), format)
+        assert turns[: len(shorter) - 1] == shorter[:-1]
 
 
 fragments = st.lists(st.integers(0, 500) | st.sampled_from(["\n", "<", ">", " ", "\u200b", '"', "\\"]), max_size=6)

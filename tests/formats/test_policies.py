@@ -11,7 +11,6 @@ from dragoman.core.messages import ToolCall
 from dragoman.parsing.format import Format
 from dragoman.parsing.reader_options import ReaderOptions
 from dragoman.parsing.reply_reader import ReplyReader
-from support.check_each import check_each
 from support.format_cases import TOOLS, shown
 from support.sampling import sample
 
@@ -22,7 +21,10 @@ BARE = ("llama3_json", "pythonic", "xlam")
 """Formats whose calls have no opening marker, so a call is read only at the start of a reply."""
 WITH_HEADERS = [name for name in NAMES if formats.get(name).markup is None]
 """Formats in which a call has its own header, which ends the message before."""
-REASONING = [(name, opener) for name in NAMES if name not in BARE for opener in formats.get(name).reasoning_tags]
+each_reasoning = pytest.mark.parametrize(
+    ("name", "opener"),
+    [(name, opener) for name in NAMES if name not in BARE for opener in formats.get(name).reasoning_tags],
+)
 
 
 def read(name: str, text: str, reason: str = "stop", tail: str = "", cuts: bool = True) -> list[str]:
@@ -51,59 +53,46 @@ def text_of(lines: list[str]) -> str:
     return "".join(line.removeprefix("text ").strip('"') for line in lines if line.startswith("text"))
 
 
-def test_calls_in_unclosed_reasoning_are_calls(subtests: pytest.Subtests) -> None:
-    def check(case: tuple[str, str]) -> None:
-        name, opener = case
-        written = formats.get(name).write_calls([CALL, OTHER])
-        for text, tail in ((f"{opener}Look first.\n{written}", ""), (f"\nLook first.\n{written}", opener)):
-            lines = read(name, text, tail=tail)
-            assert calls(lines) == ["call search", "call set_alarm"], lines
-            assert lines[0].startswith('reasoning "Look first.')
-            assert not text_of(lines).strip()
-
-    check_each(subtests, REASONING, check)
+@each_reasoning
+def test_calls_in_unclosed_reasoning_are_calls(name: str, opener: str) -> None:
+    written = formats.get(name).write_calls([CALL, OTHER])
+    for text, tail in ((f"{opener}Look first.\n{written}", ""), (f"\nLook first.\n{written}", opener)):
+        lines = read(name, text, tail=tail)
+        assert calls(lines) == ["call search", "call set_alarm"], lines
+        assert lines[0].startswith('reasoning "Look first.')
+        assert not text_of(lines).strip()
 
 
-def test_calls_in_closed_reasoning_are_reasoning(subtests: pytest.Subtests) -> None:
-    def check(case: tuple[str, str]) -> None:
-        name, opener = case
-        format = formats.get(name)
-        draft = format.write_calls([CALL])
-        closer = format.reasoning_tags[opener]
-        lines = read(name, f"{opener}I could write {draft} or not.\n{closer}\n\nHello.")
-        assert calls(lines) == []
-        assert lines[0].startswith('reasoning "I could write')
-        assert "news" in lines[0]
-        assert text_of(lines).strip() == "Hello."
-        # The call after the reasoning is emitted, with the first index and id.
-        lines = read(name, f"{opener}I could write {draft}\n{closer}\n{format.write_calls([OTHER])}")
-        assert calls(lines) == ["call set_alarm"], lines
-
-    check_each(subtests, REASONING, check)
+@each_reasoning
+def test_calls_in_closed_reasoning_are_reasoning(name: str, opener: str) -> None:
+    format = formats.get(name)
+    draft = format.write_calls([CALL])
+    closer = format.reasoning_tags[opener]
+    lines = read(name, f"{opener}I could write {draft} or not.\n{closer}\n\nHello.")
+    assert calls(lines) == []
+    assert lines[0].startswith('reasoning "I could write')
+    assert "news" in lines[0]
+    assert text_of(lines).strip() == "Hello."
+    # The call after the reasoning is emitted, with the first index and id.
+    lines = read(name, f"{opener}I could write {draft}\n{closer}\n{format.write_calls([OTHER])}")
+    assert calls(lines) == ["call set_alarm"], lines
 
 
-def test_calls_in_truncated_reasoning_are_not_emitted(subtests: pytest.Subtests) -> None:
+@each_reasoning
+def test_calls_in_truncated_reasoning_are_not_emitted(name: str, opener: str) -> None:
     """The missing part of the reply could have closed the reasoning."""
-
-    def check(case: tuple[str, str]) -> None:
-        name, opener = case
-        assert not [
-            line
-            for line in read(name, f"{opener}Hm. {formats.get(name).write_calls([CALL])}", "length")
-            if line.startswith("call")
-        ]
-
-    check_each(subtests, REASONING, check)
+    assert not [
+        line
+        for line in read(name, f"{opener}Hm. {formats.get(name).write_calls([CALL])}", "length")
+        if line.startswith("call")
+    ]
 
 
-def test_reasoning_closed_after_its_calls_keeps_calls(subtests: pytest.Subtests) -> None:
-    def check(case: tuple[str, str]) -> None:
-        name, opener = case
-        format = formats.get(name)
-        lines = read(name, f"{opener}Look first.\n{format.write_calls([CALL])}\n{format.reasoning_tags[opener]}\n")
-        assert calls(lines) == ["call search"], lines
-
-    check_each(subtests, REASONING, check)
+@each_reasoning
+def test_reasoning_closed_after_its_calls_keeps_calls(name: str, opener: str) -> None:
+    format = formats.get(name)
+    lines = read(name, f"{opener}Look first.\n{format.write_calls([CALL])}\n{format.reasoning_tags[opener]}\n")
+    assert calls(lines) == ["call search"], lines
 
 
 @pytest.mark.parametrize("name", [n for n in WITH_HEADERS if formats.get(n).reasoning_wrapper[0]])
@@ -126,83 +115,63 @@ ARGUMENTS = '{"a": 7, "b": true, "c": "007", "d": "x"}'
 TAGGED = [name for name in NAMES if formats.get(name).arguments == "tagged"]
 
 
-def test_call_without_closer_is_kept_if_arguments_are_complete(subtests: pytest.Subtests) -> None:
+@pytest.mark.parametrize("name", [name for name in NAMES if name != "cwm"])  # all up to its closer is the argument
+def test_call_without_closer_is_kept_if_arguments_are_complete(name: str) -> None:
     """Only if the model stopped by itself; after a token limit, only JSON shows that nothing is missing."""
-
-    def check(name: str) -> None:
-        format = formats.get(name)
-        text = format.write_calls([CALL])
-        end = text.rindex("news") + len("news")
-        started = sample(range(end), 10, name)
-        ends = {at: read(name, text[:at], cuts=False) for at in (*started, *range(end, len(text) + 1))}
-        whole = [at for at, lines in ends.items() if "call search" in calls(lines)]
-        # No part of the marker at the end of the reply is left as text.
-        assert {text_of(ends[at]).strip() for at in whole} == {""}, name
-        assert whole[0] > end
-        assert whole[0] < len(text) or set(text[end:]) <= {*'"}])'}
-        assert read(name, text[: whole[0]]) == ['call search {"query": "news"}']
-        if name in TAGGED:
-            assert calls(read(name, text[: whole[0]], "length")) == ["incomplete search"]
-
-    check_each(subtests, [name for name in NAMES if name != "cwm"], check)
+    format = formats.get(name)
+    text = format.write_calls([CALL])
+    end = text.rindex("news") + len("news")
+    started = sample(range(end), 10, name)
+    ends = {at: read(name, text[:at], cuts=False) for at in (*started, *range(end, len(text) + 1))}
+    whole = [at for at, lines in ends.items() if "call search" in calls(lines)]
+    # No part of the marker at the end of the reply is left as text.
+    assert {text_of(ends[at]).strip() for at in whole} == {""}, name
+    assert whole[0] > end
+    assert whole[0] < len(text) or set(text[end:]) <= {*'"}])'}
+    assert read(name, text[: whole[0]]) == ['call search {"query": "news"}']
+    if name in TAGGED:
+        assert calls(read(name, text[: whole[0]], "length")) == ["incomplete search"]
 
 
-def test_call_without_parameters_is_kept_without_closer(subtests: pytest.Subtests) -> None:
+@pytest.mark.parametrize("name", [name for name in TAGGED if name != "cwm"])
+def test_call_without_parameters_is_kept_without_closer(name: str) -> None:
     """If the tool requires none, the model stopped by itself, and the end of the tool's name is marked."""
-
-    def check(name: str) -> None:
-        text = formats.get(name).write_calls([ToolCall("call00001", "ping", "{}")])
-        whole = next(at for at in range(len(text) + 1) if read(name, text[:at], cuts=False) == ["call ping {}"])
-        assert whole < len(text) or name.startswith(("glm", "iquest", "longcat", "solar_open2"))
-
-    check_each(subtests, [name for name in TAGGED if name != "cwm"], check)
+    text = formats.get(name).write_calls([ToolCall("call00001", "ping", "{}")])
+    whole = next(at for at in range(len(text) + 1) if read(name, text[:at], cuts=False) == ["call ping {}"])
+    assert whole < len(text) or name.startswith(("glm", "iquest", "longcat", "solar_open2"))
 
 
-def test_unknown_tool_does_not_drop_other_calls(subtests: pytest.Subtests) -> None:
-    def check(name: str) -> None:
-        format = formats.get(name)
-        ghost = ToolCall("call00003", "img_gen", '{"prompt": "cat"}')
-        if name in ("llama3_json", "pythonic"):
-            return  # their calls have no markers: text that begins with an unknown name is an answer
-        lines = read(name, format.write_calls([ghost, CALL, OTHER]))
-        assert calls(lines) == ["call search", "call set_alarm"], lines
-        assert "img_gen" in text_of(lines)
-        assert calls(read(name, format.write_calls([CALL, ghost]))) == ["call search"]
-
-    check_each(subtests, NAMES, check)
+@pytest.mark.parametrize("name", NAMES)
+def test_unknown_tool_does_not_drop_other_calls(name: str) -> None:
+    format = formats.get(name)
+    ghost = ToolCall("call00003", "img_gen", '{"prompt": "cat"}')
+    if name in ("llama3_json", "pythonic"):
+        return  # their calls have no markers: text that begins with an unknown name is an answer
+    lines = read(name, format.write_calls([ghost, CALL, OTHER]))
+    assert calls(lines) == ["call search", "call set_alarm"], lines
+    assert "img_gen" in text_of(lines)
+    assert calls(read(name, format.write_calls([CALL, ghost]))) == ["call search"]
 
 
-def test_scalars_without_schema_are_read_as_json(subtests: pytest.Subtests) -> None:
+@pytest.mark.parametrize("name", TAGGED)
+def test_scalars_without_schema_are_read_as_json(name: str) -> None:
     """Ids and versions such as 007 and 1.2.3 are not JSON, and stay strings."""
-
-    def check(name: str) -> None:
-        written = formats.get(name).write_calls([ToolCall("call00001", "ping", ARGUMENTS)])
-        if "type=" in written or "string=" in written:
-            return  # the tags contain the type
-        assert read(name, written)[0] == f"call ping {ARGUMENTS}"
-
-    check_each(subtests, TAGGED, check)
+    written = formats.get(name).write_calls([ToolCall("call00001", "ping", ARGUMENTS)])
+    if "type=" in written or "string=" in written:
+        return  # the tags contain the type
+    assert read(name, written)[0] == f"call ping {ARGUMENTS}"
 
 
-def test_empty_or_stray_reasoning_markers_are_dropped(subtests: pytest.Subtests) -> None:
-    def check(case: tuple[str, str]) -> None:
-        name, opener = case
-        closer = formats.get(name).reasoning_tags[opener]
-        if closer[0].isalpha():
-            return  # a sentence, which may be the answer's own
-        for stray in (
-            closer,
-            f"\n{closer}\n",
-            f"{opener}{closer}",
-            f"{closer}{opener}\n{closer}",
-            f"{opener}\n\n{closer}",
-        ):
-            lines = read(name, f"{opener}Look.{closer}{stray}Hello.")
-            assert lines[0] == 'reasoning "Look."'
-            assert text_of(lines) == "Hello.", stray
-        assert read(name, f"{closer}Hello.") == ['text "Hello."']
-
-    check_each(subtests, REASONING, check)
+@each_reasoning
+def test_empty_or_stray_reasoning_markers_are_dropped(name: str, opener: str) -> None:
+    closer = formats.get(name).reasoning_tags[opener]
+    if closer[0].isalpha():
+        return  # a sentence, which may be the answer's own
+    for stray in (closer, f"\n{closer}\n", f"{opener}{closer}", f"{closer}{opener}\n{closer}", f"{opener}\n\n{closer}"):
+        lines = read(name, f"{opener}Look.{closer}{stray}Hello.")
+        assert lines[0] == 'reasoning "Look."'
+        assert text_of(lines) == "Hello.", stray
+    assert read(name, f"{closer}Hello.") == ['text "Hello."']
 
 
 @pytest.mark.parametrize(
@@ -216,39 +185,32 @@ def test_control_tokens_open_and_close_reasoning_anywhere(name: str, opener: str
     assert text_of(read(name, f"Hello{opener}{closer} you{closer}")) == "Hello you"
 
 
-def test_empty_call_block_leaves_no_marker(subtests: pytest.Subtests) -> None:
-    def check(name: str) -> None:
-        format = formats.get(name)
-        assert format.markup
-        for opener in (*format.markup.calls, format.markup.section[0]):
-            if opener and format.markup.closers and not opener.endswith((" ", "=", "[")):
-                closer = next((c for c in format.markup.closers if c.strip("</>|") in opener), format.markup.closers[0])
-                assert read(name, f"{opener}{closer}Content") == ['text "Content"']
-
-    check_each(subtests, [name for name in NAMES if formats.get(name).markup and name not in BARE], check)
+@pytest.mark.parametrize("name", [name for name in NAMES if formats.get(name).markup and name not in BARE])
+def test_empty_call_block_leaves_no_marker(name: str) -> None:
+    format = formats.get(name)
+    assert format.markup
+    for opener in (*format.markup.calls, format.markup.section[0]):
+        if opener and format.markup.closers and not opener.endswith((" ", "=", "[")):
+            closer = next((c for c in format.markup.closers if c.strip("</>|") in opener), format.markup.closers[0])
+            assert read(name, f"{opener}{closer}Content") == ['text "Content"']
 
 
-def test_text_after_call_in_reasoning_decides_independent_of_cuts(subtests: pytest.Subtests) -> None:
-    def check(case: tuple[str, str]) -> None:
-        name, opener = case
-        format = formats.get(name)
-        closer = format.reasoning_tags[opener]
-        one, other = format.write_calls([CALL]), format.write_calls([OTHER])
-        lines = read(name, f"{opener}Look.\n{one} or not{closer}")
-        assert calls(lines) == [], lines
-        lines = read(name, f"{opener}Look.\n{one} then {other}{closer}")
-        assert calls(lines) == ["call search", "call set_alarm"], lines
-
-    check_each(subtests, REASONING, check)
+@each_reasoning
+def test_text_after_call_in_reasoning_decides_independent_of_cuts(name: str, opener: str) -> None:
+    format = formats.get(name)
+    closer = format.reasoning_tags[opener]
+    one, other = format.write_calls([CALL]), format.write_calls([OTHER])
+    lines = read(name, f"{opener}Look.\n{one} or not{closer}")
+    assert calls(lines) == [], lines
+    lines = read(name, f"{opener}Look.\n{one} then {other}{closer}")
+    assert calls(lines) == ["call search", "call set_alarm"], lines
 
 
-def test_limit_within_quoted_string_emits_no_shorter_call(subtests: pytest.Subtests) -> None:
-    def check(name: str) -> None:
-        written = formats.get(name).write_calls([ToolCall("call00001", "search", '{"query": "x\\") y, \\"z\\"} b"}')])
-        text = written.replace('\\"', '"')
-        whole = [line for line in read(name, text) if line.startswith("call")]
-        for at in sample(range(len(text)), 20, name):
-            some = [line for line in read(name, text[:at], "length", cuts=False) if line.startswith("call")]
-            assert some == whole[: len(some)], text[:at]
-
-    check_each(subtests, NAMES, check)
+@pytest.mark.parametrize("name", NAMES)
+def test_limit_within_quoted_string_emits_no_shorter_call(name: str) -> None:
+    written = formats.get(name).write_calls([ToolCall("call00001", "search", '{"query": "x\\") y, \\"z\\"} b"}')])
+    text = written.replace('\\"', '"')
+    whole = [line for line in read(name, text) if line.startswith("call")]
+    for at in sample(range(len(text)), 20, name):
+        some = [line for line in read(name, text[:at], "length", cuts=False) if line.startswith("call")]
+        assert some == whole[: len(some)], text[:at]

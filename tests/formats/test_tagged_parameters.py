@@ -1,6 +1,5 @@
 """Tagged parameters in all formats that have them: parts that models omit, add or misplace."""
 
-import itertools
 import json
 import re
 from collections.abc import Iterable
@@ -13,7 +12,6 @@ from dragoman.api.parse import parse
 from dragoman.core import events as ev
 from dragoman.core import messages as v
 from dragoman.parsing.reply_reader import ReplyReader
-from support.check_each import check_each
 from support.format_cases import shown
 
 STRING = {"type": "string"}
@@ -44,68 +42,56 @@ def events(pieces: Iterable[str], format: str, given: v.Tool) -> list[ev.AnyEven
     return [event for piece in pieces for event in reader.feed(piece)] + reader.close("stop")
 
 
-def test_value_without_closer_ends_at_next_known_parameter(subtests: pytest.Subtests) -> None:
-    def check(format: str) -> None:
-        text = written(format, a="one", b="two")
-        for behind in ("", "\n"):
-            broken = CLOSER.sub(f"one{behind}", text, count=1)
-            assert broken != text
-            assert read(broken, format, tool(a=STRING, b=STRING)) == [{"a": "one", "b": "two"}]
-
-    check_each(subtests, WITH_CLOSERS, check)
+@pytest.mark.parametrize("format", WITH_CLOSERS)
+def test_value_without_closer_ends_at_next_known_parameter(format: str) -> None:
+    text = written(format, a="one", b="two")
+    for behind in ("", "\n"):
+        broken = CLOSER.sub(f"one{behind}", text, count=1)
+        assert broken != text
+        assert read(broken, format, tool(a=STRING, b=STRING)) == [{"a": "one", "b": "two"}]
 
 
-def test_parameter_tag_quoted_in_value_is_kept(subtests: pytest.Subtests) -> None:
-    def check(format: str) -> None:
-        text = written(format, a="one", b="two")
-        closer = CLOSER.search(text)
-        assert closer is not None
-        tag = text[closer.end() : text.index("two")]
-        value = f"say {tag}x{closer[1].strip()} to all"
-        assert read(written(format, a=value, b="y"), format, tool(a=STRING, b=STRING)) == [{"a": value, "b": "y"}]
-
-    check_each(subtests, WITH_CLOSERS, check)
+@pytest.mark.parametrize("format", WITH_CLOSERS)
+def test_parameter_tag_quoted_in_value_is_kept(format: str) -> None:
+    text = written(format, a="one", b="two")
+    closer = CLOSER.search(text)
+    assert closer is not None
+    tag = text[closer.end() : text.index("two")]
+    value = f"say {tag}x{closer[1].strip()} to all"
+    assert read(written(format, a=value, b="y"), format, tool(a=STRING, b=STRING)) == [{"a": value, "b": "y"}]
 
 
-def test_white_space_around_value_is_kept(subtests: pytest.Subtests) -> None:
-    def check(format: str) -> None:
-        for value in ("a\n", "\na", "\na\n", "a\n\n", "\n", "", "  a  "):
-            assert read(written(format, a=value), format, tool(a=STRING)) == [{"a": value}], value
-
-    check_each(subtests, WITH_CLOSERS, check)
+@pytest.mark.parametrize("format", WITH_CLOSERS)
+def test_white_space_around_value_is_kept(format: str) -> None:
+    for value in ("a\n", "\na", "\na\n", "a\n\n", "\n", "", "  a  "):
+        assert read(written(format, a=value), format, tool(a=STRING)) == [{"a": value}], value
 
 
-def test_arguments_nested_in_one_parameter_are_unwrapped(subtests: pytest.Subtests) -> None:
-    def check(case: tuple[str, str]) -> None:
-        format, name = case
-        inner = {"a": "one", "b": {"c": [1.50]}}
-        given = tool(a=STRING, b={"type": "object"})
-        for value in (inner, json.dumps(inner)):
-            assert read(written(format, **{name: value}), format, given) == [inner]
-        assert read(written(format, **{name: inner, "z": "two"}), format, given) == [{**inner, "z": "two"}]
-        # A parameter of the tool with that name, and an object without known parameters, are kept.
-        assert read(written(format, **{name: inner}), format, tool(**{name: {"type": "object"}})) == [{name: inner}]
-        assert read(written(format, **{name: {"z": 1}}), format, given) == [{name: {"z": 1}}]
-
-    check_each(subtests, itertools.product(WITH_CLOSERS, ("arguments", "input", "parameters")), check)
+@pytest.mark.parametrize("format", WITH_CLOSERS)
+@pytest.mark.parametrize("name", ["arguments", "input", "parameters"])
+def test_arguments_nested_in_one_parameter_are_unwrapped(format: str, name: str) -> None:
+    inner = {"a": "one", "b": {"c": [1.50]}}
+    given = tool(a=STRING, b={"type": "object"})
+    for value in (inner, json.dumps(inner)):
+        assert read(written(format, **{name: value}), format, given) == [inner]
+    assert read(written(format, **{name: inner, "z": "two"}), format, given) == [{**inner, "z": "two"}]
+    # A parameter of the tool with that name, and an object without known parameters, are kept.
+    assert read(written(format, **{name: inner}), format, tool(**{name: {"type": "object"}})) == [{name: inner}]
+    assert read(written(format, **{name: {"z": 1}}), format, given) == [{name: {"z": 1}}]
 
 
-def test_any_of_schemas_allow_types_of_all_branches(subtests: pytest.Subtests) -> None:
-    def check(format: str) -> None:
-        branches = [{"properties": {"a": STRING}}, {"properties": {"a": {"type": "integer"}}}]
-        for word in ("anyOf", "oneOf"):
-            given = v.Tool("f", "", json.dumps({"type": "object", word: branches}))
-            assert read(written(format, a=7), format, given) == [{"a": 7}]
-
-    check_each(subtests, TAGGED, check)
+@pytest.mark.parametrize("format", TAGGED)
+def test_any_of_schemas_allow_types_of_all_branches(format: str) -> None:
+    branches = [{"properties": {"a": STRING}}, {"properties": {"a": {"type": "integer"}}}]
+    for word in ("anyOf", "oneOf"):
+        given = v.Tool("f", "", json.dumps({"type": "object", word: branches}))
+        assert read(written(format, a=7), format, given) == [{"a": 7}]
 
 
-def test_enum_value_that_looks_like_number_keeps_its_type(subtests: pytest.Subtests) -> None:
-    def check(format: str) -> None:
-        given = tool(a={"enum": ["7", 8]}, b={"enum": ["8", 8]})
-        assert read(written(format, a="7", b=8), format, given) == [{"a": "7", "b": 8}]
-
-    check_each(subtests, [name for name in WITH_CLOSERS if not name.startswith("deepseek")], check)
+@pytest.mark.parametrize("format", [name for name in WITH_CLOSERS if not formats.get(name).name.startswith("deepseek")])
+def test_enum_value_that_looks_like_number_keeps_its_type(format: str) -> None:
+    given = tool(a={"enum": ["7", 8]}, b={"enum": ["8", 8]})
+    assert read(written(format, a="7", b=8), format, given) == [{"a": "7", "b": 8}]
 
 
 SECTIONS = [name for name in WITH_CLOSERS if formats.get(name).section[0].strip()]

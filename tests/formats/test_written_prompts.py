@@ -9,13 +9,11 @@ The texts were written by the template or encoder that the format names as its s
 """
 
 import re
-from operator import itemgetter
 
 import pytest
 
 from dragoman import formats
 from dragoman.core.messages import Text, Tool, ToolCall, ToolChoice, ToolResult
-from support.check_each import check_each
 from support.format_cases import DATA
 
 CALLS = {
@@ -48,19 +46,16 @@ def texts() -> list[tuple[str, dict[str, list[str]], str]]:
     return found
 
 
-def test_format_writes_same_text_as_vendor_template(subtests: pytest.Subtests) -> None:
-    def check(case: tuple[str, dict[str, list[str]], str]) -> None:
-        title, options, text = case
-        name, _, what = title.partition(" ")
-        format = formats.get(name)
-        names = options.get("calls", list(CALLS))
-        ids = options.get("ids", [f"call{i:05}" for i in range(1, len(names) + 1)])
-        if what == "tools":
-            assert f":\n{text}\n\n" in format.write_tools(TOOLS, ToolChoice())
-        elif what == "result":
-            assert format.write_result(ToolResult(ids[0], (Text("18 °C"),)), names[0]) == text
-        else:
-            calls = [ToolCall(id, tool, CALLS[tool]) for id, tool in zip(ids, names, strict=True)]
-            assert format.write_calls(calls).rstrip("\n") == text
-
-    check_each(subtests, texts(), check, itemgetter(0))
+@pytest.mark.parametrize(("title", "options", "text"), texts(), ids=[text[0] for text in texts()])
+def test_format_writes_same_text_as_vendor_template(title: str, options: dict[str, list[str]], text: str) -> None:
+    name, _, what = title.partition(" ")
+    format = formats.get(name)
+    names = options.get("calls", list(CALLS))
+    ids = options.get("ids", [f"call{i:05}" for i in range(1, len(names) + 1)])
+    if what == "tools":
+        assert f":\n{text}\n\n" in format.write_tools(TOOLS, ToolChoice())
+    elif what == "result":
+        assert format.write_result(ToolResult(ids[0], (Text("18 °C"),)), names[0]) == text
+    else:
+        calls = [ToolCall(id, tool, CALLS[tool]) for id, tool in zip(ids, names, strict=True)]
+        assert format.write_calls(calls).rstrip("\n") == text

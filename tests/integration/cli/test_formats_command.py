@@ -11,7 +11,6 @@ import dragoman
 from dragoman import formats
 from dragoman.cli import main
 from dragoman.cli.formats import CALLS, TOOL, collect_facts, format_facts, format_table
-from support.check_each import check_each
 from support.format_cases import all_cases
 from support.paths import ROOT
 
@@ -53,25 +52,20 @@ def test_formats_table_is_truncated_on_terminal_not_in_pipe() -> None:
     assert piped.stdout == format_table() + "\n"
 
 
-def test_format_facts_match_parser(subtests: pytest.Subtests) -> None:
+@pytest.mark.parametrize("name", formats.names())
+def test_format_facts_match_parser(name: str) -> None:
     """Two calls in the format's notation, and whether their ids are the model's."""
-
-    def check(name: str) -> None:
-        known = collect_facts(formats.get(name))
-        calls = [
-            part
-            for part in dragoman.parse(known.calls, name, [TOOL], new_id=lambda: "made").parts
-            if isinstance(part, dragoman.ToolCall)
-        ]
-        assert [(call.name, call.arguments) for call in calls] == [(call.name, call.arguments) for call in CALLS]
-        assert (calls[0].id == formats.get(name).numbered(CALLS[0], 0).id) == (known.ids == "model's")
-        assert known.constrained == (
-            dragoman.build_constraint(name, [TOOL], dragoman.ToolChoice("required")) is not None
-        )
-        shown = format_facts(formats.get(name))
-        assert all(line in shown for line in (known.source, *known.call.splitlines(), *known.result.splitlines()))
-
-    check_each(subtests, formats.names(), check)
+    known = collect_facts(formats.get(name))
+    calls = [
+        part
+        for part in dragoman.parse(known.calls, name, [TOOL], new_id=lambda: "made").parts
+        if isinstance(part, dragoman.ToolCall)
+    ]
+    assert [(call.name, call.arguments) for call in calls] == [(call.name, call.arguments) for call in CALLS]
+    assert (calls[0].id == formats.get(name).numbered(CALLS[0], 0).id) == (known.ids == "model's")
+    assert known.constrained == (dragoman.build_constraint(name, [TOOL], dragoman.ToolChoice("required")) is not None)
+    shown = format_facts(formats.get(name))
+    assert all(line in shown for line in (known.source, *known.call.splitlines(), *known.result.splitlines()))
 
 
 def test_reasoning_markers_match_format_cases() -> None:

@@ -3,7 +3,6 @@
 import json
 import random
 import tracemalloc
-from operator import itemgetter
 from typing import Any
 
 import jsonschema
@@ -21,7 +20,6 @@ from dragoman.guard.policy import ALL_REPAIRS
 from dragoman.guard.verdict import judge_call
 from dragoman.parsing.reader_options import ReaderOptions
 from dragoman.parsing.reply_reader import ReplyReader
-from support.check_each import check_each
 
 HERMES = formats.get("hermes")
 BYTES = llguidance.LLTokenizer("byte")
@@ -183,12 +181,9 @@ BARE = [
 ]
 
 
-def test_optional_untagged_calls_are_constrained(subtests: pytest.Subtests) -> None:
-    def check(case: tuple[str, str, bool]) -> None:
-        _, text, through = case
-        assert accepts(text, grammar(TOOLS, v.ToolChoice())) == through
-
-    check_each(subtests, BARE, check, itemgetter(0))
+@pytest.mark.parametrize(("text", "through"), [row[1:] for row in BARE], ids=[row[0] for row in BARE])
+def test_optional_untagged_calls_are_constrained(text: str, through: bool) -> None:
+    assert accepts(text, grammar(TOOLS, v.ToolChoice())) == through
 
 
 @given(st.data(), st.integers(0, 1 << 32))
@@ -253,18 +248,16 @@ def test_second_untagged_call_is_rejected_without_parallel_calls() -> None:
     assert not accepts(f"{CALL}\n{CALL}", one)
 
 
-def test_untagged_call_is_constrained_in_every_lenient_format(subtests: pytest.Subtests) -> None:
-    def check(name: str) -> None:
-        format, tools = formats.get(name), [tool("get_weather")]
-        found = tools_grammar(format, tools, v.ToolChoice())
-        reader = ReplyReader(format, tools, new_id=lambda: "x", options=ReaderOptions(lenient=True))
-        taken = [e for e in [*reader.feed(CALL), *reader.close()] if isinstance(e, ev.ToolCallEnd)]
-        if found is None or not taken:
-            return
-        assert accepts(CALL, found.text)
-        assert not accepts(CALL.replace('"Paris"', "1"), found.text)
-
-    check_each(subtests, sorted({*formats.names()} - {"llama3_json", "xlam"}), check)
+@pytest.mark.parametrize("name", sorted({*formats.names()} - {"llama3_json", "xlam"}))
+def test_untagged_call_is_constrained_in_every_lenient_format(name: str) -> None:
+    format, tools = formats.get(name), [tool("get_weather")]
+    found = tools_grammar(format, tools, v.ToolChoice())
+    reader = ReplyReader(format, tools, new_id=lambda: "x", options=ReaderOptions(lenient=True))
+    taken = [e for e in [*reader.feed(CALL), *reader.close()] if isinstance(e, ev.ToolCallEnd)]
+    if found is None or not taken:
+        return
+    assert accepts(CALL, found.text)
+    assert not accepts(CALL.replace('"Paris"', "1"), found.text)
 
 
 def test_text_is_rejected_if_tool_is_required() -> None:

@@ -1,6 +1,5 @@
 """Calls in object notations (Python, Gemma) under a grammar: accepted arguments, and reported relaxations."""
 
-import itertools
 import json
 from typing import Any
 
@@ -13,7 +12,6 @@ from dragoman.constraints.gbnf import to_gbnf
 from dragoman.constraints.llguidance import llguidance_grammar
 from dragoman.constraints.structural_tag import to_structural_tag
 from dragoman.core import messages as v
-from support.check_each import check_each
 from support.grammar_engines import accepts
 
 ONE = v.ToolChoice("required", parallel_tool_calls=False)
@@ -54,28 +52,25 @@ FITS: list[tuple[str, Any, list[dict[str, Any]], list[dict[str, Any]]]] = [
 ]
 
 
-NOTATIONS = ("pythonic", "lfm2", "olmo3", "gemma4", "functiongemma")
+@pytest.mark.parametrize("format", ["pythonic", "lfm2", "olmo3", "gemma4", "functiongemma"])
+@pytest.mark.parametrize(("schema", "fits", "others"), [row[1:] for row in FITS], ids=[row[0] for row in FITS])
+def test_notation_arguments_are_accepted_only_if_valid(
+    format: str, schema: Any, fits: list[Any], others: list[Any]
+) -> None:
+    made, tool = formats.get(format), v.Tool("f", "", json.dumps(schema))
+    constraint = made.constrain([tool], ONE)
+    assert constraint is not None
+    assert constraint.calls[0].relaxed == ()
 
+    def written(arguments: Any) -> str:
+        return made.section[0] + made.write_call(v.ToolCall("", "f", json.dumps(arguments))) + made.section[1]
 
-def test_notation_arguments_are_accepted_only_if_valid(subtests: pytest.Subtests) -> None:
-    def check(case: tuple[tuple[str, Any, list[dict[str, Any]], list[dict[str, Any]]], str]) -> None:
-        (_, schema, fits, others), format = case
-        made, tool = formats.get(format), v.Tool("f", "", json.dumps(schema))
-        constraint = made.constrain([tool], ONE)
-        assert constraint is not None
-        assert constraint.calls[0].relaxed == ()
-
-        def written(arguments: Any) -> str:
-            return made.section[0] + made.write_call(v.ToolCall("", "f", json.dumps(arguments))) + made.section[1]
-
-        for arguments in fits:
-            (call,) = parse(written(arguments), format, [tool]).parts
-            assert json.loads(call.arguments) == arguments  # type: ignore[union-attr]
-        for grammar in (to_structural_tag(constraint), to_gbnf(constraint).grammar, llguidance_grammar(constraint)):
-            assert [arguments for arguments in fits if not accepts(grammar, written(arguments))] == []
-            assert [arguments for arguments in others if accepts(grammar, written(arguments))] == []
-
-    check_each(subtests, itertools.product(FITS, NOTATIONS), check, lambda case: f"{case[1]}: {case[0][0]}")
+    for arguments in fits:
+        (call,) = parse(written(arguments), format, [tool]).parts
+        assert json.loads(call.arguments) == arguments  # type: ignore[union-attr]
+    for grammar in (to_structural_tag(constraint), to_gbnf(constraint).grammar, llguidance_grammar(constraint)):
+        assert [arguments for arguments in fits if not accepts(grammar, written(arguments))] == []
+        assert [arguments for arguments in others if accepts(grammar, written(arguments))] == []
 
 
 @pytest.mark.parametrize(("format", "first"), [("pythonic", "b"), ("gemma4", "A")])
@@ -138,33 +133,29 @@ for _ in range(100):
     NESTED = {"type": "array", "items": NESTED}
 
 
-RECURSIVE: dict[str, Any] = {
-    "all of itself": {"properties": {"a": {"allOf": SELF_REFERENCES}}},
-    "any of itself": {"properties": {"a": {"anyOf": SELF_REFERENCES}}},
-    "any of all of it": {"anyOf": [{"$ref": "#"}] * 4},
-    "all of all of it": {"allOf": [{"$ref": "#"}] * 4, "properties": {"a": {}}},
-    "deep arrays": {"properties": {"a": NESTED}},
-    "no type": {"properties": {"a": {"type": 5}}},
-}
-SOME_FORMATS = ("qwen3_xml", "glm", "deepseek_v32", "pythonic", "gemma4", "hermes")
-
-
-def test_recursive_schemas_have_small_grammars(subtests: pytest.Subtests) -> None:
+@pytest.mark.parametrize("format", ["qwen3_xml", "glm", "deepseek_v32", "pythonic", "gemma4", "hermes"])
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"properties": {"a": {"allOf": SELF_REFERENCES}}},
+        {"properties": {"a": {"anyOf": SELF_REFERENCES}}},
+        {"anyOf": [{"$ref": "#"}] * 4},
+        {"allOf": [{"$ref": "#"}] * 4, "properties": {"a": {}}},
+        {"properties": {"a": NESTED}},
+        {"properties": {"a": {"type": 5}}},
+    ],
+    ids=["all of itself", "any of itself", "any of all of it", "all of all of it", "deep arrays", "no type"],
+)
+def test_recursive_schemas_have_small_grammars(format: str, schema: Any) -> None:
     """Tools can come from untrusted clients: work that is repeated at each level would grow exponentially."""
-
-    def check(case: tuple[str, str]) -> None:
-        title, format = case
-        schema = RECURSIVE[title]
-        made, tool = formats.get(format), v.Tool("f", "", json.dumps(schema))
-        constraint = made.constrain([tool], ONE)
-        assert constraint is not None
-        assert len(to_gbnf(constraint).grammar) < 20_000
-        assert len(to_structural_tag(constraint)) < 20_000
-        assert len(llguidance_grammar(constraint)) < 20_000
-        (call,) = parse(
-            made.section[0] + made.write_call(v.ToolCall("", "f", '{"a": [[]]}')) + made.section[1], format, [tool]
-        ).parts
-        assert isinstance(call, v.ToolCall)
-        assert json.loads(call.arguments)["a"] in ([[]], "[[]]")
-
-    check_each(subtests, itertools.product(RECURSIVE, SOME_FORMATS), check)
+    made, tool = formats.get(format), v.Tool("f", "", json.dumps(schema))
+    constraint = made.constrain([tool], ONE)
+    assert constraint is not None
+    assert len(to_gbnf(constraint).grammar) < 20_000
+    assert len(to_structural_tag(constraint)) < 20_000
+    assert len(llguidance_grammar(constraint)) < 20_000
+    (call,) = parse(
+        made.section[0] + made.write_call(v.ToolCall("", "f", '{"a": [[]]}')) + made.section[1], format, [tool]
+    ).parts
+    assert isinstance(call, v.ToolCall)
+    assert json.loads(call.arguments)["a"] in ([[]], "[[]]")

@@ -1,7 +1,6 @@
 """Detects the format of an unknown model from its chat template and its name."""
 
 import importlib.util
-import itertools
 import json
 from pathlib import Path
 
@@ -15,7 +14,6 @@ from dragoman.cli import main
 from dragoman.core.errors import UsageError
 from dragoman.identify import chat_template, detect_format
 from dragoman.identify.chat_template import CALLS
-from support.check_each import check_each
 from support.gguf_files import WHOLE, gguf, text
 
 CHATML = """{% for m in messages %}<|im_start|>{{ m.role }}
@@ -117,44 +115,39 @@ TEMPLATES = {
 }
 
 
-def test_chat_template_selects_format(subtests: pytest.Subtests) -> None:
-    def check(title: str) -> None:
-        source, format, tail, thoughts = TEMPLATES[title]
-        found = detect_format("gpt-oss", chat_template=source)
-        assert (found.format.name, found.by, found.prompt_suffix, found.reasoning_tags) == (
-            format,
-            "chat_template",
-            tail,
-            thoughts,
-        )
-        assert f"read back by {format}" in found.why
-
-    check_each(subtests, TEMPLATES, check)
+@pytest.mark.parametrize("title", TEMPLATES)
+def test_chat_template_selects_format(title: str) -> None:
+    source, format, tail, thoughts = TEMPLATES[title]
+    found = detect_format("gpt-oss", chat_template=source)
+    assert (found.format.name, found.by, found.prompt_suffix, found.reasoning_tags) == (
+        format,
+        "chat_template",
+        tail,
+        thoughts,
+    )
+    assert f"read back by {format}" in found.why
 
 
 DISTINCT_FORMATS = [name for name in formats.names() if name not in ("auto", "beam")]
 """Beam's calls differ from gpt-oss's only in their arguments."""
 
 
-def test_each_format_is_distinguished_from_all_others(subtests: pytest.Subtests) -> None:
+@pytest.mark.parametrize("name", DISTINCT_FORMATS)
+def test_each_format_is_distinguished_from_all_others(name: str) -> None:
     """The template contains the format's markers, and writes the call like the format."""
-
-    def check(name: str) -> None:
-        format = formats.get(name)
-        markers = "".join(
-            f"{{% if {n} == 0 %}}{{% raw %}}{m}{{% endraw %}}{{% endif %}}" for n, m in enumerate(format.markers, 1)
-        )
-        call = format.write_calls([CALLS[0]])
-        found = chat_template.match_template(
-            markers
-            + "{% for m in messages %}[{{ m.role }}]{% if m.tool_calls %}{% raw %}"
-            + call
-            + "{% endraw %}{% endif %}"
-            "{% endfor %}{% if add_generation_prompt %}[assistant]{% endif %}"
-        )
-        assert (found.format, found.rendered) == (name, True), found.why
-
-    check_each(subtests, DISTINCT_FORMATS, check)
+    format = formats.get(name)
+    markers = "".join(
+        f"{{% if {n} == 0 %}}{{% raw %}}{m}{{% endraw %}}{{% endif %}}" for n, m in enumerate(format.markers, 1)
+    )
+    call = format.write_calls([CALLS[0]])
+    found = chat_template.match_template(
+        markers
+        + "{% for m in messages %}[{{ m.role }}]{% if m.tool_calls %}{% raw %}"
+        + call
+        + "{% endraw %}{% endif %}"
+        "{% endfor %}{% if add_generation_prompt %}[assistant]{% endif %}"
+    )
+    assert (found.format, found.rendered) == (name, True), found.why
 
 
 @pytest.mark.parametrize(
@@ -276,18 +269,16 @@ TRL = {
 """Models' own chat templates from the package trl. Those with "" write no calls."""
 
 
-def test_real_template_selects_format(subtests: pytest.Subtests) -> None:
-    def check(case: tuple[str, str]) -> None:
-        name, kind = case
-        installed = importlib.util.find_spec("trl")
-        assert installed is not None
-        assert installed.submodule_search_locations
-        file = Path(installed.submodule_search_locations[0], "chat_templates", f"{name}{kind}.jinja")
-        if kind and not file.is_file():
-            return
-        assert chat_template.match_template(file.read_text()).format == TRL[name]
-
-    check_each(subtests, itertools.product(TRL, ("", "_training")), check, "".join)
+@pytest.mark.parametrize("name", TRL)
+@pytest.mark.parametrize("kind", ["", "_training"])
+def test_real_template_selects_format(name: str, kind: str) -> None:
+    installed = importlib.util.find_spec("trl")
+    assert installed is not None
+    assert installed.submodule_search_locations
+    file = Path(installed.submodule_search_locations[0], "chat_templates", f"{name}{kind}.jinja")
+    if kind and not file.is_file():
+        return
+    assert chat_template.match_template(file.read_text()).format == TRL[name]
 
 
 RESPONSE_TEMPLATE = {

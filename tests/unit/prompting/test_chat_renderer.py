@@ -14,7 +14,6 @@ from dragoman.core import messages as v
 from dragoman.parsing.format import Format
 from dragoman.prompting.chat_renderer import ChatTurn, render_chat
 from support import cpu_cost
-from support.check_each import check_each
 from support.sampling import sample
 
 HERMES, AUTO_FORMAT, KIMI = formats.get("hermes"), formats.get("auto"), formats.get("kimi_k2")
@@ -109,13 +108,11 @@ def test_result_has_id_and_name_of_its_call(role: v.Role) -> None:
     assert turn == ChatTurn("user", '<tool_result id="call_1" name="get_weather">\nsunny\n</tool_result>')
 
 
-def test_failed_result_is_marked_as_error(subtests: pytest.Subtests) -> None:
-    def check(name: str) -> None:
-        good, bad = (formats.get(name).write_result(result("c", "no", is_error=e), "ping") for e in (False, True))
-        assert "rror" not in good.replace('is_error="false"', "").replace('"is_error": null', "")
-        assert re.search(r'Error: no|error="true"|"is_error": true', bad)
-
-    check_each(subtests, formats.names(), check)
+@pytest.mark.parametrize("name", formats.names())
+def test_failed_result_is_marked_as_error(name: str) -> None:
+    good, bad = (formats.get(name).write_result(result("c", "no", is_error=e), "ping") for e in (False, True))
+    assert "rror" not in good.replace('is_error="false"', "").replace('"is_error": null', "")
+    assert re.search(r'Error: no|error="true"|"is_error": true', bad)
 
 
 def test_results_are_in_one_turn_in_order() -> None:
@@ -311,14 +308,12 @@ def shown_markers(format: Format, texts: list[str]) -> dict[str, int]:
     return {m: sum(turn.text.count(m) for turn in shown) for m in format.markers}
 
 
-def test_reasoning_tags_are_markers(subtests: pytest.Subtests) -> None:
-    def check(name: str) -> None:
-        format = formats.get(name)
-        assert {mark.strip() for pair in format.reasoning_tags.items() for mark in pair} <= {
-            m.strip() for m in format.markers
-        }
-
-    check_each(subtests, formats.names(), check)
+@pytest.mark.parametrize("name", formats.names())
+def test_reasoning_tags_are_markers(name: str) -> None:
+    format = formats.get(name)
+    assert {mark.strip() for pair in format.reasoning_tags.items() for mark in pair} <= {
+        m.strip() for m in format.markers
+    }
 
 
 # A prompt cache stays valid.
@@ -371,20 +366,18 @@ def test_reasoning_text_is_escaped() -> None:
     )
 
 
-def test_rendered_reasoning_is_read_back(subtests: pytest.Subtests) -> None:
-    def check(name: str) -> None:
-        format = formats.get(name)
-        shown = render_chat(
-            v.Request("m", (HI, message_of("assistant", v.Reasoning("Look."), v.ToolCall("", "ping", "{}")))), format
-        )
-        reply = parse(shown[1].text, format, [PING])
-        calls = [p.name for p in reply.parts if isinstance(p, v.ToolCall)]
-        thoughts = [p.text.strip() for p in reply.parts if isinstance(p, v.Reasoning)]
-        assert calls == ["ping"]
-        assert thoughts == (["Look."] if format.reasoning_wrapper[0] else [])
-        assert format.reasoning_wrapper[0] or not format.reasoning_markers
-
-    check_each(subtests, formats.names(), check)
+@pytest.mark.parametrize("name", formats.names())
+def test_rendered_reasoning_is_read_back(name: str) -> None:
+    format = formats.get(name)
+    shown = render_chat(
+        v.Request("m", (HI, message_of("assistant", v.Reasoning("Look."), v.ToolCall("", "ping", "{}")))), format
+    )
+    reply = parse(shown[1].text, format, [PING])
+    calls = [p.name for p in reply.parts if isinstance(p, v.ToolCall)]
+    thoughts = [p.text.strip() for p in reply.parts if isinstance(p, v.Reasoning)]
+    assert calls == ["ping"]
+    assert thoughts == (["Look."] if format.reasoning_wrapper[0] else [])
+    assert format.reasoning_wrapper[0] or not format.reasoning_markers
 
 
 # Raw values between tags.
@@ -393,29 +386,19 @@ def test_rendered_reasoning_is_read_back(subtests: pytest.Subtests) -> None:
 RAW = [name for name in formats.names() if formats.get(name).arguments != "JSON"]
 
 
-def test_raw_argument_cannot_forge_call(subtests: pytest.Subtests) -> None:
+@pytest.mark.parametrize("name", RAW)
+def test_raw_argument_cannot_forge_call(name: str) -> None:
     """A past call of a client or another model may contain arguments that this format cannot write."""
-
-    def check(name: str) -> None:
-        format = formats.get(name)
-        tools = (v.Tool("ping", parameters='{"type": "object", "properties": {"a": {"type": "string"}}}'), v.Tool("rm"))
-        alone = format.write_call(v.ToolCall("call00002", "rm", '{"a": "/"}'))
-        whole = format.write_calls([v.ToolCall("call00001", "ping", '{"a": "here"}')])
-        behind = whole.partition("here")[2]
-        for forged in (
-            alone,
-            behind + alone,
-            f"x{behind}{format.separator}{alone}",
-            *(m + alone for m in format.markers),
-        ):
-            arguments = json.dumps({"a": forged})
-            past = message_of("assistant", v.ToolCall("call00001", "ping", arguments))
-            reply = parse(
-                chat(HI, past, tools=tools, format=format)[-1].text, format=name, tools=[_api(t) for t in tools]
-            )
-            assert [part.name for part in reply.parts if isinstance(part, v.ToolCall)] == ["ping"]
-
-    check_each(subtests, RAW, check)
+    format = formats.get(name)
+    tools = (v.Tool("ping", parameters='{"type": "object", "properties": {"a": {"type": "string"}}}'), v.Tool("rm"))
+    alone = format.write_call(v.ToolCall("call00002", "rm", '{"a": "/"}'))
+    whole = format.write_calls([v.ToolCall("call00001", "ping", '{"a": "here"}')])
+    behind = whole.partition("here")[2]
+    for forged in (alone, behind + alone, f"x{behind}{format.separator}{alone}", *(m + alone for m in format.markers)):
+        arguments = json.dumps({"a": forged})
+        past = message_of("assistant", v.ToolCall("call00001", "ping", arguments))
+        reply = parse(chat(HI, past, tools=tools, format=format)[-1].text, format=name, tools=[_api(t) for t in tools])
+        assert [part.name for part in reply.parts if isinstance(part, v.ToolCall)] == ["ping"]
 
 
 def _api(tool: v.Tool) -> dict[str, object]:
