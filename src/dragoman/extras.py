@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Final
 
 PACKAGES: Final = {
-    "server": ("aiohttp", "httptools", "jsonschema_rs", "prometheus_client", "psutil", "structlog", "uvicorn"),
-    "embedded": ("huggingface_hub", "jinja2", "llguidance", "xllamacpp"),
+    "server": ("aiohttp", "httptools", "jsonschema_rs", "prometheus_client", "psutil", "rich", "structlog", "uvicorn"),
+    "embedded": ("huggingface_hub", "jinja2", "llguidance", "rich", "xllamacpp"),
     "guard": ("jsonschema_rs",),
     "templates": ("jinja2",),
     "terminal": ("argcomplete", "rich"),

@@ -8,12 +8,15 @@ from collections.abc import Callable
 from pathlib import Path
 from shutil import get_terminal_size
 from textwrap import wrap
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
 from dragoman.backends.embedded import weights
 from dragoman.catalog import models
 from dragoman.cli.completion import complete_with, model_names
 from dragoman.core.errors import ConfigError
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
 
 _EXAMPLES = """
     examples:
@@ -28,7 +31,6 @@ _EXAMPLES = """
     130  interrupted; the same command continues
 """
 _HERE = "is already downloaded (--force downloads it again)"
-_REDRAW_EVERY_S = 0.1
 _LINE_EVERY_S = 1.0
 """Limits the lines in a log."""
 
@@ -162,7 +164,7 @@ def _wrap(start: str, text: str, width: int | None) -> str:
 
 
 class ProgressBar:
-    """Shows progress: on a terminal one line for each step, rewritten; else a line for each part and each 10 %.
+    """Shows progress: on a terminal a bar for each step with the time left; else a line for each part and each 10 %.
 
     With `log`, that receives the lines, and nothing is shown.
     """
@@ -172,31 +174,38 @@ class ProgressBar:
         self._clock = clock
         self._log = log
         self._tty = log is None and out.isatty()
+        self._bars: Progress | None = None
         self._what = ""
         self._step_start = (0.0, 0)
         """When the current step began, in seconds, and at how many bytes."""
         self._last_line = ("", -1)
-        self._drawn = 0.0
-        self._open = False
+        self._printed_s = 0.0
 
     def __call__(self, done: int, total: int, what: str) -> None:
         """Shows the progress; see `weights.Progress`."""
-        now = self._clock()
         step = "part" if what.startswith("part ") else what
-        if step != self._what:
-            self.close()
-            self._what, self._step_start = step, (now, done)
+        begins = step != self._what
+        if begins:
+            self._what, self._step_start = step, (self._clock(), done)
         if self._tty:
-            is_complete = total > 0 and done >= total
-            if is_complete or what != self._last_line[0] or now - self._drawn >= _REDRAW_EVERY_S:
-                self._out.write(f"\r\x1b[K{self._line(done, total, what, now)}")
-                self._out.flush()
-                self._last_line, self._drawn, self._open = (what, 0), now, True
-            return
+            self._draw(done, total, what, begins)
+        else:
+            self._print(done, total, what)
+
+    def _draw(self, done: int, total: int, what: str, begins: bool) -> None:
+        if self._bars is None:
+            self._bars = _progress_bars(self._out, self._clock)
+            self._bars.start()
+        if begins:
+            self._bars.add_task(what, total=total or None, completed=done)
+        self._bars.update(self._bars.task_ids[-1], description=what, total=total or None, completed=done)
+
+    def _print(self, done: int, total: int, what: str) -> None:
+        now = self._clock()
         tenth = done * 10 // total if total else 0
-        due = tenth == 10 or now - self._drawn >= _LINE_EVERY_S
+        due = tenth == 10 or now - self._printed_s >= _LINE_EVERY_S
         if what != self._last_line[0] or (tenth != self._last_line[1] and due):
-            self._last_line, self._drawn = (what, tenth), now
+            self._last_line, self._printed_s = (what, tenth), now
             self.print_line(self._line(done, total, what, now))
 
     def print_line(self, text: str) -> None:
@@ -207,10 +216,10 @@ class ProgressBar:
             print(text, file=self._out, flush=True)
 
     def close(self) -> None:
-        """Ends the line that is being rewritten."""
-        if self._open:
-            self._out.write("\n")
-            self._open = False
+        """Ends the bars; what follows is printed below them."""
+        if self._bars is not None:
+            self._bars.stop()
+            self._bars, self._what = None, ""
 
     def _line(self, done: int, total: int, what: str, now: float) -> str:
         began, first = self._step_start
@@ -218,3 +227,17 @@ class ProgressBar:
         share = f"{done * 100 // total:3d} %  " if total else ""
         of_total = f" of {weights.format_size(total)}" if total else ""
         return f"{share}{weights.format_size(done)}{of_total}  {mb_per_s:.1f} MB/s  {what}"
+
+
+def _progress_bars(out: TextIO, clock: Callable[[], float]) -> "Progress":
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        DownloadColumn(),
+        TransferSpeedColumn(),
+        TimeRemainingColumn(),
+    )
+    return Progress(*columns, console=Console(file=out), get_time=clock)
