@@ -4,6 +4,7 @@
 """
 
 import argparse
+import html
 import os
 import re
 import sys
@@ -12,6 +13,7 @@ from functools import cache, partial
 from importlib.metadata import version
 from pathlib import Path
 from textwrap import indent
+from typing import Final
 
 from canitoolcall.checks import run_checks
 from canitoolcall.fixtures import load_fixtures
@@ -97,8 +99,16 @@ machines. All are read and written; `auto` recognises those with an opener of th
 """
 
 
+_CODE_WITH_PIPE: Final = re.compile(r"`([^`]*\|[^`]*)`")
+
+
 def _row(cells: tuple[str, ...]) -> str:
-    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+    return "| " + " | ".join(_CODE_WITH_PIPE.sub(_as_html, cell).replace("|", "\\|") for cell in cells) + " |"
+
+
+def _as_html(code: re.Match[str]) -> str:
+    """The site shows the backslash of a pipe that is escaped in code, so such code is HTML."""
+    return f"<code>{html.escape(code[1], quote=False).replace('|', '&#124;')}</code>"
 
 
 COMMANDS_INTRO = """\
