@@ -197,7 +197,7 @@ def _client_events(now: "LoadedCapture") -> Iterator[str]:
     from dragoman.server.capture.diff import join_events
 
     if events := join_events(now.lines("events.jsonl")):
-        yield "\nwhat left, once it was guarded:"
+        yield "\nwhat the client received, after validation:"
     for event in events:
         kind = event.pop("event")
         fields = " ".join(f"{name}={value!r}" for name, value in event.items())

@@ -324,26 +324,26 @@ async def test_debug_log_contains_all_steps_without_content(tmp_path: Path, capl
     told = [record.getMessage() for record in caplog.records if record.name == "dragoman.steps"]
     assert {line.partition(" ")[0] for line in told} == {id, refused}
     lines_of = [re.sub(r"\d+", "N", line.removeprefix(id + " ")) for line in told if line.startswith(id)]
-    at_any_time = ("answers", "heard")  # their position depends on the network
-    assert sorted(line.split()[0] for line in lines_of if line.startswith(at_any_time)) == ["answers", "heard"]
+    at_any_time = ("received N chunk", "status")  # their position depends on the network
+    assert sorted(line.split()[0] for line in lines_of if line.startswith(at_any_time)) == ["received", "status"]
     assert [line for line in lines_of if not line.startswith(at_any_time)] == [
-        "came: N bytes",
-        "is openai_chat for 'm': N message, tools get_weather, streamed",
-        "asks far for 'm'",
+        "received N bytes",
+        "parsed as openai_chat for 'm': N message, tools get_weather, streamed",
+        "calls far for 'm'",
         "sends N bytes: /vN/chat/completions",
-        "hears the first piece after N ms",
-        "read: call get_weather",
-        "read: that call is whole",
-        "leaves: call get_weather",
-        "leaves: that call is whole, of its schema",
-        "read: the end, stop",
-        "leaves: warning estimated_usage",
-        "leaves: the end, stop",
+        "first chunk after N ms",
+        "parsed: call get_weather",
+        "parsed: call complete",
+        "sent: call get_weather",
+        "sent: call complete, valid",
+        "parsed: end, stop",
+        "sent: warning estimated_usage",
+        "sent: end, stop",
     ]
     assert "Paris" not in "".join(told)
     assert "hi" not in "".join(told).split()
     assert (folder / "1/text-1.txt").read_text() == "".join(words)
-    assert [line.split()[1] for line in told if line.startswith(refused)] == ["came:", "answers"]
+    assert [line.split()[1] for line in told if line.startswith(refused)] == ["received", "status"]
 
 
 async def test_failed_step_is_logged_without_upstream_text(caplog: pytest.LogCaptureFixture) -> None:
@@ -355,7 +355,7 @@ async def test_failed_step_is_logged_without_upstream_text(caplog: pytest.LogCap
         async with serving(Gateway([backend])) as (_, url):
             await ask(url, CHAT, True)
     told = "\n".join(record.getMessage() for record in caplog.records if record.name == "dragoman.steps")
-    assert "leaves nothing: UpstreamError: status 400" in told
+    assert "sent nothing: UpstreamError: status 400" in told
     assert "words" not in told
 
 

@@ -1,14 +1,15 @@
 """`--log-level debug`: one line for each step of an exchange; never the content of messages.
 
-req_6b2b… came: 317 bytes
-req_6b2b… is openai_chat for smollm2-135m: 1 message, tool get_weather, streamed
-req_6b2b… asks embedded for smollm2-135m
+req_6b2b… received 317 bytes
+req_6b2b… parsed as openai_chat for 'smollm2-135m': 1 message, tools get_weather, streamed
+req_6b2b… calls embedded for 'smollm2-135m'
 req_6b2b… sends 3512 bytes: completion
-req_6b2b… hears the first piece after 979 ms
-req_6b2b… read: call get_weather
-req_6b2b… heard 104 pieces in 7255 ms
-req_6b2b… leaves: call get_weather, whole, of its schema
-req_6b2b… leaves: end, tool_calls
+req_6b2b… first chunk after 979 ms
+req_6b2b… parsed: call get_weather
+req_6b2b… received 104 chunks in 7255 ms
+req_6b2b… sent: call get_weather
+req_6b2b… sent: call complete, valid
+req_6b2b… sent: end, tool_calls
 """
 
 import logging
@@ -55,7 +56,7 @@ class DebugLog(ServerObserver):
 
     def on_body(self, body: bytes) -> None:
         """See `ServerObserver`, also for the methods below."""
-        self._log(f"came: {len(body)} bytes")
+        self._log(f"received {len(body)} bytes")
 
     def on_request(self, request: Request) -> None:
         """Logs the size of the request."""
@@ -63,21 +64,21 @@ class DebugLog(ServerObserver):
         delivery = "streamed" if request.stream else "whole"
         tools = _tool_names(tool.name for tool in request.tools)
         what = f"{count} message{'s' * (count != 1)}, {tools}, {delivery}"
-        self._log(f"is {request.dialect} for {request.model[:NAME_CHARS]!r}: {what}")
+        self._log(f"parsed as {request.dialect} for {request.model[:NAME_CHARS]!r}: {what}")
 
     def on_backend_call(self, backend: Backend, request: Request) -> None:
         """Logs the backend and the model."""
-        self._log(f"asks {backend.health().get('backend', '')} for {request.model[:NAME_CHARS]!r}")
+        self._log(f"calls {backend.health().get('backend', '')} for {request.model[:NAME_CHARS]!r}")
 
     async def wrap_events(self, events: AsyncGenerator[AnyEvent, None]) -> AsyncGenerator[AnyEvent, None]:
         """Logs what is read from the backend."""
-        async with aclosing(self._logged("read", events)) as logged:
+        async with aclosing(self._logged("parsed", events)) as logged:
             async for event in logged:
                 yield event
 
     async def wrap_client_events(self, events: AsyncGenerator[AnyEvent, None]) -> AsyncGenerator[AnyEvent, None]:
         """Logs what is sent to the client."""
-        async with aclosing(self._logged("leaves", events)) as logged:
+        async with aclosing(self._logged("sent", events)) as logged:
             async for event in logged:
                 yield event
 
@@ -104,17 +105,17 @@ class DebugLog(ServerObserver):
                 async for piece in pieces:
                     count += 1
                     if count == 1:
-                        self._log(f"hears the first piece after {self._ms - began_ms} ms")
+                        self._log(f"first chunk after {self._ms - began_ms} ms")
                     yield piece
         finally:
-            self._log(f"heard {count} piece{'s' * (count != 1)} in {self._ms - began_ms} ms")
+            self._log(f"received {count} chunk{'s' * (count != 1)} in {self._ms - began_ms} ms")
 
     def wrap_send(self, send: Send) -> Send:
         """Logs the status of the response."""
 
         async def send_logged(message: MutableMapping[str, Any]) -> None:
             if message["type"] == "http.response.start":
-                self._log(f"answers {message['status']} after {self._ms} ms")
+                self._log(f"status {message['status']} after {self._ms} ms")
             await send(message)
 
         return send_logged
@@ -132,15 +133,15 @@ def _event_text(event: AnyEvent) -> str:
         case ToolCallStart(_, _, name):
             return f"call {name[:NAME_CHARS]}"
         case ToolCallEnd(repairs=steps, schema_valid=valid):
-            judged = {True: ", of its schema", False: ", not of its schema", None: ""}[valid]
-            return f"that call is whole{judged}{f', repaired: {chr(44).join(steps)}' if steps else ''}"
+            judged = {True: ", valid", False: ", invalid", None: ""}[valid]
+            return f"call complete{judged}{f', repaired: {chr(44).join(steps)}' if steps else ''}"
         case ToolCallIncomplete():
-            return "that call is broken"
+            return "call incomplete"
         case Notice():
             return f"warning {event.label}"
         case Finish(reason):
-            return f"the end, {reason}"
+            return f"end, {reason}"
         case Failure(error):
-            return f"the end, {type(error).__name__}: {loggable_message(error)}"
+            return f"end, {type(error).__name__}: {loggable_message(error)}"
         case _:
             return ""
