@@ -87,14 +87,14 @@ async def _check_text(
     fitting, why = _matching_json(text, schema)
     if not fitting and policy.reask:
         yield Notice(
-            "reasked", f"the reply is not of its schema: {why}; the model was re-asked", detail=RESPONSE_FORMAT
+            "reasked", f"the reply does not match its schema: {why}; the model was re-asked", detail=RESPONSE_FORMAT
         )
         second = await _reask(text, why, backend, request, context, policy)
         fitting, _ = _matching_json(second.text, schema)
         if usage and second.usage:
             yield UsageUpdate(add_usage(usage, second.usage))
     if not fitting:
-        yield Notice("reask_failed", f"the reply is not of its schema: {why}", detail=RESPONSE_FORMAT)
+        yield Notice("reask_failed", f"the reply does not match its schema: {why}", detail=RESPONSE_FORMAT)
     yield TextDelta(fitting or text)
 
 
@@ -146,6 +146,6 @@ async def _reask(
             if isinstance(error, DragomanError)
             else f"it took more than {policy.reask_timeout_s:g} s"
         )
-        log.warning("the model could not be re-asked for a reply of its schema: %s", message)
+        log.warning("the model could not be re-asked for a reply that matches its schema: %s", message)
         return _Reask()
     return _Reask("".join(texts), usage)

@@ -100,7 +100,7 @@ async def test_npm_stub_error_names_install_step(tmp_path: Path, stub: str) -> N
 async def test_hanging_program_is_terminated_with_its_children(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(discovery, "_DEADLINE_S", 3.0)
     path = program(tmp_path, f"sleep 1000 & echo $! $$ > {tmp_path}/pids; wait")
-    assert "says nothing within 3 s" in await rejection(path)
+    assert "printed nothing within 3 s" in await rejection(path)
     pids = (tmp_path / "pids").read_text().split()
     assert len(pids) == 2
     for pid in map(int, pids):

@@ -269,8 +269,9 @@ def test_failed_model_request_keeps_log(far: str, tmp_path: Path) -> None:
     code = "os.environ['OPENAI_MODEL'] = 'none'\ntry: ask()\nexcept OSError as e: print(e)"
     done = run(tmp_path, *agent(far, code))
     told = done.stderr.splitlines()[-1]
-    assert told.startswith("dragoman: the gateway's log is in ")
-    log = Path(told.split(" is in ")[1].split(";")[0])
+    assert told.startswith("dragoman: log of the gateway: ")
+    assert told.endswith("; warnings and errors: 1 line")
+    log = Path(told.removeprefix("dragoman: log of the gateway: ").partition(";")[0])
     assert "'none'" not in done.stdout
     assert '"status":404' in log.read_text()
     assert leftover_files(tmp_path) == [log.parent.name]

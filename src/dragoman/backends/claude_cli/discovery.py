@@ -94,7 +94,9 @@ async def _version_output(path: str, environment: Mapping[str, str]) -> str:
         async with asyncio.timeout(_DEADLINE_S):
             output, _ = await child.communicate()
     except TimeoutError:
-        raise ConfigError(f"{path} --version says nothing within {_DEADLINE_S:g} s; try it by hand - {_AT}") from None
+        raise ConfigError(
+            f"{path} --version printed nothing within {_DEADLINE_S:g} s; try it by hand - {_AT}"
+        ) from None
     finally:
         kill(child.pid)  # the process, or what it left behind
         with contextlib.suppress(ProcessLookupError):

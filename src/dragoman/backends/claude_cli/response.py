@@ -72,7 +72,7 @@ class ClaudeResponse:
         if attempt.finish is None:
             return
         if attempt.replied and session.objection:
-            yield Notice("constraint_not_applied", "the reply is not of its schema", session.objection)
+            yield Notice("constraint_not_applied", "the reply does not match its schema", session.objection)
         elif attempt.is_final and not (
             is_last_attempt or self._request.stream
         ):  # the end of a stream would be delayed by that

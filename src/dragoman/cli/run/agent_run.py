@@ -1,7 +1,6 @@
 """One run of an agent: its gateway, its private folder and its log, from the selected model to the agent's exit."""
 
 import argparse
-import json
 import logging
 import os
 import secrets
@@ -11,7 +10,7 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -188,10 +187,8 @@ class _Log(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """Counts warnings and errors."""
-        message = record.getMessage()
-        self.wrong += record.levelno >= logging.WARNING or (
-            '"error":' in message and not _is_discovery_request(message)
-        )
+        facts: Mapping[str, Any] = getattr(record, "facts", {})
+        self.wrong += record.levelno >= logging.WARNING or ("error" in facts and not _is_discovery_request(facts))
 
     def print_status(self, text: str) -> None:
         """Prints what takes long or is missing."""
@@ -201,12 +198,8 @@ class _Log(logging.Handler):
             print_status(text)
 
 
-def _is_discovery_request(line: str) -> bool:
+def _is_discovery_request(facts: Mapping[str, Any]) -> bool:
     """Whether this is an agent's request for another server's API: `GET /api/tags`, `POST /api/show`."""
-    try:
-        facts = json.loads(line)
-    except ValueError:
-        return False
     served = tuple(dialects.get(name).path for name in dialects.names())
     is_known = facts.get("method") != "GET" and str(facts.get("path")).endswith(served)
     return facts.get("status") in _NOT_THERE and not is_known
@@ -231,8 +224,8 @@ def _log(args: argparse.Namespace, folder: Path) -> Iterator[_Log]:
             shutil.move(file, moved)
             file = moved
         if log.wrong or args.debug:
-            many = f"{log.wrong} of its lines tell of something that went wrong" if log.wrong else "all went well"
-            print_status(f"the gateway's log is in {file}; {many}")
+            problems = f"{log.wrong} line{'s' * (log.wrong != 1)}" if log.wrong else "none"
+            print_status(f"log of the gateway: {file}; warnings and errors: {problems}")
 
 
 @contextmanager
