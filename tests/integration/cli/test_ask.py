@@ -85,16 +85,16 @@ def test_ask_without_terminal_prints_tool_round_trip(tmp_path: Path) -> None:
         "choice: required",
     ]
     title, *lines = blocks[1].splitlines()
-    assert title == "what comes from the model"
+    assert title == "model's text"
     pieces = [json.loads(line)["choices"][0]["delta"]["tool_calls"][0] for line in lines if line]
     assert "".join(piece["function"]["arguments"] for piece in pieces) == '{"city": "Paris"}'
     assert blocks[2] == (
-        'what its client gets\nget_weather {"city": "Paris"}\n  (whole, and fits its schema)\n  (finish: tool_calls)\n'
+        'response to the client\nget_weather {"city": "Paris"}\n  (complete, valid)\n  (finish: tool_calls)\n'
     )
-    assert blocks[3] == "get_weather says\nsunny, 22 degrees Celsius\n"
-    assert blocks[4].splitlines()[:2] == ["what comes from the model", "It is sunny."]
-    assert blocks[5] == "its client gets the same text\n  (finish: stop)\n"
-    assert re.fullmatch(r"2 turns · 30 tokens in, 10 out · \d+\.\d s, \d+\.\d s to the first word\n", blocks[6])
+    assert blocks[3] == "result of get_weather\nsunny, 22 degrees Celsius\n"
+    assert blocks[4].splitlines()[:2] == ["model's text", "It is sunny."]
+    assert blocks[5] == "the response is the same text\n  (finish: stop)\n"
+    assert re.fullmatch(r"2 turns · 30 tokens in, 10 out · \d+\.\d s, \d+\.\d s to the first token\n", blocks[6])
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="the CLI is started as on Unix")
@@ -107,7 +107,7 @@ def test_ask_uses_installed_claude_cli(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert "model: m, of claude_cli, tool mode native" in done.stdout
     assert '"type":"tool_use"' in done.stdout, "as claude has it of the model"
-    assert 'get_weather {"city": "Paris"}\n  (whole, and fits its schema' in done.stdout
+    assert 'get_weather {"city": "Paris"}\n  (complete, valid' in done.stdout
     assert "It is sunny." in done.stdout
 
 
@@ -116,7 +116,7 @@ def test_ask_uses_tool_and_result_from_options(tmp_path: Path) -> None:
         args = ("ask", "What is 2 + 3?", "--gateway", url, "--tool", "add(city, b: int = 3)", "--tool-result", "five")
         done = run(tmp_path, *args, "--tool-choice", "add")
     assert "tools: add(city, b: integer)\nchoice: add\n" in done.stdout
-    assert "-- add says\nfive\n" in done.stdout
+    assert "-- result of add\nfive\n" in done.stdout
 
 
 def test_response_without_tool_call_ends_after_one_turn(tmp_path: Path) -> None:
@@ -166,7 +166,7 @@ def test_ask_fails_when_model_does_not_answer(play: Any, fault: str, tmp_path: P
         done = run(tmp_path, "ask", "And in Rome?", "--gateway", url)
     assert done.returncode == 1
     assert fault in done.stderr
-    assert done.stdout.count("-- get_weather says") == (2 if play is calls_forever else 0)
+    assert done.stdout.count("-- result of get_weather") == (2 if play is calls_forever else 0)
 
 
 def test_raw_output_prints_only_model_text(tmp_path: Path) -> None:
@@ -244,10 +244,10 @@ def test_reasked_turn_is_shown(tmp_path: Path) -> None:
     with in_thread(calls_only_when_reasked) as url:
         done = run(tmp_path, "ask", "--gateway", url)
     assert done.returncode == 0, done.stderr
-    first, second = done.stdout.split("-- re-asked, the model says\n")
-    assert first.endswith("-- what comes from the model\nHello\n")
+    first, second = done.stdout.split("-- re-asked; model's text\n")
+    assert first.endswith("-- model's text\nHello\n")
     assert second.startswith('{"choices":')
-    assert 'get_weather {"city": "Paris"}\n  (whole, and fits its schema; re-asked)\n' in second
+    assert 'get_weather {"city": "Paris"}\n  (complete, valid; re-asked)\n' in second
 
 
 @pytest.mark.model
@@ -358,14 +358,14 @@ def rows(shown: str) -> Iterator[tuple[str, str]]:
 def test_columns_align_each_event_with_its_model_text(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dragoman.cli.ask.columns._DRAW_EVERY_S", 1e9)  # draw only finished rows
     assert list(rows(render_columns(120, *STEPS))) == [
-        ("what comes from the model", "what its client gets"),
+        ("model's text", "response to the client"),
         ("<think>Hm", "Hm"),
         ("</think>So:", "So:"),
         ('<tool_call>{"name": "f", "arguments": {"x":', 'f {"x": "日本\\x1b[2J"}'),
-        ('"日本\\x1b[2J"}}</tool_call>', "✓ whole, and fits its schema; repaired: types"),
+        ('"日本\\x1b[2J"}}</tool_call>', "✓ complete, valid; repaired: types"),
         ("", "! extra_call_dropped: a second call was dropped"),
         ("<tool_call>{", "f {"),
-        ("", "! broken off: not to be run"),
+        ("", "! incomplete: do not run it"),
         ("", "finish: stop"),
     ]
 
@@ -395,10 +395,10 @@ def test_plain_view_prints_client_events_after_model_text() -> None:
     out = io.StringIO()
     play(PlainView(out), *STEPS)
     assert out.getvalue().endswith(
-        "\n-- what its client gets\n"
-        'Hm\nSo:\nf {"x": "日本\\x1b[2J"}\n  (whole, and fits its schema; repaired: types)\n'
-        "  (extra_call_dropped: a second call was dropped)\nf {\n  (broken off: not to be run)\n  (finish: stop)\n"
-        "\n-- 1 turn · 1,200 tokens in, 30 out · 1.2 s, 0.5 s to the first word · $0.0100\n"
+        "\n-- response to the client\n"
+        'Hm\nSo:\nf {"x": "日本\\x1b[2J"}\n  (complete, valid; repaired: types)\n'
+        "  (extra_call_dropped: a second call was dropped)\nf {\n  (incomplete: do not run it)\n  (finish: stop)\n"
+        "\n-- 1 turn · 1,200 tokens in, 30 out · 1.2 s, 0.5 s to the first token · $0.0100\n"
     )
 
 
@@ -412,7 +412,7 @@ def test_plain_view_prints_identical_text_once_with_notices() -> None:
         page.feed(event, order.feed(event))
     page.end_turn("stop")
     assert out.getvalue().endswith(
-        "Hi.\n\n-- its client gets the same text\n  (estimated_usage: no counts)\n  (finish: stop)\n"
+        "Hi.\n\n-- the response is the same text\n  (estimated_usage: no counts)\n  (finish: stop)\n"
     )
 
 

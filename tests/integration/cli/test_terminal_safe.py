@@ -58,7 +58,7 @@ async def test_ask_escapes_control_characters(tmp_path: Path) -> None:
     async with server(hostile) as far:
         said = await told(tmp_path, "ask", "--upstream", f"{far.url}/v1", "--model", MODEL)
     assert is_terminal_safe(said)
-    for line in (f"model: m{SHOWN}", f"-- f{SHOWN} says", f"bad {SHOWN}"):
+    for line in (f"model: m{SHOWN}", f"-- result of f{SHOWN}", f"bad {SHOWN}"):
         assert line in said
 
 

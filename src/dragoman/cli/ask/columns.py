@@ -67,13 +67,13 @@ class ColumnsView:
             self._rule("┬")
             return
         self._titled = True
-        self._console.print(self._row(Text("what comes from the model", "dim"), Text("what its client gets", "dim")))
+        self._console.print(self._row(Text("model's text", "dim"), Text("response to the client", "dim")))
         self._rule("┼")
 
     def begin_reask(self) -> None:
         """Begins a new row."""
         self._flush(len(self._left))
-        self._console.print(self._row(Text("re-asked, the model says", "dim"), Text()))
+        self._console.print(self._row(Text("re-asked; model's text", "dim"), Text()))
 
     def feed_raw(self, text: str) -> None:
         """Appends to the left column."""

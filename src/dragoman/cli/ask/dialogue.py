@@ -95,7 +95,7 @@ class Dialogue:
     async def _turn(self, request: Request) -> Reply:
         self._page.begin_turn()
         self._requests = 0
-        self._line.print("waiting for the first word")
+        self._line.print("waiting for the first token")
         collector = Collector()
         context = ExchangeContext(random_id(), int(time.time()), random_id, observer=self)
         try:

@@ -47,7 +47,7 @@ class Totals(NamedTuple):
         """Returns the totals in one line."""
         turns = f"{self.turns} turn{'s' * (self.turns > 1)}"
         tokens = f"{self.input_tokens:,} tokens in, {self.output_tokens:,} out"
-        first = "" if self.first_s is None else f", {self.first_s:.1f} s to the first word"
+        first = "" if self.first_s is None else f", {self.first_s:.1f} s to the first token"
         cost = "" if self.cost_usd is None else f" · ${self.cost_usd:.4f}"
         return f"{turns} · {tokens} · {self.seconds:.1f} s{first}{cost}"
 
@@ -88,14 +88,14 @@ def notice_text(event: AnyEvent) -> tuple[str, str]:
     match event:
         case ToolCallEnd(_, repairs, valid, reasked):
             schema_texts = {
-                True: "whole, and fits its schema",
-                False: "whole, but does not fit its schema",
-                None: "whole",
+                True: "complete, valid",
+                False: "complete, invalid",
+                None: "complete",
             }
             more = [f"repaired: {', '.join(repairs)}"] * bool(repairs) + ["re-asked"] * reasked
             return "; ".join([schema_texts[valid], *more]), "wrong" if valid is False else "right"
         case ToolCallIncomplete():
-            return "broken off: not to be run", "wrong"
+            return "incomplete: do not run it", "wrong"
         case Notice(code, message):
             return f"{code}: {message}", "warning"
         case Failure(error):
@@ -144,13 +144,13 @@ class PlainView:
 
     def begin_turn(self) -> None:
         """Prints a title above the model's text."""
-        self._print("\n-- what comes from the model")
+        self._print("\n-- model's text")
 
     def begin_reask(self) -> None:
         """Prints a title for the second attempt."""
         self._close_line()
         self._raw.clear()
-        self._print("-- re-asked, the model says")
+        self._print("-- re-asked; model's text")
 
     def feed_raw(self, text: str) -> None:
         """Prints the text as it arrives."""
@@ -175,9 +175,9 @@ class PlainView:
         text, raw = "".join(self._output).strip(), "".join(self._raw).strip()
         is_same = self._text.strip() == raw != ""
         line = (
-            f"-- its client gets the same text{''.join(self._notices)}"
+            f"-- the response is the same text{''.join(self._notices)}"
             if is_same
-            else f"-- what its client gets\n{text}"
+            else f"-- response to the client\n{text}"
         )
         self._print(f"\n{line}\n  (finish: {reason})")
         self._text = ""
@@ -186,7 +186,7 @@ class PlainView:
 
     def show_result(self, name: str, arguments: str, result: str) -> None:
         """Prints the call and its result in one line."""
-        self._print(f"\n-- {name} says\n{result}")
+        self._print(f"\n-- result of {name}\n{result}")
 
     def close(self) -> None:
         """Ends the open line."""
