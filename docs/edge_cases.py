@@ -9,10 +9,8 @@ import msgspec
 ROOT = Path(__file__).parent.parent
 DATA = Path(__file__).parent / "edge_cases.toml"
 NUMBERS = [f"E{n:02}" for n in range(1, 46)]
-INTRO = """Translation between APIs, and between text and tool calls, has edge cases. This page lists 45 of them, for
-users who want to know exactly what happens and for contributors. Each entry states what Dragoman does, and then the
-tests that verify it: test functions, or cases in data files, by file and title. `tests/meta/test_edge_cases.py` checks
-that all of them exist.
+INTRO = """What Dragoman does in 45 edge cases of translation between APIs, and between text and tool calls. Each entry
+lists the tests that verify it: test functions, or cases in data files (file: title).
 
 """
 
