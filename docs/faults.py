@@ -39,41 +39,36 @@ def read() -> Table:
     return msgspec.convert(tomllib.loads(DATA.read_text()), Table)
 
 
-INTRO = """How upstream failures reach the client: the status, error type and message for each kind of failure. The
-message is the same in every API. The table is tested over real HTTP with each API, streamed and not
-(`tests/integration/server/test_faults.py`).
+INTRO = """This table lists the status, error type and message that clients get if an upstream server fails, after all
+retries, and if no other server has the model ([failover](servers.md#timeouts-retries-and-failover-fallback)).
+`far` is the server's name in the settings. `tests/integration/server/test_faults.py` reproduces each row.
 
-`far` is the server's name in the settings. The rows apply after all retries (`max_retries`) have failed, and if no
-other server has the model ([failover](servers.md#timeouts-retries-and-failover-fallback)). If a response has begun,
-the error ends its stream: as `data: {"error": …}` and `[DONE]` in Chat Completions, `event: error` in Messages,
-`response.failed` in Responses. A response that is not streamed is only the error.
-
-With `passthrough`, all rows apply except those about invalid JSON.
+If a response has begun, the error ends its stream: as `data: {"error": …}` and `[DONE]` in Chat Completions,
+`event: error` in Messages, `response.failed` in Responses. With `passthrough`, invalid JSON in a stream is not
+detected.
 
 """
 LEAVING = """
 ## When the client disconnects
 
-The connection to the server is closed, which stops the model. No task, connection or concurrency slot remains. This
-holds at every stage:
+The connection to the server is closed, which stops the model and frees the concurrency slot, at every stage:
 
 """
 
 
 def page(note: str) -> str:
-    """The page; `note` stands below its title."""
+    """Returns the page as Markdown, with `note` below its title; faults with the same result share a row."""
     table = read()
-    heads = ("the server", "Chat Completions, Responses", "Messages", "stream", "message to the client")
-    rows = [heads, ("---",) * len(heads)]
+    rows: dict[tuple[str, ...], list[str]] = {}
     for fault in table.fault.values():
-        if fault.answered:
-            rows.append((fault.title, "200", "200", "completes", fault.words))
-            continue
-        status, kind, code = fault.openai
-        openai = f"{status} `{code or kind}`"
-        anthropic = f"{fault.anthropic[0]} `{fault.anthropic[1]}`"
-        stream = "ends with the error" if fault.begun else "never begins"
-        rows.append((fault.title, openai, anthropic, stream, f"`{fault.words}`"))
-    faults = "\n".join("| " + " | ".join(row) + " |" for row in rows)
+        openai, anthropic, stream, message = "200", "200", "completes", fault.words
+        if not fault.answered:
+            status, kind, code = fault.openai
+            openai, anthropic = f"{status} `{code or kind}`", f"{fault.anthropic[0]} `{fault.anthropic[1]}`"
+            stream, message = "ends with the error" if fault.begun else "never begins", f"`{fault.words}`"
+        rows.setdefault((openai, anthropic, stream, message), []).append(fault.title)
+    heads = ("the server", "Chat Completions, Responses", "Messages", "stream", "message to the client")
+    lines = [heads, ("---",) * len(heads), *(("; ".join(titles), *result) for result, titles in rows.items())]
+    faults = "\n".join("| " + " | ".join(row) + " |" for row in lines)
     stages = "".join(f"- {when},\n" for when in table.leaving.values()).removesuffix(",\n") + ".\n"
     return f"# Upstream failures\n\n{note}{INTRO}{faults}\n{LEAVING}{stages}"
