@@ -167,7 +167,7 @@ class BaseResponseReader(ABC):
         if self._out.phase == "ended" or self._ended():
             return
         if not done:
-            self._out.fail(UpstreamError("the server's stream broke off before its end"))
+            self._out.fail(UpstreamError("the stream of the server ended before it was complete"))
             return
         if self._is_empty():
             raise UpstreamError(f"expected an answer of the server, got {self._nothing}")
@@ -207,7 +207,7 @@ class BaseResponseReader(ABC):
                 continue
             self._is_broken = self._is_broken or text.encode() != data
             return cursor
-        raise UpstreamError(f"expected JSON of the server, got {len(data)} bytes that begin {quote(text[:80])}")
+        raise UpstreamError(f"expected JSON from the server, got {len(data)} bytes that begin {quote(text[:80])}")
 
 
 _DEFAULT_FINISH: Final[dict[bool, FinishReason]] = {True: "length", False: "stop"}

@@ -195,7 +195,7 @@ async def test_disconnect_in_mid_stream_is_reported(path: str, far: Server) -> N
     at_once = await ask(far.gateway, path, False)
     assert streamed.status_code == 200
     assert "It is" in streamed.text
-    assert "far broke the connection off" in streamed.text
+    assert "far closed the connection in the middle" in streamed.text
     assert ends_as_failed(path, streamed.text)
     assert at_once.status_code == (529 if path == MESSAGES else 503)
 
@@ -208,7 +208,7 @@ async def test_stream_without_final_event_is_an_error(path: str, far: Server) ->
 
     far.play = ends
     answer = await ask(far.gateway, path, True)
-    assert "the server's stream broke off before its end" in answer.text
+    assert "the stream of the server ended before it was complete" in answer.text
     assert ends_as_failed(path, answer.text)
 
 

@@ -319,7 +319,7 @@ async def test_upstream_disconnect_mid_stream_is_reported() -> None:
     async with trusted(dies, "openai_chat") as (_, url):
         answer = await post(url, CHAT, body_of(CHAT, b', "stream": true'))
     assert "It is" in answer.text
-    assert "far broke the connection off" in answer.text
+    assert "far closed the connection in the middle" in answer.text
     assert ends_as_failed(CHAT, answer.text)
 
 
@@ -367,7 +367,7 @@ async def test_broken_responses_stream_ends_with_failed_event() -> None:
 
     async with trusted(breaks, "openai_responses") as (_, url):
         answer = await post(url, RESPONSES, STREAM_REQUEST)
-    assert_fails_as_it_began(answer.text, "far broke the connection off")
+    assert_fails_as_it_began(answer.text, "far closed the connection in the middle")
 
 
 async def test_responses_stream_fails_with_same_id_if_gateway_stops() -> None:

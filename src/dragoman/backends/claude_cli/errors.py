@@ -81,7 +81,7 @@ def error_from_result(line: OutputLine, limits: RateLimits) -> DragomanError:
     """Returns the error for a `result` line that arrived before the response was complete."""
     text = _read(line.result, str) or line.subtype.replace("_", " ")
     if line.subtype == "error_max_budget_usd":
-        return OverBudgetError("claude broke off the answer; ask again", retry_after_s=1.0)
+        return OverBudgetError("claude ended the response early; send the request again", retry_after_s=1.0)
     if not line.is_error:
         return BackendUnavailableError("claude ended its turn without an answer")
     return _error(text, "", _read(line.api_error_status, int), limits)

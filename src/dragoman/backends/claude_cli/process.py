@@ -188,7 +188,7 @@ class Process:
             except TimeoutError:
                 raise UpstreamTimeoutError(f"claude sent nothing for {stall_timeout_s:g} s") from None
             except ValueError:
-                raise BackendUnavailableError(f"claude said a line of over {LINE_LIMIT_BYTES} bytes") from None
+                raise BackendUnavailableError(f"claude sent a line of over {LINE_LIMIT_BYTES} bytes") from None
             if not raw.endswith(b"\n"):
                 raise BackendUnavailableError(f"claude ended before its answer did: {await self._exit_reason()}")
             if (line := _parse_line(raw)) is not None:

@@ -283,11 +283,11 @@ class UpstreamConnection:
                     f"{self._name} cannot be reached at {self.display_url}: {_os_error_reason(error.os_error)}"
                 )
             case _ if not has_started and _closed_by_peer(error):
-                return BackendUnavailableError(f"{self._name} closed the connection before it answered")
+                return BackendUnavailableError(f"{self._name} closed the connection before its response")
             case aiohttp.ClientResponseError():
                 return BackendUnavailableError(f"{self._name} at {self.display_url} sent an invalid HTTP response")
             case _:
-                return BackendUnavailableError(f"{self._name} broke the connection off in its answer")
+                return BackendUnavailableError(f"{self._name} closed the connection in the middle of its response")
 
 
 def _os_error_reason(error: OSError) -> str:

@@ -168,7 +168,7 @@ class HttpPassthrough:
         if not rewriter.finished and isinstance(last, Failure) and error is not None:
             last = Failure(error)
         elif not rewriter.finished and isinstance(last, Finish) and not self._passthrough.end_event:
-            last = Failure(UpstreamError("the server's stream broke off before its end"))
+            last = Failure(UpstreamError("the stream of the server ended before it was complete"))
         if isinstance(last, Failure) and not self._started:
             raise self._clean(last.error)
         self._pending_events.append(last)

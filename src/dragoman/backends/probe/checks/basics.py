@@ -43,7 +43,7 @@ async def check_stop_strings(context: ProbeContext) -> ProbeFinding:
         return ProbeFinding("stop strings", "unknown", failure_reason(first))
     stop = _unique_middle(first.text)
     if not stop:
-        return ProbeFinding("stop strings", "unknown", f"the model said only {quote_line(first.text)}")
+        return ProbeFinding("stop strings", "unknown", f"the model wrote only {quote_line(first.text)}")
     second = await client.ask(client.request(_STOP_PROMPT, tokens=_STOP_TOKENS, stop=(stop,)))
     if second.reply is None:
         return ProbeFinding("stop strings", "no", f"refused: {failure_reason(second)}")

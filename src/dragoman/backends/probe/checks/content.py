@@ -27,7 +27,7 @@ async def check_images(context: ProbeContext) -> ProbeFinding:
     more = answer.usage.input_tokens - blind.usage.input_tokens
     if answer.usage.input_tokens and blind.usage.input_tokens and more < _MIN_IMAGE_TOKENS:
         return ProbeFinding("images", "no", f"taken, and not shown to the model ({more} tokens more)", {"tokens": more})
-    return ProbeFinding("images", "yes", f"the model said {quote_line(answer.text)} of a red one", {"tokens": more})
+    return ProbeFinding("images", "yes", f"the model wrote {quote_line(answer.text)} about a red one", {"tokens": more})
 
 
 def red_png() -> bytes:
