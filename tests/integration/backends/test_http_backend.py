@@ -119,7 +119,7 @@ async def test_html_page_with_status_200_is_an_error(path: str, far: Server) -> 
     far.play = whole(200, "<html>Welcome</html>", "text/html")
     answer = await ask(far.gateway, path, True)
     assert answer.status_code == 502
-    assert "expected JSON of the server" in told(path, answer)
+    assert "expected JSON from the server" in told(path, answer)
 
 
 @pytest.mark.parametrize("path", FRONTS)
