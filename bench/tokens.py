@@ -1,6 +1,6 @@
 """How far the estimates of `core/token_estimate.py` are from what tokenizers count, and how long they take.
 
-`python -m bench.tokens` prints the error of each tokenizer on each kind of text, the table of docs/tokens.md.
+`python -m bench.tokens` prints the error of each tokenizer on each kind of text; docs/tokens.md has the results.
 """
 
 from collections.abc import Iterator, Mapping

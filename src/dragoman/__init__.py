@@ -7,7 +7,7 @@
     found = dragoman.detect_format("Qwen/Qwen3-8B")          which format a model writes
     items = dragoman.convert_tools(tools, api="openai_chat") tools, calls and results of one API for another
 
-`dragoman.types` has the other types of values. docs/library.md documents every name with an example.
+`dragoman.types` has the other types of values. docs/library.md documents every name.
 
 Packages next to these: `formats` (how models write), `dialects` (the vendors' APIs), `backends` and `gateway`.
 """

@@ -1,6 +1,6 @@
 """Converts tool names and ids that an API does not allow to valid ones, and back, without stored state.
 
-    names = Names(["fs.read", "weather"], NAME_FORM)   NAME_FORM: letters, digits, `_` and `-`, at most 64
+    names = ToolNameMap(["fs.read", "weather"], NAME_FORM)   NAME_FORM: letters, digits, `_` and `-`, at most 64
     names.sent("fs.read")                             fs_read_4074bc02
     names.back("fs_read_4074bc02")                    fs.read
 
