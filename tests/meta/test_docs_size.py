@@ -1,0 +1,23 @@
+"""The documentation stays small enough to be read."""
+
+import re
+
+from support.paths import ROOT
+
+GENERATED = ("agents-and-backends.md", "commands.md", "configuration.md", "formats.md", "kinds.md")
+"""Pages that are almost only generated tables."""
+MAX_WORDS = 30_000
+
+
+def words(page: str) -> int:
+    """Returns the number of words that a person wrote: without code blocks, lists of tests, URLs and numbers."""
+    text = re.sub(r"^( {0,3})```.*?^\1```$", "", page, flags=re.M | re.S)
+    lines = [line for line in text.splitlines() if not line.startswith(("    ", "- `tests/"))]
+    text = re.sub(r"\]\([^)]*\)", "]", "\n".join(lines))
+    return sum(any(c.isalpha() for c in word) for word in re.findall(r"[\w`][\w`.'/-]*", text))
+
+
+def test_hand_written_pages_stay_within_word_limit() -> None:
+    pages = [page for page in (ROOT / "docs").glob("*.md") if page.name not in GENERATED]
+    assert sum(words(page.read_text()) for page in [*pages, ROOT / "README.md"]) <= MAX_WORDS
+    assert words((ROOT / "README.md").read_text()) <= 900
