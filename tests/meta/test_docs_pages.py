@@ -1,7 +1,8 @@
-"""The documentation stays small enough to be read."""
+"""The pages of the documentation: their size, and numbers in their text that the code decides."""
 
 import re
 
+from dragoman import formats
 from support.paths import ROOT
 
 GENERATED = ("agents-and-backends.md", "commands.md", "configuration.md", "formats.md", "kinds.md")
@@ -21,3 +22,9 @@ def test_hand_written_pages_stay_within_word_limit() -> None:
     pages = [page for page in (ROOT / "docs").glob("*.md") if page.name not in GENERATED]
     assert sum(words(page.read_text()) for page in [*pages, ROOT / "README.md"]) <= MAX_WORDS
     assert words((ROOT / "README.md").read_text()) <= 900
+
+
+def test_number_of_formats_is_current() -> None:
+    number = len([name for name in formats.names() if name != "auto"])
+    assert f"- {number} call formats are parsed" in (ROOT / "docs" / "index.md").read_text()
+    assert f"parsed in {number} formats" in (ROOT / "docs" / "comparison.md").read_text()
