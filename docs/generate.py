@@ -25,8 +25,8 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 import combinations
 import edge_cases
 import faults
-import kinds
 import settings_page
+import supported_servers
 
 from dragoman import cli, formats
 from dragoman.catalog.format_coverage import FormatCoverage
@@ -136,8 +136,8 @@ PAGES = {
     DOCS / "formats.md": formats_page,
     DOCS / "configuration.md": partial(settings_page.page, NOTE),
     DOCS / "edge-cases.md": partial(edge_cases.page, NOTE),
-    DOCS / "faults.md": partial(faults.page, NOTE),
-    DOCS / "kinds.md": partial(kinds.page, NOTE),
+    DOCS / "upstream-failures.md": partial(faults.page, NOTE),
+    DOCS / "supported-servers.md": partial(supported_servers.page, NOTE),
     DOCS / "agents-and-backends.md": partial(combinations.page, NOTE),
     combinations.README: combinations.readme,
     PROVEN: proven_table,

@@ -1,4 +1,4 @@
-"""The policies of docs/liberties.md, each over all formats that it can apply to."""
+"""The policies of docs/deviations.md, each over all formats that it can apply to."""
 
 import itertools
 from collections.abc import Iterator

@@ -5,7 +5,7 @@ import re
 from dragoman import formats
 from support.paths import ROOT
 
-GENERATED = ("agents-and-backends.md", "commands.md", "configuration.md", "formats.md", "kinds.md")
+GENERATED = ("agents-and-backends.md", "commands.md", "configuration.md", "formats.md", "supported-servers.md")
 """Pages that are almost only generated tables."""
 MAX_WORDS = 30_000
 

@@ -59,7 +59,7 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     complete_with(model, all_model_names)
     command.add_argument("--api", choices=dialects.names(), help="API of the server (default: the provider's)")
     provider = command.add_argument(
-        "--provider", default="", help="type of the server (default: detected; docs/kinds.md)"
+        "--provider", default="", help="type of the server (default: detected; docs/supported-servers.md)"
     )
     complete_with(provider, lambda: [each.name for each in servers.providers()])
     command.add_argument("--api-key-env", default="", metavar="VAR", help="environment variable with the API key")

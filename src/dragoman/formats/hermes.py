@@ -8,7 +8,7 @@ Each call has its own block. Reasoning is in `<think>…</think>` before the ans
 Qwen3, QwQ, SmolLM3, Granite 4 and many fine-fine-tunes; Dragoman also prompts models without a tool format of their own
 to write it.
 
-Also accepted (docs/liberties.md): keys in any order, `parameters` for `arguments`, arguments as a JSON string, several
+Also accepted (docs/deviations.md): keys in any order, `parameters` for `arguments`, arguments as a JSON string, several
 objects in one block, a missing closing tag. A block in code is an example, not a call
 (parsing/untagged/quoted_calls.py). In lenient reading, untagged objects at the start of a reply, fenced or not, are
 calls too. All other text is the answer.

@@ -1,6 +1,6 @@
 """Names of the JSON errors that are repaired in tool calls (`text/tolerant_json.py`, `text/unwrap_arguments.py`).
 
-docs/liberties.md defines each one and its limits. Where they were seen:
+docs/deviations.md defines each one and its limits. Where they were seen:
 
 - quotes: Qwen3-Coder, `[{'content': 'Add'}]` (opencode 1264, 2025-07); MiniMax M2.1 on mlx (mlx-openai-server 124)
 - inner_quotes: Gemma 4, Qwen3 writing code (continue 12738, 2026-06; ai-sdk-tool-call-middleware 301, 2026-04)

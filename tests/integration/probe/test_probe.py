@@ -333,7 +333,10 @@ async def test_stop_string_support_is_detected(heeds: Any, verdict: str) -> None
 @pytest.mark.asyncio
 @pytest.mark.parametrize(
     ("tokens", "verdict", "words"),
-    [(90, "yes", "the model wrote 'Red' about a red one"), (12, "no", "taken, and not shown to the model (2 tokens more)")],
+    [
+        (90, "yes", "the model wrote 'Red' about a red one"),
+        (12, "no", "taken, and not shown to the model (2 tokens more)"),
+    ],
 )
 async def test_image_support_is_detected_by_answer_and_prompt_tokens(tokens: int, verdict: str, words: str) -> None:
     def says(asked: dict[str, Any]) -> Answer:

@@ -267,7 +267,7 @@ async def test_every_documented_fault_has_a_script() -> None:
 
 
 async def test_faults_page_is_up_to_date() -> None:
-    assert faults.page("").partition("\n\n")[2] in (faults.DATA.parent / "faults.md").read_text()
+    assert faults.page("").partition("\n\n")[2] in (faults.DATA.parent / "upstream-failures.md").read_text()
 
 
 # Faults that are repaired

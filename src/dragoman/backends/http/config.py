@@ -26,7 +26,8 @@ class HttpConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     provider: Annotated[
         str,
         setting(
-            "Server type, such as vllm or lm_studio (docs/kinds.md); empty: unknown. `dragoman probe URL` reports it."
+            "Server type, such as vllm or lm_studio (docs/supported-servers.md); empty: unknown. "
+            "`dragoman probe URL` reports it."
         ),
     ] = ""
     api_key: Annotated[str, setting("API key that is sent to the server; empty: none.")] = ""

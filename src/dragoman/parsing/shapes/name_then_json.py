@@ -74,7 +74,7 @@ class NameThenJson:
         if first != "{":
             return (yield from self._without_arguments(s, sink, name, head.id))
         sink.start(name, head.id)
-        # The neutral suite wants no call of an object that its own code fence leaves open (docs/liberties.md).
+        # The neutral suite wants no call of an object that its own code fence leaves open (docs/deviations.md).
         ends = None if self.fence[1].strip() == FENCE else (*self.closers, *self.fence[1:])
         problem = yield from s.json_value(sink.arguments, ends)
         if problem:
