@@ -1,6 +1,6 @@
 """The command line: each file or folder is a command, except those whose name begins with `_`.
 
-Exit status: 0 success; 1 the model, the engine or the network failed; 2 the command or its settings are wrong.
+Exit status: 0 success; 1 the model, a server or the network failed; 2 the command or its settings are wrong.
 """
 
 import argparse
@@ -27,22 +27,23 @@ _COMMANDS: Final = FolderRegistry[Callable[..., None]](__name__, __path__, "add"
 _WIDTH: Final = 100
 _EXAMPLES: Final = """
     examples:
-      dragoman serve              the APIs at http://127.0.0.1:8484, with a small embedded model
-      dragoman ask                asks it a question, and shows the model's text next to the tool call
+      dragoman serve              starts a gateway at http://127.0.0.1:8484, with a small embedded model
+      dragoman ask                shows a model's text next to the tool call; needs no running gateway
 
     `dragoman help COMMAND` describes a command.
 """
 _STATUS: Final = """
     exit status:
       0  success
-      1  the model, the engine, a server or the network failed
+      1  the model, a server or the network failed
       2  the command or its settings are invalid; see standard error
 """
 _SETTINGS: Final = """
     settings:
       Flags override environment variables (DRAGOMAN_SERVER_PORT=9000 for server.port), which override
-      the file: --config, $DRAGOMAN_CONFIG, or ~/.config/dragoman/config.toml.
-      `dragoman serve --print-config` prints the settings; docs/configuration.md describes them.
+      the settings file: --config, else $DRAGOMAN_CONFIG, else ~/.config/dragoman/config.toml.
+      `dragoman serve --print-config --all` prints all settings; docs/configuration.md in Dragoman's
+      source repository describes them.
 """
 
 
@@ -105,7 +106,10 @@ class Parser(argparse.ArgumentParser):
 
 def parser() -> argparse.ArgumentParser:
     """Returns the parser of all commands."""
-    about = "Tool calls between any agent and any model: a gateway, and the tools to set it up and debug it."
+    about = (
+        "Makes tool calls work between any agent and any model: a gateway that translates between the APIs of OpenAI "
+        "and Anthropic and parses tool calls from a model's text, and commands to set it up and debug it."
+    )
     top = Parser(prog="dragoman", description=about, epilog=_EXAMPLES)
     top.add_argument("--version", action="version", version=f"dragoman {__version__}")
     commands = top.add_subparsers(title="commands", dest="command", metavar="COMMAND", parser_class=Parser)

@@ -5,6 +5,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import Final
 
 import msgspec
 
@@ -16,28 +17,56 @@ from dragoman.cli._terminal import ProgressLine, printable
 from dragoman.cli.pull import download_weights
 from dragoman.core.errors import ConfigError
 
+CAPTURE_HELP: Final = "folder of a capture, folder of several (the newest is used), or bundle (.zip)"
+CAPTURE_DIR_HELP: Final = "store each exchange in this folder, for `dragoman replay` and `dragoman bundle`"
+CATALOG_NAME: Final = "a name that `dragoman pull --list` prints"
+EMBEDDED_MODEL: Final = f"{CATALOG_NAME}, hf:OWNER/REPO/FILE.gguf, or a .gguf file"
+EXPLAIN_HELP: Final = "print how each part of the model's text was parsed, and why"
+TOOLS_FILE: Final = "JSON file of tools in OpenAI or Anthropic format: a list, or an object with `tools`"
+_KEY_IN_FILE: Final = "; one that needs an API key must be in the settings file instead: [upstreams.NAME]"
+
 
 def add_server_flags(group: "argparse._ArgumentGroup") -> None:
     """Adds `--upstream`, `--upstream-api` and `--claude-cli`; `upstream_flags` turns them into settings."""
-    group.add_argument("--upstream", metavar="URL", help="use the models of this server: http://127.0.0.1:1234/v1")
+    add_upstream_flag(group, "also use this server")
+    add_upstream_api_flag(group)
+    add_claude_flag(group, "also use the models of the installed Claude Code (`claude`), with its existing login")
+
+
+def add_upstream_flag(group: "argparse._ActionsContainer", use: str, key: str = _KEY_IN_FILE) -> None:
+    """Adds `--upstream`; the help begins with `use`, and ends in where the server's API `key` is set."""
+    group.add_argument("--upstream", metavar="URL", help=f"{use}; base URL, such as http://127.0.0.1:1234/v1{key}")
+
+
+def add_upstream_api_flag(group: "argparse._ActionsContainer") -> None:
+    """Adds `--upstream-api`."""
     group.add_argument(
         "--upstream-api",
         choices=dialects.names(),
         metavar="API",
-        help="the API of --upstream: %(choices)s (default: openai_chat)",
+        help="API of --upstream: %(choices)s (default: openai_chat)",
     )
+
+
+def add_claude_flag(group: "argparse._ActionsContainer", use: str) -> None:
+    """Adds `--claude-cli`, with the help `use`."""
+    group.add_argument("--claude-cli", action="store_true", default=None, help=use)
+
+
+def add_api_key_flag(group: "argparse._ActionsContainer", server: str) -> None:
+    """Adds `--api-key-env`, for the key of `server`."""
     group.add_argument(
-        "--claude-cli",
-        action="store_true",
-        default=None,
-        help="use the models of the installed claude, with its own login",
+        "--api-key-env",
+        default="",
+        metavar="VAR",
+        help=f"name of the environment variable that contains the API key of {server}",
     )
 
 
-def add_config_flag(command: "argparse._ActionsContainer") -> None:
-    """Adds `--config`, the path of the settings file."""
+def add_config_flag(command: "argparse._ActionsContainer", more: str = "") -> None:
+    """Adds `--config`, the path of the settings file; the help ends in `more`."""
     command.add_argument(
-        "--config", type=Path, metavar="FILE", help="settings (default: ~/.config/dragoman/config.toml)"
+        "--config", type=Path, metavar="FILE", help=f"settings file (default: ~/.config/dragoman/config.toml){more}"
     )
 
 

@@ -5,13 +5,13 @@ import asyncio
 import os
 from pathlib import Path
 
-from dragoman.cli._common import require_extras
+from dragoman.cli._common import CAPTURE_HELP, require_extras
 from dragoman.cli._terminal import one_line, printable
 from dragoman.core.errors import ConfigError
 
 EXAMPLES = """
     examples:
-      dragoman bundle captures                             the newest capture of a folder, as ID.zip
+      dragoman bundle captures                             the newest capture of a folder, as NAME.zip
       dragoman bundle captures -o bug.zip
       dragoman replay bug.zip --explain                    what the recipient can do
 
@@ -27,19 +27,22 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     command = commands.add_parser(
         "bundle",
         help="pack a captured exchange for a bug report",
-        description="Pack a capture for a bug report. Secrets were already removed. Texts of users, tools and"
-        " the model are replaced by meaningless texts of the same shape, so that they are parsed "
-        "in the same way. Names and schemas of tools, names of models, and settings stay; "
-        "descriptions of tools do not.",
+        description="Pack a capture (`dragoman serve --capture DIR`, `dragoman run --capture DIR`) for a bug report. "
+        "API keys of headers, settings and environment variables were already removed when the exchange was captured. "
+        "The texts of users, tools and the model, and the descriptions of tools, are replaced by meaningless texts of "
+        "the same shape, which are parsed in the same way. Names and schemas of tools, names of models, and settings "
+        "stay.",
         epilog=EXAMPLES,
     )
+    command.add_argument("capture", type=Path, metavar="CAPTURE", help=CAPTURE_HELP)
     command.add_argument(
-        "capture", type=Path, metavar="CAPTURE", help="folder of the capture, or of several (the newest is used)"
+        "-o",
+        "--output",
+        type=Path,
+        metavar="FILE",
+        help="file to write (default: NAME.zip in the current directory; NAME is the capture's)",
     )
-    command.add_argument(
-        "-o", "--output", type=Path, metavar="FILE", help="output file (default: NAME.zip in this folder)"
-    )
-    command.add_argument("--no-anonymize", action="store_true", help="keep the texts unchanged")
+    command.add_argument("--no-anonymize", action="store_true", help="keep all texts, which may be private, unchanged")
     command.set_defaults(run=run)
 
 

@@ -22,6 +22,10 @@ _EXAMPLES: Final = """
     examples:
       eval "$(dragoman completion bash)"         in ~/.bashrc; the same with zsh in ~/.zshrc
       dragoman completion fish | source          in ~/.config/fish/config.fish
+
+    exit status:
+      0  the code was printed
+      2  the shell is unknown, or dragoman[terminal] is not installed
 """
 
 
@@ -31,7 +35,7 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
         "completion",
         help="set up shell completion",
         description="Print the shell code that completes commands, options, formats, models and agents. In "
-        "zsh it must come after compinit. Requires the terminal extra.",
+        "~/.zshrc, the line below must follow that of compinit. Requires: pip install 'dragoman[terminal]'.",
         epilog=_EXAMPLES,
     )
     command.add_argument("shell", choices=list(SHELLS), help="the shell")

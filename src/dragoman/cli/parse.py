@@ -19,6 +19,7 @@ from dragoman.api.inputs import parse_tools_json
 from dragoman.api.parse import ToolCallReader, explain
 from dragoman.backends.embedded import gguf
 from dragoman.cli._advice import ReadContext, advice
+from dragoman.cli._common import EXPLAIN_HELP, TOOLS_FILE
 from dragoman.cli._terminal import one_line
 from dragoman.cli.completion import complete_with, format_names
 from dragoman.core.collect import Collector
@@ -48,33 +49,49 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     command = commands.add_parser(
         "parse",
         help="parse tool calls from a model's text",
-        description="Parse a model's raw text and print its text, reasoning and tool calls as JSON. --stream "
-        "prints events as they arrive, --explain how each part of the text was parsed, and why.",
+        description="Parse a model's raw text, and print its text, reasoning and tool calls as JSON; with --stream, "
+        "print events as they arrive; with --explain, print how each part of the text was parsed, and why.",
         epilog=EXAMPLE,
     )
-    command.add_argument("file", nargs="?", type=Path, metavar="FILE", help="the text (default: standard input)")
-    named = command.add_argument("--format", metavar="NAME", help="call format (default: auto)")
+    command.add_argument(
+        "file", nargs="?", type=Path, metavar="FILE", help="file with the text (default: standard input)"
+    )
+    named = command.add_argument(
+        "--format",
+        metavar="NAME",
+        help="a name that `dragoman formats` prints (default: as --model or "
+        "--template suggest, else auto: detected in the text); not allowed with these",
+    )
     complete_with(named, format_names)
     command.add_argument(
-        "-m", "--model", default="", metavar="NAME", help="the model's name, which determines the format"
+        "-m",
+        "--model",
+        default="",
+        metavar="NAME",
+        help="name of the model that wrote the text, such as "
+        "Qwen/Qwen3-8B, from which the format is detected; nothing is downloaded",
     )
     command.add_argument(
         "--template",
         type=Path,
         metavar="FILE",
-        help="file with the chat template, which determines the format: template, tokenizer_config.json or .gguf",
+        help="file with the model's chat template, from which the format is detected: Jinja, tokenizer_config.json "
+        "or .gguf",
     )
     command.add_argument(
         "--stream", action="store_true", help="print a line of JSON for each event (with --explain: each part)"
     )
-    command.add_argument("--explain", action="store_true", help="print how each part of the text was parsed, and why")
-    command.add_argument(
-        "--tools", metavar="FILE", type=Path, help="file with the offered tools, as for OpenAI or Anthropic"
-    )
+    command.add_argument("--explain", action="store_true", help=EXPLAIN_HELP)
+    command.add_argument("--tools", metavar="FILE", type=Path, help=f"the offered tools: {TOOLS_FILE}")
     command.add_argument(
         "--prompt-suffix", metavar="TEXT", help="end of the prompt that the text continues, such as '<think>'"
     )
-    command.add_argument("--lenient", action="store_true", help="also accept calls without tags (needs --tools)")
+    command.add_argument(
+        "--lenient",
+        action="store_true",
+        help="also accept calls without the format's markers, such "
+        "as plain JSON, if they name an offered tool (needs --tools)",
+    )
     command.add_argument("--truncated", action="store_true", help="the text was cut off by a token limit")
     command.set_defaults(run=run)
 

@@ -14,6 +14,7 @@ import msgspec
 from dragoman import dialects, extras
 from dragoman.backends.http.config import HttpConfig
 from dragoman.catalog import servers
+from dragoman.cli._common import add_api_key_flag
 from dragoman.cli._terminal import ProgressLine, printable
 from dragoman.cli.completion import all_model_names, complete_with
 from dragoman.core.errors import ConfigError
@@ -30,9 +31,9 @@ _EXAMPLES: Final = """
       dragoman probe https://models.example/v1 --model m --api-key-env MODELS_KEY --json
 
     exit status:
-      0  the server was probed, with any result
-      1  the server does not respond, or none runs on this machine
-      2  the command is invalid, or the model is ambiguous
+      0  the server was probed, whatever it supports
+      1  the server does not respond; without a URL: none runs on this machine
+      2  the command or the API key is wrong, or the server lists several models: name one by --model
 """
 _LISTED_AT_MOST: Final = 5
 
@@ -42,30 +43,48 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     command = commands.add_parser(
         "probe",
         help="find out what a server and its model can do",
-        description="Send about thirty short requests to a server, and print what it supports and the "
-        "settings for it. This takes about a minute; the results are stored. Without a URL: list "
-        "the servers that run on this machine.",
+        description="Send about thirty short requests to a server, and print what it supports and the settings for it. "
+        "This takes about a minute. The result is stored, and the gateway uses it while tool_mode of the server is "
+        "auto (the default). Without a URL, list the servers that run on this machine.",
         epilog=_EXAMPLES,
     )
     command.add_argument(
         "url",
         nargs="?",
         metavar="URL",
-        help="base URL: http://127.0.0.1:1234/v1 (default: list the servers on this machine)",
+        help="base URL, such as http://127.0.0.1:1234/v1 (default: list the servers on this machine)",
     )
     model = command.add_argument(
-        "-m", "--model", default="", metavar="NAME", help="the model (default: the only one that the server lists)"
+        "-m", "--model", default="", metavar="NAME", help="a model of the server (default: the only one that it lists)"
     )
     complete_with(model, all_model_names)
-    command.add_argument("--api", choices=dialects.names(), help="API of the server (default: the provider's)")
+    command.add_argument(
+        "--api",
+        choices=dialects.names(),
+        metavar="API",
+        help="API of the server: %(choices)s (default: as --provider has it, else openai_chat)",
+    )
     provider = command.add_argument(
-        "--provider", default="", help="type of the server (default: detected; docs/supported-servers.md)"
+        "--provider",
+        default="",
+        metavar="NAME",
+        help="software or service: anthropic, dragoman, exo, llama_cpp, lm_studio, mlx_lm, mlx_textgen, ollama, "
+        "openai, openrouter, sglang, tgi, vllm, vllm_mlx (default: detected)",
     )
     complete_with(provider, lambda: [each.name for each in servers.providers()])
-    command.add_argument("--api-key-env", default="", metavar="VAR", help="environment variable with the API key")
-    command.add_argument("--timeout", type=float, default=60.0, metavar="SECONDS", help="time for it (default: 60)")
+    add_api_key_flag(command, "the server")
     command.add_argument(
-        "--tokens", type=int, default=64, help="maximum output tokens (default: 64); reasoning models need more"
+        "--timeout",
+        type=float,
+        default=60.0,
+        metavar="SECONDS",
+        help="time for all requests together, after the first, which may load the model (default: 60)",
+    )
+    command.add_argument(
+        "--tokens",
+        type=int,
+        default=64,
+        help="maximum output tokens of a request (default: 64); reasoning models need more",
     )
     command.add_argument("--json", action="store_true", help="print JSON")
     command.set_defaults(run=run)

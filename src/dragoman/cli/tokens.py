@@ -17,9 +17,15 @@ from dragoman.core.token_estimate import TokenEstimator
 from dragoman.prompting import trim
 
 EXAMPLE: Final = """
+    tiers:
+      off         unchanged
+      tools       the first sentence of each tool's description, short descriptions of parameters
+      aggressive  also no descriptions of parameters, and a shorter system prompt without examples
+      max         also only required parameters; of the system prompt little but project instructions
+
     examples:
       dragoman tokens request.json --model qwen3
-      dragoman tokens request.json --prompt-trim aggressive      the trimmed request
+      dragoman tokens request.json --prompt-trim aggressive      the trimmed text
 
     exit status:
       0  success
@@ -32,21 +38,30 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     command = commands.add_parser(
         "tokens",
         help="estimate a request's tokens, before and after trimming",
-        description="Estimate the tokens of each part of a request, for each tier of prompt trimming "
-        "(docs/local.md), or print the trimmed request.",
+        description="Estimate the tokens of each part of a request for each tier of prompt trimming, which shortens "
+        "the tools and the system prompt of agents for slow models.",
         epilog=EXAMPLE,
     )
     command.add_argument(
         "file", nargs="?", type=Path, metavar="FILE", help="file with the request body (default: standard input)"
     )
     command.add_argument(
-        "-m", "--model", metavar="NAME", help="count with the tokenizer of this model (default: the request's model)"
+        "-m",
+        "--model",
+        metavar="NAME",
+        help="estimate for the tokenizer of this model, such as qwen3 (default: the request's model)",
     )
     command.add_argument(
-        "--api", choices=dialects.names(), help="API of the request (default: the first one that accepts it)"
+        "--api",
+        choices=dialects.names(),
+        metavar="API",
+        help="API of the request: %(choices)s (default: the first of these that accepts the request)",
     )
     command.add_argument(
-        "--prompt-trim", choices=trim.NAMES, metavar="TIER", help=f"show what this tier leaves: {', '.join(trim.NAMES)}"
+        "--prompt-trim",
+        choices=trim.NAMES,
+        metavar="TIER",
+        help="print the tools and the system prompt as trimmed by this tier instead of the counts: %(choices)s",
     )
     command.add_argument("--json", action="store_true", help="print the counts as JSON")
     command.set_defaults(run=run)

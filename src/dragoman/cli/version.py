@@ -10,7 +10,7 @@ _EXAMPLES = """
 
     exit status:
       0  the version was printed
-      2  the command line is wrong
+      2  the command is invalid
 """
 
 

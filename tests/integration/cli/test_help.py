@@ -10,7 +10,7 @@ import pytest
 
 import dragoman
 from dragoman import cli
-from dragoman.catalog import models
+from dragoman.catalog import models, servers
 
 COMMANDS = cli.names()
 each = pytest.mark.parametrize("name", COMMANDS)
@@ -79,6 +79,12 @@ def test_top_level_help_lists_commands_in_defined_order() -> None:
     assert [name for name in cli._ORDER if name in COMMANDS] == found[: len(cli._ORDER)]
     assert set(found) == set(COMMANDS)
     assert len(list(examples(text))) == 2
+
+
+def test_probe_help_lists_all_providers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
+    text = " ".join(command("probe").format_help().split())
+    assert ", ".join(sorted(provider.name for provider in servers.providers())) in text
 
 
 def test_help_fits_narrow_terminal(monkeypatch: pytest.MonkeyPatch) -> None:

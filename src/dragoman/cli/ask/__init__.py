@@ -11,10 +11,22 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from dragoman import compose, dialects, extras
+from dragoman import compose, extras
 from dragoman import config as settings
 from dragoman.backends.http.config import HttpConfig
-from dragoman.cli._common import add_config_flag, check_claude_login, get_weights, require_extras, upstream_flags
+from dragoman.cli._common import (
+    CATALOG_NAME,
+    TOOLS_FILE,
+    add_api_key_flag,
+    add_claude_flag,
+    add_config_flag,
+    add_upstream_api_flag,
+    add_upstream_flag,
+    check_claude_login,
+    get_weights,
+    require_extras,
+    upstream_flags,
+)
 from dragoman.cli._terminal import ProgressLine
 from dragoman.cli.ask import demo_tools as demo
 from dragoman.cli.ask.plain_view import Head, PlainView, RawView, View
@@ -28,7 +40,7 @@ _CHOICES: Final = {"auto": ToolChoice(), "required": ToolChoice("required"), "no
 _EXAMPLES: Final = """
     examples:
       dragoman ask                                  the model that `dragoman serve` would serve
-      dragoman ask "And in Rome?" --claude-cli      the installed claude
+      dragoman ask "And in Rome?" --claude-cli      the installed Claude Code
       dragoman ask --upstream http://127.0.0.1:1234/v1 --model qwen3-8b
       dragoman ask "What is 2 + 3?" --tool "add(a: int, b: int)" --tool-result 5
       dragoman ask "Why is the sky blue?" --no-tools        without tools
@@ -36,7 +48,7 @@ _EXAMPLES: Final = """
 
     exit status:
       0  the model answered
-      1  it ignored the tool's result, its answer was empty, or the request failed
+      1  the model ignored the tool's result, its answer was empty, or the request failed
       2  the command or its settings are invalid
 """
 
@@ -45,31 +57,31 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     """Registers the command."""
     command = commands.add_parser(
         "ask",
-        help="ask a question, and see the model's text next to the result",
-        description="Ask a model a question with a tool, send it the tool's result, and show the model's text"
-        " next to what a client receives, while it streams. No gateway has to run. If the server "
-        "parses calls itself, its JSON is shown instead of the model's text.",
+        help="ask a question, and see the model's text next to the tool call",
+        description="Ask a model a question with a tool, send it a result of that tool, and show the model's raw text"
+        " next to what a client of the gateway receives, while it streams. No tool is run, and no gateway has to run. "
+        "Without flags, the first model that `dragoman serve` would serve is asked. If the upstream server itself "
+        "parses the model's tool calls, it does not send the raw text, and its JSON is shown instead.",
         epilog=_EXAMPLES,
     )
     command.add_argument("prompt", nargs="?", metavar="PROMPT", help=f"the question (default: {demo.QUESTION})")
     model_options = command.add_argument_group("model")
-    model = model_options.add_argument("-m", "--model", metavar="NAME", help="the model (default: the first one)")
+    model = model_options.add_argument(
+        "-m",
+        "--model",
+        metavar="NAME",
+        help="a model of the server, an alias, or, without a server, an embedded model, which is downloaded if it is "
+        f"missing: {CATALOG_NAME} (default: the first one listed)",
+    )
     complete_with(model, all_model_names)
     one = model_options.add_mutually_exclusive_group()
-    one.add_argument("--upstream", metavar="URL", help="use this server: http://127.0.0.1:1234/v1")
+    add_upstream_flag(one, "use only this server", key="")
+    add_claude_flag(one, "use only the models of the installed Claude Code (`claude`), with its existing login")
     one.add_argument(
-        "--claude-cli", action="store_true", default=None, help="use the installed claude, with its own login"
+        "--gateway", metavar="URL", help="use only this running gateway; base URL, such as http://127.0.0.1:8484"
     )
-    one.add_argument("--gateway", metavar="URL", help="use a running gateway: http://127.0.0.1:8484")
-    model_options.add_argument(
-        "--upstream-api",
-        choices=dialects.names(),
-        metavar="API",
-        help="the API of --upstream: %(choices)s (default: openai_chat)",
-    )
-    model_options.add_argument(
-        "--api-key-env", metavar="VAR", help="environment variable with the API key of --upstream"
-    )
+    add_upstream_api_flag(model_options)
+    add_api_key_flag(model_options, "--upstream")
     add_config_flag(model_options)
     what = command.add_argument_group("tools")
     what.add_argument(
@@ -77,11 +89,13 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
         action="append",
         default=[],
         metavar="TOOL",
-        help="a file of tools, or a signature such as 'add(a: int, b: int)' (default: get_weather)",
+        help=f"{TOOLS_FILE}; or a signature, such as 'add(a: int, b: int)'; may be repeated (default: get_weather)",
     )
     what.add_argument("--no-tools", action="store_true", help="offer no tools")
     what.add_argument(
-        "--tool-result", metavar="TEXT", help=f"what the tool says (default: {demo.SUNNY}; else {demo.DONE})"
+        "--tool-result",
+        metavar="TEXT",
+        help=f"result of each tool call (default: '{demo.SUNNY}' for get_weather, '{demo.DONE}' for other tools)",
     )
     what.add_argument(
         "--tool-choice",
@@ -90,7 +104,7 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     )
     group = command.add_argument_group("output")
     group.add_argument("--raw-output", action="store_true", help="print only the text of the model's first response")
-    group.add_argument("--no-columns", action="store_true", help="no columns, also on a wide terminal")
+    group.add_argument("--no-columns", action="store_true", help="do not print two columns, even on a wide terminal")
     command.set_defaults(run=run)
 
 
@@ -141,7 +155,7 @@ def _choice(text: str, tools: tuple[Tool, ...]) -> ToolChoice:
 
 def _set_up(args: argparse.Namespace) -> tuple[settings.Config, bool]:
     """Returns the settings with only the backend that is asked, and whether that is the embedded model."""
-    flags = {**upstream_flags(args), "upstreams.upstream.api_key_env": args.api_key_env}
+    flags = {**upstream_flags(args), "upstreams.upstream.api_key_env": args.api_key_env or None}
     config, origin = settings.load(compose.settings_path(args.config), os.environ, flags)
     if args.gateway:
         key = config.server.api_keys[0] if config.server.api_keys else ""

@@ -19,7 +19,7 @@ import msgspec
 from dragoman import __version__, compose
 from dragoman import config as settings
 from dragoman.backends.claude_cli.config import ClaudeCliConfig
-from dragoman.cli._common import add_config_flag
+from dragoman.cli._common import add_claude_flag, add_config_flag, add_upstream_flag
 from dragoman.cli._terminal import ProgressLine
 from dragoman.cli.doctor import gateway as gateway_checks
 from dragoman.cli.doctor import local
@@ -33,14 +33,14 @@ _NARROWEST: Final = 60
 _EXAMPLES: Final = """
     examples:
       dragoman doctor                                      what `dragoman serve` would use
-      dragoman doctor --claude-cli                         also the installed claude
-      dragoman doctor --weights                            also the weights
+      dragoman doctor --claude-cli                         what `dragoman serve --claude-cli` would use
+      dragoman doctor --weights                            also the checksums of weights
       dragoman doctor --json
 
     exit status:
-      0  everything that the settings use works
+      0  everything that the settings and flags use works
       1  something does not work; the command after the arrow fixes it
-      2  the command is wrong
+      2  the command is invalid
 """
 
 
@@ -49,18 +49,16 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     command = commands.add_parser(
         "doctor",
         help="check the installation, the settings and the servers",
-        description="Check settings, extras, weights, upstream servers, the installed claude, and a running "
-        "gateway, and print the command that fixes each problem. No model is called, nothing is "
-        "downloaded, and no login is changed.",
+        description="Check the settings, the optional packages, downloaded weights, upstream servers, the installed "
+        "agents, Claude Code's login, and a running gateway, and print the command that fixes each problem. No model "
+        "is called, nothing is downloaded, and no login is changed.",
         epilog=_EXAMPLES,
     )
     add_config_flag(command)
-    command.add_argument("--upstream", metavar="URL", help="also check this server")
-    command.add_argument("--claude-cli", action="store_true", default=None, help="also check the installed claude")
+    add_upstream_flag(command, "also check this server")
+    add_claude_flag(command, "if Claude Code does not work, exit with status 1, even if the settings do not use it")
     command.add_argument(
-        "--weights",
-        action="store_true",
-        help="compare the sha256 of all weights",
+        "--weights", action="store_true", help="also read all downloaded weights, and verify their SHA-256 checksums"
     )
     command.add_argument("--json", action="store_true", help="print JSON")
     command.set_defaults(run=run)

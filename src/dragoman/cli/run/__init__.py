@@ -11,7 +11,15 @@ from typing import Final
 from dragoman import agents, compose
 from dragoman import config as settings
 from dragoman.agents import Agent
-from dragoman.cli._common import add_config_flag, add_server_flags, print_status, require_extras, upstream_flags
+from dragoman.cli._common import (
+    CAPTURE_DIR_HELP,
+    EMBEDDED_MODEL,
+    add_config_flag,
+    add_server_flags,
+    print_status,
+    require_extras,
+    upstream_flags,
+)
 from dragoman.cli.completion import all_model_names, complete_with
 from dragoman.cli.run import output
 from dragoman.cli.run.child_process import InterruptedBySignal
@@ -21,16 +29,16 @@ from dragoman.prompting import trim
 
 _EXAMPLES: Final = """
     examples:
-      dragoman run claude                                  on a local model server or the embedded model
+      dragoman run claude                                  on a local model server or an embedded model
       dragoman run codex --upstream http://127.0.0.1:1234/v1 --model qwen3-8b
       dragoman run claude --model qwen2.5-coder-1.5b -- -p "Say hello"
       dragoman run -- python my_agent.py                   any program that reads OPENAI_BASE_URL
-      eval "$(dragoman run any --print-env)"               variables for a running gateway
+      eval "$(dragoman run any --print-env)"               variables for the running gateway
 
     exit status:
-      the agent's status (128 plus the signal's number if a signal ended it), or:
-      0  success
-      1  the model, the engine, a server or the network failed
+      the agent's status (128 plus the signal's number if a signal ended it); if no agent was started:
+      0  the output of --dry-run or --print-env was printed
+      1  the model, a server or the network failed
       2  the command or its settings are invalid, or the agent is not installed
 """
 
@@ -40,52 +48,80 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     command = commands.add_parser(
         "run",
         help="start an agent with a gateway and a model",
-        usage="dragoman run [AGENT] [options] [-- arguments of the agent]",
-        description="Start an agent with its own gateway on this machine; the gateway ends with the agent. "
-        "Your configuration of the agent does not change. Without settings and flags, a model "
-        "server that runs on this machine is used, otherwise the embedded model. Without AGENT, "
-        "the command after `--` is started.",
+        usage="dragoman run AGENT [options] [-- arguments of the agent]\n"
+        "       dragoman run [options] -- COMMAND [arguments]",
+        description="Start an agent on a gateway. A gateway that already runs at the port of the settings (8484) is "
+        "used if it has the model; otherwise a new one is started, and stopped when the agent ends. Its models are "
+        "those of the settings and flags; if these name none, those of the model servers that run on this machine "
+        "(LM Studio, Ollama, llama-server, vLLM and others); if none runs, the largest downloaded embedded model that "
+        "suits agents. The agent's own configuration files do not change.",
         epilog=_epilog(),
     )
     command.rest_dest = "args"  # type: ignore[attr-defined]  # a Parser of ours
-    named = command.add_argument("agent", nargs="?", metavar="AGENT", help=", ".join(agents.names()))
+    named = command.add_argument("agent", nargs="?", metavar="AGENT", help="an agent of the list below (default: any)")
     complete_with(named, agents.names)
+    _add_model_flags(command)
+    add_config_flag(command)
+    command.add_argument(
+        "--new-gateway",
+        action="store_true",
+        help="start a new gateway even if one runs already; implied by --upstream, --claude-cli, --capture, --log-file "
+        "and --debug",
+    )
+    command.add_argument("--dry-run", action="store_true", help="print what would be started, without keys, and exit")
+    command.add_argument(
+        "--print-env", nargs="?", const="posix", choices=output.SHELLS, metavar="SHELL",
+        help="print the variables that connect the agent to a gateway that is running, and exit; SHELL: %(choices)s "
+        "(default: posix)",
+    )  # fmt: skip
+    command.add_argument(
+        "--log-file",
+        type=Path,
+        metavar="FILE",
+        help="append the new gateway's log to this file (default: a temporary "
+        "file, which is kept after a warning or an error)",
+    )
+    command.add_argument("--capture", type=Path, metavar="DIR", help=CAPTURE_DIR_HELP)
+    command.add_argument(
+        "--debug", nargs="?", const=1, type=int, choices=(1, 2), default=0, metavar="LEVEL",
+        help="print the agent's command, variables and files, and keep the log as text; LEVEL 2: with each step of "
+        "each request (default: 1)",
+    )  # fmt: skip
+    command.set_defaults(run=run)
+
+
+def _add_model_flags(command: argparse.ArgumentParser) -> None:
     group = command.add_argument_group("model")
     model = group.add_argument(
         "-m",
         "--model",
         metavar="NAME",
-        help="a model of the server, an embedded model, an alias or a .gguf file (default: the only one)",
+        help="a model of the gateway or server, an alias (model_aliases in the settings), or an embedded model, which "
+        f"is downloaded if it is missing: {EMBEDDED_MODEL} (default: the only one, or the one that you choose at the "
+        "terminal)",
     )
     complete_with(model, all_model_names)
     add_server_flags(group)
-    group.add_argument("--context-window", type=int, metavar="TOKENS", default=0, help="context window of the model")
+    group.add_argument(
+        "--context-window",
+        type=int,
+        metavar="TOKENS",
+        default=0,
+        help="context window of the model (default: as the server reports, or the embedded model's)",
+    )
     group.add_argument(
         "--prompt-trim",
         choices=trim.NAMES,
-        help="how far the agent's prompt is trimmed (default: until the first answer takes less than a minute)",
+        metavar="TIER",
+        help="trim the agent's prompt, if the model is embedded or of --upstream: %(choices)s; see `dragoman help "
+        "tokens` (default: tools for an embedded model, else off; a model on this machine that would read the prompt "
+        "for over a minute gets a shorter one)",
     )
-    add_config_flag(command)
-    command.add_argument(
-        "--new-gateway", action="store_true", help="start a new gateway even if one runs on the usual port"
-    )
-    command.add_argument("--dry-run", action="store_true", help="print what would be started, and exit")
-    command.add_argument(
-        "--print-env", nargs="?", const="posix", choices=output.SHELLS, metavar="SHELL",
-        help=f"print what wires the agent to a running gateway, and end: {', '.join(output.SHELLS)} (default: posix)",
-    )  # fmt: skip
-    command.add_argument("--log-file", type=Path, metavar="FILE", help="write the gateway's log to this file")
-    command.add_argument("--capture", type=Path, metavar="DIR", help="store each exchange in this folder")
-    command.add_argument(
-        "--debug", nargs="?", const=1, type=int, choices=(1, 2), default=0, metavar="LEVEL",
-        help="print what is configured, and keep the log: 1 as text, 2 with every step",
-    )  # fmt: skip
-    command.set_defaults(run=run)
 
 
 def _epilog() -> str:
-    rows = [(name, agents.get(name)) for name in agents.names()]
-    return "agents:\n" + "\n".join(f"  {name:10}{agent.title}" for name, agent in rows) + dedent(_EXAMPLES)
+    titles = {name: agents.get(name).title for name in agents.names()} | {agents.ANY: "the command after `--`"}
+    return "agents:\n" + "\n".join(f"  {name:10}{title}" for name, title in titles.items()) + "\n" + dedent(_EXAMPLES)
 
 
 def run(args: argparse.Namespace) -> int:
