@@ -22,7 +22,7 @@ CAPTURE_DIR_HELP: Final = "store each exchange in this folder, for `dragoman rep
 CATALOG_NAME: Final = "a name that `dragoman pull --list` prints"
 EMBEDDED_MODEL: Final = f"{CATALOG_NAME}, hf:OWNER/REPO/FILE.gguf, or a .gguf file"
 EXPLAIN_HELP: Final = "print how each part of the model's text was parsed, and why"
-TOOLS_FILE: Final = "JSON file of tools in OpenAI or Anthropic format: a list, or an object with `tools`"
+TOOLS_FILE: Final = "JSON file of tools in OpenAI or Anthropic format (a list, or an object with `tools`)"
 _KEY_IN_FILE: Final = "; one that needs an API key must be in the settings file instead: [upstreams.NAME]"
 
 

@@ -40,7 +40,7 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
         "--output",
         type=Path,
         metavar="FILE",
-        help="file to write (default: NAME.zip in the current directory; NAME is the capture's)",
+        help="file to write (default: NAME.zip in the current directory; NAME is that of the capture)",
     )
     command.add_argument("--no-anonymize", action="store_true", help="keep all texts, which may be private, unchanged")
     command.set_defaults(run=run)

@@ -82,7 +82,7 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
         "--stream", action="store_true", help="print a line of JSON for each event (with --explain: each part)"
     )
     command.add_argument("--explain", action="store_true", help=EXPLAIN_HELP)
-    command.add_argument("--tools", metavar="FILE", type=Path, help=f"the offered tools: {TOOLS_FILE}")
+    command.add_argument("--tools", metavar="FILE", type=Path, help=f"{TOOLS_FILE} that the model was offered")
     command.add_argument(
         "--prompt-suffix", metavar="TEXT", help="end of the prompt that the text continues, such as '<think>'"
     )

@@ -70,7 +70,7 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
         "-m",
         "--model",
         metavar="NAME",
-        help=f"embedded model, downloaded if it is missing: {EMBEDDED_MODEL} (default: smollm2-135m, "
+        help=f"also serve an embedded model, downloaded if it is missing: {EMBEDDED_MODEL} (default: smollm2-135m, "
         "if there is no other backend)",
     )
     complete_with(model, model_names)

@@ -63,7 +63,7 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
         metavar="TIER",
         help="print the tools and the system prompt as trimmed by this tier instead of the counts: %(choices)s",
     )
-    command.add_argument("--json", action="store_true", help="print the counts as JSON")
+    command.add_argument("--json", action="store_true", help="print the counts as JSON; ignored with --prompt-trim")
     command.set_defaults(run=run)
 
 

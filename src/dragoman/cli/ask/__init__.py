@@ -89,7 +89,7 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
         action="append",
         default=[],
         metavar="TOOL",
-        help=f"{TOOLS_FILE}; or a signature, such as 'add(a: int, b: int)'; may be repeated (default: get_weather)",
+        help=f"{TOOLS_FILE}, or a signature such as 'add(a: int, b: int)'; may be repeated (default: get_weather)",
     )
     what.add_argument("--no-tools", action="store_true", help="offer no tools")
     what.add_argument(
