@@ -78,7 +78,10 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     add_upstream_flag(one, "use only this server", key="")
     add_claude_flag(one, "use only the models of the installed Claude Code (`claude`), with its existing login")
     one.add_argument(
-        "--gateway", metavar="URL", help="use only this running gateway; base URL, such as http://127.0.0.1:8484"
+        "--gateway",
+        metavar="URL",
+        help="use only this running gateway, with the first of server.api_keys if that is set; base URL, such as "
+        "http://127.0.0.1:8484",
     )
     add_upstream_api_flag(model_options)
     add_api_key_flag(model_options, "--upstream")

@@ -84,8 +84,8 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     command.add_argument("--capture", type=Path, metavar="DIR", help=CAPTURE_DIR_HELP)
     command.add_argument(
         "--debug", nargs="?", const=1, type=int, choices=(1, 2), default=0, metavar="LEVEL",
-        help="print the agent's command, variables and files, and keep the log as text; LEVEL 2: with each step of "
-        "each request (default: 1)",
+        help="print the agent's command, variables and files, and keep the log as text (its path is printed at "
+        "the end); LEVEL 2: with each step of each request (default: 1)",
     )  # fmt: skip
     command.set_defaults(run=run)
 
