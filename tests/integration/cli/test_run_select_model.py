@@ -67,6 +67,15 @@ async def test_single_model_of_single_server_is_selected(monkeypatch: pytest.Mon
     assert (found.context_window, found.output_tokens) == (4096, 1024)
 
 
+async def test_trimming_and_context_window_apply_to_discovered_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with server(model_list("qwen3")) as one:
+        found = await behind(monkeypatch, one.url, prompt_trim="aggressive", context_window=2048)
+        plain = await behind(monkeypatch, one.url)
+    chosen = found.config.upstreams["vllm"]
+    assert (chosen.prompt_trim, chosen.context_window, found.context_window) == ("aggressive", 2048, 2048)
+    assert plain.config.upstreams["vllm"].prompt_trim == "off"
+
+
 async def test_several_models_are_listed_as_commands_to_type(monkeypatch: pytest.MonkeyPatch) -> None:
     async with server(model_list("a", "b")) as one, server(model_list("c")) as other:
         with pytest.raises(ConfigError) as told:

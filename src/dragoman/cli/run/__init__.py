@@ -65,8 +65,8 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     command.add_argument(
         "--new-gateway",
         action="store_true",
-        help="start a new gateway even if one runs already; implied by --upstream, --claude-cli, --capture, --log-file "
-        "and --debug",
+        help="start a new gateway even if one runs already; implied by --upstream, --claude-cli, --prompt-trim, "
+        "--capture, --log-file and --debug",
     )
     command.add_argument("--dry-run", action="store_true", help="print what would be started, without keys, and exit")
     command.add_argument(
@@ -113,9 +113,8 @@ def _add_model_flags(command: argparse.ArgumentParser) -> None:
         "--prompt-trim",
         choices=trim.NAMES,
         metavar="TIER",
-        help="trim the agent's prompt, if the model is embedded or of --upstream: %(choices)s; see `dragoman help "
-        "tokens` (default: tools for an embedded model, else off; a model on this machine that would read the prompt "
-        "for over a minute gets a shorter one)",
+        help="trim the agent's prompt: %(choices)s; see `dragoman help tokens` (default: tools for an embedded model, "
+        "else off; a model on this machine that would read the prompt for over a minute gets a shorter one)",
     )
 
 
@@ -141,7 +140,7 @@ def run(args: argparse.Namespace) -> int:
         args=args.args or (),
         model=args.model or "",
         named=bool(args.upstream or args.claude_cli),
-        new=bool(args.new_gateway or args.capture or args.debug or args.log_file),
+        new=bool(args.new_gateway or args.prompt_trim or args.capture or args.debug or args.log_file),
         context_window=args.context_window,
         prompt_trim=args.prompt_trim or "",
         check=bool(args.dry_run or args.print_env),
@@ -175,11 +174,6 @@ def _program(agent: Agent) -> str:
 
 def _settings(args: argparse.Namespace) -> tuple[settings.Config, dict[str, str]]:
     flags = {**upstream_flags(args), "capture.dir": str(args.capture) if args.capture else None}
-    if args.upstream:  # those of the embedded model are set once it is selected: a setting for it would have it served
-        flags |= {
-            "upstreams.upstream.context_window": args.context_window or None,
-            "upstreams.upstream.prompt_trim": args.prompt_trim,
-        }
     for unknown in settings.unknown_variables(os.environ):
         print_status(unknown)
     return settings.load(compose.settings_path(args.config), os.environ, flags)

@@ -347,6 +347,7 @@ async def _selected(
         window = await reported_context_window(_gateway(config, offer.url), model)
     elif offer.server:
         own = model.removeprefix(f"{offer.server}/")
+        config = _with_options(config, offer.server, options)
         window = await reported_context_window(config.upstreams[offer.server], own)
         if not options.check:
             config, speed = await _with_prompt_limit(config, origin, offer.server, own, options)
@@ -355,6 +356,17 @@ async def _selected(
     else:
         window = (0, True)
     return SelectedModel(config, origin, offer, options.context_window or window[0], window[1], speed)
+
+
+def _with_options(config: settings.Config, name: str, options: RunOptions) -> settings.Config:
+    """Returns the settings with the prompt trimming and the context window of the command for this server."""
+    server = config.upstreams[name]
+    server = msgspec.structs.replace(
+        server,
+        prompt_trim=options.prompt_trim or server.prompt_trim,
+        context_window=options.context_window or server.context_window,
+    )
+    return msgspec.structs.replace(config, upstreams={**config.upstreams, name: server})
 
 
 async def _with_prompt_limit(
