@@ -175,6 +175,12 @@ def embedded_model_name(config: EmbeddedConfig) -> str:
     return path.stem if file or model.startswith("hf:") else models.get(model).name
 
 
+def is_embedded_model(model: str) -> bool:
+    """Whether this names a model that can be embedded: one of the catalogue, on Hugging Face, or a GGUF file."""
+    names = {name for each in models.models() for name in (each.name, *each.aliases)}
+    return bool(model) and (is_weights_file(model) or model.startswith("hf:") or model.lower() in names)
+
+
 def is_weights_file(model: str) -> bool:
     """Whether this is the path of a GGUF file, not the name of a model in the catalogue or on Hugging Face."""
     return model.endswith(".gguf") and not model.startswith("hf:")

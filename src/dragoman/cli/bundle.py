@@ -2,6 +2,7 @@
 
 import argparse
 import asyncio
+import json
 import os
 from pathlib import Path
 
@@ -43,6 +44,7 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
         help="file to write (default: NAME.zip in the current directory; NAME is that of the capture)",
     )
     command.add_argument("--no-anonymize", action="store_true", help="keep all texts, which may be private, unchanged")
+    command.add_argument("--json", action="store_true", help="print the report as JSON")
     command.set_defaults(run=run)
 
 
@@ -65,17 +67,23 @@ def run(args: argparse.Namespace) -> int:
             file.write(zip_bundle(files))
     except OSError as e:
         raise ConfigError(f"cannot write {out}: {(e.strerror or str(e)).lower()} - at --output") from None
+    same = None if anonymized is None else anonymized.is_same_outcome
+    changes = difference(anonymized.outcome, anonymized.now) if anonymized and not same else ()
+    if args.json:
+        report = {"file": str(out), "capture": capture.name, "files": len(files), "bytes": out.stat().st_size}
+        print(json.dumps({**report, "anonymized": anonymized is not None, "same_outcome": same, "difference": changes}))
+        return 0
     print(printable(f"{out}: {len(files)} files, {out.stat().st_size} bytes, of {capture.name}"))
-    print("stays:     names and schemas of tools, names of models, settings, versions, times")
+    print("kept:      names and schemas of tools, names of models, settings, versions, times")
     if anonymized is None:
-        print("stays too: ALL THAT WAS SAID, by people, tools and the model (--no-anonymize)")
+        print("kept too:  ALL MESSAGES of people, tools and the model (--no-anonymize)")
         return 0
-    print("replaced:  what people, tools and the model said, and descriptions of tools, by words of the same shape")
+    print("replaced:  the text of messages and tool descriptions, by words of the same shape")
     print("left out:  keys, other headers, addresses, paths of files")
-    if anonymized.is_same_outcome:
-        print("What is read out of it is what was read out of the capture: the problem is still in it.")
+    if same:
+        print("The bundle is parsed like the capture: the problem is still in it.")
         return 0
-    print("It is NOT read as the capture is, so the problem may not be in it; --no-anonymize would keep it:")
-    for line in difference(anonymized.outcome, anonymized.now):
+    print("The bundle is NOT parsed like the capture, so it may lack the problem; --no-anonymize would keep it:")
+    for line in changes:
         print(f"  {one_line(line)}")
     return 0

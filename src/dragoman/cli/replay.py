@@ -3,15 +3,15 @@
 import argparse
 import asyncio
 import itertools
+import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from dragoman import __version__, compose
 from dragoman import config as settings
 from dragoman.api.parse import explain
-from dragoman.catalog import models
 from dragoman.cli import parse
 from dragoman.cli._advice import NOTHING, AdviceTarget, ReadContext, advice
 from dragoman.cli._common import (
@@ -30,6 +30,7 @@ from dragoman.core.errors import ConfigError
 from dragoman.gateway.gateway import Gateway
 
 if TYPE_CHECKING:
+    from dragoman.server.capture.diff import StageDiff
     from dragoman.server.capture.load import LoadedCapture
     from dragoman.server.capture.replay_backend import ReadSettings
 
@@ -81,6 +82,7 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     )
     add_upstream_flag(command, "also use this server, and send the request to --model, else to the model that it names")
     add_config_flag(command, ", for --model and --upstream")
+    command.add_argument("--json", action="store_true", help="print the comparison as JSON, without --explain")
     command.add_argument("--output", type=Path, metavar="DIR", help="store the replay as a capture in this folder")
     command.set_defaults(run=run)
 
@@ -103,33 +105,43 @@ def run(args: argparse.Namespace) -> int:
     asks = bool(args.model or args.upstream)
     if asks and args.chunking != "recorded":
         raise ConfigError("--chunking is for what was captured; leave out that or --model")
+    if args.json and args.explain:
+        raise ConfigError("--explain prints text; leave out that or --json")
     if any(
         capture.json(f"{n}/backend.json").get("kind") == "embedded" for n in range(1, capture.backend_call_count + 1)
     ):
         require_extras("embedded", doing=_DOING)
-    replay = (
-        LiveReplay(capture, _gateway(args, capture), args.model or "")
-        if asks
-        else Replay(capture, args.chunking, args.seed)
-    )
+    replay = LiveReplay(capture, *_gateway(args)) if asks else Replay(capture, args.chunking, args.seed)
     now = LoadedCapture(name, asyncio.run(replay.answered()))
     if args.output:
         args.output.mkdir(mode=0o700, parents=True, exist_ok=True)
         write(args.output / name, now.files)
-    print(one_line(f"{name}: {_summary(capture)}"))
-    for note in _notes(capture):
-        print(one_line(f"  ({note})"))
-    all_same = True
-    for stage in compare(capture, now, rechunked=args.chunking != "recorded"):
-        print(f"  {stage.name:<12}{'differs' if stage.difference else 'same'}")
-        for line in stage.difference:
-            print(f"    {one_line(line[:SHOWN_CHARS])}{'…' * (len(line) > SHOWN_CHARS)}")
-        all_same = all_same and not stage.difference
+    stages = list(compare(capture, now, rechunked=args.chunking != "recorded"))
+    if args.json:
+        print(json.dumps(_report(capture, stages), indent=2))
+    else:
+        _print_comparison(capture, stages)
     if args.explain:
         texts = list(_explain_texts(now, replay.read_of if isinstance(replay, Replay) else {}))
         lines = [line for text in texts for line in text.lines]
         print(printable("\n".join([*lines, *_client_events(now), "", *_advice_lines(texts)])))
-    return 0 if all_same else 1
+    return 1 if any(stage.difference for stage in stages) else 0
+
+
+def _report(capture: "LoadedCapture", stages: "Iterable[StageDiff]") -> dict[str, object]:
+    compared = [{"stage": stage.name, "same": not stage.difference, "difference": stage.difference} for stage in stages]
+    return {"capture": capture.name, "summary": _summary(capture), "notes": list(_notes(capture)), "stages": compared}
+
+
+def _print_comparison(capture: "LoadedCapture", stages: "Iterable[StageDiff]") -> None:
+    """Prints for each stage whether it is the same, and how it differs."""
+    print(one_line(f"{capture.name}: {_summary(capture)}"))
+    for note in _notes(capture):
+        print(one_line(f"  ({note})"))
+    for stage in stages:
+        print(f"  {stage.name:<12}{'differs' if stage.difference else 'same'}")
+        for line in stage.difference:
+            print(f"    {one_line(line[:SHOWN_CHARS])}{'…' * (len(line) > SHOWN_CHARS)}")
 
 
 def _summary(capture: "LoadedCapture") -> str:
@@ -150,21 +162,21 @@ def _notes(capture: "LoadedCapture") -> Iterator[str]:
         yield "it was too large to be kept whole"
 
 
-def _gateway(args: argparse.Namespace, capture: "LoadedCapture") -> Gateway:
-    """Returns a gateway with the backends of the settings.
+def _gateway(args: argparse.Namespace) -> tuple[Gateway, str]:
+    """Returns a gateway with the backends of the settings, and the name of the model to use; "": that of the request.
 
     Raises: ConfigError: the settings are wrong, or an extra is missing.
     """
     flags: dict[str, Any] = {"upstreams.upstream.url": args.upstream}
-    names = [each.name for each in models.models()]
-    if args.model and (compose.is_weights_file(args.model) or args.model in names):
+    if compose.is_embedded_model(args.model or ""):
         flags["embedded.model"] = args.model
     config, origin = settings.load(compose.settings_path(args.config), os.environ, flags)
     embedded = compose.embedded_model_name(config.embedded) if compose.serves_embedded(config, origin) else ""
     if embedded:
         require_extras("embedded", doing=_DOING)
     asyncio.run(check_claude_login(config, print_status))
-    return compose.build_gateway(config, bool(embedded), print_status, get_weights)
+    gateway = compose.build_gateway(config, bool(embedded), print_status, get_weights)
+    return gateway, embedded if "embedded.model" in flags else args.model or ""
 
 
 class _Explained(NamedTuple):

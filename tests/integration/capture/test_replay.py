@@ -574,12 +574,21 @@ async def test_bundle_that_parses_differently_is_reported(tmp_path: Path, capsys
         await ask(url, CHAT, True, tools=[tool])
         await kept(tmp_path / "kept")
     said = await run_bundle(capsys, tmp_path / "kept", "-o", tmp_path / "bug.zip")
-    assert "NOT read as the capture is" in said
+    assert "NOT parsed like the capture" in said
     assert "+Notice invalid_call" in said
+    report = json.loads(await run_bundle(capsys, tmp_path / "kept", "-o", tmp_path / "bug.zip", "--json"))
+    assert (report["file"], report["anonymized"]) == (str(tmp_path / "bug.zip"), True)
+    assert report["same_outcome"] is False
+    assert "+Notice invalid_call" in "".join(report["difference"])
     said = await run_bundle(capsys, tmp_path / "kept", "-o", tmp_path / "bug.zip", "--no-anonymize")
-    assert "ALL THAT WAS SAID" in said
+    assert "ALL MESSAGES" in said
     assert "Paris" in unpacked(tmp_path / "bug.zip")["1/text-1.txt"]
     assert (await run_replay(capsys, tmp_path / "bug.zip"))[0] == 0
+    status, printed = await run_replay(capsys, tmp_path / "bug.zip", "--json")
+    report = json.loads(printed)
+    assert (status, report["notes"]) == (0, [])
+    assert [stage["same"] for stage in report["stages"]] == [True] * len(report["stages"])
+    assert {"values", "request 1"} <= {stage["stage"] for stage in report["stages"]}
 
 
 async def test_bundle_contains_no_paths_or_urls(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

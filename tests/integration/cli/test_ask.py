@@ -251,6 +251,13 @@ def test_reasked_turn_is_shown(tmp_path: Path) -> None:
 
 
 @pytest.mark.model
+@pytest.mark.parametrize("name", ["smollm2", "SmolLM2-135M-Instruct"])
+def test_embedded_model_is_found_by_its_other_names(name: str, tmp_path: Path) -> None:
+    done = run(tmp_path, "ask", "Hello", "--model", name, "--no-tools")
+    assert "model: smollm2-135m, of embedded" in done.stdout, done.stderr
+
+
+@pytest.mark.model
 def test_raw_output_of_embedded_model_can_be_parsed(tmp_path: Path) -> None:
     """The raw output can be parsed into the same calls."""
     done = run(tmp_path, "ask", "--raw-output")

@@ -121,11 +121,12 @@ def run(args: argparse.Namespace) -> int:
     tools = _tools(args)
     choice = _choice(args.tool_choice or ("required" if tools and not args.prompt else "auto"), tools)
     config, embedded = _set_up(args)
+    model = compose.embedded_model_name(config.embedded) if embedded else args.model or ""
     require_extras("server", *(("embedded",) if embedded else ()), doing="asking")
     logging.getLogger("dragoman").addHandler(logging.NullHandler())  # failures are shown with the exchange
     line = ProgressLine(sys.stderr)
     messages = (Message("user", (Text(args.prompt or demo.QUESTION),)),)
-    request = Request(args.model or "", messages, tools, choice, stream=True, stream_usage=True)
+    request = Request(model, messages, tools, choice, stream=True, stream_usage=True)
     asyncio.run(check_claude_login(config, line.print))
     with line.showing("starting"):
         backends = compose.build_backends(
@@ -174,8 +175,9 @@ def _set_up(args: argparse.Namespace) -> tuple[settings.Config, bool]:
         named = replace(config.embedded, model=args.model or config.embedded.model)
         compose.embedded_model_name(named)
         return replace(config, embedded=named), True
-    needs_embedded = compose.serves_embedded(config, origin) and args.model == compose.embedded_model_name(
-        config.embedded
+    needs_embedded = compose.serves_embedded(config, origin) and args.model in (
+        config.embedded.model,
+        compose.embedded_model_name(config.embedded),
     )
     return config, needs_embedded
 

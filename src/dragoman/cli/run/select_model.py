@@ -93,7 +93,7 @@ async def select_model(config: settings.Config, origin: dict[str, str], options:
         return await _selected(config, origin, _pick(offers, options), options)
     if config.upstreams or config.claude_cli.enabled:
         return await _configured(config, origin, options)
-    if _is_embedded(options.model) or "embedded.model" in origin:
+    if compose.is_embedded_model(options.model) or "embedded.model" in origin:
         return await _selected(*_with_embedded(config, origin, options.model, options), options)
     discovered = await _with_local_servers(config)
     if discovered.upstreams:
@@ -201,7 +201,11 @@ async def _configured(config: settings.Config, origin: dict[str, str], options: 
     if compose.serves_embedded(config, origin):
         name = compose.embedded_model_name(config.embedded)
         offers.append(ModelOption(name, "", "", "this machine", _flags(name)))
-    elif not options.named and _is_embedded(options.model) and options.model not in [o.model for o in offers]:
+    elif (
+        not options.named
+        and compose.is_embedded_model(options.model)
+        and options.model not in [o.model for o in offers]
+    ):
         return await _selected(*_with_embedded(config, origin, options.model, options), options)
     if not offers and silent:
         raise BackendUnavailableError(f"nothing answers at {' and '.join(silent)}; is the server running?")
@@ -241,12 +245,6 @@ async def _with_local_servers(config: settings.Config) -> settings.Config:
                 url=each.url, provider=each.provider.name if each.provider else "", models=each.models
             )
     return msgspec.structs.replace(config, upstreams=discovered)
-
-
-def _is_embedded(model: str) -> bool:
-    """Whether this names a model that can be embedded."""
-    names = {name for each in model_catalog.models() for name in (each.name, *each.aliases)}
-    return bool(model) and (compose.is_weights_file(model) or model.startswith("hf:") or model.lower() in names)
 
 
 def _best_installed() -> str:
