@@ -99,15 +99,17 @@ machines. All are read and written; `auto` recognises those with an opener of th
 """
 
 
-_CODE_WITH_PIPE: Final = re.compile(r"`([^`]*\|[^`]*)`")
+_CODE: Final = re.compile(r"`([^`]*)`")
 
 
 def _row(cells: tuple[str, ...]) -> str:
-    return "| " + " | ".join(_CODE_WITH_PIPE.sub(_as_html, cell).replace("|", "\\|") for cell in cells) + " |"
+    return "| " + " | ".join(_CODE.sub(_as_html, cell).replace("|", "\\|") for cell in cells) + " |"
 
 
 def _as_html(code: re.Match[str]) -> str:
-    """The site shows the backslash of a pipe that is escaped in code, so such code is HTML."""
+    """Returns code with a pipe as HTML, because the site shows the backslash of a pipe that is escaped in code."""
+    if "|" not in code[1]:
+        return code[0]
     return f"<code>{html.escape(code[1], quote=False).replace('|', '&#124;')}</code>"
 
 

@@ -71,11 +71,13 @@ def build(site: Path) -> None:
 
 def main() -> int:
     """Builds the site, and returns 1 if that fails or a page loads something from another host."""
-    shutil.rmtree(SITE, ignore_errors=True)
-    try:
-        build(SITE)
-    except subprocess.CalledProcessError:
-        return 1
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            build(Path(folder) / "site")
+        except subprocess.CalledProcessError:
+            return 1
+        shutil.rmtree(SITE, ignore_errors=True)
+        shutil.move(Path(folder) / "site", SITE)
     found = list(foreign(SITE))
     for each in found:
         print(each, file=sys.stderr)

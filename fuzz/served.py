@@ -182,7 +182,9 @@ class Gateway:
         try:
             self.port = self._port()
         except BaseException:
-            self.process.kill()
+            for process in (*self.process.children(recursive=True), self.process):
+                process.kill()
+            self.process.wait()
             raise
 
     def _port(self) -> int:

@@ -17,7 +17,7 @@ PACKAGES: Final = {
     "embedded": ("huggingface_hub", "jinja2", "llguidance", "rich", "xllamacpp"),
     "guard": ("jsonschema_rs",),
     "templates": ("jinja2",),
-    "terminal": ("argcomplete", "rich"),
+    "terminal": ("argcomplete",),
 }
 """The modules that each extra installs; each is imported only where it is used."""
 

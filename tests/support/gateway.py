@@ -93,9 +93,9 @@ class Gateway:
             new_process: Whether a new Python is started, as for users, and not a process forked.
         """
         self.lines: list[str] = []
-        """The log so far: of a JSON record that is no request's, its message; otherwise the line."""
+        """The log so far: of a JSON record that is not about a request, its message; otherwise the line."""
         self.problems: list[str] = []
-        """The lines so far that are no JSON, or whose level is higher than info."""
+        """The lines so far that are not JSON, or whose level is higher than info."""
         self.url = ""
         self._said = threading.Condition()
         self._silent = False
@@ -183,9 +183,9 @@ class Gateway:
 
     def _add(self, line: str) -> None:
         try:
-            record = json.loads(line)
-        except ValueError:
-            record = {"message": line, "level": "no JSON"}
+            record = dict(json.loads(line))
+        except (TypeError, ValueError):
+            record = {"message": line, "level": "not JSON"}
         self.lines.append(record.get("message", line))
         if record.get("level", "info") != "info":
             self.problems.append(line)

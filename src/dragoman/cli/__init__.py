@@ -14,8 +14,8 @@ from textwrap import dedent, fill
 from typing import Any, Final, NoReturn
 
 from dragoman import __version__
-from dragoman.cli._terminal import printable
-from dragoman.core.errors import ClientError, DragomanError, nearest
+from dragoman.cli._terminal import exit_status, printable
+from dragoman.core.errors import DragomanError, nearest
 from dragoman.folder_registry import FolderRegistry
 
 _ORDER: Final = (
@@ -138,7 +138,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         status: int = args.run(args)
     except DragomanError as error:
         print(f"dragoman {args.command}: error: {printable(str(error))}", file=sys.stderr)
-        return 2 if isinstance(error, ClientError) else 1
+        return exit_status(error)
     except BrokenPipeError:
         sys.stderr.close()  # the reader of our output has closed it; Python would report an error at exit
         return 1

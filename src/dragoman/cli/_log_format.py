@@ -1,4 +1,4 @@
-"""The gateway's log: JSON, of which each line is one object, or text with one readable line for each request.
+"""The gateway's log: JSON (one object per line), or text with one readable line for each request.
 
 {"time":"2026-11-25T16:58:01.250Z","level":"warning","logger":"dragoman.server","message":"…"}
 16:58:01 200 POST /v1/messages  qwen3-4b  1 call  1240 tokens in, 35 out  812 ms, first after 310 ms  req_6b2b…
@@ -7,48 +7,56 @@
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from functools import partial
 from typing import Any, Final, Literal
 
 import structlog
 from structlog.typing import EventDict, Processor
 
-from dragoman.cli._terminal import printable
+from dragoman.cli._terminal import one_line, printable
 
 LogFormat = Literal["json", "text"]
 QUIET: Final = ("uvicorn", "asyncio")
-"""Loggers of which only warnings are logged, except at level debug."""
+"""Loggers that log only warnings and errors, except at level debug."""
 
 
-def configure(log_format: LogFormat, written: logging.Handler, *others: logging.Handler, debug: bool = False) -> None:
-    """Sends the records of all loggers to handlers.
+def configure(
+    log_format: LogFormat, output: "logging.StreamHandler[Any]", *others: logging.Handler, debug: bool = False
+) -> None:
+    """Sends the records of all loggers, and Python's warnings, to handlers.
 
     Args:
-        log_format: the format of what `written` writes.
-        written: the handler of the stream or file.
-        others: handlers that write nothing.
+        log_format: the format of `output`; lines of text have the date too, unless a terminal shows them.
+        output: the handler of the stream or file.
+        others: handlers that only observe records.
         debug: records of level debug are logged too, also those of the HTTP server.
     """
-    written.setFormatter(formatter(log_format))
-    logging.basicConfig(handlers=[written, *others], level=logging.DEBUG if debug else logging.INFO)
+    output.setFormatter(formatter(log_format, dates=not output.stream.isatty()))
+    logging.basicConfig(handlers=[output, *others], level=logging.DEBUG if debug else logging.INFO)
+    logging.captureWarnings(True)
     for name in QUIET:
         logging.getLogger(name).setLevel(logging.DEBUG if debug else logging.WARNING)
 
 
-def formatter(log_format: LogFormat) -> logging.Formatter:
-    """Returns the formatter for records of any logger, of libraries too."""
-    render = _render_json if log_format == "json" else _render_text
+def formatter(log_format: LogFormat, *, dates: bool = False) -> logging.Formatter:
+    """Returns the formatter for records of any logger, also of libraries; `dates`: text has the date too."""
+    render = (
+        _render_json if log_format == "json" else partial(_render_text, "%Y-%m-%d %H:%M:%S" if dates else "%H:%M:%S")
+    )
     return structlog.stdlib.ProcessorFormatter(foreign_pre_chain=_FACTS_OF_RECORD, processors=[render])
 
 
-def status_printer(log_format: LogFormat, print_status: Callable[[str], None]) -> Callable[[str], None]:
-    """Returns what reports the progress of a start: `print_status`; for JSON, a function that logs each text."""
-    log = logging.getLogger("dragoman.serve")
-    return print_status if log_format == "text" else lambda text: log.info("%s", text)
+def _add_time(_logger: Any, _method: str, event: EventDict) -> EventDict:
+    """Adds the time of the record, in the form that the line of a request has."""
+    at = datetime.fromtimestamp(event["_record"].created, UTC)
+    event["time"] = at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return event
 
 
 _FACTS_OF_RECORD: Final[list[Processor]] = [
-    structlog.processors.TimeStamper(fmt="iso", utc=True, key="time"),
+    _add_time,
     structlog.stdlib.add_log_level,
     structlog.stdlib.add_logger_name,
     structlog.processors.format_exc_info,
@@ -62,18 +70,17 @@ def _render_json(logger: Any, method: str, event: EventDict) -> str:
     """The line of a request is JSON already."""
     if hasattr(event["_record"], "facts"):
         return str(event["message"])
-    return str(
-        _to_json(logger, method, structlog.stdlib.ProcessorFormatter.remove_processors_meta(logger, method, event))
-    )
+    facts = structlog.stdlib.ProcessorFormatter.remove_processors_meta(logger, method, event)
+    return str(_to_json(logger, method, facts))
 
 
-def _render_text(_logger: Any, _method: str, event: EventDict) -> str:
-    at = time.strftime("%H:%M:%S")
-    facts = getattr(event["_record"], "facts", None)
-    if facts is not None:
-        return printable(f"{at} {'  '.join(request_columns(facts))}")
-    trace = f"\n{event['exception']}" if "exception" in event else ""
-    return printable(f"{at} {event['level']} {event['logger']} {event['message']}{trace}")
+def _render_text(time_format: str, _logger: Any, _method: str, event: EventDict) -> str:
+    record = event["_record"]
+    at = time.strftime(time_format, time.localtime(record.created))
+    if (facts := getattr(record, "facts", None)) is not None:
+        return one_line(f"{at} {'  '.join(request_columns(facts))}")
+    line = one_line(f"{at} {event['level']} {event['logger']} {event['message']}")
+    return f"{line}\n{printable(event['exception'])}" if "exception" in event else line
 
 
 def request_columns(facts: Mapping[str, Any]) -> Iterator[str]:

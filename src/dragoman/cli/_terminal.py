@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final, TextIO
 
+from dragoman.core.errors import ClientError, DragomanError
+
 _EVERY_S: Final = 0.2
 _SOON_S: Final = 1.0
 """For shorter waits no seconds are shown."""
@@ -19,6 +21,11 @@ def printable(text: str) -> str:
 def one_line(text: str) -> str:
     r"""Returns the text with unprintable characters as escapes, and line breaks as `\n`."""
     return printable(text).replace("\n", r"\n")
+
+
+def exit_status(error: DragomanError) -> int:
+    """Returns the exit status of a command that ends with this error."""
+    return 2 if isinstance(error, ClientError) else 1
 
 
 class ProgressLine:

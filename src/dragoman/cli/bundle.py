@@ -78,12 +78,12 @@ def run(args: argparse.Namespace) -> int:
     if anonymized is None:
         print("kept too:  ALL MESSAGES of people, tools and the model (--no-anonymize)")
         return 0
-    print("replaced:  the text of messages and tool descriptions, by words of the same shape")
+    print("replaced:  the text of messages and tool descriptions, with words of the same shape")
     print("left out:  keys, other headers, addresses, paths of files")
     if same:
         print("The bundle is parsed like the capture: the problem is still in it.")
         return 0
-    print("The bundle is NOT parsed like the capture, so it may lack the problem; --no-anonymize would keep it:")
+    print("The bundle is NOT parsed like the capture, so it may lack the problem; --no-anonymize keeps all texts:")
     for line in changes:
         print(f"  {one_line(line)}")
     return 0

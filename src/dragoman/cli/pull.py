@@ -2,9 +2,11 @@
 
 import argparse
 import json
+import os
 import sys
 import time
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from shutil import get_terminal_size
 from textwrap import wrap
@@ -110,7 +112,7 @@ def download_weights(
 
     Args:
         name: the model, or a repository of the Hugging Face Hub.
-        force: download also what is there already.
+        force: download again even if the weights are present.
         quiet: show no progress.
         log: receives the progress in lines; None: it is shown on standard error.
 
@@ -176,7 +178,7 @@ class ProgressBar:
         self._out = out
         self._clock = clock
         self._log = log
-        self._tty = log is None and out.isatty()
+        self._tty = log is None and out.isatty() and _can_draw_bars()
         self._bars: Progress | None = None
         self._what = ""
         self._step_start = (0.0, 0)
@@ -230,6 +232,10 @@ class ProgressBar:
         share = f"{done * 100 // total:3d} %  " if total else ""
         of_total = f" of {weights.format_size(total)}" if total else ""
         return f"{share}{weights.format_size(done)}{of_total}  {mb_per_s:.1f} MB/s  {what}"
+
+
+def _can_draw_bars() -> bool:
+    return os.environ.get("TERM") != "dumb" and find_spec("rich") is not None
 
 
 def _progress_bars(out: TextIO, clock: Callable[[], float]) -> "Progress":

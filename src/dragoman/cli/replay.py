@@ -80,9 +80,13 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
         help="send the request to this model: a model of --upstream or of the servers in the settings, or an embedded "
         f"model: {CATALOG_NAME}",
     )
-    add_upstream_flag(command, "also use this server, and send the request to --model, else to the model that it names")
+    add_upstream_flag(
+        command, "also use this server; the request is sent to --model, or to the model that the request names"
+    )
     add_config_flag(command, ", for --model and --upstream")
-    command.add_argument("--json", action="store_true", help="print the comparison as JSON, without --explain")
+    command.add_argument(
+        "--json", action="store_true", help="print the comparison as JSON; cannot be combined with --explain"
+    )
     command.add_argument("--output", type=Path, metavar="DIR", help="store the replay as a capture in this folder")
     command.set_defaults(run=run)
 
@@ -150,7 +154,7 @@ def _summary(capture: "LoadedCapture") -> str:
     calls = (capture.json(f"{n}/backend.json") for n in range(1, capture.backend_call_count + 1))
     modes = [" ".join([one.get("backend", ""), *filter(None, one.get("model_mode", {}).values())][:3]) for one in calls]
     outcome = log.get("error") or log.get("finish") or log.get("status")
-    return f"{log.get('path', '')} by {', '.join(dict.fromkeys(modes)) or 'nobody'}: {outcome}"
+    return f"{log.get('path', '')} by {', '.join(dict.fromkeys(modes)) or 'no backend'}: {outcome}"
 
 
 def _notes(capture: "LoadedCapture") -> Iterator[str]:
@@ -168,7 +172,7 @@ def _gateway(args: argparse.Namespace) -> tuple[Gateway, str]:
     Raises: ConfigError: the settings are wrong, or an extra is missing.
     """
     flags: dict[str, Any] = {"upstreams.upstream.url": args.upstream}
-    if compose.is_embedded_model(args.model or ""):
+    if not args.upstream and compose.is_embedded_model(args.model or ""):
         flags["embedded.model"] = args.model
     config, origin = settings.load(compose.settings_path(args.config), os.environ, flags)
     embedded = compose.embedded_model_name(config.embedded) if compose.serves_embedded(config, origin) else ""
@@ -176,7 +180,7 @@ def _gateway(args: argparse.Namespace) -> tuple[Gateway, str]:
         require_extras("embedded", doing=_DOING)
     asyncio.run(check_claude_login(config, print_status))
     gateway = compose.build_gateway(config, bool(embedded), print_status, get_weights)
-    return gateway, embedded if "embedded.model" in flags else args.model or ""
+    return gateway, embedded if "embedded.model" in flags and embedded else args.model or ""
 
 
 class _Explained(NamedTuple):

@@ -8,8 +8,9 @@ import os
 import shlex
 import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from dragoman import compose, dialects
@@ -26,9 +27,10 @@ from dragoman.cli._common import (
     setting_rows,
     upstream_flags,
 )
+from dragoman.cli._terminal import exit_status
 from dragoman.cli.completion import complete_with, model_names
 from dragoman.cli.pull import download_weights
-from dragoman.core.errors import ConfigError
+from dragoman.core.errors import ConfigError, DragomanError
 from dragoman.gateway.gateway import Gateway, alias_targets, unknown_alias_target
 
 if TYPE_CHECKING:
@@ -134,28 +136,61 @@ def run(args: argparse.Namespace) -> int:
     if args.print_config:
         for problem in problems:
             print_status(problem)
-        _resolve(config.server)
-        if args.json:
-            print(json.dumps(list(setting_rows(config, origin, everything=args.all)), indent=2))
-        else:
-            print(format_settings(config, origin, everything=args.all))
-        if missing:
-            print_status(missing)
-        else:
-            compose.upstream_backends(config, probe=False)  # checks that the APIs exist and the keys are set
-            asyncio.run(check_claude_login(config, print_status))
+        _print_settings(args, config, origin, missing)
         return 0
     if missing:
         raise ConfigError(missing)
-    report = _configure_log(args.log_format, debug=args.log_level == "debug")
+    log_format: LogFormat = args.log_format or ("text" if args.log_level == "debug" or sys.stderr.isatty() else "json")
+    return _serve(config, bool(name), problems, log_format, debug=args.log_level == "debug")
+
+
+def _print_settings(args: argparse.Namespace, config: settings.Config, origin: dict[str, str], missing: str) -> None:
+    _resolve(config.server)
+    if args.json:
+        print(json.dumps(list(setting_rows(config, origin, everything=args.all)), indent=2))
+    else:
+        print(format_settings(config, origin, everything=args.all))
+    if missing:
+        print_status(missing)
+    else:
+        compose.upstream_backends(config, probe=False)  # checks that the APIs exist and the keys are set
+        asyncio.run(check_claude_login(config, print_status))
+
+
+def _serve(
+    config: settings.Config, embedded: bool, problems: Sequence[str], log_format: "LogFormat", *, debug: bool
+) -> int:
+    """Serves with a log on standard error, of which in JSON each line is a record, also the last error."""
+    from dragoman.cli import _log_format  # imports structlog
+
+    _log_format.configure(log_format, logging.StreamHandler(sys.stderr), debug=debug)
+    if log_format == "text":
+        for problem in problems:
+            print_status(problem)
+        asyncio.run(check_claude_login(config, print_status))
+        return _serve_until_stopped(config, embedded, print_status, download_weights)
+    log = logging.getLogger("dragoman.serve")
     for problem in problems:
-        report(problem)
-    asyncio.run(check_claude_login(config, report))
+        log.warning("%s", problem)
+
+    def report(text: str) -> None:
+        log.info("%s", text)
+
+    try:
+        asyncio.run(compose.check_claude_login(config, lambda text: log.warning("%s", text)))
+        return _serve_until_stopped(config, embedded, report, partial(download_weights, log=report))
+    except DragomanError as error:
+        log.error("%s", error)
+        return exit_status(error)
+
+
+def _serve_until_stopped(
+    config: settings.Config, embedded: bool, report: Callable[[str], None], download: Callable[[str], Path]
+) -> int:
     from dragoman.server.run import run as serve
 
-    download = download_weights if report is print_status else partial(download_weights, log=report)
     get_weights = partial(compose.get_weights, report=report, download=download)
-    gateway = compose.build_gateway(config, bool(name), report, get_weights)
+    gateway = compose.build_gateway(config, embedded, report, get_weights)
     return serve(
         gateway,
         config.server,
@@ -163,15 +198,6 @@ def run(args: argparse.Namespace) -> int:
         print_status=report,
         capture=config.capture,
     )
-
-
-def _configure_log(log_format: "LogFormat | None", *, debug: bool) -> Callable[[str], None]:
-    """Starts the log on standard error, and returns what reports the start's progress there."""
-    from dragoman.cli import _log_format  # imports structlog
-
-    chosen = log_format or ("text" if debug or sys.stderr.isatty() else "json")
-    _log_format.configure(chosen, logging.StreamHandler(sys.stderr), debug=debug)
-    return _log_format.status_printer(chosen, print_status)
 
 
 def announce(url: str, gateway: Gateway, has_keys: bool, print_status: Callable[[str], None]) -> None:

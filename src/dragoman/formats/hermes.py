@@ -5,7 +5,7 @@
     </tool_call>
 
 Each call has its own block. Reasoning is in `<think>…</think>` before the answer. Written by Hermes 2/3, Qwen2.5,
-Qwen3, QwQ, SmolLM3, Granite 4 and many fine-fine-tunes; Dragoman also prompts models without a tool format of their own
+Qwen3, QwQ, SmolLM3, Granite 4 and many fine-tunes; Dragoman also prompts models without a tool format of their own
 to write it.
 
 Also accepted (docs/deviations.md): keys in any order, `parameters` for `arguments`, arguments as a JSON string, several

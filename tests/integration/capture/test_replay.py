@@ -589,6 +589,8 @@ async def test_bundle_that_parses_differently_is_reported(tmp_path: Path, capsys
     assert (status, report["notes"]) == (0, [])
     assert [stage["same"] for stage in report["stages"]] == [True] * len(report["stages"])
     assert {"values", "request 1"} <= {stage["stage"] for stage in report["stages"]}
+    status, _ = await run_replay(capsys, tmp_path / "bug.zip", "--json", "--explain")
+    assert status == 2
 
 
 async def test_bundle_contains_no_paths_or_urls(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

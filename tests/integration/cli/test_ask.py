@@ -258,6 +258,18 @@ def test_embedded_model_is_found_by_its_other_names(name: str, tmp_path: Path) -
 
 
 @pytest.mark.model
+def test_embedded_model_is_found_by_alias_and_beside_servers(tmp_path: Path) -> None:
+    file = tmp_path / "config.toml"
+    file.write_text('[model_aliases]\nfast = "smollm2"\n')
+    done = run(tmp_path, "ask", "Hello", "--model", "fast", "--no-tools", "--config", str(file))
+    assert "model: smollm2-135m, of embedded" in done.stdout, done.stderr
+    server = '[upstreams.far]\nurl = "http://127.0.0.1:9/v1"\nmodels = ["m"]\nauto_probe = false\n'
+    file.write_text(f'{server}[embedded]\nenabled = true\nmodel = "smollm2-135m"\n')
+    done = run(tmp_path, "ask", "Hello", "--model", "smollm2", "--no-tools", "--config", str(file))
+    assert "model: smollm2-135m, of embedded" in done.stdout, done.stderr
+
+
+@pytest.mark.model
 def test_raw_output_of_embedded_model_can_be_parsed(tmp_path: Path) -> None:
     """The raw output can be parsed into the same calls."""
     done = run(tmp_path, "ask", "--raw-output")

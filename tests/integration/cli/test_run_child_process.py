@@ -265,6 +265,12 @@ def test_run_without_terminal_lists_commands_to_type(far: str, tmp_path: Path) -
     assert f"  dragoman run --upstream {far}/v1 --model n -- true\n" in done.stderr
 
 
+def test_negative_context_window_is_rejected(tmp_path: Path) -> None:
+    done = run(tmp_path, "run", "--context-window", "-5", "--", "true")
+    assert done.returncode == 2
+    assert "--context-window: expected a number of tokens, got '-5'" in done.stderr
+
+
 def test_failed_model_request_keeps_log(far: str, tmp_path: Path) -> None:
     code = "os.environ['OPENAI_MODEL'] = 'none'\ntry: ask()\nexcept OSError as e: print(e)"
     done = run(tmp_path, *agent(far, code))

@@ -76,6 +76,17 @@ async def test_trimming_and_context_window_apply_to_discovered_server(monkeypatc
     assert plain.config.upstreams["vllm"].prompt_trim == "off"
 
 
+async def test_trimming_and_context_window_apply_to_configured_server_and_embedded_model(tmp_path: Path) -> None:
+    async with server(model_list("m")) as far:
+        config = load_settings(tmp_path, f"{far.url}/v1", "[embedded]", "enabled = true", 'model = "smollm2-135m"')
+        asked = on("m")._replace(prompt_trim="max", context_window=2048)
+        chosen = await select_model(config, {}, asked)
+        embedded = await select_model(config, {"embedded.enabled": "file"}, asked._replace(model="smollm2-135m"))
+    own, near = chosen.config.upstreams["far"], embedded.config.embedded
+    assert (own.prompt_trim, own.context_window) == ("max", 2048)
+    assert (near.prompt_trim, near.context_window, embedded.context_window) == ("max", 2048, 2048)
+
+
 async def test_several_models_are_listed_as_commands_to_type(monkeypatch: pytest.MonkeyPatch) -> None:
     async with server(model_list("a", "b")) as one, server(model_list("c")) as other:
         with pytest.raises(ConfigError) as told:

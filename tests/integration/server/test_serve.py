@@ -76,6 +76,21 @@ def assert_log_is_clean(gateway: Gateway) -> None:
     assert not gateway.problems
 
 
+def last_error(log: str) -> str:
+    """Asserts that each line of the log is a JSON record, and returns the message of the last one, an error."""
+    records = [json.loads(line) for line in log.splitlines()]
+    assert all({"time", "level", "logger", "message"} <= record.keys() for record in records)
+    assert records[-1]["level"] == "error"
+    return str(records[-1]["message"])
+
+
+def test_log_format_is_chosen_by_flag_and_level(tmp_path: Path) -> None:
+    for flags in (["--log-format", "text"], ["--log-level", "debug"]):
+        ended = run(tmp_path, "serve", "--port", "0", *flags, DRAGOMAN_EMBEDDED_MEMORY_LIMIT_MB="100")
+        assert ended.returncode == 1
+        assert ended.stderr.splitlines()[-1].startswith("dragoman serve: error: the embedded engine ended: ")
+
+
 # Shutdown
 
 
@@ -205,16 +220,16 @@ def test_port_in_use_is_reported(own: Gateway, tmp_path: Path) -> None:
     port = own.url.rpartition(":")[2]
     second = run(tmp_path, "serve", "--port", port)
     assert second.returncode == 2
-    line = f"dragoman serve: error: cannot listen on 127.0.0.1 port {port}: address already in use by "
-    assert second.stderr.startswith(line)
-    assert second.stderr.endswith("; choose another with --host and --port (--port 0 takes a free port)\n")
-    assert f"(process {own.process.pid})" in second.stderr
+    error = last_error(second.stderr)
+    assert error.startswith(f"cannot listen on 127.0.0.1 port {port}: address already in use by ")
+    assert error.endswith("; choose another with --host and --port (--port 0 takes a free port)")
+    assert f"(process {own.process.pid})" in error
 
 
 def test_too_small_memory_limit_is_reported_at_startup(tmp_path: Path) -> None:
     gateway = run(tmp_path, "serve", "--port", "0", DRAGOMAN_EMBEDDED_MEMORY_LIMIT_MB="100")
     assert gateway.returncode == 1
-    assert "error: the embedded engine ended: " in gateway.stderr
+    assert last_error(gateway.stderr).startswith("the embedded engine ended: ")
     assert "embedded.memory_limit_mb = 100 may be too small" in gateway.stderr
     assert "Traceback" not in gateway.stderr
 
@@ -233,7 +248,7 @@ def test_truncated_weights_file_is_reported(tmp_path: Path) -> None:
         half.write_bytes(whole.read(20_000_000))
     gateway = run(tmp_path, "serve", "--port", "0", "--model", "half.gguf")
     assert gateway.returncode == 1
-    assert "error: the embedded engine ended: exit status 1: llama_model_load" in gateway.stderr
+    assert last_error(gateway.stderr).startswith("the embedded engine ended: exit status 1: llama_model_load")
     assert "Traceback" not in gateway.stderr
 
 

@@ -13,7 +13,7 @@ from dragoman.core.events import Finish, Notice, Start, ToolCallEnd, ToolCallSta
 from dragoman.core.messages import Message, Request, Text, Tool, Usage
 from dragoman.server.observe.access_log import AccessRecord
 
-STEERS = "\x1b[31m\x9b2J\u202e"
+STEERS = "\x1b[31m\x9b2J\u202e\n16:58:01 200 POST"
 
 
 def written(log_format: _log_format.LogFormat, *records: logging.LogRecord) -> list[str]:
@@ -96,12 +96,3 @@ def test_no_format_writes_control_characters() -> None:
     for log_format in ("json", "text"):
         (line,) = written(log_format, of_library())
         assert line.isprintable()
-
-
-def test_start_is_reported_in_the_format_of_the_log(caplog: pytest.LogCaptureFixture) -> None:
-    shown: list[str] = []
-    with caplog.at_level("INFO", "dragoman.serve"):
-        _log_format.status_printer("text", shown.append)("listening")
-        _log_format.status_printer("json", shown.append)("100 % %s")
-    assert shown == ["listening"]
-    assert caplog.messages == ["100 % %s"]

@@ -11,7 +11,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from dragoman import compose, extras
+from dragoman import compose
 from dragoman import config as settings
 from dragoman.backends.http.config import HttpConfig
 from dragoman.cli._common import (
@@ -171,13 +171,16 @@ def _set_up(args: argparse.Namespace) -> tuple[settings.Config, bool]:
         return _upstream_only(config, {"upstream": config.upstreams["upstream"]}), False
     if args.claude_cli:
         return replace(config, upstreams={}), False
+    model = alias_targets(config.model_aliases.get(args.model, args.model or ""))[0]
     if not (config.upstreams or config.claude_cli.enabled):
-        named = replace(config.embedded, model=args.model or config.embedded.model)
+        named = replace(config.embedded, model=model or config.embedded.model)
         compose.embedded_model_name(named)
         return replace(config, embedded=named), True
-    needs_embedded = compose.serves_embedded(config, origin) and args.model in (
-        config.embedded.model,
-        compose.embedded_model_name(config.embedded),
+    needs_embedded = (
+        compose.is_embedded_model(model)
+        and compose.serves_embedded(config, origin)
+        and compose.embedded_model_name(replace(config.embedded, model=model))
+        == compose.embedded_model_name(config.embedded)
     )
     return config, needs_embedded
 
@@ -245,12 +248,9 @@ def _page(args: argparse.Namespace) -> View:
         return RawView(sys.stdout)
     if args.no_columns or not sys.stdout.isatty():
         return PlainView(sys.stdout)
-    try:
-        from rich.console import Console
+    from rich.console import Console
 
-        from dragoman.cli.ask.columns import NARROWEST, ColumnsView
-    except ImportError:
-        print(f"dragoman: two columns, and colours, need: {extras.install_command('terminal')}", file=sys.stderr)
-        return PlainView(sys.stdout)
+    from dragoman.cli.ask.columns import NARROWEST, ColumnsView
+
     console = Console(highlight=False)
     return ColumnsView(console) if console.width >= NARROWEST else PlainView(sys.stdout)

@@ -104,7 +104,7 @@ def _add_model_flags(command: argparse.ArgumentParser) -> None:
     add_server_flags(group)
     group.add_argument(
         "--context-window",
-        type=int,
+        type=_tokens,
         metavar="TOKENS",
         default=0,
         help="context window of the model (default: as the server reports, or the embedded model's)",
@@ -116,6 +116,12 @@ def _add_model_flags(command: argparse.ArgumentParser) -> None:
         help="trim the agent's prompt: %(choices)s; see `dragoman help tokens` (default: tools for an embedded model, "
         "else off; a model on this machine that would read the prompt for over a minute gets a shorter one)",
     )
+
+
+def _tokens(text: str) -> int:
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"expected a number of tokens, got {text!r}")
+    return int(text)
 
 
 def _epilog() -> str:

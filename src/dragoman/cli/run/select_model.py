@@ -11,6 +11,7 @@ import msgspec
 from dragoman import agents, compose
 from dragoman import config as settings
 from dragoman.backends.embedded import weights
+from dragoman.backends.embedded.config import EmbeddedConfig
 from dragoman.backends.http.config import HttpConfig
 from dragoman.catalog import models as model_catalog
 from dragoman.catalog import servers
@@ -350,6 +351,7 @@ async def _selected(
         if not options.check:
             config, speed = await _with_prompt_limit(config, origin, offer.server, own, options)
     elif compose.serves_embedded(config, origin) and model == compose.embedded_model_name(config.embedded):
+        config = _with_options(config, "", options)
         window = embedded_context_window(config.embedded)
     else:
         window = (0, True)
@@ -357,14 +359,13 @@ async def _selected(
 
 
 def _with_options(config: settings.Config, name: str, options: RunOptions) -> settings.Config:
-    """Returns the settings with the prompt trimming and the context window of the command for this server."""
-    server = config.upstreams[name]
-    server = msgspec.structs.replace(
-        server,
-        prompt_trim=options.prompt_trim or server.prompt_trim,
-        context_window=options.context_window or server.context_window,
-    )
-    return msgspec.structs.replace(config, upstreams={**config.upstreams, name: server})
+    """Returns the settings with the command's trimming and context window for this server; "": the embedded model."""
+    backend: HttpConfig | EmbeddedConfig = config.upstreams[name] if name else config.embedded
+    trim, window = options.prompt_trim or backend.prompt_trim, options.context_window or backend.context_window
+    backend = msgspec.structs.replace(backend, prompt_trim=trim, context_window=window)
+    if isinstance(backend, EmbeddedConfig):
+        return msgspec.structs.replace(config, embedded=backend)
+    return msgspec.structs.replace(config, upstreams={**config.upstreams, name: backend})
 
 
 async def _with_prompt_limit(
