@@ -146,6 +146,8 @@ def run(args: argparse.Namespace) -> int:
 
 def _print_settings(args: argparse.Namespace, config: settings.Config, origin: dict[str, str], missing: str) -> None:
     _resolve(config.server)
+    if not missing:
+        compose.upstream_backends(config, probe=False)  # checks that the APIs exist and the keys are set
     if args.json:
         print(json.dumps(list(setting_rows(config, origin, everything=args.all)), indent=2))
     else:
@@ -153,7 +155,6 @@ def _print_settings(args: argparse.Namespace, config: settings.Config, origin: d
     if missing:
         print_status(missing)
     else:
-        compose.upstream_backends(config, probe=False)  # checks that the APIs exist and the keys are set
         asyncio.run(check_claude_login(config, print_status))
 
 

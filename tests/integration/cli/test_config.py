@@ -240,6 +240,15 @@ def test_invalid_api_keys_error_does_not_show_keys(tmp_path: Path) -> None:
     assert "secret" not in check(tmp_path, "--config", str(file)).stderr
 
 
+def test_settings_with_missing_key_are_not_called_valid(tmp_path: Path) -> None:
+    file = tmp_path / "config.toml"
+    file.write_text('[upstreams.far]\nurl = "https://far.example/v1"\napi_key_env = "FAR_KEY"\n')
+    shown = run(tmp_path, "serve", "--print-config", "--config", str(file))
+    assert shown.returncode == 2
+    assert "FAR_KEY" in shown.stderr
+    assert "valid" not in shown.stdout
+
+
 @pytest.mark.parametrize("args", [["--print-config"], ["--port", "0"]])
 def test_alias_of_unknown_model_is_rejected(args: list[str], tmp_path: Path) -> None:
     (tmp_path / "own.toml").write_text('[model_aliases]\ngpt-4o = "smollm"\n')
