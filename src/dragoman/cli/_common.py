@@ -18,7 +18,7 @@ from dragoman.cli.pull import download_weights
 from dragoman.core.errors import ConfigError
 
 CAPTURE_HELP: Final = "folder of a capture, folder of several (the newest is used), or bundle (.zip)"
-CAPTURE_DIR_HELP: Final = "store each exchange in this folder, for `dragoman replay` and `dragoman bundle`"
+CAPTURE_DIR_HELP: Final = "store each exchange in this folder, for the commands replay and bundle"
 CATALOG_NAME: Final = "a name that `dragoman pull --list` prints"
 EMBEDDED_MODEL: Final = f"{CATALOG_NAME}, hf:OWNER/REPO/FILE.gguf, or a .gguf file"
 EXPLAIN_HELP: Final = "print how each part of the model's text was parsed, and why"
