@@ -15,7 +15,7 @@ from support.agents import PROMPT, Calling
 from support.scripted_backend import in_thread
 from support.source_path import SOURCES
 
-pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="terminals of POSIX")
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="needs a POSIX terminal")
 
 
 def environment(home: Path, *programs: Path) -> dict[str, str]:

@@ -95,7 +95,7 @@ def test_parse_reads_file(tmp_path: Path) -> None:
     assert f"cannot read {tmp_path / 'none.txt'}: No such file or directory" in done.stderr
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="needs a terminal of its own")
+@pytest.mark.skipif(sys.platform == "win32", reason="needs a POSIX pseudo-terminal")
 def test_parse_on_terminal_prints_hint() -> None:
     ours, theirs = os.openpty()
     command = [sys.executable, "-c", COMMAND, "parse"]

@@ -36,7 +36,7 @@ asyncio.run(main())
 """
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="no SIGKILL")
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGKILL")
 @pytest.mark.parametrize("line", KILLED_AT.values(), ids=KILLED_AT)
 def test_killed_gateway_leaves_nothing(line: str, tmp_path: Path) -> None:
     folder = tmp_path / "temporary"

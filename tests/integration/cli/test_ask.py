@@ -97,7 +97,7 @@ def test_ask_without_terminal_prints_tool_round_trip(tmp_path: Path) -> None:
     assert re.fullmatch(r"2 turns · 30 tokens in, 10 out · \d+\.\d s, \d+\.\d s to the first token\n", blocks[6])
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="the CLI is started as on Unix")
+@pytest.mark.skipif(sys.platform == "win32", reason="the test starts the CLI as on POSIX systems")
 def test_ask_uses_installed_claude_cli(tmp_path: Path) -> None:
     """The installed CLI with a dummy login; the model is scripted and calls tools by the CLI's tool names."""
     with in_thread(answers) as url:
@@ -282,7 +282,7 @@ def test_raw_output_of_embedded_model_can_be_parsed(tmp_path: Path) -> None:
 # At a terminal
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="needs a terminal of its own")
+@pytest.mark.skipif(sys.platform == "win32", reason="needs a POSIX pseudo-terminal")
 @pytest.mark.parametrize(("columns", "side_by_side"), [(100, True), (60, False)])
 def test_columns_are_shown_only_on_wide_terminal(columns: int, side_by_side: bool, tmp_path: Path) -> None:
     with in_thread(answers) as url:

@@ -31,7 +31,7 @@ SHELLS = {
 }
 HERE = [shell for shell in SHELLS if shutil.which(shell)]
 
-pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="its shells are others")
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="bash, zsh and fish are not on Windows")
 
 
 @pytest.fixture

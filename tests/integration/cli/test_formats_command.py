@@ -36,7 +36,7 @@ def test_formats_table_for_narrow_terminal_keeps_model_families() -> None:
     assert format_table(400).splitlines()[0].split() == format_table().splitlines()[0].split()
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="needs a terminal of its own")
+@pytest.mark.skipif(sys.platform == "win32", reason="needs a POSIX pseudo-terminal")
 def test_formats_table_is_truncated_on_terminal_not_in_pipe() -> None:
     ours, theirs = os.openpty()
     command = [sys.executable, "-m", "dragoman", "formats"]
