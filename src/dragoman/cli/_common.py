@@ -2,7 +2,7 @@
 
 import argparse
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Final
@@ -23,6 +23,8 @@ CATALOG_NAME: Final = "a name that `dragoman pull --list` prints"
 EMBEDDED_MODEL: Final = f"{CATALOG_NAME}, hf:OWNER/REPO/FILE.gguf, or a .gguf file"
 EXPLAIN_HELP: Final = "print how each part of the model's text was parsed, and why"
 TOOLS_FILE: Final = "JSON file of tools in OpenAI or Anthropic format (a list, or an object with `tools`)"
+_MAX_LINES: Final = 12
+"""Maximum number of lines of a difference that are printed as text."""
 _KEY_IN_FILE: Final = "; one that needs an API key must be in the settings file instead: [upstreams.NAME]"
 
 
@@ -164,3 +166,10 @@ def format_settings(config: settings.Config, origin: dict[str, str], *, everythi
         lines.append(f"{line}  # {row['origin']}")
     rest = [] if everything else ["# all other settings have their defaults; --all prints them too"]
     return "\n".join([*lines, *rest, "# the settings are valid"])
+
+
+def first_lines(difference: Sequence[str]) -> Iterator[str]:
+    """Yields the lines of a difference to print, then how many more there are."""
+    yield from difference[:_MAX_LINES]
+    if (more := len(difference) - _MAX_LINES) > 0:
+        yield f"… {more} more lines; --json prints all"

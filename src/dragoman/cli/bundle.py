@@ -6,7 +6,7 @@ import json
 import os
 from pathlib import Path
 
-from dragoman.cli._common import CAPTURE_HELP, require_extras
+from dragoman.cli._common import CAPTURE_HELP, first_lines, require_extras
 from dragoman.cli._terminal import one_line, printable
 from dragoman.core.errors import ConfigError
 
@@ -84,6 +84,6 @@ def run(args: argparse.Namespace) -> int:
         print("The bundle is parsed like the capture: the problem is still in it.")
         return 0
     print("The bundle is NOT parsed like the capture, so it may lack the problem; --no-anonymize keeps all texts:")
-    for line in changes:
+    for line in first_lines(changes):
         print(f"  {one_line(line)}")
     return 0

@@ -21,6 +21,7 @@ from dragoman.cli._common import (
     add_config_flag,
     add_upstream_flag,
     check_claude_login,
+    first_lines,
     get_weights,
     print_status,
     require_extras,
@@ -144,7 +145,7 @@ def _print_comparison(capture: "LoadedCapture", stages: "Iterable[StageDiff]") -
         print(one_line(f"  ({note})"))
     for stage in stages:
         print(f"  {stage.name:<12}{'differs' if stage.difference else 'same'}")
-        for line in stage.difference:
+        for line in first_lines(stage.difference):
             print(f"    {one_line(line[:SHOWN_CHARS])}{'…' * (len(line) > SHOWN_CHARS)}")
 
 

@@ -28,6 +28,7 @@ from dragoman.core.messages import Request, Usage
 from dragoman.gateway.gateway import Gateway
 from dragoman.redaction.anonymize import Anonymizer, KeepRules, map_strings
 from dragoman.redaction.redact import Redactor
+from dragoman.server.capture.diff import difference
 from dragoman.server.capture.files import chunk_from_json, chunk_to_json, error_json, event_json, jsonl
 from dragoman.server.capture.load import error_from_json, event_from_json
 from dragoman.server.capture.replay_backend import ChunkMode, Rechunker
@@ -385,6 +386,27 @@ async def test_difference_is_shown_as_diff(tmp_path: Path, capsys: pytest.Captur
     assert '    + "model": "m",' in said
 
 
+async def test_json_has_all_lines_of_a_difference(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    async with keeping(tmp_path, says(CALL), tool_mode="parse", call_format="hermes") as url:
+        await ask(url, CHAT, True, tools=TOOLS)
+        [folder] = await kept(tmp_path)
+    sent = folder / "1/sent-1.json"
+    sent.write_text(json.dumps({"stop": list(map(str, range(38)))} | json.loads(sent.read_text())))
+    status, said = await run_replay(capsys, folder)
+    assert status == 1
+    shown = re.findall(r"^    ([-+…].*)$", said, re.M)
+    assert len(shown) == 13
+    assert shown[-1] == "… 28 more lines; --json prints all"
+    status, said = await run_replay(capsys, folder, "--json")
+    assert status == 1
+    [difference] = [stage["difference"] for stage in json.loads(said)["stages"] if not stage["same"]]
+    assert difference == ['- "stop": [', *(f'-  "{n}",' for n in range(37)), '-  "37"', "- ],"]
+
+
+def test_difference_has_lines_that_begin_with_signs_of_a_diff() -> None:
+    assert difference(["- one", "same", "@@ x"], ["same", "++ two"]) == ("-- one", "-@@ x", "+++ two")
+
+
 async def test_request_missing_in_capture_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     async with keeping(tmp_path, says("hi"), tool_mode="parse", call_format="hermes") as url:
         await ask(url, CHAT, True)
@@ -591,6 +613,23 @@ async def test_bundle_that_parses_differently_is_reported(tmp_path: Path, capsys
     assert {"values", "request 1"} <= {stage["stage"] for stage in report["stages"]}
     status, _ = await run_replay(capsys, tmp_path / "bug.zip", "--json", "--explain")
     assert status == 2
+
+
+async def test_bundle_report_as_json_has_all_lines_of_a_difference(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tool = json.loads(json.dumps(TOOLS[0]))
+    tool["function"]["parameters"]["properties"]["city"] = {"type": "string", "pattern": "^Paris"}
+    calls = [CALL.replace("Paris", f"Paris {n}") for n in range(20)]
+    async with keeping(tmp_path / "kept", says(*calls), tool_mode="parse", call_format="hermes") as url:
+        await ask(url, CHAT, True, tools=[tool])
+        await kept(tmp_path / "kept")
+    said = await run_bundle(capsys, tmp_path / "kept", "-o", tmp_path / "bug.zip")
+    _, _, shown = said.partition("keeps all texts:\n")
+    report = json.loads(await run_bundle(capsys, tmp_path / "kept", "-o", tmp_path / "bug.zip", "--json"))
+    assert len(report["difference"]) > 13
+    more = len(report["difference"]) - 12
+    assert shown.splitlines()[12:] == [f"  … {more} more lines; --json prints all"]
 
 
 async def test_bundle_contains_no_paths_or_urls(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

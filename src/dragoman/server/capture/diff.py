@@ -8,7 +8,7 @@ import difflib
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import groupby
+from itertools import groupby, islice
 from typing import Any, Final, NamedTuple
 
 from dragoman import dialects
@@ -16,8 +16,6 @@ from dragoman.server.capture.files import chunk_from_json
 from dragoman.server.capture.load import LoadedCapture
 from dragoman.server.capture.replay_backend import KINDS
 
-MAX_LINES: Final = 12
-"""Maximum number of lines shown of a difference."""
 _JOINED: Final = ("TextDelta", "ReasoningDelta", "RefusalDelta", "ToolCallDelta")
 _COMMENT: Final = re.compile(r"^:[^\n]*\n\n", re.MULTILINE)
 _VARYING_HEADERS: Final = ("x-dragoman-warnings", "content-length", "server-timing")
@@ -125,10 +123,7 @@ def reply_lines(capture: LoadedCapture) -> list[str]:
 
 
 def difference(one: Sequence[str], other: Sequence[str]) -> tuple[str, ...]:
-    """Returns at most `MAX_LINES` lines that only one of the two has, with `-` for the first and `+` for the second."""
-    if list(one) == list(other):
-        return ()
-    lines = [line for line in difflib.unified_diff(one, other, n=0, lineterm="") if line[:2] not in ("--", "++", "@@")]
-    lines = [line for line in lines if not line.startswith("@@")]
-    more = [f"… {len(lines) - MAX_LINES} lines more"] if len(lines) > MAX_LINES else []
-    return (*lines[:MAX_LINES], *more)
+    """Returns the lines that only one of the two has, with `-` for the first and `+` for the second."""
+    file_names = 2  # lines at the beginning of a diff
+    lines = islice(difflib.unified_diff(one, other, n=0, lineterm=""), file_names, None)
+    return tuple(line for line in lines if not line.startswith("@@"))
