@@ -1,6 +1,7 @@
 """What several commands share: flags for upstream servers, missing extras, progress, and texts for the user."""
 
 import argparse
+import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
@@ -12,10 +13,11 @@ import msgspec
 from dragoman import compose, dialects, extras
 from dragoman import config as settings
 from dragoman.backends.embedded.config import EmbeddedConfig
+from dragoman.backends.http.config import HttpConfig
 from dragoman.catalog import models
 from dragoman.cli._terminal import ProgressLine, printable
 from dragoman.cli.pull import download_weights
-from dragoman.core.errors import ConfigError
+from dragoman.core.errors import BackendUnavailableError, ConfigError
 
 CAPTURE_HELP: Final = "folder of a capture, folder of several (the newest is used), or bundle (.zip)"
 CAPTURE_DIR_HELP: Final = "store each exchange in this folder, for the commands replay and bundle"
@@ -173,3 +175,17 @@ def first_lines(difference: Sequence[str]) -> Iterator[str]:
     yield from difference[:_MAX_LINES]
     if (more := len(difference) - _MAX_LINES) > 0:
         yield f"… {more} more lines; --json prints all"
+
+
+async def listed_models(server: HttpConfig) -> tuple[str, ...] | None:
+    """Returns the models that the settings or the server list, or None if the server does not respond."""
+    if server.models:
+        return server.models
+    from dragoman.backends.probe.connect import list_models, open_connection
+    from dragoman.backends.probe.server_info import ServerInfo
+
+    async with open_connection(server, os.environ) as connection:
+        try:
+            return await list_models(connection, ServerInfo(connection, server.url), server, os.environ)
+        except BackendUnavailableError:
+            return None

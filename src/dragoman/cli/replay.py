@@ -23,6 +23,7 @@ from dragoman.cli._common import (
     check_claude_login,
     first_lines,
     get_weights,
+    listed_models,
     print_status,
     require_extras,
 )
@@ -173,15 +174,27 @@ def _gateway(args: argparse.Namespace) -> tuple[Gateway, str]:
     Raises: ConfigError: the settings are wrong, or an extra is missing.
     """
     flags: dict[str, Any] = {"upstreams.upstream.url": args.upstream}
-    if not args.upstream and compose.is_embedded_model(args.model or ""):
-        flags["embedded.model"] = args.model
     config, origin = settings.load(compose.settings_path(args.config), os.environ, flags)
+    if not args.upstream and compose.is_embedded_model(args.model or "") and not _has_model(config, args.model):
+        flags["embedded.model"] = args.model
+        config, origin = settings.load(compose.settings_path(args.config), os.environ, flags)
     embedded = compose.embedded_model_name(config.embedded) if compose.serves_embedded(config, origin) else ""
     if embedded:
         require_extras("embedded", doing=_DOING)
     asyncio.run(check_claude_login(config, print_status))
     gateway = compose.build_gateway(config, bool(embedded), print_status, get_weights)
     return gateway, embedded if "embedded.model" in flags and embedded else args.model or ""
+
+
+def _has_model(config: settings.Config, model: str) -> bool:
+    """Whether an alias of the settings or a server in them has this model; a server without `models` is asked."""
+
+    async def lists() -> list[tuple[str, ...] | None]:
+        return await asyncio.gather(*map(listed_models, config.upstreams.values()))
+
+    listed = zip(config.upstreams, asyncio.run(lists()), strict=True)
+    names = {name for server, models in listed for each in models or () for name in (each, f"{server}/{each}")}
+    return model in config.model_aliases or model in names
 
 
 class _Explained(NamedTuple):

@@ -435,6 +435,28 @@ async def test_replay_can_send_to_a_live_backend(tmp_path: Path, capsys: pytest.
     assert (await run_replay(capsys, tmp_path / "two"))[0] == 0
 
 
+@pytest.mark.parametrize("is_listed_in_settings", [True, False])
+async def test_replay_prefers_server_of_settings_to_embedded_model(
+    is_listed_in_settings: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = "smollm2"  # also an alias of an embedded model
+    listed = json.dumps({"data": [{"id": model}]})
+    async with keeping(tmp_path / "one", says("It is sunny."), tool_mode="native") as url:
+        await ask(url, CHAT, True, tools=TOOLS)
+        await kept(tmp_path / "one")
+
+    async def play(far: Server, writer: asyncio.StreamWriter) -> None:
+        is_list = far.asked[-1][0].startswith("GET ")
+        await (whole(200, listed) if is_list else says(CALL))(far, writer)
+
+    settings = tmp_path / "config.toml"
+    async with server(play) as far:
+        names = f'models = ["{model}"]\n' if is_listed_in_settings else ""
+        settings.write_text(f'[upstreams.real]\nurl = "{far.url}/v1"\nauto_probe = false\n{names}')
+        await run_replay(capsys, tmp_path / "one", "--model", model, "--config", settings)
+        assert json.loads(far.asked[-1][2])["model"] == model
+
+
 @pytest.mark.parametrize(
     ("args", "told"),
     [

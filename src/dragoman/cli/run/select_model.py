@@ -15,7 +15,7 @@ from dragoman.backends.embedded.config import EmbeddedConfig
 from dragoman.backends.http.config import HttpConfig
 from dragoman.catalog import models as model_catalog
 from dragoman.catalog import servers
-from dragoman.cli._common import print_status
+from dragoman.cli._common import listed_models, print_status
 from dragoman.cli.run.context_window import embedded_context_window, reported_context_window
 from dragoman.cli.run.preface import ANY_TIME_S, FIRST_RESPONSE_S, check_key, is_local, reading_speed
 from dragoman.core.errors import BackendUnavailableError, ConfigError, nearest, quote
@@ -185,7 +185,7 @@ def _distinct(models: Sequence[str]) -> list[str]:
 async def _configured(config: settings.Config, origin: dict[str, str], options: RunOptions) -> SelectedModel:
     """Selects by settings or flags."""
     offers, silent = list[ModelOption](), list[str]()
-    listed = await asyncio.gather(*(_model_list(server) for server in config.upstreams.values()))
+    listed = await asyncio.gather(*(listed_models(server) for server in config.upstreams.values()))
     for (name, server), models in zip(config.upstreams.items(), listed, strict=True):
         if models is None:
             silent.append(server.url)
@@ -217,20 +217,6 @@ async def _configured(config: settings.Config, origin: dict[str, str], options: 
         )
         return await _selected(config, origin, target._replace(model=options.model), options, requested=target.model)
     return await _selected(config, origin, _pick(offers, options, config), options)
-
-
-async def _model_list(server: HttpConfig) -> tuple[str, ...] | None:
-    """Returns the models of a server, or None if it does not respond."""
-    if server.models:
-        return server.models
-    from dragoman.backends.probe.connect import list_models, open_connection
-    from dragoman.backends.probe.server_info import ServerInfo
-
-    async with open_connection(server, os.environ) as connection:
-        try:
-            return await list_models(connection, ServerInfo(connection, server.url), server, os.environ)
-        except BackendUnavailableError:
-            return None
 
 
 async def _with_local_servers(config: settings.Config) -> settings.Config:
