@@ -3,6 +3,8 @@
 import re
 from pathlib import Path
 
+from docs import tables
+
 from support import ran_pairs
 
 ROOT = Path(__file__).parent.parent
@@ -32,57 +34,53 @@ this page and the table in the README are generated from that record.
 
 
 def readme() -> str:
-    """The README, with its table as it is now."""
+    """Returns the README with its table up to date."""
     text = README.read_text()
     before, begin, rest = text.partition(BEGIN)
-    _, end, behind = rest.partition(END)
+    _, end, after = rest.partition(END)
     if not (begin and end):
-        raise ValueError(f"README.md has no place for the table, {BEGIN.strip()} … {END.strip()}")
-    return f"{before}{BEGIN}{overview()}{END}{behind}"
+        raise ValueError(f"README.md lacks the markers of the table, {BEGIN.strip()} … {END.strip()}")
+    return f"{before}{BEGIN}{overview()}{END}{after}"
 
 
 def overview() -> str:
-    """Programs by the kinds of model behind the gateway, for the README."""
+    """Returns the table of programs and kinds of model, for the README."""
     known = ran_pairs.read()
-    rows = [["Program", *OVERVIEW], ["---", *[":-:"] * len(OVERVIEW)]]
+    rows = []
     for front in ran_pairs.FRONT:
         cells = [any((front, name) in known for name in names) for names in OVERVIEW.values()]
         if any(cells):
             rows.append([front, *("✓" if cell else "" for cell in cells)])
-    return "".join(_row(row) for row in rows)
+    return tables.table(["Program", *OVERVIEW], rows, ["---", *[":-:"] * len(OVERVIEW)])
 
 
 def table() -> str:
-    """Programs by what is behind the gateway, with the scripted models in one column."""
+    """Returns the table of programs and upstream servers, with the scripted models in one column."""
     known = ran_pairs.read()
     shown = [name for name, behind in ran_pairs.BEHIND.items() if behind.kind != "scripted"]
     odd = [ran_pairs.BEHIND[name].but or ran_pairs.BEHIND[name].kind for name in shown]
     heads = [name if but == "real" else f"{name} ({but})" for name, but in zip(shown, odd, strict=True)]
-    rows = [["Program", *heads, "scripted model"], ["---"] * (len(heads) + 2)]
+    rows = []
     for front in ran_pairs.FRONT:
         cells = [any((front, name) in known for name in names) for names in ([n] for n in shown)]
         cells.append(any((front, name) in known for name in SCRIPTED))
         if any(cells):
             rows.append([front, *("✓" if cell else "" for cell in cells)])
-    return "".join(_row(row) for row in rows)
+    return tables.table(["Program", *heads, "scripted model"], rows)
 
 
 def page(note: str) -> str:
-    """Each pair, in which versions it ran, and which tests ran it."""
+    """Returns the page: the pairs that ran, their versions, and the tests that ran them."""
     heads = ["Program", "Version", "Model or server", "Version", "Kind", "Last run", "Test"]
-    rows = [heads, ["---"] * len(heads)]
+    rows = []
     for (front, behind), record in ran_pairs.read().items():
         tests = ", ".join(f"`{re.sub(r'^tests/', '', test)}`" for test in record.tests)
         about = ran_pairs.BEHIND[behind]
         versions = record.front_version, record.behind_version
         rows.append([front, versions[0], behind, versions[1], about.kind, record.date, tests])
     behinds = "".join(f"- *{name}* ({each.kind}): {each.about}\n" for name, each in ran_pairs.BEHIND.items())
-    pairs = "".join(_row(row) for row in rows)
+    pairs = tables.table(heads, rows)
     return (
         f"# Compatibility: agents and backends\n\n{note}{INTRO}{table()}\n## Models and servers\n\n{behinds}\n"
         f"## All combinations\n\n{pairs}"
     )
-
-
-def _row(cells: list[str]) -> str:
-    return "| " + " | ".join(cells) + " |\n"

@@ -1,41 +1,42 @@
-"""The page of faults, made of `faults.toml`; `tests/integration/server/test_faults.py` has each of them happen."""
+"""Writes the page of upstream failures from `faults.toml`; each is reproduced in integration/server/test_faults.py."""
 
 import tomllib
 from pathlib import Path
 
 import msgspec
+from docs import tables
 
 DATA = Path(__file__).parent / "faults.toml"
 
 
 class Fault(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a server behind does, and what becomes of it."""
+    """What an upstream server does, and what the client receives."""
 
     title: str
     words: str = ""
-    """What clients are told; URL is the server's."""
+    """The message to the client; URL is the server's."""
     openai: tuple[int, str, str] = (200, "", "")
     """Status, type and code for clients of OpenAI's APIs."""
     anthropic: tuple[int, str] = (200, "")
-    """The same for clients of Messages."""
+    """Status and type for clients of Messages."""
     responses: str = "server_error"
-    """The code where it ends a stream of Responses."""
+    """The code if it ends a stream of Responses."""
     begun: bool = False
-    """It comes when an answer has begun: a stream ends with it."""
+    """Whether it happens after the response has begun, so that a stream ends with the error."""
     answered: bool = False
-    """It is no error for the client."""
+    """Whether the client gets a response without an error."""
 
 
 class Table(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """All of them."""
+    """The content of `faults.toml`."""
 
     fault: dict[str, Fault]
     leaving: dict[str, str]
-    """When a client leaves."""
+    """The stages at which a client may disconnect, by name."""
 
 
 def read() -> Table:
-    """As the file has it."""
+    """Returns the content of `faults.toml`."""
     return msgspec.convert(tomllib.loads(DATA.read_text()), Table)
 
 
@@ -68,7 +69,6 @@ def page(note: str) -> str:
             stream, message = "ends with the error" if fault.begun else "never begins", f"`{fault.words}`"
         rows.setdefault((openai, anthropic, stream, message), []).append(fault.title)
     heads = ("the server", "Chat Completions, Responses", "Messages", "stream", "message to the client")
-    lines = [heads, ("---",) * len(heads), *(("; ".join(titles), *result) for result, titles in rows.items())]
-    faults = "\n".join("| " + " | ".join(row) + " |" for row in lines)
+    shown = tables.table(heads, (("; ".join(titles), *result) for result, titles in rows.items()))
     stages = "".join(f"- {when},\n" for when in table.leaving.values()).removesuffix(",\n") + ".\n"
-    return f"# Upstream failures\n\n{note}{INTRO}{faults}\n{LEAVING}{stages}"
+    return f"# Upstream failures\n\n{note}{INTRO}{shown}{LEAVING}{stages}"

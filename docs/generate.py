@@ -4,7 +4,6 @@
 """
 
 import argparse
-import html
 import os
 import re
 import sys
@@ -13,7 +12,6 @@ from functools import cache, partial
 from importlib.metadata import version
 from pathlib import Path
 from textwrap import indent
-from typing import Final
 
 from canitoolcall.checks import run_checks
 from canitoolcall.fixtures import load_fixtures
@@ -27,6 +25,7 @@ import edge_cases
 import faults
 import settings_page
 import supported_servers
+from docs import tables
 
 from dragoman import cli, formats
 from dragoman.catalog.format_coverage import FormatCoverage
@@ -42,7 +41,7 @@ NOTE = "<!-- Written by docs/generate.py: run `make docs`. -->\n\n"
 def formats_page() -> str:
     """Every format: what it has, who writes it, what holds it to that, and how a call looks."""
     heads = ("format", "written by", "reasoning", "ids", "arguments", "grammar", "cases", "neutral suite")
-    rows, sections = [heads, ("---",) * len(heads)], []
+    rows, sections = [], []
     proof = proven()
     for name in formats.names():
         known = collect_facts(formats.get(name))
@@ -54,9 +53,8 @@ def formats_page() -> str:
         rows.append((link, known.models, reasoning, known.ids, known.arguments, held, str(tried.cases), suite))
         also = f"Also called {', '.join(f'`{alias}`' for alias in known.aliases)}. " if known.aliases else ""
         sections.append(f"### {name}\n\n{also}Source: {known.source}.\n\n{indent(known.calls, '    ')}\n")
-    table = "\n".join(_row(row) for row in rows)
     intro = FORMATS_INTRO.format(suite=version("canitoolcall"))
-    return f"# Formats\n\n{NOTE}{intro}{table}\n\n## How calls look\n\n" + "\n".join(sections)
+    return f"# Formats\n\n{NOTE}{intro}{tables.table(heads, rows)}\n## How calls look\n\n" + "\n".join(sections)
 
 
 @cache
@@ -97,20 +95,6 @@ machines. All are read and written; `auto` recognises those with an opener of th
   they come. `tests/formats/test_canitoolcall.py` says which is not, and why; with `buffering="all"` all are.
 
 """
-
-
-_CODE: Final = re.compile(r"`([^`]*)`")
-
-
-def _row(cells: tuple[str, ...]) -> str:
-    return "| " + " | ".join(_CODE.sub(_as_html, cell).replace("|", "\\|") for cell in cells) + " |"
-
-
-def _as_html(code: re.Match[str]) -> str:
-    """Returns code with a pipe as HTML, because the site shows the backslash of a pipe that is escaped in code."""
-    if "|" not in code[1]:
-        return code[0]
-    return f"<code>{html.escape(code[1], quote=False).replace('|', '&#124;')}</code>"
 
 
 COMMANDS_INTRO = """\

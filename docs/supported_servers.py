@@ -1,5 +1,7 @@
 """Writes the page of supported servers from their rows."""
 
+from docs import tables
+
 from dragoman.catalog import servers
 from dragoman.catalog.servers import Provider
 
@@ -19,7 +21,7 @@ with `provider = "NAME"` in `[upstreams.NAME]`, or let `dragoman probe` or tool 
 
 
 def page(note: str) -> str:
-    """All of it."""
+    """Returns the page as Markdown, with `note` below its title."""
     heads = (
         "provider",
         "server",
@@ -30,9 +32,8 @@ def page(note: str) -> str:
         "schema profile",
         "constrained decoding",
     )
-    rows = [heads, ("---",) * len(heads), *map(_row, servers.providers())]
-    table = "\n".join("| " + " | ".join(row) + " |" for row in rows)
-    return f"# Supported servers\n\n{note}{INTRO}{table}\n\n" + "\n".join(map(_section, servers.providers()))
+    table = tables.table(heads, map(_row, servers.providers()))
+    return f"# Supported servers\n\n{note}{INTRO}{table}\n" + "\n".join(map(_section, servers.providers()))
 
 
 def _row(provider: Provider) -> tuple[str, ...]:

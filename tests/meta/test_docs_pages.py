@@ -2,6 +2,8 @@
 
 import re
 
+from docs import tables
+
 from dragoman import formats
 from support.paths import ROOT
 
@@ -28,3 +30,8 @@ def test_number_of_formats_is_current() -> None:
     number = len([name for name in formats.names() if name != "auto"])
     assert f"- {number} call formats are parsed" in (ROOT / "docs" / "index.md").read_text()
     assert f"parsed in {number} formats" in (ROOT / "docs" / "comparison.md").read_text()
+
+
+def test_table_escapes_pipes() -> None:
+    shown = tables.table(["a", "b"], [["x | y", "`a | b`"], ["1", "`c`"]], ["---", ":-:"])
+    assert shown == "| a | b |\n| --- | :-: |\n| x \\| y | <code>a &#124; b</code> |\n| 1 | `c` |\n"
