@@ -83,7 +83,7 @@ def check_unchanged(name: str) -> None:
     sent = RECORDED[name]
     dialect, request = read(sent)
     if isinstance(request, str):
-        assert "threads are not kept" in request
+        assert "threads are not stored" in request
         return
     written = dialect.write_request(request, request.model)
     assert written.warnings == ()

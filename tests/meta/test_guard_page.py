@@ -39,7 +39,7 @@ def tool(members: str, closed: bool) -> Tool:
 def test_guard_page_lists_every_step_in_order() -> None:
     assert tuple(step for step, _ in rows("tools | written | called")) == NAMES
     assert tuple(step for step, _ in rows("schema | written | sent")) == ARGUMENT_REPAIRS
-    assert {step for step, _ in rows("refused all the same | because")} <= {*NAMES, *ARGUMENT_REPAIRS}
+    assert {step for step, _ in rows("not repaired | reason")} <= {*NAMES, *ARGUMENT_REPAIRS}
 
 
 @pytest.mark.parametrize(("step", "cells"), rows("tools | written | called"))

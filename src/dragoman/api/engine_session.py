@@ -215,7 +215,7 @@ class EngineSession:
         for n, event in enumerate(events, 1):
             self._call_count += isinstance(event, ToolCallStart)
             if self._call_count > MAX_CALLS:
-                message = f"more than {MAX_CALLS} calls in one answer; it was ended there"
+                message = f"more than {MAX_CALLS} calls in one response; it was ended there"
                 events, self.finished = [*events[: n - 1], Notice("call_limit_reached", message)], True
                 break
             if isinstance(event, ToolCallEnd) and not self.request.tool_choice.parallel_tool_calls:

@@ -33,7 +33,7 @@ _EXAMPLES: Final = """
     exit status:
       0  the server was probed, whatever it supports
       1  the server does not respond; without a URL: none runs on this machine
-      2  the command or the API key is wrong, or the server lists several models: name one by --model
+      2  the command or the API key is wrong, or the server has several models: choose one with --model
 """
 _LISTED_AT_MOST: Final = 5
 
@@ -148,7 +148,7 @@ def _list(as_json: bool) -> int:
         title = near.provider.title if near.provider else "an unknown provider"
         print(printable(f"{near.url}  {title}  {', '.join(listed) or 'no model'}"))
     if not servers:
-        print("no server on its usual port of this machine; name one: dragoman probe URL", file=sys.stderr)
+        print("found no server on the usual ports of this machine; choose one: dragoman probe URL", file=sys.stderr)
         return 1
     return 0
 

@@ -165,7 +165,7 @@ def _notes(capture: "LoadedCapture") -> Iterator[str]:
     if (then := summary.get("dragoman", __version__)) != __version__:
         yield f"captured by dragoman {then}; this is {__version__}"
     if summary.get("is_cut"):
-        yield "it was too large to be kept whole"
+        yield "it was too large to be stored completely"
 
 
 def _gateway(args: argparse.Namespace) -> tuple[Gateway, str]:

@@ -38,7 +38,7 @@ async def first_call_only(events: AsyncGenerator[AnyEvent, None]) -> AsyncGenera
                     dropped += text
                 case ToolCallEnd(index) | ToolCallIncomplete(index) if index > 0:
                     yield Notice(
-                        "extra_call_dropped", "a second call was dropped, as one at most was asked for", dropped
+                        "extra_call_dropped", "a second call was dropped: the request allows only one", dropped
                     )
                 case _:
                     yield event

@@ -97,7 +97,7 @@ class CompleteCallFilter:
             return [Failure(BackendUnavailableError(f"{message} ({len(raw)} characters), so the answer ends here"))]
         arguments = "".join(self._pieces)
         self._broken = call_as_text(start.name, arguments, raw)
-        message = f"a call of {quote(start.name)} was never whole, and became text"
+        message = f"a call of {quote(start.name)} is incomplete; it is passed on as text"
         return [Notice("incomplete_call", message, self._broken)]
 
     def _flush(self) -> list[AnyEvent]:

@@ -46,14 +46,14 @@ async def events_for_client(
                     raise event.error
                 has_started, has_text = True, has_text or has_content(event)
                 if not has_text and isinstance(event, Finish) and event.reason in COMPLETE_FINISHES:
-                    yield Notice("empty_answer", "the model ended its answer without text and without a call")
+                    yield Notice("empty_answer", "the response has neither text nor a tool call")
                 if large and usage.needs_estimate(event):
                     await asyncio.to_thread(usage.estimate)
                 for each in client.feed((*edit.before(event), *usage.feed(event))):
                     yield each
                 if isinstance(event, Finish | Failure):
                     return
-            raise BackendUnavailableError("the backend ended without finishing its answer")
+            raise BackendUnavailableError("the backend ended without finishing its response")
         except DragomanError as error:
             if not has_started:
                 raise

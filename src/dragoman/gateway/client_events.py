@@ -58,7 +58,7 @@ class ClientEventFilter:
             yield msgspec.structs.replace(event, model=self._request.model)
             yield from self._warnings
         elif isinstance(event, VendorBlock) and event.dialect != client:
-            message = f"{client} has no place for a block of type {quote(event.type)}"
+            message = f"{client} has no equivalent of a block of type {quote(event.type)}"
             yield Notice("content_dropped", message, event.json, event.type)
         elif isinstance(event, Detail) and not is_for(event.dialect, client):
             if event.name not in self._reported and event.name not in (*SERVICE, TEXT_BREAK, PROGRESS):

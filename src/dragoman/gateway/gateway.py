@@ -165,7 +165,7 @@ class Gateway:
         known = [model.id for model in self.models()]
         if waiting := [_backend_name(backend) for backend in self._backends if not backend.models()]:
             raise BackendUnavailableError(
-                f"unknown model {quote(request.model)}, but {' and '.join(waiting)} may have it and is not there yet",
+                f"unknown model {quote(request.model)}, but {' and '.join(waiting)} may have it and is not ready yet",
                 retry_after_s=3,
             )
         raise UnknownModelError(request.model, known)

@@ -123,7 +123,7 @@ class ResponseStore:
         conversation = filled[request.instruction_count :]
         messages = (*filled[: request.instruction_count], *before, *conversation)
         if not (before or conversation):
-            raise UnknownResponseError("none of the answers that are named here is kept; send what they said")
+            raise UnknownResponseError("none of the referenced responses is stored; send their content")
         id = request.previous_response.reply_id if request.previous_response else ""
         return ResolvedRequest(
             msgspec.structs.replace(request, messages=messages, previous_response=None),
@@ -214,7 +214,7 @@ class ResponseStore:
     def _conversation(self, previous: PreviousResponseRef) -> Iterator[Message]:
         for stored in reversed(self._touch(previous.reply_id)):
             if stored is None:
-                message = f"answer {quote(previous.reply_id)} not found: answers are kept for a while only"
+                message = f"answer {quote(previous.reply_id)} not found: responses are stored for a while only"
                 raise UnknownResponseError(f"{message}; send the whole conversation", previous.path)
             yield from stored.input_messages
             if parts := tuple(part for part in stored.parts if part is not None):
@@ -244,7 +244,7 @@ class ResponseStore:
 
 def _unknown_reference(part: Part) -> Notice:
     path = part.path if isinstance(part, PreviousResponseRef) else ""
-    return Notice("unknown_reference", f"what {path} names is not kept here; it was dropped", detail=path)
+    return Notice("unknown_reference", f"what {path} names is not stored here; it was dropped", detail=path)
 
 
 def _is_complete(part: Part) -> bool:

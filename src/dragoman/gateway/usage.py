@@ -84,4 +84,6 @@ class UsageFiller:
         known = self._reported or Usage(output_tokens=self._vocabulary.estimate("".join(self._texts)))
         missing = "its counts" if self._reported is None else "the tokens of the prompt"
         usage = replace(known, input_tokens=self._prompt_tokens or self.estimate())
-        return UsageUpdate(usage), Notice("estimated_usage", f"the backend did not tell {missing}; they are estimated")
+        return UsageUpdate(usage), Notice(
+            "estimated_usage", f"the backend did not report {missing}; they are estimated"
+        )

@@ -190,7 +190,7 @@ class ToolCallGuard:
             and self._choice.mode in ("required", "named")
         ):
             self.finished = True  # a model that must call a tool can go on calling forever
-            return [Notice("extra_call_dropped", "a second call was dropped, as one was asked for", event.name)]
+            return [Notice("extra_call_dropped", "a second call was dropped: the request allows only one", event.name)]
         match = self._names.resolve(event.name)
         start = replace(event, name=match.name) if match and match.step else event
         is_buffered = self._policy.buffering != "off" or bool(self._policy.max_identical_calls) or self._limit_reached()
@@ -215,7 +215,7 @@ class ToolCallGuard:
             return []
         if self._limit_reached():
             self.finished = True
-            message = f"more than {self._policy.max_calls} calls in one answer; it was ended there"
+            message = f"more than {self._policy.max_calls} calls in one response; it was ended there"
             return [Notice("call_limit_reached", message, f"{name} {arguments}")]
         self._complete_calls += 1
         if fault := self._rejection_kind(name):
@@ -243,7 +243,7 @@ class ToolCallGuard:
         """Events of the further calls that one call was written for."""
         for number, each in enumerate(verdict.extra_calls, 2):
             if self._limit_reached():
-                message = f"more than {self._policy.max_calls} calls in one answer"
+                message = f"more than {self._policy.max_calls} calls in one response"
                 yield Notice("call_limit_reached", message, f"{call.start.name} {each.arguments}")
                 continue
             self._complete_calls += 1
@@ -282,14 +282,14 @@ class ToolCallGuard:
         if steps:
             yield Notice("call_repaired", f"{name}: {', '.join(steps)}", call.arguments)
         if where := self._copies.find(name, verdict.arguments):
-            yield Notice("possible_prompt_injection", f"{name} and its arguments stand in {where}", verdict.arguments)
+            yield Notice("possible_prompt_injection", f"{name} and its arguments appear in {where}", verdict.arguments)
         if verdict.valid is None and verdict.reason:
             yield Notice("call_not_validated", f"{name}: {verdict.reason}")
         if times >= WARN_AT_REPEATS:
             count = f"{name} has been called {times} times with these arguments"
             yield Notice("identical_call_repeated", count, call.arguments)
         if self._complete_calls == WARN_AT_CALLS != self._policy.max_calls:
-            yield Notice("high_call_count", f"{WARN_AT_CALLS} calls and more in one answer")
+            yield Notice("high_call_count", f"{WARN_AT_CALLS} or more calls in one response")
 
     def _reject(
         self, fault: RejectionKind, why: str, call: PendingCall, event: ToolCallEnd | ToolCallIncomplete
@@ -374,7 +374,7 @@ class ToolCallGuard:
         if self._reask_failed or (self._reasked and not (self._reported or self.rejected) and self._call_missing()):
             self._reasked = self._reported = True
             message = feedback.missing_call(self._choice) if not self.rejected else "the second answer was no better"
-            self._waiting.append(Notice("reask_failed", f"{message}; what was answered is given"))
+            self._waiting.append(Notice("reask_failed", f"{message}; the reply is passed on as it is"))
         out = self._release()
         if self.finished and self.finish is None:
             self.finish = Finish("stop")

@@ -210,7 +210,7 @@ def merge_calls(
     count = len(replacements)
     for one in spare:
         if (names and one.call.name not in names) or (most is not None and count >= most):
-            message = "the second answer has a call that was not asked for; it was dropped"
+            message = "the re-asked model made a call that was not requested; the call was dropped"
             extra_events.append(Notice("extra_call_dropped", message, f"{one.call.name} {one.call.arguments}"))
         else:
             count += 1
@@ -239,9 +239,13 @@ def rejected_call_events(failed: RejectedCall, choice: ToolChoice, sent: SentSta
     """
     name, raw = failed.call.name, f"{failed.call.name} {failed.call.arguments}"
     if failed.kind == "other" and choice.mode == "none":
-        return [Notice("extra_call_dropped", "a call was dropped, as none may be made now", raw)]
+        return [
+            Notice(
+                "extra_call_dropped", "the model called a tool although tool_choice is none; the call was dropped", raw
+            )
+        ]
     if sent.has_call and not choice.parallel_tool_calls:
-        return [Notice("extra_call_dropped", "a second call was dropped, as one at most was asked for", raw)]
+        return [Notice("extra_call_dropped", "a second call was dropped: the request allows only one", raw)]
     if failed.kind == "other" and not sent.valid_calls_only:
         return [*failed.events, *([] if sent.mismatch_reported else [Notice("reask_failed", failed.reason, raw)])]
     if failed.kind == "unoffered":
@@ -262,6 +266,6 @@ def incomplete_call_as_text(name: str, raw: str, left: Iterable[AnyEvent]) -> li
         raw: The call as the model wrote it.
         left: The text that the reader emitted for it; if there is any, `raw` is not repeated.
     """
-    notice = Notice("incomplete_call", f"a call of {name} was never whole, and became text", raw)
+    notice = Notice("incomplete_call", f"a call of {name} is incomplete; it is passed on as text", raw)
     has_text = any(isinstance(event, TextDelta) for event in left)
     return [notice, *([] if has_text or not raw.strip() else [TextDelta(raw)]), *left]

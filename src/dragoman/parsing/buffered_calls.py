@@ -41,7 +41,7 @@ class BufferedCalls:
                 return [] if self._in_list else self._drain_complete()
             case ToolCallIncomplete(_, raw):
                 self._start, self._arguments = None, []
-                return [Notice("incomplete_call", "dropped a call that was never whole", raw)]
+                return [Notice("incomplete_call", "dropped an incomplete call", raw)]
             case TextDelta() | ReasoningDelta():  # only possible after a list
                 return [*self.set_in_list(open=False), event]
             case _:
@@ -54,7 +54,7 @@ class BufferedCalls:
 
     def close(self) -> list[AnyEvent]:
         """Returns warnings for the calls of a list that never ended; call it once, last."""
-        message = "dropped a call of {}, as the list in which it stands was never whole"
+        message = "dropped a call of {}, because the list of calls is incomplete"
         return [Notice("incomplete_call", message.format(s.name), arguments) for s, arguments, _ in self._complete]
 
     def _end(self, end: ToolCallEnd) -> None:

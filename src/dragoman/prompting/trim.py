@@ -95,7 +95,7 @@ class TrimmedRequest(NamedTuple):
 
     def warnings(self, tier: str) -> tuple[Notice, ...]:
         """Returns the warning about the trimming by this tier; empty if nothing was saved."""
-        message = f"words about tools and of the system's were cut ({tier}), about {self.saved_tokens} tokens"
+        message = f"tool descriptions and system text were trimmed ({tier}), about {self.saved_tokens} tokens"
         if self.omitted_tools:
             message += f"; tools that the model is not offered: {', '.join(self.omitted_tools)}"
         return (Notice("prompt_trimmed", message),) if self.saved_tokens else ()

@@ -186,7 +186,9 @@ class Exchange(BaseExchange):
         """
         self._record.is_passthrough = True
         if request.choices > 1:
-            notice = Notice("unguarded_choices", "several choices are passed on unread: no call is checked", detail="n")
+            notice = Notice(
+                "unguarded_choices", "several choices are passed through: their calls are not validated", detail="n"
+            )
             self._record.observe(notice)
             self._headers |= warning_headers([notice])
         try:

@@ -143,7 +143,9 @@ class Passthrough(BaseExchange):
         """Returns the error for the client; for a server without this API one that names the server."""
         if isinstance(error, UpstreamError) and error.status in (404, 405, 501):
             name = backend.health().get("backend", "")
-            message = f"{name} answered {error.status} at {self._path}: it has not this API, or not this model in it"
+            message = (
+                f"{name} answered {error.status} at {self._path}: it does not have this API, or not this model in it"
+            )
             return NotFoundError(message)  # the server's own message may repeat the request, and this one is logged
         return error
 

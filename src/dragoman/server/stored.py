@@ -69,10 +69,10 @@ def answer_stored(store: ResponseStore, method: str, path: str, query: str) -> b
     params = dict(parse_qsl(query))
     body = store.response_body(id)
     if body is None:
-        message = "answers are kept for a while, in this process, and where the request did not say store: false"
+        message = "responses are stored for a while, in this process, unless the request has store: false"
         raise NotFoundError(f"Response with id {quote(match[1])} not found: {message}")
     if what == "/cancel":
-        raise RequestError("Cannot cancel a synchronous response: answers are not made in the background here")
+        raise RequestError("Cannot cancel a synchronous response: background responses are not supported")
     if what == "/input_items":
         return msgspec.json.encode(_page(_items(store.input_messages(id) or (), id), params))
     if method == "DELETE":

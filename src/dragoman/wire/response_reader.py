@@ -93,7 +93,7 @@ class BaseResponseReader(ABC):
         try:
             step()
         except RequestError as e:
-            self._out.fail(UpstreamError(f"the server sent what its API does not have: {e.message}"))
+            self._out.fail(UpstreamError(f"the server sent something that its API does not define: {e.message}"))
         except DragomanError as e:
             self._out.fail(e)
         return self._out.drain()
@@ -170,10 +170,10 @@ class BaseResponseReader(ABC):
             self._out.fail(UpstreamError("the stream of the server ended before it was complete"))
             return
         if self._is_empty():
-            raise UpstreamError(f"expected an answer of the server, got {self._nothing}")
+            raise UpstreamError(f"expected a response of the server, got {self._nothing}")
         was_cut = bare and not self._out.calls
         self._out.warn(
-            "unknown_finish", f"the server did not say why it ended; it is taken for {_DEFAULT_FINISH[was_cut]!r}"
+            "unknown_finish", f"the server did not report why it ended; it is treated as {_DEFAULT_FINISH[was_cut]!r}"
         )
         self._out.finish(_DEFAULT_FINISH[was_cut])
 

@@ -400,7 +400,9 @@ def test_calls_of_other_tools_than_named_one_are_dropped() -> None:
     told = [*itertools.chain(*given), *attempt.feed(Finish("tool_calls")), *attempt.close()]
     assert told[:-1] == [TextDelta("a"), ToolCallStart(0, f"toolu_{PREFIX}w", "w"), *CALL[1:]]
     dropped = PREFIX + 'other {"a":1}'
-    assert told[-1] == Notice("extra_call_dropped", "a call was dropped that was not asked for", dropped * 2)
+    assert told[-1] == Notice(
+        "extra_call_dropped", "claude made a call that the request does not allow; the call was dropped", dropped * 2
+    )
 
 
 def test_reasoning_is_buffered_until_required_text() -> None:

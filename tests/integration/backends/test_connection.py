@@ -313,7 +313,7 @@ async def test_open_breaker_still_allows_model_list(monkeypatch: pytest.MonkeyPa
     async with server(whole(500, REFUSED)) as behind, connection(behind.url, max_retries=0) as far:
         with pytest.raises(UpstreamError):
             await read_all(far)
-        with pytest.raises(BackendUnavailableError, match="is left alone"):
+        with pytest.raises(BackendUnavailableError, match="gets no requests for a while"):
             await far.request("/v1/messages/count_tokens", b"{}")
         assert (await far.request("/v1/models")).status == 500
     assert len(behind.asked) == 2
@@ -404,7 +404,7 @@ async def test_breaker_opens_after_repeated_failures_and_recovers(monkeypatch: p
             refused = await ask(url, path, True)
             assert refused.status_code == status
             assert 1 <= int(refused.headers["retry-after"]) <= circuit_breaker.COOL_DOWN_S
-            assert told(path, refused) == "far failed 2 times in a row and is left alone for a while"
+            assert told(path, refused) == "far failed 2 times in a row and gets no requests for a while"
         await eventually_state(url, breaker="open", ready=True)
         assert len(behind.asked) == 2
         monkeypatch.setattr(circuit_breaker, "FAILURE_THRESHOLD", 3)  # as if the cool-down had ended

@@ -85,7 +85,7 @@ def test_unenforced_keywords_are_reported_for_each_tool() -> None:
         ("structural_tag", FREE),
     ):
         found = constrained_decoding.constrain_to_calls([way], HERMES, [PING, strict], choice)
-        assert [w.message.partition("not held: ")[2] for w in found.warnings] == ["odd: minimum, type"]
+        assert [w.message.partition("can express: ")[2] for w in found.warnings] == ["odd: minimum, type"]
 
 
 async def test_auto_choice_is_constrained_from_the_start_of_a_call() -> None:

@@ -128,7 +128,7 @@ def remembered_rejections(clock: Clock, *words: str) -> UnsupportedParams:
 async def test_remembered_parameter_is_dropped_and_reported() -> None:
     heeded = remembered_rejections(Clock(), TOP_K).apply_known("m", asked(top_k=7, seed=1))
     assert json.loads(heeded.body) == {"seed": 1}
-    assert [w.message for w in heeded.warnings] == ["the server does not take top_k with this model"]
+    assert [w.message for w in heeded.warnings] == ["the server does not accept top_k with this model"]
 
 
 async def test_rejection_is_remembered_by_value_and_model() -> None:

@@ -66,14 +66,14 @@ async def test_unreachable_proxy_is_reported_as_the_reason() -> None:
     async with gateway("http://models.test", proxy="http://127.0.0.1:9") as url:
         answer = await ask(url, CHAT, stream=False)
     assert answer.status_code == 503
-    assert "the proxy is not there" in answer.text
+    assert "the proxy cannot be reached" in answer.text
 
 
 async def test_proxy_connect_does_not_contain_api_key() -> None:
     refuses = whole(403, "no")
     async with server(refuses) as proxy, gateway("https://models.test", proxy=proxy.url, api_key="k") as url:
         answer = await ask(url, CHAT, stream=False)
-    assert (answer.status_code, "the proxy is not there, or refuses" in answer.text) == (503, True)
+    assert (answer.status_code, "the proxy cannot be reached, or refuses" in answer.text) == (503, True)
     ((line, headers, _),) = proxy.asked
     assert line == "CONNECT models.test:443 HTTP/1.1"
     assert not {"authorization", "proxy-authorization", "x-api-key"} & headers.keys()

@@ -168,14 +168,14 @@ async def test_running_model_unfit_for_agents_is_skipped(
     async with gateway("smollm2-135m") as url, server(model_list("qwen3")) as one:
         assert (await behind(monkeypatch, one.url, gateway=url)).offer.model == "qwen3"
         assert capsys.readouterr().err == (
-            f"dragoman: passed over smollm2-135m of the gateway at {url}: not fit for agents; "
-            "--model NAME takes it all the same\n"
+            f"dragoman: skipped smollm2-135m of the gateway at {url}: unsuitable for agents; "
+            "select it with --model NAME\n"
         )
         assert (await behind(monkeypatch, one.url, gateway=url, model="smollm2-135m")).offer.url == url
     async with gateway("toy", "smollm2-135m", "qwen3") as url:
         found = await behind(monkeypatch, gateway=url, flags={"model_aliases.toy": "smollm2-135m"})
         assert (found.offer.url, found.offer.model) == (url, "qwen3")
-        assert "passed over toy, smollm2-135m of" in capsys.readouterr().err
+        assert "skipped toy, smollm2-135m of" in capsys.readouterr().err
         found = await behind(monkeypatch, gateway=url, flags={"embedded.model": "qwen3"}, ask=lambda offers: offers[1])
         assert (found.offer.model, capsys.readouterr().err) == ("smollm2-135m", "")
 

@@ -113,9 +113,9 @@ def test_unknown_part_reference_is_dropped_with_warning(named: v.PreviousRespons
     store_response(memory, "1", asked("one"))
     request, _, _, warnings = memory.resolve(request_with_parts(v.Text("x"), named))
     assert request.messages == (user("hi"), model("x"))
-    assert warnings == (Notice("unknown_reference", "what $.p names is not kept here; it was dropped", "", "$.p"),)
+    assert warnings == (Notice("unknown_reference", "what $.p names is not stored here; it was dropped", "", "$.p"),)
     assert memory.resolve(request_with_parts(named)).request.messages == (user("hi"),)
-    with pytest.raises(UnknownResponseError, match="none of the answers"):
+    with pytest.raises(UnknownResponseError, match="none of the referenced responses"):
         memory.resolve(v.Request("m", (v.Message("assistant", (named,)),)))
 
 

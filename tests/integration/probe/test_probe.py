@@ -615,7 +615,9 @@ async def test_wrong_url_error_names_correct_url(path: str, prefix: str, meant: 
 @pytest.mark.asyncio
 async def test_url_without_api_is_reported() -> None:
     async with odd(lambda path, asked: PAGE) as far:
-        with pytest.raises(ConfigError, match="the server lists no model; load one there, or name one: --model NAME"):
+        with pytest.raises(
+            ConfigError, match="the server lists no model; load one there, or choose one with --model NAME"
+        ):
             await probe(HttpConfig(url=far.url), {})
         with pytest.raises(BackendUnavailableError, match="m does not answer: the server answered 404: Not Found"):
             await probe(HttpConfig(url=far.url), {}, "m")
@@ -654,7 +656,7 @@ async def test_unreachable_server_is_reported() -> None:
 @pytest.mark.asyncio
 @pytest.mark.parametrize(
     ("listed", "words"),
-    [((), "lists no model; load one there"), (("a", "b"), "lists 2 models; name one: --model NAME, of a, b")],
+    [((), "lists no model; load one there"), (("a", "b"), "lists 2 models; choose one with --model NAME: a, b")],
 )
 async def test_probe_requires_model_name_unless_server_has_one(listed: tuple[str, ...], words: str) -> None:
     async with odd(lambda path, asked: models(*listed)) as far:

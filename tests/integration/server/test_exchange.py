@@ -159,7 +159,7 @@ async def dying_in_silence(backend: Scripted, request: Request) -> AsyncGenerato
 BREAKS: list[tuple[Script, str]] = [
     (broken, "it died"),
     (failed, "it died"),
-    (unfinished, "the backend ended without finishing its answer"),
+    (unfinished, "the backend ended without finishing its response"),
     (buggy, "internal error; the server's log has it"),
     (out_of_order, "internal error; the server's log has it"),
     (dying_in_silence, "it died"),

@@ -304,7 +304,7 @@ async def test_embedded_model_gets_trimmed_prompt() -> None:
     assert "Runs a command." in run.prompt
     assert "Never do this or that." not in run.prompt
     (told,) = (event.message for event in events if isinstance(event, Notice) and event.code == "prompt_trimmed")
-    assert re.fullmatch(r"words about tools and of the system's were cut \(aggressive\), about \d{3} tokens", told)
+    assert re.fullmatch(r"tool descriptions and system text were trimmed \(aggressive\), about \d{3} tokens", told)
 
 
 def test_embedded_model_rejects_unknown_tier() -> None:

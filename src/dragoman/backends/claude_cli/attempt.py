@@ -152,10 +152,18 @@ class Attempt:
         out = self._release()
         if needs_reask:
             out.append(
-                Notice("reask_failed", f"{self._requirement.missing_part}; what was answered is given", self._dropped)
+                Notice(
+                    "reask_failed", f"{self._requirement.missing_part}; the reply is passed on as it is", self._dropped
+                )
             )
         elif self._dropped:
-            out.append(Notice("extra_call_dropped", "a call was dropped that was not asked for", self._dropped))
+            out.append(
+                Notice(
+                    "extra_call_dropped",
+                    "claude made a call that the request does not allow; the call was dropped",
+                    self._dropped,
+                )
+            )
         if self._extra_text.strip():
             out.append(
                 Notice("content_dropped", "a reply of a schema cannot have text next to it", self._extra_text, "text")

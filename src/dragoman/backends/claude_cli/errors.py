@@ -106,7 +106,7 @@ def _error(text: str, word: str, status: int | None, limits: RateLimits) -> Drag
         return UpstreamError(NOT_LOGGED_IN, status=401)
     if word == "authentication_failed" or status in (401, 403):
         return UpstreamError(
-            f"claude was not let in ({text}); run: {_LOGIN_COMMAND}, or correct the key it has", status=401
+            f"claude's credentials were rejected ({text}); run: {_LOGIN_COMMAND}, or correct its API key", status=401
         )
     if word == "billing_error":
         return UpstreamError(f"claude: {text}", status=_PAYMENT_REQUIRED)

@@ -125,7 +125,7 @@ class ClaudeSession:
         if response.error and response.request_id == _BEGIN:
             raise BackendUnavailableError(f"claude does not begin: {response.error}")
         if response.error:
-            self.warnings.append(Notice("content_dropped", f"claude does not take a setting: {response.error}"))
+            self.warnings.append(Notice("content_dropped", f"claude does not accept a setting: {response.error}"))
         for model in response.response.models if response.response else ():
             if model.value == self._model and model.resolved:
                 self._model = model.resolved

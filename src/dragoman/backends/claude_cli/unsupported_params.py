@@ -71,7 +71,7 @@ def unsupported_warnings(request: Request, hosted: Sequence[str]) -> tuple[Notic
         *notices_by_name("content_dropped", "claude has no equivalent of: {}", dict(zip(named, named, strict=True)))
     ]
     if request.reasoning_effort == "minimal":
-        warnings.append(Notice("request_adapted", "for claude: effort low, the least there", detail="effort"))
+        warnings.append(Notice("request_adapted", "for claude: effort low, its lowest", detail="effort"))
     return tuple(warnings)
 
 

@@ -48,7 +48,7 @@ class CircuitBreaker:
         left_s = self._open_until_s - self._now_s()
         if self.state == "closed" or (self.state == "open" and left_s <= 0):
             return
-        message = f"{self._name} failed {self._failures} times in a row and is left alone for a while"
+        message = f"{self._name} failed {self._failures} times in a row and gets no requests for a while"
         raise BackendUnavailableError(message, retry_after_s=max(1, math.ceil(left_s)))
 
     @contextmanager

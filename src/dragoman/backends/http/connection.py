@@ -276,7 +276,7 @@ class UpstreamConnection:
             case aiohttp.ClientProxyConnectionError() | aiohttp.ClientHttpProxyError():
                 message = f"{self._name} cannot be reached at {self.display_url}"
                 return BackendUnavailableError(
-                    f"{message}: the proxy is not there, or refuses (setting proxy, HTTPS_PROXY)"
+                    f"{message}: the proxy cannot be reached, or refuses (setting proxy, HTTPS_PROXY)"
                 )
             case aiohttp.ClientConnectorError():
                 return BackendUnavailableError(

@@ -106,7 +106,12 @@ def _calls_by_schema(tools: Sequence[Tool], choice: ToolChoice, target: Target |
         return ConstraintFields({}, (unconstrained_warning("a call is required, and none of the tools can be called"),))
     adapted = adapt(schema, target) if target else None
     changes = summarize_changes({"the calls": adapted.changes}) if adapted and adapted.changes else ""
-    warning = (Notice("schema_relaxed", f"what the server does not take of the tools' schemas is not held: {changes}"),)
+    warning = (
+        Notice(
+            "schema_relaxed",
+            f"decoding ignores parts of the tools' schemas that the server does not support: {changes}",
+        ),
+    )
     return ConstraintFields(
         _response_format(msgspec.Raw((adapted.json if adapted else schema).encode())),
         warning if changes else (),
@@ -124,7 +129,7 @@ def _relaxed_warnings(constraint: Constraint, names: Sequence[str]) -> tuple[Not
     unenforced = [(name, _unsupported_keywords(call)) for name, call in zip(names, constraint.calls, strict=True)]
     text = "; ".join(f"{name}: {', '.join(keywords)}" for name, keywords in unenforced if keywords)
     return (
-        (Notice("schema_relaxed", f"what no grammar can say of the tools' schemas is not held: {text}"),)
+        (Notice("schema_relaxed", f"decoding ignores parts of the tools' schemas that no grammar can express: {text}"),)
         if text
         else ()
     )
@@ -161,7 +166,8 @@ def constrain_to_json(methods: Iterable[str], schema: JsonText) -> ConstraintFie
 def _reply_schema_warnings(schema: JsonText) -> tuple[Notice, ...]:
     keywords = _unsupported_by_gbnf(JsonValue(schema))
     warning = Notice(
-        "schema_relaxed", f"what no grammar can say of the reply's schema is not held: {', '.join(keywords)}"
+        "schema_relaxed",
+        f"decoding ignores parts of the reply's schema that no grammar can express: {', '.join(keywords)}",
     )
     return (warning,) if keywords else ()
 

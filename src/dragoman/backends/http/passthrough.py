@@ -218,5 +218,7 @@ async def _first_data(pieces: AsyncGenerator[bytes, None]) -> bytes:
             return first_data
         blank += len(piece)
         if blank > _BLANK_LIMIT_BYTES:
-            raise UpstreamError(f"expected an answer of the server, got more than {_BLANK_LIMIT_BYTES} bytes of blanks")
+            raise UpstreamError(
+                f"expected a response of the server, got more than {_BLANK_LIMIT_BYTES} bytes of blanks"
+            )
     return b""

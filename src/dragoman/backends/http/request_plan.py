@@ -194,7 +194,7 @@ class RequestPlanner:
             return request, ()
         warning = Notice(
             "max_tokens_clamped",
-            f"max_tokens is {most}, the most that {self._name} gives; {requested} were asked for",
+            f"max_tokens was lowered from {requested} to {most}, the maximum of {self._name}",
             detail="max_tokens",
         )
         return msgspec.structs.replace(request, max_tokens=most), (warning,)

@@ -32,6 +32,7 @@ def downgrade_tool_choice(request: Request, forms: Collection[str]) -> tuple[Req
     if "required" in forms:
         return replace(request, tools=named_tool, tool_choice=replace(choice, mode="required", name="")), ()
     warning = Notice(
-        "constraint_not_applied", "the server takes no tool_choice that names a tool: its model is shown that one alone"
+        "constraint_not_applied",
+        "the server accepts no tool_choice that names a tool: the model is shown only that tool",
     )
     return replace(request, tools=named_tool, tool_choice=replace(choice, mode="auto", name="")), (warning,)

@@ -129,7 +129,7 @@ def remove_rejected_param(outgoing: UpstreamRequest, error_text: str) -> Upstrea
     value = body.pop(name)
     if renamed:
         return outgoing._replace(body=msgspec.json.encode({**body, renamed: value}))
-    warning = Notice("content_dropped", f"the server does not take {name} with this model", detail=name)
+    warning = Notice("content_dropped", f"the server does not accept {name} with this model", detail=name)
     return outgoing._replace(body=msgspec.json.encode(body), warnings=(*outgoing.warnings, warning))
 
 
@@ -145,5 +145,7 @@ def _without_effort(outgoing: UpstreamRequest) -> UpstreamRequest | None:
             del remaining["output_config"]
     if remaining == body:
         return None
-    warning = Notice("content_dropped", "the server does not take an effort with this model", detail="effort")
+    warning = Notice(
+        "content_dropped", "the server does not accept a reasoning effort with this model", detail="effort"
+    )
     return outgoing._replace(body=msgspec.json.encode(remaining), warnings=(*outgoing.warnings, warning))

@@ -125,6 +125,6 @@ def select_model(models: tuple[str, ...], named: str) -> str:
     if len(models) == 1:
         return models[0]
     if not models:
-        raise ConfigError("the server lists no model; load one there, or name one: --model NAME")
+        raise ConfigError("the server lists no model; load one there, or choose one with --model NAME")
     listed = ", ".join(models[:_MAX_SHOWN]) + (", …" if len(models) > _MAX_SHOWN else "")
-    raise ConfigError(f"the server lists {len(models)} models; name one: --model NAME, of {listed}")
+    raise ConfigError(f"the server lists {len(models)} models; choose one with --model NAME: {listed}")

@@ -389,7 +389,7 @@ def _with_warnings(events: Iterable[AnyEvent]) -> list[AnyEvent]:
     out: list[AnyEvent] = []
     for event in events:
         if isinstance(event, ToolCallStart):
-            message = f"a call of {event.name} that the server had left in the text was made one"
+            message = f"a call of {event.name} that the server had left in the text was recovered"
             out.append(Notice("leaked_call_recovered", message))
         out.append(event)
     return out

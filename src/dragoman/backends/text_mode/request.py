@@ -91,7 +91,7 @@ def unconstrained_reply_warning() -> Notice:
     """Returns the warning that makes the gateway check the reply (`gateway.reply_schema_check`)."""
     return Notice(
         "constraint_not_applied",
-        "the reply is not held to its schema, as the model may call a tool instead; it is checked at its end",
+        "decoding is not constrained to the schema, as the model may call a tool; the reply is validated at its end",
         detail="response_format",
     )
 

@@ -107,7 +107,7 @@ async def select_model(config: settings.Config, origin: dict[str, str], options:
             urls = " and ".join(server.url for server in discovered.upstreams.values())
             raise ConfigError(
                 f"no model is loaded at {urls}, or none by a name that can be typed; "
-                "load one there, or name one: --model NAME"
+                "load one there, or choose one with --model NAME"
             )
         return await _selected(discovered, origin, _pick(offers, options), options)
     if options.model:
@@ -155,9 +155,7 @@ def _without_unsuitable(offers: list[ModelOption], config: settings.Config) -> l
     passed = [offer for offer in offers if _target(config, offer.model).rpartition("/")[2] in unfit]
     if passed:
         names = ", ".join(offer.model for offer in passed)
-        print_status(
-            f"passed over {names} of {passed[0].title}: not fit for agents; --model NAME takes it all the same"
-        )
+        print_status(f"skipped {names} of {passed[0].title}: unsuitable for agents; select it with --model NAME")
     return [offer for offer in offers if offer not in passed]
 
 
@@ -296,14 +294,12 @@ def _pick(offers: Sequence[ModelOption], options: RunOptions, config: settings.C
         listed = f"there are\n{_lines(offers, options)}" if offers else "none is listed"
         raise ConfigError(f"no model {quote(options.model)}{_similar(options.model, offers)}; {listed}")
     if not offers:
-        raise ConfigError("no model is listed, or none by a name that can be typed; name one: --model NAME")
+        raise ConfigError("no model is listed, or none by a name that can be typed; choose one with --model NAME")
     if len(offers) == 1:
         return offers[0]
     if options.ask:
         return options.ask(offers)
-    raise ConfigError(
-        f"there are {len(offers)} models, and none is named; one of these lines is meant\n{_lines(offers, options)}"
-    )
+    raise ConfigError(f"there are {len(offers)} models; choose one with one of these lines\n{_lines(offers, options)}")
 
 
 def _similar(model: str, offers: Sequence[ModelOption]) -> str:

@@ -58,7 +58,7 @@ def read_count(body: bytes | str) -> Request:
 def _request(fields: Fields, max_tokens: int | None) -> Request:
     if thread := fields.pop("thread"):
         # The SDKs' tool runners send it first, and retry without it after an error with this text.
-        raise UnsupportedError("message threads are not kept here; send the whole conversation", thread.path)
+        raise UnsupportedError("message threads are not stored here; send the whole conversation", thread.path)
     tools = tuple(_tool(item) for item in fields.items("tools", json_cursor.MAX_TOOLS))
     schema, format_extra = _response_schema(fields)
     system, billing = _system(fields.pop("system"))

@@ -163,7 +163,7 @@ def _thinking(request: Request, report: TranslationReport) -> dict[str, object]:
         thinking = "adaptive"
         config["effort"] = "low" if request.reasoning_effort == "minimal" else request.reasoning_effort
         if request.reasoning_effort == "minimal":
-            report.adapted("effort", "effort low, the least there")
+            report.adapted("effort", "effort low, its lowest")
     fields: dict[str, object] = {"thinking": {"type": thinking}} if thinking else {}
     return fields | ({"output_config": config} if config else {})
 

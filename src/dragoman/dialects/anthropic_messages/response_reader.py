@@ -252,7 +252,7 @@ class MessagesResponseReader(BaseResponseReader):
         if not reason:
             return
         if reason not in _FINISH:
-            self._out.warn("unknown_finish", f"the server ended with {quote(reason)}; it is taken for 'stop'")
+            self._out.warn("unknown_finish", f"the server ended with {quote(reason)}; it is treated as 'stop'")
         if self._reason not in ("length", "content_filter"):
             self._reason, self._stop = _FINISH.get(reason, "stop"), stop
 

@@ -198,9 +198,9 @@ class ChatResponseReader(BaseResponseReader):
 
     def _finished(self, reason: str, stop: Cursor | None) -> None:
         if reason == "error":
-            raise UpstreamError("the server broke the reply off with finish_reason 'error'")
+            raise UpstreamError("the server ended the reply with finish_reason 'error'")
         if reason not in _FINISH:
-            self._out.warn("unknown_finish", f"the server ended with {quote(reason)}; it is taken for 'stop'")
+            self._out.warn("unknown_finish", f"the server ended with {quote(reason)}; it is treated as 'stop'")
         for key in sorted(self._inputs):
             self._out.call(key, "", "", '"}')
         self._inputs.clear()

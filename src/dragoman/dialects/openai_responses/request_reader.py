@@ -74,7 +74,7 @@ def _request(fields: Fields, partly: bool = False) -> Request:
         if value := fields.pop(name):
             raise UnsupportedError(why, value.path)
     if (background := fields.pop("background")) and background.boolean():
-        raise UnsupportedError("answers are not made in the background here; leave it out", background.path)
+        raise UnsupportedError("background responses are not supported; leave it out", background.path)
     input = fields.pop("input") if partly else fields.require("input")
     messages, added = _conversation(input) if input else ((), [])
     offered = (*_tools(fields.items("tools", json_cursor.MAX_TOOLS)), *added)
@@ -153,7 +153,7 @@ def _conversation(value: Cursor) -> tuple[tuple[Message, ...], list[Tool]]:
             added.append((turns.count, item))
     messages = turns.messages()
     if not messages:
-        raise RequestError("expected at least one item that says something, got none", value.path)
+        raise RequestError("expected at least one item with content, got none", value.path)
     tools = [tool for n, (at, item) in enumerate(added) for tool in _added(item, n, len(messages) - at)]
     return tuple(messages), tools
 

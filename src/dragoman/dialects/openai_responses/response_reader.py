@@ -215,7 +215,7 @@ class ResponsesResponseReader(BaseResponseReader):
         reason = lenient_values.string(why.pop("reason")) if why is not None else ""
         if reason not in _REASONS:
             reported = quote(reason) if state == "incomplete" else f"not complete, but {quote(state)}"
-            self._out.warn("unknown_finish", f"the response is incomplete for {reported}; it is taken for 'length'")
+            self._out.warn("unknown_finish", f"the response is incomplete for {reported}; it is treated as 'length'")
         return _REASONS.get(reason, "length")
 
     # Items

@@ -105,8 +105,8 @@ def read_trailing_calls(
 def call_recognized_warning(first: str, raw: str) -> Notice:
     """Returns the warning that calls which begin with the character `first`, and have the text `raw`, were accepted."""
     if first == FENCE[0]:
-        return Notice("fenced_call", "took a call in a code fence at the end of the reply", raw)
-    return Notice("trailing_call", "took a call in plain JSON at the end of the reply", raw)
+        return Notice("fenced_call", "recovered a call in a code fence at the end of the reply", raw)
+    return Notice("trailing_call", "recovered a call in plain JSON at the end of the reply", raw)
 
 
 def call_left_warning(first: str, why: str, name: str = "", raw: str = "") -> Notice:

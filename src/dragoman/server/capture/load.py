@@ -187,7 +187,7 @@ class LoadedCapture:
             values: dict[str, Any] = msgspec.convert(json.loads(data), dict[str, Any])
             msgspec.convert(values, shape or dict[str, Any])
         except (ValueError, RecursionError) as e:  # msgspec raises a ValueError for another shape too
-            raise ConfigError(f"{self.name} is not a capture: {name} is not as it was written: {e}") from None
+            raise ConfigError(f"{self.name} is not a capture: {name} has an invalid value: {e}") from None
         return values
 
     @property

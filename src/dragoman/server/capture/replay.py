@@ -154,9 +154,9 @@ class Replay(CaptureRecorder):
         try:
             return replay_backend(facts, model, self.reads, self._cut, self._seed)
         except KeyError as e:
-            raise ConfigError(f"{self._captured.name} is not a capture: {name} does not tell {e}") from None
+            raise ConfigError(f"{self._captured.name} is not a capture: {name} lacks {e}") from None
         except (TypeError, msgspec.ValidationError) as e:
-            raise ConfigError(f"{self._captured.name} is not a capture: {name} is not as it was written: {e}") from None
+            raise ConfigError(f"{self._captured.name} is not a capture: {name} has an invalid value: {e}") from None
 
     def _cost_usd(self, number: int) -> float | None:
         """Returns the cost that a backend reported outside of the model's output."""
@@ -217,7 +217,9 @@ async def run_replay(capture: CaptureRecorder, gateway: Gateway, captured: Loade
     """
     routes = {(dialect := dialects.get(name)).path: Route(dialect) for name in dialects.names()}
     if capture.path not in routes:
-        raise ConfigError(f"only answers are replayed: {', '.join(routes)}; this was {capture.method} {capture.path}")
+        raise ConfigError(
+            f"only model responses are replayed: {', '.join(routes)}; this was {capture.method} {capture.path}"
+        )
     record = AccessRecord(capture.method, capture.path)
     if id:
         record.turn_id, record.id = id, f"req_{id}"
@@ -284,7 +286,7 @@ class _Gateway(Gateway):
         Raises: BackendUnavailableError: no backend was called then.
         """
         if not self._order:
-            raise BackendUnavailableError("no backend was asked in the capture")
+            raise BackendUnavailableError("no backend was called in the capture")
         return [(backend, msgspec.structs.replace(request, model=model)) for backend, model in self._order]
 
     def passthrough(self, request: Request, body: bytes, context: ExchangeContext) -> PassthroughResponse | None:

@@ -43,7 +43,7 @@ def test_consecutive_failures_open_circuit(error: DragomanError, breaker: Circui
     assert breaker.state == "open"
     clock.s += COOL_DOWN_S - 2.5
     with pytest.raises(
-        BackendUnavailableError, match=f"far failed {FAILURE_THRESHOLD} times in a row and is left alone"
+        BackendUnavailableError, match=f"far failed {FAILURE_THRESHOLD} times in a row and gets no requests"
     ) as refused:
         breaker.ensure_closed()
     assert refused.value.retry_after_s == 3
