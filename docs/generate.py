@@ -1,6 +1,6 @@
-"""Writes the parts of the documentation that the code itself knows best.
+"""Writes the parts of the documentation that are generated from code and data.
 
-`python docs/generate.py` writes them; with `--check` it only says whether they are fresh.
+`python docs/generate.py` writes them; with `--check` it only reports whether they are up to date.
 """
 
 import argparse
@@ -39,7 +39,7 @@ NOTE = "<!-- Written by docs/generate.py: run `make docs`. -->\n\n"
 
 
 def formats_page() -> str:
-    """Every format: what it has, who writes it, what holds it to that, and how a call looks."""
+    """Returns the page of formats: their properties, the models that write them, their tests, and an example call."""
     heads = ("format", "written by", "reasoning", "ids", "arguments", "grammar", "cases", "neutral suite")
     rows, sections = [], []
     proof = proven()
@@ -59,7 +59,7 @@ def formats_page() -> str:
 
 @cache
 def proven() -> dict[str, FormatCoverage]:
-    """By format, how many cases it has, and how many of the neutral suite's fixtures are read as they expect."""
+    """Returns for each format the number of its cases, and how many fixtures of the neutral suite it passes."""
     good, all_of = Counter[str](), Counter[str]()
     for fixture in load_fixtures():
         observed = Observation(neutral.result(neutral.events(fixture, [fixture.raw_output])), {})
@@ -72,7 +72,7 @@ def proven() -> dict[str, FormatCoverage]:
 
 
 def proven_table() -> str:
-    """The same, for `dragoman formats`."""
+    """Returns these numbers as TOML, for `dragoman formats`."""
     note = f"# Written by docs/generate.py: run `make docs`. Fixtures of canitoolcall {version('canitoolcall')}."
     rows = (
         f"{name} = {{ cases = {p.cases}, fixtures = {p.fixtures}, passed = {p.passed} }}"
@@ -81,35 +81,35 @@ def proven_table() -> str:
     return "\n".join([note, "", *rows, ""])
 
 
-FORMATS_INTRO = """`dragoman formats` prints this table, `dragoman formats NAME` one format in full, `--json` either for
-machines. All are read and written; `auto` recognises those with an opener of their own from the text itself.
+FORMATS_INTRO = """The formats in which models write tool calls as text. `dragoman formats` prints this table, `dragoman formats NAME`
+one format in full, `--json` either as JSON. Dragoman parses and renders each format; `auto` detects those that begin
+with markup of their own.
 
-- *ids*: the `model's` own are passed on; `replaced`, where it writes them in a form or place in which they cannot be;
-  `ours`, where it writes none.
-- *arguments* stand in a call as one JSON object, each between tags (`tagged`), in a `notation` of the format's own, or
-  as Python's keyword arguments.
-- *constrained*: decoding can be constrained to calls that fit the tools' JSON Schemas (`dragoman.build_constraint`,
-  the embedded engine).
-- *cases*: texts in `tests/data/formats` that are read as they should be, in every cut.
-- *neutral suite*: fixtures of canitoolcall {suite} for this format that are read as they expect, calls passed on as
-  they come. `tests/formats/test_canitoolcall.py` says which is not, and why; with `buffering="all"` all are.
+- *ids*: `model's`: the model's own are used; `replaced`: the model writes them in a form or place that APIs do not
+  accept; `ours`: the model writes none, so they are generated.
+- *arguments*: `JSON`: one JSON object; `tagged`: each between tags; `notation`: in a notation of the format; `Python`: as
+  keyword arguments.
+- *grammar*: whether decoding can be constrained to calls that match the tools' JSON Schemas
+  (`dragoman.build_constraint`, the embedded engine).
+- *cases*: test texts in `tests/data/formats`, each parsed as expected however it is split into chunks.
+- *neutral suite*: fixtures of canitoolcall {suite} for this format that pass when calls are streamed.
+  `tests/formats/test_canitoolcall.py` lists the others, with reasons; with `buffering="all"` all pass.
 
 """
 
 
 COMMANDS_INTRO = """\
-The command line, as each command tells it (`dragoman COMMAND --help`). More of them stands where it belongs:
-[configuration](configuration.md) for `serve`, [running agents](run.md), [models](models.md) for `pull`,
-[probe](probe.md), [debugging](debugging.md) for `replay` and `bundle`, [the
-library](library.md#explain-why-text-is-not-a-call) for `parse --explain`,
+The help of each command (`dragoman COMMAND --help`). See also [configuration](configuration.md) for `serve`,
+[running agents](run.md), [models](models.md) for `pull`, [probe](probe.md), [debugging](debugging.md) for `replay` and
+`bundle`, [the library](library.md#explain-why-text-is-not-a-call) for `parse --explain`,
 [local models](local.md#trimming) for `tokens`.
 
 """
 
 
 def commands_page() -> str:
-    """What each command says of itself."""
-    os.environ["COLUMNS"] = "100"  # whatever the terminal has
+    """Returns the page with the help of each command."""
+    os.environ["COLUMNS"] = "100"  # independent of the terminal
     top = cli.parser()
     (commands,) = (each for each in top._actions if isinstance(each, argparse._SubParsersAction))
     told = {"dragoman": top} | {f"dragoman {name}": command for name, command in commands.choices.items()}
@@ -131,7 +131,7 @@ PAGES = {
 
 
 def main() -> int:
-    """Write or check."""
+    """Writes or checks the pages; returns the exit status."""
     stale = [file for file, page in PAGES.items() if not file.is_file() or file.read_text() != page()]
     names = [str(file.relative_to(DOCS.parent)) for file in stale]
     if "--check" in sys.argv:

@@ -1,11 +1,11 @@
-"""Pictures of a terminal for the pages: what commands really showed, with its colours, as SVG whose text is text.
+"""Records terminal images for the pages: the real output of commands, with its colours, as SVG with selectable text.
 
-    python docs/pictures.py            all of them, into docs/pictures
-    python docs/pictures.py doctor     one
+    python docs/pictures.py            all images, into docs/pictures
+    python docs/pictures.py doctor     one image
 
-Each command is run in a pseudo-terminal, in a home of its own, and recorded as asciinema does; termtosvg makes the
-picture, which fetches nothing. No picture is written that shows this machine's name, the home of who made it, or where
-the project lies. One that moves shows the commands being typed, and what they wrote as it came.
+Each command runs in a pseudo-terminal with its own home directory, and is recorded in asciinema's format; termtosvg
+renders the image, which loads nothing. An image that would show this machine's name, the user's home or the project's
+path is not written. Animated images show the commands being typed, and their output with its timing.
 """
 
 import fcntl
@@ -33,16 +33,16 @@ import pyte
 ROOT = Path(__file__).parent.parent
 FOLDER = Path(__file__).parent / "pictures"
 HOME = Path("/tmp/ada")
-"""What the pictures show for a home: the same for whoever makes them."""
+"""The home directory in the images, the same on every machine."""
 COLUMNS = 100
 ROWS = 200
-"""Of the terminal; the picture has as many as were used."""
+"""Height of the terminal; the image has only the rows that were used."""
 DEADLINE_S = 300.0
 KEY_S = 0.04
 PROMPT = "\x1b[1;34m$\x1b[0m "
 LONGEST_PAUSE_MS = 2000
 LAST_MS = 5000
-"""How long a picture that moves stays at its end."""
+"""How long an animated image shows its last frame."""
 # fmt: off
 THEME = {"fg": "#d8dee9", "bg": "#1e222a", "palette": ":".join((
     "#3b4252", "#e06c75", "#98c379", "#e5c07b", "#61afef", "#c678dd", "#56b6c2", "#d8dee9",
@@ -50,22 +50,22 @@ THEME = {"fg": "#d8dee9", "bg": "#1e222a", "palette": ":".join((
 ))}
 # fmt: on
 Event = tuple[float, str]
-"""When, in seconds from the beginning, and what the terminal was sent."""
+"""The time since the beginning in seconds, and the output for the terminal."""
 
 
 @dataclass(frozen=True)
 class Picture:
-    """What is to be seen."""
+    """What an image shows."""
 
     commands: tuple[str, ...]
-    """As they are typed; each is one program with its arguments, as no shell reads them."""
+    """Commands as they are typed; each is one program with its arguments, because no shell runs them."""
     files: Mapping[str, str] = field(default_factory=dict)
-    """What lies in the folder."""
+    """Files of the working directory, by name."""
     weights: tuple[str, ...] = ()
-    """Models that are here already: those of whoever makes the picture."""
+    """Embedded models that the user has downloaded."""
     moves: bool = False
     rows: int = ROWS
-    """For programs that fill the screen, how high it is."""
+    """Height of the terminal, for programs that fill the screen."""
 
 
 REPLY = """\
@@ -94,8 +94,8 @@ PICTURES = {
 
 @contextmanager
 def home(picture: Picture) -> Iterator[dict[str, str]]:
-    """The home that a picture shows, with `dragoman` of this tree in it, and the environment of who lives there."""
-    HOME.mkdir()  # fails where there is one: it might be somebody's
+    """Creates the home directory of an image, with this tree's `dragoman`, and yields the environment."""
+    HOME.mkdir()  # fails if it exists: it might be a real one
     try:
         programs = HOME / ".local" / "bin"
         programs.mkdir(parents=True)
@@ -126,7 +126,7 @@ def home(picture: Picture) -> Iterator[dict[str, str]]:
 
 
 def recorded(picture: Picture) -> list[Event]:
-    """All that the terminal was sent."""
+    """Runs the commands, and returns their output for the terminal."""
     events: list[Event] = []
     now_s = 0.0
     with home(picture) as environ:
@@ -145,10 +145,12 @@ def recorded(picture: Picture) -> list[Event]:
 
 
 def run(command: Sequence[str], environ: Mapping[str, str], rows: int) -> Iterator[Event]:
-    """What a program writes on a terminal of its own, as it comes."""
+    """Yields what a program writes to its own terminal."""
     program = shutil.which(command[0], path=environ["PATH"])
     if program is None:
-        raise SystemExit(f"there is no program {command[0]!r} for the picture; `make test-clients` installs the agents")
+        raise SystemExit(
+            f"the image needs the program {command[0]!r}, which is not installed; `make test-clients` installs the agents"
+        )
     child, terminal = pty.fork()
     if child == 0:
         fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", rows, COLUMNS, 0, 0))
@@ -161,7 +163,7 @@ def run(command: Sequence[str], environ: Mapping[str, str], rows: int) -> Iterat
                 continue
             try:
                 piece = os.read(terminal, 65536)
-            except OSError:  # how Linux tells that the program has ended
+            except OSError:  # on Linux: the program has ended
                 break
             if not piece:
                 break
@@ -175,7 +177,7 @@ def run(command: Sequence[str], environ: Mapping[str, str], rows: int) -> Iterat
 
 
 def screen(events: Sequence[Event], rows: int = ROWS) -> list[str]:
-    """The lines that are shown at the end."""
+    """Returns the lines that are shown at the end."""
     display = pyte.Screen(COLUMNS, rows)
     stream = pyte.Stream(display)
     for _, text in events:
@@ -184,16 +186,16 @@ def screen(events: Sequence[Event], rows: int = ROWS) -> list[str]:
 
 
 def check(events: Sequence[Event]) -> None:
-    """Refuse what is nobody's business; also where a line's end has cut it."""
+    """Raises SystemExit if an image would show something private, also if a line break splits it."""
     private = {str(Path.home()), str(ROOT), sys.prefix, socket.gethostname()} - {"/", "localhost"}
     shown = "".join(text for _, text in events).replace("\r\n", "")
     for words in private:
         if words in shown:
-            raise SystemExit(f"the picture would show {words!r}; nothing is written")
+            raise SystemExit(f"the image would show {words!r}; nothing is written")
 
 
 def written(picture: Picture, events: Sequence[Event], to: Path) -> None:
-    """The picture, as a file."""
+    """Writes the image to a file."""
     check(events)
     height = min(len(screen(events, picture.rows)), picture.rows)
     shown = events if picture.moves else [(0.0, "".join(text for _, text in events))]
@@ -212,16 +214,16 @@ def written(picture: Picture, events: Sequence[Event], to: Path) -> None:
         command = [sys.executable, "-m", "termtosvg", "render", str(cast), str(made), *options]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
-            raise SystemExit(f"termtosvg could not make the picture: {done.stderr}")
+            raise SystemExit(f"termtosvg could not render the image: {done.stderr}")
         to.parent.mkdir(exist_ok=True)
         shutil.copyfile(made if picture.moves else max(made.iterdir()), to)
 
 
 def main(names: Sequence[str]) -> int:
-    """Make them; the exit status."""
+    """Records the named images, or all; returns the exit status."""
     for name in names or PICTURES:
         if name not in PICTURES:
-            raise SystemExit(f"there is no picture {name!r}; there are {', '.join(PICTURES)}")
+            raise SystemExit(f"unknown image {name!r}; expected one of {', '.join(PICTURES)}")
         file = FOLDER / f"{name}.svg"
         written(PICTURES[name], recorded(PICTURES[name]), file)
         print(f"{file.relative_to(ROOT)}: {file.stat().st_size // 1000} KB")

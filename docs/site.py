@@ -1,7 +1,7 @@
-"""Builds the site of these pages into site/, and looks for what a reader's browser would fetch from elsewhere.
+"""Builds the documentation site into site/, and checks that its pages load nothing from other hosts.
 
-`python docs/site.py`, or `make docs`, which writes the generated parts first. A link or an anchor that leads nowhere
-ends it with status 1, and so does anything that a page would load from another host.
+Run `python docs/site.py`, or `make docs`, which writes the generated parts first. The exit status is 1 if a link or an
+anchor is broken, or if a page would load something from another host.
 """
 
 import shutil
@@ -17,22 +17,22 @@ from urllib.parse import urlsplit
 ROOT: Final = Path(__file__).parent.parent
 SITE: Final = ROOT / "site"
 LOADS: Final = {"href": ("link",), "src": ("audio", "embed", "iframe", "img", "script", "source", "video")}
-"""Attributes whose URL is loaded without a click, and of which elements."""
+"""Attributes whose URL the browser loads by itself, and the elements that have them."""
 HARMLESS: Final = ("canonical", "alternate", "prev", "next")
-"""Relations of a `link` that name a page and load nothing."""
+"""Values of `rel` of a `link` that the browser does not load."""
 FETCHING: Final = ("mermaid", "glightbox", "pyodide")
-"""Classes for which the theme's script would fetch a library from elsewhere."""
+"""Classes for which the theme's script would load a library from another host."""
 
 
 class Loads(HTMLParser):
-    """What a page would load from another host, as it is read."""
+    """Collects what a page would load from another host, in `found`."""
 
     def __init__(self) -> None:
         super().__init__()
         self.found: list[str] = []
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        """Look at one element."""
+        """Checks one element."""
         given = {name: value or "" for name, value in attrs}
         for name, tags in LOADS.items():
             if tag in tags and urlsplit(given.get(name, "")).netloc and given.get("rel") not in HARMLESS:
@@ -41,23 +41,23 @@ class Loads(HTMLParser):
 
 
 def foreign(site: Path) -> Iterator[str]:
-    """Each thing that a page or a style sheet under this folder would load from elsewhere, with where it stands."""
+    """Yields what each page or style sheet in this folder would load from another host, after the file's path."""
     for page in sorted(site.rglob("*.html")):
         loads = Loads()
         loads.feed(page.read_text())
         yield from (f"{page.relative_to(site)}: {each}" for each in loads.found)
     for style in sorted(site.rglob("*.css")):
         if "url(http" in (text := style.read_text()) or "url(//" in text or "@import" in text:
-            yield f"{style.relative_to(site)}: loads from elsewhere"
+            yield f"{style.relative_to(site)}: loads from another host"
 
 
 def build(site: Path) -> None:
     """Builds the site into a folder that does not exist yet.
 
     Raises:
-        subprocess.CalledProcessError: zensical found a fault, and printed it.
+        subprocess.CalledProcessError: zensical found an error, and printed it.
     """
-    # In a folder of its own: zensical takes .cache beside its settings for its own, where this project's tools are.
+    # In a separate folder, because zensical uses .cache next to its settings, which contains this project's tools.
     with tempfile.TemporaryDirectory() as folder:
         there = Path(folder)
         shutil.copytree(ROOT / "docs", there / "docs", ignore=shutil.ignore_patterns("*.py", "*.toml", "__pycache__"))

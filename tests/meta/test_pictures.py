@@ -76,6 +76,6 @@ def test_animated_image_has_keyframes(tmp_path: Path) -> None:
 def test_private_path_in_image_is_rejected(what: str, tmp_path: Path) -> None:
     """This includes text that is wrapped at the end of a line."""
     picture = pictures.Picture((f"printf {'-' * 80}{what}",))
-    with pytest.raises(SystemExit, match="the picture would show"):
+    with pytest.raises(SystemExit, match="the image would show"):
         pictures.written(picture, pictures.recorded(picture), tmp_path / "made.svg")
     assert not (tmp_path / "made.svg").exists()
