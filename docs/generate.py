@@ -81,14 +81,14 @@ def proven_table() -> str:
     return "\n".join([note, "", *rows, ""])
 
 
-FORMATS_INTRO = """The formats in which models write tool calls as text. `dragoman formats` prints this table, `dragoman formats NAME`
-one format in full, `--json` either as JSON. Dragoman parses and renders each format; `auto` detects those that begin
-with markup of their own.
+FORMATS_INTRO = """The formats in which models write tool calls as text. Dragoman parses and renders each;
+`auto` detects those that begin with markup of their own. `dragoman formats` prints this table, `dragoman formats NAME`
+one format in full, `--json` either as JSON.
 
 - *ids*: `model's`: the model's own are used; `replaced`: the model writes them in a form or place that APIs do not
   accept; `ours`: the model writes none, so they are generated.
-- *arguments*: `JSON`: one JSON object; `tagged`: each between tags; `notation`: in a notation of the format; `Python`: as
-  keyword arguments.
+- *arguments*: `JSON`: one JSON object; `tagged`: each between tags; `notation`: in a notation of the format; `Python`:
+  as keyword arguments.
 - *grammar*: whether decoding can be constrained to calls that match the tools' JSON Schemas
   (`dragoman.build_constraint`, the embedded engine).
 - *cases*: test texts in `tests/data/formats`, each parsed as expected however it is split into chunks.

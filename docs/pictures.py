@@ -148,9 +148,7 @@ def run(command: Sequence[str], environ: Mapping[str, str], rows: int) -> Iterat
     """Yields what a program writes to its own terminal."""
     program = shutil.which(command[0], path=environ["PATH"])
     if program is None:
-        raise SystemExit(
-            f"the image needs the program {command[0]!r}, which is not installed; `make test-clients` installs the agents"
-        )
+        raise SystemExit(f"the image needs the program {command[0]!r}; `make test-clients` installs the agents")
     child, terminal = pty.fork()
     if child == 0:
         fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", rows, COLUMNS, 0, 0))
