@@ -76,7 +76,7 @@ class ParleyResponseReader(BaseResponseReader):
         if (done := fields.pop("done")) is None:
             return
         if done.string() == "wrong":
-            raise UpstreamError(f"the server broke the reply off: {fields.string('wrong')}")
+            raise UpstreamError(f"the server ended the reply: {fields.string('wrong')}")
         self._reason = _DONE[done.one_of(_DONE, "end")]
         if tokens := fields.items("tokens"):
             self._out.usage(Usage(*(count.integer(minimum=0) for count in tokens[:2])))
