@@ -241,7 +241,9 @@ def rejected_call_events(failed: RejectedCall, choice: ToolChoice, sent: SentSta
     if failed.kind == "other" and choice.mode == "none":
         return [
             Notice(
-                "extra_call_dropped", "the model called a tool although tool_choice is none; the call was dropped", raw
+                "extra_call_dropped",
+                "the model called a tool although tool_choice forbids it; the call was dropped",
+                raw,
             )
         ]
     if sent.has_call and not choice.parallel_tool_calls:
