@@ -1,4 +1,4 @@
-"""What several commands share: flags for upstream servers, missing extras, progress, and texts for the user."""
+"""What several commands share: options for upstream servers, missing extras, progress, and texts for the user."""
 
 import argparse
 import os
@@ -19,37 +19,42 @@ from dragoman.cli._terminal import ProgressLine, printable
 from dragoman.cli.pull import download_weights
 from dragoman.core.errors import BackendUnavailableError, ConfigError
 
-CAPTURE_HELP: Final = "folder of a capture, folder of several (the newest is used), or bundle (.zip)"
-CAPTURE_DIR_HELP: Final = "store each exchange in this folder, for the commands replay and bundle"
-CATALOG_NAME: Final = "a name that `dragoman pull --list` prints"
-EMBEDDED_MODEL: Final = f"{CATALOG_NAME}, hf:OWNER/REPO/FILE.gguf, or a .gguf file"
-EXPLAIN_HELP: Final = "print how each part of the model's text was parsed, and why"
+CAPTURE_HELP: Final = "folder of one capture, folder of several captures (the newest is used), or a bundle (.zip)"
+CAPTURE_DIR_HELP: Final = (
+    "capture each exchange (a request, the upstream requests made for it, and the response) in this folder, for the "
+    "commands replay and bundle"
+)
+EMBEDDED_MODEL: Final = "a name or alias from `dragoman pull --list`, hf:OWNER/REPO/FILE.gguf, or a .gguf file"
+EXPLAIN_HELP: Final = "print how each part of the raw text was parsed, and why"
 TOOLS_FILE: Final = "JSON file of tools in OpenAI or Anthropic format (a list, or an object with `tools`)"
-_MAX_LINES: Final = 12
-"""Maximum number of lines of a difference that are printed as text."""
-_KEY_IN_FILE: Final = "; one that needs an API key must be in the settings file instead: [upstreams.NAME]"
+BASE_URL: Final = "at this base URL, such as http://127.0.0.1:1234/v1"
 
 
 def add_server_flags(group: "argparse._ArgumentGroup") -> None:
-    """Adds `--upstream`, `--upstream-api` and `--claude-cli`; `upstream_flags` turns them into settings."""
-    add_upstream_flag(group, "also use this server")
-    add_upstream_api_flag(group)
-    add_claude_flag(group, "also use the models of the installed Claude Code (`claude`), with its existing login")
+    """Adds `--upstream` and the options for its server, and `--claude-cli`; for `upstream_flags`."""
+    add_upstream_flag(
+        group,
+        f"add the server {BASE_URL}; can be given only once: name several servers in the settings file, under "
+        "[upstreams.NAME]",
+    )
+    add_upstream_details(group)
+    add_claude_flag(group, "add the models of the installed Claude Code (`claude`), with its existing login")
 
 
-def add_upstream_flag(group: "argparse._ActionsContainer", use: str, key: str = _KEY_IN_FILE) -> None:
-    """Adds `--upstream`; the help begins with `use`, and ends in where the server's API `key` is set."""
-    group.add_argument("--upstream", metavar="URL", help=f"{use}; base URL, such as http://127.0.0.1:1234/v1{key}")
+def add_upstream_flag(group: "argparse._ActionsContainer", use: str) -> None:
+    """Adds `--upstream`, with the help `use`."""
+    group.add_argument("--upstream", metavar="URL", help=use)
 
 
-def add_upstream_api_flag(group: "argparse._ActionsContainer") -> None:
-    """Adds `--upstream-api`."""
+def add_upstream_details(group: "argparse._ActionsContainer") -> None:
+    """Adds `--upstream-api` and `--api-key-env`, the details of the server of `--upstream`."""
     group.add_argument(
         "--upstream-api",
         choices=dialects.names(),
         metavar="API",
-        help="API of --upstream: %(choices)s (default: openai_chat)",
+        help="API of the server of --upstream: %(choices)s (default: openai_chat)",
     )
+    add_api_key_flag(group, "the server of --upstream")
 
 
 def add_claude_flag(group: "argparse._ActionsContainer", use: str) -> None:
@@ -63,28 +68,34 @@ def add_api_key_flag(group: "argparse._ActionsContainer", server: str) -> None:
         "--api-key-env",
         default="",
         metavar="VAR",
-        help=f"name of the environment variable that contains the API key of {server}",
+        help=f"name of the environment variable that holds the API key of {server}",
     )
 
 
 def add_config_flag(command: "argparse._ActionsContainer", more: str = "") -> None:
-    """Adds `--config`, the path of the settings file; the help ends in `more`."""
+    """Adds `--config`, the path of the settings file; `more` is part of the help."""
     command.add_argument(
-        "--config", type=Path, metavar="FILE", help=f"settings file (default: ~/.config/dragoman/config.toml){more}"
+        "--config",
+        type=Path,
+        metavar="FILE",
+        help=f"settings file{more} (default: $DRAGOMAN_CONFIG, else ~/.config/dragoman/config.toml)",
     )
 
 
 def upstream_flags(args: argparse.Namespace) -> dict[str, object]:
-    """Returns the settings that `--upstream`, `--upstream-api` and `--claude-cli` set, by their keys.
+    """Returns the settings that the options for backends set, by their keys.
 
-    Raises: ConfigError: `--upstream-api` without `--upstream`.
+    Raises: ConfigError: `--upstream-api` or `--api-key-env` without `--upstream`.
     """
     if args.upstream_api and not args.upstream:
         raise ConfigError("--upstream-api is the API of an upstream server; name that with --upstream URL")
+    if args.api_key_env and not args.upstream:
+        raise ConfigError("--api-key-env is for the API key of an upstream server; name that with --upstream URL")
     return {
         "upstreams.upstream.url": args.upstream,
         "upstreams.upstream.api": args.upstream_api,
-        "claude_cli.enabled": args.claude_cli,
+        "upstreams.upstream.api_key_env": args.api_key_env or None,
+        "claude_cli.enabled": getattr(args, "claude_cli", None),
     }
 
 

@@ -12,12 +12,12 @@ from dragoman.core.errors import ConfigError
 
 EXAMPLES = """
     examples:
-      dragoman bundle captures                             the newest capture of a folder, as NAME.zip
+      dragoman bundle captures              pack the newest capture
       dragoman bundle captures -o bug.zip
-      dragoman replay bug.zip --explain                    what the recipient can do
+      dragoman replay bug.zip --explain     what the recipient can do
 
     exit status:
-      0  packed; the output says whether the problem is still reproducible
+      0  packed; the output says whether the bundle replays like the capture
       1  the capture cannot be replayed
       2  the capture does not exist, or the file cannot be written
 """
@@ -28,11 +28,12 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     command = commands.add_parser(
         "bundle",
         help="pack a captured exchange for a bug report",
-        description="Pack a capture (`dragoman serve --capture DIR`, `dragoman run --capture DIR`) for a bug report. "
-        "API keys of headers, settings and environment variables were already removed when the exchange was captured. "
-        "The texts of users, tools and the model, and the descriptions of tools, are replaced by meaningless texts of "
-        "the same shape, which are parsed in the same way. Names and schemas of tools, names of models, and settings "
-        "stay.",
+        description="Pack a captured exchange (a request, the upstream requests made for it, and the response) for a "
+        "bug report. Capture exchanges with the option --capture DIR of `dragoman serve` or `dragoman run`.\n\n"
+        "Replace the text of all messages, of the tool results, of the model's output and of the tool descriptions by "
+        "meaningless text that is parsed in the same way. Tool names, tool schemas, model names and settings are kept. "
+        "API keys from headers, settings and environment variables are not in the capture: they were removed when it "
+        "was written.",
         epilog=EXAMPLES,
     )
     command.add_argument("capture", type=Path, metavar="CAPTURE", help=CAPTURE_HELP)
@@ -41,9 +42,11 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
         "--output",
         type=Path,
         metavar="FILE",
-        help="file to write (default: NAME.zip in the current directory; NAME is that of the capture)",
+        help="file to write (default: the name of the capture with .zip, in the current directory)",
     )
-    command.add_argument("--no-anonymize", action="store_true", help="keep all texts, which may be private, unchanged")
+    command.add_argument(
+        "--no-anonymize", action="store_true", help="keep all text unchanged, although it may be private"
+    )
     command.add_argument("--json", action="store_true", help="print the report as JSON")
     command.set_defaults(run=run)
 

@@ -20,8 +20,9 @@ SHELLS: Final = {"bash": "~/.bashrc", "zsh": "~/.zshrc", "fish": "~/.config/fish
 _PIPE: Final = {"fish": "dragoman completion fish | source"}
 _EXAMPLES: Final = """
     examples:
-      eval "$(dragoman completion bash)"         in ~/.bashrc; the same with zsh in ~/.zshrc
-      dragoman completion fish | source          in ~/.config/fish/config.fish
+      eval "$(dragoman completion bash)"   put this line into ~/.bashrc
+      eval "$(dragoman completion zsh)"    ~/.zshrc, after the line with compinit
+      dragoman completion fish | source    ~/.config/fish/config.fish
 
     exit status:
       0  the code was printed
@@ -34,11 +35,11 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     command = commands.add_parser(
         "completion",
         help="set up shell completion",
-        description="Print the shell code that completes commands, options, formats, models and agents. In "
-        "~/.zshrc, the line below must follow that of compinit. Requires: pip install 'dragoman[terminal]'.",
+        description="Print the shell code that completes commands, options, formats, models and agents. The shell's "
+        "startup file must run this code: see the examples. Completion requires: pip install 'dragoman[terminal]'.",
         epilog=_EXAMPLES,
     )
-    command.add_argument("shell", choices=list(SHELLS), help="the shell")
+    command.add_argument("shell", choices=list(SHELLS), metavar="SHELL", help="%(choices)s")
     command.set_defaults(run=run)
 
 

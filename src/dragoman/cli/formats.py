@@ -41,10 +41,19 @@ OPTIONAL_COLUMNS: Final = ("CASES", "SUITE", "REASONING", "IDS")
 
 
 _EXAMPLES: Final = """
+    columns of the list:
+      ARGUMENTS   how arguments are written: as JSON, between tags (tagged), as Python, or in a notation of their own
+      IDS         who writes the id of a call: the model (model's) or Dragoman (ours; replaced: the model's is unusable)
+      GRAMMAR     yes: constrained decoding can enforce calls that match the tools' schemas
+      CASES       test cases of Dragoman for this format
+      SUITE       passed cases of canitoolcall, a test suite by others; -: it has none
+      REASONING   markers of the model's reasoning
+      WRITTEN BY  models that write this format
+
     examples:
-      dragoman formats                                     all formats
-      dragoman formats hermes                              one format
-      dragoman formats Qwen/Qwen3-8B                       the format of this model
+      dragoman formats                 list all formats
+      dragoman formats hermes          describe one format
+      dragoman formats Qwen/Qwen3-8B   describe the format of this model
 
     exit status:
       0  success
@@ -81,13 +90,15 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     command = commands.add_parser(
         "formats",
         help="list the tool-call formats",
-        description="List the formats in which models write tool calls. With a NAME, describe one: its "
-        "models, an example of a call, and its grammar.",
+        description="List the formats in which models write tool calls. With a NAME, describe one format: its models, "
+        "an example of a call, and the grammar that constrained decoding enforces.",
         epilog=_EXAMPLES,
     )
-    named = command.add_argument("name", nargs="?", metavar="NAME", help="a format, or a model, such as Qwen/Qwen3-8B")
+    named = command.add_argument(
+        "name", nargs="?", metavar="NAME", help="a format, or a model such as Qwen/Qwen3-8B (default: list all formats)"
+    )
     complete_with(named, format_names)
-    command.add_argument("--json", action="store_true", help="print JSON")
+    command.add_argument("--json", action="store_true", help="print the list or the format as JSON")
     command.set_defaults(run=run)
 
 

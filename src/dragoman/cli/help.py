@@ -6,8 +6,8 @@ from dragoman import cli
 
 _EXAMPLES = """
     examples:
-      dragoman help                    all commands
-      dragoman help serve              one command, like `dragoman serve --help`
+      dragoman help         list all commands
+      dragoman help serve   describe one command, like `dragoman serve --help`
 
     exit status:
       0  the help was printed
@@ -20,7 +20,7 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     command = commands.add_parser(
         "help", help="show the help of a command", description="Show the help of a command.", epilog=_EXAMPLES
     )
-    command.add_argument("topic", nargs="?", metavar="COMMAND", help="the command (default: all of them)")
+    command.add_argument("topic", nargs="?", metavar="COMMAND", help="command to describe (default: list all commands)")
     command.set_defaults(run=run)
 
 

@@ -34,9 +34,9 @@ ROW_CHARS = 31
 """Width of the columns before the text in a line of `--explain`."""
 EXAMPLE = """
     examples:
-      echo '<tool_call>{"name": "f", "arguments": {"x": "</tool_call>"}}</tool_call>' | dragoman parse
+      echo '<tool_call>{"name": "f", "arguments": {}}</tool_call>' | dragoman parse
       dragoman parse reply.txt --model Qwen/Qwen3-8B --tools tools.json
-      dragoman parse reply.txt --explain                   why text is a call or not
+      dragoman parse reply.txt --explain   why text is a call or not
 
     exit status:
       0  the text was parsed; text without a call is not an error
@@ -48,19 +48,19 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     """Registers the command."""
     command = commands.add_parser(
         "parse",
-        help="parse tool calls from a model's text",
-        description="Parse a model's raw text, and print its text, reasoning and tool calls as JSON; with --stream, "
-        "print events as they arrive; with --explain, print how each part of the text was parsed, and why.",
+        help="parse tool calls from a model's raw text",
+        description="Parse a model's raw text, and print its text, reasoning and tool calls as JSON. With --stream, "
+        "print each piece as soon as it is parsed. With --explain, print how each part was parsed, and why.",
         epilog=EXAMPLE,
     )
     command.add_argument(
-        "file", nargs="?", type=Path, metavar="FILE", help="file with the text (default: standard input)"
+        "file", nargs="?", type=Path, metavar="FILE", help="file with the raw text (default: standard input)"
     )
     named = command.add_argument(
         "--format",
         metavar="NAME",
-        help="a name that `dragoman formats` prints (default: as --model or "
-        "--template suggest, else auto: detected in the text); not allowed with these",
+        help="format of the tool calls: a name from `dragoman formats` (default: detected from --model or --template, "
+        "else from the text); cannot be combined with --model or --template",
     )
     complete_with(named, format_names)
     command.add_argument(
@@ -68,31 +68,38 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
         "--model",
         default="",
         metavar="NAME",
-        help="name of the model that wrote the text, such as "
-        "Qwen/Qwen3-8B, from which the format is detected; nothing is downloaded",
+        help="detect the format from the name of the model that wrote the text, such as Qwen/Qwen3-8B; nothing is "
+        "downloaded",
     )
     command.add_argument(
         "--template",
         type=Path,
         metavar="FILE",
-        help="file with the model's chat template, from which the format is detected: Jinja, tokenizer_config.json "
-        "or .gguf",
+        help="detect the format from the model's chat template: a Jinja file, tokenizer_config.json, or a .gguf file",
     )
     command.add_argument(
-        "--stream", action="store_true", help="print a line of JSON for each event (with --explain: each part)"
+        "--stream",
+        action="store_true",
+        help="print one JSON line for each event: a piece of text, reasoning or a call (with --explain: each part)",
     )
     command.add_argument("--explain", action="store_true", help=EXPLAIN_HELP)
-    command.add_argument("--tools", metavar="FILE", type=Path, help=f"{TOOLS_FILE} that the model was offered")
+    command.add_argument("--tools", metavar="FILE", type=Path, help=f"tools that the model was offered: {TOOLS_FILE}")
     command.add_argument(
-        "--prompt-suffix", metavar="TEXT", help="end of the prompt that the text continues, such as '<think>'"
+        "--prompt-suffix",
+        metavar="TEXT",
+        help="end of the prompt, if the model continues it: for example '<think>' if the chat template already opened "
+        "the reasoning",
     )
     command.add_argument(
         "--lenient",
         action="store_true",
-        help="also accept calls without the format's markers, such "
-        "as plain JSON, if they name an offered tool (needs --tools)",
+        help="also accept calls without the format's markers, such as plain JSON, if they name a tool of --tools",
     )
-    command.add_argument("--truncated", action="store_true", help="the text was cut off by a token limit")
+    command.add_argument(
+        "--truncated",
+        action="store_true",
+        help='treat the text as cut off by a token limit: report finish "length", and complete no unfinished call',
+    )
     command.set_defaults(run=run)
 
 

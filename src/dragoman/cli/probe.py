@@ -26,14 +26,14 @@ _MARKS: Final = {"yes": "yes", "partly": "partly", "no": "no", "unknown": "-"}
 _WIDTH: Final = 100
 _EXAMPLES: Final = """
     examples:
-      dragoman probe                                       the servers on this machine, and their models
+      dragoman probe       list the servers on this machine, and their models
       dragoman probe http://127.0.0.1:1234/v1 --model qwen3-8b
-      dragoman probe https://models.example/v1 --model m --api-key-env MODELS_KEY --json
+      dragoman probe https://models.example/v1 --model m --api-key-env MODELS_KEY
 
     exit status:
       0  the server was probed, whatever it supports
-      1  the server does not respond; without a URL: none runs on this machine
-      2  the command or the API key is wrong, or the server has several models: choose one with --model
+      1  the server does not respond; without a URL, no server runs on this machine
+      2  the command or the API key is wrong, or the server lists several models: name one with --model
 """
 _LISTED_AT_MOST: Final = 5
 
@@ -42,34 +42,40 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     """Registers the command."""
     command = commands.add_parser(
         "probe",
-        help="find out what a server and its model can do",
-        description="Send about thirty short requests to a server, and print what it supports and the settings for it. "
-        "This takes about a minute. The result is stored, and the gateway uses it while tool_mode of the server is "
-        "auto (the default). Without a URL, list the servers that run on this machine.",
+        help="find out what a model server supports",
+        description="Send about thirty short requests to a model server, and print what it supports and the settings "
+        "for it. This takes about a minute. Without a URL, list the servers that run on this machine.\n\n"
+        "The result is stored. The gateway uses it for a server whose setting tool_mode is auto (the default). "
+        "tool_mode is how tool calls work: native (by the server), parse (Dragoman parses the calls), or prompt "
+        "(Dragoman also describes the tools in the prompt).",
         epilog=_EXAMPLES,
     )
     command.add_argument(
         "url",
         nargs="?",
         metavar="URL",
-        help="base URL, such as http://127.0.0.1:1234/v1 (default: list the servers on this machine)",
+        help="base URL of the server, such as http://127.0.0.1:1234/v1; without it, list the servers on this machine",
     )
     model = command.add_argument(
-        "-m", "--model", default="", metavar="NAME", help="a model of the server (default: the only one that it lists)"
+        "-m",
+        "--model",
+        default="",
+        metavar="NAME",
+        help="a model of the server (default: the only model that the server lists)",
     )
     complete_with(model, all_model_names)
     command.add_argument(
         "--api",
         choices=dialects.names(),
         metavar="API",
-        help="API of the server: %(choices)s (default: as --provider has it, else openai_chat)",
+        help="API of the server: %(choices)s (default: the API of --provider, else openai_chat)",
     )
     provider = command.add_argument(
         "--provider",
         default="",
         metavar="NAME",
-        help="software or service: anthropic, dragoman, exo, llama_cpp, lm_studio, mlx_lm, mlx_textgen, ollama, "
-        "openai, openrouter, sglang, tgi, vllm, vllm_mlx (default: detected)",
+        help="software or service of the server: anthropic, dragoman, exo, llama_cpp, lm_studio, mlx_lm, mlx_textgen, "
+        "ollama, openai, openrouter, sglang, tgi, vllm, vllm_mlx (default: detected)",
     )
     complete_with(provider, lambda: [each.name for each in servers.providers()])
     add_api_key_flag(command, "the server")
@@ -78,15 +84,19 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
         type=float,
         default=60.0,
         metavar="SECONDS",
-        help="time for all requests together, after the first, which may load the model (default: 60)",
+        help="time limit for all requests after the first together (default: 60); the first may take three minutes, as "
+        "the server may have to load the model",
     )
     command.add_argument(
         "--tokens",
         type=int,
         default=64,
-        help="maximum output tokens of a request (default: 64); reasoning models need more",
+        metavar="N",
+        help="maximum output tokens of each request (default: 64); reasoning models need more",
     )
-    command.add_argument("--json", action="store_true", help="print JSON")
+    command.add_argument(
+        "--json", action="store_true", help="print the report as JSON; without a URL, print the servers as JSON"
+    )
     command.set_defaults(run=run)
 
 

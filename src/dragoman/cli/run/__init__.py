@@ -29,18 +29,19 @@ from dragoman.prompting import trim
 
 _EXAMPLES: Final = """
     examples:
-      dragoman run claude                                  on a local model server or an embedded model
+      dragoman run claude                      on the model that is found here
       dragoman run codex --upstream http://127.0.0.1:1234/v1 --model qwen3-8b
       dragoman run claude --model qwen2.5-coder-1.5b -- -p "Say hello"
-      dragoman run -- python my_agent.py                   any program that reads OPENAI_BASE_URL
-      eval "$(dragoman run any --print-env)"               variables for the running gateway
+      dragoman run -- python my_agent.py       a program that reads OPENAI_BASE_URL
+      eval "$(dragoman run any --print-env)"   variables for the running gateway
 
     exit status:
-      the agent's status (128 plus the signal's number if a signal ended it); if no agent was started:
+      the exit status of the agent (128 plus the number of the signal that ended it); if no agent was started:
       0  the output of --dry-run or --print-env was printed
       1  the model, a server or the network failed
       2  the command or its settings are invalid, or the agent is not installed
 """
+_AGENT_FIRST: Final = "put AGENT before this option"
 
 
 def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -48,17 +49,20 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     command = commands.add_parser(
         "run",
         help="start an agent with a gateway and a model",
-        usage="dragoman run AGENT [options] [-- arguments of the agent]\n"
-        "       dragoman run [options] -- COMMAND [arguments]",
-        description="Start an agent on a gateway. A gateway that already runs at the port of the settings (8484) is "
-        "used if it has the model; otherwise a new one is started, and stopped when the agent ends. Its models are "
-        "those of the settings and flags; if these name none, those of the model servers that run on this machine "
-        "(LM Studio, Ollama, llama-server, vLLM and others); if none runs, the largest downloaded embedded model that "
-        "suits agents. The agent's own configuration files do not change.",
+        usage="dragoman run AGENT [options] [-- ARGUMENT ...]\n       dragoman run [options] -- COMMAND [ARGUMENT ...]",
+        description="Start an agent on a gateway. If a gateway runs at the configured port (8484 by default) and "
+        "serves the model, use it. Otherwise start a new gateway, and stop it when the agent ends. The agent's own "
+        "configuration files do not change.\n\n"
+        "A new gateway serves the models of the settings and options. If these name none, it serves those of the model "
+        "servers that run on this machine (LM Studio, Ollama, llama-server, vLLM and others). If no server runs, it "
+        "serves the largest downloaded embedded model that suits agents. An embedded model is one that Dragoman runs "
+        "itself.",
         epilog=_epilog(),
     )
     command.rest_dest = "args"  # type: ignore[attr-defined]  # a Parser of ours
-    named = command.add_argument("agent", nargs="?", metavar="AGENT", help="an agent of the list below (default: any)")
+    named = command.add_argument(
+        "agent", nargs="?", metavar="AGENT", help="agent to start, from the list below; leave it out to start COMMAND"
+    )
     complete_with(named, agents.names)
     _add_model_flags(command)
     add_config_flag(command)
@@ -68,24 +72,28 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
         help="start a new gateway even if one runs already; implied by --upstream, --claude-cli, --prompt-trim, "
         "--capture, --log-file and --debug",
     )
-    command.add_argument("--dry-run", action="store_true", help="print what would be started, without keys, and exit")
     command.add_argument(
-        "--print-env", nargs="?", const="posix", choices=output.SHELLS, metavar="SHELL",
-        help="print the variables that connect the agent to a gateway that is running, and exit; SHELL: %(choices)s "
-        "(default: posix)",
+        "--dry-run",
+        action="store_true",
+        help="print the command, variables and files that would be used, with keys hidden, and exit",
+    )
+    command.add_argument(
+        "--print-env", nargs="?", const="posix", type=_shell, choices=output.SHELLS, metavar="SHELL",
+        help="print the variables that connect the agent to a running gateway, for this shell, and exit: %(choices)s; "
+        "without SHELL, posix. Put AGENT before this option",
     )  # fmt: skip
     command.add_argument(
         "--log-file",
         type=Path,
         metavar="FILE",
-        help="append the new gateway's log to this file (default: a temporary "
-        "file, which is kept after a warning or an error)",
+        help="append the new gateway's log to this file (default: a temporary file, which is kept only after a warning "
+        "or an error)",
     )
     command.add_argument("--capture", type=Path, metavar="DIR", help=CAPTURE_DIR_HELP)
     command.add_argument(
-        "--debug", nargs="?", const=1, type=int, choices=(1, 2), default=0, metavar="LEVEL",
-        help="print the agent's command, variables and files, and keep the log as text (its path is printed at "
-        "the end); LEVEL 2: with each step of each request (default: 1)",
+        "--debug", nargs="?", const=1, type=_debug_level, choices=(1, 2), default=0, metavar="LEVEL",
+        help="print the agent's command, variables and files, and keep the gateway's log as text; its path is printed "
+        "at the end. LEVEL 2 also logs each step of each request; without LEVEL, 1. Put AGENT before this option",
     )  # fmt: skip
     command.set_defaults(run=run)
 
@@ -96,9 +104,9 @@ def _add_model_flags(command: argparse.ArgumentParser) -> None:
         "-m",
         "--model",
         metavar="NAME",
-        help="a model of the gateway or server, an alias (model_aliases in the settings), or an embedded model, which "
-        f"is downloaded if it is missing: {EMBEDDED_MODEL} (default: the only one, or the one that you choose at the "
-        "terminal)",
+        help="model to use: a model of the gateway or of a server, an alias (setting model_aliases), or an embedded "
+        f"model ({EMBEDDED_MODEL}; missing weights are downloaded). Default: if there is just one model, that one; "
+        "otherwise you choose at the terminal",
     )
     complete_with(model, all_model_names)
     add_server_flags(group)
@@ -107,15 +115,29 @@ def _add_model_flags(command: argparse.ArgumentParser) -> None:
         type=_tokens,
         metavar="TOKENS",
         default=0,
-        help="context window of the model (default: as the server reports, or the embedded model's)",
+        help="context window of the model: the agent is told this size, and an embedded model is loaded with it "
+        "(default: the size that the server reports, or that of the embedded model)",
     )
     group.add_argument(
         "--prompt-trim",
         choices=trim.NAMES,
         metavar="TIER",
-        help="trim the agent's prompt: %(choices)s; see `dragoman help tokens` (default: tools for an embedded model, "
-        "else off; a model on this machine that would read the prompt for over a minute gets a shorter one)",
+        help="how much to shorten the agent's prompt: %(choices)s; `dragoman help tokens` describes these tiers. "
+        "Default: tools for an embedded model, otherwise off; if a model on this machine would need over a minute to "
+        "read the prompt, it is shortened more",
     )
+
+
+def _shell(text: str) -> str:
+    if text in agents.names():
+        raise argparse.ArgumentTypeError(f"expected one of {', '.join(output.SHELLS)}, got {text!r}; {_AGENT_FIRST}")
+    return text
+
+
+def _debug_level(text: str) -> int:
+    if text not in ("1", "2"):
+        raise argparse.ArgumentTypeError(f"expected LEVEL 1 or 2, got {text!r}; {_AGENT_FIRST}")
+    return int(text)
 
 
 def _tokens(text: str) -> int:
