@@ -66,8 +66,14 @@ def _wrap(line: str, width: int) -> str:
     """Returns the line, wrapped in its last column."""
     columns = _REMARK.match(line)
     indent = len(columns[0]) if columns else len(line) - len(line.lstrip())
-    rest = {"subsequent_indent": " " * indent, "break_on_hyphens": False, "break_long_words": False}
-    return fill(line[indent:], width, initial_indent=line[:indent], **rest)
+    return fill(
+        line[indent:],
+        width,
+        initial_indent=line[:indent],
+        subsequent_indent=" " * indent,
+        break_on_hyphens=False,
+        break_long_words=False,
+    )
 
 
 class _StoreOnce(argparse.Action):

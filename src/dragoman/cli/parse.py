@@ -34,7 +34,7 @@ ROW_CHARS = 31
 """Width of the columns before the text in a line of `--explain`."""
 EXAMPLE = """
     examples:
-      echo '<tool_call>{"name": "f", "arguments": {}}</tool_call>' | dragoman parse
+      echo '<tool_call>{"name":"f","arguments":{}}</tool_call>' | dragoman parse
       dragoman parse reply.txt --model Qwen/Qwen3-8B --tools tools.json
       dragoman parse reply.txt --explain   why text is a call or not
 

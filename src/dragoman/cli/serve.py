@@ -38,8 +38,8 @@ if TYPE_CHECKING:
 
 _EXAMPLES: Final = """
     examples:
-      dragoman serve                                       a small model, for tests
-      dragoman serve --model qwen2.5-coder-1.5b            a larger one, for agents
+      dragoman serve                                       a small model
+      dragoman serve --model qwen2.5-coder-1.5b            a model for agents
       dragoman serve --upstream http://127.0.0.1:1234/v1   LM Studio's models
       dragoman serve --claude-cli                          Claude Code's models
 

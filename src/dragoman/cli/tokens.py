@@ -23,11 +23,11 @@ EXAMPLE: Final = """
       off         nothing is trimmed
       tools       keep the first sentence of each tool's description, and short descriptions of parameters
       aggressive  like tools, without descriptions of parameters; a shorter system prompt without examples
-      max         like aggressive, with required parameters only; a system prompt of basic facts and project instructions
+      max         like aggressive, with required parameters only; a system prompt of facts and project instructions
 
     examples:
       dragoman tokens request.json --model qwen3
-      dragoman tokens request.json --prompt-trim aggressive   print the trimmed text
+      dragoman tokens request.json --prompt-trim max   print the trimmed text
 
     exit status:
       0  success

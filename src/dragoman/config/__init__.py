@@ -1,4 +1,4 @@
-"""Settings: a TOML file, overridden by environment variables, overridden by command-line flags.
+"""Settings: a TOML file, overridden by environment variables, overridden by command-line options.
 
     # ~/.config/dragoman/config.toml
     [server]
@@ -146,7 +146,7 @@ def load(path: Path | None, environ: Mapping[str, str], flags: Mapping[str, Any]
         for section in sections:
             table = table.setdefault(section, {})
         table[name] = value
-        origin[key] = "flag" if flags.get(key) is not None else _variable(key)
+        origin[key] = "command line" if flags.get(key) is not None else _variable(key)
     try:
         upstreams = {name: _upstream(name, table, origin) for name, table in tables.pop("upstreams", {}).items()}
         config = msgspec.structs.replace(msgspec.convert(tables, Config, strict=False), upstreams=upstreams)

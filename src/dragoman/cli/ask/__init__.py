@@ -39,7 +39,7 @@ from dragoman.gateway.gateway import Gateway, alias_targets
 _CHOICES: Final = {"auto": ToolChoice(), "required": ToolChoice("required"), "none": ToolChoice("none")}
 _EXAMPLES: Final = """
     examples:
-      dragoman ask                                     the model of `dragoman serve`
+      dragoman ask                                     the default model
       dragoman ask "And in Rome?" --claude-cli         the installed Claude Code
       dragoman ask --upstream http://127.0.0.1:1234/v1 --model qwen3-8b
       dragoman ask "What is 2 + 3?" --tool "add(a: int, b: int)" --tool-result 5

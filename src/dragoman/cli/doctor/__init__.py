@@ -39,8 +39,8 @@ _WIDTH: Final = 100
 _NARROWEST: Final = 60
 _EXAMPLES: Final = """
     examples:
-      dragoman doctor                check what `dragoman serve` would use
-      dragoman doctor --claude-cli   check what `dragoman serve --claude-cli` would use
+      dragoman doctor                check the settings
+      dragoman doctor --claude-cli   also require Claude Code
       dragoman doctor --weights      also check the downloaded weights
       dragoman doctor --json
 

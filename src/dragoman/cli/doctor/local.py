@@ -39,7 +39,7 @@ _CLAUDE_S: Final = 10.0
 
 def wrong_settings(path: Path | None, error: ConfigError) -> Finding:
     """Returns the finding for settings that cannot be used."""
-    if error.message.endswith(", from flag"):
+    if error.message.endswith(", from command line"):
         return check("settings", "no", error.message)
     if path is None:
         return check("settings", "no", error.message, "correct the variable; `env | grep DRAGOMAN_` shows all")
@@ -68,7 +68,7 @@ def _changed(config: settings.Config, origin: Mapping[str, str]) -> Iterator[str
         if value != default:
             value_text = f"{len(value)} not shown" if key in settings.SECRET and value else settings.toml(value)
             source = origin.get(key, "")
-            yield f"{key} = {value_text}" + (f" ({source})" if source == "flag" or source in os.environ else "")
+            yield f"{key} = {value_text}" + (f" ({source})" if source == "command line" or source in os.environ else "")
     if config.model_aliases:
         yield (
             f"{len(config.model_aliases)} aliases"

@@ -32,7 +32,7 @@ _EXAMPLES: Final = """
       dragoman run claude                      on the model that is found here
       dragoman run codex --upstream http://127.0.0.1:1234/v1 --model qwen3-8b
       dragoman run claude --model qwen2.5-coder-1.5b -- -p "Say hello"
-      dragoman run -- python my_agent.py       a program that reads OPENAI_BASE_URL
+      dragoman run -- python my_agent.py       a program that reads OPENAI_*
       eval "$(dragoman run any --print-env)"   variables for the running gateway
 
     exit status:

@@ -99,7 +99,7 @@ async def select_model(config: settings.Config, origin: dict[str, str], options:
     discovered = await _with_local_servers(config)
     if discovered.upstreams:
         offers = [
-            ModelOption(model, name, "", server.url, _flags(model, server.url))
+            ModelOption(model, name, "", server.url, _flags(model, server))
             for name, server in discovered.upstreams.items()
             for model in _printable_names(server.models)
         ]
@@ -164,8 +164,13 @@ def _target(config: settings.Config, model: str) -> str:
     return alias_targets(config.model_aliases.get(model, model))[0]
 
 
-def _flags(model: str, url: str = "") -> str:
-    return shlex.join([*(("--upstream", url) if url else ()), "--model", model])
+def _flags(model: str, server: HttpConfig | None = None) -> str:
+    """Returns the options that select a model, of this server if it is not one of the settings."""
+    if server is None:
+        return shlex.join(["--model", model])
+    api = ("--upstream-api", server.api) if server.api != HttpConfig(url="").api else ()
+    key = ("--api-key-env", server.api_key_env) if server.api_key_env else ()
+    return shlex.join(["--upstream", server.url, *api, *key, "--model", model])
 
 
 def _printable_names(models: Sequence[str]) -> list[str]:
@@ -187,9 +192,9 @@ async def _configured(config: settings.Config, origin: dict[str, str], options: 
     for (name, server), models in zip(config.upstreams.items(), listed, strict=True):
         if models is None:
             silent.append(server.url)
-        url = server.url if options.named else ""
+        named = server if options.named else None
         offers += [
-            ModelOption(model, name, "", server.url, _flags(model, url)) for model in _printable_names(models or ())
+            ModelOption(model, name, "", server.url, _flags(model, named)) for model in _printable_names(models or ())
         ]
     if config.claude_cli.enabled:
         from dragoman.backends.claude_cli.models import list_models as claudes
