@@ -16,7 +16,7 @@ TYPES = {"boolean": "`true`, `false`", "array": "list of strings", "object": "ta
 
 INTRO = """\
 Settings come from one TOML file, `~/.config/dragoman/config.toml`, or the file that `--config FILE` or the variable
-`DRAGOMAN_CONFIG` names. No file is required. Environment variables override the file, and command-line flags override
+`DRAGOMAN_CONFIG` names. No file is required. Environment variables override the file, and command-line options override
 both. After a change, restart `dragoman serve`.
 
 - `dragoman serve --print-config` prints the effective settings and where each comes from. It also reports problems

@@ -51,7 +51,7 @@ def test_flags_override_environment_and_environment_overrides_file(tmp_path: Pat
     assert found.embedded.max_concurrency == 3
     assert found.model_aliases == {"gpt": "m"}
     assert origin == {
-        "server.port": "flag",
+        "server.port": "command line",
         "server.keepalive_interval_s": "DRAGOMAN_SERVER_KEEPALIVE_INTERVAL_S",
         "server.max_status_delay_s": str(file),
         "embedded.max_concurrency": str(file),
@@ -201,7 +201,7 @@ def test_print_config_shows_values_and_origins_and_masks_keys(tmp_path: Path) ->
     assert done.returncode == 0
     lines = done.stdout.splitlines()
     assert f"# server.api_keys: 2 not shown  # {file}" in lines
-    assert "server.port = 9000  # flag" in lines
+    assert "server.port = 9000  # command line" in lines
     assert "embedded.max_queue = 3  # DRAGOMAN_EMBEDDED_MAX_QUEUE" in lines
     assert lines[-1] == "# the settings are valid"
     assert "secret" not in done.stdout + done.stderr
@@ -269,8 +269,8 @@ def test_config_file_is_selected_by_flag_or_variable(tmp_path: Path) -> None:
     [
         (["--config", "none.toml"], {}, "cannot read the configuration none.toml: No such file or directory"),
         (["--prot", "1"], {}, "unrecognized arguments: --prot 1"),
-        (["--port", "http"], {}, "argument -p/--port: invalid int value: 'http'"),
-        (["--port", "70000"], {}, "expected a whole number of at most 65535, got 70000 - at server.port, from flag"),
+        (["--port", "http"], {}, "argument -p/--port: expected a number from 0 to 65535, got 'http'"),
+        (["--port", "70000"], {}, "expected a number from 0 to 65535, got '70000'"),
         (["--model", "smolm2"], {}, "unknown model 'smolm2'; did you mean 'smollm2'?"),
         (["--model", "none.gguf"], {}, "expected the path of a .gguf file, got 'none.gguf', where there is none"),
         (["--host", "none.invalid"], {"DRAGOMAN_SERVER_API_KEYS": "a-long-key"}, "cannot listen on 'none.invalid': "),

@@ -191,6 +191,16 @@ def test_doctor_reports_reachable_and_unreachable_servers(tmp_path: Path) -> Non
     assert told["server gone"]["fix"] == "start it there, or take [upstreams.gone] out of the settings"
 
 
+def test_doctor_checks_server_of_upstream_with_key(tmp_path: Path) -> None:
+    with in_thread(plain) as url:
+        args = ("--upstream", f"{url}/v1", "--upstream-api", "anthropic_messages", "--api-key-env", "THE_KEY")
+        _, told = doctor(tmp_path, *args, THE_KEY="a-long-key")
+        status, missing = doctor(tmp_path, *args)
+    assert told["server upstream"]["verdict"] == "ok"
+    assert status == 1
+    assert missing["server upstream"]["fix"] == "export THE_KEY=…"
+
+
 def test_invalid_settings_are_reported(tmp_path: Path) -> None:
     status, told = doctor(tmp_path, "--config", settings(tmp_path, "[server]\nprot = 1"))
     assert status == 1
@@ -524,7 +534,7 @@ def test_missing_agents_are_reported_with_install_command(tmp_path: Path) -> Non
         (["--config", "not-there.toml"], {}, "name one that is there: dragoman doctor --config FILE"),
         ([], {"DRAGOMAN_SERVER_HOST": "0.0.0.0"}, "correct the variable; `env | grep DRAGOMAN_` shows all"),
     ],
-    ids=["flag", "file", "variable"],
+    ids=["option", "file", "variable"],
 )
 def test_settings_error_fix_depends_on_origin(
     args: list[str], variables: dict[str, str], fix: str | None, tmp_path: Path

@@ -87,6 +87,57 @@ def test_probe_help_lists_all_providers(monkeypatch: pytest.MonkeyPatch) -> None
     assert ", ".join(sorted(provider.name for provider in servers.providers())) in text
 
 
+@each
+def test_help_fits_80_columns(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    assert [line for line in command(name).format_help().splitlines() if len(line) > 80] == []
+
+
+def test_help_keeps_commands_of_examples_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    at_80 = {name: list(examples(command(name).format_help())) for name in COMMANDS}
+    monkeypatch.setenv("COLUMNS", "200")
+    assert at_80 == {name: list(examples(command(name).format_help())) for name in COMMANDS}
+
+
+@pytest.mark.parametrize(
+    ("line", "advice"),
+    [
+        ("serve qwen2.5-coder-1.5b", "; name a model with --model"),
+        ("serve http://127.0.0.1:1234/v1", "; name a server with --upstream"),
+        ("ask --prompt hi", "; PROMPT is not an option: dragoman ask PROMPT"),
+        ("probe --url=http://h", "; URL is not an option: dragoman probe URL"),
+        ("replay", "CAPTURE; `dragoman serve --capture DIR` and `dragoman run --capture DIR` store captures in DIR"),
+        ("bundle", "`dragoman serve --capture DIR` and `dragoman run --capture DIR` store captures in DIR"),
+        ("completion", "required: SHELL"),
+        ("serve --port abc", "expected a number from 0 to 65535, got 'abc'"),
+        ("serve --port 65536", "expected a number from 0 to 65535, got '65536'"),
+        ("run --debug claude", "expected LEVEL 1 or 2, got 'claude'; put AGENT before this option"),
+        ("run --print-env claude", "got 'claude'; put AGENT before this option"),
+        ("replay captures --seed x", "expected a whole number, got 'x'"),
+        ("probe --timeout x", "expected a number, got 'x'"),
+        ("run --agent claude", "; AGENT is not an option: dragoman run AGENT"),
+        ("serve --port 1 -p 2", "argument -p/--port: can be given only once"),
+        ("serve --upstream a --upstream b", "only once; name several servers in the settings file: [upstreams.NAME]"),
+    ],
+)
+def test_natural_mistake_is_answered_with_what_to_type(
+    line: str, advice: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        cli.main(line.split())
+    assert capsys.readouterr().err.endswith(f"{advice}\n")
+
+
+def test_option_may_be_given_again_in_the_next_command_line() -> None:
+    parser = cli.parser()
+    assert [parser.parse_args(["serve", "--port", port]).port for port in ("1", "2")] == [1, 2]
+
+
+def test_repeatable_option_keeps_all_values() -> None:
+    assert cli.parser().parse_args(["ask", "--tool", "a()", "--tool", "b()"]).tool == ["a()", "b()"]
+
+
 def test_help_fits_narrow_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "60")
     text = command("serve").format_help().partition("\n\n")[2].partition("examples:")[0]

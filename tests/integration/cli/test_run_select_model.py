@@ -108,6 +108,18 @@ async def test_commands_to_type_are_quoted_for_shell(monkeypatch: pytest.MonkeyP
     ]
 
 
+async def test_commands_to_type_repeat_options_of_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("THE_KEY", "a-long-key")
+    async with server(model_list("a", "b")) as one:
+        options = {"url": f"{one.url}/v1", "api": "openai_responses", "api_key_env": "THE_KEY"}
+        flags: dict[str, object] = {f"upstreams.upstream.{name}": value for name, value in options.items()}
+        with pytest.raises(ConfigError) as told:
+            await behind(monkeypatch, named=True, flags=flags)
+    named = f"--upstream {one.url}/v1 --upstream-api openai_responses --api-key-env THE_KEY"
+    assert str(told.value).splitlines()[1:] == [f"  dragoman run claude {named} --model {name}" for name in "ab"]
+    assert {headers["authorization"] for _, headers, _ in one.asked} == {"Bearer a-long-key"}
+
+
 @pytest.mark.parametrize("odd", ["a\0b", "\x1b[2J", "two\nlines"])
 async def test_model_name_with_control_characters_is_not_offered(odd: str, monkeypatch: pytest.MonkeyPatch) -> None:
     async with server(model_list(odd, "plain")) as one:

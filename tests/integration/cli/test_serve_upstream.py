@@ -1,4 +1,4 @@
-"""`dragoman serve` with an upstream server, set by flags or the config file, up to a client's tool call."""
+"""`dragoman serve` with an upstream server, set by options or the config file, up to a client's tool call."""
 
 import json
 import socket
@@ -10,7 +10,8 @@ import anthropic
 import openai
 import pytest
 
-from dragoman import dialects
+from dragoman import cli, dialects
+from dragoman.cli._common import upstream_flags
 from dragoman.core.events import (
     AnyEvent,
     Finish,
@@ -105,21 +106,35 @@ def test_upstream_started_later_is_served(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("flags", "told"),
+    ("options", "told"),
     [
         (["--upstream-api", "openai_chat"], "name that with --upstream URL"),
+        (["--api-key-env", "THE_KEY"], "name that with --upstream URL"),
+        (["--upstream", "http://x", "--api-key-env", "THE_KEY"], "THE_KEY"),
+        (["--upstream", "http://x", "--upstream", "http://y"], "in the settings file: [upstreams.NAME]"),
         (["--upstream", "localhost:1234"], "expected a URL like http://127.0.0.1:1234/v1, got 'localhost:1234'"),
         (
             ["--upstream", "http://x", "--upstream-api", "openai_chats"],
             "; did you mean 'openai_chat'?",
         ),
     ],
-    ids=["no server", "no URL", "no such API"],
+    ids=["API of no server", "key of no server", "variable not set", "two servers", "no URL", "no such API"],
 )
-def test_invalid_upstream_flags_are_rejected(flags: list[str], told: str, tmp_path: Path) -> None:
-    ended = command(tmp_path, "serve", "--print-config", *flags)
+def test_invalid_upstream_options_are_rejected(options: list[str], told: str, tmp_path: Path) -> None:
+    ended = command(tmp_path, "serve", "--print-config", *options)
     assert ended.returncode == 2
     assert told in ended.stderr
+
+
+@pytest.mark.parametrize("line", ["serve", "run claude", "ask", "doctor", "replay captures"])
+def test_every_command_with_upstream_has_options_for_its_api_and_key(line: str) -> None:
+    options = "--upstream http://h/v1 --upstream-api anthropic_messages --api-key-env THE_KEY"
+    flags = upstream_flags(cli.parser().parse_args([*line.split(), *options.split()]))
+    assert {key: value for key, value in flags.items() if value} == {
+        "upstreams.upstream.url": "http://h/v1",
+        "upstreams.upstream.api": "anthropic_messages",
+        "upstreams.upstream.api_key_env": "THE_KEY",
+    }
 
 
 def test_print_config_hides_upstream_api_key(tmp_path: Path) -> None:

@@ -282,6 +282,20 @@ def test_tokens_command_counts_and_shows_trimmed_request(tmp_path: Path, capsys:
     assert '"required":["command"]' in shown
 
 
+def test_tokens_command_reports_general_estimate(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "request.json"
+    file.write_bytes(AGENTS["claude_code-full 1"].body)
+    assert main(["tokens", str(file), "--model", "nosuch"]) == 0
+    shown = capsys.readouterr()
+    assert shown.err == "dragoman: the tokenizer of the model 'nosuch' is not known; this is the general estimate\n"
+    assert shown.out.endswith("\nestimated for any model\n")
+
+
+def test_tokens_command_rejects_json_with_prompt_trim(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["tokens", "--json", "--prompt-trim", "max"]) == 2
+    assert "leave out one of them" in capsys.readouterr().err
+
+
 def test_tokens_command_rejects_invalid_request(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "request.json"
     file.write_text("[]")
