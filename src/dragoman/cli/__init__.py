@@ -80,10 +80,10 @@ class _StoreOnce(argparse.Action):
     """Stores the value of an option or argument, and rejects an option that was already given."""
 
     def __call__(self, parser: Any, namespace: Any, values: Any, option: str | None = None) -> None:
-        if option and self.dest in parser.given:
+        if option and self.dest in parser.seen_options:
             several = "; name several servers in the settings file: [upstreams.NAME]" if self.dest == "upstream" else ""
             raise argparse.ArgumentError(self, f"can be given only once{several}")
-        parser.given.add(self.dest)
+        parser.seen_options.add(self.dest)
         setattr(namespace, self.dest, values)
 
 
@@ -93,7 +93,7 @@ class Parser(argparse.ArgumentParser):
     def __init__(self, *args: Any, **more: Any) -> None:
         super().__init__(*args, **{**more, "formatter_class": Help, "allow_abbrev": False})
         self.register("action", None, _StoreOnce)
-        self.given = set[str]()
+        self.seen_options = set[str]()
         """The options that the command line has contained so far, by attribute."""
 
     rest_dest = ""
@@ -101,7 +101,7 @@ class Parser(argparse.ArgumentParser):
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
         """Reports unknown arguments here, where the options of the command are known, and not in the parser above."""
-        self.given.clear()
+        self.seen_options.clear()
         rest_args = None
         if self.rest_dest and "--" in (args or ()):
             at = args.index("--")

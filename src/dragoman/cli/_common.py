@@ -21,8 +21,8 @@ from dragoman.core.errors import BackendUnavailableError, ConfigError
 
 CAPTURE_HELP: Final = "folder of one capture, folder of several captures (the newest is used), or a bundle (.zip)"
 CAPTURE_DIR_HELP: Final = (
-    "capture each exchange (a request, the upstream requests made for it, and the response) in this folder, for the "
-    "commands replay and bundle"
+    "capture each exchange (a client's request, the resulting requests to the model, and the response) in this folder, "
+    "for the commands replay and bundle"
 )
 EMBEDDED_MODEL: Final = "a name or alias from `dragoman pull --list`, hf:OWNER/REPO/FILE.gguf, or a .gguf file"
 EXPLAIN_HELP: Final = "print how each part of the raw text was parsed, and why"
@@ -34,8 +34,7 @@ def add_server_flags(group: "argparse._ArgumentGroup") -> None:
     """Adds `--upstream` and the options for its server, and `--claude-cli`; for `upstream_flags`."""
     add_upstream_flag(
         group,
-        f"add the server {BASE_URL}; can be given only once: name several servers in the settings file, under "
-        "[upstreams.NAME]",
+        f"add the server {BASE_URL}; for several servers, use [upstreams.NAME] in the settings file",
     )
     add_upstream_details(group)
     add_claude_flag(group, "add the models of the installed Claude Code (`claude`), with its existing login")

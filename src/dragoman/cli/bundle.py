@@ -27,13 +27,13 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     """Registers the command."""
     command = commands.add_parser(
         "bundle",
-        help="pack a captured exchange for a bug report",
-        description="Pack a captured exchange (a request, the upstream requests made for it, and the response) for a "
-        "bug report. Capture exchanges with the option --capture DIR of `dragoman serve` or `dragoman run`.\n\n"
-        "Replace the text of all messages, of the tool results, of the model's output and of the tool descriptions by "
-        "meaningless text that is parsed in the same way. Tool names, tool schemas, model names and settings are kept. "
-        "API keys from headers, settings and environment variables are not in the capture: they were removed when it "
-        "was written.",
+        help="pack a captured request and response for a bug report",
+        description="Pack a captured exchange (a client's request, the resulting requests to the model, and the "
+        "response) for a bug report. Capture exchanges with the option --capture DIR of `dragoman serve` or `dragoman "
+        "run`.\n\nReplace the text of all messages, of the tool results, of the model's output and of the tool "
+        "descriptions by meaningless text that is parsed in the same way. Tool names, tool schemas, model names and "
+        "settings are kept. API keys from headers, settings and environment variables are not in the capture: they "
+        "were removed when it was written.",
         epilog=EXAMPLES,
     )
     command.add_argument("capture", type=Path, metavar="CAPTURE", help=CAPTURE_HELP)

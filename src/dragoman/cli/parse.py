@@ -49,8 +49,8 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     command = commands.add_parser(
         "parse",
         help="parse tool calls from a model's raw text",
-        description="Parse a model's raw text, and print its text, reasoning and tool calls as JSON. With --stream, "
-        "print each piece as soon as it is parsed. With --explain, print how each part was parsed, and why.",
+        description="Parse the raw text that a model wrote, and print its text, reasoning and tool calls as JSON. With "
+        "--stream, print each piece as soon as it is parsed. With --explain, print how each part was parsed, and why.",
         epilog=EXAMPLE,
     )
     command.add_argument(
@@ -133,7 +133,9 @@ def run(args: argparse.Namespace) -> int:
 def _identify_format(named: str | None, model: str, template: Path | None) -> FormatMatch:
     """Returns the format that is named, or that the model's name and template suggest; prints to standard error how."""
     if named and (model or template):
-        raise ConfigError("--format says what --model and --template are to tell: leave out one or the other")
+        raise ConfigError(
+            "--format cannot be combined with --model or --template, which detect the format: leave out one or the other"
+        )
     if not model and not template:
         return FormatMatch(formats.get(named or "auto"), "nothing", "")
     stated = _tokenizer(template) if template else _Tokenizer()

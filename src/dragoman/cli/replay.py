@@ -65,8 +65,8 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
         "model output again. For each stage (the parsed request, the upstream request, the events and the response), "
         "print whether the result equals the captured one. With --model or --upstream, send the request to a model "
         "instead.\n\n"
-        "An exchange is a request, the upstream requests made for it, and the response. Capture exchanges with the "
-        "option --capture DIR of `dragoman serve` or `dragoman run`.",
+        "An exchange is a client's request, the resulting requests to the model, and the response. Capture exchanges "
+        "with the option --capture DIR of `dragoman serve` or `dragoman run`.",
         epilog=EXAMPLES,
     )
     command.add_argument("capture", type=Path, metavar="CAPTURE", help=CAPTURE_HELP)

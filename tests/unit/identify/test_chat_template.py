@@ -331,7 +331,7 @@ def test_parse_command_detects_format_from_file(
 @pytest.mark.parametrize(
     ("args", "says"),
     [
-        (["--format", "glm", "--model", "x"], "--format says what --model and --template are to tell"),
+        (["--format", "glm", "--model", "x"], "--format cannot be combined with --model or --template"),
         (["--template", "missing.jinja"], "--template: cannot read missing.jinja: No such file or directory\n"),
         (["--template", "broken.json"], "--template: cannot read broken.json: "),
         (["--template", "deep.json"], "--template: cannot read deep.json: "),

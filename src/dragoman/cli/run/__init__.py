@@ -29,10 +29,10 @@ from dragoman.prompting import trim
 
 _EXAMPLES: Final = """
     examples:
-      dragoman run claude                      on the model that is found here
+      dragoman run claude                      on an automatically selected model
       dragoman run codex --upstream http://127.0.0.1:1234/v1 --model qwen3-8b
       dragoman run claude --model qwen2.5-coder-1.5b -- -p "Say hello"
-      dragoman run -- python my_agent.py       a program that reads OPENAI_*
+      dragoman run -- python my_agent.py       a program that uses OPENAI_BASE_URL
       eval "$(dragoman run any --print-env)"   variables for the running gateway
 
     exit status:
@@ -50,9 +50,9 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
         "run",
         help="start an agent with a gateway and a model",
         usage="dragoman run AGENT [options] [-- ARGUMENT ...]\n       dragoman run [options] -- COMMAND [ARGUMENT ...]",
-        description="Start an agent on a gateway. If a gateway runs at the configured port (8484 by default) and "
-        "serves the model, use it. Otherwise start a new gateway, and stop it when the agent ends. The agent's own "
-        "configuration files do not change.\n\n"
+        description="Start an agent on a gateway. Use the gateway that runs at the configured port (8484 by default) "
+        "if it serves the model of --model (without --model: any model that suits agents). Otherwise start a new "
+        "gateway, and stop it when the agent ends. The agent's own configuration files do not change.\n\n"
         "A new gateway serves the models of the settings and options. If these name none, it serves those of the model "
         "servers that run on this machine (LM Studio, Ollama, llama-server, vLLM and others). If no server runs, it "
         "serves the largest downloaded embedded model that suits agents. An embedded model is one that Dragoman runs "
