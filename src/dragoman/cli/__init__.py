@@ -27,8 +27,8 @@ _COMMANDS: Final = FolderRegistry[Callable[..., None]](__name__, __path__, "add"
 _WIDTH: Final = 100
 _EXAMPLES: Final = """
     examples:
-      dragoman serve   start a gateway with a small built-in model
-      dragoman ask     ask that model a question; no gateway has to run
+      dragoman serve   start a gateway with a small embedded model
+      dragoman ask     ask that model a question (no gateway has to run)
 
     `dragoman help COMMAND` describes a command.
 """

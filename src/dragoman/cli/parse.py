@@ -134,7 +134,7 @@ def _identify_format(named: str | None, model: str, template: Path | None) -> Fo
     """Returns the format that is named, or that the model's name and template suggest; prints to standard error how."""
     if named and (model or template):
         raise ConfigError(
-            "--format cannot be combined with --model or --template, which detect the format: leave out one or the other"
+            "--format cannot be combined with --model or --template, which detect the format: leave out one"
         )
     if not model and not template:
         return FormatMatch(formats.get(named or "auto"), "nothing", "")

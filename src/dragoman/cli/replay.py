@@ -117,7 +117,7 @@ def run(args: argparse.Namespace) -> int:
 
     name, files = load(args.capture)
     capture = LoadedCapture(name, files)
-    asks = bool(args.model or args.upstream)
+    asks = bool(args.model or upstream_flags(args)["upstreams.upstream.url"])
     if asks and args.chunking != "recorded":
         raise ConfigError("--chunking is for what was captured; leave out that or --model")
     if args.json and args.explain:

@@ -137,6 +137,14 @@ def test_every_command_with_upstream_has_options_for_its_api_and_key(line: str) 
     }
 
 
+@pytest.mark.parametrize("name", ["serve", "run any", "ask", "doctor"])
+def test_key_without_upstream_is_rejected(name: str, tmp_path: Path) -> None:
+    more = ["--", "true"] if name == "run any" else []
+    ended = command(tmp_path, *name.split(), "--api-key-env", "THE_KEY", *more)
+    assert ended.returncode == 2
+    assert "name that with --upstream URL" in ended.stderr
+
+
 def test_print_config_hides_upstream_api_key(tmp_path: Path) -> None:
     config = tmp_path / "config.toml"
     config.write_text('[upstreams.far]\nurl = "http://127.0.0.1:9"\napi_key = "sk-secret"\n')
