@@ -233,7 +233,7 @@ async def run(model: str, record: bool) -> Count:
         for number, prompt in enumerate(prompts(), 1):
             asked = request(prompt, model)
             context = ExchangeContext(str(number), int(time.time()), lambda: f"{time.monotonic_ns():024}")
-            calls = whole_calls([event async for event in backend.generate(asked, context)])
+            calls = whole_calls([event async for batch in backend.generate(asked, context) for event in batch])
             answers.append(Answer(prompt, tap.runs[-1].text, calls))
             digest = hashlib.sha256(tap.runs[-1].prompt.encode()).hexdigest()
             lines.append({"asked": prompt.ask, "prompt_sha256": digest, "text": tap.runs[-1].text})
@@ -273,7 +273,7 @@ async def run_required(model: str, record: bool) -> Count:
             asked = required(request(prompt, model)) if prompt.tool else request(prompt, model)
             before = len(tap.runs)
             context = ExchangeContext(str(number), int(time.time()), lambda: f"{time.monotonic_ns():024}")
-            events = [event async for event in gateway.generate(asked, context)]
+            events = [event async for batch in gateway.generate(asked, context) for event in batch]
             calls = whole_calls(events)
             texts = [each.text for each in tap.runs[before:]]
             answers.append(Answer(prompt, texts[0], calls))

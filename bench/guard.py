@@ -138,7 +138,7 @@ def _text(rounds: int, count: int) -> Figure:
 def guarded(request: Request, events: Sequence[AnyEvent]) -> list[AnyEvent]:
     """What goes out of these events."""
     guard = ToolCallGuard(request, GuardPolicy())
-    return [*(each for event in events for each in guard.feed(event)), *guard.close()]
+    return [*(each for event in events for each in guard.feed([event])), *guard.close()]
 
 
 def _passed(events: Sequence[AnyEvent]) -> list[AnyEvent]:

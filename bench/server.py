@@ -24,7 +24,7 @@ import resource
 import sys
 import tempfile
 import time
-from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Final
@@ -35,7 +35,7 @@ from bench import offline
 from bench.samples import TOOLS, arguments, deltas, prose, small_body
 from dragoman import dialects, formats
 from dragoman.config import ServerConfig
-from dragoman.core.backend import Backend, ExchangeContext, ServedModel
+from dragoman.core.backend import Backend, EventStream, ExchangeContext, ServedModel
 from dragoman.core.collect import collect
 from dragoman.core.events import AnyEvent, Finish, Start, TextDelta, UsageUpdate
 from dragoman.core.messages import Request, ToolCall, Usage
@@ -88,42 +88,29 @@ def script(model: str, count: int, start: Start, context: ExchangeContext) -> It
     yield [*ready, *(reader.close() if reader else ()), usage, Finish("stop")]
 
 
-class Synthetic:
+class Synthetic(Backend):
     """A backend that knows beforehand what it will say."""
 
     def models(self) -> Sequence[ServedModel]:
         """One a script."""
         return [ServedModel(m) for m in MODELS]
 
-    async def refresh_models(self) -> None:
-        """It has no others."""
-
-    async def start(self) -> None:
-        """Nothing to load."""
-
-    async def close(self) -> None:
-        """Nothing to end."""
-
     def health(self) -> Mapping[str, object]:
         """Always ready."""
         return {"ready": True}
 
-    async def count_tokens(self, request: Request) -> None:
-        """It has no tokenizer."""
-
-    async def generate(self, request: Request, context: ExchangeContext) -> AsyncGenerator[AnyEvent, None]:
+    async def generate(self, request: Request, context: ExchangeContext) -> EventStream:
         """The events of the script that the model's name stands for."""
         start, count = Start(context.id, request.model, context.created, 20), request.max_tokens or 1
         if request.model in ("paced", "hold"):
-            yield start
+            yield [start]
             for _ in range(count):
-                yield TextDelta(stamp())
+                yield [TextDelta(stamp())]
                 await asyncio.sleep(PACE_S if request.model == "paced" else 3600)
-            yield Finish("stop")
+            yield [Finish("stop")]
             return
         for ready in script(request.model, count, start, context):
-            for event in ready:
-                yield event
+            yield ready
             await asyncio.sleep(0)
 
 

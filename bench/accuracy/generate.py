@@ -24,7 +24,9 @@ from dragoman.backends.embedded.config import EmbeddedConfig
 from dragoman.backends.embedded.engine_output import Done, Output, Progress, TokenText
 from dragoman.core.events import Failure
 from dragoman.core.messages import Request, ToolChoice
-from dragoman.gateway.guarded_stream import guard_stream
+from dragoman.core.stage import EventPipeline
+from dragoman.gateway.response_stream import stream_response
+from dragoman.guard.guard import ToolCallGuard
 from dragoman.guard.policy import GuardPolicy
 
 TEXTS = Path(".cache/accuracy")
@@ -128,11 +130,13 @@ async def _ask(
     if rung in AFTER:
         if AFTER[rung] not in earlier:
             return None
-        events = guard_stream(Said([earlier[AFTER[rung]]], live=backend), request, exchange_context(), PATIENT)
+        said = Said([earlier[AFTER[rung]]], live=backend)
+        guard = EventPipeline([ToolCallGuard(request, PATIENT)])
+        events = stream_response(said, request, exchange_context(), guard, PATIENT.reask_timeout_s)
     async with aclosing(events):
-        async for event in events:
-            if isinstance(event, Failure):
-                raise event.error
+        async for batch in events:
+            if isinstance(batch[-1], Failure):
+                raise batch[-1].error
     return meter.written(case.id, model, rung) if meter.runs else None
 
 

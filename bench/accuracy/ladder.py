@@ -1,7 +1,7 @@
 """The rungs, and what leaves Dragoman on each for a text that a model wrote."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -11,7 +11,9 @@ from bench.accuracy.texts import Said, Written, exchange_context
 from bench.forty import whole_calls
 from dragoman.core.events import AnyEvent
 from dragoman.core.messages import ToolCall
-from dragoman.gateway.guarded_stream import guard_stream
+from dragoman.core.stage import EventPipeline
+from dragoman.gateway.response_stream import stream_response
+from dragoman.guard.guard import ToolCallGuard
 from dragoman.guard.policy import GuardPolicy
 
 
@@ -66,11 +68,10 @@ async def _climb(rung: Rung, case: Case, texts: Mapping[str, Written]) -> Answer
     first = texts[rung.text]
     said = [first, *([texts[rung.again]] if rung.again in texts else ())]
     backend, request = Said(said, lenient=rung.lenient), case.request(first.model)
-    events: AsyncGenerator[AnyEvent, None] = (
-        guard_stream(backend, request, exchange_context(), rung.policy)
-        if rung.policy
-        else backend.generate(request, exchange_context())
-    )
+    events = backend.generate(request, exchange_context())
+    if policy := rung.policy:
+        guard = EventPipeline([ToolCallGuard(request, policy)])
+        events = stream_response(backend, request, exchange_context(), guard, policy.reask_timeout_s)
     async with aclosing(events):
-        came = [event async for event in events]
+        came = [event async for batch in events for event in batch]
     return Answer(whole_calls(came), said[: len(said) - backend.left], came)

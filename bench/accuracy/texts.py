@@ -2,7 +2,7 @@
 
 import itertools
 import time
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import Sequence
 from contextlib import aclosing
 from importlib.metadata import version
 from pathlib import Path
@@ -12,7 +12,7 @@ import msgspec
 from dragoman import formats
 from dragoman.backends.embedded.small_models import RepeatStopper
 from dragoman.catalog import models as model_catalog
-from dragoman.core.backend import Backend, ExchangeContext, ServedModel
+from dragoman.core.backend import Backend, EventStream, ExchangeContext, ServedModel
 from dragoman.core.events import AnyEvent, Finish, Start, UsageUpdate
 from dragoman.core.identifiers import call_ids
 from dragoman.core.messages import Request, Usage
@@ -95,7 +95,7 @@ def exchange_context() -> ExchangeContext:
     return ExchangeContext("turn", 0, lambda: f"{next(ids):024}")
 
 
-class Said:
+class Said(Backend):
     """A backend that says these texts, one an answer, as the embedded one would; `live` is asked for any after them."""
 
     def __init__(self, texts: Sequence[Written], *, lenient: bool = True, live: Backend | None = None) -> None:
@@ -108,28 +108,25 @@ class Said:
         """Texts that nobody has asked for."""
         return len(self._texts)
 
-    async def generate(self, request: Request, context: ExchangeContext) -> AsyncGenerator[AnyEvent, None]:
+    async def generate(self, request: Request, context: ExchangeContext) -> EventStream:
         """The next text's events; where there is none, and nobody to ask, none but the ends."""
         if not self._texts and self._live:
             async with aclosing(self._live.generate(request, context)) as events:
-                async for event in events:
-                    yield event
+                async for batch in events:
+                    yield batch
             return
-        yield Start(context.id, request.model, context.created)
-        if self._texts:
-            for event in self._events(self._texts.pop(0), request, context):
-                yield event
-        yield Finish("stop")
+        read = self._events(self._texts.pop(0), request, context) if self._texts else []
+        yield [Start(context.id, request.model, context.created), *read, Finish("stop")]
 
     def _events(self, written: Written, request: Request, context: ExchangeContext) -> list[AnyEvent]:
         format = formats.get(model_catalog.get(written.model).format)
         options = ReaderOptions(lenient=self._lenient, used_ids=call_ids(request))
         reader = ReplyReader(format, request.tools, new_id=context.new_id, options=options)
         repeats = RepeatStopper((), format.write_call)
-        cut_off = written.finish == "length"
-        read = [*reader.feed(written.text), *reader.close("length" if cut_off else "stop")]
+        repeats.cut_off = written.finish == "length"
+        read = [*reader.feed(written.text), *reader.close("length" if repeats.cut_off else "stop")]
         usage = UsageUpdate(Usage(written.input_tokens, written.output_tokens, written.cached_tokens))
-        return [*(kept for event in read for kept in repeats.feed(event, cut_off=cut_off)), usage]
+        return [*repeats.feed(read), usage]
 
     def models(self) -> Sequence[ServedModel]:
         """None: it is not asked for by name."""

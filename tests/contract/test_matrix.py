@@ -151,7 +151,7 @@ class ScriptedEvents:
         if not isinstance(self.events[0], Failure):
             yield Start("", "", 0)
         stop = StopStrings(request.stop)  # every backend applies stop strings
-        for event in stop.feed_events(self.events):
+        for event in stop.feed(self.events):
             yield event
         if stop.found:
             yield Finish("stop_sequence", stop.found)
@@ -264,9 +264,9 @@ async def _ask(chain: Chain, request: v.Request) -> tuple[v.Reply, DragomanError
         kind = "text/event-stream" if streamed else "application/json"
         assert response.headers["content-type"].startswith(kind)
         async for piece in response.aiter_bytes():
-            for event in stop.feed_events(reader.feed(piece)):
+            for event in stop.feed(reader.feed(piece)):
                 collector.feed(event)
-    for event in stop.feed_events(reader.close()) if not stop.found else [Finish("stop_sequence", stop.found)]:
+    for event in stop.feed(reader.close()) if not stop.found else [Finish("stop_sequence", stop.found)]:
         collector.feed(event)
     return collector.reply(), collector.error
 
@@ -274,7 +274,7 @@ async def _ask(chain: Chain, request: v.Request) -> tuple[v.Reply, DragomanError
 def _expected(events: Iterable[AnyEvent], stops: tuple[str, ...]) -> tuple[v.Reply, bool]:
     collector, stop = Collector(), StopStrings(stops)
     ended = [Finish("stop_sequence", stops[0])] if stops else []
-    for event in [Start("1", "m", 0), *stop.feed_events(events), *ended]:
+    for event in [Start("1", "m", 0), *stop.feed(events), *ended]:
         collector.feed(event)
     return collector.reply(), collector.error is not None
 

@@ -7,6 +7,7 @@ from bench import forty
 
 from dragoman.core.backend import ExchangeContext
 from support.check_each import check_each_async
+from support.events import all_events
 from support.recorded_backend import RecordedBackend
 
 PROMPTS = forty.prompts()
@@ -41,7 +42,7 @@ async def test_recorded_backend_emits_the_same_calls(subtests: pytest.Subtests) 
 async def check_emits_same_calls(prompt: forty.Prompt) -> None:
     backend = RecordedBackend.of(forty.FOLDER / "recording.jsonl", piece_chars=3)
     context = ExchangeContext("1", 0, lambda: "a" * 24)
-    events = [event async for event in backend.generate(forty.request(prompt), context)]
+    events = await all_events(backend.generate(forty.request(prompt), context))
     seen = [(c.name, c.arguments) for c in forty.whole_calls(events)]
     assert seen == [(c.name, c.arguments) for c in forty.calls_in([RAW[prompt.ask]])]
 

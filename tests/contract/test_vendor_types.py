@@ -60,7 +60,7 @@ def frames(body: str) -> Iterator[tuple[str, str]]:
     """Name and data of each event; the name is empty if the API has no event names."""
     assert body.endswith("\n\n")
     for frame in body.removesuffix("\n\n").split("\n\n"):
-        if f"{frame}\n\n".encode() in PINGS:
+        if f"{frame}\n\n".encode() in PINGS or frame.startswith(":"):  # comments are no events
             continue
         fields = [line.split(": ", 1) for line in frame.split("\n")]
         assert [name for name, _ in fields] in (["data"], ["event", "data"])

@@ -1,7 +1,7 @@
 """Upstream streams that deviate from their API's documentation, and what clients of each API get."""
 
 import json
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import aclosing
 from functools import cache
 from typing import Any, NamedTuple
@@ -10,12 +10,12 @@ import anthropic
 import pydantic
 
 from dragoman import dialects
-from dragoman.core.backend import ExchangeContext, ServedModel
+from dragoman.core.backend import Backend, EventStream, ExchangeContext, ServedModel
 from dragoman.core.collect import Collector
 from dragoman.core.errors import DragomanError
-from dragoman.core.events import AnyEvent
 from dragoman.core.messages import Message, Request, Text, Tool
 from dragoman.gateway.gateway import Gateway
+from support.events import all_events
 
 WORDS = "Reading it."
 
@@ -77,7 +77,7 @@ def response(*output: Any, **more: Any) -> str:
     return wide({"id": "resp_x", "object": "response", "status": "completed", "output": list(output), **more})
 
 
-class Far:
+class Far(Backend):
     """A server of an API with the same response to every request."""
 
     def __init__(self, api: str, said: bytes) -> None:
@@ -86,22 +86,9 @@ class Far:
     def models(self) -> list[ServedModel]:
         return [ServedModel("m")]
 
-    async def generate(self, request: Request, context: ExchangeContext) -> AsyncIterator[AnyEvent]:
+    async def generate(self, request: Request, context: ExchangeContext) -> EventStream:
         reader = dialects.get(self._api).reader(request, context)
-        for event in [*reader.feed(self._said), *reader.close()]:
-            yield event
-
-    async def count_tokens(self, request: Request) -> int | None:
-        return None
-
-    async def refresh_models(self) -> None:
-        pass
-
-    async def start(self) -> None:
-        pass
-
-    async def close(self) -> None:
-        pass
+        yield [*reader.feed(self._said), *reader.close()]
 
     def health(self) -> dict[str, object]:
         return {"backend": "far", "ready": True}
@@ -124,7 +111,7 @@ async def answered(api: str, front: str, said: bytes, *, stream: bool) -> Got:
     gateway = Gateway([Far(api, said)])  # type: ignore[list-item]
     try:
         async with aclosing(gateway.generate(request, ExchangeContext("1", 7, lambda: "id1"))) as events:
-            async for event in events:
+            for event in await all_events(events):
                 collector.feed(event)
                 sent += writer.feed(event)
     except DragomanError as error:

@@ -10,6 +10,7 @@ from dragoman.core.collect import collect
 from dragoman.core.messages import Message, Request, Text, Tool, ToolCall, Usage
 from dragoman.gateway.gateway import Gateway
 from dragoman.guard.policy import Buffering, GuardPolicy
+from support.events import all_events
 from support.scripted_backend import Scripted
 
 SCHEMA = {
@@ -66,7 +67,7 @@ async def answered(
     """Returns the events after the guard; asserts that their order is valid."""
     gateway = Gateway([backend], policy=policy or GuardPolicy())
     context = ExchangeContext("t", 0, lambda: "new")
-    events = [event async for event in gateway.generate(asking(**changes), context, buffering)]
+    events = await all_events(gateway.generate(asking(**changes), context, buffering))
     collect(events)
     assert not backend.answers, "asked less often than was expected"
     return events

@@ -11,16 +11,16 @@ A recording is JSON lines: first its description, then the responses; fields not
 The response depends only on the question, so clients may repeat requests or send several at once.
 """
 
-from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
 import msgspec
 
 from dragoman import formats
-from dragoman.core.backend import ExchangeContext, ServedModel
+from dragoman.core.backend import Backend, EventStream, ExchangeContext, ServedModel
 from dragoman.core.errors import BackendUnavailableError, ConfigError, quote
-from dragoman.core.events import AnyEvent, Finish, Start, UsageUpdate
+from dragoman.core.events import Finish, Start, UsageUpdate
 from dragoman.core.identifiers import call_ids
 from dragoman.core.messages import Request, Text, ToolResult, Usage
 from dragoman.parsing.reader_options import READER_REPAIRS, ReaderOptions
@@ -44,7 +44,7 @@ class _Header(msgspec.Struct, frozen=True):
     format: str = "hermes"
 
 
-class RecordedBackend:
+class RecordedBackend(Backend):
     """The recorded responses of one model."""
 
     def __init__(
@@ -76,23 +76,11 @@ class RecordedBackend:
         """The recorded model."""
         return (self._model,)
 
-    async def refresh_models(self) -> None:
-        """Does nothing: the list is fixed."""
-
-    async def start(self) -> None:
-        """Nothing to do."""
-
-    async def close(self) -> None:
-        """Nothing to do."""
-
     def health(self) -> Mapping[str, object]:
         """For /health."""
         return {"backend": "replay", "model": self._model.id, "ready": True}
 
-    async def count_tokens(self, request: Request) -> None:
-        """It has no tokenizer."""
-
-    async def generate(self, request: Request, context: ExchangeContext) -> AsyncGenerator[AnyEvent, None]:
+    async def generate(self, request: Request, context: ExchangeContext) -> EventStream:
         """Streams the recorded response.
 
         Raises: BackendUnavailableError: the recording has none.
@@ -107,19 +95,17 @@ class RecordedBackend:
         )
         reader = ReplyReader(self._format, tools, new_id=context.new_id, options=options)
         stops = StopStrings(request.stop)
-        yield Start(context.id, request.model, context.created)
+        yield [Start(context.id, request.model, context.created)]
         pieces = 0
         for at in range(0, len(answer.text), self._piece_chars):
             pieces += 1
-            for event in stops.feed_events(reader.feed(answer.text[at : at + self._piece_chars])):
-                yield event
+            if events := stops.feed(reader.feed(answer.text[at : at + self._piece_chars])):
+                yield events
             if reader.finished or stops.found:
                 break
-        if not stops.found:
-            for event in [*stops.feed_events(reader.close(answer.finish)), *stops.close_events()]:
-                yield event
-        yield UsageUpdate(Usage(output_tokens=pieces))
-        yield Finish("stop_sequence" if stops.found else answer.finish, stops.found)
+        rest = [] if stops.found else [*stops.feed(reader.close(answer.finish)), *stops.close()]
+        usage = UsageUpdate(Usage(output_tokens=pieces))
+        yield [*rest, usage, Finish("stop_sequence" if stops.found else answer.finish, stops.found)]
 
     def _answer(self, request: Request) -> RecordedReply:
         asked = _last_words(request)

@@ -14,7 +14,7 @@ import uvicorn
 
 from dragoman import dialects
 from dragoman.config import NO_CAPTURE, CaptureConfig, ServerConfig
-from dragoman.core.backend import ExchangeContext, ServedModel
+from dragoman.core.backend import Backend, EventStream, ExchangeContext, ServedModel
 from dragoman.core.events import AnyEvent, Finish, Start, TextDelta, UsageUpdate
 from dragoman.core.messages import Request, Usage
 from dragoman.gateway.gateway import Gateway
@@ -23,10 +23,11 @@ from dragoman.server.app import App
 from support.gateway import DEADLINE_S, http_request
 from support.http_client import http_client
 
-Script: TypeAlias = Callable[["Scripted", Request], AsyncGenerator[AnyEvent, None]]
+Script: TypeAlias = Callable[["Scripted", Request], AsyncGenerator[AnyEvent | list[AnyEvent], None]]
+"""Yields events, or lists of events that arrive together."""
 
 
-class Scripted:
+class Scripted(Backend):
     """A backend that runs the test's generator, and records how it ended."""
 
     def __init__(self, script: Script, names: Sequence[str] = ()) -> None:
@@ -53,16 +54,17 @@ class Scripted:
     async def count_tokens(self, request: Request) -> int | None:
         return self.tokens
 
-    async def generate(self, request: Request, context: ExchangeContext) -> AsyncGenerator[AnyEvent, None]:
+    async def generate(self, request: Request, context: ExchangeContext) -> EventStream:
         self.running += 1
         self.begun.set()
         try:
             async with contextlib.aclosing(self._script(self, request)) as events:
-                async for event in events:
-                    self.sent += 1
-                    if isinstance(event, Start):
-                        event = Start(context.id, request.model, context.created, event.input_tokens)
-                    yield event
+                async for each in events:
+                    first, *rest = each if isinstance(each, list) else [each]
+                    self.sent += 1 + len(rest)
+                    if isinstance(first, Start):
+                        first = Start(context.id, request.model, context.created, first.input_tokens)
+                    yield [first, *rest]
         finally:
             self.running -= 1
             self.over.set()

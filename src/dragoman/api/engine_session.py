@@ -15,7 +15,7 @@ stream.
 
 import os.path
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, Literal
 
@@ -171,9 +171,7 @@ class EngineSession:
             matched_stop = self._stops.found
             reason = "stop_sequence" if matched_stop else "stop" if self.finished else finish_reason
             self.finished = True
-            out += self._pass(
-                [*self._stops.close_events(), UsageUpdate(usage or Usage()), Finish(reason, matched_stop)]
-            )
+            out += self._pass([*self._stops.close(), UsageUpdate(usage or Usage()), Finish(reason, matched_stop)])
             return out if self.request.stream else self._dialect.write_reply(self.reply, self.request)
 
     def fail(self, error: DragomanError | str) -> bytes:
@@ -221,21 +219,20 @@ class EngineSession:
             if isinstance(event, ToolCallEnd) and not self.request.tool_choice.parallel_tool_calls:
                 events, self.finished = events[:n], True
                 break
-        out = self._pass(self._stops.feed_events(events))
+        out = self._pass(self._stops.feed(events))
         self.finished |= self._reader.finished or bool(self._stops.found)
         return out
 
-    def _pass(self, events: list[AnyEvent]) -> bytes:
+    def _pass(self, events: Sequence[AnyEvent]) -> bytes:
         out = b""
         if self._start:
             events, self._start = [self._start, *events], None
-        for each in events:
-            for event in self._calls.feed(each):
-                self._collector.feed(event)
-                if isinstance(event, Failure):
-                    hooks.call_hooks(self._on_error, event.error, self.id)
-                out += self._writer.feed(event) if self.request.stream else b""
-        self.finished |= self._calls.failed
+        for event in self._calls.feed(events):
+            self._collector.feed(event)
+            if isinstance(event, Failure):
+                hooks.call_hooks(self._on_error, event.error, self.id)
+            out += self._writer.feed(event) if self.request.stream else b""
+        self.finished |= self._calls.finished
         return out
 
 

@@ -27,6 +27,8 @@ CAPTURE_DIR_HELP: Final = (
 EMBEDDED_MODEL: Final = "a name or alias from `dragoman pull --list`, hf:OWNER/REPO/FILE.gguf, or a .gguf file"
 EXPLAIN_HELP: Final = "print how each part of the raw text was parsed, and why"
 TOOLS_FILE: Final = "JSON file of tools in OpenAI or Anthropic format (a list, or an object with `tools`)"
+_MAX_LINES: Final = 12
+"""Maximum number of lines of a difference that are printed as text."""
 BASE_URL: Final = "at this base URL, such as http://127.0.0.1:1234/v1"
 
 

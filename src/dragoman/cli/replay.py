@@ -183,8 +183,6 @@ def _gateway(args: argparse.Namespace) -> tuple[Gateway, str]:
     Raises: ConfigError: the settings are wrong, or an extra is missing.
     """
     flags = upstream_flags(args)
-    if not args.upstream and compose.is_embedded_model(args.model or ""):
-        flags["embedded.model"] = args.model
     config, origin = settings.load(compose.settings_path(args.config), os.environ, flags)
     if not args.upstream and compose.is_embedded_model(args.model or "") and not _has_model(config, args.model):
         flags["embedded.model"] = args.model

@@ -1,8 +1,9 @@
 """Interface of backends, and the context that each exchange passes to them."""
 
+from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol, TypeVar, runtime_checkable
+from typing import NamedTuple, Protocol, TypeAlias, TypeVar
 
 from dragoman.core.errors import DragomanError
 from dragoman.core.events import AnyEvent
@@ -21,6 +22,8 @@ class PromptProgress(NamedTuple):
 
 
 T = TypeVar("T")
+EventStream: TypeAlias = AsyncGenerator[Sequence[AnyEvent], None]
+"""Batches of events; those of one batch arrived together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +46,7 @@ class ExchangeObserver(Protocol):
     def on_backend_call(self, backend: "Backend", request: Request) -> None:
         """Called before each request to a backend, re-asks included."""
 
-    def wrap_events(self, events: AsyncGenerator[AnyEvent, None]) -> AsyncGenerator[AnyEvent, None]:
+    def wrap_events(self, events: EventStream) -> EventStream:
         """Returns the backend's events unchanged; sees them before the guard does."""
 
     def wrap_model_output(self, target: str, sent: object, pieces: AsyncGenerator[T, None]) -> AsyncGenerator[T, None]:
@@ -76,7 +79,7 @@ class ExchangeContext:
     reasked: bool = False
     """This is the second generation of the exchange: the backend must not re-ask by itself."""
 
-    def generate(self, backend: "Backend", request: Request) -> AsyncGenerator[AnyEvent, None]:
+    def generate(self, backend: "Backend", request: Request) -> EventStream:
         """Returns the events of `Backend.generate`, observed."""
         if self.observer is None:
             return backend.generate(request, self)
@@ -88,28 +91,31 @@ class ExchangeContext:
         return pieces if self.observer is None else self.observer.wrap_model_output(target, sent, pieces)
 
 
-class Backend(Protocol):
-    """Source of model responses: an upstream server, an embedded model or a command-line program."""
+class Backend(ABC):
+    """Source of model responses: an upstream server, an embedded model or a command-line program.
 
+    A backend must list its models, generate and report its health. Everything else has a default: nothing to start, no
+    token count, no passthrough, no replay.
+    """
+
+    @abstractmethod
     def models(self) -> Sequence[ServedModel]:
         """Returns the models that are offered now."""
 
-    async def refresh_models(self) -> None:
-        """Updates the list of models, after a request for an unknown model; does nothing if it was updated just now."""
-
-    def generate(self, request: Request, context: ExchangeContext) -> AsyncGenerator[AnyEvent, None]:
+    @abstractmethod
+    def generate(self, request: Request, context: ExchangeContext) -> EventStream:
         """Generates the events of one response, from Start to Finish; closing the generator stops the model.
+
+        Yields:
+            Events that arrived together, at least one. They are sent to the client in one write.
 
         Raises:
             DragomanError: Before Start only; a later error ends the stream with a Failure event.
         """
 
-    async def count_tokens(self, request: Request) -> int | None:
-        """Returns the number of prompt tokens of the request; None if it cannot be determined now.
-
-        Raises:
-            DragomanError: The request itself is not valid or not supported.
-        """
+    @abstractmethod
+    def health(self) -> Mapping[str, object]:
+        """Returns status fields for /health: at least `backend` (its name) and `ready` (bool)."""
 
     async def start(self) -> None:
         """Prepares the backend; called once before the first request."""
@@ -117,8 +123,53 @@ class Backend(Protocol):
     async def close(self) -> None:
         """Stops everything that the backend started."""
 
-    def health(self) -> Mapping[str, object]:
-        """Returns status fields for /health: at least `ready` (bool)."""
+    async def refresh_models(self) -> None:
+        """Updates the list of models, after a request for an unknown model; does nothing if it was updated just now."""
+
+    def resolve_model_name(self, name: str) -> str | None:
+        """Returns the backend's own name of a model that it serves but cannot list; None: it does not serve it."""
+        return None
+
+    async def count_tokens(self, request: Request) -> int | None:
+        """Returns the number of prompt tokens of the request; None if it cannot be determined now.
+
+        Raises:
+            DragomanError: The request itself is not valid or not supported.
+        """
+        return None
+
+    def passthrough(
+        self, request: Request, body: bytes, name: str, context: ExchangeContext
+    ) -> "PassthroughResponse | None":
+        """Returns the response to this body, to be forwarded unparsed; None: it must be generated with `generate`.
+
+        Args:
+            request: The parsed body.
+            body: The client's body, byte for byte.
+            name: The model's name as the client wrote it.
+            context: The exchange that the response is part of.
+        """
+        return None
+
+    def compacts(self, request: Request) -> bool:
+        """Returns whether the server compacts this conversation itself."""
+        return False
+
+    def edits_context(self, request: Request) -> bool:
+        """Returns whether the server gets the conversation in its own API, and edits it itself."""
+        return False
+
+    def describe(self, model: str) -> Mapping[str, object]:
+        """Returns everything that a replay needs to know about the backend, as JSON values; no secrets."""
+        return {}
+
+    def request_as_shown(self, request: Request) -> Request:
+        """Returns the request with the remembered text of the model in `Message.verbatim_text`."""
+        return request
+
+    def secret_values(self) -> Sequence[str]:
+        """Returns values, such as API keys, that must be redacted from captures."""
+        return ()
 
 
 class PassthroughResponse(Protocol):
@@ -136,34 +187,3 @@ class PassthroughResponse(Protocol):
 
     def error_event(self, error: DragomanError) -> bytes:
         """Returns the bytes that end the stream after an error."""
-
-
-@runtime_checkable
-class SupportsPassthrough(Protocol):
-    """A backend that can forward responses without parsing them."""
-
-    def passthrough(
-        self, request: Request, body: bytes, name: str, context: ExchangeContext
-    ) -> PassthroughResponse | None:
-        """Returns the response to this request body; None: it must be generated with `generate`.
-
-        Args:
-            request: The parsed body.
-            body: The client's body, byte for byte.
-            name: The model's name as the client wrote it.
-            context: The exchange that the response is part of.
-        """
-
-
-@runtime_checkable
-class SupportsReplay(Protocol):
-    """A backend whose responses can be replayed without its server or model."""
-
-    def describe(self, model: str) -> Mapping[str, object]:
-        """Returns everything that a replay needs to know about the backend, as JSON values; no secrets."""
-
-    def request_as_shown(self, request: Request) -> Request:
-        """Returns the request with the remembered text of the model in `Message.verbatim_text`."""
-
-    def secret_values(self) -> Sequence[str]:
-        """Returns values, such as API keys, that must be redacted from captures."""

@@ -5,14 +5,22 @@ calls for "Weather in Madrid?" (2026-11). So if a call is required, the limit is
 accepts several.
 """
 
-from collections.abc import AsyncGenerator
-from contextlib import aclosing
+from collections.abc import Sequence
 from typing import Final
 
 from msgspec.structs import replace
 
-from dragoman.core.events import AnyEvent, Notice, ToolCallDelta, ToolCallEnd, ToolCallIncomplete, ToolCallStart
+from dragoman.core.events import (
+    AnyEvent,
+    Notice,
+    TextDelta,
+    ToolCallDelta,
+    ToolCallEnd,
+    ToolCallIncomplete,
+    ToolCallStart,
+)
 from dragoman.core.messages import Request
+from dragoman.core.stage import EventStage
 
 MAX_CALLS: Final = 32
 """Maximum calls of one response, unless the settings contain another number."""
@@ -26,19 +34,27 @@ def limit_to_one_call(request: Request) -> Request:
     return replace(request, tool_choice=replace(choice, parallel_tool_calls=False))
 
 
-async def first_call_only(events: AsyncGenerator[AnyEvent, None]) -> AsyncGenerator[AnyEvent, None]:
-    """Yields the events with the first call only: some servers ignore the request for a single call."""
-    dropped = ""
-    async with aclosing(events):
-        async for event in events:
+class FirstCallOnly(EventStage):
+    """Passes the first call only: some servers ignore the request for a single call."""
+
+    def __init__(self) -> None:
+        self._dropped = ""
+        """Name and arguments of the open call that is dropped."""
+
+    def feed(self, events: Sequence[AnyEvent]) -> Sequence[AnyEvent]:
+        """Returns the events; a warning takes the place of each further call."""
+        if len(events) == 1 and type(events[0]) is TextDelta:  # the most frequent case
+            return events
+        out: list[AnyEvent] = []
+        for event in events:
             match event:
                 case ToolCallStart(index, name=name) if index > 0:
-                    dropped = f"{name} "
+                    self._dropped = f"{name} "
                 case ToolCallDelta(index, text) if index > 0:
-                    dropped += text
+                    self._dropped += text
                 case ToolCallEnd(index) | ToolCallIncomplete(index) if index > 0:
-                    yield Notice(
-                        "extra_call_dropped", "a second call was dropped: the request allows only one", dropped
-                    )
+                    message = "a second call was dropped: the request allows only one"
+                    out.append(Notice("extra_call_dropped", message, self._dropped))
                 case _:
-                    yield event
+                    out.append(event)
+        return out

@@ -5,8 +5,7 @@ that turns out incomplete is emitted as text of the model. A call that breaks of
 stream cannot be revoked, so the response ends there with an error, which no client mistakes for a call.
 """
 
-from collections.abc import AsyncGenerator
-from contextlib import aclosing
+from collections.abc import Sequence
 from typing import Final
 
 from msgspec.structs import replace
@@ -22,12 +21,13 @@ from dragoman.core.events import (
     ToolCallIncomplete,
     ToolCallStart,
 )
+from dragoman.core.stage import EventStage
 
 BUFFER_LIMIT_CHARS: Final = 4096
 """Exceeds the arguments of nearly all calls, except those that write files."""
 
 
-class CompleteCallFilter:
+class CompleteCallFilter(EventStage):
     """Filters the events of one response so that its calls are complete."""
 
     def __init__(self, buffer_limit_chars: int = BUFFER_LIMIT_CHARS) -> None:
@@ -38,18 +38,21 @@ class CompleteCallFilter:
         self._chars = self._calls = 0
         self._broken: str | None = None
         """Text of the call that just broke; the reader may emit the same text next."""
-        self.failed = False
+        self.finished = False
         """The response has ended with an error."""
 
-    @property
-    def waits(self) -> bool:
-        """Whether text of a broken call has not been emitted."""
-        return self._broken is not None
+    def feed(self, events: Sequence[AnyEvent]) -> Sequence[AnyEvent]:
+        """Returns the events that can be emitted after these."""
+        if len(events) == 1 and type(events[0]) is TextDelta and self._broken is None:  # the most frequent case
+            return () if self.finished else events
+        out: list[AnyEvent] = []
+        for event in events:
+            if self.finished:
+                break
+            out += self._feed(event)
+        return out
 
-    def feed(self, event: AnyEvent) -> list[AnyEvent]:
-        """Returns the events that can be emitted after this one."""
-        if self.failed:
-            return []
+    def _feed(self, event: AnyEvent) -> list[AnyEvent]:
         match event:
             case Notice():
                 return [event]
@@ -89,7 +92,7 @@ class CompleteCallFilter:
     def _end_broken(self, raw: str) -> list[AnyEvent]:
         start, self._start = self._start, None
         if start is None:
-            self.failed = True
+            self.finished = True
             # The model's text is not quoted, because the message is logged.
             message = (
                 "expected a tool call in whole JSON, got one that broke off after its arguments had begun to stream"
@@ -115,19 +118,3 @@ def is_text_of_call(raw: str, text: str) -> bool:
     """Returns whether the reader emitted `text` for the broken call with the text `raw`."""
     content, call_text = text.strip(), raw.strip()
     return bool(content) and (content.startswith(call_text) or content in call_text)
-
-
-async def with_complete_calls(
-    events: AsyncGenerator[AnyEvent, None], buffer_limit_chars: int = BUFFER_LIMIT_CHARS
-) -> AsyncGenerator[AnyEvent, None]:
-    """Yields the events of a response; incomplete calls become text or an error."""
-    calls = CompleteCallFilter(buffer_limit_chars)
-    async with aclosing(events):
-        async for event in events:
-            if isinstance(event, TextDelta) and not calls.waits:  # the most frequent case
-                yield event
-                continue
-            for each in calls.feed(event):
-                yield each
-            if calls.failed:
-                return

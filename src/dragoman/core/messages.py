@@ -5,8 +5,9 @@ All values are frozen. JSON that Dragoman does not need to parse stays text (`Js
 (`msgspec.Raw`), exactly as it arrived: digits, key order and escapes are preserved.
 """
 
+import re
 from collections.abc import Mapping
-from typing import Final, Literal, TypeAlias
+from typing import Final, Literal, TypeAlias, assert_never
 
 import msgspec
 
@@ -283,3 +284,23 @@ def add_usage(one: Usage, other: Usage) -> Usage:
         one.cache_write_tokens + other.cache_write_tokens,
         cost,
     )
+
+
+_NO_WORD: Final = re.compile(r"\W+")
+
+
+def part_text(part: Part) -> str:
+    """Returns the part as plain text; "" for reasoning, calls and results."""
+    match part:
+        case Text(text) | Refusal(text):
+            return text
+        case Document(source, title) if source.text:
+            return f"{title}\n{source.text}" if title else source.text
+        case Image() | Audio() | Document():
+            return f"[{type(part).__name__.lower()}]"
+        case UnknownPart(type=kind):
+            return f"[{_NO_WORD.sub('_', kind).lower()}]"  # cannot contain a control token
+        case Reasoning() | ToolCall() | ToolResult() | PreviousResponseRef():
+            return ""
+        case _:
+            assert_never(part)

@@ -1,6 +1,6 @@
 """Selects the events that a client's API can represent; events that only another API has become warnings."""
 
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 import msgspec
@@ -10,6 +10,7 @@ from dragoman.core.events import (
     TEXT_BREAK,
     AnyEvent,
     Detail,
+    Finish,
     Notice,
     RefusalDelta,
     Start,
@@ -17,22 +18,20 @@ from dragoman.core.events import (
     ToolCallStart,
     VendorBlock,
 )
-from dragoman.core.messages import Request
+from dragoman.core.messages import COMPLETE_FINISHES, Request
 from dragoman.core.response_details import NON_TEXT_CONTENT, PROGRESS, SERVICE, is_for
+from dragoman.core.stage import EventStage
 from dragoman.wire.web_sources import WebSourceConverter
 
 _CONTENT_EVENTS: Final = (TextDelta, RefusalDelta, ToolCallStart, VendorBlock)
 
 
-def has_content(event: AnyEvent) -> bool:
-    """Returns whether a response with this event is not empty."""
-    return isinstance(event, _CONTENT_EVENTS) or (isinstance(event, Detail) and event.name in NON_TEXT_CONTENT)
+class ClientEventFilter(EventStage):
+    """Adapts the events of one response to its client: sets the model's name, drops what the API lacks, and reports an
+    empty response.
+    """
 
-
-class ClientEventFilter:
-    """Adapts the events of one response to its client: sets the model's name, and drops what the API lacks."""
-
-    __slots__ = ("_reported", "_request", "_sources", "_warnings")
+    __slots__ = ("_has_content", "_reported", "_request", "_sources", "_warnings")
 
     def __init__(self, request: Request, warnings: tuple[Notice, ...]) -> None:
         """`warnings` are sent after Start."""
@@ -41,16 +40,27 @@ class ClientEventFilter:
         self._reported: set[str] = set()
         """Names of details that a warning was emitted for."""
         self._sources = WebSourceConverter(request.dialect)
+        self._has_content = False
 
-    def feed(self, events: Iterable[AnyEvent]) -> Generator[AnyEvent, None, None]:
-        """Yields the events to send for these events."""
+    def feed(self, events: Sequence[AnyEvent]) -> Sequence[AnyEvent]:
+        """Returns the events to send for these events."""
+        if len(events) == 1 and type(event := events[0]) is TextDelta:  # the most frequent case
+            self._has_content = True
+            self._sources.text(event)
+            return events
+        out: list[AnyEvent] = []
         for event in events:
-            if isinstance(event, TextDelta):  # most events are text
+            if isinstance(event, TextDelta):
+                self._has_content = True
                 self._sources.text(event)
-                yield event
-            else:
-                for each in self._sources.feed(event):
-                    yield from self._adapt(each)
+                out.append(event)
+                continue
+            if isinstance(event, Finish) and not self._has_content and event.reason in COMPLETE_FINISHES:
+                out.append(Notice("empty_answer", "the response has neither text nor a tool call"))
+            self._has_content = self._has_content or _is_content(event)
+            for each in self._sources.feed(event):
+                out += self._adapt(each)
+        return out
 
     def _adapt(self, event: AnyEvent) -> Iterator[AnyEvent]:
         client = self._request.dialect
@@ -66,3 +76,8 @@ class ClientEventFilter:
                 yield Notice("content_dropped", f"{client} has no equivalent of {event.name}", detail=event.name)
         else:
             yield event
+
+
+def _is_content(event: AnyEvent) -> bool:
+    """Returns whether a response with this event is not empty."""
+    return isinstance(event, _CONTENT_EVENTS) or (isinstance(event, Detail) and event.name in NON_TEXT_CONTENT)

@@ -20,21 +20,14 @@ import hmac
 import json
 import secrets
 import zlib
-from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import aclosing
-from typing import Final, Protocol, runtime_checkable
+from collections.abc import Callable, Sequence
+from typing import Final
 
 import msgspec
 from msgspec.structs import replace
 
-from dragoman.core.backend import Backend, ExchangeContext
-from dragoman.core.errors import (
-    BackendUnavailableError,
-    RequestError,
-    UnknownModelError,
-    UnsupportedError,
-    UpstreamError,
-)
+from dragoman.core.backend import ExchangeContext
+from dragoman.core.errors import RequestError, UnsupportedError, UpstreamError
 from dragoman.core.events import (
     AnyEvent,
     Failure,
@@ -46,6 +39,8 @@ from dragoman.core.events import (
     VendorBlock,
 )
 from dragoman.core.messages import Message, Part, Request, Text, ToolChoice, UnknownPart
+from dragoman.core.stage import EventStage
+from dragoman.gateway.router import ModelRoute
 
 DIALECT: Final = "openai_responses"
 TRIGGER: Final = "compaction_trigger"
@@ -64,14 +59,6 @@ exactly as they are.
 4. Next: what is left to do, the next step first.
 Leave out what no longer matters. Do not call a tool, do not continue the task and do not address the user."""
 _SUMMARY_HEADING: Final = "Summary of the conversation so far, which it replaces:\n\n"
-
-
-@runtime_checkable
-class SupportsCompaction(Protocol):
-    """A backend with servers that can compact conversations themselves."""
-
-    def compacts(self, request: Request) -> bool:
-        """Returns whether the server compacts this conversation itself."""
 
 
 class Seal:
@@ -176,18 +163,15 @@ def unseal_items(request: Request, seal: Seal, *, foreign: bool) -> Request:
 
 
 def prepare_request(
-    request: Request, plan: Callable[[Request], Sequence[tuple[Backend, Request]]], seal: Seal
+    request: Request, route: Callable[[Request], ModelRoute | None], seal: Seal
 ) -> tuple[Request, bool]:
-    """Returns the request for the first backend of the plan, and whether the gateway has to compact the conversation.
+    """Returns the request for the preferred backend, and whether the gateway has to compact the conversation.
 
     Raises:
         RequestError: An item cannot be opened.
     """
-    try:
-        (backend, planned), *_ = plan(request)
-        passes = isinstance(backend, SupportsCompaction) and backend.compacts(planned)
-    except (UnknownModelError, BackendUnavailableError):  # the client gets this error later
-        passes = False
+    first = route(request)
+    passes = first is not None and first.backend.compacts(first.request)
     request = unseal_items(request, seal, foreign=passes)
     return request, is_requested(request) and not passes
 
@@ -214,34 +198,39 @@ def summary_request(request: Request) -> Request:
     )
 
 
-async def sealed_summary(
-    events: AsyncGenerator[AnyEvent, None], seal: Seal, context: ExchangeContext
-) -> AsyncGenerator[AnyEvent, None]:
-    """Yields the events of a response whose only part is the sealed summary, from the events of the summary."""
-    texts: list[str] = []
-    async with aclosing(events):
-        async for event in events:
+class SealedSummary(EventStage):
+    """Makes a response whose only part is the sealed summary, from the events of the summary."""
+
+    def __init__(self, seal: Seal, context: ExchangeContext) -> None:
+        self._seal, self._item_id = seal, f"cmp_{context.id}"
+        self._texts: list[str] = []
+
+    def feed(self, events: Sequence[AnyEvent]) -> Sequence[AnyEvent]:
+        """Returns Start, warnings, usage and a failure; the text is kept until Finish."""
+        out: list[AnyEvent] = []
+        for event in events:
             match event:
                 case TextDelta(text):
-                    texts.append(text)
+                    self._texts.append(text)
                 case Finish(reason):
-                    if reason == "length":
-                        message = "the summary reached the token limit of the request or the model, and lacks its end"
-                        yield Notice("truncated_summary", message)
-                    break
+                    return [*out, *self._finish(is_truncated=reason == "length")]
                 case Start() | Notice() | UsageUpdate() | Failure():
-                    yield event
+                    out.append(event)
                 case _:
                     pass  # reasoning, and calls of a model that makes some although it must not
-            if isinstance(event, Failure):
-                return
-    summary = "".join(texts).rpartition("</think>")[2].strip()
-    if not summary:
-        yield Failure(UpstreamError("the model wrote no summary of the conversation"))
-        return
-    item = {"id": f"cmp_{context.id}", "type": "compaction", "encrypted_content": seal.seal(summary)}
-    yield VendorBlock(DIALECT, "compaction", json.dumps(item))
-    yield Finish("stop")
+        return out
+
+    def _finish(self, *, is_truncated: bool) -> list[AnyEvent]:
+        self.finished = True
+        out: list[AnyEvent] = []
+        if is_truncated:
+            message = "the summary reached the token limit of the request or the model, and lacks its end"
+            out.append(Notice("truncated_summary", message))
+        summary = "".join(self._texts).rpartition("</think>")[2].strip()
+        if not summary:
+            return [*out, Failure(UpstreamError("the model wrote no summary of the conversation"))]
+        item = {"id": self._item_id, "type": "compaction", "encrypted_content": self._seal.seal(summary)}
+        return [*out, VendorBlock(DIALECT, "compaction", json.dumps(item)), Finish("stop")]
 
 
 def _sealed_text(part: Part) -> str | None:

@@ -1,18 +1,18 @@
 """Changes the size of a stream's deltas: joins small ones and splits long ones.
 
-    resize_deltas(events, least=40, most=400)
+    DeltaResizer(least=40, most=400).feed(events)
 
 Only consecutive deltas of text, of reasoning or of one call's arguments are joined. Buffered text is sent before any
 other event, and the last event is always another one, so nothing is lost or reordered.
 """
 
-from collections.abc import AsyncGenerator, Iterator
-from contextlib import aclosing
+from collections.abc import Iterator, Sequence
 from typing import TypeAlias, TypeGuard
 
 from msgspec.structs import replace
 
 from dragoman.core.events import AnyEvent, ReasoningDelta, TextDelta, ToolCallDelta
+from dragoman.core.stage import EventStage
 
 _Delta: TypeAlias = TextDelta | ReasoningDelta | ToolCallDelta
 
@@ -45,26 +45,26 @@ class _DeltaBuffer:
                 yield replace(first, text=text[at : at + self._max_chars] if self._max_chars else text)
 
 
-async def resize_deltas(
-    events: AsyncGenerator[AnyEvent, None], least: int, most: int
-) -> AsyncGenerator[AnyEvent, None]:
-    """Yields the events with deltas of another size.
+class DeltaResizer(EventStage):
+    """Passes the events with deltas of another size."""
 
-    Args:
-        events: The events of one response.
-        least: Minimum of characters in a delta, except the last one; 0: no minimum.
-        most: Maximum of characters in a delta; 0: no maximum.
-    """
-    waiting = _DeltaBuffer(least, most)
-    async with aclosing(events):
-        async for event in events:
-            if not _is_plain(event):
-                for each in waiting.flush():
-                    yield each
-                yield event
-                continue
-            for each in waiting.feed(event):
-                yield each
+    def __init__(self, least: int, most: int) -> None:
+        """
+        Args:
+            least: Minimum of characters in a delta, except the last one; 0: no minimum.
+            most: Maximum of characters in a delta; 0: no maximum.
+        """
+        self._waiting = _DeltaBuffer(least, most)
+
+    def feed(self, events: Sequence[AnyEvent]) -> Sequence[AnyEvent]:
+        """Returns the deltas that have their size, and all other events."""
+        out: list[AnyEvent] = []
+        for event in events:
+            if _is_plain(event):
+                out += self._waiting.feed(event)
+            else:
+                out += [*self._waiting.flush(), event]
+        return out
 
 
 def _is_plain(event: AnyEvent) -> TypeGuard[_Delta]:

@@ -3,54 +3,43 @@
     body ─dialect.read_request→ Request ─Gateway.generate→ events ─dialect.ResponseWriter.feed→ SSE or JSON
 
 For any backend, the events begin with Start, end with Finish or Failure, name only tools that were offered, and report
-token usage. If several backends serve the model, failover uses the next one when a backend fails before its response
-has begun. Responses that a client can continue are kept in the `ResponseStore`; nothing else outlives its request.
+token usage. `_stages` lists what each event passes on its way. If several backends serve the model, failover uses the
+next one when a backend fails before its response has begun. Responses that a client can continue are kept in the
+`ResponseStore`; nothing else outlives its request.
 """
 
-import asyncio
 import dataclasses
 import logging
 import sys
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import aclosing
-from typing import Final, NamedTuple, Protocol, runtime_checkable
+from dataclasses import dataclass
+from typing import Final, NamedTuple
 
 import msgspec
 
 from dragoman import dialects
 from dragoman.catalog import tokenizers
-from dragoman.core.backend import (
-    Backend,
-    ExchangeContext,
-    PassthroughResponse,
-    ServedModel,
-    SupportsPassthrough,
-    SupportsReplay,
-)
-from dragoman.core.call_limit import first_call_only, limit_to_one_call
-from dragoman.core.collect import collect
-from dragoman.core.complete_calls import with_complete_calls
-from dragoman.core.errors import (
-    BackendUnavailableError,
-    ConfigError,
-    RemoteError,
-    UnknownModelError,
-    UpstreamError,
-    loggable_message,
-    one_of,
-    quote,
-)
-from dragoman.core.events import AnyEvent, Finish, Notice, Start
+from dragoman.core.backend import Backend, EventStream, ExchangeContext, PassthroughResponse, ServedModel
+from dragoman.core.call_limit import FirstCallOnly, limit_to_one_call
+from dragoman.core.complete_calls import CompleteCallFilter
+from dragoman.core.errors import RemoteError, UpstreamError, loggable_message, quote
+from dragoman.core.events import Notice
 from dragoman.core.messages import PreviousResponseRef, Request
+from dragoman.core.stage import EventPipeline, EventStage
 from dragoman.core.token_estimate import GENERIC
 from dragoman.dialects.openai_responses.client_tools import as_functions
 from dragoman.gateway import compaction
-from dragoman.gateway.backend_events import events_for_client, guarded_events, has_functions
+from dragoman.gateway.client_events import ClientEventFilter
 from dragoman.gateway.compaction import Seal
-from dragoman.gateway.response_store import EventLog, ResolvedRequest, ResponseStore
+from dragoman.gateway.response_recorder import ResponseRecorder
+from dragoman.gateway.response_store import ResolvedRequest, ResponseStore
+from dragoman.gateway.response_stream import stream_response
+from dragoman.gateway.router import ModelRoute, Router, backend_name
+from dragoman.gateway.usage import UsageFiller
 from dragoman.guard.policy import ALL_REPAIRS, Buffering, GuardPolicy
 from dragoman.off_loop import off_loop
-from dragoman.wire.context_edits import EditsContext, apply_edits_for
+from dragoman.wire.context_edits import EditedRequest, EditReport, apply_edits_for
 from dragoman.wire.history import repair_history
 from dragoman.wire.translation import require_single_choice
 
@@ -68,16 +57,27 @@ class TokenCount(NamedTuple):
     """Tokens that context edits removed; None if the request asks for none, or if the upstream server makes them."""
 
 
-@runtime_checkable
-class ResolvesModelNames(Protocol):
-    """A backend that serves more models than it can list."""
+@dataclass(frozen=True, slots=True)
+class _ResponseJob:
+    """What one response needs, computed once, whichever backend gives it."""
 
-    def resolve_model_name(self, name: str) -> str | None:
-        """Returns the backend's own name of this model; None: it does not serve the model."""
+    client_request: Request
+    """The request of the client."""
+    request: Request
+    """The complete request for a backend: with earlier messages, and its API's own tools as functions."""
+    resolved: ResolvedRequest
+    """What is stored of the request."""
+    policy: GuardPolicy | None
+    """The guard's settings; None: the response cannot contain calls, or the guard is off."""
+    call_buffer_chars: int
+    """Up to this size a call is buffered until it is complete, behind the guard."""
+    context: ExchangeContext
+    is_summary: bool = False
+    """The response is a summary of the conversation, to be sealed."""
 
 
 class Gateway:
-    """Selects a backend for each request by the name of the model, with fallback to others."""
+    """Generates responses with the backends that serve the requested models."""
 
     def __init__(
         self,
@@ -96,12 +96,10 @@ class Gateway:
         seal: Signs compacted conversations; None: with a random key.
         """
         self._backends = tuple(backends)
-        self._passthrough_backends = {
-            id(backend): backend for backend in backends if isinstance(backend, SupportsPassthrough)
-        }
-        self._model_aliases = {alias: alias_targets(targets) for alias, targets in (model_aliases or {}).items()}
+        self._router = Router(backends, model_aliases or {})
         self.response_store = ResponseStore() if response_store is None else response_store
         self._policy = policy
+        self._disabled_repairs = frozenset(ALL_REPAIRS) - policy.enabled_repairs
         self._seal = seal or Seal()
         self.progress: Callable[[str], None] | None = None
         """Called with a line to show while a model evaluates a prompt."""
@@ -110,14 +108,7 @@ class Gateway:
         """Starts every backend and checks the aliases."""
         for backend in self._backends:
             await backend.start()
-        self._check_aliases()
-
-    def _check_aliases(self) -> None:
-        """Rejects an alias of an unknown model; not while a backend does not know its models yet."""
-        known = self._models_by_name()
-        for alias, target in ((alias, target) for alias, targets in self._model_aliases.items() for target in targets):
-            if not self._providers_of(target) and all(backend.models() for backend in self._backends):
-                raise unknown_alias_target(alias, target, known)
+        self._router.check_aliases()
 
     async def close(self) -> None:
         """Closes every backend."""
@@ -126,160 +117,19 @@ class Gateway:
 
     def models(self) -> list[ServedModel]:
         """Returns all models that can be requested, each name once: the models' own names, then aliases."""
-        known = self._models_by_name()
-        first = {alias: next(filter(self._providers_of, targets), "") for alias, targets in self._model_aliases.items()}
-        named = {alias: _as_alias(known.get(m, ServedModel(m)), alias) for alias, m in first.items() if m}
-        return list((known | named).values())
-
-    def _models_by_name(self) -> dict[str, ServedModel]:
-        names: dict[str, ServedModel] = {}
-        own = [model for backend in self._backends for model in backend.models()]
-        for model in own:
-            names.setdefault(model.id, model)
-        for model in own:
-            for alias in model.aliases:
-                names.setdefault(alias, _as_alias(model, alias))
-        return names
+        return self._router.models()
 
     def health(self) -> list[Mapping[str, object]]:
         """Returns the facts about each backend for /health."""
         return [backend.health() for backend in self._backends]
 
-    def route(self, request: Request) -> "list[tuple[Backend, Request]]":
-        """Returns the backends that serve the model, in order of preference, each with the request under its own model
-        name.
+    def routes(self, request: Request) -> list[ModelRoute]:
+        """See `Router.routes`."""
+        return self._router.routes(request)
 
-        Raises:
-            UnknownModelError: No backend offers the model.
-            BackendUnavailableError: A backend that may offer it is not ready yet.
-        """
-        names = {request.model: None}
-        if request.dialect:
-            names[dialects.get(request.dialect).resolve_display_name(request.model)] = None
-        for offering in (self._listed_by, self._accepted_by):
-            for name in names:
-                targets = self._model_aliases.get(name)
-                served = offering(name) if targets is None else [s for m in targets for s in self._providers_of(m)]
-                if served:
-                    return [(each, msgspec.structs.replace(request, model=id)) for each, id in dict.fromkeys(served)]
-        known = [model.id for model in self.models()]
-        if waiting := [_backend_name(backend) for backend in self._backends if not backend.models()]:
-            raise BackendUnavailableError(
-                f"unknown model {quote(request.model)}, but {' and '.join(waiting)} may have it and is not ready yet",
-                retry_after_s=3,
-            )
-        raise UnknownModelError(request.model, known)
-
-    async def route_or_refresh(self, request: Request) -> "list[tuple[Backend, Request]]":
-        """As `route`, but the backends refresh their models first if none offers the model."""
-        try:
-            return self.route(request)
-        except (UnknownModelError, BackendUnavailableError):
-            await asyncio.gather(*(backend.refresh_models() for backend in self._backends))
-            return self.route(request)
-
-    def _listed_by(self, model: str) -> "list[tuple[Backend, str]]":
-        """The backends that list this name, each with its own name of the model; own names precede aliases."""
-        own = [(each, m.id) for each in self._backends for m in each.models() if m.id == model]
-        return own or [(each, m.id) for each in self._backends for m in each.models() if model in m.aliases]
-
-    def _providers_of(self, model: str) -> "list[tuple[Backend, str]]":
-        return self._listed_by(model) or self._accepted_by(model)
-
-    def _accepted_by(self, model: str) -> "list[tuple[Backend, str]]":
-        """The backends that accept a name that none lists, each with its own name of the model."""
-        takers = [each for each in self._backends if isinstance(each, ResolvesModelNames)]
-        return [(each, name) for each in takers if (name := each.resolve_model_name(model)) is not None]
-
-    def passthrough(self, request: Request, body: bytes, context: ExchangeContext) -> PassthroughResponse | None:
-        """Returns the upstream response's bytes if neither it nor the body has to be changed; None: use `generate`.
-
-        None is also returned if several backends serve the model, because failover needs the events.
-        """
-        one_call = request.tools and not request.tool_choice.parallel_tool_calls
-        if request.store or request.previous_response or one_call:
-            return None
-        try:
-            [(backend, planned), *others] = self.route(request)
-        except (UnknownModelError, BackendUnavailableError):
-            return None
-        if (
-            (others and request.choices == 1)
-            or id(backend) not in self._passthrough_backends
-            or compaction.uses_compaction(request)
-        ):
-            return None
-        response = self._passthrough_backends[id(backend)].passthrough(planned, body, request.model, context)
-        if response is None or repair_history(planned.messages)[1]:
-            return None
-        if any(isinstance(part, PreviousResponseRef) for message in planned.messages for part in message.parts):
-            return None
-        if context.observer is not None:
-            context.observer.on_backend_call(backend, planned)
-        return response
-
-    def generate(
-        self, request: Request, context: ExchangeContext, buffering: Buffering | None = None
-    ) -> AsyncGenerator[AnyEvent, None]:
-        """Yields the events of one response. Closing the generator stops the model.
-
-        Args:
-            request: The request of the client.
-            context: The id, clock and observers of this exchange.
-            buffering: How tool calls are buffered; None: as in the settings.
-
-        Raises:
-            DragomanError: Before Start; later the stream ends with Failure.
-        """
-        if context.is_large:
-            return self._generate_off_loop(request, context, buffering)
-        return self._generate(request, context, buffering)
-
-    async def _generate_off_loop(
-        self, request: Request, context: ExchangeContext, buffering: Buffering | None
-    ) -> AsyncGenerator[AnyEvent, None]:
-        async with aclosing(await asyncio.to_thread(self._generate, request, context, buffering)) as events:
-            async for event in events:
-                yield event
-
-    def _generate(
-        self, request: Request, context: ExchangeContext, buffering: Buffering | None
-    ) -> AsyncGenerator[AnyEvent, None]:
-        require_single_choice(request)
-        recalled = self.response_store.resolve(limit_to_one_call(request))
-        recalled = recalled._replace(request=self._with_function_tools(recalled.request))
-        context = dataclasses.replace(context, disabled_repairs=set(ALL_REPAIRS) - self._policy.enabled_repairs)
-        if compaction.uses_compaction(recalled.request):
-            opened, needs_compaction = compaction.prepare_request(recalled.request, self.route, self._seal)
-            recalled = recalled._replace(request=opened)
-            if needs_compaction:
-                events = self._events_with_failover(compaction.summary_request(opened), context, None)
-                events = compaction.sealed_summary(events, self._seal, context)
-                recalled = recalled._replace(previous_id="", input_messages=())
-                return self._store_response(request, recalled, events, context.is_large)
-        policy = self._policy_for(recalled.request, buffering)
-        buffer_limit_chars = (
-            0 if policy and request.stream else self._policy.buffer_limit(buffering, stream=request.stream)
-        )  # the guard buffers them itself
-        events = with_complete_calls(self._events_with_failover(recalled.request, context, policy), buffer_limit_chars)
-        if request.tools and not recalled.request.tool_choice.parallel_tool_calls:
-            events = first_call_only(events)
-        if not request.store and not recalled.warnings:
-            return events
-        return self._store_response(request, recalled, events, context.is_large)
-
-    def _with_function_tools(self, request: Request) -> Request:
-        """The request with its API's own tools as functions, unless it goes to a server of the same API.
-
-        Raises:
-            RequestError: An item of such a tool lacks a required field.
-        """
-        try:
-            (backend, planned), *_ = self.route(request)
-        except (UnknownModelError, BackendUnavailableError):  # the client gets this error later
-            return request
-        passes = isinstance(backend, EditsContext) and backend.edits_context(planned)
-        return request if passes else as_functions(request)
+    async def routes_or_refresh(self, request: Request) -> list[ModelRoute]:
+        """See `Router.routes_or_refresh`."""
+        return await self._router.routes_or_refresh(request)
 
     @property
     def policy(self) -> GuardPolicy:
@@ -288,34 +138,143 @@ class Gateway:
 
     def secret_values(self) -> list[str]:
         """Returns the values of all backends that must not appear in logs or captures."""
-        backends = (backend for backend in self._backends if isinstance(backend, SupportsReplay))
-        return [secret for backend in backends for secret in backend.secret_values()]
+        return [secret for backend in self._backends for secret in backend.secret_values()]
+
+    def passthrough(self, request: Request, body: bytes, context: ExchangeContext) -> PassthroughResponse | None:
+        """Returns the upstream response's bytes if neither it nor the body has to be changed; None: use `generate`.
+
+        None is also returned if several backends serve the model, because failover needs the events.
+        """
+        one_call = request.tools and not request.tool_choice.parallel_tool_calls
+        if request.store or request.previous_response or one_call or (first := self._router.first(request)) is None:
+            return None
+        backend, routed = first
+        if request.choices == 1 and len(self._router.routes(request)) > 1:
+            return None
+        if compaction.uses_compaction(request):
+            return None
+        response = backend.passthrough(routed, body, request.model, context)
+        if response is None or repair_history(routed.messages)[1]:
+            return None
+        if any(isinstance(part, PreviousResponseRef) for message in routed.messages for part in message.parts):
+            return None
+        if context.observer is not None:
+            context.observer.on_backend_call(backend, routed)
+        return response
+
+    async def generate(
+        self,
+        request: Request,
+        context: ExchangeContext,
+        buffering: Buffering | None = None,
+        client_stages: Sequence[EventStage] = (),
+    ) -> EventStream:
+        """Yields the events of one response, in batches. Closing the generator stops the model.
+
+        Args:
+            request: The request of the client.
+            context: The id, clock and observers of this exchange.
+            buffering: How tool calls are buffered; None: as in the settings.
+            client_stages: Further stages, which the events pass last.
+
+        Raises:
+            DragomanError: Before Start; later the stream ends with Failure.
+        """
+        job = await off_loop(context.is_large, self._prepare, request, context, buffering)
+        (backend, routed), *others = await self._router.routes_or_refresh(job.request)
+        messages, warnings = await off_loop(context.is_large, repair_history, job.request.messages)
+        while True:
+            ordered = msgspec.structs.replace(routed, messages=messages) if warnings else routed
+            edit = await off_loop(context.is_large, apply_edits_for, backend, ordered, tokenizers.find(routed.model))
+            pipeline = EventPipeline([*self._stages(job, edit, warnings), *client_stages])
+            events = stream_response(backend, edit.request, job.context, pipeline, self._policy.reask_timeout_s)
+            try:
+                async with aclosing(events):
+                    async for batch in events:
+                        yield batch
+                return
+            except RemoteError as error:  # raised before Start, so no event was sent
+                if not others or _is_request_error(error):
+                    raise
+                message = f"{backend_name(backend)} could not answer ({loggable_message(error)})"
+            failed = backend_name(backend)
+            (backend, routed), *others = others
+            log.warning("%s; %s is asked for %s", message, backend_name(backend), quote(routed.model))
+            path = f"{failed} > {backend_name(backend)}"
+            warnings = (*warnings, Notice("failed_over", f"{message}; {backend_name(backend)} was asked", detail=path))
+
+    def _prepare(self, request: Request, context: ExchangeContext, buffering: Buffering | None) -> _ResponseJob:
+        """Returns what the response needs.
+
+        Raises:
+            DragomanError: The request names something that is not stored, or an item that cannot be opened.
+        """
+        require_single_choice(request)
+        resolved = self.response_store.resolve(limit_to_one_call(request))
+        complete = self._with_function_tools(resolved.request)
+        if self._disabled_repairs:
+            context = dataclasses.replace(context, disabled_repairs=self._disabled_repairs)
+        if compaction.uses_compaction(complete):
+            complete, needs_compaction = compaction.prepare_request(complete, self._router.first, self._seal)
+            if needs_compaction:
+                unstored = resolved._replace(previous_id="", input_messages=())
+                summary = compaction.summary_request(complete)
+                return _ResponseJob(request, summary, unstored, None, 0, context, is_summary=True)
+        policy = self._policy_for(complete, buffering)
+        guard_buffers = policy is not None and request.stream
+        buffer_chars = 0 if guard_buffers else self._policy.buffer_limit(buffering, stream=request.stream)
+        return _ResponseJob(request, complete, resolved, policy, buffer_chars, context)
+
+    def _stages(self, job: _ResponseJob, edit: EditedRequest, warnings: Sequence[Notice]) -> list[EventStage]:
+        """Returns the stages that the events of one backend's response pass, in order.
+
+        Args:
+            job: The response.
+            edit: The request as the backend gets it.
+            warnings: Warnings about the request, to be sent after Start.
+        """
+        request, stages = job.request, list[EventStage]()
+        if job.policy is not None:
+            from dragoman.guard.guard import ToolCallGuard  # needs an extra that not all users of the gateway have
+
+            stages.append(ToolCallGuard(edit.request, job.policy))
+            if edit.request.response_schema:
+                from dragoman.gateway.reply_schema_check import ReplySchemaCheck
+
+                stages.append(ReplySchemaCheck(edit.request, job.policy))
+        if edit.applied:
+            stages.append(EditReport(edit.applied))
+        early = bool(request.dialect) and dialects.get(request.dialect).usage_in_first_event
+        stages.append(UsageFiller(edit.request, tokenizers.find(edit.request.model), early=early))
+        stages.append(ClientEventFilter(request, (*warnings, *edit.warnings)))
+        if job.is_summary:
+            stages.append(compaction.SealedSummary(self._seal, job.context))
+        else:
+            stages.append(CompleteCallFilter(job.call_buffer_chars))
+        if job.client_request.tools and not request.tool_choice.parallel_tool_calls and not job.is_summary:
+            stages.append(FirstCallOnly())
+        if job.client_request.store or job.resolved.warnings:
+            stages.append(ResponseRecorder(self.response_store, job.client_request, job.resolved))
+        return stages
+
+    def _with_function_tools(self, request: Request) -> Request:
+        """The request with its API's own tools as functions, unless it goes to a server of the same API.
+
+        Raises:
+            RequestError: An item of such a tool lacks a required field.
+        """
+        if request.dialect != compaction.DIALECT or (first := self._router.first(request)) is None:
+            return request
+        return request if first.backend.edits_context(first.request) else as_functions(request)
 
     def _policy_for(self, request: Request, buffering: Buffering | None) -> GuardPolicy | None:
         """The guard's settings for this response; None: it cannot contain calls."""
-        if not (self._policy.enabled and has_functions(request)):
+        if not (self._policy.enabled and any(tool.kind == "function" for tool in request.tools)):
             return None
         policy = msgspec.structs.replace(self._policy, buffering=buffering) if buffering else self._policy
         if request.stream or policy.buffering != "short":
             return policy
         return msgspec.structs.replace(policy, buffer_limit_chars=sys.maxsize)  # this client does not get a stream
-
-    async def _store_response(
-        self, request: Request, recalled: ResolvedRequest, events: AsyncGenerator[AnyEvent, None], is_large: bool
-    ) -> AsyncGenerator[AnyEvent, None]:
-        """Yields the events, with the store's warnings after Start; stores the response if it can be continued."""
-        passed = EventLog()
-        async with aclosing(events):
-            async for event in events:
-                passed.observe(event)
-                if request.store and isinstance(event, Finish):  # before the client can continue it
-                    reply = collect(passed.events, request.dialect)
-                    body = dialects.get(request.dialect).write_reply(reply, request)
-                    await off_loop(is_large, self.response_store.add, recalled, reply, body)
-                yield event
-                if isinstance(event, Start):
-                    for warning in recalled.warnings:
-                        yield warning
 
     async def count_tokens(self, request: Request, *, large: bool = False) -> TokenCount:
         """Returns the tokens of the prompt; an estimate if the backend cannot count them, or if the request names no
@@ -327,12 +286,12 @@ class Gateway:
         request = await off_loop(large, self._request_to_count, request)
         if not request.model:
             return TokenCount(await off_loop(large, GENERIC.estimate_request, request), estimated=True)
-        (backend, planned), *_ = await self.route_or_refresh(request)
-        messages, warnings = await off_loop(large, repair_history, planned.messages)
+        (backend, routed), *_ = await self._router.routes_or_refresh(request)
+        messages, warnings = await off_loop(large, repair_history, routed.messages)
         if warnings:
-            planned = msgspec.structs.replace(planned, messages=messages)
-        vocabulary = tokenizers.find(planned.model)
-        edit = await off_loop(large, apply_edits_for, backend, planned, vocabulary)
+            routed = msgspec.structs.replace(routed, messages=messages)
+        vocabulary = tokenizers.find(routed.model)
+        edit = await off_loop(large, apply_edits_for, backend, routed, vocabulary)
         cleared = edit.cleared_tokens if edit.applied else None
         if (tokens := await backend.count_tokens(edit.request)) is not None:
             return TokenCount(tokens, estimated=False, cleared=cleared)
@@ -343,57 +302,11 @@ class Gateway:
     def _request_to_count(self, request: Request) -> Request:
         request = self._with_function_tools(self.response_store.resolve(request).request)
         if compaction.uses_compaction(request):
-            request, needs_compaction = compaction.prepare_request(request, self.route, self._seal)
+            request, needs_compaction = compaction.prepare_request(request, self._router.first, self._seal)
             request = compaction.summary_request(request) if needs_compaction else request
         return request
-
-    async def _events_with_failover(
-        self, request: Request, context: ExchangeContext, policy: GuardPolicy | None
-    ) -> AsyncGenerator[AnyEvent, None]:
-        """Yields the events of the first backend that begins a response."""
-        (backend, planned), *others = await self.route_or_refresh(request)
-        messages, warnings = await off_loop(context.is_large, repair_history, request.messages)
-        while True:
-            ordered = msgspec.structs.replace(planned, messages=messages) if warnings else planned
-            edit = await off_loop(context.is_large, apply_edits_for, backend, ordered, tokenizers.find(planned.model))
-            answer = guarded_events(backend, edit.request, context, policy)
-            try:
-                answer = events_for_client(answer, edit, request, tuple(warnings), context.is_large)
-                async with aclosing(answer):
-                    async for event in answer:
-                        yield event
-                return
-            except RemoteError as error:  # raised before Start, so no event was sent
-                if not others or _is_request_error(error):
-                    raise
-                message = f"{_backend_name(backend)} could not answer ({loggable_message(error)})"
-            left = _backend_name(backend)
-            (backend, planned), *others = others
-            log.warning("%s; %s is asked for %s", message, _backend_name(backend), quote(planned.model))
-            path = f"{left} > {_backend_name(backend)}"
-            warnings = (*warnings, Notice("failed_over", f"{message}; {_backend_name(backend)} was asked", detail=path))
 
 
 def _is_request_error(error: RemoteError) -> bool:
     """Whether the error is about the request, so that another server would refuse it too or should not get it."""
     return isinstance(error, UpstreamError) and error.status in (400, 405, 413, 414, 415, 422)
-
-
-def _backend_name(backend: Backend) -> str:
-    return str(backend.health().get("backend", ""))
-
-
-def _as_alias(model: ServedModel, alias: str) -> ServedModel:
-    return dataclasses.replace(model, id=alias, display_name="")
-
-
-def alias_targets(targets: str | Sequence[str]) -> tuple[str, ...]:
-    """Returns the models that an alias stands for."""
-    return (targets,) if isinstance(targets, str) else tuple(targets)
-
-
-def unknown_alias_target(alias: str, target: str, known: Iterable[str]) -> ConfigError:
-    """Returns the error about an alias of a model that no backend serves."""
-    return ConfigError(
-        f"no backend serves {quote(target)}{one_of(target, sorted(known), 'served: ')} - at model_aliases.{alias}"
-    )

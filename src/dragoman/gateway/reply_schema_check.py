@@ -6,96 +6,114 @@ does not match either, the first one is sent with a warning. Responses with a to
 not the reply.
 """
 
-import asyncio
-import dataclasses
-import logging
 import re
-from collections.abc import AsyncGenerator
-from contextlib import aclosing
-from typing import Final, NamedTuple
+from collections.abc import Sequence
+from typing import Final
 
 from msgspec.structs import replace
 
-from dragoman.core.backend import Backend, ExchangeContext
-from dragoman.core.errors import DragomanError, UsageError, loggable_message
 from dragoman.core.events import AnyEvent, Failure, Finish, Notice, TextDelta, ToolCallStart, UsageUpdate
 from dragoman.core.messages import Message, Request, Text, Usage, add_usage
+from dragoman.core.stage import EventStage, ReaskRequest
 from dragoman.guard.policy import GuardPolicy
 from dragoman.guard.validation.compiled_schema import CompiledSchema, decode_arguments
 
-log = logging.getLogger("dragoman.guard")
-
 RESPONSE_FORMAT: Final = "response_format"
 """The name of the reply's schema in warnings."""
-
-
-async def check_reply_schema(
-    answer: AsyncGenerator[AnyEvent, None],
-    backend: Backend,
-    request: Request,
-    context: ExchangeContext,
-    policy: GuardPolicy,
-) -> AsyncGenerator[AnyEvent, None]:
-    """Yields the response's events; checks the text if the backend reports that it was not constrained.
-
-    Args:
-        answer: The events of the first response.
-        backend: The backend, which may be asked a second time.
-        request: The request, with `response_schema`.
-        context: The exchange that the response is part of.
-        policy: The settings of the guard.
-
-    Raises:
-        DragomanError: Before Start only; later, the stream ends with Failure.
-    """
-    waiting: list[TextDelta] | None = None
-    usage: Usage | None = None
-    async with aclosing(answer) as events:
-        async for event in events:
-            match event:
-                case Notice("reasked" | "reask_failed"):  # a third response would be too many
-                    policy = replace(policy, reask=False)
-                case Notice("constraint_not_applied", detail=detail) if detail == RESPONSE_FORMAT:
-                    waiting = []
-                case TextDelta() if waiting is not None:
-                    waiting.append(event)
-                    continue
-                case UsageUpdate(counts):
-                    usage = counts
-                case ToolCallStart() | Failure() if waiting is not None:
-                    for delta in waiting:
-                        yield delta
-                    waiting = None
-                case Finish() if waiting is not None:
-                    async for each in _check_text(
-                        "".join(d.text for d in waiting), backend, request, context, policy, usage
-                    ):
-                        yield each
-            yield event
-
-
 _FENCED: Final = re.compile(r"\s*```(?:json)?[ \t]*\n(.*)\n[ \t]*```\s*", re.DOTALL)
 _MAX_VIOLATIONS: Final = 5
 """Violations that are shown to the model."""
 
 
-async def _check_text(
-    text: str, backend: Backend, request: Request, context: ExchangeContext, policy: GuardPolicy, usage: Usage | None
-) -> AsyncGenerator[AnyEvent, None]:
-    """Yields the text if it matches, or a second response that does, or the first with a warning."""
-    schema = CompiledSchema(request.response_schema)
-    fitting, why = _matching_json(text, schema)
-    if not fitting and policy.reask:
-        yield Notice(
-            "reasked", f"the reply does not match its schema: {why}; the model was re-asked", detail=RESPONSE_FORMAT
+class ReplySchemaCheck(EventStage):
+    """Buffers the text of a response that the backend could not constrain, and checks it at the end."""
+
+    def __init__(self, request: Request, policy: GuardPolicy) -> None:
+        """
+        Args:
+            request: The request, with `response_schema`.
+            policy: The settings of the guard.
+        """
+        self._request, self._policy = request, policy
+        self._may_reask = policy.reask
+        self._texts: list[str] | None = None
+        """The text that waits; None: it is passed on."""
+        self._finish: Finish | None = None
+        """The end of a response whose text waits."""
+        self._reply = ""
+        """The JSON of the reply; empty: none matches the schema."""
+        self._mismatch = ""
+        """Why the first response does not match."""
+        self._usage: Usage | None = None
+        self._second_usage: Usage | None = None
+
+    def feed(self, events: Sequence[AnyEvent]) -> Sequence[AnyEvent]:
+        """Returns the events that need not wait."""
+        out: list[AnyEvent] = []
+        for event in events:
+            match event:
+                case Notice("reasked" | "reask_failed"):  # a third response would be too many
+                    self._may_reask = False
+                case Notice("constraint_not_applied", detail=detail) if detail == RESPONSE_FORMAT:
+                    self._texts = []
+                case TextDelta(text) if self._texts is not None:
+                    self._texts.append(text)
+                    continue
+                case UsageUpdate(counts):
+                    self._usage = counts
+                case ToolCallStart() | Failure() if self._texts is not None:
+                    out += map(TextDelta, self._texts)
+                    self._texts = None
+                case Finish() if self._texts is not None:
+                    self._finish = event
+                    continue
+                case _:
+                    pass
+            out.append(event)
+        return out
+
+    def reask(self) -> ReaskRequest | None:
+        """Checks the text; returns the request for a second response if it does not match."""
+        if self._texts is None or self._finish is None:
+            return None
+        text = "".join(self._texts)
+        self._reply, self._mismatch = _matching_json(text, CompiledSchema(self._request.response_schema))
+        if self._reply or not self._may_reask:
+            return None
+        prompt = (
+            f"Your answer is not JSON of the JSON Schema: {self._mismatch}. "
+            "Answer with that JSON alone, without other text."
         )
-        second = await _reask(text, why, backend, request, context, policy)
-        fitting, _ = _matching_json(second.text, schema)
-        if usage and second.usage:
-            yield UsageUpdate(add_usage(usage, second.usage))
-    if not fitting:
-        yield Notice("reask_failed", f"the reply does not match its schema: {why}", detail=RESPONSE_FORMAT)
-    yield TextDelta(fitting or text)
+        turns = (Message("assistant", (Text(text),)), Message("user", (Text(prompt),)))
+        most = self._policy.reask_max_tokens
+        limit = min(self._request.max_tokens or most, most)
+        message = f"the reply does not match its schema: {self._mismatch}; the model was re-asked"
+        return ReaskRequest(
+            replace(self._request, messages=(*self._request.messages, *turns), max_tokens=limit),
+            Notice("reasked", message, detail=RESPONSE_FORMAT),
+        )
+
+    def merge_reask(self, events: Sequence[AnyEvent], *, failed: bool) -> None:
+        """Takes the text of the second response, unless it contains a call, in place of the first if it matches."""
+        if failed:
+            return
+        usages = [event.usage for event in events if isinstance(event, UsageUpdate)]
+        self._second_usage = usages[-1] if usages else None
+        if not any(isinstance(event, ToolCallStart) for event in events):
+            text = "".join(event.text for event in events if isinstance(event, TextDelta))
+            self._reply, _ = _matching_json(text, CompiledSchema(self._request.response_schema))
+
+    def close(self) -> Sequence[AnyEvent]:
+        """Returns the reply that matches, or the first response with a warning."""
+        if self._texts is None or self._finish is None:
+            return ()
+        out: list[AnyEvent] = []
+        if self._usage and self._second_usage:
+            out.append(UsageUpdate(add_usage(self._usage, self._second_usage)))
+        if not self._reply:
+            message = f"the reply does not match its schema: {self._mismatch}"
+            out.append(Notice("reask_failed", message, detail=RESPONSE_FORMAT))
+        return [*out, TextDelta(self._reply or "".join(self._texts)), self._finish]
 
 
 def _matching_json(text: str, schema: CompiledSchema) -> tuple[str, str]:
@@ -108,44 +126,3 @@ def _matching_json(text: str, schema: CompiledSchema) -> tuple[str, str]:
         return "", "it is not JSON"
     problems = schema.violations(value)
     return ("", "; ".join(each.message for each in problems[:_MAX_VIOLATIONS])) if problems else (candidate, "")
-
-
-class _Reask(NamedTuple):
-    text: str = ""
-    usage: Usage | None = None
-
-
-async def _reask(
-    text: str, why: str, backend: Backend, request: Request, context: ExchangeContext, policy: GuardPolicy
-) -> _Reask:
-    """The text of the second response; empty if there is none, or if it contains a call."""
-    prompt = f"Your answer is not JSON of the JSON Schema: {why}. Answer with that JSON alone, without other text."
-    turns = (Message("assistant", (Text(text),)), Message("user", (Text(prompt),)))
-    tokens = min(request.max_tokens or policy.reask_max_tokens, policy.reask_max_tokens)
-    outgoing = replace(request, messages=(*request.messages, *turns), max_tokens=tokens)
-    second_turn = dataclasses.replace(context, reasked=True)
-    texts: list[str] = []
-    usage: Usage | None = None
-    try:
-        async with asyncio.timeout(policy.reask_timeout_s), aclosing(second_turn.generate(backend, outgoing)) as events:
-            async for event in events:
-                match event:
-                    case TextDelta(more):
-                        texts.append(more)
-                    case UsageUpdate(counts):
-                        usage = counts
-                    case ToolCallStart():
-                        return _Reask(usage=usage)
-                    case Failure(error):
-                        raise error
-    except UsageError:  # a bug in Dragoman itself
-        raise
-    except (TimeoutError, DragomanError) as error:
-        message = (
-            loggable_message(error)
-            if isinstance(error, DragomanError)
-            else f"it took more than {policy.reask_timeout_s:g} s"
-        )
-        log.warning("the model could not be re-asked for a reply that matches its schema: %s", message)
-        return _Reask()
-    return _Reask("".join(texts), usage)

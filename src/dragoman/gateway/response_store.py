@@ -19,7 +19,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from dragoman.core.errors import RequestError, UnknownResponseError, quote
-from dragoman.core.events import AnyEvent, Notice, TextDelta
+from dragoman.core.events import Notice
 from dragoman.core.messages import (
     ExtraFields,
     Message,
@@ -50,24 +50,6 @@ class ResolvedRequest(NamedTuple):
     input_messages: tuple[Message, ...] = ()
     """Its own messages without instructions, for responses that continue this one."""
     warnings: tuple[Notice, ...] = ()
-
-
-class EventLog:
-    """Collects the events of one response, with joined texts, to cost little while the response is streamed."""
-
-    def __init__(self) -> None:
-        self.events: list[AnyEvent] = []
-        self._texts: list[str] = []
-
-    def observe(self, event: AnyEvent) -> None:
-        """Adds one event."""
-        if isinstance(event, TextDelta):
-            self._texts.append(event.text)
-            return
-        if self._texts:
-            self.events.append(TextDelta("".join(self._texts)))
-            self._texts.clear()
-        self.events.append(event)
 
 
 @dataclass(slots=True)

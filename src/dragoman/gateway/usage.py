@@ -7,6 +7,7 @@ backend's own count replaces as soon as it arrives. If none has arrived by the e
 warning reports that.
 """
 
+from collections.abc import Sequence
 from typing import Final
 
 from msgspec.structs import replace
@@ -24,12 +25,13 @@ from dragoman.core.events import (
     UsageUpdate,
 )
 from dragoman.core.messages import Request, Usage
+from dragoman.core.stage import EventStage
 from dragoman.core.token_estimate import TokenEstimator
 
 _TEXT_EVENTS: Final = (TextDelta, ToolCallDelta, ReasoningDelta, RefusalDelta)
 
 
-class UsageFiller:
+class UsageFiller(EventStage):
     """Adds missing token counts to the events of one response."""
 
     __slots__ = ("_early", "_estimate", "_prompt_tokens", "_reported", "_request", "_texts", "_vocabulary")
@@ -43,9 +45,18 @@ class UsageFiller:
         self._reported: Usage | None = None
         self._texts: list[str] = []
 
-    def feed(self, event: AnyEvent) -> tuple[AnyEvent, ...]:
-        """Returns the event, after the events that it needs before it."""
-        if isinstance(event, _TEXT_EVENTS):  # most events; a `match` on all classes takes longer
+    def feed(self, events: Sequence[AnyEvent]) -> Sequence[AnyEvent]:
+        """Returns the events, each after those that it needs before it."""
+        if len(events) == 1 and type(event := events[0]) is TextDelta:  # the most frequent case
+            self._texts.append(event.text)
+            return events
+        out: list[AnyEvent] = []
+        for event in events:
+            out += self._feed(event)
+        return out
+
+    def _feed(self, event: AnyEvent) -> tuple[AnyEvent, ...]:
+        if isinstance(event, _TEXT_EVENTS):
             self._texts.append(event.text)
             return (event,)
         match event:
@@ -64,18 +75,8 @@ class UsageFiller:
                 pass
         return (event,)
 
-    def needs_estimate(self, event: AnyEvent) -> bool:
-        """Returns whether `feed` has to estimate the prompt for this event, which takes long for a large request."""
-        match event:
-            case Start(input_tokens=tokens):
-                return self._early and not tokens
-            case Finish():
-                return not self._prompt_tokens and (self._reported is None or not self._reported.input_tokens)
-            case _:
-                return False
-
     def estimate(self) -> int:
-        """Returns the estimated tokens of the prompt; the second call costs nothing. Can be called in a thread."""
+        """Returns the estimated tokens of the prompt; the second call costs nothing."""
         if self._estimate is None:
             self._estimate = self._vocabulary.estimate_request(self._request)
         return self._estimate

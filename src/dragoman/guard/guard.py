@@ -1,8 +1,8 @@
 """Validates and repairs the tool calls of one response.
 
     guard = ToolCallGuard(request, policy)
-    guard.feed(event)           # the events that can be sent now; Finish waits for `close`
-    guard.reask_request()       # the request that re-asks the model for a rejected call; None: not needed
+    guard.feed(events)          # the events that can be sent now; Finish waits for `close`
+    guard.reask()               # the request that re-asks the model for a rejected call; None: not needed
     guard.close()               # all events that waited
 
 A call is buffered until it is complete, then checked and repaired. Text is passed through. After a rejected call every
@@ -35,25 +35,25 @@ from dragoman.core.events import (
 )
 from dragoman.core.identifiers import valid_call_id
 from dragoman.core.messages import COMPLETE_FINISHES, Request, Tool, ToolCall, Usage, add_usage
+from dragoman.core.stage import EventStage, ReaskRequest
 from dragoman.guard import feedback, reask, unoffered_tool
+from dragoman.guard.call_warnings import call_warnings
 from dragoman.guard.injection.copied_call import CopiedCallDetector
 from dragoman.guard.policy import GuardPolicy
-from dragoman.guard.reask import ReaskRequest, RejectedCall, RejectionKind
+from dragoman.guard.reask import RejectedCall, RejectionKind
 from dragoman.guard.split_calls import SPLIT_INTO_CALLS
 from dragoman.guard.trailing_calls import TrailingCallCheck
 from dragoman.guard.verdict import PendingCall, Verdict, judge_call
 
-WARN_AT_REPEATS: Final = 3
 WARN_AT_CALLS: Final = 32
-"""From these counts on a warning is emitted, whatever the policy is."""
+"""From this count on a warning is emitted, whatever the policy is."""
 MAX_KEPT_EVENTS: Final = 20_000
 """Events of a response that are kept; the model of a longer response is not re-asked."""
-CALL_EVENTS: Final = (ToolCallStart, ToolCallDelta, ToolCallEnd, ToolCallIncomplete)
 _REASK_CODES: Final = ("reasked", "reask_failed")
 """Warnings of a backend that re-asks the model itself."""
 
 
-class ToolCallGuard:
+class ToolCallGuard(EventStage):
     """Validates and repairs the calls of one response."""
 
     def __init__(self, request: Request, policy: GuardPolicy) -> None:
@@ -77,7 +77,8 @@ class ToolCallGuard:
         """Whether the backend itself has re-asked the model."""
         self._reported = False
         """Whether `reask_failed` was reported."""
-        self._reask_failed = False
+        self._reask_failed = self._merged = False
+        """A second response was no better; one was merged."""
         self._replaced_text: list[AnyEvent] = []
         """Text of the first response that the second response replaces."""
         self.called_unoffered = False
@@ -90,8 +91,27 @@ class ToolCallGuard:
         self.finished = False
         """Whether the call limit was reached; the rest of the response is not needed."""
 
-    def feed(self, event: AnyEvent) -> list[AnyEvent]:
-        """Processes one event and returns the events that can be sent now."""
+    def feed(self, events: Sequence[AnyEvent]) -> Sequence[AnyEvent]:
+        """Returns the events that can be sent now."""
+        if len(events) == 1 and type(event := events[0]) is TextDelta and not self.rejected:  # the most frequent case
+            self._keep(event)
+            return events
+        out: list[AnyEvent] = []
+        for event in events:
+            if self.finished:
+                break
+            if isinstance(event, TextDelta) and not self.rejected:
+                self._keep(event)
+                out.append(event)
+            else:
+                out += self._feed(event)
+        return out
+
+    def _keep(self, event: TextDelta) -> None:
+        if len(self.received) < MAX_KEPT_EVENTS:
+            self.received.append(event)
+
+    def _feed(self, event: AnyEvent) -> list[AnyEvent]:
         match event:
             case TextDelta() | ReasoningDelta():
                 self.received.append(event)
@@ -167,7 +187,7 @@ class ToolCallGuard:
         """Returns the event with the index of its call among those that are sent."""
         if isinstance(event, ToolCallStart):
             self._sent_calls += 1
-        if isinstance(event, CALL_EVENTS):
+        if isinstance(event, ToolCallStart | ToolCallDelta | ToolCallEnd | ToolCallIncomplete):
             return event if event.index == self._sent_calls - 1 else replace(event, index=self._sent_calls - 1)
         return event
 
@@ -233,7 +253,9 @@ class ToolCallGuard:
         last = replace(event, repairs=steps, schema_valid=verdict.valid)
         before: list[AnyEvent] = [call.start, *_delta(event.index, verdict.arguments)] if call.buffered else []
         renamed = [step for step in steps if step in tool_name_match.STEPS]
-        warnings = self._warnings(call, verdict, (*renamed, *verdict.repairs), times)
+        warnings = [*call_warnings(call, verdict, (*renamed, *verdict.repairs), times, self._copies)]
+        if self._complete_calls == WARN_AT_CALLS != self._policy.max_calls:
+            warnings.append(Notice("high_call_count", f"{WARN_AT_CALLS} or more calls in one response"))
         return [*before, last, *self._extra_calls(call, verdict), *warnings]
 
     def _limit_reached(self) -> bool:
@@ -277,20 +299,6 @@ class ToolCallGuard:
             self._earlier_calls = Counter(call_key(past.name, past.arguments) for past in answered_calls(self._request))
         return self._earlier_calls[call_key(name, arguments)] if self._earlier_calls else 0
 
-    def _warnings(self, call: PendingCall, verdict: Verdict, steps: Sequence[str], times: int) -> Iterator[AnyEvent]:
-        name = call.start.name
-        if steps:
-            yield Notice("call_repaired", f"{name}: {', '.join(steps)}", call.arguments)
-        if where := self._copies.find(name, verdict.arguments):
-            yield Notice("possible_prompt_injection", f"{name} and its arguments appear in {where}", verdict.arguments)
-        if verdict.valid is None and verdict.reason:
-            yield Notice("call_not_validated", f"{name}: {verdict.reason}")
-        if times >= WARN_AT_REPEATS:
-            count = f"{name} has been called {times} times with these arguments"
-            yield Notice("identical_call_repeated", count, call.arguments)
-        if self._complete_calls == WARN_AT_CALLS != self._policy.max_calls:
-            yield Notice("high_call_count", f"{WARN_AT_CALLS} or more calls in one response")
-
     def _reject(
         self, fault: RejectionKind, why: str, call: PendingCall, event: ToolCallEnd | ToolCallIncomplete
     ) -> list[AnyEvent]:
@@ -312,7 +320,7 @@ class ToolCallGuard:
             return [event]
         return self._reject("unread", feedback.unreadable_call(call.start.name), call, event)
 
-    def reask_request(self) -> ReaskRequest | None:
+    def reask(self) -> ReaskRequest | None:
         """Returns the request that re-asks the model; None if the response is valid or re-asking cannot help."""
         unoffered_tool.release(self.rejected, self._waiting, self._copies, ended=True)
         complete = self.finish is not None and self.finish.reason in COMPLETE_FINISHES
@@ -332,11 +340,14 @@ class ToolCallGuard:
             return any(isinstance(event, TextDelta) and event.text.strip() for event in self.received)
         return not self._choice.parallel_tool_calls and bool(self._valid)
 
-    def merge_reask(self, second: "ToolCallGuard", events: Iterable[AnyEvent]) -> None:
-        """Replaces rejected calls by the model's second response.
+    def merge_reask(self, events: Sequence[AnyEvent], *, failed: bool) -> None:
+        """Replaces rejected calls by the model's second response, whose calls are validated too."""
+        second = ToolCallGuard(self._request, replace(self._policy, buffering="all", reask=False))
+        sent = second.feed(events)
+        self._merge(second, () if failed else sent)
+        self._merged = True
 
-        `events` are those that `second`, its guard, let through.
-        """
+    def _merge(self, second: "ToolCallGuard", events: Iterable[AnyEvent]) -> None:
         self.usage = add_usage(self.usage, second.usage) if self.usage and second.usage else self.usage or second.usage
         calls = reask.collect_calls(events, self._valid)
         texts = [event for event in second.received if isinstance(event, TextDelta)]
@@ -354,20 +365,10 @@ class ToolCallGuard:
             self._waiting = [each for each in self._waiting if not isinstance(each, RejectedCall)]
             self._replaced_text = [event for each in self.rejected for event in each.leftover]
             self.rejected.clear()
-            self._waiting += self._append_text(texts)
+            self._waiting += reask.append_text(self.received, self._replaced_text, texts, self._request)
             self.finish = second.finish or self.finish
         else:
             self._reask_failed = True
-
-    def _append_text(self, deltas: Sequence[TextDelta]) -> list[AnyEvent]:
-        """Text of the second response, to go after the text of the first; empty if the first has text and a schema
-        allows only one.
-        """
-        texts = [event for event in self.received if isinstance(event, TextDelta) and event.text.strip()]
-        has_words = any(not any(event is left for left in self._replaced_text) for event in texts)
-        if has_words and self._request.response_schema:
-            return []
-        return [*([TextDelta("\n\n")] if has_words else []), *deltas]
 
     def close(self) -> list[AnyEvent]:
         """Returns all events that waited, and Finish if it has arrived."""
@@ -375,7 +376,8 @@ class ToolCallGuard:
             self._reasked = self._reported = True
             message = feedback.missing_call(self._choice) if not self.rejected else "the second answer was no better"
             self._waiting.append(Notice("reask_failed", f"{message}; the reply is passed on as it is"))
-        out = self._release()
+        out = [UsageUpdate(self.usage)] if self._merged and self.usage else list[AnyEvent]()
+        out += self._release()
         if self.finished and self.finish is None:
             self.finish = Finish("stop")
         return [*out, self.finish] if self.finish else out

@@ -28,6 +28,7 @@ from dragoman.core.events import (
     ToolCallStart,
 )
 from dragoman.core.messages import Message, Part, Request, Text, ToolCall, ToolChoice, ToolResult, UnknownPart
+from dragoman.core.stage import ReaskRequest
 from dragoman.guard import feedback
 
 RejectionKind: TypeAlias = Literal["invalid", "unread", "unknown", "other", "looping", "unoffered"]
@@ -74,14 +75,6 @@ class RejectedCall(NamedTuple):
         return call_as_text(self.call.name, self.call.arguments, raw)
 
 
-class ReaskRequest(NamedTuple):
-    """A request that re-asks the model."""
-
-    request: Request
-    reason: str
-    """For warnings and logs."""
-
-
 class ReaskedCall(NamedTuple):
     """A complete call of the second response."""
 
@@ -125,7 +118,8 @@ def build_reask(
     limit = request.max_tokens or most_tokens
     if not _has_reasoning(request):  # reasoning needs tokens of its own
         limit = min(limit, most_tokens)
-    return ReaskRequest(replace(request, messages=(*request.messages, *turns), max_tokens=limit), why)
+    notice = Notice("reasked", f"{why}; the model was re-asked")
+    return ReaskRequest(replace(request, messages=(*request.messages, *turns), max_tokens=limit), notice)
 
 
 def _error_result(request: Request, failed: RejectedCall) -> ToolResult:
@@ -271,3 +265,21 @@ def incomplete_call_as_text(name: str, raw: str, left: Iterable[AnyEvent]) -> li
     notice = Notice("incomplete_call", f"a call of {name} is incomplete; it is passed on as text", raw)
     has_text = any(isinstance(event, TextDelta) for event in left)
     return [notice, *([] if has_text or not raw.strip() else [TextDelta(raw)]), *left]
+
+
+def append_text(
+    received: Sequence[AnyEvent], replaced: Sequence[AnyEvent], second: Sequence[TextDelta], request: Request
+) -> list[AnyEvent]:
+    """Returns the text of the second response, to go after that of the first; empty if a schema allows only one.
+
+    Args:
+        received: The events of the first response.
+        replaced: Its text that the second response replaces.
+        second: The text of the second response.
+        request: The request.
+    """
+    texts = [event for event in received if isinstance(event, TextDelta) and event.text.strip()]
+    has_text = any(not any(event is left for left in replaced) for event in texts)
+    if has_text and request.response_schema:
+        return []
+    return [*([TextDelta("\n\n")] if has_text else []), *second]

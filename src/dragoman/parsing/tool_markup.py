@@ -14,8 +14,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from dragoman.core.messages import Tool, ToolResult
-from dragoman.core.part_text import part_text
+from dragoman.core.messages import Tool, ToolResult, part_text
 from dragoman.text.control_tokens import CONTROL_TOKEN_START
 from dragoman.text.escape import escape_markers, escape_markers_json
 

@@ -11,15 +11,7 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
-from dragoman.core.messages import (
-    Message,
-    Part,
-    Reasoning,
-    Request,
-    ToolCall,
-    ToolResult,
-)
-from dragoman.core.part_text import part_text
+from dragoman.core.messages import Message, Part, Reasoning, Request, ToolCall, ToolResult, part_text
 from dragoman.parsing.format import Format
 from dragoman.text.control_tokens import CONTROL_TOKEN_START
 from dragoman.text.escape import escape_markers, escape_markers_in_request, escape_markers_in_strings

@@ -2,11 +2,11 @@
 
 The status line is sent with the backend's first event, so that an early error becomes an HTTP error; if there is no
 event within `max_status_delay_s`, status 200 is sent, and then pings until the first event. Events that arrive together
-are sent in one write. If the client disconnects, or accepts no data for `write_timeout_s`, the generator of events is
-closed, which stops the model. A stream that fails ends with an error event of its API.
+are sent in one write; while the client does not accept it, the backend waits. If the client disconnects, or accepts no
+data for `write_timeout_s`, the generator of events is closed, which stops the model. A stream that fails ends with an
+error event of its API.
 """
 
-import asyncio
 import logging
 import time
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
@@ -16,25 +16,26 @@ from typing import Final, TypeVar
 import msgspec
 
 from dragoman.config import ServerConfig
-from dragoman.core.backend import ExchangeContext, PassthroughResponse
+from dragoman.core.backend import EventStream, ExchangeContext, PassthroughResponse
 from dragoman.core.collect import Collector
 from dragoman.core.errors import (
     RequestError,
     UpstreamError,
     quote,
 )
-from dragoman.core.events import AnyEvent, Failure, Finish, Notice, Start
+from dragoman.core.events import AnyEvent, Failure, Finish, Notice, Start, TextDelta
 from dragoman.core.identifiers import random_id
 from dragoman.core.messages import Request, Usage
+from dragoman.core.stage import EventStage
 from dragoman.gateway import compaction
-from dragoman.gateway.delta_size import resize_deltas
+from dragoman.gateway.delta_size import DeltaResizer
 from dragoman.gateway.gateway import Gateway
 from dragoman.guard.policy import BUFFERING_MODES, Buffering
 from dragoman.off_loop import off_loop
 from dragoman.server import stored
 from dragoman.server.base_exchange import BaseExchange, Route, Send, encode_headers, with_model
 from dragoman.server.client_watch import ClientWatch, Receive
-from dragoman.server.event_queue import EventQueue
+from dragoman.server.keep_alive import KeepAlive
 from dragoman.server.observe.access_log import AccessRecord
 from dragoman.server.observe.observer import ServerObserver
 from dragoman.server.observe.prompt_progress import PromptProgressReport
@@ -55,9 +56,6 @@ BUFFERING_HEADER: Final = "x-dragoman-buffering"
 
 MAX_LABELS: Final = 48
 """Maximum number of warnings in the response header, or in one comment of the stream."""
-
-QUEUE_EVENTS = 256
-"""Events buffered for a slow client before the backend is made to wait."""
 
 
 def warning_headers(events: Iterable[object]) -> dict[str, str]:
@@ -142,8 +140,11 @@ class Exchange(BaseExchange):
         if self._observer:
             self._observer.on_request(request)
         self._record.on_request(self._dialect.name, request)
-        async with ClientWatch(self._receive, self._config.write_timeout_s) as self._watch:
-            await (self._count(request, self._counting, large) if self._counting else self._answer(request, body))
+        try:
+            async with ClientWatch(self._receive, self._config.write_timeout_s) as self._watch:
+                await (self._count(request, self._counting, large) if self._counting else self._answer(request, body))
+        finally:
+            self._reading.close()
 
     async def _count(self, request: Request, counting: TokenCounting, large: bool) -> None:
         """Responds with the number of tokens of a request."""
@@ -162,22 +163,26 @@ class Exchange(BaseExchange):
         passthrough = await off_loop(large, self._gateway.passthrough, request, body, context)
         if passthrough is not None and await self._pass_through(request, passthrough):
             return
-        answer = self._gateway.generate(request, context, self._buffering)
-        if request.stream and (self._config.delta_min_chars or self._config.delta_max_chars):
-            answer = resize_deltas(answer, self._config.delta_min_chars, self._config.delta_max_chars)
-        async with aclosing(self._observer.wrap_client_events(answer) if self._observer else answer) as events:
+        answer = self._gateway.generate(request, context, self._buffering, self._client_stages(request))
+        async with aclosing(self._observer.wrap_client_events(answer) if self._observer else answer) as batches:
             if not request.stream:
-                await self._send_unstreamed(request, events)
+                await self._send_unstreamed(request, batches)
                 return
             writer = self._dialect.writer(request)
             self._ending = lambda error: writer.feed(Failure(error))
 
-            def written(batch: Sequence[AnyEvent]) -> bytes:
+            def write(batch: Sequence[AnyEvent]) -> bytes:
                 with self._record.spent:
                     data = _with_warning_comment(batch, map(writer.feed, batch))
-                return self._observe(batch, data)
+                self._observe(batch)
+                return data
 
-            await self._stream(events, written)
+            await self._stream(batches, write)
+
+    def _client_stages(self, request: Request) -> Sequence[EventStage]:
+        """Returns the stage that changes the size of deltas, if the settings want it."""
+        least, most = self._config.delta_min_chars, self._config.delta_max_chars
+        return (DeltaResizer(least, most),) if request.stream and (least or most) else ()
 
     async def _pass_through(self, request: Request, response: PassthroughResponse) -> bool:
         """Passes the upstream response through unchanged.
@@ -195,21 +200,28 @@ class Exchange(BaseExchange):
             async with aclosing(response.stream()) as pieces:
                 if not request.stream:
                     body = b"".join([piece async for piece in pieces])
-                    await self._reply(200, self._observe(response.drain_events(), body), {})
+                    self._observe(response.drain_events())
+                    await self._reply(200, body, {})
                     return True
                 self._ending = response.error_event
-                await self._stream(pieces, lambda batch: self._observe(response.drain_events(), b"".join(batch)))
+
+                def write(piece: bytes) -> bytes:
+                    self._observe(response.drain_events())
+                    return piece
+
+                await self._stream(pieces, write)
         except UpstreamError as error:
             if error.status not in _RETRY_READ or request.choices > 1:
                 raise
             self._record.is_passthrough = False
         return self._record.is_passthrough
 
-    async def _send_unstreamed(self, request: Request, events: AsyncGenerator[AnyEvent, None]) -> None:
+    async def _send_unstreamed(self, request: Request, batches: EventStream) -> None:
         collector = Collector(self._dialect.name)  # numbers the parts as a stream does
-        async for event in events:
-            self._observe([event], b"")
-            collector.feed(event)
+        async for batch in batches:
+            self._observe(batch)
+            for event in batch:
+                collector.feed(event)
         if collector.error is not None:
             raise collector.error
         write = stored.write_compacted if self._compacts else self._dialect.write_reply
@@ -218,40 +230,24 @@ class Exchange(BaseExchange):
         headers = warning_headers(collector.warnings) | cost_headers(collector.usage) | self._record.timing()
         await self._reply(200, body, headers)
 
-    async def _stream(self, answer: AsyncGenerator[T, None], written: Callable[[Sequence[T]], bytes]) -> None:
-        queue = EventQueue[T](QUEUE_EVENTS)
-        pump = asyncio.ensure_future(_pump(answer, queue))
-        try:
-            await self._write_stream(queue, written, pump)
-        finally:
-            self._reading.close()
-            queue.close()
-            pump.cancel()
-            await _wait(pump)
+    async def _stream(self, batches: AsyncGenerator[T, None], write: Callable[[T], bytes]) -> None:
+        """Sends the bytes of each batch as it arrives, and pings while none does."""
+        config = self._config
+        async with KeepAlive(config.max_status_delay_s, config.keepalive_interval_s, self._send_ping) as pings:
+            async for batch in batches:
+                if data := write(batch):
+                    await pings.pause()
+                    if not self._has_started:
+                        await self._begin(batch)
+                    await self._write(data)
+                    pings.resume()
+        await self._end(b"")
 
-    async def _write_stream(
-        self, queue: EventQueue[T], written: Callable[[Sequence[T]], bytes], pump: "asyncio.Future[None]"
-    ) -> None:
-        ping_delay_s = self._config.max_status_delay_s
-        while True:
-            batch, ended = await queue.drain(ping_delay_s)
-            if not batch and not ended:
-                await self._begin()
-                await self._write(self._progress())
-                await self._write(self._dialect.ping)
-            ping_delay_s = self._config.keepalive_interval_s
-            if ended:
-                await _wait(pump)
-                if not self._has_started:
-                    pump.result()
-            if batch:
-                data = written(batch)
-                await self._begin(batch)
-                await self._write(data)
-            if ended:
-                pump.result()
-                await self._end(b"")
-                return
+    async def _send_ping(self) -> None:
+        if not self._has_started:
+            await self._begin()
+        await self._write(self._progress())
+        await self._write(self._dialect.ping)
 
     def _progress(self) -> bytes:
         """Returns a comment with the progress of reading the prompt, and logs it from time to time."""
@@ -260,47 +256,22 @@ class Exchange(BaseExchange):
             log.info("%s: %s", self._record.id, line)
         return sse.comment(f"dragoman-progress {line}") if line else b""
 
-    def _observe(self, events: Sequence[AnyEvent], data: bytes) -> bytes:
-        """Records the events, and returns the data unchanged."""
+    def _observe(self, events: Sequence[AnyEvent]) -> None:
+        """Records the events."""
         for event in events:
+            if type(event) is TextDelta:  # the most frequent case
+                continue
             self._record.observe(event)
             if isinstance(event, Start):
                 self._headers |= event.headers
         if events and isinstance(events[-1], Finish | Failure):
             self._ending = None
-        return data
 
-    async def _begin(self, first: Sequence[object] = ()) -> None:
-        """Sends the response headers of a stream, once; warnings about the request itself arrive with `Start`."""
-        if self._has_started:
-            return
+    async def _begin(self, first: object = ()) -> None:
+        """Sends the response headers of a stream; warnings about the request itself arrive with `Start`."""
         self._has_started = True
         fields = {"content-type": "text/event-stream; charset=utf-8", "cache-control": "no-cache", **self._headers}
-        fields |= warning_headers(first) | self._record.timing()
+        if isinstance(first, list | tuple):
+            fields |= warning_headers(first)
+        fields |= self._record.timing()
         await self._send_counted({"type": "http.response.start", "status": 200, "headers": encode_headers(fields)})
-
-
-async def _wait(task: "asyncio.Future[None]") -> None:
-    """Waits until the task has ended; its result and its exceptions are ignored.
-
-    Continues to wait if this task is cancelled meanwhile, as at shutdown: a generator cannot be closed while it runs.
-    """
-    cancelled: asyncio.CancelledError | None = None
-    while not task.done():
-        try:
-            await asyncio.wait({task})
-        except asyncio.CancelledError as error:
-            cancelled = error
-    if cancelled is not None:
-        raise cancelled
-
-
-async def _pump(events: AsyncGenerator[T, None], queue: EventQueue[T]) -> None:
-    """Moves events into the queue, and waits while it is full."""
-    try:
-        async for event in events:
-            queue.put(event)
-            if queue.full:
-                await queue.wait_for_room()
-    finally:
-        queue.finish()

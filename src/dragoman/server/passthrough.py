@@ -102,7 +102,7 @@ class Passthrough(BaseExchange):
         if "accept" in headers:
             carried["accept"] = headers["accept"]
         async with ClientWatch(self._receive, self._config.write_timeout_s) as self._watch:
-            routes = await self._gateway.route_or_refresh(request)
+            routes = await self._gateway.routes_or_refresh(request)
             backends = [
                 (backend, planned.model) for backend, planned in routes if isinstance(backend, SupportsForwarding)
             ]

@@ -25,7 +25,7 @@ def warm_up(gateway: Gateway) -> None:
     for name in formats.names():
         formats.get(name)
     if gateway.policy.enabled:
-        importlib.import_module("dragoman.gateway.guarded_stream")
+        importlib.import_module("dragoman.guard.guard")
     if not gc.get_freeze_count():
         gc.collect()
         gc.freeze()

@@ -3,14 +3,15 @@
 Stop strings apply to the text that the client receives: one that occurs inside the markup of a tool call ends nothing.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from dragoman.core.events import TEXT_BREAK, AnyEvent, Detail, TextDelta
+from dragoman.core.stage import EventStage
 from dragoman.text.scanner import Markers
 
 
-class StopStrings:
-    """Forwards text up to the first stop string. Text that may be the start of one is held back."""
+class StopStrings(EventStage):
+    """Passes the events up to the first stop string. Text that may be the start of one is held back."""
 
     def __init__(self, strings: Sequence[str]) -> None:
         nonempty = [s for s in strings if s]
@@ -19,29 +20,30 @@ class StopStrings:
         self.found = ""
         """The stop string that ended the text; empty until one has."""
 
-    def feed_events(self, events: Iterable[AnyEvent]) -> list[AnyEvent]:
+    def feed(self, events: Sequence[AnyEvent]) -> Sequence[AnyEvent]:
         """Returns the events before the first stop string. Held-back text is emitted before any other kind of event."""
         if self._markers is None:
-            return list(events)
+            return events
         out: list[AnyEvent] = []
         for event in events:
             match event:
                 case TextDelta(text):
-                    out += _text_events(self.feed(text))
+                    out += _text_events(self.feed_text(text))
                 case Detail() if event.name != TEXT_BREAK:  # which may occur between any two chunks of a text
                     out.append(event)
                 case _:
-                    out += _text_events(self.close())
+                    out += _text_events(self.close_text())
                     out += [] if self.found else [event]
             if self.found:
+                self.finished = True
                 break
         return out
 
-    def close_events(self) -> list[AnyEvent]:
+    def close(self) -> Sequence[AnyEvent]:
         """Returns the held-back text, after the last event."""
-        return _text_events(self.close())
+        return _text_events(self.close_text())
 
-    def feed(self, text: str) -> str:
+    def feed_text(self, text: str) -> str:
         """Returns the text that is not held back."""
         if self._markers is None:
             return text
@@ -53,7 +55,7 @@ class StopStrings:
             self._buffered = buf[start:]
         return buf[:start]
 
-    def close(self) -> str:
+    def close_text(self) -> str:
         """Returns the held-back text, after the last chunk."""
         buf, self._buffered = self._buffered, ""
         if self._markers is None or self.found:

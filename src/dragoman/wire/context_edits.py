@@ -21,12 +21,14 @@ Source: https://platform.claude.com/docs/en/build-with-claude/context-editing an
 
 import json
 from collections.abc import Sequence
-from typing import Final, NamedTuple, Protocol, runtime_checkable
+from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
+from dragoman.core.backend import Backend
 from dragoman.core.events import AnyEvent, Detail, Finish, Notice
 from dragoman.core.messages import JsonText, Message, Part, Reasoning, Request, Text, ToolCall, ToolResult
+from dragoman.core.stage import EventStage
 from dragoman.core.token_estimate import MESSAGE_TOKENS, TokenEstimator
 from dragoman.text.json_cursor import Cursor, Fields
 from dragoman.wire.translation import notices_by_name
@@ -42,14 +44,6 @@ _KEPT_TURNS: Final = 1
 _NO_INPUT: Final = "{}"
 
 
-@runtime_checkable
-class EditsContext(Protocol):
-    """A backend that may forward requests to a server of their own API, which applies such edits itself."""
-
-    def edits_context(self, request: Request) -> bool:
-        """Returns whether the upstream server applies the edits of this request."""
-
-
 class EditedRequest(NamedTuple):
     """A request after its context edits were applied."""
 
@@ -62,18 +56,27 @@ class EditedRequest(NamedTuple):
     cleared_tokens: int = 0
     """Tokens removed, estimated."""
 
-    def before(self, event: AnyEvent) -> tuple[Detail, ...]:
-        """Returns the report of the edits before Finish; nothing before any other event."""
-        return (Detail(MEMBER, self.applied, DIALECT),) if self.applied and isinstance(event, Finish) else ()
+
+class EditReport(EventStage):
+    """Adds the report of the edits before Finish."""
+
+    def __init__(self, applied: str) -> None:
+        self._applied = applied
+
+    def feed(self, events: Sequence[AnyEvent]) -> Sequence[AnyEvent]:
+        """Returns the events, with the report."""
+        if not (events and isinstance(events[-1], Finish)):
+            return events
+        return [*events[:-1], Detail(MEMBER, self._applied, DIALECT), events[-1]]
 
 
-def apply_edits_for(backend: object, request: Request, vocabulary: TokenEstimator) -> EditedRequest:
+def apply_edits_for(backend: Backend, request: Request, vocabulary: TokenEstimator) -> EditedRequest:
     """Returns the request as this backend must receive it.
 
     Raises:
         RequestError: A field of an edit has an invalid value.
     """
-    if not _has_edits(request) or (isinstance(backend, EditsContext) and backend.edits_context(request)):
+    if not _has_edits(request) or backend.edits_context(request):
         return EditedRequest(request)
     return apply_edits(request, vocabulary)
 

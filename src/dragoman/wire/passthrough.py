@@ -103,7 +103,8 @@ class StreamRewriter:
     def close(self) -> bytes:
         """Returns the last event if the server omitted its final blank line; an incomplete event is discarded."""
         rest = bytes(self._rest).strip()
-        data = self.feed(b"\n\n") if rest == self._passthrough.end_event.strip() or _is_complete(rest) else b""
+        is_whole = bool(rest) and (rest == self._passthrough.end_event.strip() or _is_complete(rest))
+        data = self.feed(b"\n\n") if is_whole else b""
         self.finished = self.finished or any(
             self._passthrough.end_pattern.match(event.lstrip()) for event in self.boundary_events()
         )

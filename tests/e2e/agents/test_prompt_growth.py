@@ -41,6 +41,7 @@ from dragoman.wire.history import repair_history
 from support import agents, client_recordings
 from support.agents import OURS
 from support.chat_templates import CHATML, HERMES_TEMPLATE
+from support.events import all_events
 from support.scripted_backend import Scripted, Sent, served
 from support.servers import real
 
@@ -239,7 +240,7 @@ async def test_real_server_reuses_whole_previous_prompt() -> None:
             for n, request in enumerate(requests()[:8]):
                 asked = short(replace(ordered(request), model=behind.model))
                 events = backend.generate(asked, ExchangeContext("1", 0, (f"{n}{i:023}" for i in range(99)).__next__))
-                told += [event.usage async for event in events if isinstance(event, UsageUpdate)]
+                told += [event.usage for event in await all_events(events) if isinstance(event, UsageUpdate)]
         finally:
             await backend.close()
     assert len(told) == 8

@@ -31,6 +31,7 @@ from dragoman.core import messages as v
 from dragoman.core.backend import ExchangeContext
 from dragoman.core.errors import BackendUnavailableError
 from dragoman.core.events import AnyEvent, Finish
+from support.events import all_events
 from support.gateway import DEADLINE_S, run
 from support.hostile_machine import Hostile
 from support.paths import ROOT
@@ -91,7 +92,7 @@ async def claude(
 async def answer(backend: ClaudeCliBackend, *messages: v.Message, tools: Sequence[v.Tool] = ()) -> list[AnyEvent]:
     ids = (f"id_{n}" for n in itertools.count())
     request = v.Request("m", messages, tuple(tools))
-    return [event async for event in backend.generate(request, ExchangeContext("turn", 0, lambda: next(ids)))]
+    return await all_events(backend.generate(request, ExchangeContext("turn", 0, lambda: next(ids))))
 
 
 def said(role: v.Role, text: str) -> v.Message:

@@ -210,7 +210,7 @@ def test_toml_example_is_valid_config(
         gateway = dragoman.gateway.gateway.Gateway(
             [HttpBackend(name, server, os.environ) for name, server in config.upstreams.items()], config.model_aliases
         )
-        assert all(gateway.route(Request(model=alias, messages=())) for alias in config.model_aliases)
+        assert all(gateway.routes(Request(model=alias, messages=())) for alias in config.model_aliases)
     if "upstreams" in read:
         assert cli.main(["serve", "--print-config", "--config", str(file)]) == 0
         assert "config.toml" in capsys.readouterr().out

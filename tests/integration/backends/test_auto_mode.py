@@ -24,6 +24,7 @@ from dragoman.core.backend import ExchangeContext
 from dragoman.core.events import AnyEvent, Finish, Notice, ToolCallStart
 from dragoman.core.identifiers import random_id
 from dragoman.core.messages import Message, Request, Text
+from support.events import all_events
 from support.fake_upstream import Server, server
 from support.probe_upstream import CHAT, calls, leaks, leaks_mistral
 from support.scripted_backend import eventually
@@ -62,7 +63,7 @@ async def started_backend(url: str, **settings: Any) -> AsyncIterator[HttpBacken
 
 
 async def generate_events(backend: HttpBackend) -> list[AnyEvent]:
-    return [event async for event in backend.generate(REQUEST, ExchangeContext("1", 0, random_id))]
+    return await all_events(backend.generate(REQUEST, ExchangeContext("1", 0, random_id)))
 
 
 def probe_requests(far: Server) -> list[dict[str, Any]]:
@@ -220,7 +221,7 @@ async def test_detected_provider_sets_reasoning_field() -> None:
         asked = dialects.get("openai_chat").read_request(json.dumps({"model": "qwen2.5-7b", "messages": talk}))
         for field in ("reasoning_content", "reasoning"):
             far.asked.clear()
-            assert [event async for event in backend.generate(asked, ExchangeContext("1", 0, random_id))]
+            assert await all_events(backend.generate(asked, ExchangeContext("1", 0, random_id)))
             sent = next(json.loads(body) for line, _, body in far.asked if line.startswith("POST"))
             assert field in sent["messages"][1]
             await eventually(lambda: backend.modes.get("qwen2.5-7b").why.startswith("its own tool calls come"))
@@ -316,7 +317,7 @@ async def test_leaked_call_overrides_native_probe_result(cache_dir: Path) -> Non
     async with odd(answers_with(model)) as far, started_backend(far.url) as backend:
         for mode in ("native", "parse"):
             assert backend.modes.get("qwen2.5-7b").tool_mode == mode
-            events = [event async for event in backend.generate(asked, ExchangeContext("1", 0, random_id))]
+            events = await all_events(backend.generate(asked, ExchangeContext("1", 0, random_id)))
             assert [event.name for event in events if isinstance(event, ToolCallStart)] == ["get_weather"]
             await eventually(lambda: list(cache_dir.glob("*.json")))
         assert backend.modes.get("qwen2.5-7b").why == "it left a call in the text"

@@ -10,8 +10,8 @@ import pytest
 from msgspec.structs import replace
 
 from dragoman import formats
-from dragoman.backends.http import constrained_decoding
 from dragoman.backends.http.model_modes import ModelMode
+from dragoman.backends.http.planning import constrained_decoding
 from dragoman.catalog import servers
 from dragoman.core.messages import Tool, ToolChoice
 from dragoman.schema.targets import get_target

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from dragoman.backends.http.tool_choice import downgrade_tool_choice
+from dragoman.backends.http.planning.tool_choice import downgrade_tool_choice
 from dragoman.core.errors import UpstreamError
 from dragoman.core.messages import Message, Request, Text, ToolCall, ToolChoice, ToolResult
 from support.fake_upstream import Play, server

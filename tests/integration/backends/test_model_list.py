@@ -11,7 +11,7 @@ from dragoman.backends.http import model_list, unsupported_params
 from dragoman.backends.http.config import HttpConfig
 from dragoman.backends.http.connection import UpstreamConnection
 from dragoman.backends.http.model_list import RETRY_INTERVAL_S, ModelList
-from dragoman.backends.http.unsupported_params import REJECTION_TTL_S, UnsupportedParams
+from dragoman.backends.http.planning.unsupported_params import REJECTION_TTL_S, UnsupportedParams
 from dragoman.wire.dialect import UpstreamRequest
 from support.clock import Clock
 from support.fake_upstream import Play, Server, ask, gateway, server, told, whole

@@ -13,6 +13,7 @@ from dragoman.core.backend import ExchangeContext
 from dragoman.core.collect import collect
 from dragoman.core.errors import UpstreamError
 from dragoman.core.events import AnyEvent, Finish, Start, TextDelta
+from support.events import all_events
 from support.scripted_backend import Scripted, served
 
 REASONING = {
@@ -50,7 +51,7 @@ async def test_rejected_signature_is_retried_without_reasoning(api: str, words: 
         backend = HttpBackend("far", HttpConfig(url=f"{far.url}/v1", api=api), {})
         await backend.start()
         try:
-            reply = collect([event async for event in backend.generate(request, ExchangeContext("1", 0, lambda: "x"))])
+            reply = collect(await all_events(backend.generate(request, ExchangeContext("1", 0, lambda: "x"))))
         finally:
             await backend.close()
     assert seen == [1, 0]

@@ -29,6 +29,7 @@ from dragoman.core.events import (
     ToolCallStart,
 )
 from support.chat_templates import CHATML, HERMES_TEMPLATE
+from support.events import all_events
 from support.fake_upstream import server
 from support.scripted_llama import ScriptedLlama
 from support.text_upstream import ASKED, FRONTS, QUESTION, WEATHER, ask, gateway, writes
@@ -146,7 +147,7 @@ def recorded(*events: AnyEvent) -> VerbatimHistory:
     listener = ReplyRecorder(own_words)
     listener.add_text(FENCED)
     begun: list[AnyEvent] = [TextDelta("Sure."), ToolCallStart(0, CALL.id, CALL.name), ToolCallDelta(0, CALL.arguments)]
-    listener.observe([*begun, *events])
+    listener.feed([*begun, *events])
     return own_words
 
 
@@ -190,14 +191,12 @@ async def test_embedded_model_prompt_contains_its_verbatim_text() -> None:
     embedded: Any = EmbeddedBackend(weights.find_weights(profile.name), profile, EmbeddedConfig(), lambda _: None)
     embedded.engine = tap = forty.Tap(ScriptedLlama(FENCED, "It is sunny."))
     asked = v.Request(profile.name, (QUESTION,), (WEATHER,))
-    reply = collect(
-        [event async for event in embedded.generate(asked, ExchangeContext("id", 0, iter("abcdefgh").__next__))]
-    )
+    reply = collect(await all_events(embedded.generate(asked, ExchangeContext("id", 0, iter("abcdefgh").__next__))))
     (call,) = (part for part in reply.parts if isinstance(part, v.ToolCall))
     back = tuple(replace(p, arguments=SENT_BACK) if p is call else p for p in reply.parts)
     result = v.Message("tool", (v.ToolResult(call.id, (v.Text("sunny"),)),))
     again = replace(asked, messages=(QUESTION, v.Message("assistant", back), result))
-    collect([event async for event in embedded.generate(again, ExchangeContext("id", 0, iter("abcdefgh").__next__))])
+    collect(await all_events(embedded.generate(again, ExchangeContext("id", 0, iter("abcdefgh").__next__))))
     first, second = tap.runs
     assert second.prompt.startswith(first.prompt + FENCED)
 

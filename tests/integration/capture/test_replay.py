@@ -9,7 +9,6 @@ import json
 import re
 import shutil
 import zipfile
-from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any, get_args
 
@@ -21,7 +20,7 @@ from dragoman import cli
 from dragoman.backends.http.backend import HttpBackend
 from dragoman.backends.http.config import HttpConfig
 from dragoman.config import CaptureConfig
-from dragoman.core.backend import ExchangeContext
+from dragoman.core.backend import EventStream, ExchangeContext
 from dragoman.core.errors import ContextOverflowError, UnknownModelError, UpstreamError
 from dragoman.core.events import AnyEvent, Failure, Finish, Notice, Start, ToolCallEnd, UsageUpdate
 from dragoman.core.messages import Request, Usage
@@ -205,9 +204,9 @@ async def test_unknown_backend_kind_is_replayed(tmp_path: Path, capsys: pytest.C
     class Added(Scripted):
         """A backend that reports its model's output, but does not describe itself."""
 
-        async def generate(self, request: Request, context: ExchangeContext) -> AsyncGenerator[AnyEvent, None]:
-            async for event in context.wrap_model_output("pipe", b"what is sent", super().generate(request, context)):
-                yield event
+        async def generate(self, request: Request, context: ExchangeContext) -> EventStream:
+            async for batch in context.wrap_model_output("pipe", b"what is sent", super().generate(request, context)):
+                yield batch
 
     async with serving(Gateway([Added(plain)]), capture=CaptureConfig(dir=str(tmp_path))) as (_, url):
         await ask(url, MESSAGES, True)

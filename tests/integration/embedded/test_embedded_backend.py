@@ -7,7 +7,7 @@ import json
 import os
 import signal
 import threading
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncIterator
 from contextlib import aclosing
 from typing import Any, cast
 
@@ -23,11 +23,12 @@ from dragoman.backends.embedded.config import EmbeddedConfig
 from dragoman.backends.embedded.engine_output import Progress
 from dragoman.core import events as ev
 from dragoman.core import messages as v
-from dragoman.core.backend import ExchangeContext
+from dragoman.core.backend import EventStream, ExchangeContext
 from dragoman.core.collect import collect
 from dragoman.core.errors import ConfigError, ContextOverflowError, QueueFullError
 from dragoman.core.token_estimate import GENERIC
 from support import client_recordings
+from support.events import all_events
 from support.scripted_llama import PROFILE, ScriptedLlama, backend, silent
 
 pytestmark = [pytest.mark.model, pytest.mark.asyncio(loop_scope="module")]
@@ -50,12 +51,12 @@ def request(text: str = "Write a list of 500 animals, one a line.", **more: Any)
     return v.Request(PROFILE.name, (v.Message("user", (v.Text(text),)),), **settings)
 
 
-def ask(embedded: EmbeddedBackend, asked: v.Request) -> AsyncGenerator[ev.AnyEvent, None]:
+def ask(embedded: EmbeddedBackend, asked: v.Request) -> EventStream:
     return embedded.generate(asked, ExchangeContext("id", 0, iter("abcdefgh").__next__))
 
 
 async def events_of(embedded: EmbeddedBackend, asked: v.Request) -> list[ev.AnyEvent]:
-    return [event async for event in ask(embedded, asked)]
+    return await all_events(ask(embedded, asked))
 
 
 def words(events: list[ev.AnyEvent]) -> str:
@@ -81,8 +82,8 @@ async def engine_counter(embedded: EmbeddedBackend, counter: str) -> int:
 async def test_client_disconnect_stops_engine(small: EmbeddedBackend) -> None:
     before = await engine_counter(small, "tokens_predicted_total")
     async with aclosing(ask(small, request())) as events:
-        async for event in events:
-            if isinstance(event, ev.TextDelta):
+        async for batch in events:
+            if isinstance(batch[-1], ev.TextDelta):
                 break
     assert small.engine.active == 0
     left = await engine_counter(small, "tokens_predicted_total")
@@ -190,9 +191,9 @@ async def test_two_responses_are_generated_concurrently(small: EmbeddedBackend) 
 
     async def note(name: str) -> list[ev.AnyEvent]:
         events = []
-        async for event in ask(small, request(f"Tell me of {name}.", max_tokens=30)):
+        async for batch in ask(small, request(f"Tell me of {name}.", max_tokens=30)):
             said.append(name)
-            events.append(event)
+            events += batch
         return events
 
     answers = await asyncio.gather(note("cats"), note("dogs"))
@@ -259,9 +260,9 @@ async def test_engine_killed_in_mid_response_is_restarted() -> None:
     await embedded.start()
     try:
         events = []
-        async for event in ask(embedded, request()):
-            events.append(event)
-            if isinstance(event, ev.TextDelta) and embedded.engine.pid:
+        async for batch in ask(embedded, request()):
+            events += batch
+            if isinstance(batch[-1], ev.TextDelta) and embedded.engine.pid:
                 os.kill(embedded.engine.pid, signal.SIGKILL)
         assert isinstance(events[-1], ev.Failure)
         assert "ended: signal SIGKILL" in events[-1].error.message

@@ -12,11 +12,12 @@ from msgspec import Raw
 
 from dragoman import dialects
 from dragoman.backends.embedded.backend import EmbeddedBackend
+from dragoman.core.backend import Backend
 from dragoman.core.errors import RequestError
 from dragoman.core.messages import Reasoning, Request, ToolCall, ToolResult
 from dragoman.core.token_estimate import GENERIC
 from dragoman.gateway.gateway import Gateway
-from dragoman.wire.context_edits import CLEARED, EditedRequest, EditsContext, apply_edits
+from dragoman.wire.context_edits import CLEARED, EditedRequest, apply_edits
 from support import cpu_cost
 from support.claude_requests import chain, warned
 from support.fake_upstream import server
@@ -212,7 +213,7 @@ async def test_claude_cli_gets_edited_conversation(tmp_path: Any) -> None:
 
 
 def test_embedded_backend_has_no_native_context_edits() -> None:
-    assert not issubclass(EmbeddedBackend, EditsContext)
+    assert EmbeddedBackend.edits_context is Backend.edits_context
 
 
 @pytest.mark.parametrize("edits", [[], KEPT_ALL["edits"], [ONE_KEPT]])

@@ -26,6 +26,7 @@ from dragoman.core.errors import (
 from dragoman.core.events import AnyEvent, Failure, Finish, Notice, Start, TextDelta
 from dragoman.core.messages import Request
 from dragoman.gateway.gateway import Gateway
+from support.events import all_events
 from support.fake_upstream import FRONTS, Play, Server, ask, dies, ends_as_failed, server, told, whole
 from support.gateway import CHAT
 from support.http_client import http_client
@@ -72,7 +73,7 @@ def fails(error: DragomanError, *, raised: bool = True) -> Script:
 async def answer(backends: list[Scripted], model: str, aliases: dict[str, Any] | None = None) -> list[AnyEvent]:
     gateway = Gateway(backends, aliases)
     await gateway.start()
-    return [event async for event in gateway.generate(Request(model, ()), ExchangeContext("1", 1, lambda: "x"))]
+    return await all_events(gateway.generate(Request(model, ()), ExchangeContext("1", 1, lambda: "x")))
 
 
 def text(events: list[AnyEvent]) -> str:

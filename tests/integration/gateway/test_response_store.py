@@ -36,6 +36,7 @@ from dragoman.core.events import (
 )
 from dragoman.gateway.gateway import Gateway
 from dragoman.gateway.response_store import OBJECT_BYTES, ResolvedRequest, ResponseStore
+from support.events import all_events
 from support.gateway import DEADLINE_S
 from support.scripted_backend import Script, Scripted, plain, served, serving
 
@@ -207,7 +208,7 @@ async def events_of(gateway: Gateway, request: v.Request, id: str = "1") -> list
     async with contextlib.aclosing(
         gateway.generate(request, ExchangeContext(id, 1, lambda: str(next(numbers))))
     ) as events:
-        return [event async for event in events]
+        return await all_events(events)
 
 
 async def test_dropped_reference_notice_follows_start_event() -> None:
@@ -227,7 +228,7 @@ async def test_incomplete_response_is_not_stored() -> None:
     assert len(gateway.response_store) == 0
     gateway = Gateway([Scripted(plain)])
     async with contextlib.aclosing(gateway.generate(asked("one"), ExchangeContext("1", 1, str))) as events:
-        assert isinstance(await anext(events), Start)
+        assert isinstance((await anext(events))[0], Start)
     assert len(gateway.response_store) == 0
 
 

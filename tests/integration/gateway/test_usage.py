@@ -36,7 +36,7 @@ USAGE = v.Usage(31, 7, 4)
 
 def fill_usage(*events: AnyEvent, early: bool = False) -> list[AnyEvent]:
     filler = UsageFiller(REQUEST, GENERIC, early=early)
-    return [out for event in events for out in filler.feed(event)]
+    return [out for event in events for out in filler.feed([event])]
 
 
 def start(tokens: int = 0) -> Start:

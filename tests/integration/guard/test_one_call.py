@@ -16,6 +16,7 @@ from dragoman.core.events import AnyEvent, Finish, Start, ToolCallDelta, ToolCal
 from dragoman.gateway.gateway import Gateway
 from dragoman.guard.policy import GuardPolicy
 from support.check_each import check_each
+from support.events import all_events
 from support.scripted_backend import Scripted
 
 SCHEMA: Any = {"type": "object", "properties": {"city": {"type": "string"}}}
@@ -61,7 +62,7 @@ async def test_required_choice_is_limited_to_one_call(api: str, mode: str, sever
     request = dialects.get(api).read_request(body(api, mode, several))
     backend = Scripted(flood)
     gateway = Gateway([backend], policy=GuardPolicy(enabled=enabled))
-    events = [event async for event in gateway.generate(request, ExchangeContext("1", 7, lambda: "new"))]
+    events = await all_events(gateway.generate(request, ExchangeContext("1", 7, lambda: "new")))
     most = MAX_CALLS if enabled else 40
     one = several is False or (mode != "auto" and several is None)
     assert sum(isinstance(event, ToolCallEnd) for event in events) == (1 if one else most)

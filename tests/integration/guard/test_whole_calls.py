@@ -23,6 +23,7 @@ from dragoman.core.events import (
 )
 from dragoman.gateway.gateway import Gateway
 from dragoman.guard.policy import BUFFERING_MODES, Buffering, GuardPolicy
+from support.events import all_events
 from support.scripted_backend import Scripted
 
 INCOMPLETE = '{"city": "Paris", "days": tru'
@@ -48,7 +49,7 @@ async def guarded(arguments: str, policy: GuardPolicy, *, stream: bool, reason: 
     message = v.Message("user", (v.Text("Weather?"),))
     request = v.Request("m", (message,), (TOOL,), stream=stream)
     gateway = Gateway([Scripted(script(arguments, reason))], policy=policy)
-    return [event async for event in gateway.generate(request, ExchangeContext("1", 7, lambda: "new"))]
+    return await all_events(gateway.generate(request, ExchangeContext("1", 7, lambda: "new")))
 
 
 @pytest.mark.parametrize("api", APIS)
@@ -100,7 +101,7 @@ async def test_upstream_failure_within_call_emits_no_call() -> None:
     request = v.Request("m", (v.Message("user", (v.Text("Weather?"),)),), (TOOL,), stream=True)
     for enabled in (True, False):
         gateway = Gateway([Scripted(ask)], policy=GuardPolicy(enabled=enabled))
-        events = [event async for event in gateway.generate(request, ExchangeContext("1", 7, lambda: "new"))]
+        events = await all_events(gateway.generate(request, ExchangeContext("1", 7, lambda: "new")))
         assert not any(isinstance(event, ToolCallStart) for event in events)
 
 

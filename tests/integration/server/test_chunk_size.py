@@ -1,7 +1,7 @@
 """Delta sizes: no text is lost or reordered, and each delta has the configured length."""
 
 import json
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator
 
 import httpx2
 import pytest
@@ -22,18 +22,13 @@ from dragoman.core.events import (
     UsageUpdate,
 )
 from dragoman.core.messages import Request, Usage
-from dragoman.gateway.delta_size import resize_deltas
+from dragoman.gateway.delta_size import DeltaResizer
 from dragoman.gateway.gateway import Gateway
 from dragoman.server.app import App
 from support.fake_upstream import FRONTS
 from support.scripted_backend import AS_PLAYED, Scripted
 
 WORDS = st.lists(st.text("aé\U0001f600", min_size=1, max_size=9), max_size=8)
-
-
-async def stream_events(events: Sequence[AnyEvent]) -> AsyncGenerator[AnyEvent, None]:
-    for event in events:
-        yield event
 
 
 def answer(thoughts: list[str], words: list[str], arguments: list[str]) -> list[AnyEvent]:
@@ -54,9 +49,11 @@ def answer(thoughts: list[str], words: list[str], arguments: list[str]) -> list[
 
 @settings(max_examples=40)
 @given(WORDS, WORDS, WORDS, st.integers(0, 20), st.integers(0, 20))
-async def test_resized_deltas_keep_response(t: list[str], w: list[str], a: list[str], least: int, most: int) -> None:
+def test_resized_deltas_keep_response(t: list[str], w: list[str], a: list[str], least: int, most: int) -> None:
     events = answer(t, w, a)
-    out = [event async for event in resize_deltas(stream_events(events), least, most)]
+    resizer = DeltaResizer(least, most)
+    out = [each for event in events for each in resizer.feed([event])]
+    assert DeltaResizer(least, most).feed(events) == out
     assert collect(out) == collect(events)
     sizes = [len(event.text) for event in out if isinstance(event, TextDelta)]
     assert not most or max(sizes, default=0) <= most

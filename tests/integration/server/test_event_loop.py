@@ -118,7 +118,7 @@ from dragoman.gateway.gateway import Gateway
 from dragoman.server import run
 run.warm_up(Gateway([]))
 frozen, loaded = gc.get_freeze_count(), set(sys.modules)
-import dragoman.gateway.guarded_stream, dragoman.formats.auto
+import dragoman.guard.guard, dragoman.formats.auto
 assert frozen > 10_000, frozen
 assert set(sys.modules) == loaded, set(sys.modules) - loaded
 """

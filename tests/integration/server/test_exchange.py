@@ -446,13 +446,15 @@ async def test_complete_response_has_warning_header() -> None:
 LONG_WARNING = f"content_dropped: user_{59 * 'x'}"
 
 
-async def warned(backend: Scripted, request: Request) -> AsyncGenerator[AnyEvent, None]:
+async def warned(backend: Scripted, request: Request) -> AsyncGenerator[AnyEvent | list[AnyEvent], None]:
     """Warnings about the request, two of them equal, then one about the response."""
-    yield Start("", "", 0)
-    yield Notice("content_dropped", "secret words", detail="strict")
-    yield Notice("request_adapted", "secret words")
-    yield Notice("content_dropped", "secret words", detail="strict")
-    yield Notice("content_dropped", "secret words", detail="user,\r\n\u4e2d" + 99 * "x")
+    yield [
+        Start("", "", 0),
+        Notice("content_dropped", "secret words", detail="strict"),
+        Notice("request_adapted", "secret words"),
+        Notice("content_dropped", "secret words", detail="strict"),
+        Notice("content_dropped", "secret words", detail="user,\r\n\u4e2d" + 99 * "x"),
+    ]
     await backend.go.wait()
     yield TextDelta("Hello")
     yield Notice("missing_closing_tag", "m", "secret words")
@@ -460,7 +462,7 @@ async def warned(backend: Scripted, request: Request) -> AsyncGenerator[AnyEvent
     yield Finish("stop")
 
 
-async def late(backend: Scripted, request: Request) -> AsyncGenerator[AnyEvent, None]:
+async def late(backend: Scripted, request: Request) -> AsyncGenerator[AnyEvent | list[AnyEvent], None]:
     await backend.go.wait()
     async with contextlib.aclosing(warned(backend, request)) as events:
         async for event in events:

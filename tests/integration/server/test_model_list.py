@@ -116,7 +116,7 @@ async def test_model_name_takes_precedence_over_display_name() -> None:
 
     gateway = Gateway([Two(echoes_model_name)])
     request = Request("claude-x", (), dialect="anthropic_messages")
-    assert gateway.route(request)[0][1].model == "claude-x"
+    assert gateway.routes(request)[0][1].model == "claude-x"
 
 
 @given(st.text(min_size=1).map(lambda s: s.encode("utf-8", "replace").decode()))

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from dragoman.cli.run.status import Status
-from dragoman.core.backend import ExchangeContext, PromptProgress
+from dragoman.core.backend import EventStream, ExchangeContext, PromptProgress
 from dragoman.core.events import AnyEvent, Finish, Start, TextDelta
 from dragoman.core.messages import Request
 from dragoman.gateway.gateway import Gateway
@@ -53,15 +53,13 @@ def test_closed_report_clears_progress_line() -> None:
 class Slow(Scripted):
     """Reads its prompt in steps, each as long as a ping interval."""
 
-    async def generate(self, request: Request, context: ExchangeContext) -> AsyncGenerator[AnyEvent, None]:
+    async def generate(self, request: Request, context: ExchangeContext) -> EventStream:
         assert context.progress is not None
         for done in (0, 256, 512):
             context.progress(PromptProgress(done, 600))
             await self.pause(request)
         context.progress(PromptProgress(600, 600))
-        yield Start(context.id, "m", 0)
-        yield TextDelta("Hello")
-        yield Finish("stop")
+        yield [Start(context.id, "m", 0), TextDelta("Hello"), Finish("stop")]
 
 
 async def nothing(backend: Scripted, request: Request) -> AsyncGenerator[AnyEvent, None]:

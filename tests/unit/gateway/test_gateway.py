@@ -26,6 +26,7 @@ from dragoman.core.events import (
 from dragoman.core.messages import Request, Tool, ToolChoice, Usage
 from dragoman.gateway.gateway import Gateway
 from dragoman.server.app import App
+from support.events import all_events
 from support.gateway import CHAT
 from support.scripted_backend import Script, Scripted, body, plain, served
 
@@ -35,7 +36,7 @@ async def events_of(backend: Scripted, model: str = "m") -> list[AnyEvent]:
     request = Request(model=model, messages=())
     context = ExchangeContext("1", 1, lambda: str(next(counter)))
     async with contextlib.aclosing(Gateway([backend]).generate(request, context)) as events:
-        return [event async for event in events]
+        return await all_events(events)
 
 
 async def test_events_after_finish_are_dropped() -> None:
@@ -107,7 +108,7 @@ async def test_second_call_is_dropped_without_parallel_calls(parallel: bool) -> 
     async with contextlib.aclosing(
         Gateway([Scripted(call_twice)]).generate(request, ExchangeContext("1", 1, str))
     ) as events:
-        came = [event async for event in events]
+        came = await all_events(events)
     calls = [e.index for e in came if isinstance(e, ToolCallStart | ToolCallEnd)]
     assert calls == ([0, 0, 1, 1] if parallel else [0, 0])
     told = [(e.code, e.raw) for e in came if isinstance(e, Notice)]
@@ -153,7 +154,7 @@ async def test_unlisted_model_name_is_routed_to_backend_that_resolves_it() -> No
         ("best", "openai_chat", [(taking, "claude-opus-9"), (listing, "qwen")]),
         ("other", "", [(taking, "claude-opus-9")]),
     ]:
-        planned = gateway.route(Request(name, (), dialect=dialect))
+        planned = gateway.routes(Request(name, (), dialect=dialect))
         assert [(backend, request.model) for backend, request in planned] == meant, name
     assert {"best", "other"} <= {model.id for model in gateway.models()}
     with pytest.raises(ConfigError, match="no backend serves 'gpt'"):

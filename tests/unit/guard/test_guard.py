@@ -9,13 +9,14 @@ import pytest
 
 from dragoman import dialects
 from dragoman.core import events as ev
-from dragoman.core.backend import ExchangeContext
+from dragoman.core.backend import EventStream, ExchangeContext
 from dragoman.core.collect import collect
 from dragoman.core.errors import BackendUnavailableError
 from dragoman.core.messages import Message, Request, Text, Tool, ToolCall, ToolChoice, ToolResult, Usage
 from dragoman.gateway.gateway import Gateway
 from dragoman.guard.guard import ToolCallGuard
 from dragoman.guard.policy import ALL_REPAIRS, GuardPolicy
+from support.events import all_events
 from support.gateway import CHAT, DEADLINE_S, MESSAGES
 from support.guarded import ASKED, SCHEMA, TOOLS, Asked, Call, answered, asking, calls, codes, told, words
 from support.scripted_backend import IMPATIENT, Scripted, served
@@ -140,9 +141,8 @@ async def test_reask_request_is_valid_for_anthropic_messages() -> None:
         json.dumps({**body, "messages": [{"role": "user", "content": "?"}], "tools": tools}).encode()
     )
     guard = ToolCallGuard(request, GuardPolicy())
-    for event in [*told(("get_weather", INVALID))]:
-        guard.feed(event)
-    asked = guard.reask_request()
+    guard.feed(told(("get_weather", INVALID)))
+    asked = guard.reask()
     assert asked
     sent = json.loads(messages.write_request(asked.request, "m").body)
     assert [message["role"] for message in sent["messages"]] == ["user", "assistant", "user"]
@@ -380,7 +380,7 @@ async def test_call_with_invalid_schema_is_not_validated() -> None:
 async def test_buffered_calls_are_emitted_on_failure() -> None:
     broken = [*told(("get_weather", INVALID), ("ping", "{}"))[:-2], ev.Failure(BackendUnavailableError("gone"))]
     gateway = Gateway([Asked(broken)])
-    events = [event async for event in gateway.generate(asking(), ExchangeContext("t", 0, lambda: "new"))]
+    events = await all_events(gateway.generate(asking(), ExchangeContext("t", 0, lambda: "new")))
     assert [event.name for event in events if isinstance(event, ev.ToolCallStart)] == ["get_weather", "ping"]
     assert isinstance(events[-1], ev.Failure)
 
@@ -466,13 +466,13 @@ async def test_backend_is_closed_on_disconnect_or_call_limit() -> None:
     flood, context = Waits(told(("ping", "{}"), ("ping", "{}"))), ExchangeContext("t", 0, lambda: "new")
     gateway = Gateway([flood], policy=GuardPolicy(max_calls=1))
     async with asyncio.timeout(DEADLINE_S):
-        assert len(calls([event async for event in gateway.generate(asking(), context)])) == 1
+        assert len(calls(await all_events(gateway.generate(asking(), context)))) == 1
     assert flood.running == 0
 
     leaving = Asked(told(("get_weather", INVALID)), told(("get_weather", VALID)))
     answer = Gateway([leaving]).generate(asking(), context)
-    async for event in answer:
-        if isinstance(event, ev.Notice):  # the model would be re-asked now
+    async for batch in answer:
+        if isinstance(batch[0], ev.Notice):  # the model would be re-asked now
             break
     await answer.aclose()
     assert (leaving.running, len(leaving.requests)) == (0, 1)
@@ -482,10 +482,10 @@ async def test_disabled_repairs_are_passed_to_backend() -> None:
     left: list[frozenset[str]] = []
 
     class RecordRepairs(Asked):
-        async def generate(self, request: Request, context: ExchangeContext) -> AsyncGenerator[ev.AnyEvent, None]:
+        async def generate(self, request: Request, context: ExchangeContext) -> EventStream:
             left.append(frozenset(context.disabled_repairs))
-            async for event in super().generate(request, context):
-                yield event
+            async for batch in super().generate(request, context):
+                yield batch
 
     await answered(RecordRepairs(told(("ping", "{}"))), GuardPolicy(disabled_repairs=("quotes", "to_number")))
     await answered(RecordRepairs(told(("ping", "{}"))), GuardPolicy(disabled_repairs=("all",)))
@@ -495,7 +495,7 @@ async def test_disabled_repairs_are_passed_to_backend() -> None:
 async def test_call_interrupted_by_failure_is_emitted_as_text() -> None:
     start, begun, delta, *_ = told(("get_weather", VALID))
     gateway = Gateway([Asked([start, begun, delta, ev.Failure(BackendUnavailableError("gone"))])])
-    events = [event async for event in gateway.generate(asking(), ExchangeContext("t", 0, lambda: "new"))]
+    events = await all_events(gateway.generate(asking(), ExchangeContext("t", 0, lambda: "new")))
     assert [type(event) for event in events[1:]] == [
         ev.Notice,
         ev.TextDelta,

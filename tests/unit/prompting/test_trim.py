@@ -29,6 +29,7 @@ from dragoman.core.token_estimate import GENERIC
 from dragoman.prompting import trim
 from dragoman.prompting.trim import first_sentence
 from support import client_recordings
+from support.events import all_events
 from support.fake_upstream import ask, gateway, server, whole
 from support.gateway import MESSAGES
 from support.scripted_llama import ScriptedLlama
@@ -312,7 +313,7 @@ async def test_embedded_model_gets_trimmed_prompt() -> None:
     )
     embedded.engine = tap = forty.Tap(ScriptedLlama("Hello."))
     asked = replace(request(said("system", LONG), said("user", LONG)), model=profile.name)
-    events = [event async for event in embedded.generate(asked, ExchangeContext("1", 0, iter("ab").__next__))]
+    events = await all_events(embedded.generate(asked, ExchangeContext("1", 0, iter("ab").__next__)))
     (run,) = tap.runs
     assert run.prompt.count("It goes on and on") == 5  # in the user's text
     assert "Runs a command." in run.prompt

@@ -22,6 +22,7 @@ from dragoman.schema.relax import CHANGE_LIMIT, DEPTH_LIMIT, SchemaChange
 from dragoman.schema.targets import RELAXING_TARGETS, TARGETS, Target
 from support import cpu_cost
 from support.check_each import check_each
+from support.events import all_events
 from support.sampling import exhaustive, sample
 from support.scripted_backend import Scripted, served
 
@@ -480,7 +481,7 @@ async def test_backend_sends_schema_adapted_to_its_profile() -> None:
     async with served(script) as far:
         backend = HttpBackend("far", HttpConfig(url=far.url, schema_profile="llama_cpp"), {})
         await backend.start()
-        events = [event async for event in backend.generate(request, ExchangeContext("1", 0, lambda: "1"))]
+        events = await all_events(backend.generate(request, ExchangeContext("1", 0, lambda: "1")))
         await backend.close()
     assert [tool.parameters for tool in asked[0].tools] == [adapt(schema, targets.LLAMA_CPP).json]
     assert request.tools[0].parameters == schema

@@ -4,7 +4,7 @@ If the request requires a call or a structured reply, all events are held until 
 to be discarded, and the model re-asked.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from msgspec.structs import replace
 
@@ -24,9 +24,10 @@ from dragoman.core.events import (
     UsageUpdate,
 )
 from dragoman.core.messages import COMPLETE_FINISHES
+from dragoman.core.stage import EventStage
 
 
-class Attempt:
+class Attempt(EventStage):
     """The events of one message; its `finish` is stored, not emitted."""
 
     def __init__(self, requirement: ReplyRequirement, names: Mapping[str, str]) -> None:
@@ -61,8 +62,11 @@ class Attempt:
     def _meets_requirement(self) -> bool:
         return not self._waits and not (self._dropped and not (self._has_text or self.replied or self._call_count))
 
-    def feed(self, event: AnyEvent) -> list[AnyEvent]:
-        """Returns the events that can be emitted with this one."""
+    def feed(self, events: Sequence[AnyEvent]) -> Sequence[AnyEvent]:
+        """Returns the events that can be emitted with these."""
+        return [each for event in events for each in self._feed(event)]
+
+    def _feed(self, event: AnyEvent) -> list[AnyEvent]:
         match event:
             case Finish():
                 self.finish = event
@@ -146,7 +150,7 @@ class Attempt:
             return replace(event, index=self._call_count - 1)
         return event
 
-    def close(self) -> list[AnyEvent]:
+    def close(self) -> Sequence[AnyEvent]:
         """Returns the held events at the end of the last attempt, and warnings about what is missing or was dropped."""
         needs_reask = self.needs_reask
         out = self._release()

@@ -1,7 +1,7 @@
 """The backend: the installed CLI, its models, and one process for each response."""
 
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
 
 from dragoman.backends.claude_cli import command, errors, models, single_prompt, versions
@@ -15,9 +15,9 @@ from dragoman.backends.claude_cli.reaper import Reaper
 from dragoman.backends.claude_cli.response import ClaudeResponse
 from dragoman.backends.claude_cli.session import ClaudeSession
 from dragoman.backends.concurrency_limit import ConcurrencyLimiter
-from dragoman.core.backend import ExchangeContext, ServedModel
+from dragoman.core.backend import Backend, EventStream, ExchangeContext, ServedModel
 from dragoman.core.errors import BackendUnavailableError, DragomanError
-from dragoman.core.events import AnyEvent, Failure
+from dragoman.core.events import Failure
 from dragoman.core.messages import Request
 from dragoman.off_loop import off_loop
 from dragoman.redaction.redact import secret_variables
@@ -27,7 +27,7 @@ log = logging.getLogger("dragoman.backends.claude_cli")
 NAME = "claude_cli"
 
 
-class ClaudeCliBackend:
+class ClaudeCliBackend(Backend):
     """The installed Claude Code CLI as a backend."""
 
     def __init__(self, config: ClaudeCliConfig, environ: Mapping[str, str]) -> None:
@@ -47,14 +47,10 @@ class ClaudeCliBackend:
         return self._models
 
     def describe(self, model: str) -> Mapping[str, object]:
-        """Returns the version and the mode; see `SupportsReplay`."""
+        """Returns the version and the mode; see `Backend`."""
         assert self._installed is not None
         _, version, mode = self._installed
         return {"kind": "claude_cli", "version": version, "mode": mode, "budget": self._has_budget}
-
-    def request_as_shown(self, request: Request) -> Request:
-        """Returns the request unchanged: no past turns are rewritten."""
-        return request
 
     def secret_values(self) -> Sequence[str]:
         """Returns the API keys of its environment."""
@@ -63,9 +59,6 @@ class ClaudeCliBackend:
     def resolve_model_name(self, name: str) -> str | None:
         """Returns the CLI's name of a model that is not listed, or None if it is not a Claude model."""
         return models.resolve_model(name)
-
-    async def refresh_models(self) -> None:
-        """Does nothing: the CLI does not list its models."""
 
     async def start(self) -> None:
         """Finds the installed CLI.
@@ -95,11 +88,7 @@ class ClaudeCliBackend:
             "cold_starts": self._pool.cold,
         }
 
-    async def count_tokens(self, request: Request) -> int | None:
-        """Returns None: the CLI does not count tokens."""
-        return None
-
-    async def generate(self, request: Request, context: ExchangeContext) -> AsyncGenerator[AnyEvent, None]:
+    async def generate(self, request: Request, context: ExchangeContext) -> EventStream:
         """Yields the events of the response.
 
         Raises: DragomanError: before Start; see `Backend`.
@@ -121,16 +110,16 @@ class ClaudeCliBackend:
             self._pool.warm(kind)  # for the next request, while the model works on this one
             try:
                 async with aclosing(answer.events(session)) as events:
-                    async for event in events:
+                    async for batch in events:
                         has_started = True
-                        yield event
+                        yield batch
             except DragomanError as error:
                 if isinstance(error, errors.OverBudgetError):
                     log.warning("claude %s breaks off answers for a budget; from now on it has none", installed.name)
                     self._has_budget = False
                 if not has_started:
                     raise
-                yield Failure(error)
+                yield [Failure(error)]
 
     @asynccontextmanager
     async def _open_session(self, kind: ModelSpec, conversation: Conversation) -> AsyncIterator[ClaudeSession]:

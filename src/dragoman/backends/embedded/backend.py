@@ -7,7 +7,7 @@ it silently drops tools that the chat template does not support, and ignores `re
 import asyncio
 import logging
 import os
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import aclosing
 from pathlib import Path
 from typing import Any, Final
@@ -31,14 +31,14 @@ from dragoman.backends.text_mode.verbatim_history import VerbatimHistory
 from dragoman.catalog import models as model_catalog
 from dragoman.catalog.models import ModelProfile
 from dragoman.core import events as ev
-from dragoman.core.backend import ExchangeContext, ServedModel
+from dragoman.core.backend import Backend, EventStream, ExchangeContext, ServedModel
 from dragoman.core.errors import (
     BackendUnavailableError,
     ConfigError,
     DragomanError,
     UpstreamError,
 )
-from dragoman.core.events import AnyEvent, Notice
+from dragoman.core.events import Notice
 from dragoman.core.messages import Request
 from dragoman.parsing.reply_reader import ReplyReader
 from dragoman.prompting import trim
@@ -51,7 +51,7 @@ CONTEXT_WINDOW: Final = 8192
 """Context per request unless set: that of the small model. A larger one costs memory for each concurrency slot."""
 
 
-class EmbeddedBackend:
+class EmbeddedBackend(Backend):
     """One model, run by one llama.cpp process."""
 
     def __init__(
@@ -135,22 +135,15 @@ class EmbeddedBackend:
         return (self._model,)
 
     def describe(self, model: str) -> Mapping[str, object]:
-        """Returns the model and its settings; see `SupportsReplay`."""
+        """Returns the model and its settings; see `Backend`."""
         profile, config, metadata = self._description
         named = profile.name if profile else ""
         settings = msgspec.to_builtins(config) | {"model": named or self._model.id}
         return {"kind": "embedded", "profile": named, "settings": settings, "metadata": msgspec.to_builtins(metadata)}
 
     def request_as_shown(self, request: Request) -> Request:
-        """Returns the request with the model's earlier output verbatim; see `SupportsReplay`."""
+        """Returns the request with the model's earlier output verbatim; see `Backend`."""
         return self.verbatim_history.restore(request)
-
-    def secret_values(self) -> Sequence[str]:
-        """Returns nothing, as the embedded model has no key."""
-        return ()
-
-    async def refresh_models(self) -> None:
-        """Does nothing, as there is only one model."""
 
     async def start(self) -> None:
         """Loads the weights, and measures the reading speed if `first_response_target_s` is set.
@@ -181,7 +174,7 @@ class EmbeddedBackend:
             **({"read_tokens_per_s": round(self.tokens_per_s, 1)} if self.tokens_per_s else {}),
         }
 
-    async def generate(self, request: Request, context: ExchangeContext) -> AsyncGenerator[AnyEvent, None]:
+    async def generate(self, request: Request, context: ExchangeContext) -> EventStream:
         """Yields the events of the model's response.
 
         Raises:
@@ -190,13 +183,12 @@ class EmbeddedBackend:
         answer = EmbeddedResponse(self, request, context)
         try:
             async with aclosing(answer.events()) as events:
-                async for event in events:
-                    answer.listener.observe((event,))
-                    yield event
+                async for batch in events:
+                    yield answer.listener.feed(batch)
         except DragomanError as error:
             if not answer.started:
                 raise
-            yield ev.Failure(error)
+            yield [ev.Failure(error)]
 
     async def count_tokens(self, request: Request) -> int | None:
         """Returns the number of prompt tokens, counted by the engine; None while it is down.

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import aclosing
 from typing import Any, Protocol
 
@@ -14,7 +14,7 @@ from dragoman.backends.embedded.small_models import RepeatStopper, reask_notices
 from dragoman.backends.text_mode.verbatim_history import ReplyRecorder, VerbatimHistory
 from dragoman.core import events as ev
 from dragoman.core import repeated_call
-from dragoman.core.backend import ExchangeContext, PromptProgress
+from dragoman.core.backend import EventStream, ExchangeContext, PromptProgress
 from dragoman.core.call_identity import answered_calls
 from dragoman.core.errors import DragomanError, RequestError, loggable_message
 from dragoman.core.events import AnyEvent, Finish, Notice, Start, TextDelta, ToolCallEnd, ToolCallStart
@@ -79,65 +79,63 @@ class EmbeddedResponse:
         self._calls_done = False  # the useful calls have been emitted
         self._has_output = False  # text or a call has been emitted
 
-    async def events(self) -> AsyncGenerator[AnyEvent, None]:
+    async def events(self) -> EventStream:
         """Yields the whole response; re-asks the model if the first completion is of no use."""
         await self._set_up(self._request)
-        async with aclosing(self._complete()) as events:
-            async for event in events:
-                yield event
+        async with aclosing(self._complete()) as batches:
+            async for batch in batches:
+                yield batch
         if self._needs_retry():
-            async with aclosing(self._reask()) as events:
-                async for event in events:
-                    yield event
-        for event in self._finish():
-            yield event
+            async with aclosing(self._reask()) as batches:
+                async for batch in batches:
+                    yield batch
+        yield self._finish()
 
-    async def _complete(self, *, admitted: bool = False) -> AsyncGenerator[AnyEvent, None]:
+    async def _complete(self, *, admitted: bool = False) -> EventStream:
         """Yields one completion; retries without the grammar if the engine refuses it."""
         unconstrained = {k: v for k, v in self._prepared.body.items() if k != "grammar"}
         body = unconstrained if self._grammar_refused else self._prepared.body
         try:
-            async with aclosing(self._run(body, admitted=admitted)) as events:
-                async for event in events:
-                    yield event
+            async with aclosing(self._run(body, admitted=admitted)) as batches:
+                async for batch in batches:
+                    yield batch
         except RequestError as error:
             if self.started or "grammar" not in body:
                 raise
             log.warning("retrying without a grammar: %s", error)
             self._prepared.warnings.append(Notice("constraint_not_applied", "the engine refused the grammar"))
             self._grammar_refused = True
-            async with aclosing(self._run(unconstrained, admitted=True)) as events:
-                async for event in events:
-                    yield event
+            async with aclosing(self._run(unconstrained, admitted=True)) as batches:
+                async for batch in batches:
+                    yield batch
 
     def _needs_retry(self) -> bool:
         """Whether the model only repeated a call that has a result, or wrote nothing after a tool's result."""
         silent = self._answered and not (self._has_output or self._stops.found or self._reason == "length")
         return bool(silent) or self._repeats.call is not None
 
-    async def _reask(self) -> AsyncGenerator[AnyEvent, None]:
+    async def _reask(self) -> EventStream:
         """Yields a second completion, with the result shown again; if it is empty, the call that was held back."""
         call, buffered, had_text, has_more = self._repeats.call, self._repeats.buffered, self._has_output, False
-        for warning in reask_notices(call):
-            yield warning
+        yield reask_notices(call)
         try:
             await self._set_up(repeated_call.reask_request(self._request, call), last=True)
-            async with aclosing(self._complete(admitted=True)) as events:
-                async for event in events:
-                    if had_text and not has_more and isinstance(event, TextDelta):
-                        yield TextDelta("\n\n")
-                    has_more = has_more or isinstance(event, TextDelta | ToolCallStart)
-                    yield event
+            async with aclosing(self._complete(admitted=True)) as batches:
+                async for batch in batches:
+                    first = next((event for event in batch if isinstance(event, TextDelta | ToolCallStart)), None)
+                    if had_text and not has_more and isinstance(first, TextDelta):
+                        yield [TextDelta("\n\n")]
+                    has_more = has_more or first is not None
+                    yield batch
         except DragomanError as error:
             if has_more or call is None:
                 raise
             log.warning("the model could not be re-asked: %s", loggable_message(error))
         if call and not (has_more or self._stops.found):
             self.listener.discard()
-            for event in (*buffered, repeated_call_notice(call.name)):
-                yield event
+            yield [*buffered, repeated_call_notice(call.name)]
 
-    async def _run(self, body: Mapping[str, Any], *, admitted: bool = False) -> AsyncGenerator[AnyEvent, None]:
+    async def _run(self, body: Mapping[str, Any], *, admitted: bool = False) -> EventStream:
         """Yields the events of one completion; `admitted` if it is not the first of the response."""
         self._reason: FinishReason = "stop"
         spent, cached, counted = self._usage.output_tokens, self._usage.cached_input_tokens, not self.started
@@ -149,13 +147,13 @@ class EmbeddedResponse:
                         self._report(total, done)
                         read, counted = self._usage.input_tokens + (0 if counted else total), True
                         self._usage = msgspec.structs.replace(self._usage, input_tokens=read)
-                        for event in self._start(total):
-                            yield event
+                        if events := self._start(total):
+                            yield events
                     case TokenText(text):
                         self.listener.add_text(text)
                         self._usage = msgspec.structs.replace(self._usage, output_tokens=self._usage.output_tokens + 1)
-                        for event in self._filter(self._reader.feed(text)):
-                            yield event
+                        if events := self._filter(self._reader.feed(text)):
+                            yield events
                         if self._calls_done or self._reader.finished or self._stops.found:
                             break
                     case Done(finish, output_tokens, cached_tokens):
@@ -164,8 +162,8 @@ class EmbeddedResponse:
                         self._usage = msgspec.structs.replace(
                             self._usage, output_tokens=spent + output_tokens, cached_input_tokens=cached + cached_tokens
                         )
-        for event in self._flush():
-            yield event
+        if events := self._flush():
+            yield events
 
     def _report(self, total: int, done: int) -> None:
         if self._context.progress is not None:
@@ -175,20 +173,20 @@ class EmbeddedResponse:
             )
             self._context.progress(PromptProgress(done, total, cut))
 
-    def _filter(self, events: list[AnyEvent], *, cut_off: bool = False) -> list[AnyEvent]:
+    def _filter(self, events: Sequence[AnyEvent]) -> Sequence[AnyEvent]:
         """Returns the events that may be emitted, and records whether more calls can be of use."""
         out: list[AnyEvent] = []
         for event in events:
             if not self._calls_done:
-                out += (passed := self._repeats.feed(event, cut_off=cut_off))
+                out += (passed := self._repeats.feed([event]))
                 self._has_output = self._has_output or any(
                     isinstance(each, TextDelta | ToolCallStart) for each in passed
                 )
                 is_last = isinstance(event, ToolCallEnd) and not self._request.tool_choice.parallel_tool_calls
-                self._calls_done = is_last or self._repeats.has_repeat
-        return self._stops.feed_events(out)
+                self._calls_done = is_last or self._repeats.finished
+        return self._stops.feed(out)
 
-    def _start(self, total: int) -> list[AnyEvent]:
+    def _start(self, total: int) -> Sequence[AnyEvent]:
         if self.started:
             return []
         self.started = True
@@ -196,15 +194,15 @@ class EmbeddedResponse:
         start = Start(self._context.id, self._request.model, self._context.created, total)
         return [start, *self._prepared.warnings]
 
-    def _flush(self) -> list[AnyEvent]:
+    def _flush(self) -> Sequence[AnyEvent]:
         """Returns the events that depend on the end of the text."""
         if self._calls_done or self._stops.found:
             return []
-        cut_off = self._reason == "length"
-        rest = self._filter(self._reader.close("length" if cut_off else "stop"), cut_off=cut_off)
-        if self._repeats.has_repeat:
+        self._repeats.cut_off = self._reason == "length"
+        rest = self._filter(self._reader.close("length" if self._repeats.cut_off else "stop"))
+        if self._repeats.finished:
             self._reason = "stop"
-        return [*rest, *self._stops.close_events()]
+        return [*rest, *self._stops.close()]
 
     def _finish(self) -> list[AnyEvent]:
         if not self._ended:

@@ -1,13 +1,13 @@
 """Help for small models: tool results as prose, for models that markup confuses, and an end to repeated calls."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
 from dragoman.core.call_identity import CallKey, call_key
 from dragoman.core.events import AnyEvent, Notice, ToolCallDelta, ToolCallEnd, ToolCallIncomplete, ToolCallStart
-from dragoman.core.messages import Message, Part, Request, Text, ToolCall, ToolChoice, ToolResult
-from dragoman.core.part_text import part_text
+from dragoman.core.messages import Message, Part, Request, Text, ToolCall, ToolChoice, ToolResult, part_text
+from dragoman.core.stage import EventStage
 from dragoman.prompting import hints
 
 
@@ -47,7 +47,7 @@ def _text_of(parts: Iterable[Part]) -> str:
     return "\n".join(text for p in parts if (text := part_text(p)))
 
 
-class RepeatStopper:
+class RepeatStopper(EventStage):
     """Drops a tool call that repeats an earlier call of the same reply.
 
     A call that repeats one of `answered` is held back if it is the first of the reply (`call`), so that the model can
@@ -76,8 +76,8 @@ class RepeatStopper:
         self._name = ""
         self._arguments: list[str] = []
         self._complete_calls: list[ToolCall] = []
-        self.has_repeat = False
-        """Whether a repeated call arrived; what follows it is of no use."""
+        self.cut_off = False
+        """Whether a limit has ended the reply; set before its last events are fed."""
         self.call: ToolCall | None = None
         """The call that was held back."""
         self.buffered: list[AnyEvent] = []
@@ -88,13 +88,16 @@ class RepeatStopper:
         """Complete calls that were passed on."""
         return len(self._complete_calls)
 
-    def feed(self, event: AnyEvent, *, cut_off: bool = False) -> list[AnyEvent]:
-        """Returns the events that may be emitted now.
+    def feed(self, events: Sequence[AnyEvent]) -> Sequence[AnyEvent]:
+        """Returns the events that may be emitted now; none of what follows a repeated call."""
+        out: list[AnyEvent] = []
+        for event in events:
+            if self.finished:
+                break
+            out += self._feed(event)
+        return out
 
-        Args:
-            event: the next event of the reply.
-            cut_off: whether a limit has ended the reply.
-        """
+    def _feed(self, event: AnyEvent) -> list[AnyEvent]:
         match event:
             case ToolCallStart(_, _, name):
                 self._name, self._arguments = name, []
@@ -104,8 +107,8 @@ class RepeatStopper:
                 return self._end_call(event)
             case ToolCallIncomplete():
                 events, self._buffered = self._buffered, []
-                return self._repeated() if cut_off and self._restarts_arguments() else [*events, event]
-            case Notice("truncated_call", _, raw) if cut_off and self._restarts_call(raw):
+                return self._repeated() if self.cut_off and self._restarts_arguments() else [*events, event]
+            case Notice("truncated_call", _, raw) if self.cut_off and self._restarts_call(raw):
                 return self._repeated()
             case _:
                 return [event]
@@ -122,7 +125,7 @@ class RepeatStopper:
         if key in self._seen or (is_answered and self._complete_calls):
             return self._repeated()
         if is_answered and not self._last:
-            self.has_repeat = True
+            self.finished = True
             self.call, self.buffered = ToolCall("", self._name, arguments), [*events, event]
             return []
         self._seen.add(key)
@@ -137,7 +140,7 @@ class RepeatStopper:
         return any(_is_prefix(self._write_call(call), raw) for call in self._complete_calls)
 
     def _repeated(self) -> list[AnyEvent]:
-        self.has_repeat = True
+        self.finished = True
         return [Notice("duplicate_call_dropped", f"dropped a repeated call of {self._name}")]
 
 

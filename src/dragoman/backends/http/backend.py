@@ -7,16 +7,15 @@
 What the server's API cannot express of a request is reported in warnings right after Start. The server's errors become
 Dragoman's, with their status; an error about a conversation that is too long becomes the one that each API has for it.
 If a server rejects the signature of reasoning, as the vendors' own do for another model's, the request is sent again
-without reasoning; if it rejects a parameter by name, without that (`unsupported_params`). `request_plan` builds the
+without reasoning; if it rejects a parameter by name, without that (`rejections`). `request_planner` plans the
 requests, and `connection` handles transport failures.
 """
 
 import logging
-import re
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from functools import partial
-from typing import Final
+from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
 import msgspec
@@ -29,14 +28,24 @@ from dragoman.backends.http.connection import UpstreamConnection, drain
 from dragoman.backends.http.model_list import ModelDetails, ModelList
 from dragoman.backends.http.model_modes import ModelMode, ModelModes
 from dragoman.backends.http.passthrough import HttpPassthrough
-from dragoman.backends.http.request_plan import RequestPlanner
-from dragoman.backends.http.unsupported_params import UnsupportedParams, remove_rejected_param
-from dragoman.core.backend import ExchangeContext, ServedModel
-from dragoman.core.errors import BackendUnavailableError, ConfigError, RequestError, UpstreamError, one_of, quote
-from dragoman.core.events import AnyEvent, Failure, Finish, ReasoningDelta, Start, TextDelta, ToolCallDelta
-from dragoman.core.messages import Reasoning, Request
+from dragoman.backends.http.planning.rejections import Rejections
+from dragoman.backends.http.planning.request_plan import RequestPlan
+from dragoman.backends.http.planning.request_planner import RequestPlanner
+from dragoman.backends.http.response import ResponsePipeline
+from dragoman.core.backend import Backend, EventStream, ExchangeContext, ServedModel
+from dragoman.core.errors import (
+    BackendUnavailableError,
+    ConfigError,
+    DragomanError,
+    RequestError,
+    UpstreamError,
+    one_of,
+    quote,
+)
+from dragoman.core.events import AnyEvent, Finish
+from dragoman.core.messages import Request
 from dragoman.off_loop import off_loop
-from dragoman.wire.dialect import Dialect, TokenCounting, UpstreamRequest
+from dragoman.wire.dialect import Dialect, TokenCounting
 from dragoman.wire.response_headers import client_headers
 
 log = logging.getLogger("dragoman.backends.http")
@@ -46,19 +55,21 @@ _HOSTS_WITH_COMPACTION: Final = ("api.openai.com", "chatgpt.com", "api.x.ai")
 """Hosts whose Responses API has compaction."""
 _MAX_ATTEMPTS: Final = 8
 """How many times one request is sent, each time without something that the server has rejected."""
-_GRAMMAR_ERROR_STATUSES: Final = (400, 404, 422, 500, 501)
-"""Statuses that servers return if they cannot compile a grammar."""
-_GRAMMAR: Final = "the grammar"
-_SIGNATURE_ERROR: Final = re.compile(
-    r"invalid.{0,40}signature|signature.{0,40}(invalid|required)|encrypted content.{0,200}could not be verified"
-    r"|invalid `data` in `redacted_thinking`|thinking.{0,40}blocks.{0,80}cannot be modified"
-    r"|item with id .rs_.{0,80}not found|reasoning_content",
-    re.IGNORECASE | re.DOTALL,
-)
-"""Error texts of Anthropic's API and of OpenAI's (https://github.com/openai/codex/issues/8145, 2026-11)."""
 
 
-class HttpBackend:
+class _OpenedResponse(NamedTuple):
+    """A response that the server has begun."""
+
+    plan: RequestPlan
+    """The plan of the request that the server accepted."""
+    pipeline: ResponsePipeline
+    pieces: AsyncGenerator[bytes, None]
+    """The rest of its body, as it arrives."""
+    first: bytes | None
+    """The first piece; None: the body is empty."""
+
+
+class HttpBackend(Backend):
     """One upstream server."""
 
     def __init__(
@@ -88,6 +99,7 @@ class HttpBackend:
             hint = one_of(config.compaction, COMPACTION_MODES, "expected ")
             raise ConfigError(f"unknown {quote(config.compaction)}{hint} - at upstreams.{name}.compaction")
         self._planner = RequestPlanner(name, config, self._dialect)
+        self._rejections = Rejections(name, self._dialect.name, self._planner)
         provider = self._planner.provider
         self._passthrough = config.passthrough or (provider is not None and provider.passthrough)
         self.modes = ModelModes(name, config)
@@ -100,7 +112,6 @@ class HttpBackend:
         self._listed_ids: tuple[str, ...] | None = None
         """The ids from which `_models` was built."""
         self._models: tuple[ServedModel, ...] = ()
-        self._unsupported_params = UnsupportedParams()
         may_probe = may_probe and _allows_probe(config)
         self._auto: AutoMode | None = None
         if may_probe or may_recall:
@@ -131,7 +142,7 @@ class HttpBackend:
         }
 
     def describe(self, model: str) -> Mapping[str, object]:
-        """Returns how this model is requested; see `SupportsReplay`."""
+        """Returns how this model is requested; see `Backend`."""
         return {
             "kind": "http",
             "url": self._connection.display_url,
@@ -139,7 +150,7 @@ class HttpBackend:
         }
 
     def request_as_shown(self, request: Request) -> Request:
-        """Returns the request with the models' own earlier text; see `SupportsReplay`."""
+        """Returns the request with the models' own earlier text; see `Backend`."""
         return self._planner.verbatim_history.restore(request)
 
     def secret_values(self) -> Sequence[str]:
@@ -223,7 +234,7 @@ class HttpBackend:
         )
 
     def compacts(self, request: Request) -> bool:
-        """Returns whether the server compacts conversations itself, as OpenAI's does; see `Compacts`."""
+        """Returns whether the server compacts conversations itself, as OpenAI's does; see `Backend`."""
         if self._dialect.name != "openai_responses" or request.dialect != self._dialect.name:
             return False
         host = urlsplit(self._config.url).hostname or ""
@@ -232,7 +243,7 @@ class HttpBackend:
         )
 
     def edits_context(self, request: Request) -> bool:
-        """Returns whether the server gets the conversation in its own API, and edits it itself; see `EditsContext`."""
+        """Returns whether the server gets the conversation in its own API, and edits it itself; see `Backend`."""
         return request.dialect == self._dialect.name and self._mode_of(request.model).tool_mode == "native"
 
     def forward(
@@ -251,7 +262,7 @@ class HttpBackend:
         """
         return self._connection.stream_post(path, body, headers, on_headers=began)
 
-    async def generate(self, request: Request, context: ExchangeContext) -> AsyncGenerator[AnyEvent, None]:
+    async def generate(self, request: Request, context: ExchangeContext) -> EventStream:
         """Yields the events of the response; closing the generator closes the connection, which stops the server.
 
         Raises:
@@ -260,29 +271,64 @@ class HttpBackend:
         """
         mode = self._mode_of(request.model)
         await self._planner.prepare(request.model, mode, self._connection)
-        with conversion_time.measure():
-            # A chat template is rendered in another process, which has to be waited for.
-            in_thread = context.is_large or mode.endpoint == "completions"
-            outgoing = await off_loop(in_thread, self._planner.build, request, mode)
-        if request.dialect != self._dialect.name:
-            outgoing = await off_loop(context.is_large, self._unsupported_params.apply_known, request.model, outgoing)
-        omitted = ""
-        for left in reversed(range(_MAX_ATTEMPTS)):
+        opened = await self._open(await self._plan(request, context, mode), context)
+        response, piece = opened.pipeline, opened.first
+        broken: BackendUnavailableError | None = None
+        spent = conversion_time.measure()
+        async with aclosing(opened.pieces) as pieces:
             try:
-                async with aclosing(self._response_events(outgoing, request, context, mode)) as events:
-                    async for event in events:
-                        self._observe(request.model, event)
-                        yield event
-                if omitted == _GRAMMAR:
-                    self._planner.disable_constraint(request, mode)
-                return
+                while piece is not None:
+                    with spent:
+                        events = response.feed(piece)
+                    if response.ended and not response.can_stop:
+                        await drain(pieces)
+                    if events:
+                        self._observe(request.model, events)
+                        yield events
+                    piece = None if response.can_stop else await anext(pieces, None)
+            except BackendUnavailableError as error:
+                broken = error
+        last = response.close()
+        lacks_only_end = bool(last) and isinstance(last[-1], Finish)
+        if broken is not None and not lacks_only_end:
+            raise broken
+        if last:
+            self._observe(request.model, last)
+            yield last
+        if opened.plan.without_grammar:
+            self._planner.remember_rejected_constraint(opened.plan)
+
+    async def _plan(self, request: Request, context: ExchangeContext, mode: ModelMode) -> RequestPlan:
+        # A chat template is rendered in another process, which has to be waited for.
+        in_thread = context.is_large or mode.endpoint == "completions"
+        with conversion_time.measure():
+            plan = await off_loop(in_thread, self._planner.plan, request, mode)
+        return await off_loop(context.is_large, self._rejections.apply_known, plan)
+
+    async def _open(self, plan: RequestPlan, context: ExchangeContext) -> "_OpenedResponse":
+        """Sends the request, again without what the server rejects.
+
+        Raises:
+            RemoteError: the server cannot be reached, or rejects the request.
+        """
+        for left in reversed(range(_MAX_ATTEMPTS)):
+            head = dict[str, str]()
+            pipeline = await off_loop(
+                context.is_large, self._planner.open_response, plan, context, head, self._clean_error
+            )
+            sent = self._connection.stream_post(
+                plan.path, plan.upstream.body, self._request_headers(plan.request), on_headers=head.update
+            )
+            pieces = context.wrap_model_output(plan.path, plan.upstream.body, sent)
+            try:
+                return _OpenedResponse(plan, pipeline, pieces, await anext(pieces, None))
             except UpstreamError as error:
-                changed, omitted = None, ""
-                if left:
-                    changed, omitted = await off_loop(in_thread, self._without_rejected, outgoing, request, mode, error)
+                in_thread = context.is_large or plan.mode.endpoint == "completions"
+                changed = await off_loop(in_thread, self._rejections.without, plan, error) if left else None
                 if changed is None:
                     raise
-                outgoing = changed
+                plan = changed
+        raise AssertionError("the last attempt returns or raises")
 
     def _mode_of(self, model: str) -> ModelMode:
         """Returns the tool mode for a request to this model that is about to be sent."""
@@ -290,89 +336,17 @@ class HttpBackend:
             self._auto.load_cached(model)
         return self.modes.get(model)
 
-    def _observe(self, model: str, event: AnyEvent) -> None:
+    def _observe(self, model: str, events: Sequence[AnyEvent]) -> None:
         if self._auto is not None:
-            self._auto.observe(model, event)
+            for event in events:
+                self._auto.observe(model, event)
 
-    def _without_rejected(
-        self, outgoing: UpstreamRequest, request: Request, mode: ModelMode, error: UpstreamError
-    ) -> tuple[UpstreamRequest | None, str]:
-        """Returns the request without what the server has rejected, and the name of that; None if there is nothing to
-        leave out.
-        """
-        changed, what = None, "a setting"
-        if error.status in (400, 404, 422) and _SIGNATURE_ERROR.search(error.message):
-            changed, what = self._planner.build(without_reasoning(request), mode), "the proof of reasoning"
-        elif error.status in (400, 422) and request.dialect != self._dialect.name:
-            changed = remove_rejected_param(outgoing, error.message)
-            self._unsupported_params.remember(request.model, error.message, outgoing, changed)
-        if (
-            changed is None
-            and error.status in _GRAMMAR_ERROR_STATUSES
-            and (mode.tool_mode == "prompt" or outgoing.reply_format)
-        ):
-            changed, what = self._planner.build(request, mode, hold=False), _GRAMMAR
-        if changed is None or changed.body == outgoing.body:
-            return None, ""
-        log.warning("%s refused %s; the request is retried without it", self._name, what)
-        return changed, what
-
-    async def _response_events(
-        self, outgoing: UpstreamRequest, request: Request, context: ExchangeContext, mode: ModelMode
-    ) -> AsyncGenerator[AnyEvent, None]:
-        pipeline = await off_loop(context.is_large, self._planner.open_response, request, context, mode, outgoing)
-        broken: BackendUnavailableError | None = None
-        spent = conversion_time.measure()
-        path, head = self._planner.path(mode), dict[str, str]()
-        upstream = self._connection.stream_post(
-            path, outgoing.body, self._request_headers(request), on_headers=head.update
-        )
-        async with aclosing(context.wrap_model_output(path, outgoing.body, upstream)) as pieces:
-            try:
-                async for piece in pieces:
-                    with spent:
-                        events = pipeline.feed(piece)
-                    if pipeline.finished and not pipeline.can_stop:
-                        await drain(pieces)
-                    for event in events:
-                        yield self._for_client(event, head)
-                    if pipeline.can_stop:
-                        break
-            except BackendUnavailableError as error:
-                broken = error
-        last = pipeline.close()
-        lacks_only_end = bool(last) and isinstance(last[-1], Finish)
-        if broken is not None and not lacks_only_end:
-            raise broken
-        for event in last:
-            yield self._for_client(event, head)
-
-    def _for_client(self, event: AnyEvent, head: Mapping[str, str]) -> AnyEvent:
-        """Returns the event with the response headers that clients get, and without secrets in errors."""
-        match event:
-            case TextDelta() | ToolCallDelta() | ReasoningDelta():  # the most frequent events
-                return event
-            case Start():
-                return msgspec.structs.replace(event, headers=client_headers(head))
-            case Failure(error):
-                return Failure(self._connection.secret_values.clean_error(error))
-            case _:
-                return event
+    def _clean_error(self, error: DragomanError) -> DragomanError:
+        return self._connection.secret_values.clean_error(error)
 
     def _request_headers(self, request: Request) -> Mapping[str, str]:
         """Returns the client's headers if they are for this API."""
         return request.headers if request.dialect == self._dialect.name else {}
-
-
-def without_reasoning(request: Request) -> Request:
-    """Returns the request without the reasoning of earlier assistant messages."""
-    messages = (
-        msgspec.structs.replace(m, parts=tuple(p for p in m.parts if not isinstance(p, Reasoning)))
-        if m.role == "assistant"
-        else m
-        for m in request.messages
-    )
-    return msgspec.structs.replace(request, messages=tuple(messages))
 
 
 def _dialect(name: str, config: HttpConfig) -> Dialect:

@@ -1,65 +1,121 @@
-"""Reads one upstream response: bytes in, events out, until the response can be stopped."""
+"""Reads one upstream response: bytes in, batches of events out, until the response can be stopped.
 
-from collections.abc import Iterable, Iterator
+bytes ─dialect's reader→ events ─RequestNotes→ TextModeReader → StopStrings → ReplyRecorder→ events
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+
+import msgspec
 
 from dragoman.backends.text_mode.response import TextModeReader
 from dragoman.backends.text_mode.verbatim_history import ReplyRecorder
-from dragoman.core.events import AnyEvent, Failure, Finish, Start, TextDelta
+from dragoman.core.errors import DragomanError
+from dragoman.core.events import AnyEvent, Failure, Finish, Notice, Start, TextDelta
+from dragoman.core.stage import EventPipeline, EventStage
 from dragoman.text.stop_strings import StopStrings
-from dragoman.wire.dialect import ResponseReader, UpstreamRequest
+from dragoman.wire.dialect import ResponseReader
+from dragoman.wire.response_headers import client_headers
 
 
-class ResponsePipeline:
-    """Reads one response; warnings about the request follow right after Start."""
+class RequestNotes(EventStage):
+    """Adds the warnings about the request, and the server's headers for the client; hides secrets in errors."""
+
+    __slots__ = ("_clean", "_headers", "_warnings")
 
     def __init__(
-        self, reader: ResponseReader, outgoing: UpstreamRequest, reread: TextModeReader | None, listener: ReplyRecorder
+        self,
+        warnings: Sequence[Notice],
+        headers: Mapping[str, str],
+        clean: Callable[[DragomanError], DragomanError],
     ) -> None:
         """
         Args:
-            reader: parses the bytes of the server's API.
-            outgoing: the request that was sent.
-            reread: parses tool calls in the text as the model wrote it; None: the server has parsed it.
-            listener: records the text, if there is a `reread`.
+            warnings: Warnings about the request, sent after Start.
+            headers: Headers of the response; filled by the time the first event arrives.
+            clean: Removes secrets from errors.
         """
-        self.reader, self._outgoing, self._reread, self._listener = reader, outgoing, reread, listener
-        self._stops = StopStrings(outgoing.stop_locally)
-        self.finished = False
+        self._warnings, self._headers, self._clean = warnings, headers, clean
+
+    def feed(self, events: Sequence[AnyEvent]) -> Sequence[AnyEvent]:
+        """Returns the events; only the first and the last one of a response are changed."""
+        first, last = events[0], events[-1]
+        if isinstance(first, Start):
+            events = [
+                msgspec.structs.replace(first, headers=client_headers(self._headers)),
+                *self._warnings,
+                *events[1:],
+            ]
+        if isinstance(last, Failure):
+            events = [*events[:-1], Failure(self._clean(last.error))]
+        return events
+
+
+class ResponsePipeline:
+    """Reads one response."""
+
+    __slots__ = ("_pipeline", "_stops", "joins_text", "reader")
+
+    def __init__(
+        self,
+        reader: ResponseReader,
+        notes: RequestNotes,
+        text_mode: TextModeReader | None,
+        stops: StopStrings,
+        recorder: ReplyRecorder,
+    ) -> None:
+        """
+        Args:
+            reader: Parses the bytes of the server's API.
+            notes: The stage for what is known of the request and the connection.
+            text_mode: Parses tool calls in the text as the model wrote it; None: the server has parsed it.
+            stops: Stop strings that the server does not apply.
+            recorder: Records the text, if there is a `text_mode`.
+        """
+        self.reader, self._stops = reader, stops
+        self.joins_text = True
+        """Whether text that arrives together becomes one event."""
+        self._pipeline = EventPipeline([notes, *([text_mode, stops, recorder] if text_mode else [stops])])
+
+    @property
+    def ended(self) -> bool:
         """Whether the last event has been returned."""
+        return self._pipeline.ended
 
     @property
     def can_stop(self) -> bool:
-        """True when the rest of the upstream response can be discarded."""
-        return bool(self._stops.found) or (self._reread is not None and self._reread.finished)
+        """Whether the rest of the upstream response can be discarded."""
+        return self._pipeline.finished
 
-    def feed(self, piece: bytes) -> list[AnyEvent]:
+    def feed(self, piece: bytes) -> Sequence[AnyEvent]:
         """Returns the events that these bytes complete."""
         return self._process(self.reader.feed(piece))
 
-    def close(self) -> list[AnyEvent]:
+    def close(self) -> Sequence[AnyEvent]:
         """Returns the last events, also if the response was stopped early."""
-        last = [] if self.can_stop else self._process(self.reader.close())
-        if self.can_stop and not self.finished:
-            last += self._stops.close_events()
+        last = [] if self.can_stop else [*self._process(self.reader.close())]
+        if self.can_stop and not self.ended:
+            last += self._stops.close()
             last.append(Finish("stop_sequence" if self._stops.found else "stop", self._stops.found))
         return last
 
-    def _process(self, events: Iterable[AnyEvent]) -> list[AnyEvent]:
-        events = self._add_warnings(events)
-        out = self._stops.feed_events(self._reread.feed(self._record_text(events)) if self._reread else events)
-        if self._reread:
-            self._listener.observe(out)
-        self.finished = self.finished or (bool(out) and isinstance(out[-1], Finish | Failure))
-        return out
+    def _process(self, events: Sequence[AnyEvent]) -> Sequence[AnyEvent]:
+        return self._pipeline.feed(join_text(events) if self.joins_text else events)
 
-    def _add_warnings(self, events: Iterable[AnyEvent]) -> Iterator[AnyEvent]:
-        for event in events:
-            yield event
-            if isinstance(event, Start):
-                yield from self._outgoing.warnings
 
-    def _record_text(self, events: Iterable[AnyEvent]) -> Iterator[AnyEvent]:
-        for event in events:
-            if isinstance(event, TextDelta):
-                self._listener.add_text(event.text)
-            yield event
+def join_text(events: Sequence[AnyEvent]) -> Sequence[AnyEvent]:
+    """Returns the events with each run of text as one event: what arrived together is sent on together."""
+    if len(events) < 2:
+        return events
+    out: list[AnyEvent] = []
+    texts: list[str] = []
+    for event in events:
+        if isinstance(event, TextDelta):
+            texts.append(event.text)
+            continue
+        if texts:
+            out.append(TextDelta("".join(texts)))
+            texts = []
+        out.append(event)
+    if texts:
+        out.append(TextDelta("".join(texts)))
+    return out

@@ -17,7 +17,7 @@ from typing import Any, Final
 import msgspec
 
 from dragoman.backends.http.connection import UpstreamConnection
-from dragoman.backends.http.unsupported_params import remove_rejected_param
+from dragoman.backends.http.planning.unsupported_params import remove_rejected_param
 from dragoman.backends.probe.server_info import decode_or_none
 from dragoman.core.backend import ExchangeContext
 from dragoman.core.collect import Collector

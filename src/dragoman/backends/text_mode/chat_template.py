@@ -15,8 +15,7 @@ import msgspec
 
 from dragoman.backends.text_mode import template_frame
 from dragoman.core.errors import RequestError
-from dragoman.core.messages import JsonText, Message, Request, Tool, ToolCall, ToolResult
-from dragoman.core.part_text import part_text
+from dragoman.core.messages import JsonText, Message, Request, Tool, ToolCall, ToolResult, part_text
 from dragoman.parsing.format import Format
 from dragoman.prompting import jinja_sandbox, render_process
 from dragoman.prompting.chat_renderer import model_markup, reasoning_text, render_chat

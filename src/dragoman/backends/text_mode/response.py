@@ -8,7 +8,7 @@ the reasoning field is emitted only if the response contains nothing else.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, Literal, Protocol, TypeAlias
 
 import msgspec
@@ -32,6 +32,7 @@ from dragoman.core.events import (
     UsageUpdate,
 )
 from dragoman.core.identifiers import NewId
+from dragoman.core.stage import EventStage
 
 Reason: TypeAlias = Literal["stop", "length"]
 
@@ -50,7 +51,7 @@ class TextReader(Protocol):
         """Returns the events that the end of the text completes."""
 
 
-class TextModeReader:
+class TextModeReader(EventStage):
     """Parses the text of one response's events."""
 
     def __init__(
@@ -60,6 +61,7 @@ class TextModeReader:
         new_id: NewId,
         names: Mapping[str, str],
         on_recovered: Callable[[], None],
+        on_text: Callable[[str], None] = lambda text: None,
         *,
         parallel: bool = True,
         repeats: bool = True,
@@ -72,10 +74,11 @@ class TextModeReader:
             new_id: makes ids for tool calls.
             names: the client's tool names, by the model's.
             on_recovered: is called for each recovered call.
+            on_text: is called with each piece of the text, as the model wrote it.
             parallel: whether several calls are allowed; if not, the first one ends the response.
             repeats: whether the same call may occur again; if not, the repeated call is dropped and ends the response.
         """
-        self._on_recovered = on_recovered
+        self._on_recovered, self._on_text = on_recovered, on_text
         self._new_reader, self._new_leaks, self._names, self._parallel = reader, leaks, names, parallel
         self._reader: TextReader | None = None
         self._leaks: LeakDetector | None = None
@@ -89,10 +92,12 @@ class TextModeReader:
         self.finished = False
         """Whether the rest of the response can be discarded."""
 
-    def feed(self, events: Iterable[AnyEvent]) -> list[AnyEvent]:
+    def feed(self, events: Sequence[AnyEvent]) -> Sequence[AnyEvent]:
         """Returns the events that these become."""
         out: list[AnyEvent] = []
         for event in events:
+            if isinstance(event, TextDelta):
+                self._on_text(event.text)
             match event:
                 case Detail(name) if name == TEXT_BREAK and not self.finished:
                     out += [*self._close_text("stop"), event]

@@ -34,6 +34,7 @@ from dragoman.core.events import (
     ToolCallStart,
 )
 from dragoman.core.messages import JsonText, Message, Part, Request, Text, ToolCall
+from dragoman.core.stage import EventStage
 
 MAX_REPLIES: Final = 4000
 MAX_CHARS: Final = 16_000_000
@@ -105,7 +106,7 @@ class VerbatimHistory:
         )
 
 
-class ReplyRecorder:
+class ReplyRecorder(EventStage):
     """Records one reply, and stores it if it contains calls and was completed by the model."""
 
     def __init__(self, history: VerbatimHistory) -> None:
@@ -126,8 +127,8 @@ class ReplyRecorder:
         """Stores nothing of this reply: the model was stopped, or the events do not match its text."""
         self._is_complete = False
 
-    def observe(self, events: Iterable[AnyEvent]) -> None:
-        """Handles events parsed from the text."""
+    def feed(self, events: Sequence[AnyEvent]) -> Sequence[AnyEvent]:
+        """Records the events parsed from the text, and returns them unchanged."""
         for event in events:
             match event:
                 case TextDelta(text):
@@ -146,6 +147,7 @@ class ReplyRecorder:
                     self._finish(reason in ("stop", "tool_calls"))
                 case _:
                     pass
+        return events
 
     def _finish(self, good: bool) -> None:
         if good and self._is_complete and self._calls:

@@ -31,10 +31,11 @@ from dragoman.cli._terminal import ProgressLine
 from dragoman.cli.ask import demo_tools as demo
 from dragoman.cli.ask.plain_view import Head, PlainView, RawView, View
 from dragoman.cli.completion import all_model_names, complete_with
-from dragoman.core.backend import Backend, SupportsReplay
+from dragoman.core.backend import Backend
 from dragoman.core.errors import BackendUnavailableError, ConfigError
 from dragoman.core.messages import Message, Request, Text, Tool, ToolChoice
-from dragoman.gateway.gateway import Gateway, alias_targets
+from dragoman.gateway.gateway import Gateway
+from dragoman.gateway.router import alias_targets
 
 _CHOICES: Final = {"auto": ToolChoice(), "required": ToolChoice("required"), "none": ToolChoice("none")}
 _EXAMPLES: Final = """
@@ -204,7 +205,7 @@ async def _ask(
         try:
             await gateway.start()
             request = replace(request, model=_model(request.model, config, gateway))
-            backend, planned = gateway.route(request)[0]
+            backend, planned = gateway.routes(request)[0]
             line.clear()
             page.begin(_head(request, _where(backend, planned.model)))
             return await Dialogue(gateway, page, line, run_tool, **({"turns": 1} if args.raw_output else {})).run(
@@ -238,7 +239,7 @@ def _model(named: str, config: settings.Config, gateway: Gateway) -> str:
 def _where(backend: Backend, model: str) -> str:
     """Returns the backend and its tool mode, as a phrase."""
     state = backend.health()
-    facts = backend.describe(model) if isinstance(backend, SupportsReplay) else {}
+    facts = backend.describe(model)
     model_mode = facts.get("model_mode")
     mode = model_mode.get("tool_mode") if isinstance(model_mode, Mapping) else facts.get("mode")
     at = f" at {state['url']}" if "url" in state else ""

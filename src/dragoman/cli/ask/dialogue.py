@@ -7,7 +7,7 @@ Request ─Gateway.answer→ events → view.event
 import json
 import time
 from collections import Counter
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from typing import Final, TypeVar
 
@@ -19,7 +19,7 @@ from dragoman.backends.text_mode import completions
 from dragoman.cli._terminal import ProgressLine
 from dragoman.cli.ask.plain_view import Totals, View
 from dragoman.cli.ask.raw_text import RawTextReader
-from dragoman.core.backend import Backend, ExchangeContext
+from dragoman.core.backend import Backend, EventStream, ExchangeContext
 from dragoman.core.collect import Collector
 from dragoman.core.events import AnyEvent, Failure
 from dragoman.core.identifiers import random_id
@@ -100,23 +100,27 @@ class Dialogue:
         context = ExchangeContext(random_id(), int(time.time()), random_id, observer=self)
         try:
             async with aclosing(self._gateway.generate(request, context)) as events:
-                async for event in events:
-                    step = collector.feed(event)
-                    self._line.clear()
-                    self._page.feed(event, step)
-                    if isinstance(event, Failure):
-                        raise event.error
+                async for batch in events:
+                    self._show_events(batch, collector)
             self._page.end_turn(collector.reply().finish_reason)
         finally:
             self._line.clear()
             self._page.close()
         return collector.reply()
 
+    def _show_events(self, events: Sequence[AnyEvent], collector: Collector) -> None:
+        for event in events:
+            step = collector.feed(event)
+            self._line.clear()
+            self._page.feed(event, step)
+            if isinstance(event, Failure):
+                raise event.error
+
     def on_backend_call(self, backend: Backend, request: Request) -> None:
         """A backend is called: see `ExchangeObserver`."""
         self._request = request
 
-    def wrap_events(self, events: AsyncGenerator[AnyEvent, None]) -> AsyncGenerator[AnyEvent, None]:
+    def wrap_events(self, events: EventStream) -> EventStream:
         """Events are shown as they leave the guard."""
         return events
 

@@ -13,9 +13,8 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias, TypeVar
 
-from dragoman.core.backend import Backend, ExchangeContext, SupportsReplay
+from dragoman.core.backend import Backend, EventStream, ExchangeContext
 from dragoman.core.errors import DragomanError
-from dragoman.core.events import AnyEvent
 from dragoman.core.identifiers import NewId
 from dragoman.core.messages import Request
 from dragoman.server.observe.observer import Send, ServerObserver
@@ -118,18 +117,19 @@ class CaptureRecorder(ServerObserver):
 
     def on_backend_call(self, backend: Backend, request: Request) -> None:
         """See `ExchangeObserver`."""
-        as_shown = backend.request_as_shown(request) if isinstance(backend, SupportsReplay) else request
+        as_shown = backend.request_as_shown(request)
         self.backend_calls.append(BackendCall(backend, as_shown, self.ms, _facts(backend, request)))
 
-    async def wrap_events(self, events: AsyncGenerator[AnyEvent, None]) -> AsyncGenerator[AnyEvent, None]:
+    async def wrap_events(self, events: EventStream) -> EventStream:
         """See `ExchangeObserver`."""
         call = self.backend_calls[-1]
         call.is_read = True
         try:
             async with aclosing(events):
-                async for event in events:
-                    self._keep(call.events, event, 100)
-                    yield event
+                async for batch in events:
+                    for event in batch:
+                        self._keep(call.events, event, 100)
+                    yield batch
         except DragomanError as error:
             call.error = error
             raise
@@ -156,12 +156,13 @@ class CaptureRecorder(ServerObserver):
         call.outputs.append(output)
         return output
 
-    async def wrap_client_events(self, events: AsyncGenerator[AnyEvent, None]) -> AsyncGenerator[AnyEvent, None]:
+    async def wrap_client_events(self, events: EventStream) -> EventStream:
         """Records the events for the client."""
         async with aclosing(events):
-            async for event in events:
-                self._keep(self.events, event, 100)
-                yield event
+            async for batch in events:
+                for event in batch:
+                    self._keep(self.events, event, 100)
+                yield batch
 
     def wrap_send(self, send: Send) -> Send:
         """Records the messages of the response."""
@@ -183,6 +184,6 @@ class CaptureRecorder(ServerObserver):
 def _facts(backend: Backend, request: Request) -> Mapping[str, object]:
     """Returns the facts of the backend; if it cannot report them, as when a template file is gone, the error."""
     try:
-        return backend.describe(request.model) if isinstance(backend, SupportsReplay) else {}
+        return backend.describe(request.model)
     except DragomanError as error:
         return {"describe_error": error.message}

@@ -20,6 +20,7 @@ from dragoman.core.messages import PreviousResponseRef, Request
 from dragoman.gateway.compaction import Seal
 from dragoman.gateway.gateway import Gateway
 from dragoman.gateway.response_store import ResolvedRequest, ResponseStore
+from dragoman.gateway.router import ModelRoute, Router
 from dragoman.guard.policy import GuardPolicy
 from dragoman.redaction.redact import Redactor
 from dragoman.server.base_exchange import Route
@@ -264,6 +265,23 @@ def is_continuation(captured: LoadedCapture) -> bool:
     return b'"is": "PreviousResponseRef"' in captured.files.get("values.json", b"")
 
 
+class _CapturedRouter(Router):
+    """The captured backends, in the same order and with the same model names."""
+
+    def __init__(self, order: list[tuple[Backend, str]]) -> None:
+        super().__init__([backend for backend, _ in order], {})
+        self._order = order
+
+    def routes(self, request: Request) -> list[ModelRoute]:
+        """Returns all of them.
+
+        Raises: BackendUnavailableError: no backend was called then.
+        """
+        if not self._order:
+            raise BackendUnavailableError("no backend was called in the capture")
+        return [ModelRoute(backend, msgspec.structs.replace(request, model=model)) for backend, model in self._order]
+
+
 class _Gateway(Gateway):
     """Routes to the captured backends."""
 
@@ -278,16 +296,8 @@ class _Gateway(Gateway):
         super().__init__(
             [backend for backend, _ in order], response_store=response_store, policy=policy, seal=Seal(checks=False)
         )
-        self._order, self._is_passthrough = order, is_passthrough
-
-    def route(self, request: Request) -> list[tuple[Backend, Request]]:
-        """Returns the captured backends, in the same order and with the same model names.
-
-        Raises: BackendUnavailableError: no backend was called then.
-        """
-        if not self._order:
-            raise BackendUnavailableError("no backend was called in the capture")
-        return [(backend, msgspec.structs.replace(request, model=model)) for backend, model in self._order]
+        self._router = _CapturedRouter(order)
+        self._is_passthrough = is_passthrough
 
     def passthrough(self, request: Request, body: bytes, context: ExchangeContext) -> PassthroughResponse | None:
         """Returns the passthrough response if the captured response was passed through."""

@@ -1,6 +1,6 @@
 """Backends as they were when an exchange was captured, without servers or processes.
 
-    backend = replay_backend(facts, model, reads, cut)      `facts`: what `SupportsReplay.describe` returned then
+    backend = replay_backend(facts, model, reads, cut)      `facts`: what `Backend.describe` returned then
 
 They are the real backend classes, so they build requests and read responses as those do. The model's output comes from
 the
@@ -20,14 +20,16 @@ from dragoman.backends.embedded.config import EmbeddedConfig
 from dragoman.backends.http.backend import HttpBackend
 from dragoman.backends.http.config import HttpConfig
 from dragoman.backends.http.model_modes import ModelMode
-from dragoman.backends.http.request_plan import RequestPlanner
+from dragoman.backends.http.planning.request_plan import RequestPlan
+from dragoman.backends.http.planning.request_planner import RequestPlanner
 from dragoman.backends.http.response import ResponsePipeline
 from dragoman.backends.text_mode import request as text_mode_request
-from dragoman.core.backend import Backend, ExchangeContext, ServedModel
+from dragoman.core.backend import Backend, EventStream, ExchangeContext, ServedModel
+from dragoman.core.errors import DragomanError
 from dragoman.core.events import AnyEvent, TextDelta
 from dragoman.core.messages import Request, Tool
 from dragoman.parsing.format import Format
-from dragoman.wire.dialect import Dialect, ResponseReader, UpstreamRequest
+from dragoman.wire.dialect import Dialect, ResponseReader
 
 ChunkMode: TypeAlias = Literal["recorded", "whole", "chars", "random"]
 _MAX_CHUNK_CHARS: Final = 12
@@ -50,6 +52,11 @@ class Rechunker:
     def __init__(self, cut: ChunkMode, seed: int) -> None:
         self._cut, self._random, self._buffered = cut, random.Random(seed), ""
         self._next = self._size()
+
+    @property
+    def is_recorded(self) -> bool:
+        """Whether the chunks stay as they arrived."""
+        return self._cut == "recorded"
 
     def _size(self) -> int:
         return 1 if self._cut == "chars" else self._random.randint(1, _MAX_CHUNK_CHARS)
@@ -110,19 +117,18 @@ class _RecordingPlanner(RequestPlanner):
         self._reads, self._rechunker = reads, new_rechunker
 
     def open_response(
-        self, request: Request, context: ExchangeContext, mode: ModelMode, outgoing: UpstreamRequest
+        self,
+        plan: RequestPlan,
+        context: ExchangeContext,
+        headers: Mapping[str, str],
+        clean: Callable[[DragomanError], DragomanError],
     ) -> ResponsePipeline:
         """See `RequestPlanner`."""
-        reading = super().open_response(request, context, mode, outgoing)
-        tools, _ = text_mode_request.rename_tools(
-            text_mode_request.callable_tools(request), self._name_pattern(request, mode)
-        )
-        known = None if mode.tool_mode == "native" and not outgoing.reply_format else self._format(request, mode)
-        identified = self._identified.get(mode.chat_template)
-        tail = outgoing.prompt_suffix or (identified.prompt_suffix if identified else "")
-        self._reads.append(ReadSettings(known, tools, tail, lenient=bool(tools)))
-        reading.reader = _CutReader(reading.reader, self._rechunker())
-        return reading
+        pipeline = super().open_response(plan, context, headers, clean)
+        self._reads.append(ReadSettings(plan.format, plan.tools, plan.prompt_suffix, lenient=bool(plan.tools)))
+        rechunker = self._rechunker()
+        pipeline.reader, pipeline.joins_text = _CutReader(pipeline.reader, rechunker), rechunker.is_recorded
+        return pipeline
 
 
 class _HttpReplayBackend(HttpBackend):
@@ -153,7 +159,7 @@ class _HttpReplayBackend(HttpBackend):
     def expect(self, facts: Mapping[str, Any]) -> None:
         self._captured_modes.append(_mode_of(facts))
 
-    def generate(self, request: Request, context: ExchangeContext) -> AsyncGenerator[AnyEvent, None]:
+    def generate(self, request: Request, context: ExchangeContext) -> EventStream:
         if self._captured_modes:
             self.modes.set_measured(self._requested_model, self._captured_modes.pop(0))
         return super().generate(request, context)
@@ -207,7 +213,7 @@ def _claude(
             return cast("float | None", facts.get("cost_usd"))
 
     class Played(backend.ClaudeCliBackend):
-        def generate(self, request: Request, context: ExchangeContext) -> AsyncGenerator[AnyEvent, None]:
+        def generate(self, request: Request, context: ExchangeContext) -> EventStream:
             self._tools = text_mode_request.callable_tools(request)
             return super().generate(request, context)
 
@@ -222,7 +228,7 @@ def _claude(
     return played
 
 
-class _EventReplayBackend:
+class _EventReplayBackend(Backend):
     """A backend of which only the events are known; it yields those."""
 
     def __init__(self, facts: Mapping[str, Any], model: str) -> None:
@@ -231,21 +237,9 @@ class _EventReplayBackend:
     def models(self) -> Sequence[ServedModel]:
         return (self._model,)
 
-    async def refresh_models(self) -> None:
-        """Its models do not change."""
-
-    async def generate(self, request: Request, context: ExchangeContext) -> AsyncGenerator[AnyEvent, None]:
+    async def generate(self, request: Request, context: ExchangeContext) -> EventStream:
         async for event in context.wrap_model_output("", b"", _no_events()):
-            yield event
-
-    async def count_tokens(self, request: Request) -> int | None:
-        return None
-
-    async def start(self) -> None:
-        """Has nothing to start."""
-
-    async def close(self) -> None:
-        """Has nothing to close."""
+            yield [event]
 
     def health(self) -> Mapping[str, object]:
         return {"backend": self._name, "ready": True}

@@ -18,7 +18,7 @@ from collections.abc import AsyncGenerator, Iterable, MutableMapping
 from contextlib import aclosing
 from typing import Any, Final, TypeVar
 
-from dragoman.core.backend import Backend
+from dragoman.core.backend import Backend, EventStream
 from dragoman.core.errors import DragomanError, loggable_message
 from dragoman.core.events import (
     AnyEvent,
@@ -70,25 +70,25 @@ class DebugLog(ServerObserver):
         """Logs the backend and the model."""
         self._log(f"calls {backend.health().get('backend', '')} for {request.model[:NAME_CHARS]!r}")
 
-    async def wrap_events(self, events: AsyncGenerator[AnyEvent, None]) -> AsyncGenerator[AnyEvent, None]:
+    async def wrap_events(self, events: EventStream) -> EventStream:
         """Logs what is read from the backend."""
         async with aclosing(self._logged("parsed", events)) as logged:
-            async for event in logged:
-                yield event
+            async for batch in logged:
+                yield batch
 
-    async def wrap_client_events(self, events: AsyncGenerator[AnyEvent, None]) -> AsyncGenerator[AnyEvent, None]:
+    async def wrap_client_events(self, events: EventStream) -> EventStream:
         """Logs what is sent to the client."""
         async with aclosing(self._logged("sent", events)) as logged:
-            async for event in logged:
-                yield event
+            async for batch in logged:
+                yield batch
 
-    async def _logged(self, what: str, events: AsyncGenerator[AnyEvent, None]) -> AsyncGenerator[AnyEvent, None]:
+    async def _logged(self, what: str, events: EventStream) -> EventStream:
         try:
             async with aclosing(events):
-                async for event in events:
-                    if text := _event_text(event):
+                async for batch in events:
+                    for text in filter(None, map(_event_text, batch)):
                         self._log(f"{what}: {text}")
-                    yield event
+                    yield batch
         except DragomanError as error:
             self._log(f"{what} nothing: {type(error).__name__}: {loggable_message(error)}")
             raise

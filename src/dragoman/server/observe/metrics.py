@@ -164,7 +164,7 @@ class Metrics:
 
     def _planned(self, request: Request) -> str | None:
         try:
-            own = {planned.model for _, planned in self._gateway.route(request)}
+            own = {planned.model for _, planned in self._gateway.routes(request)}
         except (UnknownModelError, BackendUnavailableError):
             return None
         return (own.pop() if len(own) == 1 else request.model)[:NAME_LIMIT_CHARS]

@@ -10,8 +10,7 @@ from collections.abc import AsyncGenerator, Callable, MutableMapping
 from dataclasses import replace
 from typing import Any, TypeAlias, TypeVar
 
-from dragoman.core.backend import Backend, ExchangeContext
-from dragoman.core.events import AnyEvent
+from dragoman.core.backend import Backend, EventStream, ExchangeContext
 from dragoman.core.messages import Request
 
 Send: TypeAlias = Callable[[MutableMapping[str, Any]], Any]
@@ -34,7 +33,7 @@ class ServerObserver:
     def on_backend_call(self, backend: Backend, request: Request) -> None:
         """See `ExchangeObserver`."""
 
-    def wrap_events(self, events: AsyncGenerator[AnyEvent, None]) -> AsyncGenerator[AnyEvent, None]:
+    def wrap_events(self, events: EventStream) -> EventStream:
         """See `ExchangeObserver`."""
         return events
 
@@ -42,7 +41,7 @@ class ServerObserver:
         """See `ExchangeObserver`."""
         return pieces
 
-    def wrap_client_events(self, events: AsyncGenerator[AnyEvent, None]) -> AsyncGenerator[AnyEvent, None]:
+    def wrap_client_events(self, events: EventStream) -> EventStream:
         """Wraps the events for the client."""
         return events
 
@@ -78,7 +77,7 @@ class CompositeObserver(ServerObserver):
         for one in self._each:
             one.on_backend_call(backend, request)
 
-    def wrap_events(self, events: AsyncGenerator[AnyEvent, None]) -> AsyncGenerator[AnyEvent, None]:
+    def wrap_events(self, events: EventStream) -> EventStream:
         """Lets each wrap the events."""
         for one in self._each:
             events = one.wrap_events(events)
@@ -90,7 +89,7 @@ class CompositeObserver(ServerObserver):
             pieces = one.wrap_model_output(target, sent, pieces)
         return pieces
 
-    def wrap_client_events(self, events: AsyncGenerator[AnyEvent, None]) -> AsyncGenerator[AnyEvent, None]:
+    def wrap_client_events(self, events: EventStream) -> EventStream:
         """Lets each wrap the events."""
         for one in self._each:
             events = one.wrap_client_events(events)

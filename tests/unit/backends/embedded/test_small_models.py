@@ -21,6 +21,7 @@ from dragoman.prompting import trim
 from dragoman.text.stop_strings import StopStrings
 from support import cpu_cost
 from support.chunking import cuttings, places
+from support.events import all_events
 from support.recorded_backend import RecordedBackend, RecordedReply
 
 # Stop strings.
@@ -29,10 +30,10 @@ from support.recorded_backend import RecordedBackend, RecordedReply
 def apply_stop_strings(strings: list[str], pieces: list[str]) -> tuple[str, str]:
     stops, text = StopStrings(strings), ""
     for piece in pieces:
-        text += stops.feed(piece)
+        text += stops.feed_text(piece)
         if stops.found:
             return text, stops.found
-    return text + stops.close(), stops.found
+    return text + stops.close_text(), stops.found
 
 
 STOPS = [
@@ -67,15 +68,15 @@ def test_stop_string_is_never_emitted_for_any_cut(strings: list[str], text: str,
 def test_buffered_text_is_emitted_before_other_events() -> None:
     stops = StopStrings(["END", "x"])
     events = [ev.TextDelta("aE"), *call(0, "f", "xEND"), ev.TextDelta("ND"), ev.TextDelta("bx"), ev.Notice("w", "m")]
-    out = stops.feed_events(events)
+    out = stops.feed(events)
     assert out == [ev.TextDelta("a"), ev.TextDelta("E"), *call(0, "f", "xEND"), ev.TextDelta("ND"), ev.TextDelta("b")]
-    assert (stops.found, stops.close_events()) == ("x", [])
+    assert (stops.found, stops.close()) == ("x", [])
 
 
 def test_buffered_text_is_emitted_at_end() -> None:
     stops = StopStrings(["END"])
-    assert stops.feed_events([ev.TextDelta("aEN")]) == [ev.TextDelta("a")]
-    assert stops.close_events() == [ev.TextDelta("EN")]
+    assert stops.feed([ev.TextDelta("aEN")]) == [ev.TextDelta("a")]
+    assert stops.close() == [ev.TextDelta("EN")]
 
 
 def test_recorded_reply_is_parsed_before_stop_strings() -> None:
@@ -86,7 +87,7 @@ def test_recorded_reply_is_parsed_before_stop_strings() -> None:
     )
 
     async def all_of() -> list[ev.AnyEvent]:
-        return [event async for event in answer]
+        return await all_events(answer)
 
     reply = collect(asyncio.run(all_of()))
     assert (reply.parts, reply.finish_reason) == (
@@ -107,27 +108,27 @@ def run_repeat_stopper(
     events: list[ev.AnyEvent], answered: tuple[v.ToolCall, ...] = ()
 ) -> tuple[list[ev.AnyEvent], RepeatStopper]:
     guard = RepeatStopper(answered)
-    return [out for event in events for out in guard.feed(event)], guard
+    return list(guard.feed(events)), guard
 
 
 def test_different_calls_are_forwarded() -> None:
     events = [ev.TextDelta("a"), *call(0), *call(1, "g"), *call(2, "f", '{"a"', ": 1}"), *call(3, "f", '{"a": 2}')]
     passed, guard = run_repeat_stopper(events)
     assert passed == events
-    assert (guard.has_repeat, guard.passed_calls) == (False, 4)
+    assert (guard.finished, guard.passed_calls) == (False, 4)
 
 
 def test_first_call_is_forwarded_as_it_streams() -> None:
     guard = RepeatStopper()
     for event in call(0, "f", "{", "}"):
-        assert guard.feed(event) == [event]
+        assert guard.feed([event]) == [event]
 
 
 def test_repeated_call_is_dropped() -> None:
     passed, guard = run_repeat_stopper([*call(0, "f", '{"a": 1, "b": 2}'), *call(1, "f", '{"b":2,', '"a":1}')])
     assert passed[:3] == call(0, "f", '{"a": 1, "b": 2}')
     assert [type(e) for e in passed[3:]] == [ev.Notice]
-    assert (guard.has_repeat, guard.passed_calls) == (True, 1)
+    assert (guard.finished, guard.passed_calls) == (True, 1)
 
 
 ANSWERED = (v.ToolCall("x", "f", '{ "a": 1 }'),)
@@ -136,7 +137,7 @@ ANSWERED = (v.ToolCall("x", "f", '{ "a": 1 }'),)
 def test_answered_call_is_held_back() -> None:
     passed, guard = run_repeat_stopper(call(0, "f", '{"a":1}'), ANSWERED)
     assert passed == []
-    assert (guard.has_repeat, guard.passed_calls, guard.buffered) == (True, 0, call(0, "f", '{"a":1}'))
+    assert (guard.finished, guard.passed_calls, guard.buffered) == (True, 0, call(0, "f", '{"a":1}'))
 
 
 def test_answered_call_after_another_call_is_dropped() -> None:
@@ -149,7 +150,7 @@ def test_answered_call_after_another_call_is_dropped() -> None:
 def test_answered_call_is_forwarded_on_last_attempt() -> None:
     guard = RepeatStopper(ANSWERED, last=True)
     events = [*call(0, "f", '{"a":1}'), *call(1, "f", '{"a":1}')]
-    passed = [out for event in events for out in guard.feed(event)]
+    passed = guard.feed(events)
     assert passed[:3] == call(0, "f", '{"a":1}')
     assert [e.code for e in passed[3:] if isinstance(e, ev.Notice)] == ["reask_failed", "duplicate_call_dropped"]
 
@@ -163,7 +164,7 @@ def test_incomplete_call_is_forwarded() -> None:
     for answered in ((), (v.ToolCall("x", "g", "{}"),)):
         passed, guard = run_repeat_stopper(broken, answered)
         assert passed == broken
-        assert not guard.has_repeat
+        assert not guard.finished
 
 
 def test_incomplete_repeated_call_is_forwarded() -> None:
@@ -171,13 +172,13 @@ def test_incomplete_repeated_call_is_forwarded() -> None:
     broken = [ev.ToolCallStart(1, "c", "f"), ev.ToolCallDelta(1, "{"), ev.ToolCallIncomplete(1, "x")]
     passed, guard = run_repeat_stopper([*call(0), *broken])
     assert passed == [*call(0), *broken]
-    assert not guard.has_repeat
+    assert not guard.finished
 
 
 def test_repeat_check_time_is_linear_in_arguments_length() -> None:
     def made(pieces: int) -> Callable[[], object]:
         events = list(call(0, "f", "{", *['"aaaa": 1,'] * pieces))
-        return lambda: [guard.feed(event) for guard in [RepeatStopper()] for event in events]
+        return lambda: RepeatStopper().feed(events)
 
     assert cpu_cost.growth(made, 3_000, 30_000, most=3) < 3
 
@@ -193,7 +194,7 @@ def test_deeply_nested_repeated_call_is_found() -> None:
     deep = '{"a": ' + "[" * 100_000 + "]" * 100_000 + "}"
     passed, guard = run_repeat_stopper([*call(0, "f", deep), *call(1, "f", deep)])
     assert passed[:3] == call(0, "f", deep)
-    assert guard.has_repeat
+    assert guard.finished
 
 
 def test_answered_calls_include_only_current_turn() -> None:

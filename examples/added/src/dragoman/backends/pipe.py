@@ -14,12 +14,12 @@ import codecs
 import contextlib
 import json
 import os
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 
 from dragoman import formats
-from dragoman.core.backend import ExchangeContext, ServedModel
+from dragoman.core.backend import Backend, EventStream, ExchangeContext, ServedModel
 from dragoman.core.errors import BackendUnavailableError
-from dragoman.core.events import AnyEvent, Failure, Finish, Start
+from dragoman.core.events import Failure, Finish, Start
 from dragoman.core.identifiers import call_ids
 from dragoman.core.messages import Request
 from dragoman.parsing.reader_options import READER_REPAIRS, ReaderOptions
@@ -31,7 +31,7 @@ PIECE_BYTES = 64
 """Read at once; what is there sooner is taken sooner."""
 
 
-class Pipe:
+class Pipe(Backend):
     """One model, which is a command."""
 
     def __init__(self, name: str, command: Sequence[str], format: str = "hermes") -> None:
@@ -44,23 +44,11 @@ class Pipe:
         """The one."""
         return (self._model,)
 
-    async def refresh_models(self) -> None:
-        """It has no others."""
-
-    async def start(self) -> None:
-        """A process is started for each answer."""
-
-    async def close(self) -> None:
-        """Each ends with its answer."""
-
     def health(self) -> Mapping[str, object]:
         """For /health."""
         return {"backend": "pipe", "model": self._model.id, "ready": True, "active": self._active}
 
-    async def count_tokens(self, request: Request) -> None:
-        """It has no tokenizer."""
-
-    async def generate(self, request: Request, context: ExchangeContext) -> AsyncGenerator[AnyEvent, None]:
+    async def generate(self, request: Request, context: ExchangeContext) -> EventStream:
         """The answer; closing this ends the program.
 
         Raises: BackendUnavailableError: it could not be started.
@@ -71,20 +59,18 @@ class Pipe:
             turns = [{"role": said.role, "content": said.text} for said in render_chat(request, self._format)]
             process.stdin.write(json.dumps(turns).encode() + b"\n")
             process.stdin.close()
-            yield Start(context.id, request.model, context.created)
+            yield [Start(context.id, request.model, context.created)]
             async for text in _pieces(process):
-                for event in stops.feed_events(reader.feed(text)):
-                    yield event
+                if events := stops.feed(reader.feed(text)):
+                    yield events
                 if reader.finished or stops.found:
                     break
             else:
                 if status := await process.wait():
-                    yield Failure(BackendUnavailableError(f"the model's program ended with {status}"))
+                    yield [Failure(BackendUnavailableError(f"the model's program ended with {status}"))]
                     return
-        if not stops.found:
-            for event in [*stops.feed_events(reader.close()), *stops.close_events()]:
-                yield event
-        yield Finish("stop_sequence" if stops.found else "stop", stops.found)
+        rest = [] if stops.found else [*stops.feed(reader.close()), *stops.close()]
+        yield [*rest, Finish("stop_sequence" if stops.found else "stop", stops.found)]
 
     def _reader(self, request: Request, context: ExchangeContext) -> ReplyReader:
         tools = () if request.tool_choice.mode == "none" else request.tools

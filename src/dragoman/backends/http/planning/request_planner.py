@@ -1,17 +1,17 @@
-"""Builds the requests to one server, and the pipeline that reads its responses.
+"""Plans the requests to one server: everything that a request and the reading of its response need, computed once.
 
     native    Request → the server's API; bytes → the API's reader → events
     parse     the same, and text among the events is parsed in the model's format
     prompt    plain turns or, for `completions`, a prompt; text is parsed as in `parse`
 
-Each method takes the `ModelMode` of the request's model; a request keeps it to its end, also if a probe ends meanwhile.
+A plan takes the `ModelMode` of the request's model and keeps it to the end, also if a probe ends meanwhile. If a server
+rejects something, `Rejections` plans the request again without that.
 """
 
 import asyncio
 import logging
-import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from hashlib import sha256
 from typing import Final
@@ -19,30 +19,32 @@ from typing import Final
 import msgspec
 
 from dragoman import formats
-from dragoman.backends.http import constrained_decoding
 from dragoman.backends.http.config import HttpConfig
 from dragoman.backends.http.connection import UpstreamConnection
 from dragoman.backends.http.model_modes import AUTO, ModelMode
-from dragoman.backends.http.response import ResponsePipeline
-from dragoman.backends.http.tool_choice import downgrade_tool_choice
+from dragoman.backends.http.planning import constrained_decoding
+from dragoman.backends.http.planning.constrained_decoding import ConstraintFields
+from dragoman.backends.http.planning.provider import provider_of, schema_target
+from dragoman.backends.http.planning.request_plan import RequestPlan
+from dragoman.backends.http.planning.tool_choice import downgrade_tool_choice
+from dragoman.backends.http.response import RequestNotes, ResponsePipeline
 from dragoman.backends.request_limits import apply_trim, prepare_for_server, reject_oversized
 from dragoman.backends.text_mode import completions
 from dragoman.backends.text_mode import request as text_mode_request
 from dragoman.backends.text_mode.content_fallback import fallback_warnings, with_text_fallbacks
 from dragoman.backends.text_mode.response import TextModeReader
 from dragoman.backends.text_mode.verbatim_history import ReplyRecorder, VerbatimHistory
-from dragoman.catalog import servers
 from dragoman.catalog.servers import Provider
 from dragoman.core.backend import ExchangeContext
-from dragoman.core.errors import ConfigError
+from dragoman.core.errors import DragomanError
 from dragoman.core.events import Notice
 from dragoman.core.identifiers import ANY_STRING
-from dragoman.core.messages import Reasoning, Request
+from dragoman.core.messages import Reasoning, Request, Tool
 from dragoman.identify import FormatMatch, detect_format
 from dragoman.parsing.format import Format
 from dragoman.prompting import trim
 from dragoman.prompting.prompt_budget import Budget
-from dragoman.schema.targets import Target, get_target
+from dragoman.text.stop_strings import StopStrings
 from dragoman.wire.dialect import Dialect, UpstreamRequest
 from dragoman.wire.translation import adapt_request_schemas
 
@@ -61,8 +63,8 @@ class RequestPlanner:
             ConfigError: the provider, the schema profile or the trim tier is unknown.
         """
         self._name, self._config, self._dialect = name, config, dialect
-        self.provider = _provider(name, config)
-        self._target = _target(name, config, self.provider)
+        self.provider = provider_of(name, config)
+        self._target = schema_target(name, config, self.provider)
         self._prompt_trim = trim.validate_tier(config.prompt_trim, f"upstreams.{name}.prompt_trim")
         self._budget = Budget(config.prompt_tokens, config.tools)
         self.verbatim_history = VerbatimHistory()
@@ -77,10 +79,10 @@ class RequestPlanner:
 
     def set_provider(self, provider: Provider) -> None:
         """Sets the provider, which decides what the settings leave open."""
-        self.provider, self._target = provider, _target(self._name, self._config, provider)
+        self.provider, self._target = provider, schema_target(self._name, self._config, provider)
 
     def describe(self, model: str, mode: ModelMode) -> Mapping[str, object]:
-        """Returns how this model is requested, for a replay without the server and its files; see `SupportsReplay`."""
+        """Returns how this model is requested, for a replay without the server and its files; see `Backend`."""
         hidden = ("url", "api_key", "api_key_env", "models", "model_overrides")
         settings = {k: v for k, v in msgspec.to_builtins(self._config).items() if k not in hidden}
         template = self._templates.describe(model, mode.chat_template) if mode.endpoint == "completions" else {}
@@ -115,10 +117,6 @@ class RequestPlanner:
         if mode.endpoint == "completions":
             await self._templates.prepare(model, mode.chat_template, connection)
 
-    def path(self, mode: ModelMode) -> str:
-        """Returns the path of the endpoint."""
-        return completions.PATH if mode.endpoint == "completions" else self._dialect.path
-
     def is_passthrough(self, request: Request, mode: ModelMode) -> bool:
         """Returns whether a request of the server's own API can be sent unchanged.
 
@@ -127,7 +125,10 @@ class RequestPlanner:
         """
         fitted, _ = self._fit_budget(request)
         reject_oversized(fitted, self._config.context_window)
-        return mode.tool_mode == "native" and fitted is request and self._as_accepted(request)[0] == request
+        if mode.tool_mode != "native" or fitted is not request:
+            return False
+        accepted, _ = self._as_accepted(request)
+        return accepted is request or accepted == request
 
     def token_count_body(self, request: Request, mode: ModelMode) -> bytes:
         """Returns the body for counting the tokens of this request.
@@ -135,10 +136,15 @@ class RequestPlanner:
         Raises:
             UnsupportedError: the server's API cannot express the request.
         """
-        return self._write(self._fit_budget(request)[0], mode).body
+        return self._write_chat(self._fit_budget(request)[0], mode).body
 
-    def build(self, request: Request, mode: ModelMode, *, hold: bool = True) -> UpstreamRequest:
-        """Returns the request for the server; unless `hold`, without a constraint.
+    def plan(self, request: Request, mode: ModelMode, *, without_grammar: bool = False) -> RequestPlan:
+        """Returns the plan for this request: limit and trim it, write it in the server's API, constrain the model.
+
+        Args:
+            request: The request of the client.
+            mode: How this model is asked for calls.
+            without_grammar: Leaves out the constraint, which the server has rejected.
 
         Raises:
             UnsupportedError: the server's API cannot express the request.
@@ -146,30 +152,50 @@ class RequestPlanner:
         """
         fitted, warnings = self._fit_budget(request)
         reject_oversized(fitted, self._config.context_window)
-        outgoing = self._write_completion(fitted, mode) if mode.endpoint == "completions" else self._write(fitted, mode)
-        outgoing = outgoing._replace(warnings=(*warnings, *outgoing.warnings))
-        return self._constrain(outgoing, fitted, mode, hold)
+        is_completion = mode.endpoint == "completions"
+        written = self._write_completion(fitted, mode) if is_completion else self._write_chat(fitted, mode)
+        if warnings:
+            written = written._replace(warnings=(*warnings, *written.warnings))
+        constraint = self._constraint_for(fitted, mode)
+        upstream = self._constrain(written, fitted, constraint, without_grammar)
+        tools, client_names = self._callable_tools(request, mode)
+        match = self._identified.get(mode.chat_template)
+        return RequestPlan(
+            request=request,
+            mode=mode,
+            path=completions.PATH if is_completion else self._dialect.path,
+            upstream=upstream,
+            format=self._reply_format(request, mode, upstream),
+            tools=tools,
+            client_names=client_names,
+            prompt_suffix=upstream.prompt_suffix or (match.prompt_suffix if match else ""),
+            constraint=constraint,
+            without_grammar=without_grammar,
+        )
 
     def open_response(
-        self, request: Request, context: ExchangeContext, mode: ModelMode, outgoing: UpstreamRequest
+        self,
+        plan: RequestPlan,
+        context: ExchangeContext,
+        headers: Mapping[str, str],
+        clean: Callable[[DragomanError], DragomanError],
     ) -> ResponsePipeline:
-        """Returns the pipeline that reads the response to `outgoing`.
+        """Returns the pipeline that reads the response to the request of this plan.
 
         Args:
-            request: The client's request.
+            plan: The plan.
             context: The exchange that the response is part of.
-            mode: How the model is asked for calls.
-            outgoing: The request that was sent.
+            headers: Headers of the response, filled by the time it is read.
+            clean: Removes secrets from errors.
         """
-        by_prompt = mode.endpoint == "completions"
-        reader = completions.CompletionReader(request, context) if by_prompt else self._dialect.reader(request, context)
-        match = self._identified.get(mode.chat_template)
-        opened = outgoing.prompt_suffix or (match.prompt_suffix if match else "")
+        new_reader = completions.CompletionReader if plan.path == completions.PATH else self._dialect.reader
+        recorder = ReplyRecorder(self.verbatim_history)
         return ResponsePipeline(
-            reader,
-            outgoing,
-            self._text_reader(request, context, mode, opened, outgoing),
-            ReplyRecorder(self.verbatim_history),
+            new_reader(plan.request, context),
+            RequestNotes(plan.upstream.warnings, headers, clean),
+            self._text_reader(plan, context, recorder),
+            StopStrings(plan.upstream.stop_locally),
+            recorder,
         )
 
     def _format(self, request: Request, mode: ModelMode) -> Format:
@@ -178,6 +204,20 @@ class RequestPlanner:
         return (
             match.format if match and not mode.call_format and match.by != "nothing" else mode.format_of(request.model)
         )
+
+    def _reply_format(self, request: Request, mode: ModelMode, upstream: UpstreamRequest) -> Format | None:
+        """Returns the format of calls in the text of the response; None: the server parses them."""
+        if upstream.reply_format:
+            return formats.get(upstream.reply_format)
+        return None if mode.tool_mode == "native" else self._format(request, mode)
+
+    def _callable_tools(self, request: Request, mode: ModelMode) -> tuple[tuple[Tool, ...], Mapping[str, str]]:
+        """Returns the tools that a call may name, under the names that the server gets, and the client's names."""
+        tools = text_mode_request.callable_tools(request)
+        if not tools:
+            return (), {}
+        keeps_names = request.dialect == self._dialect.name or mode.tool_mode == "prompt"
+        return text_mode_request.rename_tools(tools, ANY_STRING if keeps_names else self._dialect.tool_name_pattern)
 
     def _fit_budget(self, request: Request) -> tuple[Request, tuple[Notice, ...]]:
         """Returns the request adapted to this server and trimmed to the configured limits, with warnings."""
@@ -199,20 +239,22 @@ class RequestPlanner:
         )
         return msgspec.structs.replace(request, max_tokens=most), (warning,)
 
-    def _write(self, request: Request, mode: ModelMode) -> UpstreamRequest:
+    def _write_chat(self, request: Request, mode: ModelMode) -> UpstreamRequest:
         """Returns the request in the server's API."""
         as_shown, fallbacks = self._as_shown(request, mode)
         accepted, downgrades = self._as_accepted(as_shown)
-        outgoing = self._dialect.write_request(accepted, request.model)
-        outgoing = outgoing._replace(warnings=(*fallbacks, *downgrades, *outgoing.warnings))
-        return outgoing if as_shown is request else outgoing._replace(stop_locally=request.stop)
+        written = self._dialect.write_request(accepted, request.model)
+        if fallbacks or downgrades:
+            written = written._replace(warnings=(*fallbacks, *downgrades, *written.warnings))
+        return written if as_shown is request else written._replace(stop_locally=request.stop)
 
     def _as_accepted(self, request: Request) -> tuple[Request, tuple[Notice, ...]]:
-        """Returns the request as this provider accepts it, and warnings; equal to the input if nothing changes."""
-        accepted, downgrades = downgrade_tool_choice(request, self.provider.tool_choice if self.provider else ())
+        """Returns the request as this provider accepts it, and warnings; the input itself if nothing changes."""
+        provider = self.provider
+        accepted, downgrades = downgrade_tool_choice(request, provider.tool_choice) if provider else (request, ())
         accepted, adapted = adapt_request_schemas(accepted, self._target) if self._target else (accepted, ())
-        if self.provider and self.provider.reasoning_field and _has_reasoning(accepted):
-            accepted = msgspec.structs.replace(accepted, reasoning_field=self.provider.reasoning_field)
+        if provider and provider.reasoning_field and _has_reasoning(accepted):
+            accepted = msgspec.structs.replace(accepted, reasoning_field=provider.reasoning_field)
         return accepted, (*downgrades, *adapted)
 
     def _as_shown(self, request: Request, mode: ModelMode) -> tuple[Request, tuple[Notice, ...]]:
@@ -237,45 +279,46 @@ class RequestPlanner:
                 (*warnings, text_mode_request.unconstrained_reply_warning()),
             )
         prompt = self._templates.get(request.model, mode.chat_template).render(restored, self._format(request, mode))
-        outgoing = completions.write_request(restored, prompt)
-        return outgoing._replace(warnings=(*warnings, *outgoing.warnings))
+        written = completions.write_request(restored, prompt)
+        return written._replace(warnings=(*warnings, *written.warnings))
 
-    def disable_constraint(self, request: Request, mode: ModelMode) -> None:
+    def remember_rejected_constraint(self, plan: RequestPlan) -> None:
         """Remembers that the server rejected this constraint and responded without it, so that it is not sent again."""
         if len(self._rejected_constraints) >= REJECTED_LIMIT:
             self._rejected_constraints.clear()
-        self._rejected_constraints.add(_constraint_key(request, self._constraint_for(request, mode)))
+        self._rejected_constraints.add(_constraint_key(plan.request, plan.constraint))
 
-    def _constrain(self, outgoing: UpstreamRequest, request: Request, mode: ModelMode, hold: bool) -> UpstreamRequest:
+    def _constrain(
+        self, written: UpstreamRequest, request: Request, constraint: ConstraintFields, without_grammar: bool
+    ) -> UpstreamRequest:
         """Returns the request with the fields that constrain the model, unless the server has rejected them."""
-        constraint = self._constraint_for(request, mode)
         is_free = request.tool_choice.mode == "auto" and not request.response_schema
         if constraint.fields and (
-            not hold or (is_free and _constraint_key(request, constraint) in self._rejected_constraints)
+            without_grammar or (is_free and _constraint_key(request, constraint) in self._rejected_constraints)
         ):
-            constraint = constrained_decoding.ConstraintFields(
+            constraint = ConstraintFields(
                 {}, () if is_free else (constrained_decoding.unconstrained_warning("the server refused the grammar"),)
             )
         if constraint.reply_format:  # overrides a warning about the server's own tool choice
-            warnings = tuple(w for w in outgoing.warnings if w.code != "constraint_not_applied")
-            outgoing = outgoing._replace(warnings=warnings)
-        return constrained_decoding.with_constraint(outgoing, constraint)
+            warnings = tuple(w for w in written.warnings if w.code != "constraint_not_applied")
+            written = written._replace(warnings=warnings)
+        return constrained_decoding.with_constraint(written, constraint)
 
-    def _constraint_for(self, request: Request, mode: ModelMode) -> constrained_decoding.ConstraintFields:
+    def _constraint_for(self, request: Request, mode: ModelMode) -> ConstraintFields:
         """Returns the fields that constrain the model to this request's calls, or to the schema of its reply."""
         own = self.provider if self.provider and self.provider.api == self._dialect.name else None
-        methods, tools = mode.constrain or (own.constrain if own else ()), text_mode_request.callable_tools(request)
+        methods = mode.constrain or (own.constrain if own else ())
         if mode.tool_mode != "prompt":
             methods = tuple(name for name in methods if own and name in own.beside_tools)
             is_honoured = mode.tool_mode == "native" and own is not None and "required" in own.tool_choice
             is_free = request.tool_choice.mode not in ("required", "named") or request.response_schema
-            if not (methods and tools) or is_honoured or is_free:
-                return constrained_decoding.ConstraintFields({})
+            if is_honoured or is_free or not (methods and text_mode_request.callable_tools(request)):
+                return _UNCONSTRAINED
+        tools, client_names = self._callable_tools(request, mode)
         prompted = mode.endpoint == "completions"
         if prompted and request.response_schema and not tools:
             return constrained_decoding.constrain_to_json(methods, request.response_schema)
-        tools, original_names = text_mode_request.rename_tools(tools, self._name_pattern(request, mode))
-        sent_names = {name: spelled for spelled, name in original_names.items()}
+        sent_names = {name: sent for sent, name in client_names.items()}
         choice = msgspec.structs.replace(
             request.tool_choice, name=sent_names.get(request.tool_choice.name, request.tool_choice.name)
         )
@@ -283,36 +326,30 @@ class RequestPlanner:
             methods, self._format(request, mode), tools, choice, self._target, prompted=prompted
         )
 
-    def _name_pattern(self, request: Request, mode: ModelMode) -> re.Pattern[str]:
-        """Returns the pattern for tool names in this request."""
-        return (
-            ANY_STRING
-            if request.dialect == self._dialect.name or mode.tool_mode == "prompt"
-            else self._dialect.tool_name_pattern
-        )
-
     def _text_reader(
-        self, request: Request, context: ExchangeContext, mode: ModelMode, opened: str, outgoing: UpstreamRequest
+        self, plan: RequestPlan, context: ExchangeContext, recorder: ReplyRecorder
     ) -> TextModeReader | None:
         """Returns the reader for the response's text; None if the server is known to parse it."""
-        tools = text_mode_request.callable_tools(request)
+        request, mode, known = plan.request, plan.mode, plan.format
         recovers = self._config.recover_leaked_calls
-        if mode.tool_mode == "native" and not (recovers or outgoing.reply_format):
+        if mode.tool_mode == "native" and not (recovers or plan.upstream.reply_format):
             return None
-        tools, names = text_mode_request.rename_tools(tools, self._name_pattern(request, mode))
-        new = partial(text_mode_request.text_reader, request=request, tools=tools, context=context)
-        known = None if mode.tool_mode == "native" else self._format(request, mode)
-        known = formats.get(outgoing.reply_format) if outgoing.reply_format else known
+        new = partial(text_mode_request.text_reader, request=request, tools=plan.tools, context=context)
         leaks = (
             text_mode_request.leak_detector(request, new)
             if recovers and (known is None or known.name != AUTO)
             else None
         )
-        reader = (lambda begins: new(known, prompt_suffix=opened if begins else "")) if known else None
-        saved = partial(self._count_recovered, request.model)
-        repeats = mode.tool_mode != "prompt"  # models without native tools write the same call again and again
-        parallel = request.tool_choice.parallel_tool_calls
-        return TextModeReader(reader, leaks, context.new_id, names, saved, parallel=parallel, repeats=repeats)
+        return TextModeReader(
+            (lambda begins: new(known, prompt_suffix=plan.prompt_suffix if begins else "")) if known else None,
+            leaks,
+            context.new_id,
+            plan.client_names,
+            partial(self._count_recovered, request.model),
+            recorder.add_text,
+            parallel=request.tool_choice.parallel_tool_calls,
+            repeats=mode.tool_mode != "prompt",  # models without native tools write the same call again and again
+        )
 
     def _count_recovered(self, model: str) -> None:
         """Counts a tool call recovered from this model's text; the first one is logged."""
@@ -321,25 +358,12 @@ class RequestPlanner:
             log.warning('%s leaves calls of %s in the text; tool_mode = "parse" reads them for sure', self._name, model)
 
 
-def _constraint_key(request: Request, constraint: constrained_decoding.ConstraintFields) -> bytes:
+_UNCONSTRAINED: Final = ConstraintFields({})
+
+
+def _constraint_key(request: Request, constraint: ConstraintFields) -> bytes:
     return sha256(msgspec.json.encode((request.model, constraint.fields))).digest()
 
 
 def _has_reasoning(request: Request) -> bool:
     return any(isinstance(part, Reasoning) for message in request.messages for part in message.parts)
-
-
-def _provider(name: str, config: HttpConfig) -> Provider | None:
-    try:
-        return servers.get(config.provider) if config.provider else None
-    except ConfigError as e:
-        raise ConfigError(f"{e.message} - at upstreams.{name}.provider") from None
-
-
-def _target(name: str, config: HttpConfig, provider: Provider | None) -> Target | None:
-    """Returns the schema profile of the settings, or else of the provider."""
-    profile = config.schema_profile or (provider.schema_profile if provider else "")
-    try:
-        return get_target(profile) if profile else None
-    except ConfigError as e:
-        raise ConfigError(f"{e.message} - at upstreams.{name}.schema_profile") from None

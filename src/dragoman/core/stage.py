@@ -1,0 +1,93 @@
+"""Stages of a response: each takes events and returns the events that follow from them.
+
+    pipeline = EventPipeline([guard, usage, client_filter])
+    out = pipeline.feed(batch)      # through all stages, in order
+    out = pipeline.close()          # the end of the response: each stage is closed, through those after it
+
+A batch is a list of events that arrived together. Stages are plain objects without I/O; the one loop that reads the
+backend drives them (`gateway/response_stream.py`). A stage that asks the model a second time says so by `reask`.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from dragoman.core.events import AnyEvent, Failure, Finish, Notice
+from dragoman.core.messages import Request
+
+
+class ReaskRequest(NamedTuple):
+    """A request that re-asks the model for what its response lacks."""
+
+    request: Request
+    notice: Notice
+    """What the client and the log are told about it."""
+
+
+class EventStage:
+    """One step that the events of a response pass. The base class passes everything on."""
+
+    __slots__ = ()
+
+    finished = False
+    """No further event is wanted from the stages before this one, nor from the model."""
+
+    def feed(self, events: Sequence[AnyEvent]) -> Sequence[AnyEvent]:
+        """Returns the events that these events lead to; may return the same sequence."""
+        return events
+
+    def close(self) -> Sequence[AnyEvent]:
+        """Returns the events that the end of the response leads to."""
+        return ()
+
+    def reask(self) -> ReaskRequest | None:
+        """Called before `close`: returns the request for a second response; None: none is needed, as usual."""
+        return None
+
+    def merge_reask(self, events: Sequence[AnyEvent], *, failed: bool) -> None:
+        """Takes the events of the second response, before `close`; `failed`: it broke off, or there was none."""
+
+
+class EventPipeline:
+    """The stages of one response, in order."""
+
+    __slots__ = ("ended", "finished", "stages", "started")
+
+    def __init__(self, stages: Iterable[EventStage]) -> None:
+        self.stages = tuple(stages)
+        self.started = False
+        """Events have come out."""
+        self.finished = False
+        """A stage wants no further event."""
+        self.ended = False
+        """Finish or Failure has come out; nothing follows it."""
+
+    def feed(self, events: Sequence[AnyEvent], first: int = 0) -> Sequence[AnyEvent]:
+        """Returns what comes out for these events; stages before number `first` are left out.
+
+        Raises:
+            DragomanError: The error of a Failure before which nothing has come out.
+        """
+        if self.ended:
+            return ()
+        for stage in self.stages[first:] if first else self.stages:
+            if not events:
+                return events
+            events = stage.feed(events)
+            if stage.finished:
+                self.finished = True
+        if events:
+            if not self.started and isinstance(events[0], Failure):
+                raise events[0].error
+            self.started = True
+            last = type(events[-1])
+            if last is Finish or last is Failure:
+                self.ended = True
+        return events
+
+    def close_stage(self, number: int) -> Sequence[AnyEvent]:
+        """Returns what comes out when this stage is closed. Close the stages in order, each once."""
+        return self.feed(self.stages[number].close(), number + 1)
+
+    def close(self) -> list[AnyEvent]:
+        """Returns what comes out at the end, if no stage re-asks the model."""
+        return [event for number in range(len(self.stages)) for event in self.close_stage(number)]

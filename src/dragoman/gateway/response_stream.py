@@ -1,0 +1,100 @@
+"""The loop that reads one backend's response and passes it through the stages, and the second loop for a re-ask.
+
+    backend.generate → batches of events → EventPipeline (the list in `Gateway._stages`) → batches for the client
+
+A second response, which a stage asks for, is collected whole, so a streaming client gets pings meanwhile. It is limited
+in time. If it fails, the stage sends the first response with a warning.
+"""
+
+import asyncio
+import dataclasses
+import logging
+from collections.abc import Sequence
+from contextlib import aclosing
+
+from dragoman.core.backend import Backend, EventStream, ExchangeContext
+from dragoman.core.errors import BackendUnavailableError, DragomanError, UsageError, loggable_message
+from dragoman.core.events import AnyEvent, Failure, Finish, Start
+from dragoman.core.messages import Request
+from dragoman.core.stage import EventPipeline, EventStage, ReaskRequest
+from dragoman.off_loop import off_loop
+
+log = logging.getLogger("dragoman.guard")
+
+
+async def stream_response(
+    backend: Backend, request: Request, context: ExchangeContext, pipeline: EventPipeline, reask_timeout_s: float
+) -> EventStream:
+    """Yields what comes out of the pipeline for the response of one backend.
+
+    Args:
+        backend: The backend, which may be asked a second time.
+        request: The request to send to it.
+        context: The exchange that the response is part of.
+        pipeline: The stages. For a large request they run in a thread where a response begins and ends.
+        reask_timeout_s: Time limit of a second response.
+
+    Raises:
+        DragomanError: Before anything has come out; later the stream ends with Failure.
+    """
+    try:
+        async with aclosing(context.generate(backend, request)) as batches:
+            async for batch in batches:
+                if context.is_large and _is_boundary(batch):
+                    out = await asyncio.to_thread(pipeline.feed, batch)
+                else:
+                    out = pipeline.feed(batch)
+                if out:
+                    yield out
+                if pipeline.finished or pipeline.ended:
+                    break
+        async for out in _close_stages(backend, context, pipeline, reask_timeout_s):
+            yield out
+        if not pipeline.ended:
+            raise BackendUnavailableError("the backend ended without finishing its response")
+    except DragomanError as error:
+        if not pipeline.started:
+            raise
+        if out := pipeline.feed([Failure(error)]):
+            yield out
+
+
+async def _close_stages(
+    backend: Backend, context: ExchangeContext, pipeline: EventPipeline, reask_timeout_s: float
+) -> EventStream:
+    """Yields what comes out when the stages are closed in order; re-asks the model where one needs it."""
+    for number, stage in enumerate(pipeline.stages):
+        if (reask := await off_loop(context.is_large, stage.reask)) is not None:
+            if out := pipeline.feed([reask.notice], number + 1):
+                yield out
+            await _reask(backend, reask, context, stage, reask_timeout_s)
+        if out := await off_loop(context.is_large, pipeline.close_stage, number):
+            yield out
+
+
+def _is_boundary(batch: Sequence[AnyEvent]) -> bool:
+    """Whether the response begins or ends: only there the work of a stage may grow with the request."""
+    return isinstance(batch[0], Start) or isinstance(batch[-1], Finish | Failure)
+
+
+async def _reask(
+    backend: Backend, reask: ReaskRequest, context: ExchangeContext, stage: EventStage, timeout_s: float
+) -> None:
+    """Collects a second response for the stage."""
+    second_context = dataclasses.replace(context, reasked=True)
+    events: list[AnyEvent] = []
+    failed = True
+    try:
+        async with asyncio.timeout(timeout_s), aclosing(second_context.generate(backend, reask.request)) as batches:
+            async for batch in batches:
+                events += batch
+                if isinstance(batch[-1], Failure):
+                    raise batch[-1].error
+        failed = False
+    except UsageError:  # a bug in Dragoman itself
+        raise
+    except TimeoutError:
+        log.warning("the model could not be re-asked: it took more than %g s", timeout_s)
+    except DragomanError as error:
+        log.warning("the model could not be re-asked: %s", loggable_message(error))
+    stage.merge_reask(events, failed=failed)

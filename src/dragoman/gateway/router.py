@@ -1,0 +1,155 @@
+"""Selects the backends that serve a model, by its name, an alias, or a name that a backend resolves."""
+
+import asyncio
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from dragoman import dialects
+from dragoman.core.backend import Backend, ServedModel
+from dragoman.core.errors import BackendUnavailableError, ConfigError, UnknownModelError, one_of, quote
+from dragoman.core.messages import Request
+
+
+class ModelRoute(NamedTuple):
+    """A backend that serves a request."""
+
+    backend: Backend
+    request: Request
+    """The request under the backend's own name of the model."""
+
+
+class Router:
+    """The backends by the names of their models."""
+
+    def __init__(self, backends: Sequence[Backend], model_aliases: Mapping[str, str | Sequence[str]]) -> None:
+        """
+        Args:
+            backends: All backends, the preferred ones first.
+            model_aliases: Other names of models; a name for several models is a fallback list.
+        """
+        self._backends = tuple(backends)
+        self._model_aliases = {alias: alias_targets(targets) for alias, targets in model_aliases.items()}
+        self._indexed: list[Sequence[ServedModel]] = []
+        """The lists of models that the index was built from."""
+        self._index: dict[str, list[tuple[Backend, str]]] = {}
+        """By each listed name: the backends that list it, each with its own name of the model."""
+
+    def check_aliases(self) -> None:
+        """Rejects an alias of an unknown model; not while a backend does not know its models yet.
+
+        Raises:
+            ConfigError: No backend serves a model that an alias names.
+        """
+        known = self._models_by_name()
+        for alias, target in ((alias, target) for alias, targets in self._model_aliases.items() for target in targets):
+            if not self._providers_of(target) and all(backend.models() for backend in self._backends):
+                raise unknown_alias_target(alias, target, known)
+
+    def models(self) -> list[ServedModel]:
+        """Returns all models that can be requested, each name once: the models' own names, then aliases."""
+        known = self._models_by_name()
+        first = {alias: next(filter(self._providers_of, targets), "") for alias, targets in self._model_aliases.items()}
+        named = {alias: _as_alias(known.get(m, ServedModel(m)), alias) for alias, m in first.items() if m}
+        return list((known | named).values())
+
+    def routes(self, request: Request) -> list[ModelRoute]:
+        """Returns the backends that serve the model, in order of preference.
+
+        Raises:
+            UnknownModelError: No backend offers the model.
+            BackendUnavailableError: A backend that may offer it is not ready yet.
+        """
+        names = [request.model]
+        if request.dialect and (own := dialects.get(request.dialect).resolve_display_name(names[0])) != names[0]:
+            names.append(own)
+        for find in (self._listed_by, self._resolved_by):
+            for name in names:
+                targets = self._model_aliases.get(name)
+                served = find(name) if targets is None else [s for m in targets for s in self._providers_of(m)]
+                if served:
+                    return [ModelRoute(each, _with_model(request, id)) for each, id in dict.fromkeys(served)]
+        known = [model.id for model in self.models()]
+        if waiting := [backend_name(backend) for backend in self._backends if not backend.models()]:
+            raise BackendUnavailableError(
+                f"unknown model {quote(request.model)}, but {' and '.join(waiting)} may have it and is not ready yet",
+                retry_after_s=3,
+            )
+        raise UnknownModelError(request.model, known)
+
+    async def routes_or_refresh(self, request: Request) -> list[ModelRoute]:
+        """As `routes`, but the backends refresh their models first if none offers the model."""
+        try:
+            return self.routes(request)
+        except (UnknownModelError, BackendUnavailableError):
+            await asyncio.gather(*(backend.refresh_models() for backend in self._backends))
+            return self.routes(request)
+
+    def first(self, request: Request) -> ModelRoute | None:
+        """Returns the preferred backend for the request; None: there is none now, which its client is told later."""
+        try:
+            return self.routes(request)[0]
+        except (UnknownModelError, BackendUnavailableError):
+            return None
+
+    def _models_by_name(self) -> dict[str, ServedModel]:
+        names: dict[str, ServedModel] = {}
+        own = [model for backend in self._backends for model in backend.models()]
+        for model in own:
+            names.setdefault(model.id, model)
+        for model in own:
+            for alias in model.aliases:
+                names.setdefault(alias, _as_alias(model, alias))
+        return names
+
+    def _listed_by(self, model: str) -> list[tuple[Backend, str]]:
+        """The backends that list this name, each with its own name of the model; own names precede aliases."""
+        lists = [backend.models() for backend in self._backends]
+        if len(lists) != len(self._indexed) or any(a is not b for a, b in zip(lists, self._indexed, strict=True)):
+            self._indexed, self._index = lists, _index(self._backends, lists)
+        return self._index.get(model, [])
+
+    def _providers_of(self, model: str) -> list[tuple[Backend, str]]:
+        return self._listed_by(model) or self._resolved_by(model)
+
+    def _resolved_by(self, model: str) -> list[tuple[Backend, str]]:
+        """The backends that accept a name that none lists, each with its own name of the model."""
+        return [(each, name) for each in self._backends if (name := each.resolve_model_name(model)) is not None]
+
+
+def _index(backends: Sequence[Backend], lists: Sequence[Sequence[ServedModel]]) -> dict[str, list[tuple[Backend, str]]]:
+    own: dict[str, list[tuple[Backend, str]]] = {}
+    aliased: dict[str, list[tuple[Backend, str]]] = {}
+    for backend, models in zip(backends, lists, strict=True):
+        for model in models:
+            own.setdefault(model.id, []).append((backend, model.id))
+            for alias in model.aliases:
+                aliased.setdefault(alias, []).append((backend, model.id))
+    return aliased | own
+
+
+def _with_model(request: Request, model: str) -> Request:
+    return request if model == request.model else msgspec.structs.replace(request, model=model)
+
+
+def backend_name(backend: Backend) -> str:
+    """Returns the name of the backend in logs and warnings."""
+    return str(backend.health().get("backend", ""))
+
+
+def _as_alias(model: ServedModel, alias: str) -> ServedModel:
+    return dataclasses.replace(model, id=alias, display_name="")
+
+
+def alias_targets(targets: str | Sequence[str]) -> tuple[str, ...]:
+    """Returns the models that an alias stands for."""
+    return (targets,) if isinstance(targets, str) else tuple(targets)
+
+
+def unknown_alias_target(alias: str, target: str, known: Iterable[str]) -> ConfigError:
+    """Returns the error about an alias of a model that no backend serves."""
+    return ConfigError(
+        f"no backend serves {quote(target)}{one_of(target, sorted(known), 'served: ')} - at model_aliases.{alias}"
+    )
