@@ -5,6 +5,8 @@ from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Seque
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol, TypeAlias, TypeVar
 
+import msgspec
+
 from dragoman.core.errors import DragomanError
 from dragoman.core.events import AnyEvent
 from dragoman.core.identifiers import NewId
@@ -59,8 +61,7 @@ class ExchangeObserver(Protocol):
         """
 
 
-@dataclass(frozen=True, slots=True)
-class ExchangeContext:
+class ExchangeContext(msgspec.Struct, frozen=True):
     """Values that one exchange receives from outside: id, time, id generator and observer."""
 
     id: str

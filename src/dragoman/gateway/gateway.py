@@ -8,12 +8,10 @@ next one when a backend fails before its response has begun. Responses that a cl
 `ResponseStore`; nothing else outlives its request.
 """
 
-import dataclasses
 import logging
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 import msgspec
@@ -57,8 +55,7 @@ class TokenCount(NamedTuple):
     """Tokens that context edits removed; None if the request asks for none, or if the upstream server makes them."""
 
 
-@dataclass(frozen=True, slots=True)
-class _ResponseJob:
+class _ResponseJob(msgspec.Struct, frozen=True):
     """What one response needs, computed once, whichever backend gives it."""
 
     client_request: Request
@@ -180,12 +177,13 @@ class Gateway:
         Raises:
             DragomanError: Before Start; later the stream ends with Failure.
         """
-        job = await off_loop(context.is_large, self._prepare, request, context, buffering)
+        large = context.is_large
+        job = await off_loop(large, self._prepare, request, context, buffering)
         (backend, routed), *others = await self._router.routes_or_refresh(job.request)
-        messages, warnings = await off_loop(context.is_large, repair_history, job.request.messages)
+        messages, warnings = await off_loop(large, repair_history, job.request.messages)
         while True:
             ordered = msgspec.structs.replace(routed, messages=messages) if warnings else routed
-            edit = await off_loop(context.is_large, apply_edits_for, backend, ordered, tokenizers.find(routed.model))
+            edit = await off_loop(large, apply_edits_for, backend, ordered, tokenizers.find(routed.model))
             pipeline = EventPipeline([*self._stages(job, edit, warnings), *client_stages])
             events = stream_response(backend, edit.request, job.context, pipeline, self._policy.reask_timeout_s)
             try:
@@ -213,7 +211,7 @@ class Gateway:
         resolved = self.response_store.resolve(limit_to_one_call(request))
         complete = self._with_function_tools(resolved.request)
         if self._disabled_repairs:
-            context = dataclasses.replace(context, disabled_repairs=self._disabled_repairs)
+            context = msgspec.structs.replace(context, disabled_repairs=self._disabled_repairs)
         if compaction.uses_compaction(complete):
             complete, needs_compaction = compaction.prepare_request(complete, self._router.first, self._seal)
             if needs_compaction:

@@ -7,10 +7,11 @@ in time. If it fails, the stage sends the first response with a warning.
 """
 
 import asyncio
-import dataclasses
 import logging
 from collections.abc import Sequence
 from contextlib import aclosing
+
+import msgspec
 
 from dragoman.core.backend import Backend, EventStream, ExchangeContext
 from dragoman.core.errors import BackendUnavailableError, DragomanError, UsageError, loggable_message
@@ -63,6 +64,8 @@ async def _close_stages(
     backend: Backend, context: ExchangeContext, pipeline: EventPipeline, reask_timeout_s: float
 ) -> EventStream:
     """Yields what comes out when the stages are closed in order; re-asks the model where one needs it."""
+    if pipeline.ended:
+        return
     for number, stage in enumerate(pipeline.stages):
         if (reask := await off_loop(context.is_large, stage.reask)) is not None:
             if out := pipeline.feed([reask.notice], number + 1):
@@ -81,7 +84,7 @@ async def _reask(
     backend: Backend, reask: ReaskRequest, context: ExchangeContext, stage: EventStage, timeout_s: float
 ) -> None:
     """Collects a second response for the stage."""
-    second_context = dataclasses.replace(context, reasked=True)
+    second_context = msgspec.structs.replace(context, reasked=True)
     events: list[AnyEvent] = []
     failed = True
     try:

@@ -40,7 +40,7 @@ from dragoman.server import paths, stored
 from dragoman.server.base_exchange import Route, Scope, Send, encode_headers, error_headers, respond
 from dragoman.server.capture.recorder import CaptureRecorder
 from dragoman.server.capture.store import CaptureStore
-from dragoman.server.client_watch import Receive
+from dragoman.server.client_watch import ON_DISCONNECT, Receive
 from dragoman.server.exchange import Exchange
 from dragoman.server.model_list import list_response, model_response
 from dragoman.server.observe import debug_log
@@ -145,9 +145,11 @@ class App:
                 headers_decoded = {name: value for name, value in headers.items() if name != "content-encoding"}
                 capture = self._captures.begin(method, path, headers_decoded) if self._captures else None
                 observer = _observer_for(capture, record)
-                await Exchange(posted, self._gateway, self._config, record, receive, send_tracked, observer).run(
-                    headers
+                on_disconnect = scope.get("extensions", {}).get(ON_DISCONNECT)
+                exchange = Exchange(
+                    posted, self._gateway, self._config, record, receive, send_tracked, observer, on_disconnect
                 )
+                await exchange.run(headers)
             else:
                 await self._get(scope, path, headers, send_tracked)
         except DragomanError as error:
@@ -307,9 +309,11 @@ def _own_path(scope: Scope) -> str:
     return path[len(root) :] or "/" if root and f"{path}/".startswith(f"{root}/") else path
 
 
-def _join_headers(headers: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
+def _join_headers(headers: Sequence[tuple[bytes, bytes]]) -> dict[str, str]:
     """Returns the headers by name; repeated headers are joined with commas, as HTTP specifies."""
-    joined: dict[str, str] = {}
-    for name, value in ((k.decode("latin-1"), v.decode("latin-1")) for k, v in headers):
-        joined[name] = f"{joined[name]}, {value}" if name in joined else value
+    joined = {name.decode("latin-1"): value.decode("latin-1") for name, value in headers}
+    if len(joined) < len(headers):
+        joined = {}
+        for name, value in ((name.decode("latin-1"), value.decode("latin-1")) for name, value in headers):
+            joined[name] = f"{joined[name]}, {value}" if name in joined else value
     return joined

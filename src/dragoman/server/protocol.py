@@ -8,6 +8,7 @@ import asyncio
 import logging
 import sys
 import time
+from collections.abc import Callable
 from http import HTTPStatus
 from typing import Any, Final
 
@@ -16,6 +17,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from dragoman import dialects
 from dragoman.core.errors import QueueFullError, RequestError
 from dragoman.core.identifiers import random_id
+from dragoman.server.client_watch import ON_DISCONNECT
 
 log = logging.getLogger("dragoman.server")
 
@@ -69,6 +71,7 @@ class LimitedProtocol(HttpToolsProtocol):
         """Bytes of the headers so far."""
         self._too_large = False
         self._timer: asyncio.TimerHandle | None = None
+        self._on_disconnect: Callable[[], None] | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Accepts the connection, unless there are too many."""
@@ -86,6 +89,14 @@ class LimitedProtocol(HttpToolsProtocol):
         """The connection has closed."""
         self._stop_waiting()
         super().connection_lost(exc)
+        if self._on_disconnect is not None:
+            self._on_disconnect()
+
+    def on_disconnect(self, callback: Callable[[], None] | None) -> None:
+        """Registers what is called when the client disconnects; see `client_watch.ON_DISCONNECT`."""
+        self._on_disconnect = callback
+        if callback is not None and self.transport.is_closing():
+            callback()
 
     def data_received(self, data: bytes) -> None:
         """Parses the data, unless there is too much of it."""
@@ -121,6 +132,8 @@ class LimitedProtocol(HttpToolsProtocol):
         self._in_head, self._bytes = False, 0
         self._stop_waiting()
         super().on_headers_complete()
+        if self.cycle is not None:  # its task has not begun
+            self.cycle.scope["extensions"] = {ON_DISCONNECT: self.on_disconnect}  # type: ignore[dict-item]
 
     def on_body(self, body: bytes) -> None:
         """A piece of the body."""

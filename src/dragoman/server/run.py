@@ -111,6 +111,7 @@ def _server(app: Asgi, config: ServerConfig) -> "_Server":
         log_config=None,
         access_log=False,
         server_header=False,
+        proxy_headers=False,  # nothing here reads the client's address
         timeout_graceful_shutdown=round(config.graceful_shutdown_s),
     )
     return _Server(settings)

@@ -7,7 +7,6 @@ usage and the finish reason. If the client wants a stream and the response is no
 response is parsed whole.
 """
 
-import dataclasses
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from typing import Final
@@ -161,7 +160,7 @@ class HttpPassthrough:
             DragomanError: the stream never began.
         """
         rewriter = self._rewriter
-        reader = self._dialect.reader(self._request, dataclasses.replace(self._context, is_partial=True))
+        reader = self._dialect.reader(self._request, msgspec.structs.replace(self._context, is_partial=True))
         events = reader.feed(b"".join(rewriter.boundary_events())) + reader.close()
         self._pending_events += [event for event in events if isinstance(event, UsageUpdate | ToolCallStart)]
         last = events[-1]

@@ -30,6 +30,7 @@ from dragoman.core.messages import Request, Usage
 from dragoman.server.observe.call_outcomes import NO_TOOL, CallOutcomes
 
 log = logging.getLogger("dragoman.access")
+_encode = msgspec.json.Encoder().encode
 
 NAME_LIMIT_CHARS = 100
 """Maximum length of names that the client chose."""
@@ -171,7 +172,7 @@ class AccessRecord:
     def log(self) -> None:
         """Writes the log line; its record has the `facts` too, for other formats."""
         facts = self.facts()
-        log.info("%s", _printable(msgspec.json.encode(facts).decode()), extra={"facts": facts})
+        log.info(_printable(_encode(facts).decode()), extra={"facts": facts})
 
 
 def _printable(line: str) -> str:

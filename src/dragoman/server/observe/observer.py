@@ -7,8 +7,9 @@
 """
 
 from collections.abc import AsyncGenerator, Callable, MutableMapping
-from dataclasses import replace
 from typing import Any, TypeAlias, TypeVar
+
+import msgspec
 
 from dragoman.core.backend import Backend, EventStream, ExchangeContext
 from dragoman.core.messages import Request
@@ -28,7 +29,7 @@ class ServerObserver:
 
     def wrap_context(self, context: ExchangeContext) -> ExchangeContext:
         """Returns the context for the backends, observed from here on."""
-        return replace(context, observer=self)
+        return msgspec.structs.replace(context, observer=self)
 
     def on_backend_call(self, backend: Backend, request: Request) -> None:
         """See `ExchangeObserver`."""
@@ -70,7 +71,7 @@ class CompositeObserver(ServerObserver):
         """Lets each wrap the context."""
         for one in self._each:
             context = one.wrap_context(context)
-        return replace(context, observer=self)
+        return msgspec.structs.replace(context, observer=self)
 
     def on_backend_call(self, backend: Backend, request: Request) -> None:
         """Forwards to each."""

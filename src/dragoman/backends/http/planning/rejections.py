@@ -2,10 +2,10 @@
 
 import logging
 import re
-from dataclasses import replace
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
 from dragoman.backends.http.planning.request_plan import RequestPlan
 from dragoman.backends.http.planning.request_planner import RequestPlanner

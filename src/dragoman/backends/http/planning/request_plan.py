@@ -1,7 +1,8 @@
 """The plan of one request to a server: everything that sending it and reading its response need, computed once."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from dragoman.backends.http.model_modes import ModelMode
 from dragoman.backends.http.planning.constrained_decoding import ConstraintFields
@@ -10,8 +11,7 @@ from dragoman.parsing.format import Format
 from dragoman.wire.dialect import UpstreamRequest
 
 
-@dataclass(frozen=True, slots=True)
-class RequestPlan:
+class RequestPlan(Struct, frozen=True):
     """One request to the server, and what the reading of its response needs."""
 
     request: Request
