@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 import pytest
 import trustme
 
-from dragoman.backends.http import circuit_breaker, retry
+from dragoman.backends.http import circuit_breaker, client_connect, retry
 from dragoman.backends.http import connection as connections
 from dragoman.backends.http.config import HttpConfig
 from dragoman.backends.http.connection import UpstreamConnection
@@ -245,7 +245,7 @@ async def test_connect_timeout_is_retried_and_reported(monkeypatch: pytest.Monke
     async def never(*args: object, **more: object) -> None:
         await asyncio.get_running_loop().create_future()
 
-    monkeypatch.setattr("aiohttp.connector.aiohappyeyeballs.start_connection", never)
+    monkeypatch.setattr(client_connect, "_connect_socket", never)
     async with connection("http://127.0.0.1:9", connect_timeout_s=0.02, max_retries=1) as far:
         words = r"could not be reached at http://127.0.0.1:9 within 0.02 s \(setting connect_timeout_s\)"
         with pytest.raises(BackendUnavailableError, match=words):
@@ -267,7 +267,7 @@ async def test_sse_comments_reset_timeouts() -> None:
 
 
 async def test_socket_has_tcp_keepalive() -> None:
-    with connections._keepalive_socket((socket.AF_INET, socket.SOCK_STREAM, 0, "", ("127.0.0.1", 0))) as made:
+    with client_connect._new_socket((socket.AF_INET, socket.SOCK_STREAM, 0, "", ("127.0.0.1", 0))) as made:
         assert made.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
         assert made.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == 15
 

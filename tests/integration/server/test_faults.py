@@ -52,10 +52,9 @@ class Gate(NamedTuple):
     @property
     def held(self) -> int:
         """The number of upstream connections in use."""
-        session = self.backend._connection._session
-        assert session is not None
-        assert session.connector is not None
-        return len(session.connector._acquired)
+        client = self.backend._connection._client
+        assert client is not None
+        return client.active
 
 
 UNLIMITED_CALLS = GuardPolicy(max_calls=0)

@@ -8,32 +8,45 @@ Failed requests are retried (`retry`) only before the first byte.
 Any byte is a sign of life, also a comment of the server's; a broken connection is reported at once. Each of these steps
 can be cancelled: closing the generator closes the connection.
 
-Uses aiohttp, whose parser in C keeps streamed chunks cheap (docs/performance.md). Redirects are not followed; `proxy`
-selects the proxy.
+`client` is the HTTP client, `proxy` selects the proxy.
 """
 
 import asyncio
-import io
 import logging
 import os
 import random
-import socket
 import ssl
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import nullcontext, suppress
 from datetime import UTC, datetime
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 from urllib.parse import urlsplit
-
-import aiohttp
 
 from dragoman.backends.concurrency_limit import ConcurrencyLimiter
 from dragoman.backends.http import retry
 from dragoman.backends.http.circuit_breaker import CircuitBreaker
+from dragoman.backends.http.client import HttpClient, Response
+from dragoman.backends.http.client_errors import (
+    ConnectError,
+    ConnectTimeout,
+    DecodingError,
+    HttpError,
+    LocalProtocolError,
+    ProxyError,
+    ReadTimeout,
+    RemoteDisconnected,
+    RemoteProtocolError,
+)
 from dragoman.backends.http.config import HttpConfig
 from dragoman.backends.http.proxy import proxy_for
 from dragoman.backends.http.retry import AttemptFailed
-from dragoman.core.errors import BackendUnavailableError, RemoteError, UpstreamTimeoutError, loggable_message
+from dragoman.core.errors import (
+    BackendUnavailableError,
+    ConfigError,
+    RemoteError,
+    UpstreamTimeoutError,
+    loggable_message,
+)
 from dragoman.redaction.secret_redactor import SecretRedactor
 from dragoman.wire.upstream_errors import error_from_response
 
@@ -50,8 +63,6 @@ _DRAIN_TIMEOUT_S: Final = 0.25
 """How long to wait for the end of the HTTP body after the last event; a new connection over the network takes about as
 long.
 """
-_SINGLE_WRITE_LIMIT_BYTES: Final = 2**20
-"""A longer body is sent in chunks, as it would block all other responses."""
 
 
 class HttpResponse(NamedTuple):
@@ -77,33 +88,29 @@ class UpstreamConnection:
         at = urlsplit(config.url)
         self.display_url = f"{at.scheme}://{at.netloc.rpartition('@')[2]}"
         """Scheme and host, for people: without the password in the URL, and without the path."""
+        self._site = f"{at.scheme}://{at.netloc}"
         self._name, self._config, self.key = name, config, key
         self.secret_values = SecretRedactor(key, config.url)
         """Removes what clients must not read from the server's errors, as some servers repeat it."""
         self._headers = {"content-type": "application/json", **headers}
         self._versioned = versioned
         self._proxy = proxy_for(config.url, config.proxy, os.environ, f"upstreams.{name}.proxy")
-        self._session: aiohttp.ClientSession | None = None
+        self._client: HttpClient | None = None
         self._limiter = ConcurrencyLimiter(name, config.max_concurrency, config.max_queue)
         self._breaker = CircuitBreaker(name)
 
     async def start(self) -> None:
-        """Opens the pool."""
-        config = self._config
-        limits = aiohttp.ClientTimeout(
-            total=None, connect=config.connect_timeout_s, sock_read=config.first_byte_timeout_s
-        )
-        self._session = aiohttp.ClientSession(
-            timeout=limits,
-            proxy=self._proxy,  # it would also get headers set on the session, such as the server's key
-            connector=aiohttp.TCPConnector(limit=0, socket_factory=_keepalive_socket),
-            cookie_jar=aiohttp.DummyCookieJar(),  # cookies set for one client must not be sent for others
-        )
+        """Opens the pool.
+
+        Raises:
+            ConfigError: the URL or the key cannot be sent.
+        """
+        self._client = self._new_client()
 
     async def close(self) -> None:
         """Closes the pool."""
-        if self._session is not None:
-            await self._session.close()
+        if self._client is not None:
+            await self._client.close()
 
     def health(self) -> Mapping[str, object]:
         """Returns the number of active and waiting requests, and the state of the breaker, for /health."""
@@ -139,18 +146,22 @@ class UpstreamConnection:
             once = is_trial or self._breaker.state != "closed"  # no retries for a server that has failed so often
             with nullcontext(_ignore_first_byte) if is_trial else self._breaker.guard() as on_first_byte:
                 retries = 0 if once else self._config.max_retries
-                async with await self._send_with_retries(self.url(path), body, headers, retries) as response:
-                    on_headers({name.lower(): value for name, value in response.headers.items()})
-                    has_started = False
-                    try:
-                        async for piece in response.content.iter_any():
-                            if not has_started:
-                                has_started = True
-                                on_first_byte()
-                                self._set_stall_timeout(response)
-                            yield piece
-                    except aiohttp.ClientError as e:
-                        raise self._connection_error(e, has_started=has_started) from None
+                response = await self._send_with_retries(path, body, headers, retries)
+                has_started = False
+                try:
+                    on_headers(response.headers)
+                    read = response.read
+                    if piece := await read():
+                        has_started = True
+                        on_first_byte()
+                        response.set_read_timeout(self._config.idle_timeout_s)
+                    while piece:
+                        yield piece
+                        piece = await read()
+                except HttpError as e:
+                    raise self._connection_error(e, has_started=has_started) from None
+                finally:
+                    response.close()
 
     async def request(
         self,
@@ -174,24 +185,33 @@ class UpstreamConnection:
         """
         if body is not None:
             self._breaker.ensure_closed()
-        session, method = self._require_session(), "GET" if body is None else "POST"
         try:
-            async with (
-                asyncio.timeout(timeout_s),
-                session.request(
-                    method, self.url(path), data=body, headers=self._merge_headers(headers), allow_redirects=False
-                ) as response,
-            ):
-                is_error = response.status >= 300
-                data = await _read_body(response, ERROR_BODY_LIMIT_BYTES if is_error else RESPONSE_LIMIT_BYTES)
-                fields = {name.lower(): value for name, value in response.headers.items()}
-                return HttpResponse(response.status, fields, self.secret_values.hide_bytes(data) if is_error else data)
-        except aiohttp.ClientConnectorError as e:
+            async with asyncio.timeout(timeout_s):
+                return await self._request_once_or_twice(path, body, headers, timeout_s)
+        except ConnectError as e:
             raise BackendUnavailableError(_os_error_reason(e.os_error)) from e.os_error
-        except TimeoutError:
+        except (TimeoutError, ConnectTimeout, ReadTimeout):
             raise BackendUnavailableError(f"no answer within {timeout_s:g} s") from None
-        except aiohttp.ClientError as e:
+        except HttpError as e:
             raise BackendUnavailableError(str(e) or type(e).__name__) from None
+
+    async def _request_once_or_twice(
+        self, path: str, body: bytes | None, headers: Mapping[str, str] | None, timeout_s: float
+    ) -> HttpResponse:
+        """Sends a request, and again on a new connection if the server had just closed the kept one."""
+        client, method = self._require_client(), "GET" if body is None else "POST"
+        try:
+            response = await client.send(method, self._target(path), body, headers, timeout_s=timeout_s)
+        except RemoteDisconnected:
+            response = await client.send(method, self._target(path), body, headers, timeout_s=timeout_s, is_retry=True)
+        try:
+            is_error = response.status >= 300
+            data = await _read_body(response, ERROR_BODY_LIMIT_BYTES if is_error else RESPONSE_LIMIT_BYTES)
+        finally:
+            response.close()
+        return HttpResponse(
+            response.status, response.headers, self.secret_values.hide_bytes(data) if is_error else data
+        )
 
     def url(self, path: str) -> str:
         """Returns the URL of this path. A base URL of OpenAI's APIs contains the version, unless it is a bare host."""
@@ -201,22 +221,27 @@ class UpstreamConnection:
         own = self._versioned and urlsplit(base).path.strip("/")
         return base + (path.removeprefix("/v1") if own else path)
 
-    def _merge_headers(self, headers: Mapping[str, str] | None) -> Mapping[str, str]:
-        """Returns the headers of one request together with those of every request."""
-        return {**self._headers, **(headers or {})}
+    def _target(self, path: str) -> str:
+        """Returns path and query of the URL of this path."""
+        return self.url(path).removeprefix(self._site)
 
-    def _require_session(self) -> aiohttp.ClientSession:
-        assert self._session is not None, "not started"
-        return self._session
+    def _new_client(self) -> HttpClient:
+        config = self._config
+        try:
+            return HttpClient(config.url, self._headers, proxy=self._proxy, connect_timeout_s=config.connect_timeout_s)
+        except LocalProtocolError as e:
+            raise ConfigError(f"{e} - at upstreams.{self._name}") from None
 
-    async def _send_with_retries(
-        self, url: str, body: bytes, headers: Mapping[str, str], retries: int
-    ) -> aiohttp.ClientResponse:
+    def _require_client(self) -> HttpClient:
+        assert self._client is not None, "not started"
+        return self._client
+
+    async def _send_with_retries(self, path: str, body: bytes, headers: Mapping[str, str], retries: int) -> Response:
         """Sends the request, with retries, and returns the response once its headers have arrived."""
         attempt = 0
         while True:
             try:
-                return await self._send(url, body, headers)
+                return await self._send(path, body, headers, is_retry=attempt > 0)
             except AttemptFailed as failed:
                 delay_s = retry.retry_delay_s(failed, attempt, retries, random.random())
                 if delay_s is None:
@@ -225,67 +250,66 @@ class UpstreamConnection:
             attempt += 1
             await retry.sleep(delay_s)
 
-    async def _send(self, url: str, body: bytes, headers: Mapping[str, str]) -> aiohttp.ClientResponse:
+    async def _send(self, path: str, body: bytes, headers: Mapping[str, str], *, is_retry: bool) -> Response:
         """Sends the request once."""
-        config, session = self._config, self._require_session()
+        timeout_s = self._config.first_byte_timeout_s
         try:
-            # aiohttp's own timeout does not run while the server does not read a long body.
-            async with asyncio.timeout(config.connect_timeout_s + config.first_byte_timeout_s):
-                data = body if len(body) <= _SINGLE_WRITE_LIMIT_BYTES else io.BytesIO(body)
-                response = await session.post(
-                    url, data=data, headers=self._merge_headers(headers), allow_redirects=False
-                )
-                if response.status < 300:
-                    return response
-                async with response:
-                    raise self._attempt_failed(response, await _read_body(response, ERROR_BODY_LIMIT_BYTES))
-        except (aiohttp.ClientError, TimeoutError) as e:
+            response = await self._require_client().send(
+                "POST", self._target(path), body, headers, timeout_s=timeout_s, is_retry=is_retry
+            )
+            if response.status < 300:
+                return response
+            try:
+                async with asyncio.timeout(timeout_s):
+                    head = await _read_body(response, ERROR_BODY_LIMIT_BYTES)
+            finally:
+                response.close()
+        except (HttpError, TimeoutError) as e:
             raise AttemptFailed(
-                self._connection_error(e, has_started=False), connection_closed=_closed_by_peer(e)
+                self._connection_error(e, has_started=False), connection_closed=isinstance(e, RemoteDisconnected)
             ) from None
+        raise self._attempt_failed(response, head)
 
-    def _attempt_failed(self, response: aiohttp.ClientResponse, head: bytes) -> AttemptFailed:
-        fields = {name.lower(): value for name, value in response.headers.items()}
+    def _attempt_failed(self, response: Response, head: bytes) -> AttemptFailed:
+        fields = response.headers
         delay_s = retry.retry_after_s(fields, datetime.now(UTC))
         head, setting = self.secret_values.hide_bytes(head), f"upstreams.{self._name}.url"
         error = self.secret_values.clean_error(error_from_response(response.status, head, delay_s, fields, setting))
         return AttemptFailed(error, permanent=fields.get("x-should-retry") == "false")
 
-    def _set_stall_timeout(self, response: aiohttp.ClientResponse) -> None:
-        """Call at the first byte: from now on the limit between two bytes is `idle_timeout_s`."""
-        if response.connection is not None and (protocol := response.connection.protocol) is not None:
-            protocol.read_timeout = self._config.idle_timeout_s  # None after the last byte
-            protocol.start_timeout()
-
     def _connection_error(self, error: Exception, *, has_started: bool) -> RemoteError:
         """Returns the error for a transport failure, with the setting that applies."""
         config = self._config
         match error:
-            case aiohttp.ConnectionTimeoutError():
+            case ConnectTimeout():
                 message = (
                     f"{self._name} could not be reached at {self.display_url} within {config.connect_timeout_s:g} s"
                 )
                 return BackendUnavailableError(f"{message} (setting connect_timeout_s)")
-            case TimeoutError() if has_started:
+            case ReadTimeout() if has_started:
                 return UpstreamTimeoutError(
                     f"{self._name} sent nothing for {config.idle_timeout_s:g} s (setting idle_timeout_s)"
                 )
-            case TimeoutError():
+            case ReadTimeout() | TimeoutError():
                 message = f"{self._name} sent no response within {config.first_byte_timeout_s:g} s"
                 return UpstreamTimeoutError(f"{message} (setting first_byte_timeout_s)")
-            case aiohttp.ClientProxyConnectionError() | aiohttp.ClientHttpProxyError():
+            case ProxyError():
                 message = f"{self._name} cannot be reached at {self.display_url}"
                 return BackendUnavailableError(
                     f"{message}: the proxy cannot be reached, or refuses (setting proxy, HTTPS_PROXY)"
                 )
-            case aiohttp.ClientConnectorError():
+            case ConnectError():
                 return BackendUnavailableError(
                     f"{self._name} cannot be reached at {self.display_url}: {_os_error_reason(error.os_error)}"
                 )
-            case _ if not has_started and _closed_by_peer(error):
+            case RemoteDisconnected():
                 return BackendUnavailableError(f"{self._name} closed the connection before its response")
-            case aiohttp.ClientResponseError():
+            case DecodingError():
+                return BackendUnavailableError(f"{self._name} at {self.display_url} sent a response with {error}")
+            case RemoteProtocolError() if not has_started:
                 return BackendUnavailableError(f"{self._name} at {self.display_url} sent an invalid HTTP response")
+            case LocalProtocolError():
+                return BackendUnavailableError(f"the request cannot be sent to {self._name}: {error}")
             case _:
                 return BackendUnavailableError(f"{self._name} closed the connection in the middle of its response")
 
@@ -313,40 +337,13 @@ async def drain(pieces: AsyncGenerator[bytes, None]) -> None:
                 pass
 
 
-def _closed_by_peer(error: Exception) -> bool:
-    """Returns whether the peer closed the connection, as opposed to one that was never established."""
-    match error:
-        case aiohttp.ClientConnectorError():
-            return False
-        case aiohttp.ServerDisconnectedError() | aiohttp.ClientOSError():
-            return True
-        case _:
-            return False
-
-
 def _ignore_first_byte() -> None:
     """Takes the place of the circuit breaker's callback for a trial."""
 
 
-def _keepalive_socket(address: Any) -> socket.socket:
-    """Makes a socket with TCP keepalive, which detects an unreachable machine before a timeout does."""
-    sock = socket.socket(*address[:3])
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for name, value in _KEEPALIVE_OPTIONS.items():
-        if option := getattr(socket, name, None):  # Linux has all of them
-            sock.setsockopt(socket.IPPROTO_TCP, option, value)
-    return sock
-
-
-_KEEPALIVE_OPTIONS: Final = {"TCP_KEEPIDLE": 15, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3}
-"""Seconds before the first probe, seconds between probes, and probes without an answer before the connection fails."""
-
-
-async def _read_body(response: aiohttp.ClientResponse, max_bytes: int) -> bytes:
+async def _read_body(response: Response, max_bytes: int) -> bytes:
     """Returns at most `max_bytes` of a body."""
     head = bytearray()
-    async for piece in response.content.iter_any():
+    while len(head) < max_bytes and (piece := await response.read()):
         head += piece
-        if len(head) >= max_bytes:
-            break
     return bytes(head[:max_bytes])
