@@ -39,8 +39,19 @@ class Server:
     """Set by the test; `play` can wait for it."""
     gateway: str = ""
     """The URL of the gateway."""
+    running: dict[asyncio.Task[None], asyncio.StreamWriter] = field(default_factory=dict)
+    """The connections that are not closed."""
 
     async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self.running[task] = writer
+        try:
+            await self._answer(reader, writer)
+        finally:
+            del self.running[task]
+
+    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(ConnectionError):
             line, *lines = (await reader.readuntil(b"\r\n\r\n")).decode().strip().split("\r\n")
             headers = {name.lower(): value for name, _, value in (line.partition(": ") for line in lines)}
@@ -66,6 +77,11 @@ async def server(play: Play, port: int = 0) -> AsyncIterator[Server]:
     made.url = f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}"
     async with listening:
         yield made
+    running = dict(made.running)
+    for task, writer in running.items():
+        writer.transport.abort()
+        task.cancel()
+    await asyncio.gather(*running, return_exceptions=True)
 
 
 def whole(status: int, said: str, kind: str = "application/json", **headers: str) -> Play:

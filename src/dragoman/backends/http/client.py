@@ -128,13 +128,14 @@ class HttpClient:
         self._heads: dict[tuple[str, str], bytes] = {}
         self._idle: list[ClientConnection] = []
         self._open: set[ClientConnection] = set()
+        self._connecting = 0
         self._is_closed = False
         self._all_lost: asyncio.Event | None = None
 
     @property
     def active(self) -> int:
-        """The number of connections that carry a request."""
-        return len(self._open) - len(self._idle)
+        """The number of connections that carry a request or are being established."""
+        return self._connecting + len(self._open) - len(self._idle)
 
     async def send(
         self,
@@ -197,7 +198,11 @@ class HttpClient:
         return None
 
     async def _connect(self) -> ClientConnection:
-        connection = await connect(self._origin, self._proxy, self._on_lost, self._connect_timeout_s)
+        self._connecting += 1
+        try:
+            connection = await connect(self._origin, self._proxy, self._on_lost, self._connect_timeout_s)
+        finally:
+            self._connecting -= 1
         self._open.add(connection)
         if self._is_closed:
             connection.abort()
