@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 PACKAGES: Final = {
-    "server": ("aiohttp", "httptools", "jsonschema_rs", "prometheus_client", "psutil", "rich", "structlog", "uvicorn"),
+    "server": ("httptools", "jsonschema_rs", "prometheus_client", "psutil", "rich", "structlog", "uvicorn"),
     "embedded": ("huggingface_hub", "jinja2", "llguidance", "rich", "xllamacpp"),
     "guard": ("jsonschema_rs",),
     "templates": ("jinja2",),

@@ -66,6 +66,17 @@ class Response:
             for name in ("content-encoding", "content-length"):
                 connection.headers.pop(name, None)
 
+    async def read_body(self, max_bytes: int) -> bytes:
+        """Returns the rest of the body, at most `max_bytes`.
+
+        Raises:
+            HttpError: the rest does not arrive.
+        """
+        body = bytearray()
+        while len(body) < max_bytes and (piece := await self.read()):
+            body += piece
+        return bytes(body[:max_bytes])
+
     def set_read_timeout(self, timeout_s: float) -> None:
         """Limits each later wait for bytes of the body."""
         if self._connection is not None:

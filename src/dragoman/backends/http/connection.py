@@ -206,7 +206,7 @@ class UpstreamConnection:
             response = await client.send(method, self._target(path), body, headers, timeout_s=timeout_s, is_retry=True)
         try:
             is_error = response.status >= 300
-            data = await _read_body(response, ERROR_BODY_LIMIT_BYTES if is_error else RESPONSE_LIMIT_BYTES)
+            data = await response.read_body(ERROR_BODY_LIMIT_BYTES if is_error else RESPONSE_LIMIT_BYTES)
         finally:
             response.close()
         return HttpResponse(
@@ -261,7 +261,7 @@ class UpstreamConnection:
                 return response
             try:
                 async with asyncio.timeout(timeout_s):
-                    head = await _read_body(response, ERROR_BODY_LIMIT_BYTES)
+                    head = await response.read_body(ERROR_BODY_LIMIT_BYTES)
             finally:
                 response.close()
         except (HttpError, TimeoutError) as e:
@@ -339,11 +339,3 @@ async def drain(pieces: AsyncGenerator[bytes, None]) -> None:
 
 def _ignore_first_byte() -> None:
     """Takes the place of the circuit breaker's callback for a trial."""
-
-
-async def _read_body(response: Response, max_bytes: int) -> bytes:
-    """Returns at most `max_bytes` of a body."""
-    head = bytearray()
-    while len(head) < max_bytes and (piece := await response.read()):
-        head += piece
-    return bytes(head[:max_bytes])

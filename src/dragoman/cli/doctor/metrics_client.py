@@ -3,16 +3,18 @@
 Source: https://prometheus.io/docs/instrumenting/exposition_formats/ (2026-11); parsed by Prometheus' own parser.
 """
 
+import asyncio
 import time
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Final
 
-import aiohttp
 import msgspec
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
+from dragoman.backends.http.client import HttpClient
+from dragoman.backends.http.client_errors import HttpError
 from dragoman.config import ServerConfig
 from dragoman.core.errors import BackendUnavailableError, ConfigError
 from dragoman.server.observe.call_outcomes import FAILED
@@ -21,6 +23,7 @@ _TIMEOUT_S: Final = 5.0
 _ANY_ADDRESS: Final = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}
 """A gateway that listens on all addresses is reached on this machine's own."""
 _ROOT_LIMIT_BYTES: Final = 4096
+_METRICS_LIMIT_BYTES: Final = 64 * 1024 * 1024
 
 
 class Calls(msgspec.Struct, frozen=True):
@@ -80,21 +83,29 @@ async def fetch_metrics(config: ServerConfig) -> MetricsSnapshot:
         ConfigError: the gateway has no metrics, or refuses access; the message says why.
     """
     where = gateway_url(config)
+    client = HttpClient(where)
     try:
-        timeout = aiohttp.ClientTimeout(total=_TIMEOUT_S)
-        async with aiohttp.ClientSession(where, timeout=timeout) as session:
-            async with session.get("/", allow_redirects=False) as answer:
-                root = _read(await answer.content.read(_ROOT_LIMIT_BYTES))
+        async with asyncio.timeout(_TIMEOUT_S):
+            root = _read((await _get(client, "/", {}, _ROOT_LIMIT_BYTES))[1])
             if root is None:  # before a key is sent
                 raise ForeignError(f"what answers at {where} is not a gateway; server.port chooses another port")
             key = {"authorization": f"Bearer {config.api_keys[0]}"} if config.api_keys else {}
-            async with session.get("/metrics", headers=key, allow_redirects=False) as answer:
-                status, body = answer.status, await answer.text()
-    except (aiohttp.ClientError, OSError) as error:
+            status, body = await _get(client, "/metrics", key, _METRICS_LIMIT_BYTES)
+    except (HttpError, TimeoutError) as error:
         raise BackendUnavailableError(f"no gateway answers at {where}") from error
+    finally:
+        await client.close()
     if status != 200:
         raise ConfigError(f"the gateway at {where} {_refusal(status)}")
-    return _summary(root.version, body)
+    return _summary(root.version, body.decode("utf-8", "replace"))
+
+
+async def _get(client: HttpClient, path: str, headers: Mapping[str, str], max_bytes: int) -> tuple[int, bytes]:
+    response = await client.send("GET", path, headers=headers, timeout_s=_TIMEOUT_S)
+    try:
+        return response.status, await response.read_body(max_bytes)
+    finally:
+        response.close()
 
 
 def _read(body: bytes) -> _Root | None:

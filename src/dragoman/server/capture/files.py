@@ -36,7 +36,7 @@ from dragoman.wire import sse
 from dragoman.wire.dialect import ResponseReader
 
 SUMMARY: Final = "summary.json"
-_PACKAGES: Final = ("aiohttp", "jsonschema-rs", "llguidance", "msgspec", "uvicorn", "xllamacpp")
+_PACKAGES: Final = ("httptools", "jsonschema-rs", "llguidance", "msgspec", "uvicorn", "xllamacpp")
 Files = dict[str, bytes]
 
 
