@@ -13,6 +13,7 @@ import itertools
 import socket
 import ssl
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any, Final, NamedTuple
 from urllib.parse import unquote, urlsplit
 
@@ -159,10 +160,8 @@ async def _tunnel(
 
 async def _resolve(host: str, port: int) -> Sequence[_Address]:
     """Returns the addresses of a host, IPv6 and IPv4 in turn."""
-    try:
-        return socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)  # does not block
-    except socket.gaierror:
-        pass
+    with suppress(socket.gaierror, UnicodeError):  # an IP address, for which no thread is needed
+        return socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)
     try:
         found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except UnicodeError:  # a part of the name is empty or too long

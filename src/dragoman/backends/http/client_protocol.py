@@ -46,6 +46,7 @@ class ClientConnection(asyncio.Protocol):
         "_error",
         "_has_garbage",
         "_has_head",
+        "_is_expecting",
         "_is_interim",
         "_is_writing",
         "_keep_alive",
@@ -85,7 +86,7 @@ class ClientConnection(asyncio.Protocol):
         self._timer_at = self._deadline = math.inf
         self._error: HttpError | None = None
         self._read_paused = self._write_paused = self._is_writing = False
-        self.is_lost = self.is_idle = False
+        self.is_lost = self.is_idle = self._is_expecting = False
         self._reset_response()
 
     def _reset_response(self) -> None:
@@ -117,7 +118,7 @@ class ClientConnection(asyncio.Protocol):
         """
         transport = self._transport
         assert transport is not None
-        self.is_idle = False
+        self.is_idle, self._is_expecting = False, True
         self.read_timeout_s = timeout_s
         self._deadline = self._loop.time() + timeout_s
         if len(body) <= _JOIN_LIMIT_BYTES:
@@ -254,7 +255,7 @@ class ClientConnection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Parses what has arrived, and wakes the reader if that is useful to it."""
-        if self.is_idle or self.is_complete:
+        if not self._is_expecting:
             self._has_garbage = True
             if self.is_idle:
                 self.abort()
@@ -343,5 +344,5 @@ class ClientConnection(asyncio.Protocol):
         if self._is_interim:
             self._is_interim = False
             return
-        self.is_complete = True
+        self.is_complete, self._is_expecting = True, False
         self._keep_alive = self._parser.should_keep_alive()
