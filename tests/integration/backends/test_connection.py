@@ -9,8 +9,9 @@ from collections.abc import AsyncIterator
 import pytest
 import trustme
 
-from dragoman.backends.http import circuit_breaker, client_connect, retry
+from dragoman.backends.http import circuit_breaker, retry
 from dragoman.backends.http import connection as connections
+from dragoman.backends.http.client import connect as client_connect
 from dragoman.backends.http.config import HttpConfig
 from dragoman.backends.http.connection import UpstreamConnection
 from dragoman.core.errors import BackendUnavailableError, DragomanError, UpstreamError, UpstreamTimeoutError

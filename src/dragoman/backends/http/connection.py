@@ -25,8 +25,7 @@ from urllib.parse import urlsplit
 from dragoman.backends.concurrency_limit import ConcurrencyLimiter
 from dragoman.backends.http import retry
 from dragoman.backends.http.circuit_breaker import CircuitBreaker
-from dragoman.backends.http.client import HttpClient, Response
-from dragoman.backends.http.client_errors import (
+from dragoman.backends.http.client.errors import (
     ConnectError,
     ConnectTimeout,
     DecodingError,
@@ -37,6 +36,7 @@ from dragoman.backends.http.client_errors import (
     RemoteDisconnected,
     RemoteProtocolError,
 )
+from dragoman.backends.http.client.http_client import HttpClient, Response
 from dragoman.backends.http.config import HttpConfig
 from dragoman.backends.http.proxy import proxy_for
 from dragoman.backends.http.retry import AttemptFailed

@@ -13,8 +13,8 @@ import msgspec
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
-from dragoman.backends.http.client import HttpClient
-from dragoman.backends.http.client_errors import HttpError
+from dragoman.backends.http.client.errors import HttpError
+from dragoman.backends.http.client.http_client import HttpClient
 from dragoman.config import ServerConfig
 from dragoman.core.errors import BackendUnavailableError, ConfigError
 from dragoman.server.observe.call_outcomes import FAILED

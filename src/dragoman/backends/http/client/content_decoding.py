@@ -8,7 +8,7 @@ import zlib
 from collections.abc import Iterator
 from typing import Final
 
-from dragoman.backends.http.client_errors import DecodingError
+from dragoman.backends.http.client.errors import DecodingError
 
 _STEP_BYTES: Final = 256 * 1024
 """Limit of one decoded piece, so that the reader of a small body that becomes large can stop in time."""

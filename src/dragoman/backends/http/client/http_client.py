@@ -21,10 +21,10 @@ from typing import Final
 from urllib.parse import quote
 
 from dragoman import __version__
-from dragoman.backends.http.client_connect import connect, origin_of, tls_context
-from dragoman.backends.http.client_errors import LocalProtocolError
-from dragoman.backends.http.client_protocol import ClientConnection
-from dragoman.backends.http.content_decoding import ContentDecoder
+from dragoman.backends.http.client.connect import connect, origin_of, tls_context
+from dragoman.backends.http.client.content_decoding import ContentDecoder
+from dragoman.backends.http.client.errors import LocalProtocolError
+from dragoman.backends.http.client.protocol import ClientConnection
 
 IDLE_LIMIT_S: Final = 15.0
 """How long an unused connection is kept; servers close theirs after 5 to 75 s."""

@@ -17,8 +17,8 @@ from contextlib import suppress
 from typing import Any, Final, NamedTuple
 from urllib.parse import unquote, urlsplit
 
-from dragoman.backends.http.client_errors import ConnectError, ConnectTimeout, HttpError, ProxyError
-from dragoman.backends.http.client_protocol import ClientConnection
+from dragoman.backends.http.client.errors import ConnectError, ConnectTimeout, HttpError, ProxyError
+from dragoman.backends.http.client.protocol import ClientConnection
 
 _STAGGER_S: Final = 0.25
 _DEFAULT_PORTS: Final = {"http": 80, "https": 443}

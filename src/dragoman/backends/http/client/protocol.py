@@ -17,7 +17,7 @@ from typing import Final, cast
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
 
-from dragoman.backends.http.client_errors import (
+from dragoman.backends.http.client.errors import (
     HttpError,
     ReadError,
     ReadTimeout,
