@@ -14,7 +14,13 @@ from dragoman.backends.http import connection as connections
 from dragoman.backends.http.client import connect as client_connect
 from dragoman.backends.http.config import HttpConfig
 from dragoman.backends.http.connection import UpstreamConnection
-from dragoman.core.errors import BackendUnavailableError, DragomanError, UpstreamError, UpstreamTimeoutError
+from dragoman.core.errors import (
+    BackendUnavailableError,
+    ConfigError,
+    DragomanError,
+    UpstreamError,
+    UpstreamTimeoutError,
+)
 from support.fake_upstream import END, HEAD, Play, Server, ask, gateway, piece, says_nothing, server, soon, told, whole
 from support.gateway import CHAT, DEADLINE_S, MESSAGES
 from support.http_client import http_client
@@ -335,6 +341,30 @@ async def test_response_body_is_read_up_to_its_limit(monkeypatch: pytest.MonkeyP
         async with server(endless) as behind, connection(behind.url) as far:
             assert len((await far.request("/v1/models")).body) == most
             await soon(behind.left)
+
+
+# Settings that cannot be sent
+
+
+@pytest.mark.parametrize(
+    ("url", "key"), [("http://127.0.0.1:9", "a\nb"), ("127.0.0.1:9", "k"), ("http://127.0.0.1:x", "k")]
+)
+async def test_url_or_key_that_cannot_be_sent_is_rejected(url: str, key: str) -> None:
+    with pytest.raises(ConfigError, match=r"- at upstreams\.far"):
+        UpstreamConnection("far", HttpConfig(url=url), {"x-api-key": key}, versioned=True, key=key)
+
+
+async def test_unrequested_content_encoding_is_reported(pauses: list[float]) -> None:
+    async with server(whole(200, "x", content_encoding="br")) as behind, connection(behind.url, max_retries=0) as far:
+        words = "far at http://127.0.0.1:.* sent a response with content-encoding br, which was not requested"
+        with pytest.raises(BackendUnavailableError, match=words):
+            await read_all(far)
+
+
+async def test_metadata_request_is_retried_if_connection_was_closed() -> None:
+    async with server(in_turn(drops, whole(200, "ok"))) as behind, connection(behind.url) as far:
+        assert (await far.request("/v1/models")).body == b"ok"
+    assert len(behind.asked) == 2
 
 
 # Concurrency limit

@@ -52,9 +52,7 @@ class Gate(NamedTuple):
     @property
     def held(self) -> int:
         """The number of upstream connections in use."""
-        client = self.backend._connection._client
-        assert client is not None
-        return client.active
+        return self.backend._connection._client.active
 
 
 UNLIMITED_CALLS = GuardPolicy(max_calls=0)

@@ -84,6 +84,9 @@ class UpstreamConnection:
             headers: headers of every request.
             versioned: whether the base URL contains the API version.
             key: the API key, which is removed from all errors.
+
+        Raises:
+            ConfigError: the URL, the key or the proxy cannot be used.
         """
         at = urlsplit(config.url)
         self.display_url = f"{at.scheme}://{at.netloc.rpartition('@')[2]}"
@@ -95,22 +98,17 @@ class UpstreamConnection:
         self._headers = {"content-type": "application/json", **headers}
         self._versioned = versioned
         self._proxy = proxy_for(config.url, config.proxy, os.environ, f"upstreams.{name}.proxy")
-        self._client: HttpClient | None = None
+        self._client = self._new_client()
         self._limiter = ConcurrencyLimiter(name, config.max_concurrency, config.max_queue)
         self._breaker = CircuitBreaker(name)
 
     async def start(self) -> None:
-        """Opens the pool.
-
-        Raises:
-            ConfigError: the URL or the key cannot be sent.
-        """
-        self._client = self._new_client()
+        """Opens the pool."""
+        self._client.start()
 
     async def close(self) -> None:
         """Closes the pool."""
-        if self._client is not None:
-            await self._client.close()
+        await self._client.close()
 
     def health(self) -> Mapping[str, object]:
         """Returns the number of active and waiting requests, and the state of the breaker, for /health."""
@@ -199,7 +197,7 @@ class UpstreamConnection:
         self, path: str, body: bytes | None, headers: Mapping[str, str] | None, timeout_s: float
     ) -> HttpResponse:
         """Sends a request, and again on a new connection if the server had just closed the kept one."""
-        client, method = self._require_client(), "GET" if body is None else "POST"
+        client, method = self._client, "GET" if body is None else "POST"
         try:
             response = await client.send(method, self._target(path), body, headers, timeout_s=timeout_s)
         except RemoteDisconnected:
@@ -232,10 +230,6 @@ class UpstreamConnection:
         except LocalProtocolError as e:
             raise ConfigError(f"{e} - at upstreams.{self._name}") from None
 
-    def _require_client(self) -> HttpClient:
-        assert self._client is not None, "not started"
-        return self._client
-
     async def _send_with_retries(self, path: str, body: bytes, headers: Mapping[str, str], retries: int) -> Response:
         """Sends the request, with retries, and returns the response once its headers have arrived."""
         attempt = 0
@@ -254,7 +248,7 @@ class UpstreamConnection:
         """Sends the request once."""
         timeout_s = self._config.first_byte_timeout_s
         try:
-            response = await self._require_client().send(
+            response = await self._client.send(
                 "POST", self._target(path), body, headers, timeout_s=timeout_s, is_retry=is_retry
             )
             if response.status < 300:
@@ -266,7 +260,9 @@ class UpstreamConnection:
                 response.close()
         except (HttpError, TimeoutError) as e:
             raise AttemptFailed(
-                self._connection_error(e, has_started=False), connection_closed=isinstance(e, RemoteDisconnected)
+                self._connection_error(e, has_started=False),
+                connection_closed=isinstance(e, RemoteDisconnected),
+                permanent=isinstance(e, LocalProtocolError),
             ) from None
         raise self._attempt_failed(response, head)
 

@@ -65,7 +65,11 @@ def origin_of(url: str) -> Origin:
     host = at.hostname if at.hostname.isascii() else at.hostname.encode("idna").decode()
     user = f"{unquote(at.username or '')}:{unquote(at.password or '')}"
     authorization = f"Basic {base64.b64encode(user.encode()).decode()}" if at.username or at.password else ""
-    return Origin(at.scheme, host, at.port or _DEFAULT_PORTS[at.scheme], authorization)
+    try:
+        port = at.port
+    except ValueError:  # whose message may contain a part of a password
+        raise ValueError("expected a port number in the URL, got something else") from None
+    return Origin(at.scheme, host, port or _DEFAULT_PORTS[at.scheme], authorization)
 
 
 @functools.cache

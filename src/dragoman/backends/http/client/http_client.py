@@ -134,8 +134,6 @@ class HttpClient:
                 self._headers["proxy-authorization"] = self._proxy.authorization
         self._headers |= headers or {}
         _header_lines(self._headers)
-        if "https" in (self._origin.scheme, self._proxy and self._proxy.scheme):
-            tls_context()
         self._heads: dict[tuple[str, str], bytes] = {}
         self._idle: list[ClientConnection] = []
         self._open: set[ClientConnection] = set()
@@ -147,6 +145,12 @@ class HttpClient:
     def active(self) -> int:
         """The number of connections that carry a request or are being established."""
         return self._connecting + len(self._open) - len(self._idle)
+
+    def start(self) -> None:
+        """Reads the certificates now, not during the first request; opens a closed client again."""
+        self._is_closed, self._all_lost = False, None
+        if self._origin.scheme == "https" or (self._proxy is not None and self._proxy.scheme == "https"):
+            tls_context()
 
     async def send(
         self,

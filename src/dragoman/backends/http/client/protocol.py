@@ -298,7 +298,9 @@ class ClientConnection(asyncio.Protocol):
         if self._closes_body and exc is None and self._error is None:
             self.is_complete = True
         elif self._error is None:
-            self._error = (ReadError if self._has_head else RemoteDisconnected)(str(exc or ""))
+            when = "in the middle of" if self._has_head else "before"
+            message = f"the server closed the connection {when} its response"
+            self._error = ReadError(message) if self._has_head else RemoteDisconnected(message)
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
