@@ -184,17 +184,6 @@ async def test_slow_head_does_not_extend_the_limit() -> None:
         await eventually(lambda: not server.tasks)
 
 
-async def test_time_in_the_pool_and_of_a_busy_reader_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with raw_server(answers(CHUNKED[:-9], CHUNKED[-9:], closes=False)) as server, opened(server.url) as client:
-        response = await client.send("POST", "/", b"", timeout_s=0.3)
-        await asyncio.sleep(0.4)  # the timer fires in between
-        assert await response.read_body(99) == b"Hello, world"
-        response.close()
-        await asyncio.sleep(0.4)
-        assert (await fetch(client))[1] == b"Hello, world"
-        assert server.connections == 1
-
-
 async def test_connect_timeout_includes_tls() -> None:
     async def silent(server: RawServer, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read()

@@ -86,6 +86,7 @@ class Response:
         """Gives the connection back if the response has arrived to its end, and otherwise closes it at once."""
         connection, self._connection = self._connection, None
         if connection is not None:
+            self.read = connection.read  # not a method of this object, which would then refer to itself
             self._client.release(connection)
 
     async def _read_decoded(self) -> bytes:

@@ -135,8 +135,7 @@ class ClientConnection(asyncio.Protocol):
         for start in range(0, len(body), _SLICE_BYTES):
             while self._write_paused and not self._has_head:
                 await self._wait()
-            if self._error is not None:
-                raise self._error
+            self._raise_error()
             if self._has_head:  # the server does not want the rest; the connection cannot be reused
                 return
             transport.write(view[start : start + _SLICE_BYTES])
@@ -210,12 +209,15 @@ class ClientConnection(asyncio.Protocol):
 
     async def _wait(self) -> None:
         """Waits until anything changes, or the deadline."""
-        if self._error is not None:
-            raise self._error
+        self._raise_error()
         if self._deadline < self._timer_at:
             self._set_timer()
         self._waiter = self._loop.create_future()
         await self._waiter
+
+    def _raise_error(self) -> None:
+        if (error := self._error) is not None:
+            raise type(error)(*error.args)  # the stored one would refer to this frame, and so to itself
 
     def _wake(self) -> None:
         waiter = self._waiter
@@ -306,6 +308,8 @@ class ClientConnection(asyncio.Protocol):
             self._timer = None
         self._wake()
         self._on_lost(self)
+        del self._parser  # it refers to this object
+        self._transport = None
 
     # What the parser calls
 

@@ -1,12 +1,16 @@
 """Responses of HTTP/1.1, split at every position, cut off at every position, and invalid ones."""
 
 import asyncio
+import types
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 import pytest
 
 from dragoman.backends.http.client import protocol
 from dragoman.backends.http.client.errors import (
     ReadError,
+    ReadTimeout,
     RemoteDisconnected,
     RemoteProtocolError,
 )
@@ -175,3 +179,110 @@ async def test_bytes_before_an_error_are_delivered() -> None:
     assert await connection.read() == b"Hello, world"
     with pytest.raises(RemoteProtocolError):
         await connection.read()
+
+
+# Timeouts
+
+
+class Clock:
+    """The part of an event loop that a connection uses, with a time that the test sets."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+        self.timers: list[tuple[float, Callable[[], None]]] = []
+        self.timers_set = 0
+
+    def time(self) -> float:
+        return self.now
+
+    def create_future(self) -> asyncio.Future[None]:
+        return asyncio.get_running_loop().create_future()
+
+    def call_at(self, when: float, call: Callable[[], None]) -> Any:
+        timer = (when, call)
+        self.timers.append(timer)
+        self.timers_set += 1
+        return types.SimpleNamespace(cancel=lambda: self.timers.remove(timer))
+
+    def advance(self, seconds: float) -> None:
+        self.now += seconds
+        for timer in [timer for timer in self.timers if timer[0] <= self.now]:
+            self.timers.remove(timer)
+            timer[1]()
+
+
+@pytest.fixture
+async def timed() -> tuple[Fed, Clock]:
+    fed, clock = Fed(), Clock()
+    fed.connection._loop = clock  # type: ignore[assignment]
+    return fed, clock
+
+
+async def waiting(call: Coroutine[Any, Any, Any]) -> asyncio.Future[Any]:
+    task = asyncio.ensure_future(call)
+    await asyncio.sleep(0)
+    return task
+
+
+async def test_limits_apply_to_each_wait(timed: tuple[Fed, Clock]) -> None:
+    (fed, clock), connection = timed, timed[0].connection
+    sending = await waiting(connection.send(b"", b"", 600))
+    clock.advance(599)
+    connection.data_received(CHUNKED[:-5])
+    await sending
+    connection.read_timeout_s = 300
+    assert await connection.read()
+    clock.advance(5000)  # a reader that is busy
+    reading = await waiting(connection.read())
+    clock.advance(299)
+    connection.data_received(b"1")  # any byte is a sign of life
+    await asyncio.sleep(0)
+    clock.advance(299)
+    assert not reading.done()
+    clock.advance(1)
+    with pytest.raises(ReadTimeout):
+        await reading
+    assert fed.aborted
+
+
+async def test_interim_bytes_do_not_extend_the_limit(timed: tuple[Fed, Clock]) -> None:
+    fed, clock = timed
+    sending = await waiting(fed.connection.send(b"", b"", 600))
+    for _ in range(599):
+        clock.advance(1)
+        fed.connection.data_received(b"HTTP/1.1 102 Processing\r\n\r\n")
+    assert not sending.done()
+    clock.advance(1)
+    with pytest.raises(ReadTimeout):
+        await sending
+
+
+async def test_idle_connection_closes_and_used_one_does_not(timed: tuple[Fed, Clock]) -> None:
+    fed, clock = timed
+    for _ in range(5):
+        await fed.reply(COUNTED)
+        fed.connection.reset(15)
+        clock.advance(14)
+    await fed.reply(COUNTED)
+    clock.advance(20)  # complete, but not given back
+    assert not fed.aborted
+    fed.connection.reset(15)
+    clock.advance(14.9)
+    assert not fed.aborted
+    clock.advance(0.1)
+    assert fed.aborted
+    assert clock.timers == []
+
+
+async def test_a_timer_serves_many_waits(timed: tuple[Fed, Clock]) -> None:
+    fed, clock = timed
+    connection = fed.connection
+    sending = await waiting(connection.send(b"", b"", 600))
+    connection.data_received(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
+    await sending
+    for _ in range(1000):
+        reading = await waiting(connection.read())
+        clock.advance(0.1)
+        connection.data_received(b"1\r\nx\r\n")
+        assert await reading == b"x"
+    assert clock.timers_set == 1
