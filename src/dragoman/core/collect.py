@@ -94,6 +94,9 @@ class Collector:
         step = self._order.feed(event)
         if step is not NO_CHANGE and step.closes:
             self._close(step.closes.kind)
+        if type(event) is TextDelta or type(event) is ToolCallDelta:  # the most frequent events
+            self._text.append(event.text)
+            return step
         match event:
             case TextDelta() | ToolCallDelta() | RefusalDelta():
                 self._text.append(event.text)

@@ -235,6 +235,15 @@ class EventOrder:
         Raises:
             EventOrderError: The event is not allowed at this point of the stream.
         """
+        block = self.block
+        if block is not None and not self._signed:  # the two most frequent cases
+            if type(event) is TextDelta and block.kind == "text":
+                return NO_CHANGE
+            if type(event) is ToolCallDelta and block.kind == "tool_call" and event.index == self.calls - 1:
+                return NO_CHANGE
+        return self._feed(event)
+
+    def _feed(self, event: AnyEvent) -> BlockChange:
         self._admit(event)
         match event:
             case TextDelta(text):

@@ -191,7 +191,10 @@ class ToolCallAssembler:
         """Adds response text."""
         if self.halves.has_marks:
             text = self._joined("text", text)
-        self._emit(TextDelta(text), text)
+        if text and self.phase == "open" and not self._queue:  # the most frequent case
+            self._out.append(TextDelta(text))
+        else:
+            self._emit(TextDelta(text), text)
 
     def reasoning(self, text: str, signature: str = "", redacted: str = "") -> None:
         """Adds a piece of reasoning."""

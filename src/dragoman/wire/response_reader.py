@@ -48,6 +48,7 @@ def new_assembler(
 
 DECODE_ERRORS: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 """Exceptions of msgspec for JSON that does not match a type."""
+_ERROR: Final = ERROR.encode()
 BLANK: Final = b" \t\r\n\xef\xbb\xbf"
 """White space that can precede a body, and the byte order mark."""
 _BOM: Final = b"\xef\xbb\xbf"
@@ -83,25 +84,33 @@ class BaseResponseReader(ABC):
 
     def feed(self, piece: bytes) -> list[AnyEvent]:
         """Returns the events that this chunk adds."""
-        return self._drain_after(lambda: self._feed(piece))
+        try:
+            if self._sse is None:
+                self._feed_first(piece)
+            elif (events := self._sse.whole_events(piece)) is None:
+                self._events(self._sse.feed(piece))
+            else:
+                for name, data in events:
+                    self._event(name, data)
+        except DragomanError as e:
+            self._fail(e)
+        return self._out.drain()
 
     def close(self) -> list[AnyEvent]:
         """Returns the events that the end adds: at least Finish or Failure, unless one was emitted before."""
-        return self._drain_after(self._close)
-
-    def _drain_after(self, step: Callable[[], None]) -> list[AnyEvent]:
         try:
-            step()
-        except RequestError as e:
-            self._out.fail(UpstreamError(f"the server sent something that its API does not define: {e.message}"))
+            self._close()
         except DragomanError as e:
-            self._out.fail(e)
+            self._fail(e)
         return self._out.drain()
 
-    def _feed(self, piece: bytes) -> None:
-        if self._sse is not None:
-            self._events(self._sse.feed(piece))
-            return
+    def _fail(self, error: DragomanError) -> None:
+        if isinstance(error, RequestError):
+            error = UpstreamError(f"the server sent something that its API does not define: {error.message}")
+        self._out.fail(error)
+
+    def _feed_first(self, piece: bytes) -> None:
+        """Adds a chunk of a whole body, or the first chunk of a stream."""
         self._body += piece
         if self._whole_body is None:
             first_byte = bytes(self._body.lstrip(BLANK)[:1])
@@ -113,17 +122,20 @@ class BaseResponseReader(ABC):
             raise UpstreamError(f"expected a reply of at most {EVENT_LIMIT_BYTES} bytes, got a longer one")
 
     def _events(self, events: list[ServerSentEvent]) -> None:
-        for name, raw in events:
-            if self._out.phase == "ended":
-                return
-            data = raw.strip()
-            if data == DONE:
-                self._finish(done=True, bare=True)
-            elif name == ERROR and data:
-                raise self._error(data)
-            elif data and not self._quick(data):
-                self._event_name = name
-                self._object(data, self._frame)
+        for name, data in events:
+            self._event(name.encode(), data)
+
+    def _event(self, name: bytes, data: bytes) -> None:
+        if self._out.phase == "ended" or (name != _ERROR and data[:1] == b"{" and self._quick(data)):
+            return
+        data = data.strip()
+        if data == DONE:
+            self._finish(done=True, bare=True)
+        elif name == _ERROR and data:
+            raise self._error(data)
+        elif data:
+            self._event_name = name.decode("utf-8", "replace")
+            self._object(data, self._frame)
 
     def _error(self, data: bytes) -> DragomanError:
         """Returns the error of an event named `error`."""

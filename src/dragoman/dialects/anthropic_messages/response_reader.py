@@ -119,15 +119,15 @@ class MessagesResponseReader(BaseResponseReader):
         except DECODE_ERRORS:
             return False
         self._index = event.index
-        match event.delta:
-            case _Text(text):
-                self._out.text(text)
-            case _Thinking(thinking):
-                self._out.reasoning(thinking)
-            case _Input(partial_json) if event.index not in self._vendors:
-                self._out.call(event.index, "", "", partial_json)
-            case _:
-                return False
+        delta = event.delta
+        if type(delta) is _Text:
+            self._out.text(delta.text)
+        elif type(delta) is _Thinking:
+            self._out.reasoning(delta.thinking)
+        elif type(delta) is _Input and event.index not in self._vendors:
+            self._out.call(event.index, "", "", delta.partial_json)
+        else:
+            return False
         return True
 
     def _frame(self, fields: Fields) -> None:

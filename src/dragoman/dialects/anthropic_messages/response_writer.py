@@ -8,7 +8,17 @@ from msgspec import Raw
 from dragoman.core import errors, events, messages
 from dragoman.core.collect import finish_reason
 from dragoman.core.errors import DragomanError, RequestError, UnsupportedError
-from dragoman.core.events import AnyEvent, Block, BlockKind, EventOrder, Finish, Start, ToolCallStart
+from dragoman.core.events import (
+    NO_CHANGE,
+    AnyEvent,
+    Block,
+    BlockChange,
+    BlockKind,
+    EventOrder,
+    Finish,
+    Start,
+    ToolCallStart,
+)
 from dragoman.core.messages import Part, Reply, Request, Text, ToolCall, UnknownPart, Usage
 from dragoman.core.response_details import CITATIONS, list_items
 from dragoman.text import json_cursor
@@ -64,7 +74,15 @@ class MessagesResponseWriter:
         Raises:
             EventOrderError: A bug in the code that sent it.
         """
-        closes, opens, ends = self._order.feed(event)
+        step = self._order.feed(event)
+        if step is NO_CHANGE and (
+            type(event) is events.TextDelta or type(event) is events.ToolCallDelta
+        ):  # most events
+            return self._delta + _encode(event.text) + b"}}\n\n" if event.text else b""
+        return self._feed(event, step)
+
+    def _feed(self, event: AnyEvent, step: BlockChange) -> bytes:
+        closes, opens, ends = step
         before = _stop(closes) if closes else b""
         if opens:
             before += self._open(opens, event)

@@ -158,7 +158,8 @@ class ChatResponseReader(BaseResponseReader):
             self._out.reasoning(delta.reasoning_content)
         if delta.content:
             self._out.text(delta.content)
-        for piece in delta.tool_calls or ():
+        if delta.tool_calls:
+            (piece,) = delta.tool_calls
             self._out.call(piece.index, "", "", piece.function.arguments)
         return True
 

@@ -30,8 +30,8 @@ class ChatResponseWriter:
     """Writes one streamed reply."""
 
     __slots__ = (
-        *("_base", "_customs", "_fields", "_head", "_input", "_order", "_rest", "_tail", "_usage", "_wants_usage"),
-        "_with_functions",
+        *("_arguments_head", "_base", "_call_index", "_customs", "_fields", "_head", "_input", "_order", "_rest"),
+        *("_tail", "_text_head", "_usage", "_wants_usage", "_with_functions"),
     )
 
     def __init__(self, request: Request) -> None:
@@ -46,6 +46,10 @@ class ChatResponseWriter:
         self._tail = b'},"finish_reason":null}]' + self._rest
         self._fields: dict[str, object] = {}
         self._base = self._head = b""
+        self._text_head = self._arguments_head = b""
+        """Bytes before the JSON string of a delta of text, and of the arguments of the open function call."""
+        self._call_index = -1
+        """Index of the open function call; -1: the last call is of another kind."""
 
     def feed(self, event: AnyEvent) -> bytes:
         """Returns the bytes for this event.
@@ -54,6 +58,13 @@ class ChatResponseWriter:
             EventOrderError: A bug in the code that sent it.
         """
         self._order.feed(event)
+        if type(event) is events.TextDelta:  # the two most frequent events
+            return self._text_head + _encode(event.text) + self._tail if event.text else b""
+        if type(event) is events.ToolCallDelta and self._arguments_head:
+            return self._arguments_head + _encode(event.text) + b"}}]" + self._tail if event.text else b""
+        return self._feed(event)
+
+    def _feed(self, event: AnyEvent) -> bytes:
         match event:
             case events.TextDelta(text):
                 return self._delta(b'"content":', text)
@@ -109,12 +120,21 @@ class ChatResponseWriter:
         self._fields = fields
         self._base = b"data: " + _encode(fields)[:-1] + b',"choices":['
         self._head = self._base + b'{"index":0,"delta":{'
+        self._text_head = self._head + b'"content":'
+        self._set_arguments_head()
+
+    def _set_arguments_head(self) -> None:
+        is_open = self._call_index >= 0
+        call = b'"tool_calls":[{"index":%d,"function":{"arguments":' % self._call_index if is_open else b""
+        self._arguments_head = self._head + call if is_open else b""
 
     def _call(self, event: ToolCallStart | events.ToolCallDelta | events.ToolCallEnd) -> bytes:
         """Returns the chunk of a call's delta; for a custom tool, the free text itself."""
         if isinstance(event, ToolCallStart):
             is_custom = event.name in self._customs
             self._input = StringMember(INPUT) if is_custom else None
+            self._call_index = -1 if is_custom else event.index
+            self._set_arguments_head()
             call_head = _encode({"index": event.index, **_head(event, is_custom=is_custom)})
             return self._head + b'"tool_calls":[' + call_head + b"]" + self._tail
         text = event.text if isinstance(event, events.ToolCallDelta) else None

@@ -130,12 +130,12 @@ class ResponsesResponseWriter:
             EventOrderError: A bug in the code that sent it.
         """
         step = self._collector.feed(event)
+        if type(event) is events.TextDelta and step is NO_CHANGE:  # the two most frequent events
+            return self._text_delta(event.text) if event.text else b""
+        if isinstance(event, events.ToolCallDelta):
+            text = self._input.feed(event.text) if self._content is _INPUT else event.text
+            return self._text_delta(text) if text and self._content is not _VENDOR else b""
         match event:
-            case events.TextDelta() if step is NO_CHANGE:  # the two most frequent events
-                return self._text_delta(event.text) if event.text else b""
-            case events.ToolCallDelta():
-                text = self._input.feed(event.text) if self._content is _INPUT else event.text
-                return self._text_delta(text) if text and self._content is not _VENDOR else b""
             case events.Failure(error):  # an open item then gets no `done`
                 return self._fail(error)
             case _:
