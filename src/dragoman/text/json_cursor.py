@@ -278,13 +278,7 @@ class Fields:
         value = self.pop(name)
         if value is None or value.kind != "object" or b"null" not in bytes(value.raw):
             return value.object() if value else ""
-        members = value.fields()
-        remaining = members.remaining()
-        return (
-            msgspec.json.encode(remaining).decode()
-            if len(remaining) < len(members.remaining_with_nulls())
-            else value.text
-        )
+        return without_null_members(value.raw)
 
     def items(self, name: str, limit: int = MAX_ITEMS) -> list[Cursor]:
         """Pops the items of the array `name` of at most `limit` items; empty if absent."""
@@ -298,3 +292,10 @@ class Fields:
     def remaining(self) -> Mapping[str, msgspec.Raw]:
         """Returns all members that were not popped and are not null (null counts as absent), to be forwarded."""
         return {name: raw for name, raw in self._left.items() if raw != NULL}
+
+
+def without_null_members(raw: msgspec.Raw) -> JsonText:
+    """Returns the JSON of an object without the members of its root that are null; verbatim if there are none."""
+    members = _members(raw)
+    rest = {name: member for name, member in members.items() if member != NULL}
+    return msgspec.json.encode(rest).decode() if len(rest) < len(members) else bytes(raw).decode()

@@ -12,10 +12,11 @@ from dragoman.core import messages as m
 from dragoman.core.errors import RequestError, UnsupportedError
 from dragoman.core.identifiers import NAME_LIMIT_CHARS
 from dragoman.core.messages import Message, Part, Request, Text, Tool, ToolCall, ToolChoice, UnknownPart
+from dragoman.dialects.anthropic_messages import typed_request
 from dragoman.dialects.anthropic_messages.client_tools import client_tool
 from dragoman.text import json_cursor
-from dragoman.text.json_cursor import Cursor, Fields
-from dragoman.wire.content_blocks import read_parts, read_text
+from dragoman.text.json_cursor import NULL, Cursor, Fields
+from dragoman.wire.request_bodies import UnusualError, read_parts, read_text, read_typed_body
 
 BILLING: Final = "x-anthropic-billing-header"
 """Key in a request's `extra` for the billing line at the beginning of the system prompt."""
@@ -41,6 +42,16 @@ def read_request(body: bytes | str) -> Request:
     Raises:
         ClientError: The body is invalid; the message contains the problem and its position.
     """
+    return read_typed(body) or read_any(body)
+
+
+def read_typed(body: bytes | str) -> Request | None:
+    """Returns the request, or None if the body is unusual or invalid (`typed_request`)."""
+    return read_typed_body(body, typed_request.decode_body, _typed_request)
+
+
+def read_any(body: bytes | str) -> Request:
+    """Reads the body of a request, also in an unusual form; raises as `read_request`."""
     fields = json_cursor.parse_request(body).fields()
     return _request(fields, fields.require("max_tokens").integer(minimum=1))
 
@@ -60,8 +71,8 @@ def _request(fields: Fields, max_tokens: int | None) -> Request:
         # The SDKs' tool runners send it first, and retry without it after an error with this text.
         raise UnsupportedError("message threads are not stored here; send the whole conversation", thread.path)
     tools = tuple(_tool(item) for item in fields.items("tools", json_cursor.MAX_TOOLS))
-    schema, format_extra = _response_schema(fields)
-    system, billing = _system(fields.pop("system"))
+    schema, format_extra = _response_schema(fields.pop("output_config"))
+    system, billing = _without_billing(read_parts(fields.pop("system"), _PARTS))
     messages = tuple(_message(item) for item in fields.require("messages").items())
     if not messages:
         raise RequestError("expected at least one message, got none", "$.messages")
@@ -87,6 +98,45 @@ def _request(fields: Fields, max_tokens: int | None) -> Request:
         extra={**billing, **format_extra, **fields.remaining()},
         dialect="anthropic_messages",
     )
+
+
+def _typed_request(body: typed_request.MessagesBody, json: bytes) -> Request:
+    tools = tuple(map(typed_request.tool_of, body.tools or ()))
+    config = None if body.output_config == NULL else Cursor(body.output_config, "$.output_config")
+    schema, format_extra = _response_schema(config)
+    system, billing = _without_billing(typed_request.system_of(body.system))
+    messages = tuple(map(typed_request.message_of, body.messages))
+    forwarded = typed_request.forwarded(body, json)
+    choice = body.tool_choice
+    thinking = Cursor(forwarded["thinking"], "$.thinking") if "thinking" in forwarded else None
+    return Request(
+        model=body.model,
+        messages=(Message("system", system), *messages) if system else messages,
+        tools=tools,
+        tool_choice=_typed_choice(choice, tools),
+        accepts_parallel_calls=choice is not None and choice.disable_parallel_tool_use is False,
+        sampling=m.Sampling(body.temperature, body.top_p, body.top_k),
+        max_tokens=body.max_tokens,
+        stop=tuple(filter(None, body.stop_sequences or ())),
+        response_schema=schema,
+        response_strict=bool(schema),
+        stream=body.stream or False,
+        stream_usage=True,
+        instruction_count=1 if system else 0,
+        reasoning_effort=_effort(thinking, format_extra) if thinking or format_extra else "",
+        extra={**billing, **format_extra, **forwarded},
+        dialect="anthropic_messages",
+    )
+
+
+def _typed_choice(choice: typed_request.StatedChoice | None, tools: tuple[Tool, ...]) -> ToolChoice:
+    mode = _MODES[choice.type] if choice else "auto"
+    if choice is None or (not tools and mode in ("auto", "none")):
+        return ToolChoice()
+    name = choice.name or "" if mode == "named" else ""
+    if not tools or (mode == "named" and name not in {tool.name for tool in tools}):
+        raise UnusualError
+    return ToolChoice(mode, name, parallel_tool_calls=not choice.disable_parallel_tool_use)
 
 
 def display_name(model: str) -> str:
@@ -131,8 +181,7 @@ def _effort(thinking: Cursor | None, extra: m.ExtraFields) -> str:
     return next(effort for least, effort in _BUDGETS if budget.number() >= least)
 
 
-def _response_schema(fields: Fields) -> tuple[m.JsonText, m.ExtraFields]:
-    config = fields.pop("output_config")
+def _response_schema(config: Cursor | None) -> tuple[m.JsonText, m.ExtraFields]:
     if config is None:
         return "", {}
     form = config.fields().pop("format")
@@ -143,19 +192,18 @@ def _response_schema(fields: Fields) -> tuple[m.JsonText, m.ExtraFields]:
     return inner.require("schema").object(), {"output_config": config.raw}
 
 
-def _system(value: Cursor | None) -> tuple[tuple[Part, ...], m.ExtraFields]:
-    """Returns the system messages; Claude Code's billing line at the beginning becomes a separate block.
+def _without_billing(parts: tuple[Part, ...]) -> tuple[tuple[Part, ...], m.ExtraFields]:
+    """Returns the parts of the system prompt; Claude Code's billing line at the beginning becomes a separate block.
 
     The line tells the vendor what to charge; no model should read it.
     """
-    match read_parts(value, _PARTS):
+    match parts:
         case [Text(text, extra), *rest] if line := _BILLING.match(text):
             instructions = text[line.end() :]
             block = {"type": "text", "text": line[0], **({} if instructions else extra)}
             left = (Text(instructions, extra),) if instructions else ()
             return (*left, *rest), {BILLING: msgspec.Raw(msgspec.json.encode(block))}
-        case parts:
-            return parts, {}
+    return parts, {}
 
 
 def _message(cursor: Cursor) -> Message:

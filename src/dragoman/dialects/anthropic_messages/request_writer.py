@@ -60,9 +60,9 @@ from dragoman.schema.adapt import adapt
 from dragoman.schema.strictness import complexity
 from dragoman.schema.targets import ANTHROPIC, ANTHROPIC_STRICT
 from dragoman.text.json_cursor import NULL
-from dragoman.wire.content_blocks import image_type
 from dragoman.wire.dialect import UpstreamRequest
 from dragoman.wire.history import system_reminder
+from dragoman.wire.request_bodies import image_type
 from dragoman.wire.translation import UNSIGNED, TranslationReport
 
 NAME: Final = "anthropic_messages"

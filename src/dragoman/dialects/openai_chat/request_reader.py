@@ -11,11 +11,12 @@ from dragoman.core import messages
 from dragoman.core.errors import RequestError, quote
 from dragoman.core.identifiers import NAME_LIMIT_CHARS
 from dragoman.core.messages import ANY_OBJECT, Message, Part, Request, Tool, ToolCall, ToolChoice, UnknownPart
+from dragoman.dialects.openai_chat.typed_request import read_typed
 from dragoman.schema.free_text import free_text
 from dragoman.text import json_cursor
 from dragoman.text.json_cursor import Cursor, Fields
-from dragoman.wire.content_blocks import media_from_url, read_parts, read_text
 from dragoman.wire.openai_fields import CHOICE_MODES, is_custom
+from dragoman.wire.request_bodies import media_from_url, read_parts, read_text
 
 _ROLES: Final[tuple[messages.Role, ...]] = ("system", "developer", "user", "assistant", "tool")
 _FREE: Final[tuple[Literal["none", "auto"], ...]] = ("none", "auto")
@@ -35,6 +36,11 @@ def read_request(body: bytes | str) -> Request:
     Raises:
         ClientError: The body is invalid; the message contains the problem and its position.
     """
+    return read_typed(body) or read_any(body)
+
+
+def read_any(body: bytes | str) -> Request:
+    """Reads the body of a request, also in an unusual form; raises as `read_request`."""
     fields = json_cursor.parse_request(body).fields()
     choices = fields.integer("n", minimum=1)
     several = fields.get("parallel_tool_calls")

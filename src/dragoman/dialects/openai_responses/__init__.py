@@ -50,10 +50,11 @@ from typing import Final
 
 from dragoman.core.identifiers import NAME_FORM
 from dragoman.dialects.openai_responses.passthrough_events import rewrite_error
-from dragoman.dialects.openai_responses.request_reader import read_count, read_request
+from dragoman.dialects.openai_responses.request_reader import read_count
 from dragoman.dialects.openai_responses.request_writer import write_request
 from dragoman.dialects.openai_responses.response_reader import ResponsesResponseReader, count_of
 from dragoman.dialects.openai_responses.response_writer import ResponsesResponseWriter, write_count, write_reply
+from dragoman.dialects.openai_responses.typed_request import read_request
 from dragoman.wire import sse
 from dragoman.wire.dialect import Dialect, ObjectForm, TokenCounting
 from dragoman.wire.openai_errors import auth_headers, status, write_error

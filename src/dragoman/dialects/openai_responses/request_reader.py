@@ -26,8 +26,8 @@ from dragoman.core.messages import (
 from dragoman.schema.free_text import INPUT, free_text
 from dragoman.text import json_cursor
 from dragoman.text.json_cursor import Cursor, Fields
-from dragoman.wire.content_blocks import media_from_url, read_parts
 from dragoman.wire.openai_fields import CHOICE_MODES
+from dragoman.wire.request_bodies import media_from_url, read_parts
 
 NAME: Final = "openai_responses"
 _ITEM: Final = re.compile(r"[a-z]+_(.+)_(\d{1,6})", re.ASCII)
@@ -51,8 +51,8 @@ _UNKEPT: Final = {
 }
 
 
-def read_request(body: bytes | str) -> Request:
-    """Reads the body of a request.
+def read_any(body: bytes | str) -> Request:
+    """Reads the body of a request in any form.
 
     Raises:
         ClientError: The body is invalid; the message contains the problem and its position.
@@ -78,10 +78,10 @@ def _request(fields: Fields, partly: bool = False) -> Request:
     input = fields.pop("input") if partly else fields.require("input")
     messages, added = _conversation(input) if input else ((), [])
     offered = (*_tools(fields.items("tools", json_cursor.MAX_TOOLS)), *added)
-    _require_unique_names(offered)
+    require_unique_names(offered)
     several = fields.get("parallel_tool_calls")
     tools, choice, chosen = _tool_choice(fields, offered)
-    form, text_extra = _format(fields.pop("text"))
+    form, text_extra = text_format(fields.pop("text"))
     instructions = fields.string("instructions")
     previous = fields.pop("previous_response_id")
     system = (Message("system", (Text(instructions),)),) if instructions else ()
@@ -93,13 +93,13 @@ def _request(fields: Fields, partly: bool = False) -> Request:
         tool_choice=choice,
         sampling=m.Sampling(temperature=fields.number("temperature", 0, 2), top_p=fields.number("top_p", 0, 1)),
         max_tokens=fields.integer("max_output_tokens", minimum=1),
-        response_schema=_response_schema(form),
+        response_schema=schema_of_format(form),
         response_name=form.string("name") if form else "",
         response_description=form.string("description") if form else "",
         response_strict=form.flag("strict") if form else False,
         stream=fields.flag("stream"),
         stream_usage=True,
-        reasoning_effort=_effort(fields.get("reasoning")),
+        reasoning_effort=effort_of(fields.get("reasoning")),
         previous_response=PreviousResponseRef(previous.nonempty_string().removeprefix("resp_"), path=previous.path)
         if previous
         else None,
@@ -111,20 +111,22 @@ def _request(fields: Fields, partly: bool = False) -> Request:
     )
 
 
-def _effort(value: Cursor | None) -> str:
+def effort_of(value: Cursor | None) -> str:
     """Returns the requested value; other types are left for the server to reject."""
     effort = value.fields().get("effort") if value is not None and value.kind == "object" else None
     return effort.string() if effort is not None and effort.kind == "string" else ""
 
 
-def _format(value: Cursor | None) -> tuple[Fields | None, m.ExtraFields]:
+def text_format(value: Cursor | None) -> tuple[Fields | None, m.ExtraFields]:
+    """Returns the format in `text`, and the field that is forwarded."""
     if value is None:
         return None, {}
     form = value.fields().pop("format")
     return form.fields() if form else None, {"text": value.raw}
 
 
-def _response_schema(form: Fields | None) -> m.JsonText:
+def schema_of_format(form: Fields | None) -> m.JsonText:
+    """Returns the JSON Schema of a format; "" for text."""
     if form is None:
         return ""
     match form.require("type").one_of(("text", "json_object", "json_schema"), "text format"):
@@ -142,13 +144,13 @@ def _conversation(value: Cursor) -> tuple[tuple[Message, ...], list[Tool]]:
         return (Message("user", read_parts(value, _PARTS)),), []
     if value.kind != "array":
         raise value.wrong("string or array")
-    turns = _Turns()
+    turns = Turns()
     added: list[tuple[int, Cursor]] = []
     for item in value.items():
         fields = item.fields()
         kind = fields.string("type") or "message"
         if kind != "additional_tools":
-            turns.add(_message(item, kind, fields), new_turn=bool(added) and added[-1][0] == turns.count)
+            turns.add(message_of_item(item, kind, fields), new_turn=bool(added) and added[-1][0] == turns.count)
         elif fields.require("tools").items(json_cursor.MAX_TOOLS):
             added.append((turns.count, item))
     messages = turns.messages()
@@ -166,7 +168,7 @@ def _added(item: Cursor, number: int, before: int) -> list[Tool]:
     return [replace(tool, extra={**tool.extra, **note}) for tool in _tools(listed)]
 
 
-class _Turns:
+class Turns:
     """Collects messages; items of one assistant turn become one message.
 
     Texts of two items are not merged, because each has its own id.
@@ -205,7 +207,7 @@ def _has_text(message: Message) -> bool:
     )
 
 
-def _message(cursor: Cursor, kind: str, fields: Fields) -> Message:
+def message_of_item(cursor: Cursor, kind: str, fields: Fields) -> Message:
     """Returns one item as a message."""
     if kind == "item_reference":
         return Message("assistant", (_reference(fields.require("id")),))
@@ -318,10 +320,10 @@ _PARTS: Final[dict[str, Callable[[Fields], Part]]] = {**_RESULT_PARTS, "refusal"
 
 
 def _tools(items: list[Cursor]) -> list[Tool]:
-    return [tool for item in items for tool in _tools_of(item)]
+    return [tool for item in items for tool in tools_of(item)]
 
 
-def _tools_of(cursor: Cursor) -> list[Tool]:
+def tools_of(cursor: Cursor) -> list[Tool]:
     """Returns the tool, or those of a namespace; each tool keeps the fields of the namespace."""
     fields = cursor.fields()
     if fields.string("type") != "namespace":
@@ -358,7 +360,7 @@ def _free_text(form: Cursor | None) -> m.JsonText:
     return free_text(fields.require("syntax").string(), fields.require("definition").string())
 
 
-def _require_unique_names(tools: tuple[Tool, ...]) -> None:
+def require_unique_names(tools: tuple[Tool, ...]) -> None:
     """Rejects tools whose names become equal after their namespace is prepended."""
     spaces: dict[str, str] = {}
     for tool in tools:

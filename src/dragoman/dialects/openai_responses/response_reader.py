@@ -150,13 +150,8 @@ class ResponsesResponseReader(BaseResponseReader):
             return False
         if event.logprobs:
             return False
-        is_text = event.type == "response.output_text.delta"
-        kind, place = ("message", "text") if is_text else ("function_call", "arguments")
+        kind, place, _ = _CONTENT_EVENTS[event.type.removesuffix(".delta")]
         item = self._find_item(kind, event.item_id, event.output_index)
-        if is_text and item is not None and event.delta:
-            item.received.setdefault(place, []).append(event.delta)
-            self._out.text(event.delta)
-            return True
         self._add_text(item or self._opened(kind, event.item_id, event.output_index), place, event.delta)
         return True
 
@@ -251,12 +246,9 @@ class ResponsesResponseReader(BaseResponseReader):
 
     def _find_item(self, kind: str, id: str, index: int | None) -> _Item | None:
         """Returns the item that is meant; the last of its type if the server does not identify it."""
-        named = self._by_id.get(id)
-        if named is not None and named.kind == kind:
-            return named
-        named = None if index is None else self._by_index.get(index)
-        if named is not None and named.kind == kind:
-            return named
+        for named in (self._by_id.get(id), self._by_index.get(-1 if index is None else index)):
+            if named is not None and named.kind == kind:
+                return named
         last = self._latest.get(kind)
         if last is None or last.done or (id and last.id) or (index is not None and last.index is not None):
             return None
