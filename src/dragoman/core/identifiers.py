@@ -88,11 +88,16 @@ class ToolNameMap:
 
 def rename_for_api(request: Request, names: re.Pattern[str], ids: re.Pattern[str]) -> Request:
     """Returns the request with all tool names and call ids converted to these forms."""
-    parts = [part for message in request.messages for part in message.parts]
-    called_names = [part.name for part in parts if isinstance(part, ToolCall)]
-    valid_ids = {id for part in parts if (id := _id(part)) and encode_id(id, ids) == id}
-    is_legal = all(map(names.fullmatch, (*(tool.name for tool in request.tools if tool.name), *called_names)))
-    if is_legal and all(not id or id in valid_ids for id in map(_id, parts)):
+    called_names: set[str] = {tool.name for tool in request.tools if tool.name}
+    used_ids: set[str] = set()
+    for message in request.messages:
+        for part in message.parts:
+            if isinstance(part, ToolCall):
+                called_names.add(part.name)
+                used_ids.add(part.id)
+            elif isinstance(part, ToolResult):
+                used_ids.add(part.call_id)
+    if all(map(names.fullmatch, called_names)) and all(not id or encode_id(id, ids) == id for id in used_ids):
         return request
     table = ToolNameMap((tool.name for tool in request.tools if tool.name), names)
     choice = request.tool_choice
@@ -110,10 +115,6 @@ def rename_for_api(request: Request, names: re.Pattern[str], ids: re.Pattern[str
 def call_ids(request: Request) -> tuple[str, ...]:
     """Returns the ids of the calls in the conversation."""
     return tuple(part.id for message in request.messages for part in message.parts if isinstance(part, ToolCall))
-
-
-def _id(part: Part) -> str:
-    return part.id if isinstance(part, ToolCall) else part.call_id if isinstance(part, ToolResult) else ""
 
 
 def _rename_part(part: Part, table: ToolNameMap, ids: re.Pattern[str]) -> Part:

@@ -17,7 +17,7 @@ Further rules apply to some servers only and are called by their dialects: `hois
 
 import json
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from itertools import chain, takewhile
 from typing import Final
 
@@ -34,6 +34,7 @@ from dragoman.text.unwrap_arguments import unwrap_arguments
 CONTINUE_PROMPT: Final = (
     "Your last message is the beginning of your answer. Go on from exactly where it ends, and repeat nothing of it."
 )
+_members: Final = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 NO_RESULT: Final = "The call was broken off; it has no result."
 
 
@@ -54,14 +55,22 @@ def _is_in_order(messages: Sequence[Message]) -> bool:
     call_ids: set[str] = set()
     before = None
     for message in messages:
-        answers = any(isinstance(part, ToolResult) for part in message.parts)
+        calls: list[str] = []
+        results: list[str] = []
+        for part in message.parts:
+            if isinstance(part, ToolCall):
+                calls.append(part.id)
+            elif isinstance(part, ToolResult):
+                results.append(part.call_id)
+        answers = bool(results)
         is_assistant = message.role == "assistant"
         continues = is_assistant and before == "assistant"
         if answers if continues else (waiting or answers) and (is_assistant or not _answers(message.parts, waiting)):
             return False
         before = message.role
-        waiting.difference_update(part.call_id for part in message.parts if isinstance(part, ToolResult))
-        calls = [part.id for part in message.parts if isinstance(part, ToolCall)]
+        waiting.difference_update(results)
+        if not calls:
+            continue
         if len(set(calls)) < len(calls) or not call_ids.isdisjoint(calls):
             return False
         call_ids.update(calls)
@@ -71,11 +80,16 @@ def _is_in_order(messages: Sequence[Message]) -> bool:
 
 def _answers(parts: Sequence[Part], waiting: set[str]) -> bool:
     """Whether the parts are results of waiting calls, each once, then others only if no call is left."""
-    results = list(takewhile(lambda part: isinstance(part, ToolResult), parts))
-    ids = {part.call_id for part in results if isinstance(part, ToolResult)}
-    rest = parts[len(results) :]
-    only_calls = not any(isinstance(part, ToolResult) for part in rest)
-    return bool(ids) and ids <= waiting and len(ids) == len(results) and only_calls and (not rest or ids == waiting)
+    ids: set[str] = set()
+    has_rest = False
+    for part in parts:
+        if not isinstance(part, ToolResult):
+            has_rest = True
+        elif has_rest or part.call_id in ids or part.call_id not in waiting:
+            return False
+        else:
+            ids.add(part.call_id)
+    return bool(ids) and (not has_rest or ids == waiting)
 
 
 def hoist_system_messages(messages: Sequence[Message]) -> tuple[Message, ...]:
@@ -201,7 +215,12 @@ RAW_MEMBER: Final = "input"
 
 def repair_past_arguments(messages: Sequence[Message]) -> tuple[tuple[Message, ...], tuple[Notice, ...]]:
     """Returns the messages with the arguments of each call as an object, and notices of the repairs."""
-    bad = [call for call in _calls(messages) if not _is_object(call.arguments)]
+    bad = [
+        part
+        for message in messages
+        for part in message.parts
+        if isinstance(part, ToolCall) and not _is_object(part.arguments)
+    ]
     if not bad:
         return tuple(messages), ()
     fixed = tuple(replace(message, parts=tuple(map(_with_object, message.parts))) for message in messages)
@@ -225,10 +244,6 @@ def to_object(arguments: JsonText) -> JsonText:
     return json.dumps({RAW_MEMBER: arguments}, ensure_ascii=False)
 
 
-def _calls(messages: Iterable[Message]) -> Iterator[ToolCall]:
-    return (part for message in messages for part in message.parts if isinstance(part, ToolCall))
-
-
 def _with_object(part: Part) -> Part:
     if not isinstance(part, ToolCall) or _is_object(part.arguments):
         return part
@@ -237,7 +252,7 @@ def _with_object(part: Part) -> Part:
 
 def _is_object(arguments: JsonText) -> bool:
     try:
-        msgspec.json.decode(arguments, type=dict[str, msgspec.Raw])
+        _members(arguments)
     except (msgspec.DecodeError, RecursionError, UnicodeEncodeError):
         return False
     return True

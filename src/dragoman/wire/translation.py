@@ -4,6 +4,7 @@ A client's request uses the terms of its own API. It is forwarded unchanged to a
 API, content that has no equivalent there is dropped, and a notice names each dropped item.
 """
 
+import operator
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
@@ -59,6 +60,9 @@ _PARSED_FIELDS: Final = frozenset(
 concerns their own vendor only."""
 _RESPONSE_ONLY_FIELDS: Final = frozenset(("id", "index", "status"))
 """Fields of a response that a client sends back; they were never meant for the model."""
+_NOT_REPORTED: Final = _PARSED_FIELDS | _RESPONSE_ONLY_FIELDS
+_MAY_BE_UNKNOWN: Final = (UnknownPart, ToolResult)
+"""Types of parts that are, or may contain, parts that only another API has."""
 _PARTLY_PARSED: Final = {"reasoning": "effort", "text": "format"}
 """Of these fields, only the named member is parsed."""
 _CALLER_NAMES: Final = {"in_namespace": "namespace"}
@@ -93,12 +97,14 @@ def prefix_error(parts: Sequence[ResultPart]) -> tuple[ResultPart, ...]:
 
 def adapt_request_schemas(request: Request, target: Target) -> tuple[Request, tuple[Notice, ...]]:
     """Returns the request with its schemas adapted to this server type, and a notice of the changes."""
+    if not request.tools and not request.response_schema:
+        return request, ()
     changes_by_tool: dict[str, tuple[SchemaChange, ...]] = {}
     tools = []
     for tool in request.tools:
         adapted = adapt(tool.parameters, target) if tool.kind == "function" else AdaptedSchema(tool.parameters, ())
         changes_by_tool[tool.name] = adapted.changes
-        tools.append(replace(tool, parameters=adapted.json))
+        tools.append(tool if adapted.json == tool.parameters else replace(tool, parameters=adapted.json))
     reply = adapt(request.response_schema, target) if request.response_schema else AdaptedSchema("", ())
     changes_by_tool["the reply"] = reply.changes
     changed = {owner: changes for owner, changes in changes_by_tool.items() if changes}
@@ -193,10 +199,15 @@ class TranslationReport:
         same API are not changed.
         """
         request = rename_for_api(request, ANY_STRING if self.is_same_api else names, ids)
-        return replace(request, messages=tuple(map(self._with_known_parts, request.messages)))
+        messages = tuple(map(self._with_known_parts, request.messages))
+        is_same = all(map(operator.is_, messages, request.messages))
+        return request if is_same else replace(request, messages=messages)
 
     def _with_known_parts(self, message: Message) -> Message:
-        if not any(isinstance(part, UnknownPart | ToolResult) for part in message.parts):
+        for part in message.parts:
+            if isinstance(part, _MAY_BE_UNKNOWN):
+                break
+        else:
             return message
         parts: list[Part] = []
         for part in message.parts:
@@ -267,7 +278,7 @@ class TranslationReport:
 
     def native_fields(self, extra: ExtraFields) -> Mapping[str, msgspec.Raw]:
         """Returns the caller's own fields if they are in the terms of this API; otherwise reports them as dropped."""
-        if self.is_native:
+        if self.is_native or not extra:
             return extra
         for name, raw in extra.items():
             name = _CALLER_NAMES.get(name, name.removeprefix("outer."))  # a dialect's own name for the position
@@ -276,7 +287,7 @@ class TranslationReport:
                 self.native_fields(
                     {f"{name}.{inner}": x for inner, x in members.items() if inner != _PARTLY_PARSED[name]}
                 )
-            elif name not in _PARSED_FIELDS | _RESPONSE_ONLY_FIELDS and bytes(raw) != b"null":
+            elif name not in _NOT_REPORTED and bytes(raw) != b"null":
                 self.dropped(name)
         return {}
 
@@ -337,6 +348,8 @@ class TranslationReport:
 
     def close(self, body: Mapping[str, object]) -> UpstreamRequest:
         """Returns the upstream request with this body and the recorded notices."""
+        if not (self._dropped or self._reworded or self._adapted_schemas):
+            return UpstreamRequest(_encode(body), (), self._stop_locally)
         warnings = [
             *notices_by_name("content_dropped", f"{self._dialect} has no equivalent of: {{}}", self._dropped),
             *notices_by_name("request_adapted", f"for {self._dialect}: {{}}", self._reworded),

@@ -50,6 +50,7 @@ from dragoman.core.messages import (
     Refusal,
     Request,
     ResultPart,
+    Sampling,
     Text,
     Tool,
     ToolCall,
@@ -65,6 +66,7 @@ from dragoman.wire.openai_fields import is_custom, to_chat_fields
 from dragoman.wire.translation import REDACTED, SIGNATURE, TranslationReport, prefix_error
 
 NAME: Final = "openai_chat"
+_NO_SAMPLING: Final = Sampling()
 _NOTHING: Final = {"content": ""}
 """A placeholder for a turn that this API cannot represent."""
 
@@ -85,7 +87,8 @@ def write_request(request: Request, model: str) -> UpstreamRequest:
         "messages": messages,
         **_tools(request, report),
     }
-    body |= {name: value for name, value in msgspec.structs.asdict(request.sampling).items() if value is not None}
+    if request.sampling != _NO_SAMPLING:
+        body |= {name: value for name, value in msgspec.structs.asdict(request.sampling).items() if value is not None}
     if request.max_tokens is not None:
         outgoing = (
             "max_completion_tokens" if report.is_same_api and "max_completion_tokens" in request.extra else "max_tokens"
@@ -123,8 +126,10 @@ def _response_format(request: Request, report: TranslationReport) -> dict[str, o
 
 
 def _tools(request: Request, report: TranslationReport) -> dict[str, object]:
-    tools = report.sendable_tools(request)
+    tools = report.sendable_tools(request) if request.tools else []
     choice = request.tool_choice
+    if not tools and choice.mode in ("auto", "none"):
+        return {}
     kinds = {tool.name: CUSTOM if report.is_native and is_custom(tool) else tool.kind for tool in tools}
     if (choice.mode == "required" and not tools) or (choice.mode == "named" and choice.name not in kinds):
         raise report.unsendable("a choice of a tool that the vendor runs itself", "$.tool_choice")
@@ -166,8 +171,13 @@ def _messages(messages: Sequence[Message], report: TranslationReport) -> list[ob
     if not report.is_same_api:
         messages = tuple(_turns(report.end_with_user(hoist_system_messages(messages))))
     for message in messages:
-        results = [part for part in message.parts if isinstance(part, ToolResult)]
-        rest = [part for part in message.parts if not isinstance(part, ToolResult)]
+        results: list[ToolResult] = []
+        rest: list[Part] = []
+        for part in message.parts:
+            if isinstance(part, ToolResult):
+                results.append(part)
+            else:
+                rest.append(part)
         extra = report.native_fields(message.extra)
         if not (message.parts or report.is_same_api):
             continue
@@ -282,10 +292,10 @@ def _sides(extra: ExtraFields, report: TranslationReport) -> tuple[dict[str, obj
 
 def _content(parts: Sequence[Part], report: TranslationReport, more: Sequence[object] = ()) -> object:
     """Returns a string if all content is one text, else blocks, beginning with `more`."""
-    if not more and len(parts) <= 1 and all(isinstance(part, Text) for part in parts):
-        texts = [part for part in parts if isinstance(part, Text)]
-        if not texts or not report.native_fields(texts[0].extra):
-            return texts[0].text if texts else ""
+    if not more and len(parts) <= 1:
+        only = parts[0] if parts else Text("")
+        if isinstance(only, Text) and not report.native_fields(only.extra):
+            return only.text
     return [*more, *(_block(part, report) for part in parts)]
 
 
