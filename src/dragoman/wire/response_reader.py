@@ -152,6 +152,10 @@ class BaseResponseReader(ABC):
         """
         return False
 
+    def _quick_whole(self, body: bytes) -> bool:
+        """Fast path for a body that is not a stream, as `_quick` for an event."""
+        return False
+
     # Overridden instead of passed in as bound methods, which would keep each reader alive until a garbage collection.
 
     @abstractmethod
@@ -171,7 +175,9 @@ class BaseResponseReader(ABC):
             self._events([last for last in self._sse.close() if _is_complete(last.data)])
             self._finish(done=False)
         elif self._out.phase != "ended":
-            self._object(bytes(self._body).strip().removeprefix(_BOM), self._read_unstreamed)
+            body = bytes(self._body).strip().removeprefix(_BOM)
+            if not self._quick_whole(body):
+                self._object(body, self._read_unstreamed)
             self._finish(done=True)
 
     def _finish(self, done: bool, *, bare: bool = False) -> None:

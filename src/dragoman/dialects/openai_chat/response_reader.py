@@ -23,10 +23,11 @@ https://openrouter.ai/docs/use-cases/reasoning-tokens (2026-11).
 """
 
 from collections.abc import Iterator
-from typing import Final, Literal
+from operator import attrgetter
+from typing import Annotated, Final, Literal
 
 import msgspec
-from msgspec import Struct
+from msgspec import Meta, Raw, Struct
 
 from dragoman.core.backend import ExchangeContext
 from dragoman.core.errors import UpstreamError, quote
@@ -37,7 +38,8 @@ from dragoman.dialects.openai_chat.request_writer import NAME
 from dragoman.dialects.openai_chat.response_writer import OF_MESSAGE
 from dragoman.schema.free_text import INPUT
 from dragoman.text import lenient_values
-from dragoman.text.json_cursor import Cursor, Fields
+from dragoman.text.json_cursor import NULL, Cursor, Fields
+from dragoman.text.surrogates import may_have_surrogates
 from dragoman.wire.detail_fields import logprobs_json, unmodelled_counts
 from dragoman.wire.openai_fields import REASONING_FIELDS
 from dragoman.wire.response_reader import DECODE_ERRORS, BaseResponseReader, new_assembler
@@ -59,6 +61,9 @@ _CUT: Final = ("length", "content_filter")
 """Finish reasons that are kept if the server also sends `stop`."""
 _OF_REPLY: Final = ("system_fingerprint", "provider", "timings", "citations", "search_results")
 """Fields next to the choices in chunks and bodies (llama.cpp, OpenRouter, Perplexity)."""
+_DETAILS: Final = (*_OF_REPLY, PROGRESS)
+_NO_DETAILS: Final = (NULL,) * len(_DETAILS)
+_details_of: Final = attrgetter(*_DETAILS)
 COUNTS: Final = {
     "prompt_tokens": (),
     "completion_tokens": (),
@@ -74,6 +79,9 @@ _TEXTS: Final = ("text", "output_text", "")
 _NOTHING: Final = ('""', "{}", "[]", "false")
 _LEGACY: Final = -1
 """Index of a `function_call`; a reply contains at most one."""
+
+
+_Count = Annotated[int, Meta(ge=0, le=lenient_values.MAX_COUNT)]
 
 
 class _Function(Struct, forbid_unknown_fields=True):
@@ -117,8 +125,80 @@ class _Chunk(Struct):
     error: None = None
 
 
+class _WholeFunction(Struct, forbid_unknown_fields=True):
+    name: str
+    arguments: str
+
+
+class _WholeCall(Struct, forbid_unknown_fields=True):
+    id: str
+    function: _WholeFunction
+    type: Literal["function"] | None = None
+    index: Annotated[int, Meta(ge=0, le=lenient_values.MAX_COUNT)] | None = None
+
+
+class _Message(Struct, forbid_unknown_fields=True):
+    role: str | None = None
+    content: str | None = None
+    reasoning_content: str | None = None
+    refusal: str | None = None
+    annotations: tuple[()] | None = None
+    audio: None = None
+    function_call: None = None
+    reasoning: None = None
+    tool_calls: list[_WholeCall] | None = None
+
+
+class _EndChoice(Struct, forbid_unknown_fields=True):
+    index: Literal[0]
+    delta: _Message | None = None
+    message: _Message | None = None
+    finish_reason: str | None = None
+    logprobs: None = None
+    stop_reason: None = None
+    token_ids: None = None
+
+
+class _CachedTokens(Struct, forbid_unknown_fields=True):
+    cached_tokens: _Count = 0
+    audio_tokens: Literal[0] | None = None
+
+
+class _ReasoningTokens(Struct, forbid_unknown_fields=True):
+    reasoning_tokens: _Count = 0
+    audio_tokens: Literal[0] | None = None
+    accepted_prediction_tokens: Literal[0] | None = None
+    rejected_prediction_tokens: Literal[0] | None = None
+
+
+class _Usage(Struct, forbid_unknown_fields=True):
+    prompt_tokens: _Count
+    completion_tokens: _Count
+    total_tokens: Raw = NULL
+    prompt_tokens_details: _CachedTokens | None = None
+    completion_tokens_details: _ReasoningTokens | None = None
+
+
+class _Body(Struct):
+    """Fast path for whole replies, and for the first and last chunks of a stream."""
+
+    object: Literal["chat.completion.chunk", "chat.completion"]
+    choices: Annotated[list[_EndChoice], Meta(max_length=1)]
+    usage: _Usage | None = None
+    x_groq: None = None
+    error: None = None
+    service_tier: Raw = NULL
+    system_fingerprint: Raw = NULL
+    provider: Raw = NULL
+    timings: Raw = NULL
+    citations: Raw = NULL
+    search_results: Raw = NULL
+    prompt_progress: Raw = NULL
+
+
 _encode: Final = msgspec.json.Encoder().encode
 _chunk: Final = msgspec.json.Decoder(_Chunk).decode
+_body: Final = msgspec.json.Decoder(_Body).decode
 
 
 class ChatResponseReader(BaseResponseReader):
@@ -149,11 +229,11 @@ class ChatResponseReader(BaseResponseReader):
 
     def _quick(self, data: bytes) -> bool:
         if not self._has_content:  # the first chunk also contains the role
-            return False
+            return self._quick_body(data)
         try:
             delta = _chunk(data).choices[0].delta
         except DECODE_ERRORS:
-            return False
+            return self._quick_body(data)
         if delta.reasoning_content:
             self._out.reasoning(delta.reasoning_content)
         if delta.content:
@@ -163,6 +243,50 @@ class ChatResponseReader(BaseResponseReader):
             self._out.call(piece.index, "", "", piece.function.arguments)
         return True
 
+    def _quick_whole(self, body: bytes) -> bool:
+        return self._quick_body(body)
+
+    def _quick_body(self, data: bytes) -> bool:
+        """Reads a whole reply, or the first or last chunk of a stream, if it is in its usual form."""
+        if may_have_surrogates(data):
+            return False
+        try:
+            str(data, "utf-8")  # msgspec does not check strings that are not decoded
+            body = _body(data)
+        except DECODE_ERRORS:
+            return False
+        self._out.start()
+        if body.service_tier != NULL:
+            self._out.detail("service_tier", str(body.service_tier, "utf-8"))
+        if (details := _details_of(body)) != _NO_DETAILS:
+            for name, raw in zip(_DETAILS, details, strict=True):
+                if raw != NULL and (text := str(raw, "utf-8")) not in _NOTHING:
+                    self._out.detail(name, text, NAME)
+        if body.choices:
+            choice = body.choices[0]
+            self._has_content = True
+            if (message := choice.delta or choice.message) is not None:
+                self._quick_message(message)
+            if choice.finish_reason and choice.finish_reason != "false":
+                self._finished(choice.finish_reason, None)
+        if (usage := body.usage) is not None:
+            cached, reasoning = usage.prompt_tokens_details, usage.completion_tokens_details
+            counts = Usage(
+                usage.prompt_tokens,
+                usage.completion_tokens,
+                cached.cached_tokens if cached else 0,
+                reasoning.reasoning_tokens if reasoning else 0,
+            )
+            self._out.usage(counts)
+        return True
+
+    def _quick_message(self, message: _Message) -> None:
+        self._out.reasoning(message.reasoning_content or "")
+        self._out.text(message.content or "")
+        self._out.refusal(message.refusal or "")
+        for n, call in enumerate(message.tool_calls or ()):
+            self._out.call(call.index, call.id, call.function.name, call.function.arguments, is_new_call=n > 0)
+
     def _frame(self, fields: Fields) -> None:
         if (groq := lenient_values.fields(fields.pop("x_groq"))) is not None and (
             error := error_from_event(groq)
@@ -171,7 +295,7 @@ class ChatResponseReader(BaseResponseReader):
         self._out.start()
         if (tier := fields.pop("service_tier")) is not None:
             self._out.detail("service_tier", tier.text)
-        self._carry(fields, (*_OF_REPLY, PROGRESS))
+        self._carry(fields, _DETAILS)
         for choice in lenient_values.objects(fields.pop("choices")):
             self._choice(choice)
         if (usage := lenient_values.fields(fields.pop("usage"))) is not None:
