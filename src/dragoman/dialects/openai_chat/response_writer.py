@@ -215,17 +215,26 @@ def _annotation(raw: Raw) -> object:
 
 def _joined_details(reply: Reply, name: str) -> list[Raw]:
     """Returns the items of a detail from all texts."""
-    parts = (part for part in reply.parts if isinstance(part, Text | messages.Refusal))
-    return [item for part in parts for item in response_details.list_items(part.extra.get(name))]
+    items: list[Raw] = []
+    for part in reply.parts:
+        if isinstance(part, (Text, messages.Refusal)) and part.extra:
+            items += response_details.list_items(part.extra.get(name))
+    return items
 
 
 def write_reply(reply: Reply, request: Request) -> bytes:
     """Returns the body of a whole reply; `content` is null if there are only calls or a refusal."""
-    text, reasoning, refusal = (
-        "".join(part.text for part in reply.parts if isinstance(part, kind))
-        for kind in (Text, messages.Reasoning, messages.Refusal)
-    )
-    calls = [part for part in reply.parts if isinstance(part, ToolCall)]
+    text = reasoning = refusal = ""
+    calls: list[ToolCall] = []
+    for part in reply.parts:
+        if isinstance(part, Text):
+            text += part.text
+        elif isinstance(part, ToolCall):
+            calls.append(part)
+        elif isinstance(part, messages.Reasoning):
+            reasoning += part.text
+        elif isinstance(part, messages.Refusal):
+            refusal += part.text
     with_functions = FUNCTIONS in request.extra
     message: dict[str, object] = {
         "role": "assistant",
