@@ -1,0 +1,363 @@
+"""Backends that forward each call to the process that runs the models (`server`), over its Unix domain socket."""
+
+import asyncio
+import contextlib
+import logging
+import socket
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, Protocol, runtime_checkable
+
+import msgspec
+
+from dragoman.backends.shared import codec
+from dragoman.backends.shared.server import WINDOW, CallContext
+from dragoman.core.backend import ExchangeContext, ExchangeObserver, PromptProgress, ServedModel
+from dragoman.core.errors import BackendUnavailableError, DragomanError
+from dragoman.core.events import AnyEvent, Failure
+from dragoman.core.messages import Request
+from dragoman.off_loop import off_loop
+
+log = logging.getLogger("dragoman.backends.shared")
+
+ENDED: Final = "the process that runs the models ended; it is being restarted"
+RECONNECT_S: Final = 20.0
+"""Time that a call waits for the process to be there again."""
+RETRY_AFTER_S: Final = 3.0
+BLOCKING_S: Final = 2.0
+"""Timeout of the calls that captures make, which hold the event loop."""
+_POLL_S: Final = 0.05
+
+
+@runtime_checkable
+class RecordsIds(Protocol):
+    """An observer that records the ids that are generated for the exchange."""
+
+    def on_new_id(self, id: str) -> None:
+        """Called with each id that the other process generated."""
+
+
+class ModelsProcess:
+    """The connection of one gateway process to the process that runs the models."""
+
+    def __init__(self, path: Path) -> None:
+        """`path` is the socket of the process."""
+        self._path = path
+        self._watching: asyncio.Task[None] | None = None
+        self._known = asyncio.Event()
+        self._states: dict[str, dict[str, Any]] = {}
+        self.is_connected = False
+
+    async def start(self) -> None:
+        """Connects, and waits until the state of the backends is known; does nothing if that has happened.
+
+        Raises: BackendUnavailableError: the process is not there.
+        """
+        if self._watching is None:
+            self._watching = asyncio.create_task(self._watch())
+        try:
+            async with asyncio.timeout(RECONNECT_S):
+                await self._known.wait()
+        except TimeoutError:
+            raise BackendUnavailableError("the process that runs the models does not answer") from None
+
+    async def close(self) -> None:
+        """Closes the connection."""
+        watching, self._watching = self._watching, None
+        if watching is not None:
+            watching.cancel()
+            await asyncio.wait({watching})
+
+    def state(self, name: str) -> Mapping[str, Any]:
+        """Returns the last known state of a backend; {} before `start`."""
+        return self._states.get(name, {})
+
+    def update(self, name: str, state: dict[str, Any]) -> None:
+        """Replaces the state of a backend."""
+        self._states[name] = state
+
+    async def _watch(self) -> None:
+        while True:
+            with contextlib.suppress(OSError):
+                reader, writer = await asyncio.open_unix_connection(self._path)
+                try:
+                    writer.write(codec.encode(["watch"]))
+                    while (frame := await codec.read_frame(reader)) is not None:
+                        self._states = frame[1]
+                        self.is_connected = True
+                        self._known.set()
+                finally:
+                    self.is_connected = False
+                    writer.close()
+            await asyncio.sleep(_POLL_S)
+
+    @contextlib.asynccontextmanager
+    async def call(self, *frame: object, large: bool = False) -> AsyncIterator["_Connection"]:
+        """Sends a call; the connection is closed at the end of the block, which cancels the call.
+
+        Args:
+            frame: the method and its arguments.
+            large: whether the frame is encoded in a thread.
+
+        Raises:
+            BackendUnavailableError: the process is not there, also not after `RECONNECT_S`.
+        """
+        reader, writer = await self._connect()
+        try:
+            writer.write(await off_loop(large, codec.encode, frame))
+            yield _Connection(reader, writer)
+        finally:
+            writer.transport.abort()
+
+    async def _connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        loop = asyncio.get_running_loop()
+        until_s = loop.time() + RECONNECT_S
+        while True:
+            try:
+                return await asyncio.open_unix_connection(self._path)
+            except OSError:
+                if loop.time() >= until_s:
+                    raise BackendUnavailableError(ENDED, retry_after_s=RETRY_AFTER_S) from None
+            await asyncio.sleep(_POLL_S)
+
+    def call_blocking(self, *frame: object) -> Any:
+        """Returns the result of a call, while the event loop waits.
+
+        Raises: DragomanError: the call failed, or the process is not there.
+        """
+        try:
+            with socket.socket(socket.AF_UNIX) as connection:
+                connection.settimeout(BLOCKING_S)
+                connection.connect(str(self._path))
+                connection.sendall(codec.encode(frame))
+                return _result(codec.receive_frame(connection))
+        except OSError:
+            raise BackendUnavailableError(ENDED, retry_after_s=RETRY_AFTER_S) from None
+
+
+class _Connection:
+    """The connection of one call."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader, self._writer = reader, writer
+        self._taken = 0
+
+    async def next_frame(self) -> Any:
+        """Returns the next frame; None if the other process has ended."""
+        return await codec.read_frame(self._reader)
+
+    def acknowledge(self) -> None:
+        """One more counted frame was taken; reports it to the other process from time to time."""
+        self._taken += 1
+        if self._taken >= WINDOW // 2:
+            self._writer.write(codec.encode(["ack", self._taken]))
+            self._taken = 0
+
+
+class SharedBackend:
+    """A backend of the process that runs the models."""
+
+    def __init__(
+        self,
+        process: ModelsProcess,
+        name: str,
+        resolve_model_name: Callable[[str], str | None] = lambda name: None,
+    ) -> None:
+        """
+        Args:
+            process: the process that has the backend; several backends may have the same one.
+            name: the backend's name there.
+            resolve_model_name: returns the backend's own name of a model that it does not list, or None.
+        """
+        self._process, self._name = process, name
+        self._resolve = resolve_model_name
+        self._models: tuple[ServedModel, ...] = ()
+        self._models_from: object = None
+        """The state that `_models` was read from."""
+
+    def models(self) -> Sequence[ServedModel]:
+        """Returns the models, as the process last reported them."""
+        listed = self._process.state(self._name).get("models", [])
+        if listed is not self._models_from:
+            self._models = tuple(msgspec.convert(listed, tuple[ServedModel, ...]))
+            self._models_from = listed
+        return self._models
+
+    def resolve_model_name(self, name: str) -> str | None:
+        """Returns the backend's own name of a model that it does not list, or None."""
+        return self._resolve(name)
+
+    async def refresh_models(self) -> None:
+        """Has the backend update its list of models."""
+        with contextlib.suppress(BackendUnavailableError):
+            self._process.update(self._name, await self._call("refresh_models"))
+
+    async def count_tokens(self, request: Request) -> int | None:
+        """Returns the number of prompt tokens; None if it cannot be determined now.
+
+        Raises: DragomanError: the request is not valid or not supported.
+        """
+        try:
+            count: int | None = await self._call("count_tokens", request)
+        except BackendUnavailableError as error:
+            log.warning("the prompt was not counted: %s", error)
+            return None
+        return count
+
+    async def start(self) -> None:
+        """Connects to the process.
+
+        Raises: BackendUnavailableError: the process is not there.
+        """
+        await self._process.start()
+
+    async def close(self) -> None:
+        """Closes the connection; the backend runs on for other gateway processes."""
+        await self._process.close()
+
+    def health(self) -> Mapping[str, object]:
+        """Returns the state of the backend, as the process last reported it; not ready while the process is down."""
+        health: dict[str, object] = {"backend": self._name, **self._process.state(self._name).get("health", {})}
+        return {**health, "ready": bool(health.get("ready")) and self._process.is_connected}
+
+    def describe(self, model: str) -> Mapping[str, object]:
+        """Returns what a replay needs to know about the backend; see `SupportsReplay`.
+
+        Raises: BackendUnavailableError: the process is not there.
+        """
+        facts: Mapping[str, object] = self._process.call_blocking("describe", self._name, model)
+        return facts
+
+    def request_as_shown(self, request: Request) -> Request:
+        """Returns the request with the model's earlier output; unchanged if the process is not there."""
+        try:
+            shown: Request = self._process.call_blocking("request_as_shown", self._name, request)
+        except BackendUnavailableError as error:
+            log.warning("a capture has no earlier output of the model: %s", error)
+            return request
+        return shown
+
+    def secret_values(self) -> Sequence[str]:
+        """Returns values that must be redacted from captures; see `SupportsReplay`.
+
+        Raises: BackendUnavailableError: the process is not there.
+        """
+        values: list[str] = self._process.call_blocking("secret_values", self._name)
+        return values
+
+    async def generate(self, request: Request, context: ExchangeContext) -> AsyncGenerator[AnyEvent, None]:
+        """Yields the events of the response; closing the generator stops the model.
+
+        Raises: DragomanError: before Start; see `Backend`.
+        """
+        fields = CallContext(
+            context.id,
+            context.created,
+            tuple(context.disabled_repairs),
+            context.is_partial,
+            context.is_large,
+            context.reasked,
+            context.observer is not None,
+            context.progress is not None,
+        )
+        frame = ("generate", self._name, request, msgspec.to_builtins(fields))
+        async with self._process.call(*frame, large=context.is_large) as connection, _Replayed(context) as observed:
+            started = False
+            while (frame := await connection.next_frame()) is not None:
+                match frame:
+                    case ["event", event]:
+                        started = True
+                        yield event
+                        connection.acknowledge()
+                    case ["done"]:
+                        return
+                    case ["error" | "bug", _]:
+                        _result(frame)
+                    case _:
+                        await observed.on_frame(frame)
+                        if frame[0] == "piece":
+                            connection.acknowledge()
+            error = BackendUnavailableError(ENDED, retry_after_s=RETRY_AFTER_S)
+            if not started:
+                raise error
+            yield Failure(error)
+
+    async def _call(self, method: str, *args: object) -> Any:
+        async with self._process.call(method, self._name, *args) as connection:
+            frame = await connection.next_frame()
+        if frame is None:
+            raise BackendUnavailableError(ENDED, retry_after_s=RETRY_AFTER_S)
+        return _result(frame)
+
+
+class _Replayed:
+    """Replays what happens in the other process for the observer and the progress of this exchange."""
+
+    def __init__(self, context: ExchangeContext) -> None:
+        self._context = context
+        self._observer: ExchangeObserver | None = context.observer
+        self._pieces = asyncio.Queue[list[Any]]()
+        self._observing: asyncio.Task[None] | None = None
+        """Reads the output of the model that is being received, by way of the observer."""
+
+    async def __aenter__(self) -> "_Replayed":
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._leave()
+
+    async def on_frame(self, frame: list[Any]) -> None:
+        """Handles a frame of `server._Relay`."""
+        match frame:
+            case ["progress", done, total, cut] if self._context.progress is not None:
+                self._context.progress(PromptProgress(done, total, cut))
+            case ["id", id] if isinstance(self._observer, RecordsIds):
+                self._observer.on_new_id(id)
+            case ["output", target, sent] if self._observer is not None:
+                self._pieces = asyncio.Queue()
+                output = self._observer.wrap_model_output(target, sent, self._received())
+                self._observing = asyncio.create_task(_drain(output))
+            case ["piece", _]:
+                self._pieces.put_nowait(frame)
+            case ["output_end", _] if self._observing is not None:
+                self._pieces.put_nowait(frame)
+                await asyncio.wait({self._observing})
+            case ["output_left"]:
+                await self._leave()
+
+    async def _received(self) -> AsyncGenerator[object, None]:
+        pieces = self._pieces
+        while True:
+            match await pieces.get():
+                case ["piece", piece]:
+                    yield piece
+                case [_, None]:
+                    return
+                case [_, error]:
+                    raise error
+
+    async def _leave(self) -> None:
+        """Stops reading an output that has not ended."""
+        if self._observing is not None:
+            self._observing.cancel()
+            await asyncio.wait({self._observing})
+
+
+async def _drain(output: AsyncGenerator[object, None]) -> None:
+    with contextlib.suppress(DragomanError):  # the response of the backend reports it
+        async for _ in output:
+            pass
+
+
+def _result(frame: Sequence[Any]) -> Any:
+    """Returns the result of a call.
+
+    Raises: DragomanError: the call failed. RuntimeError: there is a bug in the other process.
+    """
+    match frame:
+        case ["error", error]:
+            raise error
+        case ["bug", text]:
+            raise RuntimeError(text)
+        case _:
+            return frame[1]
