@@ -12,7 +12,7 @@ import msgspec
 
 from dragoman.backends.shared import codec
 from dragoman.backends.shared.server import WINDOW, CallContext
-from dragoman.core.backend import ExchangeContext, ExchangeObserver, PromptProgress, ServedModel
+from dragoman.core.backend import ExchangeContext, PromptProgress, ServedModel
 from dragoman.core.errors import BackendUnavailableError, DragomanError
 from dragoman.core.events import AnyEvent, Failure
 from dragoman.core.messages import Request
@@ -295,7 +295,9 @@ class _Replayed:
 
     def __init__(self, context: ExchangeContext) -> None:
         self._context = context
-        self._observer: ExchangeObserver | None = context.observer
+        self._observer = context.observer
+        observer: object = context.observer
+        self._ids = observer if isinstance(observer, RecordsIds) else None
         self._pieces = asyncio.Queue[list[Any]]()
         self._observing: asyncio.Task[None] | None = None
         """Reads the output of the model that is being received, by way of the observer."""
@@ -311,8 +313,8 @@ class _Replayed:
         match frame:
             case ["progress", done, total, cut] if self._context.progress is not None:
                 self._context.progress(PromptProgress(done, total, cut))
-            case ["id", id] if isinstance(self._observer, RecordsIds):
-                self._observer.on_new_id(id)
+            case ["id", id] if self._ids is not None:
+                self._ids.on_new_id(id)
             case ["output", target, sent] if self._observer is not None:
                 self._pieces = asyncio.Queue()
                 output = self._observer.wrap_model_output(target, sent, self._received())

@@ -162,7 +162,7 @@ def _error(names: Sequence[str], text: str, fields: Mapping[str, Any]) -> Dragom
 
 @functools.cache
 def _tuple_type(name: str, fields: tuple[str, ...]) -> Any:
-    return namedtuple(name, fields)  # noqa: PYI024 its fields are not known before
+    return namedtuple(name, fields)
 
 
 _encode: Final = msgspec.msgpack.Encoder().encode

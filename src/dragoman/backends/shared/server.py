@@ -16,7 +16,7 @@ import contextlib
 import logging
 import os
 import stat
-from collections.abc import AsyncGenerator, Coroutine, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping
 from contextlib import aclosing
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -282,7 +282,7 @@ async def _secret_values(backend: Backend) -> list[str]:
     return list(backend.secret_values()) if isinstance(backend, SupportsReplay) else []
 
 
-_CALLS: Final = {
+_CALLS: Final[Mapping[str, Callable[..., Awaitable[object]]]] = {
     "count_tokens": _count_tokens,
     "refresh_models": _refresh_models,
     "describe": _describe,

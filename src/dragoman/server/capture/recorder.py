@@ -115,6 +115,10 @@ class CaptureRecorder(ServerObserver):
 
         return noted
 
+    def on_new_id(self, id: str) -> None:
+        """Records an id that the process of a shared backend generated (`backends.shared.client.RecordsIds`)."""
+        self.ids.append(id)
+
     def on_backend_call(self, backend: Backend, request: Request) -> None:
         """See `ExchangeObserver`."""
         as_shown = backend.request_as_shown(request)
