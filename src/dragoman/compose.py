@@ -14,7 +14,6 @@ from typing import Final, TypeAlias
 from urllib.parse import urlsplit
 
 from dragoman import config as settings
-from dragoman.backends.claude_cli.config import ClaudeCliConfig
 from dragoman.backends.embedded import weights
 from dragoman.backends.embedded.config import EmbeddedConfig
 from dragoman.catalog import models
@@ -31,6 +30,11 @@ GetWeights: TypeAlias = Callable[[EmbeddedConfig], Path]
 """Returns the weights of the configured model, downloaded if necessary."""
 Waiting: TypeAlias = Callable[[str], AbstractContextManager[None]]
 """A context manager that shows a text while its body runs."""
+
+MODELS_SOCKET: Final = "models.sock"
+"""Name of the socket of the process that runs the models, in the folder that several gateway processes share."""
+_CLAUDE: Final = "claude_cli"
+_EMBEDDED: Final = "embedded"
 
 LARGE_BYTES: Final = 500_000_000
 """Reading weights of this size to verify their checksum takes a second or more."""
@@ -83,7 +87,11 @@ def get_weights(
 
 
 def build_gateway(
-    config: settings.Config, embedded: bool, report: Report = no_report, get_weights: GetWeights = get_weights
+    config: settings.Config,
+    embedded: bool,
+    report: Report = no_report,
+    get_weights: GetWeights = get_weights,
+    shared_dir: Path | None = None,
 ) -> Gateway:
     """Returns the gateway that these settings describe.
 
@@ -92,14 +100,19 @@ def build_gateway(
         embedded: whether it also serves the embedded model.
         report: receives what takes long, or is missing.
         get_weights: returns the weights of the embedded model.
+        shared_dir: the private folder of several gateway processes, whose models run in another process, which listens
+            at `MODELS_SOCKET` in it; None: this is the only gateway process.
 
     Raises:
         ConfigError: an API does not exist, the variable with a key is not set, or weights are missing.
     """
     stored = config.response_store
     response_store = ResponseStore(stored.max_responses, stored.max_bytes, stored.ttl_s)
-    seal = Seal(stored.seal_key.encode() if stored.seal_key else _seal_key())
-    backends = build_backends(config, embedded=embedded, report=report, get_weights=get_weights)
+    seal = Seal(stored.seal_key.encode() if stored.seal_key else seal_key(shared_dir))
+    if shared_dir is None:
+        backends = build_backends(config, embedded=embedded, report=report, get_weights=get_weights)
+    else:
+        backends = [*upstream_backends(config, probe=True), *_shared(config, embedded, shared_dir / MODELS_SOCKET)]
     return Gateway(backends, config.model_aliases, response_store, config.guard, seal)
 
 
@@ -126,8 +139,45 @@ def build_backends(
         ConfigError: the settings are wrong.
         RemoteError: the download of the weights failed.
     """
-    servers, claude = upstream_backends(config, probe=probe), _claude(config.claude_cli)
-    return [*servers, *claude, *(_embedded(config.embedded, report, get_weights) if embedded else ())]
+    servers = upstream_backends(config, probe=probe)
+    return [*servers, *local_backends(config, embedded, report, get_weights).values()]
+
+
+def local_backends(
+    config: settings.Config, embedded: bool, report: Report, get_weights: GetWeights
+) -> dict[str, Backend]:
+    """Returns the backends that run programs on this machine, by name, in the order in which they are tried.
+
+    Args:
+        config: the settings.
+        embedded: whether the embedded model is one of them.
+        report: receives what takes long, also later, while backends start.
+        get_weights: returns the weights of the embedded model.
+
+    Raises:
+        ConfigError: the settings are wrong.
+        RemoteError: the download of the weights failed.
+    """
+    backends: dict[str, Backend] = {}
+    if config.claude_cli.enabled:
+        from dragoman.backends.claude_cli.backend import ClaudeCliBackend
+
+        backends[_CLAUDE] = ClaudeCliBackend(config.claude_cli, os.environ)
+    if embedded:
+        from dragoman.backends.embedded.backend import EmbeddedBackend
+
+        backends[_EMBEDDED] = EmbeddedBackend.from_config(config.embedded, get_weights(config.embedded), report)
+    return backends
+
+
+def _shared(config: settings.Config, embedded: bool, path: Path) -> list[Backend]:
+    """Returns the backends of `local_backends` in another process, which listens at this path."""
+    from dragoman.backends.claude_cli import models as claude_models
+    from dragoman.backends.shared.client import ModelsProcess, SharedBackend
+
+    process = ModelsProcess(path)
+    claude = [SharedBackend(process, _CLAUDE, claude_models.resolve_model)] if config.claude_cli.enabled else []
+    return [*claude, *([SharedBackend(process, _EMBEDDED)] if embedded else [])]
 
 
 def upstream_backends(config: settings.Config, *, probe: bool) -> list[Backend]:
@@ -219,20 +269,6 @@ def _is_this_gateway(url: str, port: int) -> bool:
         return False
 
 
-def _claude(config: ClaudeCliConfig) -> tuple[Backend, ...]:
-    if not config.enabled:
-        return ()
-    from dragoman.backends.claude_cli.backend import ClaudeCliBackend
-
-    return (ClaudeCliBackend(config, os.environ),)
-
-
-def _embedded(config: EmbeddedConfig, report: Report, get_weights: GetWeights) -> tuple[Backend]:
-    from dragoman.backends.embedded.backend import EmbeddedBackend
-
-    return (EmbeddedBackend.from_config(config, get_weights(config), report),)
-
-
 def _report_large(model: str, report: Report) -> weights.Progress:
     """Reports, once, that large weights are being verified."""
     reported: list[str] = []
@@ -245,17 +281,21 @@ def _report_large(model: str, report: Report) -> weights.Progress:
     return progress
 
 
-def _seal_key() -> bytes | None:
+def seal_key(shared_dir: Path | None = None) -> bytes | None:
     """Returns the key of this machine, created if missing, or None if it cannot be stored.
 
     With None, the gateway uses a key that lasts as long as its process.
+
+    Args:
+        shared_dir: a folder that several gateway processes share, for a key that is not stored elsewhere.
     """
-    path = weights.cache_dir() / "seal.key"
-    with contextlib.suppress(OSError):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with contextlib.suppress(FileExistsError), open(path, "xb", opener=_private) as file:
-            file.write(secrets.token_bytes(32))
-        return path.read_bytes() or None
+    for folder in (weights.cache_dir(), *([shared_dir] if shared_dir else [])):
+        path = folder / "seal.key"
+        with contextlib.suppress(OSError):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with contextlib.suppress(FileExistsError), open(path, "xb", opener=_private) as file:
+                file.write(secrets.token_bytes(32))
+            return path.read_bytes() or None
     return None
 
 

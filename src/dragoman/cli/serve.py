@@ -10,8 +10,7 @@ import socket
 import sys
 from collections.abc import Callable, Sequence
 from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TextIO
 
 from dragoman import compose, dialects
 from dragoman import config as settings
@@ -88,6 +87,9 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
         "requires the setting server.api_keys",
     )
     listens.add_argument("-p", "--port", type=_port, help="port to listen on, or 0 for any free port (default: 8484)")
+    listens.add_argument(
+        "--workers", metavar="N", help="number of gateway processes, one for each CPU core that is free (default: 1)"
+    )
     add_config_flag(command)
     command.add_argument(
         "--print-config",
@@ -135,10 +137,16 @@ def run(args: argparse.Namespace) -> int:
         print(json.dumps(settings.json_schema(), indent=2))
         return 0
     flags = {"server.host": args.host, "server.port": args.port, "embedded.model": args.model}
+    flags |= {"server.workers": args.workers}
     flags |= {**upstream_flags(args), "capture.dir": args.capture}
     config, origin = settings.load(compose.settings_path(args.config), os.environ, flags)
     loose = settings.readable_secrets(compose.settings_path(args.config), config)
     problems = [*settings.unknown_variables(os.environ), *([loose] if loose else [])]
+    if config.server.workers > 1 and sys.platform == "win32":
+        raise ConfigError(
+            f"expected server.workers of 1 on Windows, got {config.server.workers}: its processes cannot share the "
+            "sockets that several workers need; start several gateways at different ports instead"
+        )
     others = compose.has_upstreams(config)
     name = compose.embedded_model_name(config.embedded) if compose.serves_embedded(config, origin) else ""
     for alias, target in (
@@ -178,12 +186,14 @@ def _serve(
     """Serves with a log on standard error, of which in JSON each line is a record, also the last error."""
     from dragoman.cli import _log_format  # imports structlog
 
-    _log_format.configure(log_format, logging.StreamHandler(sys.stderr), debug=debug)
+    handler = logging.StreamHandler(sys.stderr)
+    _log_format.configure(log_format, handler, debug=debug)
     if log_format == "text":
         for problem in problems:
             print_status(problem)
         asyncio.run(check_claude_login(config, print_status))
-        return _serve_until_stopped(config, embedded, print_status, download_weights)
+        get_weights = partial(compose.get_weights, report=print_status, download=download_weights)
+        return _serve_until_stopped(config, embedded, print_status, get_weights, handler, debug=debug)
     log = logging.getLogger("dragoman.serve")
     for problem in problems:
         log.warning("%s", problem)
@@ -193,38 +203,58 @@ def _serve(
 
     try:
         asyncio.run(compose.check_claude_login(config, lambda text: log.warning("%s", text)))
-        return _serve_until_stopped(config, embedded, report, partial(download_weights, log=report))
+        get_weights = partial(compose.get_weights, report=report, download=partial(download_weights, log=report))
+        return _serve_until_stopped(config, embedded, report, get_weights, handler, debug=debug)
     except DragomanError as error:
         log.error("%s", error)
         return exit_status(error)
 
 
 def _serve_until_stopped(
-    config: settings.Config, embedded: bool, report: Callable[[str], None], download: Callable[[str], Path]
+    config: settings.Config,
+    embedded: bool,
+    report: Callable[[str], None],
+    get_weights: compose.GetWeights,
+    handler: "logging.StreamHandler[TextIO]",
+    *,
+    debug: bool,
 ) -> int:
+    def show(url: str, names: Sequence[str]) -> None:
+        announce(url, names, bool(config.server.api_keys), report)
+
+    if config.server.workers > 1:
+        from dragoman.cli._workers import supervisor
+        from dragoman.cli._workers.plan import Plan
+
+        weights = str(get_weights(config.embedded)) if embedded else ""
+        log_format: LogFormat = "text" if report is print_status else "json"
+        return supervisor.run(Plan(config, embedded, log_format, debug, weights), show, report, handler)
     from dragoman.server.run import run as serve
 
-    get_weights = partial(compose.get_weights, report=report, download=download)
     gateway = compose.build_gateway(config, embedded, report, get_weights)
     return serve(
         gateway,
         config.server,
-        lambda url: announce(url, gateway, bool(config.server.api_keys), report),
+        lambda url: show(url, model_ids(gateway)),
         print_status=report,
         capture=config.capture,
     )
 
 
-def announce(url: str, gateway: Gateway, has_keys: bool, print_status: Callable[[str], None]) -> None:
+def model_ids(gateway: Gateway) -> list[str]:
+    """Returns the own names of all models."""
+    return [model.id for model in gateway.models() if model.id not in model.aliases]
+
+
+def announce(url: str, names: Sequence[str], has_keys: bool, print_status: Callable[[str], None]) -> None:
     """Reports the URL, and what to configure in a client.
 
     Args:
         url: where the gateway listens.
-        gateway: its models are listed.
+        names: the models.
         has_keys: requests need an API key.
         print_status: receives each line.
     """
-    names = [model.id for model in gateway.models() if model.id not in model.aliases]
     more = f" and {len(names) - _MAX_LISTED} more" if len(names) > _MAX_LISTED else ""
     key = "one of server.api_keys" if has_keys else "any"
     print_status(f"listening on {url}")

@@ -49,6 +49,9 @@ class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     host: Annotated[str, setting("Address to listen on. Other than loopback requires `api_keys`.")] = "127.0.0.1"
     port: Annotated[int, setting("Port to listen on; 0: a free one.", ge=0, le=65535)] = 8484
+    workers: Annotated[
+        int, setting("Number of gateway processes, all at the same port (docs/performance.md).", ge=1, le=64)
+    ] = 1
     api_keys: Annotated[
         tuple[str, ...],
         setting("API keys, of at least 6 characters; each request must have one. Empty: none is needed."),
@@ -66,7 +69,8 @@ class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         float, setting("Timeout to receive the head of a request, and then its body, in seconds.", gt=0)
     ] = 30.0
     max_connections: Annotated[
-        int, setting("Maximum open connections; more get status 503. 0: half of the process's file descriptors.", ge=0)
+        int,
+        setting("Maximum open connections of each worker; more get status 503. 0: half of its file descriptors.", ge=0),
     ] = 0
     keepalive_interval_s: Annotated[
         float, setting("Time between pings of an idle stream, in seconds.", gt=0, le=15)

@@ -16,6 +16,7 @@ A plain ASGI callable: it can be mounted in any ASGI application, whose lifespan
 import contextlib
 import hmac
 import logging
+import os
 from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
 from typing import Any, Final
 
@@ -277,8 +278,10 @@ class App:
         await respond(send, 200, msgspec.json.encode({"name": "dragoman", "version": __version__}))
 
     async def _health(self, send: Send, known: bool) -> None:
-        """Answers `/health`; addresses and load of the backends only with an API key, if keys are set."""
-        more = {"version": __version__, "backends": self._gateway.health()} if known else {}
+        """Answers `/health`; backends and processes only with an API key, if keys are set."""
+        workers = self._config.workers
+        own = {"workers": workers, "process": os.getpid()} if workers > 1 else {}
+        more = {"version": __version__, **own, "backends": self._gateway.health()} if known else {}
         await respond(send, 200, msgspec.json.encode({"status": "ok", **more}))
 
     async def _counted(self, send: Send, known: bool) -> None:

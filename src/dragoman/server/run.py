@@ -15,6 +15,8 @@ import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from typing import Any, Final, TypeAlias, cast
 
+import msgspec
+
 from dragoman import extras
 from dragoman.config import NO_CAPTURE, CaptureConfig, ServerConfig
 from dragoman.core.errors import ConfigError
@@ -39,11 +41,12 @@ LAST_EVENT_S = 2.0
 _LOOP: Final = "uvloop" if sys.platform != "win32" else "asyncio"
 
 
-class _Server(uvicorn.Server):
+class Server(uvicorn.Server):
     """Without uvicorn's signal handling, which ends the process by the signal; `_serve` handles signals."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
+        """Does nothing."""
         yield
 
 
@@ -69,9 +72,52 @@ def run(
         ConfigError: the address cannot be listened on.
         DragomanError: a backend did not start.
     """
-    server = _server(app or App(gateway, config, capture=capture), config)
+    server = new_server(app or App(gateway, config, capture=capture), config)
     with contextlib.closing(_bind(config)) as listener, runner() as r:
-        return r.run(_serve(gateway, server, listener, announce, print_status))
+        return r.run(serve(gateway, server, listener, announce, Shutdown(server, print_status)))
+
+
+class Shutdown:
+    """Stops a server: first lets running responses finish, then breaks them off."""
+
+    def __init__(self, server: "Server", print_status: Callable[[str], None]) -> None:
+        self.server = server
+        self.starting: asyncio.Future[None] | None = None
+        """The start of the backends; it is cancelled too."""
+        self._print_status = print_status
+
+    def on_signal(self, number: int) -> None:
+        """Drains at the first signal; a second one does not wait for running responses."""
+        if number not in (signal.SIGTERM, signal.SIGINT):  # the terminal was closed
+            self._print_status(f"{signal.Signals(number).name}: stopping")
+        if self.server.should_exit:
+            self.stop_now()
+        else:
+            self.drain()
+
+    def drain(self) -> None:
+        """Accepts no more connections, and lets running responses finish within `graceful_shutdown_s`."""
+        if not self.server.should_exit:
+            self.on_drain(len(self.server.server_state.tasks))
+        self.server.should_exit = True
+        if self.starting is not None:
+            self.starting.cancel()
+
+    def stop_now(self) -> None:
+        """Breaks off running responses."""
+        self.server.force_exit = True
+        self.drain()
+
+    def on_drain(self, running: int) -> None:
+        """Reports how many responses the shutdown waits for."""
+        if text := waiting_for(running, self.server.config.timeout_graceful_shutdown or 0):
+            self._print_status(text)
+
+
+def waiting_for(running: int, wait_s: float) -> str:
+    """Returns the text about the responses that a shutdown waits for, or "" if there are none."""
+    answers = "1 running answer" if running == 1 else f"{running} running answers"
+    return f"waiting up to {wait_s:g} s for {answers}; signal again to stop now" if running else ""
 
 
 def runner() -> asyncio.Runner:
@@ -85,7 +131,7 @@ async def serving(gateway: Gateway, config: ServerConfig, capture: CaptureConfig
 
     Raises: ConfigError: the address cannot be listened on. DragomanError: a backend did not start.
     """
-    server = _server(App(gateway, config, capture=capture), config)
+    server = new_server(App(gateway, config, capture=capture), config)
     with contextlib.closing(_bind(config)) as listener:
         try:
             await gateway.start()
@@ -100,7 +146,8 @@ async def serving(gateway: Gateway, config: ServerConfig, capture: CaptureConfig
             await _close(gateway, server)
 
 
-def _server(app: Asgi, config: ServerConfig) -> "_Server":
+def new_server(app: Asgi, config: ServerConfig) -> "Server":
+    """Returns a uvicorn server for the application, without signal handling."""
     settings = uvicorn.Config(
         app,
         loop=_LOOP,
@@ -114,10 +161,30 @@ def _server(app: Asgi, config: ServerConfig) -> "_Server":
         proxy_headers=False,  # nothing here reads the client's address
         timeout_graceful_shutdown=round(config.graceful_shutdown_s),
     )
-    return _Server(settings)
+    return Server(settings)
 
 
-def _bind(config: ServerConfig) -> socket.socket:
+def bind_for_workers(config: ServerConfig) -> list[socket.socket]:
+    """Binds the address once for each worker, so that the system distributes the connections evenly.
+
+    One socket for all is returned where the system does not distribute them: then any worker accepts them.
+
+    Raises: ConfigError: the address cannot be listened on.
+    """
+    if not sys.platform.startswith("linux"):
+        return [_bind(config)]
+    if config.port:
+        _bind(config).close()  # fails if another program listens, which sockets that share their port do not notice
+    with contextlib.ExitStack() as bound:
+        sockets = [bound.enter_context(_bind(config, shared=True))]
+        port = sockets[0].getsockname()[1]
+        at_port = msgspec.structs.replace(config, port=port)
+        sockets += (bound.enter_context(_bind(at_port, shared=True)) for _ in range(config.workers - 1))
+        bound.pop_all()
+    return sockets
+
+
+def _bind(config: ServerConfig, *, shared: bool = False) -> socket.socket:
     """Binds the address before a model is loaded; connections are accepted later."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(config.host, config.port, type=socket.SOCK_STREAM)[0]
@@ -125,6 +192,8 @@ def _bind(config: ServerConfig) -> socket.socket:
         try:
             if sys.platform != "win32":
                 listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                if shared:
+                    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
             listener.bind(address)
         except OSError:
             listener.close()
@@ -144,29 +213,28 @@ def _address_in_use(host: str, port: int, error: OSError) -> ConfigError:
     )
 
 
-async def _serve(
+async def serve(
     gateway: Gateway,
-    server: _Server,
+    server: Server,
     listener: socket.socket,
     announce: Callable[[str], None],
-    print_status: Callable[[str], None],
+    shutdown: Shutdown,
 ) -> int:
-    loop = asyncio.get_running_loop()
-    starting = asyncio.ensure_future(gateway.start())
+    """Serves until `shutdown`, and returns the exit status.
 
-    def stop(number: int) -> None:
-        if number not in (signal.SIGTERM, signal.SIGINT):  # the terminal was closed
-            print_status(f"{signal.Signals(number).name}: stopping")
-        # A second signal does not wait for running responses.
-        server.force_exit = server.should_exit
-        if (running := len(server.server_state.tasks)) and not server.should_exit:
-            answers = "1 running answer" if running == 1 else f"{running} running answers"
-            wait_s = server.config.timeout_graceful_shutdown
-            print_status(f"waiting up to {wait_s} s for {answers}; signal again to stop now")
-        server.should_exit = True
-        starting.cancel()
+    Args:
+        gateway: answers the requests.
+        server: the server of its application.
+        listener: the bound socket.
+        announce: receives the URL once the port is open.
+        shutdown: is called at each signal.
 
-    _on_signals(loop, stop)
+    Raises:
+        ConfigError: the address cannot be listened on.
+        DragomanError: a backend did not start.
+    """
+    starting = shutdown.starting = asyncio.ensure_future(gateway.start())
+    on_signals(asyncio.get_running_loop(), shutdown.on_signal)
     try:
         await asyncio.wait({starting})
         if not starting.cancelled():
@@ -178,7 +246,7 @@ async def _serve(
     return 0
 
 
-def _on_signals(loop: asyncio.AbstractEventLoop, stop: Callable[[int], None]) -> None:
+def on_signals(loop: asyncio.AbstractEventLoop, stop: Callable[[int], None]) -> None:
     """Calls `stop` in the loop at each signal that stops a service; an ignored one, as under nohup, stays ignored."""
     names = ("SIGTERM", "SIGINT", "SIGHUP", "SIGBREAK")
     for number in [getattr(signal, name) for name in names if hasattr(signal, name)]:
@@ -190,7 +258,7 @@ def _on_signals(loop: asyncio.AbstractEventLoop, stop: Callable[[int], None]) ->
             signal.signal(number, lambda signal_number, _: loop.call_soon_threadsafe(stop, signal_number))
 
 
-async def _close(gateway: Gateway, server: _Server) -> None:
+async def _close(gateway: Gateway, server: Server) -> None:
     """Breaks off running responses, and closes the backends."""
     for task in (answers := set(server.server_state.tasks)):
         task.cancel()
@@ -199,7 +267,7 @@ async def _close(gateway: Gateway, server: _Server) -> None:
         await asyncio.wait(answers, timeout=LAST_EVENT_S)
 
 
-async def _listen(server: _Server, listener: socket.socket, announce: Callable[[str], None]) -> None:
+async def _listen(server: Server, listener: socket.socket, announce: Callable[[str], None]) -> None:
     running = asyncio.ensure_future(server.serve(sockets=[listener]))
     url = await _listens(server, listener, running)
     if server.started:
@@ -207,17 +275,23 @@ async def _listen(server: _Server, listener: socket.socket, announce: Callable[[
     await running
 
 
-async def _listens(server: _Server, listener: socket.socket, running: "asyncio.Future[None]") -> str:
+async def _listens(server: Server, listener: socket.socket, running: "asyncio.Future[None]") -> str:
     """Returns the URL, once the port is open.
 
     Raises: ConfigError: the address cannot be listened on.
     """
-    host, port = listener.getsockname()[:2]
+    url, port = url_of(listener), listener.getsockname()[1]
     while not server.started and not running.done():
         await asyncio.sleep(0.02)
     if not server.started:
         try:
             await running
         except OSError as e:  # another program was faster, between bind and listen
-            raise _address_in_use(host, port, e) from None
+            raise _address_in_use(listener.getsockname()[0], port, e) from None
+    return url
+
+
+def url_of(listener: socket.socket) -> str:
+    """Returns the URL of a bound socket."""
+    host, port = listener.getsockname()[:2]
     return f"http://{f'[{host}]' if ':' in host else host}:{port}"

@@ -59,7 +59,7 @@ def test_signal_wakes_event_loop(number: signal.Signals) -> None:
     async def heard() -> int:
         loop = asyncio.get_running_loop()
         told = loop.create_future()
-        run._on_signals(loop, told.set_result)
+        run.on_signals(loop, told.set_result)
         signal.raise_signal(number)
         assert not told.done(), "a handler runs between any two steps: nothing is changed in it"
         return int(await told)
@@ -73,7 +73,7 @@ def test_ignored_signal_stays_ignored() -> None:
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
 
     async def set_up() -> None:
-        run._on_signals(asyncio.get_running_loop(), lambda number: None)
+        run.on_signals(asyncio.get_running_loop(), lambda number: None)
 
     with asyncio.Runner(loop_factory=WithoutSignals) as runner:
         runner.run(set_up())

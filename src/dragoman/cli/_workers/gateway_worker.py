@@ -1,0 +1,19 @@
+"""One gateway process of several. `supervisor` starts it and never imports it."""
+
+import socket
+import sys
+
+from dragoman import compose
+from dragoman.cli._workers.child import Child
+from dragoman.server.worker import run_worker
+
+
+def _serve(child: Child) -> int:
+    plan = child.plan
+    gateway = compose.build_gateway(plan.config, plan.embedded, child.report, shared_dir=plan.folder)
+    sockets = [socket.socket(fileno=descriptor) for descriptor in plan.sockets]
+    return run_worker(gateway, plan.config.server, sockets, plan.number, child, child.report, plan.config.capture)
+
+
+if __name__ == "__main__":
+    sys.exit(Child().run(_serve))

@@ -1,0 +1,40 @@
+"""What the supervisor passes to each process that it starts, except at its command line, which other users can read."""
+
+from pathlib import Path
+
+import msgspec
+
+from dragoman.cli._log_format import LogFormat
+from dragoman.config import Config
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """The settings of all processes."""
+
+    config: Config
+    embedded: bool
+    """Whether the embedded model is served."""
+    log_format: LogFormat
+    debug: bool
+    weights: str = ""
+    """The file of the embedded model."""
+    shared_dir: str = ""
+    """The private folder of all processes."""
+    sockets: tuple[int, ...] = ()
+    """File descriptors of the bound sockets, for gateway processes."""
+    number: int = 0
+    """The index of the process among the gateway processes."""
+
+    @property
+    def folder(self) -> Path:
+        """The private folder of all processes."""
+        return Path(self.shared_dir)
+
+    @property
+    def has_models(self) -> bool:
+        """Whether a process for models is needed."""
+        return self.embedded or self.config.claude_cli.enabled
+
+
+LOG_LOCK = "log.lock"
+"""Name of the file in the private folder by which the processes write whole lines."""

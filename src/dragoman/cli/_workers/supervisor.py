@@ -1,0 +1,290 @@
+"""Starts the processes of `dragoman serve --workers N`, restarts those that end, and stops them in order.
+
+The supervisor binds the sockets and keeps them open, so connections that wait in the queue of a worker that dies are
+not lost: another worker accepts them until the new one is ready. It serves no requests itself. The processes end when
+their standard input closes, so none outlives it.
+"""
+
+import asyncio
+import contextlib
+import logging
+import shutil
+import signal
+import socket
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+from msgspec.structs import replace
+
+from dragoman import compose
+from dragoman.backends.embedded import start_worker
+from dragoman.backends.shared import codec
+from dragoman.cli._workers.plan import LOG_LOCK, Plan
+from dragoman.cli._workers.whole_lines import WholeLines
+from dragoman.core.errors import BackendUnavailableError, DragomanError
+from dragoman.server.run import bind_for_workers, on_signals, url_of, waiting_for
+
+log = logging.getLogger("dragoman.serve")
+
+RESTART_DELAYS_S: Final = (0.1, 1.0, 5.0, 30.0)
+"""Delays before a restart; a process that ran for a minute resets them."""
+STABLE_AFTER_S: Final = 60.0
+STOP_S: Final = 10.0
+"""Time for a process to end once it breaks off its responses; then it is killed."""
+_MODELS: Final = "dragoman.cli._workers.models_worker"
+_GATEWAY: Final = "dragoman.cli._workers.gateway_worker"
+
+
+def run(plan: Plan, announce: Callable[[str, Sequence[str]], None], report: Callable[[str], None], *logs: Any) -> int:
+    """Serves until SIGTERM or SIGINT, and returns the exit status.
+
+    Args:
+        plan: the settings; the folder and the sockets are added here.
+        announce: receives the URL and the models once all processes are ready.
+        report: receives lines for the user.
+        logs: handlers of the log, whose lines go to standard error.
+
+    Raises:
+        ConfigError: the address cannot be listened on, or a process found a wrong setting.
+        DragomanError: a backend did not start.
+    """
+    with contextlib.ExitStack() as held:
+        sockets = [held.enter_context(contextlib.closing(each)) for each in bind_for_workers(plan.config.server)]
+        folder = held.enter_context(_private_folder())
+        held.enter_context(contextlib.redirect_stderr(lines := WholeLines(2, folder / LOG_LOCK)))
+        for handler in logs:
+            held.callback(handler.setStream, handler.setStream(lines))
+        if not plan.config.response_store.seal_key:
+            compose.seal_key(folder)  # created once, for all
+        plan = replace(plan, shared_dir=str(folder))
+        return asyncio.run(Supervisor(plan, sockets, announce, report).run())
+
+
+@contextlib.contextmanager
+def _private_folder() -> Iterator[Path]:
+    folder = Path(tempfile.mkdtemp(prefix="dragoman-", dir=start_worker.private_dir_parent()))
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+class _Slot:
+    """One process at a time, and its successors."""
+
+    def __init__(self, name: str, module: str, plan: Plan) -> None:
+        self.name, self.module, self.plan = name, module, plan
+        self.process: asyncio.subprocess.Process | None = None
+        self.first_ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        """Done once the first process is ready, or has failed."""
+        self.models: Sequence[str] = ()
+        self.is_ready = False
+        self.running: int | None = None
+        """The responses that ran when the process began to drain; None: it does not drain."""
+        self.sent: object = None
+        """The last order to listen."""
+        self.error: DragomanError | None = None
+        """Why the process ended, as it reported itself."""
+
+    def send(self, *frame: object) -> None:
+        """Sends a frame to the process, if there is one."""
+        if self.process is not None and self.process.stdin is not None:
+            self.process.stdin.write(codec.encode(frame))
+
+    def kill(self) -> None:
+        """Kills the process."""
+        if self.process is not None and self.process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                self.process.kill()
+
+    def describe_exit(self) -> str:
+        """Returns how the process ended."""
+        code = self.process.returncode if self.process else None
+        return self.error.message if self.error else start_worker.describe_exit(code, (), 0)
+
+
+class Supervisor:
+    """All processes of one gateway."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        sockets: Sequence[socket.socket],
+        announce: Callable[[str, Sequence[str]], None],
+        report: Callable[[str], None],
+    ) -> None:
+        """
+        Args:
+            plan: the settings of all processes.
+            sockets: the bound sockets; closed when the processes are to end.
+            announce: receives the URL and the models once all processes are ready.
+            report: receives lines for the user.
+        """
+        self._plan, self._sockets, self._announce, self._report = plan, sockets, announce, report
+        self._workers: list[_Slot] = []
+        self._models: _Slot | None = None
+        self._stopping = asyncio.Event()
+        self._keeping: dict[_Slot, asyncio.Task[None]] = {}
+        self._is_announced = False
+        self._is_counted = False
+        """The responses that the shutdown waits for were reported."""
+
+    async def run(self) -> int:
+        """Runs the processes until a signal, and returns the exit status.
+
+        Raises: DragomanError: one of them did not start.
+        """
+        on_signals(asyncio.get_running_loop(), self._on_signal)
+        try:
+            if self._plan.has_models:
+                self._models = self._begin(_Slot("the models process", _MODELS, self._plan))
+                await self._until_ready([self._models])
+            if not self._stopping.is_set():
+                descriptors = tuple(each.fileno() for each in self._sockets)
+                for number in range(self._plan.config.server.workers):
+                    plan = replace(self._plan, sockets=descriptors, number=number)
+                    self._workers.append(self._begin(_Slot(f"worker {number + 1}", _GATEWAY, plan)))
+                await self._until_ready(self._workers)
+            if not self._stopping.is_set():
+                self._is_announced = True
+                self._announce(url_of(self._sockets[0]), self._workers[0].models)
+                self._assign_sockets()
+            await self._stopping.wait()
+            await self._end(self._workers, self._plan.config.server.graceful_shutdown_s + STOP_S)
+        finally:
+            self._stopping.set()
+            await self._kill(self._workers)
+            if self._models is not None:
+                self._models.send("stop")
+                await self._end([self._models], STOP_S)
+                await self._kill([self._models])
+        return 0
+
+    def _begin(self, slot: _Slot) -> _Slot:
+        self._keeping[slot] = asyncio.create_task(self._keep(slot))
+        return slot
+
+    async def _until_ready(self, slots: Sequence[_Slot]) -> None:
+        """Waits until all are ready, or the supervisor is to stop.
+
+        Raises: DragomanError: one of them did not start.
+        """
+        stopping = asyncio.create_task(self._stopping.wait())
+        ready = asyncio.gather(*(slot.first_ready for slot in slots))
+        try:
+            await asyncio.wait((stopping, ready), return_when=asyncio.FIRST_COMPLETED)
+            if ready.done():
+                ready.result()
+        finally:
+            stopping.cancel()
+            ready.cancel()
+
+    async def _keep(self, slot: _Slot) -> None:
+        """Runs one process after the other until the supervisor stops."""
+        loop, early_exits = asyncio.get_running_loop(), 0
+        while not self._stopping.is_set():
+            began_s = loop.time()
+            await self._run_process(slot)
+            if self._stopping.is_set():
+                return
+            why = slot.describe_exit()
+            if not slot.first_ready.done():
+                slot.first_ready.set_exception(slot.error or BackendUnavailableError(f"{slot.name} ended: {why}"))
+                return
+            self._assign_sockets()
+            early_exits = 0 if loop.time() - began_s > STABLE_AFTER_S else early_exits + 1
+            pause_s = RESTART_DELAYS_S[min(early_exits, len(RESTART_DELAYS_S)) - 1]
+            pid = slot.process.pid if slot.process else 0
+            log.warning("%s (process %d) ended: %s; starting it again in %g s", slot.name, pid, why, pause_s)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._stopping.wait(), pause_s)
+
+    async def _run_process(self, slot: _Slot) -> None:
+        """Runs one process to its end."""
+        slot.error, slot.sent, slot.running = None, None, None
+        try:
+            process = slot.process = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-P", "-m", slot.module),  # -P: the current folder may contain other modules
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                pass_fds=slot.plan.sockets,
+                start_new_session=True,  # Ctrl-C is not sent to it
+            )
+        except OSError as error:
+            slot.error = BackendUnavailableError(f"it could not be started: {error}")
+            return
+        assert process.stdin is not None
+        assert process.stdout is not None
+        try:
+            plan = msgspec.json.encode(slot.plan)
+            process.stdin.write(len(plan).to_bytes(codec.LENGTH_BYTES) + plan)
+            if self._stopping.is_set():
+                slot.send("stop")
+            while (frame := await codec.read_frame(process.stdout)) is not None:
+                self._on_frame(slot, frame)
+            process.stdin.close()
+            await process.wait()
+        finally:
+            slot.is_ready = False
+            self._count_running()
+
+    def _on_frame(self, slot: _Slot, frame: Sequence[Any]) -> None:
+        match frame:
+            case ["ready", models]:
+                slot.is_ready, slot.models = True, models
+                if not slot.first_ready.done():
+                    slot.first_ready.set_result(None)
+            case ["failed", error]:
+                slot.error = error
+            case ["draining", running]:
+                slot.running = running
+                self._count_running()
+        self._assign_sockets()
+
+    def _assign_sockets(self) -> None:
+        """Lets the workers that run accept the connections of those that do not."""
+        if not self._is_announced or self._stopping.is_set() or len(self._sockets) == 1:
+            return
+        up = [slot for slot in self._workers if slot.is_ready and slot.running is None]
+        down = [slot.plan.number for slot in self._workers if slot not in up]
+        for index, slot in enumerate(up):
+            order = ("listen", [slot.plan.number, *down[index :: len(up)]])
+            if order != slot.sent:
+                slot.send(*order)
+                slot.sent = order
+
+    def _on_signal(self, number: int) -> None:
+        if number not in (signal.SIGTERM, signal.SIGINT):  # the terminal was closed
+            self._report(f"{signal.Signals(number).name}: stopping")
+        order = "stop" if self._stopping.is_set() else "drain"
+        self._stopping.set()
+        for listener in self._sockets:
+            listener.close()
+        for slot in self._workers:
+            slot.send(order if slot.is_ready else "stop")
+
+    def _count_running(self) -> None:
+        """Reports, once, how many responses the shutdown waits for."""
+        live = [slot for slot in self._workers if slot.is_ready]
+        if not self._stopping.is_set() or self._is_counted or any(slot.running is None for slot in live):
+            return
+        self._is_counted = True
+        running = sum(slot.running or 0 for slot in live)
+        if text := waiting_for(running, self._plan.config.server.graceful_shutdown_s):
+            self._report(text)
+
+    async def _end(self, slots: Sequence[_Slot], within_s: float) -> None:
+        """Waits until the processes have ended; those that take longer are killed."""
+        if slots:
+            await asyncio.wait([self._keeping[slot] for slot in slots], timeout=within_s)
+            await self._kill(slots)
+
+    async def _kill(self, slots: Sequence[_Slot]) -> None:
+        for slot in slots:
+            slot.kill()
+        if slots:
+            await asyncio.wait([self._keeping[slot] for slot in slots])

@@ -1,0 +1,139 @@
+"""Serves the application in one of several processes (`server.workers`), as a supervisor orders.
+
+Each worker has a socket of its own at the same port, and all other workers' too: while another worker is down, one that
+runs accepts its connections. Frames to the worker:
+
+    ["listen", [number]]  accept connections of these sockets      ["drain"]  let running responses finish, then end
+    ["stop"]              break them off, and end                  ["orphaned"]  the supervisor is gone: as "stop"
+
+Frames from it: ["ready", models], ["draining", running responses].
+"""
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Protocol
+
+from dragoman.config import NO_CAPTURE, CaptureConfig, ServerConfig
+from dragoman.gateway.gateway import Gateway
+from dragoman.server.app import App
+from dragoman.server.run import Server, Shutdown, new_server, runner, serve
+
+
+class Supervised(Protocol):
+    """The worker's side of the connection to its supervisor."""
+
+    def send(self, *frame: object) -> None:
+        """Sends a frame to the supervisor."""
+
+    def attach(self, handler: Callable[[Sequence[Any]], None]) -> None:
+        """Calls the handler in this event loop with each frame of the supervisor, also those that have arrived."""
+
+
+def run_worker(
+    gateway: Gateway,
+    config: ServerConfig,
+    sockets: Sequence[socket.socket],
+    number: int,
+    supervised: Supervised,
+    report: Callable[[str], None],
+    capture: CaptureConfig = NO_CAPTURE,
+) -> int:
+    """Serves until the supervisor or a signal stops it, and returns the exit status.
+
+    Args:
+        gateway: answers the requests.
+        config: the settings of the server.
+        sockets: the bound sockets of all workers; closed at the end.
+        number: the index of the worker; where there is one socket only, it is the own socket of each.
+        supervised: the connection to the supervisor.
+        report: receives lines for the user.
+        capture: which exchanges are written to disk.
+
+    Raises:
+        DragomanError: a backend did not start.
+    """
+    server = new_server(App(gateway, config, capture=capture), config)
+    own = number % len(sockets)
+    with contextlib.ExitStack() as held, runner() as r:
+        for each in sockets:
+            held.enter_context(contextlib.closing(each))
+        worker = _Worker(server, {n: each for n, each in enumerate(sockets) if n != own}, supervised, report)
+        return r.run(worker.run(gateway, sockets[own]))
+
+
+class _Worker(Shutdown):
+    def __init__(
+        self,
+        server: Server,
+        others: Mapping[int, socket.socket],
+        supervised: Supervised,
+        report: Callable[[str], None],
+    ) -> None:
+        super().__init__(server, report)
+        self._others, self._supervised = dict(others), supervised
+        self._wanted: frozenset[int] = frozenset()
+        self._accepting: dict[int, asyncio.Server] = {}
+        """The other workers' sockets whose connections this one accepts."""
+        self._adjusting: asyncio.Task[None] | None = None
+
+    async def run(self, gateway: Gateway, own: socket.socket) -> int:
+        """Serves until it is stopped, and returns the exit status."""
+        self._supervised.attach(self._on_frame)
+
+        def ready(url: str) -> None:
+            names = [model.id for model in gateway.models() if model.id not in model.aliases]
+            self._supervised.send("ready", names)
+            self._listen(self._wanted)
+
+        return await serve(gateway, self.server, own, ready, self)
+
+    def on_drain(self, running: int) -> None:
+        """Reports to the supervisor, and stops accepting connections for other workers."""
+        self._supervised.send("draining", running)
+        self._close_accepting()
+        for listener in self._others.values():
+            listener.close()
+
+    def _on_frame(self, frame: Sequence[Any]) -> None:
+        match frame:
+            case ["listen", numbers]:
+                self._listen(numbers)
+            case ["drain"]:
+                self.drain()
+            case _:
+                self.stop_now()
+
+    def _listen(self, numbers: Iterable[int]) -> None:
+        self._wanted = frozenset(numbers) & self._others.keys()
+        if self.server.started and self._adjusting is None and self._wanted != self._accepting.keys():
+            self._adjusting = asyncio.ensure_future(self._adjust())
+
+    async def _adjust(self) -> None:
+        """Begins and ends to accept connections of other workers' sockets, until they are the wanted ones."""
+        while not self.server.should_exit and (changed := self._wanted ^ self._accepting.keys()):
+            number = min(changed)
+            if number in self._accepting:
+                self._accepting.pop(number).close()
+            else:
+                self._accepting[number] = await self._accept(self._others[number])
+        if self.server.should_exit:
+            self._close_accepting()
+        self._adjusting = None
+
+    def _close_accepting(self) -> None:
+        for accepting in self._accepting.values():
+            accepting.close()
+        self._accepting.clear()
+
+    async def _accept(self, listener: socket.socket) -> asyncio.Server:
+        config, loop = self.server.config, asyncio.get_running_loop()
+
+        def protocol() -> asyncio.Protocol:
+            settings: dict[str, Any] = {"config": config, "server_state": self.server.server_state}
+            new: Any = config.http_protocol_class
+            made: asyncio.Protocol = new(**settings, app_state=self.server.lifespan.state, _loop=loop)
+            return made
+
+        return await loop.create_server(protocol, sock=listener.dup(), backlog=config.backlog)
