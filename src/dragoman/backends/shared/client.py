@@ -306,7 +306,7 @@ class _Replayed:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await self._leave()
+        await self._end(["output_left"])
 
     async def on_frame(self, frame: list[Any]) -> None:
         """Handles a frame of `server._Relay`."""
@@ -321,11 +321,8 @@ class _Replayed:
                 self._observing = asyncio.create_task(_drain(output))
             case ["piece", _]:
                 self._pieces.put_nowait(frame)
-            case ["output_end", _] if self._observing is not None:
-                self._pieces.put_nowait(frame)
-                await asyncio.wait({self._observing})
-            case ["output_left"]:
-                await self._leave()
+            case ["output_end" | "output_left", *_]:
+                await self._end(frame)
 
     async def _received(self) -> AsyncGenerator[object, None]:
         pieces = self._pieces
@@ -333,20 +330,27 @@ class _Replayed:
             match await pieces.get():
                 case ["piece", piece]:
                     yield piece
-                case [_, None]:
+                case ["output_end", None]:
                     return
-                case [_, error]:
+                case ["output_end", error]:
                     raise error
+                case _:
+                    raise _LeftError
 
-    async def _leave(self) -> None:
-        """Stops reading an output that has not ended."""
-        if self._observing is not None:
-            self._observing.cancel()
-            await asyncio.wait({self._observing})
+    async def _end(self, frame: list[Any]) -> None:
+        """Ends the output that is being received, if there is one, as the frame says."""
+        observing, self._observing = self._observing, None
+        if observing is not None:
+            self._pieces.put_nowait(frame)
+            await asyncio.wait({observing})
+
+
+class _LeftError(Exception):
+    """The backend needs no more of the model's output."""
 
 
 async def _drain(output: AsyncGenerator[object, None]) -> None:
-    with contextlib.suppress(DragomanError):  # the response of the backend reports it
+    with contextlib.suppress(DragomanError, _LeftError):  # the response of the backend reports an error
         async for _ in output:
             pass
 
