@@ -177,18 +177,19 @@ async def test_cancelled_reader_stops_model(tmp_path: Path) -> None:
 
 async def test_slow_reader_stops_model(tmp_path: Path) -> None:
     """At most one window of events is ahead of the reader."""
-    async with connected(tmp_path, endless) as (shared, source):
-        async with aclosing(shared.generate(REQUEST, context())) as events:
-            taken = 0
-            for _ in range(3 * WINDOW):
-                await anext(events)
-                taken += 1
-            await eventually(lambda: source.yielded >= taken + WINDOW // 2)
-            before = -1
-            while before != source.yielded:  # until it stands still
-                before = source.yielded
-                await asyncio.sleep(0.05)
-            assert source.yielded <= taken + WINDOW + 1
+    taken = 3 * WINDOW
+    async with (
+        connected(tmp_path, endless) as (shared, source),
+        aclosing(shared.generate(REQUEST, context())) as events,
+    ):
+        for _ in range(taken):
+            await anext(events)
+        await eventually(lambda: source.yielded >= taken + WINDOW // 2)
+        before = -1
+        while before != source.yielded:  # until the model stands still, if it does
+            before = source.yielded
+            await asyncio.sleep(0.05)
+        assert source.yielded <= taken + WINDOW + 1
 
 
 @pytest.mark.parametrize(
