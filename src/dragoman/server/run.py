@@ -7,15 +7,11 @@ itself.
 
 import asyncio
 import contextlib
-import errno
-import os
 import signal
 import socket
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from typing import Any, Final, TypeAlias, cast
-
-import msgspec
 
 from dragoman import extras
 from dragoman.config import NO_CAPTURE, CaptureConfig, ServerConfig
@@ -24,7 +20,7 @@ from dragoman.gateway.gateway import Gateway
 from dragoman.server.app import App
 from dragoman.server.base_exchange import Scope, Send
 from dragoman.server.client_watch import Receive
-from dragoman.server.port_owner import port_owner
+from dragoman.server.ports import address_in_use, bind, url_of
 from dragoman.server.warm_up import warm_up
 
 try:
@@ -46,7 +42,7 @@ class Server(uvicorn.Server):
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Does nothing."""
+        """Leaves the signals to `on_signals`."""
         yield
 
 
@@ -73,7 +69,7 @@ def run(
         DragomanError: a backend did not start.
     """
     server = new_server(app or App(gateway, config, capture=capture), config)
-    with contextlib.closing(_bind(config)) as listener, runner() as r:
+    with contextlib.closing(bind(config)) as listener, runner() as r:
         return r.run(serve(gateway, server, listener, announce, Shutdown(server, print_status)))
 
 
@@ -132,7 +128,7 @@ async def serving(gateway: Gateway, config: ServerConfig, capture: CaptureConfig
     Raises: ConfigError: the address cannot be listened on. DragomanError: a backend did not start.
     """
     server = new_server(App(gateway, config, capture=capture), config)
-    with contextlib.closing(_bind(config)) as listener:
+    with contextlib.closing(bind(config)) as listener:
         try:
             await gateway.start()
             warm_up(gateway)
@@ -162,55 +158,6 @@ def new_server(app: Asgi, config: ServerConfig) -> "Server":
         timeout_graceful_shutdown=round(config.graceful_shutdown_s),
     )
     return Server(settings)
-
-
-def bind_for_workers(config: ServerConfig) -> list[socket.socket]:
-    """Binds the address once for each worker, so that the system distributes the connections evenly.
-
-    One socket for all is returned where the system does not distribute them: then any worker accepts them.
-
-    Raises: ConfigError: the address cannot be listened on.
-    """
-    if not sys.platform.startswith("linux"):
-        return [_bind(config)]
-    if config.port:
-        _bind(config).close()  # fails if another program listens, which sockets that share their port do not notice
-    with contextlib.ExitStack() as bound:
-        sockets = [bound.enter_context(_bind(config, shared=True))]
-        port = sockets[0].getsockname()[1]
-        at_port = msgspec.structs.replace(config, port=port)
-        sockets += (bound.enter_context(_bind(at_port, shared=True)) for _ in range(config.workers - 1))
-        bound.pop_all()
-    return sockets
-
-
-def _bind(config: ServerConfig, *, shared: bool = False) -> socket.socket:
-    """Binds the address before a model is loaded; connections are accepted later."""
-    try:
-        family, kind, protocol, _, address = socket.getaddrinfo(config.host, config.port, type=socket.SOCK_STREAM)[0]
-        listener = socket.socket(family, kind, protocol)  # asyncio sets TCP_NODELAY if it sees TCP
-        try:
-            if sys.platform != "win32":
-                listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                if shared:
-                    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-            listener.bind(address)
-        except OSError:
-            listener.close()
-            raise
-    except OSError as e:
-        raise _address_in_use(config.host, config.port, e) from None
-    return listener
-
-
-def _address_in_use(host: str, port: int, error: OSError) -> ConfigError:
-    why = (error.strerror or str(error)).lower()
-    owner = port_owner(port) if error.errno == errno.EADDRINUSE else ""
-    choice = 'ARGS="--port 0"' if "MAKELEVEL" in os.environ else "--port 0"
-    return ConfigError(
-        f"cannot listen on {host} port {port}: {why}{f' by {owner}' if owner else ''}; choose another with --host and "
-        f"--port ({choice} takes a free port)"
-    )
 
 
 async def serve(
@@ -287,11 +234,5 @@ async def _listens(server: Server, listener: socket.socket, running: "asyncio.Fu
         try:
             await running
         except OSError as e:  # another program was faster, between bind and listen
-            raise _address_in_use(listener.getsockname()[0], port, e) from None
+            raise address_in_use(listener.getsockname()[0], port, e) from None
     return url
-
-
-def url_of(listener: socket.socket) -> str:
-    """Returns the URL of a bound socket."""
-    host, port = listener.getsockname()[:2]
-    return f"http://{f'[{host}]' if ':' in host else host}:{port}"

@@ -140,7 +140,7 @@ class _Connection:
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader, self._writer = reader, writer
-        self._taken = 0
+        self._unconfirmed = 0
 
     async def next_frame(self) -> Any:
         """Returns the next frame; None if the other process has ended."""
@@ -148,10 +148,10 @@ class _Connection:
 
     def acknowledge(self) -> None:
         """One more counted frame was taken; reports it to the other process from time to time."""
-        self._taken += 1
-        if self._taken >= WINDOW // 2:
-            self._writer.write(codec.encode(["ack", self._taken]))
-            self._taken = 0
+        self._unconfirmed += 1
+        if self._unconfirmed >= WINDOW // 2:
+            self._writer.write(codec.encode(["ack", self._unconfirmed]))
+            self._unconfirmed = 0
 
 
 class SharedBackend:
@@ -231,11 +231,11 @@ class SharedBackend:
     def request_as_shown(self, request: Request) -> Request:
         """Returns the request with the model's earlier output; unchanged if the process is not there."""
         try:
-            shown: Request = self._process.call_blocking("request_as_shown", self._name, request)
+            request_with_output: Request = self._process.call_blocking("request_as_shown", self._name, request)
         except BackendUnavailableError as error:
             log.warning("a capture has no earlier output of the model: %s", error)
             return request
-        return shown
+        return request_with_output
 
     def secret_values(self) -> Sequence[str]:
         """Returns values that must be redacted from captures; see `SupportsReplay`.
@@ -309,7 +309,7 @@ class _Replayed:
         await self._end(["output_left"])
 
     async def on_frame(self, frame: list[Any]) -> None:
-        """Handles a frame of `server._Relay`."""
+        """Handles a frame of `server._Reports`."""
         match frame:
             case ["progress", done, total, cut] if self._context.progress is not None:
                 self._context.progress(PromptProgress(done, total, cut))

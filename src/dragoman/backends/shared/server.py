@@ -2,7 +2,7 @@
 
 A connection is one call, which its first frame names; closing the connection cancels the call.
 
-    ["generate", backend, request, context]   → ["event", event]*, ["done"]; also the frames of `_Relay`
+    ["generate", backend, request, context]   → ["event", event]*, ["done"]; also the frames of `_Reports`
     ["watch"]                                 → ["state", {backend: {"models", "health"}}] now and after each change
     ["count_tokens", backend, request] and the other calls of `_CALLS` → ["result", value]
 
@@ -125,15 +125,15 @@ class BackendServer:
 
     async def _generate(self, link: "_Link", name: str, request: Request, fields: Mapping[str, Any]) -> None:
         values = msgspec.convert(fields, CallContext)
-        relay = _Relay(link)
+        reports = _Reports(link)
         context = ExchangeContext(
             values.id,
             values.created,
-            relay.new_id if values.observed else random_id,
+            reports.new_id if values.observed else random_id,
             values.disabled_repairs,
-            relay if values.observed else None,
+            reports if values.observed else None,
             values.is_partial,
-            relay.on_progress if values.progress else None,
+            reports.on_progress if values.progress else None,
             values.is_large,
             values.reasked,
         )
@@ -208,7 +208,7 @@ class _Link:
         await self._writer.drain()
 
 
-class _Relay:
+class _Reports:
     """Sends what happens during a response to the observer of the exchange, which is in the client's process.
 
     ["progress", done, total, cut]   of prompt evaluation       ["id", id]           an id that was generated

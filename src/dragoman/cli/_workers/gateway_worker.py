@@ -5,7 +5,7 @@ import sys
 
 from dragoman import compose
 from dragoman.cli._workers.child import Child
-from dragoman.server.worker import run_worker
+from dragoman.cli._workers.gateway_server import run_worker
 
 
 def _serve(child: Child) -> int:

@@ -26,7 +26,8 @@ from dragoman.backends.shared import codec
 from dragoman.cli._workers.plan import LOG_LOCK, Plan
 from dragoman.cli._workers.whole_lines import WholeLines
 from dragoman.core.errors import BackendUnavailableError, DragomanError
-from dragoman.server.run import bind_for_workers, on_signals, url_of, waiting_for
+from dragoman.server.ports import bind_for_workers, url_of
+from dragoman.server.run import on_signals, waiting_for
 
 log = logging.getLogger("dragoman.serve")
 
@@ -52,12 +53,12 @@ def run(plan: Plan, announce: Callable[[str, Sequence[str]], None], report: Call
         ConfigError: the address cannot be listened on, or a process found a wrong setting.
         DragomanError: a backend did not start.
     """
-    with contextlib.ExitStack() as held:
-        sockets = [held.enter_context(contextlib.closing(each)) for each in bind_for_workers(plan.config.server)]
-        folder = held.enter_context(_private_folder())
-        held.enter_context(contextlib.redirect_stderr(lines := WholeLines(2, folder / LOG_LOCK)))
+    with contextlib.ExitStack() as opened:
+        sockets = [opened.enter_context(contextlib.closing(each)) for each in bind_for_workers(plan.config.server)]
+        folder = opened.enter_context(_private_folder())
+        opened.enter_context(contextlib.redirect_stderr(lines := WholeLines(2, folder / LOG_LOCK)))
         for handler in logs:
-            held.callback(handler.setStream, handler.setStream(lines))
+            opened.callback(handler.setStream, handler.setStream(lines))
         if not plan.config.response_store.seal_key:
             compose.seal_key(folder)  # created once, for all
         plan = replace(plan, shared_dir=str(folder))

@@ -19,10 +19,10 @@ class WholeLines(io.TextIOBase):
         self._descriptor = descriptor
         self._lock = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         self._threads = threading.Lock()
-        self._begun = ""
+        self._unfinished = ""
 
     def writable(self) -> bool:
-        """Returns True."""
+        """Whether it accepts text: always."""
         return True
 
     def fileno(self) -> int:
@@ -38,10 +38,10 @@ class WholeLines(io.TextIOBase):
         with self._threads:
             lines, end, rest = text.rpartition("\n")
             if not end:
-                self._begun += rest
+                self._unfinished += rest
                 return len(text)
-            data = f"{self._begun}{lines}\n".encode(errors="backslashreplace")
-            self._begun = rest
+            data = f"{self._unfinished}{lines}\n".encode(errors="backslashreplace")
+            self._unfinished = rest
             fcntl.flock(self._lock, fcntl.LOCK_EX)
             try:
                 while data:

@@ -10,7 +10,7 @@ from dragoman.cli.doctor.finding import Finding
 from dragoman.config import ServerConfig
 from dragoman.core.errors import BackendUnavailableError, ConfigError
 from dragoman.host_names import LOOPBACK
-from dragoman.server.port_owner import port_owner
+from dragoman.server.ports import port_owner
 
 _PORTS_TRIED = 20
 """Number of ports above the one in use among which a free one is sought."""

@@ -83,7 +83,7 @@ class AgentRun:
     async def _run_on_new_gateway(self, selected: SelectedModel, folder: Path, log: "_Log") -> int:
         """Runs the agent on a new gateway at a free loopback port, with a random key."""
         key = secrets.token_urlsafe(24)
-        own = msgspec.structs.replace(selected.config.server, host="127.0.0.1", port=0, api_keys=(key,))
+        own = msgspec.structs.replace(selected.config.server, host="127.0.0.1", port=0, workers=1, api_keys=(key,))
         config = msgspec.structs.replace(selected.config, server=own)
         with interruptible():  # weights may have to be downloaded first
             gateway = compose.build_gateway(

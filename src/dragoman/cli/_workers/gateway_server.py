@@ -11,6 +11,7 @@ Frames from it: ["ready", models], ["draining", running responses].
 
 import asyncio
 import contextlib
+import logging
 import socket
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
@@ -19,6 +20,8 @@ from dragoman.config import NO_CAPTURE, CaptureConfig, ServerConfig
 from dragoman.gateway.gateway import Gateway
 from dragoman.server.app import App
 from dragoman.server.run import Server, Shutdown, new_server, runner, serve
+
+log = logging.getLogger("dragoman.serve")
 
 
 class Supervised(Protocol):
@@ -56,9 +59,9 @@ def run_worker(
     """
     server = new_server(App(gateway, config, capture=capture), config)
     own = number % len(sockets)
-    with contextlib.ExitStack() as held, runner() as r:
+    with contextlib.ExitStack() as opened, runner() as r:
         for each in sockets:
-            held.enter_context(contextlib.closing(each))
+            opened.enter_context(contextlib.closing(each))
         worker = _Worker(server, {n: each for n, each in enumerate(sockets) if n != own}, supervised, report)
         return r.run(worker.run(gateway, sockets[own]))
 
@@ -73,7 +76,7 @@ class _Worker(Shutdown):
     ) -> None:
         super().__init__(server, report)
         self._others, self._supervised = dict(others), supervised
-        self._wanted: frozenset[int] = frozenset()
+        self._numbers: frozenset[int] = frozenset()
         self._accepting: dict[int, asyncio.Server] = {}
         """The other workers' sockets whose connections this one accepts."""
         self._adjusting: asyncio.Task[None] | None = None
@@ -85,7 +88,7 @@ class _Worker(Shutdown):
         def ready(url: str) -> None:
             names = [model.id for model in gateway.models() if model.id not in model.aliases]
             self._supervised.send("ready", names)
-            self._listen(self._wanted)
+            self._listen(self._numbers)
 
         return await serve(gateway, self.server, own, ready, self)
 
@@ -106,21 +109,25 @@ class _Worker(Shutdown):
                 self.stop_now()
 
     def _listen(self, numbers: Iterable[int]) -> None:
-        self._wanted = frozenset(numbers) & self._others.keys()
-        if self.server.started and self._adjusting is None and self._wanted != self._accepting.keys():
+        self._numbers = frozenset(numbers) & self._others.keys()
+        if self.server.started and self._adjusting is None and self._numbers != self._accepting.keys():
             self._adjusting = asyncio.ensure_future(self._adjust())
 
     async def _adjust(self) -> None:
-        """Begins and ends to accept connections of other workers' sockets, until they are the wanted ones."""
-        while not self.server.should_exit and (changed := self._wanted ^ self._accepting.keys()):
-            number = min(changed)
-            if number in self._accepting:
-                self._accepting.pop(number).close()
-            else:
-                self._accepting[number] = await self._accept(self._others[number])
+        """Begins and ends to accept connections of other workers' sockets, until they are the ordered ones."""
+        try:
+            while not self.server.should_exit and (changed := self._numbers ^ self._accepting.keys()):
+                number = min(changed)
+                if number in self._accepting:
+                    self._accepting.pop(number).close()
+                else:
+                    self._accepting[number] = await self._accept(self._others[number])
+        except OSError as error:
+            log.warning("the connections of another worker are not accepted: %s", error)
+        finally:
+            self._adjusting = None
         if self.server.should_exit:
             self._close_accepting()
-        self._adjusting = None
 
     def _close_accepting(self) -> None:
         for accepting in self._accepting.values():
