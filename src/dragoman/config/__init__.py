@@ -50,7 +50,7 @@ class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     host: Annotated[str, setting("Address to listen on. Other than loopback requires `api_keys`.")] = "127.0.0.1"
     port: Annotated[int, setting("Port to listen on; 0: a free one.", ge=0, le=65535)] = 8484
     workers: Annotated[
-        int, setting("Number of gateway processes, all at the same port (docs/performance.md).", ge=1, le=64)
+        int, setting("Number of gateway processes, all at one port (docs/performance.md).", ge=1, le=64)
     ] = 1
     api_keys: Annotated[
         tuple[str, ...],

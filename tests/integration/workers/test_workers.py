@@ -1,18 +1,22 @@
 """Several gateway processes in front of an upstream server: connections, crashes, signals."""
 
-import contextlib
 import json
 import os
 import signal
 import socket
 import subprocess
+import sys
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from support.gateway import DEADLINE_S, Gateway, exists, run, running, until
+from dragoman.cli import main, serve
+from support.gateway import DEADLINE_S, Gateway, environment, exists, run, running, until
 from support.scripted_backend import in_thread
 from support.workers import (
     GET_HEALTH,
@@ -48,7 +52,7 @@ def test_all_workers_answer(gateway: Gateway) -> None:
     assert len(workers(gateway)) == 2
     assert sum("listening on" in line for line in gateway.lines) == 1
     assert not gateway.problems
-    with contextlib.closing(Connection(gateway)) as connection:
+    with closing(Connection(gateway)) as connection:
         assert connection.health()["workers"] == 2
 
 
@@ -227,3 +231,65 @@ def test_chosen_port_is_used_by_all_workers(held: tuple[HeldScript, str], tmp_pa
         assert gateway.url.endswith(f":{port}")
         assert isinstance(gateway.process, subprocess.Popen)
         assert len(workers(gateway)) == 2
+
+
+WITHOUT_SHARED_PORTS = """
+import sys
+from types import SimpleNamespace
+from dragoman.server import ports
+
+ports.sys = SimpleNamespace(platform="darwin")
+from dragoman.cli import main
+
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+def test_one_socket_serves_all_workers_where_ports_are_not_shared(held: tuple[HeldScript, str], tmp_path: Path) -> None:
+    """As on macOS: any worker accepts a connection, also after one of them died."""
+    command = [sys.executable, "-c", WITHOUT_SHARED_PORTS, "serve", "--port", "0", "--workers", "2"]
+    env = {**environment(tmp_path, SETTINGS), "TMPDIR": str(tmp_path)}
+    process = subprocess.Popen(
+        [*command, "--upstream", f"{held[1]}/v1"], env=env, cwd=tmp_path, stderr=subprocess.PIPE, text=True
+    )
+    assert process.stderr is not None
+    try:
+        url = next(line for line in process.stderr if "listening on" in line)
+        gateway: Any = SimpleNamespace(url=json.loads(url)["message"].rpartition(" ")[2], process=process)
+        first, other = until(lambda: processes_of(gateway, GATEWAY_WORKER))
+        until(lambda: workers(gateway) == {first, other}, "an answer of each worker")
+        os.kill(first, signal.SIGKILL)
+        until(lambda: len(workers(gateway) - {first}) == 2, "a new worker")
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(DEADLINE_S) == 0
+    finally:
+        process.kill()
+        process.wait()
+        process.stderr.close()
+
+
+def test_process_is_shown_only_with_a_key(held: tuple[HeldScript, str], tmp_path: Path) -> None:
+    settings = {**SETTINGS, "server.api_keys": "secret-key"}
+    with running(tmp_path, "--upstream", f"{held[1]}/v1", settings=settings) as gateway:
+        with gateway.client() as client:
+            assert client.get("/health").json() == {"status": "ok"}
+        with gateway.client(authorization="Bearer secret-key") as client:
+            health = client.get("/health").json()
+    assert health["workers"] == 2
+    assert health["process"] > 0
+
+
+def test_one_worker_is_one_process(held: tuple[HeldScript, str], tmp_path: Path) -> None:
+    settings = {**SETTINGS, "server.workers": 1}
+    with running(tmp_path, "--upstream", f"{held[1]}/v1", settings=settings) as gateway:
+        assert not descendants(gateway)
+        with closing(Connection(gateway)) as connection:
+            assert not {"workers", "process"} & connection.health().keys()
+
+
+def test_several_workers_are_refused_on_windows(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(serve, "sys", SimpleNamespace(platform="win32", stderr=sys.stderr))
+    assert main(["serve", "--workers", "2", "--upstream", "http://127.0.0.1:1/v1"]) == 2
+    assert "expected server.workers of 1 on Windows, got 2" in capsys.readouterr().err
