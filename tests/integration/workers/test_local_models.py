@@ -171,6 +171,30 @@ def test_nothing_is_left(number: signal.Signals, own: Gateway, tmp_path: Path) -
     assert_all_end(processes, tmp_path)
 
 
+@engine
+@pytest.mark.parametrize("words", ["loading ", "listening on "])
+def test_signal_during_start_ends_all(words: str, tmp_path: Path) -> None:
+    gateway = Gateway(tmp_path, settings={"server.workers": 2})
+    try:
+        gateway.line(words)
+        processes = descendants(gateway)
+        assert gateway.stop() == 0
+        assert_all_end(processes, tmp_path)
+        assert not gateway.problems
+    finally:
+        gateway.process.kill()
+
+
+@engine
+def test_engine_that_does_not_start_ends_the_start(tmp_path: Path) -> None:
+    settings = {"server.workers": 2, "embedded.memory_limit_mb": 20}
+    gateway = Gateway(tmp_path, settings=settings)
+    line = gateway.line("embedded.memory_limit_mb = 20 may be too small")
+    assert line.startswith("the embedded engine ended")
+    assert gateway.ended() == 1
+    assert not list(tmp_path.glob("dragoman-*"))
+
+
 @pytest.fixture
 def claude(tmp_path: Path) -> Iterator[tuple[Path, Gateway]]:
     command = fake.installed(tmp_path)

@@ -42,7 +42,10 @@ class Child:
         self._early: list[Sequence[Any]] = []
         self._deliver: Callable[[Sequence[Any]], object] = self._early.append
         self.is_orphaned = False
-        self.plan = msgspec.json.decode(self._read(), type=Plan)
+        plan = self._read()
+        if plan is None:  # the supervisor ended at once
+            sys.exit(1)
+        self.plan = msgspec.json.decode(plan, type=Plan)
         sys.stderr = WholeLines(2, self.plan.folder / LOG_LOCK)
         _log_format.configure(self.plan.log_format, logging.StreamHandler(sys.stderr), debug=self.plan.debug)
         threading.Thread(target=self._listen, daemon=True).start()
@@ -81,6 +84,9 @@ class Child:
         except DragomanError as error:
             self.send("failed", error)
             return exit_status(error)
+        except Exception:
+            logging.getLogger("dragoman.serve").exception("bug: a process of the gateway ended")
+            return 1
         finally:
             if self.is_orphaned:
                 shutil.rmtree(self.plan.folder, ignore_errors=True)
@@ -98,7 +104,7 @@ class Child:
         with self._lock:
             self._deliver(frame)
 
-    def _read(self) -> Any:
+    def _read(self) -> bytes | None:
         """Returns the content of the next frame, or None at the end."""
         size = self._read_bytes(codec.LENGTH_BYTES)
         return self._read_bytes(int.from_bytes(size)) if size else None

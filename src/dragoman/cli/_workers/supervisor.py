@@ -7,7 +7,9 @@ their standard input closes, so none outlives it.
 
 import asyncio
 import contextlib
+import fcntl
 import logging
+import os
 import shutil
 import signal
 import socket
@@ -68,9 +70,12 @@ def run(plan: Plan, announce: Callable[[str, Sequence[str]], None], report: Call
 @contextlib.contextmanager
 def _private_folder() -> Iterator[Path]:
     folder = Path(tempfile.mkdtemp(prefix="dragoman-", dir=start_worker.private_dir_parent()))
+    lock = os.open(folder, os.O_RDONLY)
     try:
+        fcntl.flock(lock, fcntl.LOCK_SH)  # systemd-tmpfiles deletes old files except in locked folders
         yield folder
     finally:
+        os.close(lock)
         shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -174,15 +179,16 @@ class Supervisor:
 
         Raises: DragomanError: one of them did not start.
         """
-        stopping = asyncio.create_task(self._stopping.wait())
-        ready = asyncio.gather(*(slot.first_ready for slot in slots))
+        stopping: asyncio.Future[Any] = asyncio.create_task(self._stopping.wait())
+        starting: set[asyncio.Future[Any]] = {slot.first_ready for slot in slots}
         try:
-            await asyncio.wait((stopping, ready), return_when=asyncio.FIRST_COMPLETED)
-            if ready.done():
-                ready.result()
+            while starting and not stopping.done():
+                done, _ = await asyncio.wait({*starting, stopping}, return_when=asyncio.FIRST_COMPLETED)
+                for each in done & starting:
+                    each.result()
+                starting -= done
         finally:
             stopping.cancel()
-            ready.cancel()
 
     async def _keep(self, slot: _Slot) -> None:
         """Runs one process after the other until the supervisor stops."""
@@ -195,9 +201,10 @@ class Supervisor:
             why = slot.describe_exit()
             if not slot.first_ready.done():
                 slot.first_ready.set_exception(slot.error or BackendUnavailableError(f"{slot.name} ended: {why}"))
+                slot.first_ready.exception()  # if several fail, the first one is reported
                 return
             self._assign_sockets()
-            early_exits = 0 if loop.time() - began_s > STABLE_AFTER_S else early_exits + 1
+            early_exits = 1 if loop.time() - began_s > STABLE_AFTER_S else early_exits + 1
             pause_s = RESTART_DELAYS_S[min(early_exits, len(RESTART_DELAYS_S)) - 1]
             pid = slot.process.pid if slot.process else 0
             log.warning("%s (process %d) ended: %s; starting it again in %g s", slot.name, pid, why, pause_s)
