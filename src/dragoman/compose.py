@@ -16,11 +16,14 @@ from urllib.parse import urlsplit
 from dragoman import config as settings
 from dragoman.backends.embedded import weights
 from dragoman.backends.embedded.config import EmbeddedConfig
+from dragoman.backends.shared_state import SharedState
 from dragoman.catalog import models
 from dragoman.core.backend import Backend
 from dragoman.core.errors import ConfigError
 from dragoman.gateway.compaction import Seal
+from dragoman.gateway.config import ResponseStoreConfig
 from dragoman.gateway.gateway import Gateway
+from dragoman.gateway.memory_response_store import MemoryResponseStore
 from dragoman.gateway.response_store import ResponseStore
 from dragoman.host_names import LOOPBACK
 
@@ -93,7 +96,7 @@ def build_gateway(
     get_weights: GetWeights = get_weights,
     shared_dir: Path | None = None,
 ) -> Gateway:
-    """Returns the gateway that these settings describe.
+    """Returns the gateway that these settings describe. Call it in the process that serves: it opens files.
 
     Args:
         config: the settings.
@@ -107,13 +110,13 @@ def build_gateway(
         ConfigError: an API does not exist, the variable with a key is not set, or weights are missing.
     """
     stored = config.response_store
-    response_store = ResponseStore(stored.max_responses, stored.max_bytes, stored.ttl_s)
     seal = Seal(stored.seal_key.encode() if stored.seal_key else seal_key(shared_dir))
     if shared_dir is None:
         backends = build_backends(config, embedded=embedded, report=report, get_weights=get_weights)
     else:
-        backends = [*upstream_backends(config, probe=True), *_shared(config, embedded, shared_dir / MODELS_SOCKET)]
-    return Gateway(backends, config.model_aliases, response_store, config.guard, seal)
+        servers = upstream_backends(config, probe=True, shared=SharedState(shared_dir))
+        backends = [*servers, *_shared(config, embedded, shared_dir / MODELS_SOCKET)]
+    return Gateway(backends, config.model_aliases, _response_store(stored, shared_dir), config.guard, seal)
 
 
 def build_backends(
@@ -180,7 +183,7 @@ def _shared(config: settings.Config, embedded: bool, path: Path) -> list[Backend
     return [*claude, *([SharedBackend(process, _EMBEDDED)] if embedded else [])]
 
 
-def upstream_backends(config: settings.Config, *, probe: bool) -> list[Backend]:
+def upstream_backends(config: settings.Config, *, probe: bool, shared: SharedState | None = None) -> list[Backend]:
     """Returns a backend for each upstream server, in the order of the settings file.
 
     Raises: ConfigError: an API does not exist, or the variable with a key is not set.
@@ -190,7 +193,7 @@ def upstream_backends(config: settings.Config, *, probe: bool) -> list[Backend]:
     from dragoman.backends.http.backend import HttpBackend
 
     return [
-        HttpBackend(name, server, os.environ, may_probe=probe, may_recall=True)
+        HttpBackend(name, server, os.environ, may_probe=probe, may_recall=True, shared=shared)
         for name, server in config.upstreams.items()
     ]
 
@@ -279,6 +282,18 @@ def _report_large(model: str, report: Report) -> weights.Progress:
             report(f"{what} the weights of {model}, which are new here or have changed")
 
     return progress
+
+
+def _response_store(config: ResponseStoreConfig, shared_dir: Path | None) -> ResponseStore:
+    limits = (config.max_responses, config.max_bytes, config.ttl_s)
+    if not config.path and shared_dir is None:
+        return MemoryResponseStore(*limits)
+    from dragoman.gateway.sqlite_response_store import SqliteResponseStore
+
+    if config.path:
+        return SqliteResponseStore(Path(config.path).expanduser(), *limits)
+    assert shared_dir is not None
+    return SqliteResponseStore(shared_dir / "responses.sqlite", *limits, survives_power_loss=False)
 
 
 def seal_key(shared_dir: Path | None = None) -> bytes | None:

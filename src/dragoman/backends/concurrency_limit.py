@@ -48,8 +48,7 @@ class ConcurrencyLimiter:
         Raises:
             QueueFullError: the queue is full; `retry_after_s` estimates when a slot is free.
         """
-        if self._slots is not None:
-            await self._wait(self._slots, may_exceed_queue)
+        release = await self._take_slot(may_exceed_queue)
         self.active += 1
         began_s = self._now_s()
         try:
@@ -57,20 +56,28 @@ class ConcurrencyLimiter:
         finally:
             self.active -= 1
             self._mean_duration_s += _LATEST_WEIGHT * (self._now_s() - began_s - self._mean_duration_s)
-            if self._slots is not None:
-                self._slots.release()
+            release()
 
-    async def _wait(self, slots: asyncio.Semaphore, may_exceed_queue: bool) -> None:
-        if not may_exceed_queue and slots.locked() and self.waiting >= self._max_queue:
-            limit = "the one place" if self._max_concurrency == 1 else f"all {self._max_concurrency} places"
-            message = f"{limit} at {self._name} and the {self._max_queue} in its queue are taken"
-            raise QueueFullError(message, retry_after_s=self._expected_wait_s())
+    async def _take_slot(self, may_exceed_queue: bool) -> Callable[[], None]:
+        """Waits for a slot and returns the function that releases it."""
+        if self._slots is None:
+            return _nothing_to_release
+        if not may_exceed_queue and self._slots.locked() and self.waiting >= self._max_queue:
+            raise self._queue_full(self.waiting)
         self.waiting += 1
         try:
-            await slots.acquire()
+            await self._slots.acquire()
         finally:
             self.waiting -= 1
+        return self._slots.release
 
-    def _expected_wait_s(self) -> float:
-        """Returns the expected wait in seconds, from the average duration of recent requests."""
-        return min(max(self._mean_duration_s * (self.waiting + 1) / self._max_concurrency, _MIN_WAIT_S), _MAX_WAIT_S)
+    def _queue_full(self, waiting: int) -> QueueFullError:
+        """Returns the error, with the expected wait after so many requests, from the duration of recent ones."""
+        limit = "the one place" if self._max_concurrency == 1 else f"all {self._max_concurrency} places"
+        message = f"{limit} at {self._name} and the {self._max_queue} in its queue are taken"
+        wait_s = self._mean_duration_s * (waiting + 1) / self._max_concurrency
+        return QueueFullError(message, retry_after_s=min(max(wait_s, _MIN_WAIT_S), _MAX_WAIT_S))
+
+
+def _nothing_to_release() -> None:
+    """Ends a request that needed no slot."""

@@ -20,6 +20,9 @@ class ResponseStoreConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=Tru
     ttl_s: Annotated[float, setting("A response that is unused for this time is deleted, in seconds.", gt=0)] = (
         response_store.TTL_S
     )
+    path: Annotated[
+        str, setting("SQLite file for the responses, which then outlive a restart; empty: they do not.")
+    ] = ""
     seal_key: Annotated[
         str,
         setting(

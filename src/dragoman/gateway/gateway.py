@@ -30,6 +30,7 @@ from dragoman.dialects.openai_responses.client_tools import as_functions
 from dragoman.gateway import compaction
 from dragoman.gateway.client_events import ClientEventFilter
 from dragoman.gateway.compaction import Seal
+from dragoman.gateway.memory_response_store import MemoryResponseStore
 from dragoman.gateway.response_recorder import ResponseRecorder
 from dragoman.gateway.response_store import ResolvedRequest, ResponseStore
 from dragoman.gateway.response_stream import stream_response
@@ -88,13 +89,13 @@ class Gateway:
         backends: All backends, the preferred ones first.
         model_aliases: Other names of models. A name for several models is a fallback list: the next is used when one
             fails.
-        response_store: Responses that clients can continue; None: a new store with default limits.
+        response_store: Responses that clients can continue; None: in memory, with default limits.
         policy: Settings of the guard.
         seal: Signs compacted conversations; None: with a random key.
         """
         self._backends = tuple(backends)
         self._router = Router(backends, model_aliases or {})
-        self.response_store = ResponseStore() if response_store is None else response_store
+        self.response_store = MemoryResponseStore() if response_store is None else response_store
         self._policy = policy
         self._disabled_repairs = frozenset(ALL_REPAIRS) - policy.enabled_repairs
         self._seal = seal or Seal()
@@ -108,9 +109,10 @@ class Gateway:
         self._router.check_aliases()
 
     async def close(self) -> None:
-        """Closes every backend."""
+        """Closes every backend, and the response store."""
         for backend in self._backends:
             await backend.close()
+        self.response_store.close()
 
     def models(self) -> list[ServedModel]:
         """Returns all models that can be requested, each name once: the models' own names, then aliases."""
@@ -177,15 +179,16 @@ class Gateway:
         Raises:
             DragomanError: Before Start; later the stream ends with Failure.
         """
-        large = context.is_large
-        job = await off_loop(large, self._prepare, request, context, buffering)
+        large, store = context.is_large, self.response_store
+        job = await off_loop(large or store.blocks(request), self._prepare, request, context, buffering)
         (backend, routed), *others = await self._router.routes_or_refresh(job.request)
         messages, warnings = await off_loop(large, repair_history, job.request.messages)
         while True:
             ordered = msgspec.structs.replace(routed, messages=messages) if warnings else routed
             edit = await off_loop(large, apply_edits_for, backend, ordered, tokenizers.find(routed.model))
             pipeline = EventPipeline([*self._stages(job, edit, warnings), *client_stages])
-            events = stream_response(backend, edit.request, job.context, pipeline, self._policy.reask_timeout_s)
+            limits = (self._policy.reask_timeout_s, large or (request.store and store.does_io))
+            events = stream_response(backend, edit.request, job.context, pipeline, *limits)
             try:
                 async with aclosing(events):
                     async for batch in events:
@@ -281,7 +284,7 @@ class Gateway:
         Raises:
             DragomanError: The request could not be answered either.
         """
-        request = await off_loop(large, self._request_to_count, request)
+        request = await off_loop(large or self.response_store.blocks(request), self._request_to_count, request)
         if not request.model:
             return TokenCount(await off_loop(large, GENERIC.estimate_request, request), estimated=True)
         (backend, routed), *_ = await self._router.routes_or_refresh(request)

@@ -7,30 +7,20 @@
 A response is kept with the messages of its request and the id of the response before it, so a long conversation is
 stored once. The least recently used responses are evicted first, and a response counts as used before those that
 continue it: of a conversation that is evicted, the newest response goes first, and the rest can still be continued.
+
+`MemoryResponseStore` keeps them in this process, `SqliteResponseStore` in a file that several processes share.
 """
 
-import threading
-import time
-from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import ClassVar, Final, NamedTuple
 
 import msgspec
 
 from dragoman.core.errors import RequestError, UnknownResponseError, quote
 from dragoman.core.events import Notice
-from dragoman.core.messages import (
-    ExtraFields,
-    Message,
-    Part,
-    PreviousResponseRef,
-    Reply,
-    Request,
-    ToolCall,
-    ToolResult,
-    UnknownPart,
-)
+from dragoman.core.messages import Message, Part, PreviousResponseRef, Reply, Request, ToolCall
 from dragoman.text import json_cursor
 
 MAX_RESPONSES: Final = 1000
@@ -52,53 +42,80 @@ class ResolvedRequest(NamedTuple):
     warnings: tuple[Notice, ...] = ()
 
 
-@dataclass(slots=True)
-class _StoredResponse:
+@dataclass(frozen=True, slots=True)
+class StoredResponse:
+    """A response, and what a request that continues it needs."""
+
     previous_id: str
+    """The id of the response that it continued; empty: none."""
     input_messages: tuple[Message, ...]
     parts: tuple[Part | None, ...]
     """The parts of the response; None for an incomplete call, which must not count as a call that was made."""
     body: bytes
     """The whole response, as its API has it."""
     size_bytes: int
-    used_s: float
 
 
-class ResponseStore:
-    """Responses by id, with limits of their number, total size in bytes, and time since the last use in seconds."""
+class ResponseStore(ABC):
+    """Responses by id, with limits of their number, total size in bytes, and time since the last use in seconds.
 
-    def __init__(
-        self,
-        max_responses: int = MAX_RESPONSES,
-        max_bytes: int = MAX_BYTES,
-        ttl_s: float = TTL_S,
-        now_s: Callable[[], float] = time.monotonic,
-    ) -> None:
+    Implementations store and evict; how a request is resolved is the same for all. All methods can be called in any
+    thread.
+    """
+
+    does_io: ClassVar[bool]
+    """Whether calls wait for a disk or a network, so that they belong in a thread."""
+
+    def __init__(self, max_responses: int = MAX_RESPONSES, max_bytes: int = MAX_BYTES, ttl_s: float = TTL_S) -> None:
         self._max_responses, self._max_bytes, self._ttl_s = max_responses, max_bytes, ttl_s
-        self._now_s = now_s
-        self._responses: OrderedDict[str, _StoredResponse] = OrderedDict()
-        """The least recently used response comes first."""
-        self.size_bytes = 0
-        self._lock = threading.RLock()
-        """Protects `_responses`, as large requests are resolved and stored in threads. Not held for work that grows
-        with a request."""
 
+    @abstractmethod
     def __len__(self) -> int:
-        return len(self._responses)
+        """Returns the number of stored responses."""
+
+    @property
+    @abstractmethod
+    def size_bytes(self) -> int:
+        """The total size of the stored responses."""
+
+    @abstractmethod
+    def delete(self, id: str) -> bool:
+        """Deletes a response. Returns whether it was stored."""
+
+    @abstractmethod
+    def _chain(self, id: str) -> list[StoredResponse | None]:
+        """Returns the response and those before it, newest first, and marks them as used in this order.
+
+        The last one is None if it is not stored, or no longer.
+        """
+
+    @abstractmethod
+    def _load(self, id: str) -> StoredResponse | None:
+        """Returns the response, None if it is not stored; marks it and those before it as used."""
+
+    @abstractmethod
+    def _put(self, id: str, stored: StoredResponse) -> None:
+        """Stores a response, marks it and those before it as used, and evicts until the limits hold."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Releases files and connections; a later call opens them again."""
+
+    def blocks(self, request: Request) -> bool:
+        """Whether resolving and storing this request belongs in a thread."""
+        return self.does_io and (request.store or _continues(request))
 
     def resolve(self, request: Request) -> ResolvedRequest:
         """Returns the request with the conversation that it continues and the parts that it references.
 
         Raises:
             UnknownResponseError: The response before it is not stored, or nothing of what it references is.
+            BackendUnavailableError: The store cannot be read.
         """
-        if request.previous_response is None and not any(
-            isinstance(p, PreviousResponseRef) for m in request.messages for p in m.parts
-        ):
+        if not _continues(request):
             return ResolvedRequest(
                 request, input_messages=request.messages[request.instruction_count :] if request.store else ()
             )
-        self._evict()
         before = tuple(self._conversation(request.previous_response)) if request.previous_response else ()
         warnings: list[Notice] = []
         filled = tuple(self._fill_references(request.messages, warnings))
@@ -116,16 +133,14 @@ class ResponseStore:
 
     def response_body(self, id: str) -> bytes | None:
         """Returns the body of a stored response; None: it is not stored."""
-        self._evict()
-        stored = self._touch(id)[0]
+        stored = self._load(id)
         return stored.body if stored and stored.body else None
 
     def input_messages(self, id: str) -> tuple[Message, ...] | None:
         """Returns the conversation that a stored response answered, without instructions; None: the response is not
         stored.
         """
-        self._evict()
-        last, *before = self._touch(id)
+        last, *before = self._chain(id) or [None]
         if last is None:
             return None
         messages: list[Message] = []
@@ -134,13 +149,6 @@ class ResponseStore:
             if parts := tuple(part for part in stored.parts if part is not None):
                 messages.append(Message("assistant", parts))
         return (*messages, *last.input_messages)
-
-    def delete(self, id: str) -> bool:
-        """Deletes a response. Returns whether it was stored."""
-        with self._lock:
-            stored = self._responses.pop(id, None)
-            self.size_bytes -= stored.size_bytes if stored else 0
-            return stored is not None
 
     def add(self, recalled: ResolvedRequest, reply: Reply, body: bytes = b"") -> None:
         """Stores a response and evicts the least recently used ones; a response larger than the limit is not stored.
@@ -155,46 +163,11 @@ class ResponseStore:
         size_bytes = text_bytes + values * OBJECT_BYTES
         if size_bytes > self._max_bytes:
             return
-        parts = tuple(_detach(part) if _is_complete(part) else None for part in reply.parts)
-        messages = tuple(
-            msgspec.structs.replace(m, parts=tuple(map(_detach, m.parts)), extra=_copy_extra(m.extra))
-            for m in recalled.input_messages
-        )
-        with self._lock:
-            self._responses[reply.id] = _StoredResponse(
-                recalled.previous_id, messages, parts, body, size_bytes, self._now_s()
-            )
-            self.size_bytes += size_bytes
-            self._touch(reply.id)
-            self._evict()
-
-    def _evict(self) -> None:
-        """Removes what is too old or too much."""
-        oldest_s = self._now_s() - self._ttl_s
-        with self._lock:
-            while self._responses:
-                id, stored = next(iter(self._responses.items()))
-                within_limits = len(self._responses) <= self._max_responses and self.size_bytes <= self._max_bytes
-                if stored.used_s >= oldest_s and within_limits:
-                    return
-                self.size_bytes -= stored.size_bytes
-                del self._responses[id]
-
-    def _touch(self, id: str) -> list[_StoredResponse | None]:
-        """The response and those before it, all marked as used; at the end None if one is not stored."""
-        replies: list[_StoredResponse | None] = []
-        with self._lock:
-            while id:
-                stored = self._responses.get(id)
-                if stored is not None:
-                    stored.used_s = self._now_s()
-                    self._responses.move_to_end(id)
-                replies.append(stored)
-                id = stored.previous_id if stored else ""
-        return replies
+        parts = tuple(part if _is_complete(part) else None for part in reply.parts)
+        self._put(reply.id, StoredResponse(recalled.previous_id, recalled.input_messages, parts, body, size_bytes))
 
     def _conversation(self, previous: PreviousResponseRef) -> Iterator[Message]:
-        for stored in reversed(self._touch(previous.reply_id)):
+        for stored in reversed(self._chain(previous.reply_id)):
             if stored is None:
                 message = f"answer {quote(previous.reply_id)} not found: responses are stored for a while only"
                 raise UnknownResponseError(f"{message}; send the whole conversation", previous.path)
@@ -204,7 +177,7 @@ class ResponseStore:
 
     def _fill_references(self, messages: tuple[Message, ...], warnings: list[Notice]) -> Iterator[Message]:
         """The messages with parts in place of references; a part that is not stored is left out."""
-        known: dict[str, _StoredResponse | None] = {}
+        known: dict[str, StoredResponse | None] = {}
         for message in messages:
             filled = [
                 self._referenced_part(part, known) if isinstance(part, PreviousResponseRef) else part
@@ -215,13 +188,20 @@ class ResponseStore:
             if parts or not message.parts:
                 yield msgspec.structs.replace(message, parts=parts) if parts != message.parts else message
 
-    def _referenced_part(self, named: PreviousResponseRef, known: dict[str, _StoredResponse | None]) -> Part | None:
+    def _referenced_part(self, named: PreviousResponseRef, known: dict[str, StoredResponse | None]) -> Part | None:
         """`known`: responses that were looked up already, because each look-up goes through the whole conversation."""
         if named.reply_id not in known:
-            known[named.reply_id] = self._touch(named.reply_id)[0]
+            known[named.reply_id] = self._load(named.reply_id)
         stored = known[named.reply_id]
         parts = stored.parts if stored else ()
         return parts[named.number] if named.number is not None and named.number < len(parts) else None
+
+
+def _continues(request: Request) -> bool:
+    """Whether the request needs what is stored."""
+    return request.previous_response is not None or any(
+        isinstance(part, PreviousResponseRef) for message in request.messages for part in message.parts
+    )
 
 
 def _unknown_reference(part: Part) -> Notice:
@@ -236,21 +216,3 @@ def _is_complete(part: Part) -> bool:
         return bool(json_cursor.parse(part.arguments).object())
     except RequestError:
         return False
-
-
-def _detach(part: Part) -> Part:
-    """A copy of the part whose JSON does not keep the bytes of its request in memory."""
-    match part:
-        case PreviousResponseRef():
-            return part
-        case UnknownPart():
-            return msgspec.structs.replace(part, raw=part.raw.copy())
-        case ToolResult():
-            inner = tuple(map(_detach, part.parts))
-            return msgspec.structs.replace(part, parts=inner, extra=_copy_extra(part.extra))
-        case _:
-            return msgspec.structs.replace(part, extra=_copy_extra(part.extra))
-
-
-def _copy_extra(extra: ExtraFields) -> ExtraFields:
-    return {name: raw.copy() for name, raw in extra.items()}

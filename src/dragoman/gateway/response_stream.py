@@ -24,7 +24,12 @@ log = logging.getLogger("dragoman.guard")
 
 
 async def stream_response(
-    backend: Backend, request: Request, context: ExchangeContext, pipeline: EventPipeline, reask_timeout_s: float
+    backend: Backend,
+    request: Request,
+    context: ExchangeContext,
+    pipeline: EventPipeline,
+    reask_timeout_s: float,
+    in_thread: bool = False,
 ) -> EventStream:
     """Yields what comes out of the pipeline for the response of one backend.
 
@@ -32,8 +37,9 @@ async def stream_response(
         backend: The backend, which may be asked a second time.
         request: The request to send to it.
         context: The exchange that the response is part of.
-        pipeline: The stages. For a large request they run in a thread where a response begins and ends.
+        pipeline: The stages.
         reask_timeout_s: Time limit of a second response.
+        in_thread: Whether the stages run in a thread where a response begins and ends, as for a large request.
 
     Raises:
         DragomanError: Before anything has come out; later the stream ends with Failure.
@@ -41,7 +47,7 @@ async def stream_response(
     try:
         async with aclosing(context.generate(backend, request)) as batches:
             async for batch in batches:
-                if context.is_large and _is_boundary(batch):
+                if in_thread and _is_boundary(batch):
                     out = await asyncio.to_thread(pipeline.feed, batch)
                 else:
                     out = pipeline.feed(batch)
@@ -49,7 +55,7 @@ async def stream_response(
                     yield out
                 if pipeline.finished or pipeline.ended:
                     break
-        async for out in _close_stages(backend, context, pipeline, reask_timeout_s):
+        async for out in _close_stages(backend, context, pipeline, reask_timeout_s, in_thread):
             yield out
         if not pipeline.ended:
             raise BackendUnavailableError("the backend ended without finishing its response")
@@ -61,17 +67,17 @@ async def stream_response(
 
 
 async def _close_stages(
-    backend: Backend, context: ExchangeContext, pipeline: EventPipeline, reask_timeout_s: float
+    backend: Backend, context: ExchangeContext, pipeline: EventPipeline, reask_timeout_s: float, in_thread: bool
 ) -> EventStream:
     """Yields what comes out when the stages are closed in order; re-asks the model where one needs it."""
     if pipeline.ended:
         return
     for number, stage in enumerate(pipeline.stages):
-        if (reask := await off_loop(context.is_large, stage.reask)) is not None:
+        if (reask := await off_loop(in_thread, stage.reask)) is not None:
             if out := pipeline.feed([reask.notice], number + 1):
                 yield out
             await _reask(backend, reask, context, stage, reask_timeout_s)
-        if out := await off_loop(context.is_large, pipeline.close_stage, number):
+        if out := await off_loop(in_thread, pipeline.close_stage, number):
             yield out
 
 

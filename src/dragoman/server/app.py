@@ -18,6 +18,7 @@ import hmac
 import logging
 import os
 from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
+from pathlib import Path
 from typing import Any, Final
 
 import msgspec
@@ -37,6 +38,7 @@ from dragoman.core.errors import (
 from dragoman.core.hooks import OnError
 from dragoman.gateway.gateway import Gateway
 from dragoman.host_names import LOOPBACK, host_name, parse_host_header, parse_origin_header
+from dragoman.off_loop import off_loop
 from dragoman.server import paths, stored
 from dragoman.server.base_exchange import Route, Scope, Send, encode_headers, error_headers, respond
 from dragoman.server.capture.recorder import CaptureRecorder
@@ -80,12 +82,14 @@ class App:
         config: ServerConfig,
         on_error: Iterable[OnError] = (),
         capture: CaptureConfig = NO_CAPTURE,
+        shared_dir: Path | None = None,
     ) -> None:
         """Args:
             gateway: answers the requests.
             config: the settings of the server.
             on_error: called after each exchange that failed, with the exception and the id in `x-request-id`.
             capture: which exchanges are written to disk.
+            shared_dir: a private folder that all processes of this gateway share; None: it has one process.
 
         Raises:
             ConfigError: captures are enabled, but their folder cannot be written.
@@ -102,7 +106,7 @@ class App:
         self._by_path[f"{responses.path}/compact"] = Route(responses, compacts=True)
         self._gets = {"/": self._root, "/health": self._health, "/ready": self._ready}
         self._captures = CaptureStore(capture, gateway, config.api_keys) if capture.dir else None
-        self._metrics = Metrics(gateway) if config.metrics else None
+        self._metrics = Metrics(gateway, shared_dir) if config.metrics else None
         if self._metrics:
             self._gets["/metrics"] = self._counted
 
@@ -217,7 +221,8 @@ class App:
         elif path in self._gets:
             await self._gets[path](send, self._is_known(headers))
         elif stored.is_served(path):
-            await respond(send, 200, stored.answer_stored(self._gateway.response_store, method, path, query))
+            store = self._gateway.response_store
+            await respond(send, 200, await off_loop(store.does_io, stored.answer_stored, store, method, path, query))
         else:
             models, dialect = self._gateway.models(), self._dialect_for(path, headers)
             id = path.removeprefix(f"{_MODELS}/")

@@ -69,7 +69,7 @@ def answer_stored(store: ResponseStore, method: str, path: str, query: str) -> b
     params = dict(parse_qsl(query))
     body = store.response_body(id)
     if body is None:
-        message = "responses are stored for a while, in this process, unless the request has store: false"
+        message = "responses are stored for a while, unless the request has store: false"
         raise NotFoundError(f"Response with id {quote(match[1])} not found: {message}")
     if what == "/cancel":
         raise RequestError("Cannot cancel a synchronous response: background responses are not supported")

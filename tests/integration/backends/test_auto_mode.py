@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from dragoman import dialects
-from dragoman.backends.http.auto_mode import LEAK_WARNING_CODE, RECHECK_INTERVAL_S, AutoMode
+from dragoman.backends.http.auto_mode import LEAK_WARNING_CODE, LOOK_INTERVAL_S, RECHECK_INTERVAL_S, AutoMode
 from dragoman.backends.http.backend import HttpBackend
 from dragoman.backends.http.config import HttpConfig, ModelOverride
 from dragoman.backends.http.connection import UpstreamConnection
@@ -20,6 +20,7 @@ from dragoman.backends.http.model_modes import ModelModes
 from dragoman.backends.probe.cache import store
 from dragoman.backends.probe.context import WEATHER
 from dragoman.backends.probe.report import Recommendation
+from dragoman.backends.shared_state import SharedState
 from dragoman.core.backend import ExchangeContext
 from dragoman.core.events import AnyEvent, Finish, Notice, ToolCallStart
 from dragoman.core.identifiers import random_id
@@ -336,3 +337,42 @@ async def test_invalid_cache_file_is_ignored(kept: str, cache_dir: Path) -> None
             assert backend.modes.get("qwen2.5-7b").tool_mode == "native"
             await eventually(lambda: backend.modes.get("qwen2.5-7b").tool_mode == "parse")
     assert json.loads(file.read_text())["choice"]["tool_mode"] == "parse"
+
+
+async def test_processes_probe_a_model_once_and_see_each_others_results(tmp_path: Path) -> None:
+    """Two backends with the same folder act as two processes."""
+    async with odd(answers_with(leaks_mistral)) as far:
+        async with started_backend(far.url) as alone:
+            await generate_events(alone)
+            await eventually(lambda: alone.modes.get("qwen2.5-7b").tool_mode == "parse")
+            needed = len(probe_requests(far))
+        for file in (tmp_path / "probes").iterdir():
+            file.unlink()
+        far.asked.clear()
+        config = HttpConfig(url=f"{far.url}/v1")
+        backends = [HttpBackend("far", config, {}, may_probe=True, shared=SharedState(tmp_path)) for _ in range(2)]
+        for backend in backends:
+            await backend.start()
+        for backend in backends:
+            await generate_events(backend)
+        for backend in backends:
+            await eventually(lambda backend=backend: backend.modes.get("qwen2.5-7b").tool_mode == "parse")
+        for backend in backends:
+            await backend.close()
+        assert len(probe_requests(far)) == needed
+
+
+async def test_result_of_another_process_is_used_within_a_second(tmp_path: Path) -> None:
+    clock, config = Clock(), HttpConfig(url="http://127.0.0.1:1/v1")
+    for shared, seen in ((SharedState(tmp_path), "prompt"), (SharedState(), "parse")):
+        store(config, "qwen2.5-7b", "", "one", Recommendation("parse", "as a test has it", "mistral"))
+        modes = ModelModes("far", config)
+        connection = UpstreamConnection("far", config, {}, versioned=True, key="")
+        auto = AutoMode("far", config, connection, modes, lambda kind: None, clock, shared=shared)
+        auto.load_cached("qwen2.5-7b")
+        store(config, "qwen2.5-7b", "", "two", Recommendation("prompt", "as another process found", "hermes"))
+        auto.load_cached("qwen2.5-7b")
+        assert modes.get("qwen2.5-7b").tool_mode == "parse", "it looks once a second"
+        clock.now += LOOK_INTERVAL_S
+        auto.load_cached("qwen2.5-7b")
+        assert modes.get("qwen2.5-7b").tool_mode == seen

@@ -7,7 +7,10 @@ import contextlib
 import itertools
 import json
 import sys
-from collections.abc import AsyncGenerator
+import tempfile
+from collections.abc import AsyncGenerator, Callable, Iterator
+from pathlib import Path
+from typing import Any
 
 import msgspec
 import openai
@@ -35,7 +38,9 @@ from dragoman.core.events import (
     VendorBlock,
 )
 from dragoman.gateway.gateway import Gateway
+from dragoman.gateway.memory_response_store import MemoryResponseStore
 from dragoman.gateway.response_store import OBJECT_BYTES, ResolvedRequest, ResponseStore
+from dragoman.gateway.sqlite_response_store import SqliteResponseStore
 from support.events import all_events
 from support.gateway import DEADLINE_S
 from support.scripted_backend import Script, Scripted, plain, served, serving
@@ -59,6 +64,31 @@ def request_with_parts(*parts: v.Part) -> v.Request:
     return v.Request("m", (user("hi"), v.Message("assistant", parts)))
 
 
+MakeStore = Callable[..., ResponseStore]
+
+
+@contextlib.contextmanager
+def making(kind: str, folder: Path) -> Iterator[MakeStore]:
+    """Makes stores of this kind, each empty, and closes them at the end."""
+    with contextlib.ExitStack() as stack:
+
+        def make(**settings: Any) -> ResponseStore:
+            if kind == "memory":
+                return MemoryResponseStore(**settings)
+            file = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=folder))) / "responses.sqlite"
+            store = SqliteResponseStore(file, **settings)
+            stack.callback(store.close)
+            return store
+
+        yield make
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def make_store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[MakeStore]:
+    with making(request.param, tmp_path) as make:
+        yield make
+
+
 class Clock:
     def __init__(self) -> None:
         self.now_s = 0.0
@@ -74,8 +104,8 @@ def store_response(memory: ResponseStore, id: str, request: v.Request, *parts: v
     return recalled.request
 
 
-def test_continued_conversation_drops_earlier_instructions() -> None:
-    memory = ResponseStore()
+def test_continued_conversation_drops_earlier_instructions(make_store: MakeStore) -> None:
+    memory = make_store()
     store_response(memory, "1", asked("one", instructions="Be brief."))
     store_response(memory, "2", asked("two", "1"))
     whole = memory.resolve(asked("three", "2", instructions="Be long.")).request
@@ -86,13 +116,13 @@ def test_continued_conversation_drops_earlier_instructions() -> None:
     assert fork.messages == (user("one"), model("answer 1"), user("other"))
 
 
-def test_unknown_previous_response_is_rejected() -> None:
+def test_unknown_previous_response_is_rejected(make_store: MakeStore) -> None:
     with pytest.raises(UnknownResponseError, match=r"answer 'x' not found.* - at \$\.previous"):
-        ResponseStore().resolve(asked("one", "x"))
+        make_store().resolve(asked("one", "x"))
 
 
-def test_part_reference_is_replaced_by_stored_part() -> None:
-    memory, call = ResponseStore(), v.ToolCall("c", "f", "{}")
+def test_part_reference_is_replaced_by_stored_part(make_store: MakeStore) -> None:
+    memory, call = make_store(), v.ToolCall("c", "f", "{}")
     store_response(memory, "1", asked("one"), v.Reasoning("hm", "sig"), call)
     request, _, _, warnings = memory.resolve(
         request_with_parts(v.PreviousResponseRef("1", 0), v.Text("x"), v.PreviousResponseRef("1", 1))
@@ -109,8 +139,8 @@ def test_part_reference_is_replaced_by_stored_part() -> None:
         v.PreviousResponseRef("1", None, "$.p"),
     ],
 )
-def test_unknown_part_reference_is_dropped_with_warning(named: v.PreviousResponseRef) -> None:
-    memory = ResponseStore()
+def test_unknown_part_reference_is_dropped_with_warning(make_store: MakeStore, named: v.PreviousResponseRef) -> None:
+    memory = make_store()
     store_response(memory, "1", asked("one"))
     request, _, _, warnings = memory.resolve(request_with_parts(v.Text("x"), named))
     assert request.messages == (user("hi"), model("x"))
@@ -120,8 +150,8 @@ def test_unknown_part_reference_is_dropped_with_warning(named: v.PreviousRespons
         memory.resolve(v.Request("m", (v.Message("assistant", (named,)),)))
 
 
-def test_truncated_call_is_not_stored() -> None:
-    memory = ResponseStore()
+def test_truncated_call_is_not_stored(make_store: MakeStore) -> None:
+    memory = make_store()
     store_response(memory, "1", asked("one"), v.Text("Let me"), v.ToolCall("c", "f", '{"a'))
     assert memory.resolve(asked("go on", "1")).request.messages == (user("one"), model("Let me"), user("go on"))
     assert [w.code for w in memory.resolve(request_with_parts(v.PreviousResponseRef("1", 1))).warnings] == [
@@ -129,15 +159,15 @@ def test_truncated_call_is_not_stored() -> None:
     ]
 
 
-def test_referenced_parts_are_stored_with_referencing_response() -> None:
-    memory = ResponseStore(max_responses=1)
+def test_referenced_parts_are_stored_with_referencing_response(make_store: MakeStore) -> None:
+    memory = make_store(max_responses=1)
     store_response(memory, "1", asked("one"))
     store_response(memory, "2", msgspec.structs.replace(request_with_parts(v.PreviousResponseRef("1", 0)), store=True))
     assert memory.resolve(asked("three", "2")).request.messages[1] == model("answer 1")
 
 
-def test_least_recently_used_response_is_evicted_first() -> None:
-    memory = ResponseStore(max_responses=2)
+def test_least_recently_used_response_is_evicted_first(make_store: MakeStore) -> None:
+    memory = make_store(max_responses=2)
     for id in "12":
         store_response(memory, id, asked(id))
     store_response(memory, "3", asked("more", "1"))
@@ -146,9 +176,9 @@ def test_least_recently_used_response_is_evicted_first() -> None:
         memory.resolve(asked("more", "2"))
 
 
-def test_expired_response_is_evicted_unless_in_use() -> None:
+def test_expired_response_is_evicted_unless_in_use(make_store: MakeStore) -> None:
     clock = Clock()
-    memory = ResponseStore(ttl_s=10, now_s=clock)
+    memory = make_store(ttl_s=10, now_s=clock)
     store_response(memory, "1", asked("one"))
     store_response(memory, "2", asked("two", "1"))
     store_response(memory, "other", asked("other"))
@@ -159,8 +189,8 @@ def test_expired_response_is_evicted_unless_in_use() -> None:
     assert len(memory) == 2
 
 
-def test_oversized_response_does_not_evict_others() -> None:
-    memory = ResponseStore(max_bytes=3000)
+def test_oversized_response_does_not_evict_others(make_store: MakeStore) -> None:
+    memory = make_store(max_bytes=3000)
     store_response(memory, "1", asked("one"))
     store_response(memory, "2", asked("x" * 4000))
     assert memory.resolve(asked("more", "1"))
@@ -168,17 +198,25 @@ def test_oversized_response_does_not_evict_others() -> None:
         memory.resolve(asked("more", "2"))
 
 
-def test_store_with_limit_zero_stays_empty() -> None:
-    memory = ResponseStore(max_responses=0)
+def test_store_with_limit_zero_stays_empty(make_store: MakeStore) -> None:
+    memory = make_store(max_responses=0)
     store_response(memory, "1", asked("one"))
     assert (len(memory), memory.size_bytes) == (0, 0)
 
 
 @given(st.lists(st.tuples(st.integers(0, 12), st.integers(1, 300), st.integers(0, 5)), max_size=40))
 def test_store_limits_hold_and_stored_responses_stay_continuable(turns: list[tuple[int, int, int]]) -> None:
-    """For any order of continued responses: every stored response can be continued."""
+    """For any order of continued responses, and in both stores: the same responses are stored and can be continued."""
+    stored = []
+    for kind in ("memory", "sqlite"):
+        with tempfile.TemporaryDirectory() as folder, making(kind, Path(folder)) as make:
+            stored.append(check_limits(make, turns))
+    assert stored[0] == stored[1]
+
+
+def check_limits(make_store: MakeStore, turns: list[tuple[int, int, int]]) -> list[str]:
     clock = Clock()
-    memory = ResponseStore(max_responses=6, max_bytes=10_000, ttl_s=20, now_s=clock)
+    memory = make_store(max_responses=6, max_bytes=10_000, ttl_s=20, now_s=clock)
     known: list[str] = []
     for number, (before, size, wait_s) in enumerate(turns):
         clock.now_s += wait_s
@@ -191,6 +229,7 @@ def test_store_limits_hold_and_stored_responses_stay_continuable(turns: list[tup
     assert len(kept) == len(memory)
     assert all([memory.delete(id) for id in kept])
     assert (len(memory), memory.size_bytes) == (0, 0)
+    return kept
 
 
 def _is_kept(memory: ResponseStore, id: str) -> bool:
@@ -256,9 +295,9 @@ async def test_part_numbers_match_items_sent_to_client() -> None:
     ] == model("Hello")
 
 
-def test_stored_custom_and_namespace_calls_keep_their_type() -> None:
+def test_stored_custom_and_namespace_calls_keep_their_type(make_store: MakeStore) -> None:
     """A stored response contains only their names."""
-    api, memory = dialects.get("openai_responses"), ResponseStore()
+    api, memory = dialects.get("openai_responses"), make_store()
     inside = [{"type": "function", "name": "find"}]
     tools = [{"type": "custom", "name": "shell"}, {"type": "namespace", "name": "crm", "tools": inside}]
     first = api.read_request(json.dumps({"model": "m", "input": "hi", "tools": tools}))
@@ -431,11 +470,11 @@ async def test_truncated_response_is_continued_without_truncated_call() -> None:
         assert (await ask(sdk, False, input="Go on.", previous_response_id=first.id)).output_text[0] == "3"
 
 
-def test_stored_response_does_not_reference_request_body() -> None:
+def test_stored_response_does_not_reference_request_body(make_store: MakeStore) -> None:
     """Unparsed JSON is a view of the request body, so storing the view would keep the body in memory."""
     message = {"role": "user", "content": "hi", "status": "completed"}
     body = json.dumps({"model": "m", "instructions": "x" * 100_000, "input": [message]}).encode()
-    memory, before = ResponseStore(), sys.getrefcount(body)
+    memory, before = make_store(), sys.getrefcount(body)
     memory.add(
         memory.resolve(dialects.get("openai_responses").read_request(body)),
         v.Reply("1", "m", 0, (v.Text("Hello"),), "stop"),
@@ -446,8 +485,8 @@ def test_stored_response_does_not_reference_request_body() -> None:
     assert {name: bytes(raw) for name, raw in kept.extra.items()} == {"status": b'"completed"'}
 
 
-def test_small_messages_count_with_object_overhead() -> None:
-    memory = ResponseStore(max_bytes=10 * OBJECT_BYTES)
+def test_small_messages_count_with_object_overhead(make_store: MakeStore) -> None:
+    memory = make_store(max_bytes=10 * OBJECT_BYTES)
     said = tuple(v.Message("user", (v.Text("a"),)) for _ in range(6))
     memory.add(
         ResolvedRequest(v.Request("m", said), input_messages=said), v.Reply("one", "m", 0, (v.Text("b"),), "stop")

@@ -10,6 +10,7 @@ Until the result is known, the model is requested as the API defines it, and lea
 
 import asyncio
 import logging
+import math
 import time
 from collections.abc import Callable
 from typing import Final
@@ -20,10 +21,11 @@ from dragoman.backends.http.config import HttpConfig
 from dragoman.backends.http.connection import UpstreamConnection
 from dragoman.backends.http.model_modes import ModelMode, ModelModes
 from dragoman.backends.probe import DECISIVE_CHECKS, open_context, run_checks
-from dragoman.backends.probe.cache import CachedProbe, load, store
+from dragoman.backends.probe.cache import CachedProbe, load, store, version
 from dragoman.backends.probe.recommend import recommend_trusted
 from dragoman.backends.probe.report import Recommendation
 from dragoman.backends.probe.server_info import ServerInfo
+from dragoman.backends.shared_state import SharedState
 from dragoman.catalog import servers
 from dragoman.catalog.servers import Provider
 from dragoman.core.errors import DragomanError
@@ -33,6 +35,8 @@ log = logging.getLogger("dragoman.backends.http")
 
 RECHECK_INTERVAL_S: Final = 600.0
 """Minimum time between two checks whether the server still serves the same model by this name (a few short GETs)."""
+LOOK_INTERVAL_S: Final = 1.0
+"""Minimum time between two looks whether another process has stored a result."""
 LEAK_WARNING_CODE: Final = "leaked_call_recovered"
 """Code of the warning about a tool call that the server left in the text."""
 _PROBE_STARTED: Final = (
@@ -54,6 +58,7 @@ class AutoMode:
         now_s: Callable[[], float] = time.monotonic,
         *,
         can_probe: bool = True,
+        shared: SharedState | None = None,
     ) -> None:
         """
         Args:
@@ -64,10 +69,15 @@ class AutoMode:
             on_provider_found: is called with the provider when the settings do not name one.
             now_s: monotonic clock, in seconds.
             can_probe: whether models may be probed; if not, only cached results are used.
+            shared: what all processes of the gateway share; None: it has one process.
         """
         self._name, self._config, self._connection, self._modes = name, config, connection, modes
         self._on_provider_found, self._now_s, self._can_probe = on_provider_found, now_s, can_probe
+        self._shared = shared or SharedState()
         self._cached: dict[str, CachedProbe | None] = {}
+        self._versions: dict[str, int] = {}
+        """The version of each cached result, if other processes may replace it."""
+        self._looked_at_s: dict[str, float] = {}
         self._checked_at_s: dict[str, float] = {}
         self._leaky: set[str] = set()
         """Models of which at least one leaked tool call was recovered."""
@@ -76,11 +86,26 @@ class AutoMode:
 
     def load_cached(self, model: str) -> None:
         """Applies the cached probe result of this model, if there is one. Call it before each request."""
-        if model in self._cached:
+        if not self._is_replaced(model) and model in self._cached:
             return
-        probe = self._cached[model] = load(self._config, model)
-        if probe is not None:
+        known, probe = self._cached.get(model), load(self._config, model)
+        self._cached[model] = probe or known
+        if probe is None or probe == known:
+            return
+        if known is not None and known.fingerprint != probe.fingerprint:  # another model, which may not leak
+            self._leaky.discard(model)
+        if model in self._leaky and probe.choice.tool_mode == "native":
+            self._save(model, probe.choice, probe.provider, probe.fingerprint)
+        else:
             self._apply(probe, "as found before: ")
+
+    def _is_replaced(self, model: str) -> bool:
+        """Returns whether another process has stored a result since the last call, which looks once a second."""
+        if not self._shared.is_shared or self._now_s() - self._looked_at_s.get(model, -math.inf) < LOOK_INTERVAL_S:
+            return False
+        self._looked_at_s[model] = self._now_s()
+        known, self._versions[model] = self._versions.get(model, 0), version(self._config, model)
+        return self._versions[model] != known
 
     def observe(self, model: str, event: AnyEvent) -> None:
         """Handles one event of this model's response; the end of a response may start a probe."""
@@ -110,7 +135,9 @@ class AutoMode:
 
     async def _probe_or_log(self, model: str) -> None:
         try:
-            async with self._lock:
+            async with self._lock, self._shared.probe_lock(f"{self._name}\n{model}"):
+                self._looked_at_s.pop(model, None)
+                self.load_cached(model)  # what another process has found meanwhile
                 await self._probe(model)
         except DragomanError as error:
             log.warning("%s: %s could not be measured, and is asked as before: %s", self._name, model, error.message)

@@ -32,6 +32,7 @@ from dragoman.backends.http.planning.rejections import Rejections
 from dragoman.backends.http.planning.request_plan import RequestPlan
 from dragoman.backends.http.planning.request_planner import RequestPlanner
 from dragoman.backends.http.response import ResponsePipeline
+from dragoman.backends.shared_state import SharedState
 from dragoman.core.backend import Backend, EventStream, ExchangeContext, ServedModel
 from dragoman.core.errors import (
     BackendUnavailableError,
@@ -80,6 +81,7 @@ class HttpBackend(Backend):
         *,
         may_probe: bool = False,
         may_recall: bool = False,
+        shared: SharedState | None = None,
     ) -> None:
         """
         Args:
@@ -88,6 +90,7 @@ class HttpBackend(Backend):
             environ: environment variables, for `api_key_env`.
             may_probe: whether models of mode `auto` are probed, unless the settings forbid it.
             may_recall: whether cached probe results are used, also where models are not probed.
+            shared: what all processes of the gateway share; None: it has one process.
 
         Raises:
             ConfigError: the API is unknown, or the variable of the key is not set.
@@ -104,10 +107,9 @@ class HttpBackend(Backend):
         self._passthrough = config.passthrough or (provider is not None and provider.passthrough)
         self.modes = ModelModes(name, config)
         """The tool mode of each model."""
-        key = _key(name, config, environ)
-        self._connection = UpstreamConnection(
-            name, config, self._dialect.auth_headers(key), versioned=self._dialect.base_url_has_version, key=key
-        )
+        key, versioned = _key(name, config, environ), self._dialect.base_url_has_version
+        headers = self._dialect.auth_headers(key)
+        self._connection = UpstreamConnection(name, config, headers, versioned=versioned, key=key, shared=shared)
         self._model_list = None if config.models else ModelList(name, self._connection)
         self._listed_ids: tuple[str, ...] | None = None
         """The ids from which `_models` was built."""
@@ -115,8 +117,8 @@ class HttpBackend(Backend):
         may_probe = may_probe and _allows_probe(config)
         self._auto: AutoMode | None = None
         if may_probe or may_recall:
-            on_provider_found = self._planner.set_provider
-            self._auto = AutoMode(name, config, self._connection, self.modes, on_provider_found, can_probe=may_probe)
+            found, connection = self._planner.set_provider, self._connection
+            self._auto = AutoMode(name, config, connection, self.modes, found, can_probe=may_probe, shared=shared)
 
     def models(self) -> Sequence[ServedModel]:
         """Returns the models of the settings, else those that the server listed; each also as `NAME/model`."""

@@ -10,7 +10,7 @@ with 4xx and requests that the client cancelled do not count as failures.
 import math
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Final, Literal
 
 from dragoman.core.errors import BackendUnavailableError, DragomanError, RemoteError, UpstreamError
@@ -23,21 +23,51 @@ COOL_DOWN_S: Final = 10.0
 """Long enough to unload a model or start a process, short enough to wait for."""
 
 
+class BreakerState:
+    """What a circuit breaker knows of its server, in the memory of this process."""
+
+    trial_limit_s = math.inf
+    """Time after which a trial counts as ended; here the end of each trial is known."""
+
+    def __init__(self) -> None:
+        self.failures = 0
+        self.open_until_s = 0.0
+        self.trial_until_s = 0.0
+
+    def lock(self) -> AbstractContextManager[None]:
+        """Excludes other processes from changes."""
+        return nullcontext()
+
+    def begin_trial(self, now_s: float) -> float:
+        """Begins a trial, and returns what identifies it for `end_trial`."""
+        self.trial_until_s = now_s + self.trial_limit_s
+        return self.trial_until_s
+
+    def end_trial(self, trial: float) -> None:
+        """Ends the trial, unless another one has begun."""
+        if self.trial_until_s == trial:
+            self.trial_until_s = 0.0
+
+    def is_trying(self, now_s: float) -> bool:
+        """Whether a trial is running."""
+        return now_s < self.trial_until_s
+
+
 class CircuitBreaker:
     """The circuit breaker of one server."""
 
-    def __init__(self, name: str, now_s: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, name: str, now_s: Callable[[], float] = time.monotonic, state: BreakerState | None = None
+    ) -> None:
         self._name, self._now_s = name, now_s
-        self._failures = 0
-        self._open_until_s = 0.0
-        self._trying = False
+        self._state = state or BreakerState()
 
     @property
     def state(self) -> Literal["closed", "open", "trying"]:
         """`closed`: all requests pass; `open`: none does; `trying`: one request is running to test the server."""
-        if self._failures < FAILURE_THRESHOLD:
+        if self._state.failures < FAILURE_THRESHOLD:
             return "closed"
-        return "trying" if self._trying else "open"
+        return "trying" if self._state.is_trying(self._now_s()) else "open"
 
     def ensure_closed(self) -> None:
         """Checks that a request may be sent now.
@@ -45,10 +75,10 @@ class CircuitBreaker:
         Raises:
             BackendUnavailableError: the breaker is open; `retry_after_s` has the remaining cool-down.
         """
-        left_s = self._open_until_s - self._now_s()
-        if self.state == "closed" or (self.state == "open" and left_s <= 0):
+        state, left_s = self.state, self._state.open_until_s - self._now_s()
+        if state == "closed" or (state == "open" and left_s <= 0):
             return
-        message = f"{self._name} failed {self._failures} times in a row and gets no requests for a while"
+        message = f"{self._name} failed {self._state.failures} times in a row and gets no requests for a while"
         raise BackendUnavailableError(message, retry_after_s=max(1, math.ceil(left_s)))
 
     @contextmanager
@@ -62,15 +92,13 @@ class CircuitBreaker:
         Raises:
             BackendUnavailableError: the breaker is open.
         """
-        self.ensure_closed()
-        is_trial = self.state == "open"
-        self._trying = self._trying or is_trial
+        trial = self._begin_trial() if self.state != "closed" else None
         succeeded = False
 
         def succeeded_so_far() -> None:
             nonlocal succeeded
             succeeded = True
-            self._failures = min(self._failures, FAILURE_THRESHOLD - 1)
+            self._limit_failures(FAILURE_THRESHOLD - 1)
 
         try:
             yield succeeded_so_far
@@ -78,13 +106,26 @@ class CircuitBreaker:
         except DragomanError as error:
             succeeded = not _is_failure(error)
             if not succeeded:
-                self._failures += 1
-                self._open_until_s = self._now_s() + COOL_DOWN_S
+                with self._state.lock():
+                    self._state.failures += 1
+                    self._state.open_until_s = self._now_s() + COOL_DOWN_S
             raise
         finally:
             if succeeded:
-                self._failures = 0
-            self._trying = self._trying and not is_trial
+                self._limit_failures(0)
+            if trial is not None:
+                self._state.end_trial(trial)
+
+    def _begin_trial(self) -> float | None:
+        """Begins a trial and returns it; None if the breaker has been closed meanwhile."""
+        with self._state.lock():
+            self.ensure_closed()
+            return None if self.state == "closed" else self._state.begin_trial(self._now_s())
+
+    def _limit_failures(self, limit: int) -> None:
+        if self._state.failures > limit:  # most requests change nothing, and need no lock
+            with self._state.lock():
+                self._state.failures = min(self._state.failures, limit)
 
 
 def _is_failure(error: DragomanError) -> bool:

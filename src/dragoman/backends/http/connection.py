@@ -22,9 +22,7 @@ from datetime import UTC, datetime
 from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
-from dragoman.backends.concurrency_limit import ConcurrencyLimiter
 from dragoman.backends.http import retry
-from dragoman.backends.http.circuit_breaker import CircuitBreaker
 from dragoman.backends.http.client.errors import (
     ConnectError,
     ConnectTimeout,
@@ -40,6 +38,7 @@ from dragoman.backends.http.client.http_client import HttpClient, Response
 from dragoman.backends.http.config import HttpConfig
 from dragoman.backends.http.proxy import proxy_for
 from dragoman.backends.http.retry import AttemptFailed
+from dragoman.backends.shared_state import SharedState
 from dragoman.core.errors import (
     BackendUnavailableError,
     ConfigError,
@@ -76,7 +75,16 @@ class HttpResponse(NamedTuple):
 class UpstreamConnection:
     """The connection pool of one server."""
 
-    def __init__(self, name: str, config: HttpConfig, headers: Mapping[str, str], *, versioned: bool, key: str) -> None:
+    def __init__(
+        self,
+        name: str,
+        config: HttpConfig,
+        headers: Mapping[str, str],
+        *,
+        versioned: bool,
+        key: str,
+        shared: SharedState | None = None,
+    ) -> None:
         """
         Args:
             name: the server's name in the settings.
@@ -84,6 +92,7 @@ class UpstreamConnection:
             headers: headers of every request.
             versioned: whether the base URL contains the API version.
             key: the API key, which is removed from all errors.
+            shared: what all processes of the gateway share; None: it has one process.
 
         Raises:
             ConfigError: the URL, the key or the proxy cannot be used.
@@ -99,8 +108,9 @@ class UpstreamConnection:
         self._versioned = versioned
         self._proxy = proxy_for(config.url, config.proxy, os.environ, f"upstreams.{name}.proxy")
         self._client = self._new_client()
-        self._limiter = ConcurrencyLimiter(name, config.max_concurrency, config.max_queue)
-        self._breaker = CircuitBreaker(name)
+        shared = shared or SharedState()
+        self._limiter = shared.limiter(name, config.max_concurrency, config.max_queue)
+        self._breaker = shared.breaker(name)
 
     async def start(self) -> None:
         """Opens the pool."""

@@ -48,6 +48,15 @@ def load(config: HttpConfig, model: str) -> CachedProbe | None:
     return probe if known else None
 
 
+def version(config: HttpConfig, model: str) -> int:
+    """Returns a number that changes when a result is stored for this model; 0: there is none."""
+    try:
+        stat = _file(config, model).stat()
+    except OSError:
+        return 0
+    return hash((stat.st_mtime_ns, stat.st_ino))
+
+
 def cached_models() -> list[str]:
     """Returns the models with cached results, of all servers."""
     models = set()

@@ -12,9 +12,9 @@ import msgspec
 
 from dragoman.backends.shared import codec
 from dragoman.backends.shared.server import WINDOW, CallContext
-from dragoman.core.backend import ExchangeContext, PromptProgress, ServedModel
+from dragoman.core.backend import Backend, EventStream, ExchangeContext, PromptProgress, ServedModel
 from dragoman.core.errors import BackendUnavailableError, DragomanError
-from dragoman.core.events import AnyEvent, Failure
+from dragoman.core.events import Failure
 from dragoman.core.messages import Request
 from dragoman.off_loop import off_loop
 
@@ -154,7 +154,7 @@ class _Connection:
             self._unconfirmed = 0
 
 
-class SharedBackend:
+class SharedBackend(Backend):
     """A backend of the process that runs the models."""
 
     def __init__(
@@ -221,7 +221,7 @@ class SharedBackend:
         return {**health, "ready": bool(health.get("ready")) and self._process.is_connected}
 
     def describe(self, model: str) -> Mapping[str, object]:
-        """Returns what a replay needs to know about the backend; see `SupportsReplay`.
+        """Returns what a replay needs to know about the backend; see `Backend`.
 
         Raises: BackendUnavailableError: the process is not there.
         """
@@ -238,14 +238,14 @@ class SharedBackend:
         return request_with_output
 
     def secret_values(self) -> Sequence[str]:
-        """Returns values that must be redacted from captures; see `SupportsReplay`.
+        """Returns values that must be redacted from captures; see `Backend`.
 
         Raises: BackendUnavailableError: the process is not there.
         """
         values: list[str] = self._process.call_blocking("secret_values", self._name)
         return values
 
-    async def generate(self, request: Request, context: ExchangeContext) -> AsyncGenerator[AnyEvent, None]:
+    async def generate(self, request: Request, context: ExchangeContext) -> EventStream:
         """Yields the events of the response; closing the generator stops the model.
 
         Raises: DragomanError: before Start; see `Backend`.
@@ -265,9 +265,9 @@ class SharedBackend:
             started = False
             while (frame := await connection.next_frame()) is not None:
                 match frame:
-                    case ["event", event]:
+                    case ["events", batch]:
                         started = True
-                        yield event
+                        yield batch
                         connection.acknowledge()
                     case ["done"]:
                         return
@@ -280,7 +280,7 @@ class SharedBackend:
             error = BackendUnavailableError(ENDED, retry_after_s=RETRY_AFTER_S)
             if not started:
                 raise error
-            yield Failure(error)
+            yield [Failure(error)]
 
     async def _call(self, method: str, *args: object) -> Any:
         async with self._process.call(method, self._name, *args) as connection:

@@ -2,7 +2,7 @@
 
 A connection is one call, which its first frame names; closing the connection cancels the call.
 
-    ["generate", backend, request, context]   → ["event", event]*, ["done"]; also the frames of `_Reports`
+    ["generate", backend, request, context]   → ["events", batch]*, ["done"]; also the frames of `_Reports`
     ["watch"]                                 → ["state", {backend: {"models", "health"}}] now and after each change
     ["count_tokens", backend, request] and the other calls of `_CALLS` → ["result", value]
 
@@ -24,9 +24,8 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from dragoman.backends.shared import codec
-from dragoman.core.backend import Backend, ExchangeContext, PromptProgress, SupportsReplay
+from dragoman.core.backend import Backend, EventStream, ExchangeContext, PromptProgress
 from dragoman.core.errors import DragomanError
-from dragoman.core.events import AnyEvent
 from dragoman.core.identifiers import random_id
 from dragoman.core.messages import Request
 
@@ -137,9 +136,9 @@ class BackendServer:
             values.is_large,
             values.reasked,
         )
-        async with aclosing(self._backends[name].generate(request, context)) as events:
-            async for event in events:
-                await link.send_counted("event", event)
+        async with aclosing(self._backends[name].generate(request, context)) as batches:
+            async for batch in batches:
+                await link.send_counted("events", batch)
         link.send("done")
 
     async def _watch(self, link: "_Link") -> None:
@@ -233,7 +232,7 @@ class _Reports:
     def on_backend_call(self, backend: Backend, request: Request) -> None:
         """Does nothing: the client's process has called the backend."""
 
-    def wrap_events(self, events: AsyncGenerator[AnyEvent, None]) -> AsyncGenerator[AnyEvent, None]:
+    def wrap_events(self, events: EventStream) -> EventStream:
         """Returns the events: they are observed in the client's process."""
         return events
 
@@ -271,15 +270,15 @@ async def _refresh_models(backend: Backend) -> dict[str, object]:
 
 
 async def _describe(backend: Backend, model: str) -> Mapping[str, object]:
-    return backend.describe(model) if isinstance(backend, SupportsReplay) else {}
+    return backend.describe(model)
 
 
 async def _request_as_shown(backend: Backend, request: Request) -> Request:
-    return backend.request_as_shown(request) if isinstance(backend, SupportsReplay) else request
+    return backend.request_as_shown(request)
 
 
 async def _secret_values(backend: Backend) -> list[str]:
-    return list(backend.secret_values()) if isinstance(backend, SupportsReplay) else []
+    return list(backend.secret_values())
 
 
 _CALLS: Final[Mapping[str, Callable[..., Awaitable[object]]]] = {

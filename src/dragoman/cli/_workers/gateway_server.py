@@ -14,6 +14,7 @@ import contextlib
 import logging
 import socket
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Protocol
 
 from dragoman.config import NO_CAPTURE, CaptureConfig, ServerConfig
@@ -42,6 +43,7 @@ def run_worker(
     supervised: Supervised,
     report: Callable[[str], None],
     capture: CaptureConfig = NO_CAPTURE,
+    shared_dir: Path | None = None,
 ) -> int:
     """Serves until the supervisor or a signal stops it, and returns the exit status.
 
@@ -53,11 +55,12 @@ def run_worker(
         supervised: the connection to the supervisor.
         report: receives lines for the user.
         capture: which exchanges are written to disk.
+        shared_dir: the private folder of all workers.
 
     Raises:
         DragomanError: a backend did not start.
     """
-    server = new_server(App(gateway, config, capture=capture), config)
+    server = new_server(App(gateway, config, capture=capture, shared_dir=shared_dir), config)
     own = number % len(sockets)
     with contextlib.ExitStack() as opened, runner() as r:
         for each in sockets:

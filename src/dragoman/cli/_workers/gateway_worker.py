@@ -12,7 +12,9 @@ def _serve(child: Child) -> int:
     plan = child.plan
     gateway = compose.build_gateway(plan.config, plan.embedded, child.report, shared_dir=plan.folder)
     sockets = [socket.socket(fileno=descriptor) for descriptor in plan.sockets]
-    return run_worker(gateway, plan.config.server, sockets, plan.number, child, child.report, plan.config.capture)
+    return run_worker(
+        gateway, plan.config.server, sockets, plan.number, child, child.report, plan.config.capture, plan.folder
+    )
 
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@ from dragoman.core.errors import BackendUnavailableError, ConfigError
 from dragoman.core.messages import PreviousResponseRef, Request
 from dragoman.gateway.compaction import Seal
 from dragoman.gateway.gateway import Gateway
+from dragoman.gateway.memory_response_store import MemoryResponseStore
 from dragoman.gateway.response_store import ResolvedRequest, ResponseStore
 from dragoman.gateway.router import ModelRoute, Router
 from dragoman.guard.policy import GuardPolicy
@@ -242,7 +243,7 @@ async def run_replay(capture: CaptureRecorder, gateway: Gateway, captured: Loade
     return capture_files(capture, record.facts(), gateway.policy, Redactor(gateway.secret_values()))
 
 
-class _CapturedStore(ResponseStore):
+class _CapturedStore(MemoryResponseStore):
     """Returns the conversation that the first backend received, if it continued a stored response."""
 
     def __init__(self, captured: LoadedCapture) -> None:

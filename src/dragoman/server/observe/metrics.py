@@ -8,8 +8,9 @@ Source: https://prometheus.io/docs/practices/naming/, https://prometheus.io/docs
 """
 
 import asyncio
-from collections.abc import Iterator
-from typing import Final
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
@@ -23,6 +24,9 @@ from dragoman.server.base_exchange import Route
 from dragoman.server.observe.access_log import NAME_LIMIT_CHARS, AccessRecord
 from dragoman.server.observe.call_outcomes import OUTCOMES
 
+if TYPE_CHECKING:
+    from dragoman.server.observe.shared_metrics import Merge, SharedFamilies
+
 CONTENT_TYPE: Final = CONTENT_TYPE_PLAIN_0_0_4
 OTHER: Final = "other"
 """Label for models that are not served, and for tools and models beyond the bounds."""
@@ -34,85 +38,109 @@ _BUCKETS_S: Final = (0.1, 0.25, 0.5, 1, 2, 4, 8, 16, 30, 60, 120, 300, 600)
 """From the first token of a cloud model to a local model that reads a long prompt for minutes."""
 
 _CONVERSION_BUCKETS_S: Final = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1)
+_PUBLISH_INTERVAL_S: Final = 1.0
+"""Time between two messages to other processes which backends are ready."""
 
 
 class Metrics:
-    """The metrics of one application, in a registry of its own."""
+    """The metrics of one application, in a registry of its own; with `shared_dir` also those of the other processes."""
 
-    def __init__(self, gateway: Gateway) -> None:
+    def __init__(self, gateway: Gateway, shared_dir: Path | None = None) -> None:
         self._gateway = gateway
         self._models: set[str] = set()
         self._labels: dict[tuple[str, str], str] = {}
         """Labels by the model names of requests: finding one is slow if a backend has hundreds of models."""
         self._pairs: set[tuple[str, str]] = set()
         self.registry = r = _Registry(auto_describe=False)
+        self._publishes_state = False
+        """Whether a timer publishes which backends are ready, for the other processes."""
+        self._is_shared = shared_dir is not None
         Info("dragoman_build", "Which version runs.", registry=r).info({"version": __version__})
-        Gauge(
-            "dragoman_start_time_seconds", "When the gateway was started, in seconds since 1970.", registry=r
+        make = _families(r, shared_dir)
+        make.gauge(
+            "dragoman_start_time_seconds", "When the gateway was started, in seconds since 1970.", "earliest"
         ).set_to_current_time()
-        self._up = Gauge("dragoman_backend_up", "Whether a backend can answer: 1, else 0.", ("backend",), registry=r)
-        self._in_flight = Gauge("dragoman_requests_in_flight", "Requests that are being answered.", registry=r)
+        self._up = make.labelled_gauge(
+            "dragoman_backend_up", "Whether a backend can answer: 1, else 0.", ("backend",), "running_min"
+        )
+        self._in_flight = make.gauge("dragoman_requests_in_flight", "Requests that are being answered.", "running_sum")
+        self._in_flight.set(0)
         labels = ("dialect", "model", "status")
-        self._requests = Counter("dragoman_requests_total", "Requests for an answer, over by now.", labels, registry=r)
-        self._counts = Counter("dragoman_token_counts_total", "Requests for a number of tokens.", labels, registry=r)
-        self._failures = Counter(
+        self._requests = make.counter("dragoman_requests_total", "Requests for an answer, over by now.", labels)
+        self._counts = make.counter("dragoman_token_counts_total", "Requests for a number of tokens.", labels)
+        self._failures = make.counter(
             "dragoman_failures_total",
             "Requests that ended in an error, by its name in docs/errors.md; also streams that broke off after a 200.",
             ("dialect", "model", "error"),
-            registry=r,
         )
-        self._seconds = Histogram(
+        self._seconds = make.histogram(
             "dragoman_answer_duration_seconds",
             "Time from a request to the last byte of its answer, of those that began.",
             ("model",),
-            registry=r,
-            buckets=_BUCKETS_S,
+            _BUCKETS_S,
         )
-        self._first_seconds = Histogram(
+        self._first_seconds = make.histogram(
             "dragoman_first_byte_seconds",
             "Time from a request to the first event of its answer, of those that are streamed.",
             ("model",),
-            registry=r,
-            buckets=_BUCKETS_S,
+            _BUCKETS_S,
         )
-        self._conversion = _conversion(r)
-        self._input = Counter(
-            "dragoman_input_tokens_total", "Tokens of prompts, those from a cache too.", ("model",), registry=r
+        self._conversion = make.histogram(
+            "dragoman_conversion_seconds",
+            "Time spent on reading and writing the JSON of both APIs, by answer, without waiting for anything.",
+            ("model",),
+            _CONVERSION_BUCKETS_S,
         )
-        self._output = Counter("dragoman_output_tokens_total", "Tokens that models wrote.", ("model",), registry=r)
-        self._passed_through = Counter(
+        self._define_counts(make)
+
+    def _define_counts(self, make: "_ProcessFamilies | SharedFamilies") -> None:
+        """Defines what is counted of each response."""
+        self._input = make.counter(
+            "dragoman_input_tokens_total", "Tokens of prompts, those from a cache too.", ("model",)
+        )
+        self._output = make.counter("dragoman_output_tokens_total", "Tokens that models wrote.", ("model",))
+        self._passed_through = make.counter(
             "dragoman_passthrough_responses_total",
             "Responses that were passed through without being parsed; of streamed ones no calls are counted.",
             ("model",),
-            registry=r,
         )
-        self._calls = Counter(
-            "dragoman_tool_calls_total", "Tool calls, by what became of them.", ("model", "tool", "outcome"), registry=r
+        self._calls = make.counter(
+            "dragoman_tool_calls_total", "Tool calls, by what became of them.", ("model", "tool", "outcome")
         )
-        self._steps = Counter(
+        self._steps = make.counter(
             "dragoman_tool_call_repairs_total",
             "What was set right in tool calls, by the names of the steps; a call may have several.",
             ("model", "tool", "step"),
-            registry=r,
         )
-        self._warnings = Counter(
-            "dragoman_warnings_total", "Warnings, by their codes in docs/warnings.md.", ("model", "code"), registry=r
+        self._warnings = make.counter(
+            "dragoman_warnings_total", "Warnings, by their codes in docs/warnings.md.", ("model", "code")
         )
 
     async def text(self) -> bytes:
-        """Returns all metrics as text, of the type `CONTENT_TYPE`."""
+        """Returns the metrics of all processes as text, of the type `CONTENT_TYPE`."""
+        self._set_up()
+        # At the maximum number of series this takes 0.2 s, which must not block the streams.
+        return await asyncio.to_thread(generate_latest, self.registry)
+
+    def _set_up(self) -> None:
         ready: dict[str, bool] = {}
         for state in self._gateway.health():  # two backends may have the same name
             name = str(state.get("backend", ""))
             ready[name] = ready.get(name, True) and bool(state["ready"])
         for name, is_ready in ready.items():
             self._up.labels(name).set(is_ready)
-        # At the maximum number of series this takes 0.2 s, which must not block the streams.
-        return await asyncio.to_thread(generate_latest, self.registry)
+
+    def _publish_state(self) -> None:
+        """Publishes every second, from now on, which backends are ready."""
+        self._set_up()
+        asyncio.get_running_loop().call_later(_PUBLISH_INTERVAL_S, self._publish_state)
 
     def begin(self) -> None:
         """A request begins."""
         self._in_flight.inc()
+        if self._is_shared and not self._publishes_state:
+            self._publishes_state = True
+            self._publish_state()
 
     def finish(self, route: Route, record: AccessRecord) -> None:
         """Counts a finished request from its record."""
@@ -181,14 +209,33 @@ class Metrics:
         return tool
 
 
-def _conversion(registry: CollectorRegistry) -> Histogram:
-    return Histogram(
-        "dragoman_conversion_seconds",
-        "Time spent on reading and writing the JSON of both APIs, by answer, without waiting for anything.",
-        ("model",),
-        registry=registry,
-        buckets=_CONVERSION_BUCKETS_S,
-    )
+class _ProcessFamilies:
+    """The metrics of a gateway with one process."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._registry = registry
+
+    def counter(self, name: str, documentation: str, labels: Sequence[str]) -> Counter:
+        return Counter(name, documentation, labels, registry=self._registry)
+
+    def gauge(self, name: str, documentation: str, merge: "Merge") -> Gauge:
+        return Gauge(name, documentation, registry=self._registry)
+
+    def labelled_gauge(self, name: str, documentation: str, labels: Sequence[str], merge: "Merge") -> Gauge:
+        return Gauge(name, documentation, labels, registry=self._registry)
+
+    def histogram(self, name: str, documentation: str, labels: Sequence[str], buckets: Sequence[float]) -> Histogram:
+        return Histogram(name, documentation, labels, registry=self._registry, buckets=buckets)
+
+
+def _families(registry: CollectorRegistry, shared_dir: Path | None) -> "_ProcessFamilies | SharedFamilies":
+    if shared_dir is None:
+        return _ProcessFamilies(registry)
+    from dragoman.server.observe.shared_metrics import SharedFamilies
+
+    families = SharedFamilies(shared_dir / "metrics")
+    registry.register(families)
+    return families
 
 
 class _Registry(CollectorRegistry):

@@ -1,10 +1,12 @@
 """A server that fails repeatedly gets no requests until a trial request succeeds."""
 
 import contextlib
+from pathlib import Path
 
 import pytest
 
 from dragoman.backends.http.circuit_breaker import COOL_DOWN_S, FAILURE_THRESHOLD, CircuitBreaker
+from dragoman.backends.shared_breaker import SharedBreakerState
 from dragoman.core.errors import (
     BackendUnavailableError,
     ContextOverflowError,
@@ -26,9 +28,9 @@ def clock() -> Clock:
     return Clock()
 
 
-@pytest.fixture
-def breaker(clock: Clock) -> CircuitBreaker:
-    return CircuitBreaker("far", clock)
+@pytest.fixture(params=["memory", "shared"])
+def breaker(request: pytest.FixtureRequest, clock: Clock, tmp_path: Path) -> CircuitBreaker:
+    return CircuitBreaker("far", clock, SharedBreakerState(tmp_path / "far") if request.param == "shared" else None)
 
 
 FAILED = [BackendUnavailableError("gone"), UpstreamTimeoutError("nothing"), UpstreamError("bad", status=500)]
@@ -125,3 +127,41 @@ def test_cancelled_trial_request_leaves_circuit_open(breaker: CircuitBreaker, cl
     with breaker.guard():
         assert breaker.state == "trying"
     assert breaker.state == "closed"
+
+
+def shared(path: Path, clock: Clock) -> CircuitBreaker:
+    """The breaker as another process sees it."""
+    return CircuitBreaker("far", clock, SharedBreakerState(path / "far"))
+
+
+def test_failures_of_all_processes_open_circuit_for_all(tmp_path: Path, clock: Clock) -> None:
+    one, two = shared(tmp_path, clock), shared(tmp_path, clock)
+    fail(one, BackendUnavailableError("gone"), FAILURE_THRESHOLD - 1)
+    fail(two, BackendUnavailableError("gone"))
+    assert (one.state, two.state, shared(tmp_path, clock).state) == ("open", "open", "open")
+    clock.s += COOL_DOWN_S
+    with two.guard():
+        assert one.state == "trying"
+        with pytest.raises(BackendUnavailableError), one.guard():
+            pass
+    assert (one.state, two.state) == ("closed", "closed")
+
+
+def test_success_of_one_process_resets_failures_of_all(tmp_path: Path, clock: Clock) -> None:
+    one, two = shared(tmp_path, clock), shared(tmp_path, clock)
+    fail(one, BackendUnavailableError("gone"), FAILURE_THRESHOLD - 1)
+    with two.guard():
+        pass
+    fail(one, BackendUnavailableError("gone"), FAILURE_THRESHOLD - 1)
+    assert one.state == "closed"
+
+
+def test_endless_trial_does_not_block_other_processes(tmp_path: Path, clock: Clock) -> None:
+    one, two = shared(tmp_path, clock), shared(tmp_path, clock)
+    open_circuit(one, clock)
+    with one.guard():
+        clock.s += 61
+        with two.guard():
+            assert one.state == "trying"
+        assert one.state == "closed"
+    assert (one.state, two.state) == ("closed", "closed")

@@ -1,0 +1,76 @@
+"""State of backends that all processes of a gateway share: circuit breakers, concurrency slots, locks of probes.
+
+    shared = SharedState(shared_dir)        None: the gateway has one process, and all state is in its memory
+    shared.breaker("far"), shared.limiter("far", 1, 16), shared.probe_lock("far model")
+
+The parts are files in `shared_dir`, a private folder that lasts as long as the gateway (`shared_files`).
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import cached_property
+from pathlib import Path
+from typing import Final
+
+from dragoman.backends.concurrency_limit import ConcurrencyLimiter
+from dragoman.backends.http.circuit_breaker import CircuitBreaker
+
+_SEATS: Final = "seats"
+_PROBE_POLL_S: Final = 0.1
+"""Time between two looks whether another process has ended its probe."""
+
+
+class SharedState:
+    """The shared state of one gateway; each process has one object, with the same folder."""
+
+    def __init__(self, shared_dir: Path | None = None) -> None:
+        self._dir = shared_dir
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether there are other processes."""
+        return self._dir is not None
+
+    def breaker(self, name: str) -> CircuitBreaker:
+        """Returns the circuit breaker of the server with this name."""
+        if self._dir is None:
+            return CircuitBreaker(name)
+        from dragoman import shared_files
+        from dragoman.backends.shared_breaker import SharedBreakerState
+
+        return CircuitBreaker(name, state=SharedBreakerState(self._dir / f"breaker-{shared_files.file_name(name)}"))
+
+    def limiter(self, name: str, max_concurrency: int, max_queue: int) -> ConcurrencyLimiter:
+        """Returns the concurrency slots of the server with this name; 0: unlimited."""
+        if self._dir is None or not max_concurrency:
+            return ConcurrencyLimiter(name, max_concurrency, max_queue)
+        from dragoman import shared_files
+        from dragoman.backends.shared_slots import SharedConcurrencyLimiter, SlotPool
+
+        slots = self._dir / f"slots-{shared_files.file_name(name)}"
+        pool = SlotPool(slots, max_concurrency, self._dir / _SEATS, self._seat)
+        return SharedConcurrencyLimiter(name, max_concurrency, max_queue, pool)
+
+    @asynccontextmanager
+    async def probe_lock(self, name: str) -> AsyncIterator[None]:
+        """Waits until no other process is in a block with this name."""
+        if self._dir is None:
+            yield
+            return
+        from dragoman import shared_files
+
+        lock = shared_files.FileLock(self._dir / f"probe-{shared_files.file_name(name)}")
+        try:
+            while not lock.try_acquire():
+                await asyncio.sleep(_PROBE_POLL_S)
+            yield
+        finally:
+            lock.close()
+
+    @cached_property
+    def _seat(self) -> int:
+        from dragoman import shared_files
+
+        assert self._dir is not None
+        return shared_files.claim_seat(self._dir / _SEATS)
