@@ -6,8 +6,8 @@ BIN := $(VENV)/bin
 CACHE := .cache
 NPM := $(CACHE)/npm
 
-.PHONY: help serve weights weights-1.5b agents test-clients quick test test-all servers vllm exo check format docs bench bench-proxies
-.PHONY: dist lock pictures clibench bench-small-model accuracy claude firstuse fuzz soak clean
+.PHONY: help serve weights weights-1.5b agents test-clients quick test test-all servers vllm exo check format docs
+.PHONY: bench bench-parts bench-compare check-instructions dist lock pictures clibench bench-small-model accuracy claude firstuse fuzz soak clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-17s %s\n", $$1, $$2}'
@@ -141,18 +141,27 @@ lock: $(VENV)/dist.done ## write deploy/*.lock anew: newest versions within the 
 	    --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --output-file deploy/$$extras.lock || exit 1; \
 	done
 
-bench: $(VENV)/field.done weights ## measure: reader, beside others, gateway, memory (see bench/README.md)
-	@$(BIN)/python -m bench
-
-$(CACHE)/proxies.done: pyproject.toml
-	@echo "== installing LiteLLM's proxy, apart from the project"
-	@mkdir -p $(CACHE) && $(PYTHON) -m venv $(CACHE)/proxies
-	@$(CACHE)/proxies/bin/python -m pip install --quiet --upgrade "pip>=25.1"
-	@$(CACHE)/proxies/bin/python -m pip install --quiet --group proxies
+# LiteLLM needs single versions of a hundred packages, so the proxies have an environment of their own; the node that runs
+# claude-code-router is the one of the tests. nginx is a system package (Debian: nginx-light).
+$(CACHE)/proxies/done: pyproject.toml bench/proxies/package.json $(VENV)/dev.done
+	@echo "== installing LiteLLM, SMG and claude-code-router, apart from the project"
+	@$(PYTHON) -m venv $(CACHE)/proxies
+	@$(BIN)/python -m pip --python $(CACHE)/proxies/bin/python install --quiet --group proxies
+	@mkdir -p $(CACHE)/proxies/npm && cp bench/proxies/package.json $(CACHE)/proxies/npm/
+	@PATH="$(CURDIR)/$(BIN):$$PATH" npm install --prefix $(CACHE)/proxies/npm --ignore-scripts --no-fund --no-audit --loglevel=error
 	@touch $@
 
-bench-proxies: $(VENV)/dev.done $(CACHE)/proxies.done ## measure beside nginx and LiteLLM's proxy (see bench/README.md)
-	@PATH="$$PATH:$(CURDIR)/$(CACHE)/proxies/bin" $(BIN)/python -m bench proxies
+bench: $(VENV)/dev.done $(CACHE)/proxies/done ## measure Dragoman next to nginx, LiteLLM, SMG and others (ARGS="--write": into the docs)
+	@$(BIN)/python -m bench.proxies $(ARGS)
+
+bench-parts: $(VENV)/field.done weights ## measure parts: parsers, also others, APIs, guard, gateway, memory (see bench/README.md)
+	@$(BIN)/python -m bench $(ARGS)
+
+bench-compare: $(VENV)/dev.done ## compare the instructions of two commits (ARGS="main HEAD"; needs valgrind)
+	@$(BIN)/python -m bench.compare $(ARGS)
+
+check-instructions: $(VENV)/dev.done ## fail if a request or delta takes 5 % more instructions than recorded (needs valgrind)
+	@$(BIN)/python -m bench.instructions --check
 
 clibench: $(VENV)/dev.done test-clients ## measure the Claude Code CLI as a model (see bench/README.md)
 	@$(BIN)/python -m bench claude_cli

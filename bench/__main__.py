@@ -21,11 +21,11 @@ BENCHMARKS = (
 )
 
 ALONE = ("proxies", "claude_cli")
-"""Those that want others' programs, and run where they are named."""
+"""Benchmarks that need third-party programs and run only if named."""
 
 
 def main() -> None:
-    """Run those that are named, or all."""
+    """Runs the named benchmarks, or all."""
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     known = f"one of {', '.join(BENCHMARKS)}; default: all but {', '.join(ALONE)}"
     parser.add_argument("names", nargs="*", metavar="name", help=known)

@@ -1,10 +1,10 @@
-"""The installed Claude Code CLI as a model: what it adds to a request, and what its processes take.
+"""The installed Claude Code CLI as a model: the time that it adds to a request, and the memory of its processes.
 
-client → gateway → claude → the floor of `bench.server`, which answers at once in place of the vendor's servers; beside
-it the same request straight to the floor. The CLI is the real one, with a home and a key made for this run alone.
+client → gateway → claude → the floor of `bench.server`, which replaces the vendor's API and responds at once. The
+reference is the same request to the floor. The CLI is the real one, with a home and a key for this run only.
 
-The clock counts here beside CPU time, as one waits for processes to start: on a machine that others use too, compare
-within one run. CPU time is that of the gateway and of all processes that it started.
+Wall time is measured too, as requests wait for processes to start: on a shared machine, compare figures of one run. CPU
+time is that of the gateway and of all processes that it started.
 """
 
 import asyncio
@@ -32,14 +32,14 @@ PARALLEL: Final = 4
 HISTORIES: Final = (1, 10, 100, 400)
 """Messages of a request."""
 _SHARE: Final = 1000
-"""Characters of each of them, and of the words about each of 20 tools."""
+"""Characters of each of them, and of the description of each of 20 tools."""
 _LOOK_S: Final = 0.1
 _STILL_S: Final = 0.4
-"""For so long a process that has started does nothing."""
+"""Seconds that a started process is idle."""
 
 
 class Load(NamedTuple):
-    """How often what is asked."""
+    """Number of requests of each kind."""
 
     times: int = 9
     histories: tuple[int, ...] = HISTORIES
@@ -49,14 +49,14 @@ class Load(NamedTuple):
 
 
 class Took(NamedTuple):
-    """One request: until its first event; CPU time of all processes until they are still again."""
+    """One request: time to its first event, and CPU time of all processes until they are idle."""
 
     first_ms: float
     cpu_ms: float = 0.0
 
 
 def measure(quick: bool) -> Iterator[Figure]:
-    """Everything."""
+    """Yields all figures."""
     load = Load(1, (1, 4), 2, 3, 0.0) if quick else Load()
     with serving("floor") as floor:
         port = str(floor.port)
@@ -71,7 +71,7 @@ def measure(quick: bool) -> Iterator[Figure]:
 
 
 class Beside(NamedTuple):
-    """Who is asked by turns."""
+    """The servers that get requests in turn."""
 
     floor: Server
     warm: Server
@@ -79,7 +79,7 @@ class Beside(NamedTuple):
 
 
 def body(model: str, messages: int, deltas: int = DELTAS) -> bytes:
-    """A request of an agent with so many messages; one: a question with one tool."""
+    """Returns an agent's request with this many messages; with one: a question with one tool."""
     if messages == 1:
         return small_body(API, model, stream=True, max_tokens=deltas)
     made = json.loads(agent_body(API, _SHARE * (20 + messages), messages=messages))
@@ -87,9 +87,9 @@ def body(model: str, messages: int, deltas: int = DELTAS) -> bytes:
 
 
 async def _requests(servers: Beside, load: Load) -> list[Figure]:
-    """One at a time, by length of the conversation."""
+    """Yields figures of single requests, by length of the conversation."""
     for server in servers[1:]:
-        await _measured(server, body(MODEL, 1))  # after which a process waits, where one is to
+        await _measured(server, body(MODEL, 1))  # then a warm process waits, if configured
     figures = []
     for messages in load.histories:
         straight, warm, cold = await _by_turns(servers, messages, load.times)
@@ -118,7 +118,7 @@ async def _by_turns(servers: Beside, messages: int, times: int) -> tuple[list[To
 
 
 async def _measured(server: Server, asked: bytes) -> Took:
-    """One request; where processes wait, one has been started for it before."""
+    """Measures one request; a warm process, if configured, has been started before."""
     before = cpu_s(server.pid)
     took = _took(await _asked(server, asked))
     await _still(server)
@@ -141,7 +141,7 @@ def _took(answer: Answer) -> Took:
 
 
 async def _turns(servers: Beside, load: Load) -> list[Figure]:
-    """An agent that comes back at once after an answer of a second, in which a process was started, or not."""
+    """Yields figures of an agent that sends its next request right after a response of one second."""
     asked = body(PREFIX + SLOW, 10, round(1 / PACE_S))
     for server in servers[1:]:
         await _measured(server, asked)
@@ -161,7 +161,7 @@ async def _turns(servers: Beside, load: Load) -> list[Figure]:
 
 
 async def _at_once(server: Server, floor: Server, load: Load) -> list[Figure]:
-    """As many clients as come, with so many processes at once."""
+    """Yields figures of more clients than concurrent processes."""
     asked = body(MODEL, 10)
     await _measured(server, asked)
     before, began, most = cpu_s(server.pid), time.monotonic(), Most()
@@ -185,13 +185,13 @@ async def _at_once(server: Server, floor: Server, load: Load) -> list[Figure]:
 
 
 class Most:
-    """The most that was seen of a process's children; the program's file counts once."""
+    """Maximum memory of a process's children; the program's file counts once."""
 
     def __init__(self) -> None:
         self.bytes, self.processes = 0, 0
 
     async def watch(self, pid: int) -> None:
-        """Look now and again, until cancelled; a look takes CPU time of its own."""
+        """Samples until cancelled; each sample takes CPU time."""
         while True:
             found = children(pid)
             took = [of(child) for child in found]
@@ -202,12 +202,12 @@ class Most:
 
 
 async def _memory(server: Server, load: Load) -> list[Figure]:
-    """Of one process that waits; of one that answers it is what `_at_once` shows."""
+    """Yields the memory of an idle process; `_at_once` has that of a busy one."""
     await _measured(server, body(MODEL, 10))
     (waiting,) = children(server.pid)
     fresh = of(waiting)
     began = cpu_s(waiting.pid)
-    await asyncio.sleep(load.idle_s * 0.9)  # by then it would be ended
+    await asyncio.sleep(load.idle_s * 0.9)  # later it would be ended
     idle = of(waiting)
     minutes = f"{load.idle_s * 0.9 / 60:.1f} minutes"
     return [
@@ -220,7 +220,7 @@ async def _memory(server: Server, load: Load) -> list[Figure]:
 
 
 def children(pid: int) -> list[psutil.Process]:
-    """The CLI's processes of this gateway."""
+    """Returns the CLI's processes of this gateway."""
     return [child for child in psutil.Process(pid).children() if _name(child).startswith("claude")]
 
 
@@ -232,15 +232,15 @@ def _name(process: psutil.Process) -> str:
 
 
 class Memory(NamedTuple):
-    """In bytes."""
+    """Returns bytes."""
 
     rss: int = 0
     own: int = 0
-    """What it does not have from a file, such as the program itself, which all of them share."""
+    """Memory without mapped files such as the program, which all processes share."""
 
 
 def of(process: psutil.Process) -> Memory:
-    """What it takes; nothing where it has ended."""
+    """Returns the memory of a process; 0 if it has ended."""
     try:
         info = process.memory_info()
     except psutil.Error:
@@ -249,7 +249,7 @@ def of(process: psutil.Process) -> Memory:
 
 
 def cpu_s(pid: int) -> float:
-    """CPU time of a process, and of all that it started, as far as that has ended or is there still."""
+    """Returns the CPU time of a process and its descendants, running or ended."""
     total = 0.0
     try:
         process = psutil.Process(pid)
@@ -262,7 +262,7 @@ def cpu_s(pid: int) -> float:
 
 
 async def _still(server: Server) -> None:
-    """Wait until what ends has ended, and what starts has started."""
+    """Waits until processes have ended and started."""
     before, since = cpu_s(server.pid), time.monotonic()
     while time.monotonic() - since < _STILL_S:
         await asyncio.sleep(_LOOK_S)

@@ -1,12 +1,11 @@
-"""Claude Code, the real one, on a model of one's own: a prompt for which it runs its own Read tool and sees the result.
+"""The real Claude Code on a local model: a prompt for which it runs its Read tool and gets the result.
 
     python -m bench.claude_code [--model NAME] [--record]      the model runs: half a minute a turn
     python -m bench.claude_code --replay                       the model's recorded texts instead
 
-It runs in a folder with one file, with a home, keys and a network (where the system allows that) made for this run
-alone. The exit status is 0 if it called the tool, got the file's text from it and came to its end without an error.
-`--record` keeps in tests/data/backends/claude_code/ what it asked, without the prose that is its makers', and what
-the model wrote; the folder's name is replaced by FOLDER.
+It runs in a folder with one file, with its own home, keys and, if the system allows, network. The exit status is 0 if
+it called the tool, got the file's text and ended without an error. `--record` stores its requests, without the
+vendor's prose, and the model's texts in tests/data/backends/claude_code/; the folder's name is replaced by FOLDER.
 """
 
 import argparse
@@ -57,23 +56,23 @@ DEADLINE_S = 600.0
 
 @dataclass
 class Run:
-    """What Claude Code told of its run."""
+    """Claude Code's report of its run."""
 
     lines: list[dict[str, Any]] = field(default_factory=list)
     said: str = ""
-    """What was no JSON: its complaints."""
+    """Lines that are not JSON: error messages."""
 
     def parts(self, role: str, kind: str) -> list[dict[str, Any]]:
-        """The content blocks of one role and type."""
+        """Returns the content blocks of one role and type."""
         said = (line["message"]["content"] for line in self.lines if line["type"] == role)
         return [part for parts in said if isinstance(parts, list) for part in parts if part["type"] == kind]
 
     def end(self) -> dict[str, Any]:
-        """Its last word."""
+        """Returns the final text."""
         return next((line for line in reversed(self.lines) if line["type"] == "result"), {})
 
     def failings(self) -> list[str]:
-        """What did not go as it should."""
+        """Returns the failures."""
         called = {p["id"] for p in self.parts("assistant", "tool_use") if p["name"] == "Read"}
         results = [p for p in self.parts("user", "tool_result") if p["tool_use_id"] in called]
         good = any(NOTES in json.dumps(p["content"]) and not p.get("is_error") for p in results)
@@ -83,7 +82,7 @@ class Run:
         return failings + ([] if self.end().get("result") else ["there is no answer"])
 
     def transcript(self) -> str:
-        """The run for people."""
+        """Returns the run as readable text."""
         shown = [("user", PROMPT)]
         for line in self.lines:
             content = line["message"]["content"] if line["type"] in ("assistant", "user") else []
@@ -106,17 +105,17 @@ def _shown(part: Mapping[str, Any]) -> tuple[str, str]:
 
 
 class Witness:
-    """The gateway's application, and what was asked of it."""
+    """The gateway's application, which stores its requests."""
 
     def __init__(self, app: App, tap: Tap | None) -> None:
         self._app = app
         self._tap = tap
         self.asked: list[dict[str, Any]] = []
         self.texts: list[list[str]] = []
-        """The model's texts for each request, more than one where it was asked again."""
+        """The model's texts for each request, several if it was re-asked."""
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Any, send: Any) -> None:
-        """As the application's own."""
+        """Serves one ASGI scope."""
         if scope.get("method") != "POST":
             return await self._app(scope, receive, send)
         body, runs_before = bytearray(), len(self._tap.runs) if self._tap else 0
@@ -136,7 +135,7 @@ class Witness:
 
 
 def ask(url: str, model: str, folder: Path) -> Run:
-    """Run Claude Code in the folder, to its end."""
+    """Runs Claude Code in the folder until it ends."""
     with tempfile.TemporaryDirectory() as home:
         env = offline.environment(Path(home), ANTHROPIC_BASE_URL=url, ANTHROPIC_API_KEY="none", **QUIET)
         flags = ["--bare", "--tools", "Read", "--allowedTools", "Read", "--output-format", "stream-json", "--verbose"]
@@ -154,7 +153,7 @@ def ask(url: str, model: str, folder: Path) -> Run:
 
 
 def serve(backend: Backend, tap: Tap | None, model: str, folder: Path) -> tuple[Run, Witness]:
-    """A gateway for as long as Claude Code runs."""
+    """Runs a gateway."""
     runs: list[Run] = []
     witness = Witness(App(gateway := Gateway([backend]), config := ServerConfig(port=0)), tap)
 
@@ -163,14 +162,14 @@ def serve(backend: Backend, tap: Tap | None, model: str, folder: Path) -> tuple[
             runs.append(ask(url, model, folder))
         except (OSError, subprocess.SubprocessError) as e:
             runs.append(Run(said=str(e)))
-        os.kill(os.getpid(), signal.SIGTERM)  # the gateway's own way to its end
+        os.kill(os.getpid(), signal.SIGTERM)  # ends the gateway gracefully
 
     server.run(gateway, config, lambda url: threading.Thread(target=asking, args=(url,)).start(), app=witness)
     return runs[0], witness
 
 
 def without_prose(value: Any) -> Any:
-    """A request as Claude Code sent it, all texts that are not ours replaced."""
+    """Returns a request of Claude Code with the vendor's texts replaced."""
     match value:
         case {"type": "tool_result"}:
             return value
@@ -185,7 +184,7 @@ def without_prose(value: Any) -> Any:
 
 
 def keep(run: Run, witness: Witness, model: str, folder: Path) -> None:
-    """Write the recording."""
+    """Writes the recording."""
     head = {
         "how": "make claude ARGS=--record",
         "date": time.strftime("%Y-%m-%d", time.gmtime()),
@@ -210,7 +209,7 @@ def keep(run: Run, witness: Witness, model: str, folder: Path) -> None:
 
 
 def recorded(folder: Path) -> RecordedBackend:
-    """The model's recorded texts, about a file in this folder."""
+    """Returns the model's recorded texts, for a file in this folder."""
     with tempfile.TemporaryDirectory() as scratch:
         path = Path(scratch) / "recording.jsonl"
         path.write_text((DATA / "recording.jsonl").read_text().replace(FOLDER, str(folder)))
@@ -218,7 +217,7 @@ def recorded(folder: Path) -> RecordedBackend:
 
 
 def play(model: str, record: bool, replay: bool) -> int:
-    """One run; the exit status."""
+    """Runs it once; returns the exit status."""
     with tempfile.TemporaryDirectory(prefix="notes-") as name:
         folder = Path(name).resolve()
         (folder / "notes.txt").write_text(NOTES + "\n")
@@ -245,11 +244,11 @@ def _say(text: str) -> None:
 
 
 def main() -> int:
-    """In a network of its own where that can be had."""
+    """Runs the command, in a separate network if possible."""
     parser = argparse.ArgumentParser(prog="python -m bench.claude_code", description=__doc__)
     parser.add_argument("--model", default=MODEL, help=f"a known model (default: {MODEL})")
-    parser.add_argument("--record", action="store_true", help="keep the exchange for the test")
-    parser.add_argument("--replay", action="store_true", help="from the recording, without the model")
+    parser.add_argument("--record", action="store_true", help="store the exchange for the test")
+    parser.add_argument("--replay", action="store_true", help="use the recording instead of the model")
     parser.add_argument("--alone", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if not args.alone and (apart := offline.unshared()):

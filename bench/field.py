@@ -1,7 +1,9 @@
-"""Reading the same calls in the same deltas as others do: CPU time, in nanoseconds a character.
+"""CPU time of other parsers for the same calls in the same deltas, in nanoseconds per character.
 
-Each is used as its own documentation says; what cannot stream is given all the text so far on each delta, and once
-the whole. One that does not give the call's arguments back is measured all the same, and marked.
+Each is used as its documentation describes. A parser that cannot stream gets all the text so far with each delta, and
+in another figure the complete text once. A parser that returns wrong arguments is measured and marked.
+
+SMG is missing: its Python package has no interface to its parsers, which run in its gRPC router only.
 """
 
 import gc
@@ -19,29 +21,29 @@ from bench.timing import Timing, compare
 from dragoman import formats
 
 Read: TypeAlias = Callable[[list[str]], Any]
-"""Reads a reply in pieces, from a fresh start; gives the arguments of its one call, as JSON text or read."""
+"""Parses a completion in pieces with a new parser; returns its call's arguments, as JSON text or decoded."""
 
 STEP: Final = 4
 SLOW_NS: Final = 100_000_000
-"""One reading that takes longer is measured once, and not at the next size: it is at least quadratic."""
+"""A parser that takes longer is measured once, and not at the next size, as it is at least quadratic."""
 
 
 class Rival(NamedTuple):
-    """Someone else's parser, for one of our formats."""
+    """Another project's parser, for one of our formats."""
 
     name: str
     format: str
     read: Read
     streams: bool = True
-    """It is given each delta and gives what that decides; only then our goal is measured against it."""
+    """Whether it returns events for each delta; only then it counts for our goal."""
     factor: int = 5
-    """How many times faster we want to be."""
+    """How many times as fast Dragoman should be."""
 
 
 def measure(quick: bool) -> Iterator[Figure]:
-    """By format: each of the others, then ours, whose goal is the others' best divided by what we want to be faster."""
+    """Yields for each format the others, then Dragoman, whose goal is the fastest other divided by its factor."""
     rivals = list(_installed())
-    gc.freeze()  # what they have loaded is large, and would be gone through before each reading
+    gc.freeze()  # the packages have many objects, which each collection would visit
     slow: set[Rival] = set()
     for size in (200, 500) if quick else (10_000, 100_000):
         for format in dict.fromkeys(rival.format for rival in rivals):
@@ -83,8 +85,8 @@ def _right(read: Any, size: int) -> bool:
 
 
 def _installed() -> Iterator[Rival]:
-    """The rivals whose packages are here."""
-    logging.getLogger("llm_router_utils").setLevel(logging.CRITICAL)  # they tell of every piece that is no JSON yet
+    """Yields the parsers whose packages are installed."""
+    logging.getLogger("llm_router_utils").setLevel(logging.CRITICAL)  # it logs every piece of incomplete JSON
     for package, rivals in (
         ("llm_router_utils", _sglang),
         ("transformers", _transformers),
@@ -93,7 +95,7 @@ def _installed() -> Iterator[Rival]:
         try:
             importlib.import_module(package)
         except ImportError as e:
-            print(f"{package} is left out: {e}; run: pip install --no-deps --group field", file=sys.stderr)
+            print(f"{package} is omitted: {e}; run: pip install --no-deps --group field", file=sys.stderr)
         else:
             yield from rivals()
 
@@ -109,11 +111,11 @@ SGLANG: Final = {
     "gemma4": "gemma4",
     "lfm2": "lfm2",
 }
-"""SGLang's detector by our format. Its pythonic one is left out: it takes minutes for 10 KB."""
+"""SGLang's detector by our format. Its pythonic one is omitted, as it takes minutes for 10 KB."""
 
 
 def _sglang() -> Iterator[Rival]:
-    """SGLang's own detectors, which `llm-router-utils` packs without the engine."""
+    """Yields SGLang's detectors, which `llm-router-utils` contains without the engine."""
     root = "llm_router_utils.sglang.srt"
     parser = importlib.import_module(f"{root}.function_call.function_call_parser").FunctionCallParser
     tool = importlib.import_module(f"{root}.entrypoints.openai.protocol").Tool
@@ -141,11 +143,11 @@ _TEMPLATES: Final[dict[str, dict[str, Any]]] = {
         "transform": {"arguments": "{content}"},
     },
 }
-"""How these formats are stated to transformers (its page "Response Parsing", 2026-11)."""
+"""Response templates for transformers (its page "Response Parsing", 2026-11)."""
 
 
 def _transformers() -> Iterator[Rival]:
-    """Its parser by a template; a call's pieces come raw, and its arguments when it has ended."""
+    """Yields its template parser, which returns a call's text raw and its arguments at the end."""
     parser = importlib.import_module("transformers.utils.chat_parsing").ResponseParser
 
     def reads(template: dict[str, Any]) -> Read:
@@ -153,7 +155,7 @@ def _transformers() -> Iterator[Rival]:
             reader = parser(template, prefix="")
             events = [event for piece in pieces for event in reader.feed(piece)]
             message, last = reader.finalize()
-            assert events or last, "it must give something"
+            assert events or last, "the parser must return events"
             return message["tool_calls"][0]["arguments"]
 
         return read
@@ -164,7 +166,7 @@ def _transformers() -> Iterator[Rival]:
 
 
 def _agent() -> Iterator[Rival]:
-    """A parser in Rust of whole replies."""
+    """Yields a Rust parser of complete responses."""
     parse = importlib.import_module("agent_tool_parser").try_parse_tool_calls
 
     def once(pieces: list[str]) -> Any:

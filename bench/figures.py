@@ -1,4 +1,4 @@
-"""What a benchmark gives, and the table and JSON that it is shown in."""
+"""Figures of benchmarks, printed as a table or written as JSON."""
 
 import json
 import os
@@ -16,21 +16,21 @@ class Figure:
     """One measured number."""
 
     name: str
-    """What, under which conditions: `hermes call, 10 KB in 4-character deltas`."""
+    """Measured operation and its conditions: `hermes call, 10 KB in 4-character deltas`."""
     value: float
     """Median over the rounds; less is better."""
     unit: str
     best: float | None = None
-    """The quietest round."""
+    """Minimum over the rounds."""
     ratio: float | None = None
-    """How many times the reference's own value, the two measured in turn in the same run: what noise hurts least."""
+    """Value divided by the reference's, both measured in turn in the same run, so that noise affects both."""
     reference: str = ""
     goal: float | None = None
-    """The value should be at most this."""
+    """Upper limit of the value."""
 
     @property
     def verdict(self) -> Literal["ok", "over", ""]:
-        """How the value stands to its goal."""
+        """Whether the value meets its goal; empty without a goal."""
         if self.goal is None:
             return ""
         return "ok" if self.value <= self.goal else "over"
@@ -40,7 +40,7 @@ HEAD = ("figure", "median", "best", "unit", "× ref", "reference", "goal", "")
 
 
 def table(sections: Iterable[tuple[str, Iterable[Figure]]]) -> str:
-    """All figures as text, one line each under the name of its benchmark."""
+    """Returns all figures as text, a line for each below the name of its benchmark."""
     rows: list[tuple[str, ...]] = [HEAD]
     for name, figures in sections:
         rows.append((f"[{name}]", *("",) * (len(HEAD) - 1)))
@@ -67,13 +67,13 @@ def _number(x: float | None) -> str:
 
 
 def machine() -> str:
-    """What the figures were measured on, in one line."""
+    """Returns a line that names Python, the system and its load."""
     load = "" if sys.platform == "win32" else f", load {os.getloadavg()[0]:.1f}"
     system = f"{platform.system()} {platform.machine()}"
     return f"Python {platform.python_version()}, {system}, {os.cpu_count()} cores{load}, {time.strftime('%Y-%m-%d')}"
 
 
 def save(path: Path, sections: Iterable[tuple[str, Iterable[Figure]]]) -> None:
-    """Write all figures as JSON, for comparing runs."""
+    """Writes all figures as JSON, to compare runs."""
     figures = [{"benchmark": name, **asdict(f), "verdict": f.verdict} for name, many in sections for f in many]
     path.write_text(json.dumps({"machine": machine(), "figures": figures}, indent=1) + "\n")

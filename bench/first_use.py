@@ -1,13 +1,13 @@
-"""The first use as a new user has it: `dragoman run claude` in a terminal, "hello" typed, then a file read by a tool.
+"""The first use of a new user: `dragoman run claude` in a terminal, "hello", then a file that a tool reads.
 
     python -m bench.first_use [--record] [--session NAME]
 
     run-claude         "hello", then a question about a file
     run-claude-file    the question about the file as the first message
 
-Claude Code is the real one and so is the model, on this machine; the home of each session is empty, so all questions of
-a first start are asked and answered. Nothing but loopback can be reached where the system allows that. `--record` keeps
-what the terminal showed (asciicast v2) in tests/data/recordings/NAME.cast, if all answers came within their limits. The
+Claude Code and the model are real and run on this machine. The home of each session is empty, so all questions of a
+first start are asked and answered. Only loopback is reachable, if the system allows that. `--record` stores the
+terminal's output (asciicast v2) in tests/data/recordings/NAME.cast if all responses arrived within their limits. The
 exit status is 0 if they did in every session.
 """
 
@@ -30,13 +30,13 @@ RECORDINGS: Final = Path(__file__).parent.parent / "tests" / "data" / "recording
 MODEL: Final = "qwen2.5-coder-1.5b"
 LINE: Final = f"dragoman pull {MODEL} && dragoman run claude"
 HOME: Final = Path("/tmp/ada")
-"""What the recording shows for a home: the same for everyone who makes it."""
+"""The home folder that recordings show, equal on each machine."""
 NOTES: Final = "Meet Ada at the lighthouse on Tuesday."
 START_S: Final = 180.0
 ANSWER: Final = re.compile(r"^● (?!Read|Reading|Bash)\S.*(?:\n+ {2}(?!Read|Reading|Bash)\S.*)*", re.MULTILINE)
-"""What the model said, as Claude Code shows it: a line after a dot, and those below it that are indented."""
+"""The model's text as Claude Code shows it: a line after a dot, and the indented lines below it."""
 READ: Final = re.compile(r"^(●|  )\s?(Read \d+ files?|Read\()", re.MULTILINE)
-"""A line of Claude Code's about a file that its tool has read."""
+"""Claude Code's line about a file that its tool has read."""
 _APART: Final = """
 import os, sys
 sys.path.insert(0, sys.argv[1])
@@ -47,27 +47,27 @@ os.execvp(sys.argv[2], sys.argv[2:])
 
 
 class Question(NamedTuple):
-    """A line that is typed."""
+    """The line to type."""
 
     words: str
     wanted: str
-    """In the answer."""
+    """Text that the response must contain."""
     limit_s: float
-    """Time for the answer."""
+    """Time limit of the response, in seconds."""
     reads: bool = False
-    """Whether the answer needs the tool that reads files."""
+    """Whether the response needs the tool that reads files."""
 
 
 HELLO: Final = Question("hello", "", 90.0)
 FILE: Final = Question("What does the file notes.txt say?", "lighthouse", 180.0, reads=True)
 SESSIONS: Final = {"run-claude": (HELLO, FILE), "run-claude-file": (FILE,)}
-"""What is typed, by the name of the recording."""
+"""Questions by the name of the recording."""
 
 
 @contextmanager
 def home() -> Iterator[dict[str, str]]:
-    """An empty home with `dragoman` and `claude` in its path; the environment of who lives there."""
-    HOME.mkdir()  # fails where there is one: it may belong to another user
+    """Creates an empty home with `dragoman` and `claude` in its path; returns the user's environment."""
+    HOME.mkdir()  # fails if it exists: it may belong to another user
     try:
         programs = HOME / ".local" / "bin"
         programs.mkdir(parents=True)
@@ -90,7 +90,7 @@ def home() -> Iterator[dict[str, str]]:
 
 
 def first_start(terminal: Terminal, deadline_s: float = START_S) -> None:
-    """Answer what Claude Code asks at its first start in a folder, until its prompt is there."""
+    """Answers Claude Code's questions at its first start in a folder, until its prompt appears."""
     answers = {"Choose the text style": "\r", "Press Enter to continue": "\r", "Yes, I trust this folder": "\x1b[B|\r"}
     while True:
         screen = terminal.wait_for(lambda text: any(each in text for each in (*answers, "mode on")), deadline_s)
@@ -104,7 +104,7 @@ def first_start(terminal: Terminal, deadline_s: float = START_S) -> None:
 
 
 def answer(screen: str, question: Question, answers_before: int = 0) -> str:
-    """Returns the lines of the screen that answer the question; "" where they are not there yet.
+    """Returns the lines of the screen that answer the question; empty if there are none yet.
 
     Args:
         screen: The text of the terminal.
@@ -121,7 +121,7 @@ def ask(terminal: Terminal, question: Question) -> float:
 
     Returns: the seconds it took.
 
-    Raises: AssertionError: there is no answer by then, or another one; the message has the screen.
+    Raises: AssertionError: the answer is missing or wrong; the message contains the screen.
     """
     words = question.words
     terminal.settle()
@@ -184,8 +184,8 @@ def play(name: str, record: bool) -> int:
 def main() -> int:
     """Parses the arguments and runs the sessions."""
     parser = argparse.ArgumentParser(prog="python -m bench.first_use", description=__doc__)
-    parser.add_argument("--record", action="store_true", help="keep what the terminal showed")
-    parser.add_argument("--session", choices=SESSIONS, action="append", help="this one alone (default: each)")
+    parser.add_argument("--record", action="store_true", help="store the terminal's output")
+    parser.add_argument("--session", choices=SESSIONS, action="append", help="only this one (default: all)")
     args = parser.parse_args()
     return max([play(name, args.record) for name in args.session or SESSIONS])
 

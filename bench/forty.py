@@ -1,11 +1,10 @@
-"""The case in one number: of forty plain requests to a small model, how many become tool calls.
+"""How many of forty plain requests to a small model become tool calls.
 
     python -m bench.forty [--model NAME] [--record]
 
-The model runs for real, through the embedded backend and the reader, as a gateway would run it: tools
-offered, free choice, temperature 0. Beside what came out stands what the model's text holds for others: how
-often the tag that its own template asks for, and how many calls a reader that insists on the tag would see.
-`--record` keeps the raw texts in tests/data/backends/forty/, where a test reads them again.
+The real model runs through the embedded backend and the reader, as in a gateway: tools are offered, the choice is free,
+the temperature is 0. The report also contains how often the model's text has the tag of its own template, and how many
+calls a parser that requires the tag finds. `--record` stores the raw texts in tests/data/backends/forty/ for a test.
 """
 
 import argparse
@@ -47,7 +46,7 @@ REPLY_TOKENS = 256
 
 @dataclass(frozen=True)
 class Prompt:
-    """One request; `tool` is the one that fits, "" where none does, `holds` what its arguments must say."""
+    """One request; `tool` is the suitable one or empty, `holds` the required content of its arguments."""
 
     ask: str
     tool: str = ""
@@ -56,18 +55,18 @@ class Prompt:
 
 @dataclass(frozen=True)
 class Answer:
-    """What came of a prompt."""
+    """The result of a prompt."""
 
     prompt: Prompt
     raw: str
-    """What the model wrote."""
+    """The model's text."""
     calls: Sequence[ToolCall]
-    """What left the reader."""
+    """The reader's events."""
 
 
 @dataclass
 class Count:
-    """Of how many replies each is true."""
+    """Number of completions to which each applies."""
 
     asked: int = 0
     tagged: int = 0
@@ -78,7 +77,7 @@ class Count:
     right: int = 0
 
     def lines(self) -> list[str]:
-        """For people."""
+        """Returns the numbers as readable text."""
         return [
             f"{self.tagged:3} of {self.asked}  replies hold {TAG}, the tag that the model's template asks for",
             f"{self.strict:3} of {self.asked}  become tool calls where the tag is insisted on",
@@ -90,29 +89,29 @@ class Count:
 
 
 def tools() -> list[Tool]:
-    """Those offered with every prompt."""
+    """Returns the tools that each prompt offers."""
     return [Tool(t["name"], t["description"], json.dumps(t["parameters"])) for t in _data()["tools"]]
 
 
 def prompts() -> list[Prompt]:
-    """The forty for which a tool fits, and then those for which none does."""
+    """Returns the forty with a suitable tool, then those without."""
     return [Prompt(**p) for p in _data()["prompts"]] + [Prompt(ask) for ask in _data()["chat"]]
 
 
 def required_recording() -> dict[str, list[str]]:
-    """The model's recorded texts for each prompt, where a call is required."""
+    """Returns the model's recorded texts for each prompt with a required call."""
     _, *lines = (FOLDER / "recording-required.jsonl").read_text().splitlines()
     return {line["asked"]: line["texts"] for line in map(json.loads, lines)}
 
 
 def recording() -> dict[str, str]:
-    """The model's recorded text for each prompt."""
+    """Returns the model's recorded text for each prompt."""
     _, *lines = (FOLDER / "recording.jsonl").read_text().splitlines()
     return {line["asked"]: line["text"] for line in map(json.loads, lines)}
 
 
 def request(prompt: Prompt, model: str = MODEL) -> Request:
-    """As a client would send it."""
+    """Returns the request of a client."""
     return Request(
         model=model,
         messages=(Message("user", (Text(prompt.ask),)),),
@@ -123,19 +122,19 @@ def request(prompt: Prompt, model: str = MODEL) -> Request:
 
 
 def required(asked: Request) -> Request:
-    """The same, with a call that must come; how many, the client leaves open."""
+    """Returns the request with a required call; their number is not limited."""
     return replace(asked, tool_choice=ToolChoice("required"))
 
 
 def leaks(events: Sequence[AnyEvent]) -> bool:
-    """Whether text that calls a tool goes to the client, and no warning reports it."""
+    """Whether the client gets a tool call as text without a warning."""
     text = "".join(event.text for event in events if isinstance(event, TextDelta))
     told = any(isinstance(event, Notice) for event in events)
     return not told and bool(re.search(r'"name"\s*:\s*"[^"]*"\s*,\s*"(?:arguments|parameters)"', text))
 
 
 def calls_in(pieces: Iterable[str], lenient: bool = True) -> list[ToolCall]:
-    """The whole calls that a reader sees in the model's text."""
+    """Returns the complete calls that a reader finds in the model's text."""
     ids = itertools.count()
     options = ReaderOptions(lenient=lenient)
     reader = ReplyReader(formats.get("hermes"), tools(), new_id=lambda: str(next(ids)), options=options)
@@ -144,7 +143,7 @@ def calls_in(pieces: Iterable[str], lenient: bool = True) -> list[ToolCall]:
 
 
 def whole_calls(events: Iterable[AnyEvent]) -> list[ToolCall]:
-    """The calls among these events, without any that was cut off."""
+    """Returns the calls of these events, without incomplete ones."""
     calls: list[ToolCall] = []
     start, arguments = ToolCallStart(0, "", ""), ""
     for event in events:
@@ -159,7 +158,7 @@ def whole_calls(events: Iterable[AnyEvent]) -> list[ToolCall]:
 
 
 def count(answers: Iterable[Answer]) -> Count:
-    """The numbers, over prompts for which a tool fits."""
+    """Returns the numbers over the prompts with a suitable tool."""
     schemas = {t.name: Draft202012Validator(json.loads(t.parameters)) for t in tools()}
     total = Count()
     for answer in answers:
@@ -177,7 +176,7 @@ def count(answers: Iterable[Answer]) -> Count:
 
 
 def holds(arguments: Mapping[str, Any], facts: Mapping[str, Any]) -> bool:
-    """Whether the arguments say all that they must: numbers equal, texts contained in whatever case."""
+    """Whether the arguments have the required content: equal numbers, and texts that are contained in any case."""
     return all(key in arguments and _says(arguments[key], fact) for key, fact in facts.items())
 
 
@@ -194,21 +193,21 @@ def _data() -> dict[str, Any]:
 
 @dataclass
 class Completion:
-    """What went into the model and what came out."""
+    """The model's input and output."""
 
     prompt: str
     text: str = ""
 
 
 class Tap:
-    """An engine whose completions are kept."""
+    """An engine that stores its completions."""
 
     def __init__(self, engine: Any) -> None:
         self._engine = engine
         self.runs: list[Completion] = []
 
     async def complete(self, body: Mapping[str, Any], *, admitted: bool = False) -> AsyncGenerator[Output, None]:
-        """As the engine's own."""
+        """Generates with the engine."""
         self.runs.append(run := Completion(body["prompt"]))
         async with aclosing(self._engine.complete(body, admitted=admitted)) as outputs:
             async for output in outputs:
@@ -221,7 +220,7 @@ class Tap:
 
 
 async def run(model: str, record: bool) -> Count:
-    """Ask everything, say how it goes, count."""
+    """Asks all prompts, prints progress, and counts."""
     backend = EmbeddedBackend.from_config(
         EmbeddedConfig(model=model, context_window=4096, max_concurrency=1), weights.find_weights(model), _say
     )
@@ -255,7 +254,7 @@ async def run(model: str, record: bool) -> Count:
 
 
 async def run_required(model: str, record: bool) -> Count:
-    """Ask the forty with a call required and the others with a free choice, as a gateway does; count."""
+    """Asks the forty with a required call and the others with a free choice, as a gateway does; counts."""
     backend = EmbeddedBackend.from_config(
         EmbeddedConfig(model=model, context_window=4096, max_concurrency=1), weights.find_weights(model), _say
     )
@@ -310,10 +309,10 @@ def _say(text: str) -> None:
 
 
 def main() -> int:
-    """Exit status 1 where fewer than 38 of the forty become tool calls."""
+    """Runs the command; the exit status is 1 if fewer than 38 of the forty become tool calls."""
     parser = argparse.ArgumentParser(prog="python -m bench.forty", description=__doc__)
     parser.add_argument("--model", default=MODEL, help=f"a known model (default: {MODEL})")
-    parser.add_argument("--record", action="store_true", help="keep the raw texts for the test")
+    parser.add_argument("--record", action="store_true", help="store the raw texts for the test")
     parser.add_argument("--required", action="store_true", help="require a call of the forty, through the gateway")
     args = parser.parse_args()
     total = asyncio.run((run_required if args.required else run)(args.model, args.record))

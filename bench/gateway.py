@@ -1,6 +1,6 @@
-"""CPU time, memory and delay of the gateway: the real server in its own process, next to the floor of any server.
+"""CPU time, memory and delay of the gateway in a process of its own, compared with a minimal ASGI application.
 
-All is asked of both by turns. CPU time is the server process's own, so the load client does not count.
+Both get the same requests in turn. CPU time is that of the server process, without the load client.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ DELTAS: Final = 300
 
 
 class Goals:
-    """What a gateway in Python of this kind was measured to need at best; most include reading an upstream's bytes."""
+    """Limits from measurements of a minimal Python gateway; most include parsing an upstream's bytes."""
 
     REQUEST_US = 100.0
     BURST_US = 3.5
@@ -31,7 +31,7 @@ class Goals:
 
 
 class Load(NamedTuple):
-    """How much is asked: streams and requests a round, rounds, open streams."""
+    """Streams and requests of a round, rounds, open streams."""
 
     rounds: int = 7
     requests: int = 800
@@ -41,7 +41,7 @@ class Load(NamedTuple):
 
 
 def measure(quick: bool) -> Iterator[Figure]:
-    """Everything, for every dialect where it differs."""
+    """Yields all figures, for each dialect where they differ."""
     load = Load(rounds=1, requests=4, streams=2, held=3, deltas=10) if quick else Load()
     with serving("dragoman") as ours, serving("floor") as floor:
         yield from asyncio.run(_all(ours, floor, load))
@@ -81,7 +81,7 @@ _SAID: Final = {
 
 
 class Cost(NamedTuple):
-    """Of one request, in nanoseconds of the server's CPU: ours by round, and the ratios to the floor."""
+    """CPU nanoseconds of a request by round, and ratios to the minimal application."""
 
     ours: list[float]
     ratios: list[float]
@@ -113,7 +113,7 @@ async def _idle(both: tuple[Server, Server]) -> Figure:
 
 
 async def _open_streams(both: tuple[Server, Server], count: int) -> Figure:
-    """Memory that each open stream adds, in which something has been said."""
+    """Returns the memory that each open stream adds after its first delta."""
     name = DIALECTS[0]
     body = small_body(name, "hold", stream=True, max_tokens=1)
     grown = []
@@ -129,7 +129,7 @@ async def _open_streams(both: tuple[Server, Server], count: int) -> Figure:
 
 
 async def _delays(both: tuple[Server, Server], load: Load) -> list[Figure]:
-    """What the median request waits longer than under the floor."""
+    """Returns how much longer the median request waits than with the minimal application."""
     name = DIALECTS[0]
     path, times = dialects.get(name).path, max(3, load.requests // 4)
     whole = small_body(name, "alone", max_tokens=1)
@@ -143,7 +143,7 @@ async def _delays(both: tuple[Server, Server], load: Load) -> list[Figure]:
         return [a.first_ns for a in await server.load(path, streamed, times, 1)]
 
     async def to_delta(server: Server) -> list[int]:
-        # The first of a stream waits for its headers too, and is counted above.
+        # The first delta of a stream also waits for the headers and is measured above.
         return [wait for a in await server.load(path, paced, 10, 10) for wait in a.waits_ns[1:]]
 
     return [

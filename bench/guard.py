@@ -1,4 +1,4 @@
-"""CPU time that guarding adds to a call that is valid, to one that is mended, and to text that only passes by.
+"""CPU time that the guard adds to a valid call, to a repaired call, and to text without calls.
 
 The reference is `json.loads` of the same arguments, or the same events without a guard.
 """
@@ -77,7 +77,7 @@ def measure(quick: bool) -> Iterator[Figure]:
         yield _call(name, schema, text, rounds, calls)
         yield _written(name, schema, text, rounds, calls)
     yield _behind_results(rounds, max(1, calls // 10))
-    yield _mended(rounds, calls)
+    yield _repaired(rounds, calls)
     yield _text(rounds, 10 if quick else 2000)
     text = json.dumps(TRIP)
     timing = compare(partial(CompiledSchema, text), partial(json.loads, text), rounds, calls=max(1, calls // 10))
@@ -121,11 +121,11 @@ def _written(name: str, schema: Any, text: str, rounds: int, calls: int) -> Figu
     return Figure(name, value, "µs", best, timing.ratio, "written only", value / timing.ratio + GOAL_US)
 
 
-def _mended(rounds: int, calls: int) -> Figure:
+def _repaired(rounds: int, calls: int) -> Figure:
     text = json.dumps({"rows": [{"n": str(i), "text": "some words"} for i in range(4)]})
     events = _events([text])
     timing = compare(partial(guarded, _request(ROWS), events), partial(json.loads, text), rounds, calls=calls)
-    return _figure("guard around a call of 4 objects with 4 slips, mended", timing)
+    return _figure("guard around a call of 4 objects with 4 errors, repaired", timing)
 
 
 def _text(rounds: int, count: int) -> Figure:

@@ -1,76 +1,185 @@
-"""Instructions of Dragoman for a request and a delta, counted by callgrind: the same on a busy machine, to 1 %.
+"""Counts Dragoman's instructions for a request and a delta, and compares them with the recorded ones.
 
-`python -m bench.instructions` wants valgrind, and takes minutes, as that runs a process fifty times slower. What the
-system does for the process (sockets) is not counted, so a figure says what our own work is, and not what a server can
-carry.
+Thousands of instructions, counted by callgrind, so other programs on the machine do not change them. A delta is the
+difference of long and short streams: the request is not in it.
 """
 
 import argparse
-import asyncio
-import re
+import json
+import platform
 import subprocess
+import sys
 import tempfile
+import tomllib
 from collections.abc import Iterator
+from functools import partial
+from importlib.metadata import version
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
-from bench.client import Server, serving
+from bench.callgrind import Counter, environment, micro_worker, unavailable, under_callgrind
 from bench.figures import Figure, machine, table
-from bench.proxies import OURS, TASKS, Task, Way, ask
+from bench.proxies.contenders import CONTENDERS, OURS, ROOT, Contender, dragoman
+from bench.proxies.load import LoadProgram, load_program
+from bench.proxies.processes import ServerProcess, free_port, running
+from bench.proxies.scenarios import PATHS, request_body, request_bytes
 
-GOALS: Final = {"whole reply": 700.0, "a delta alone": 60.0, "8 deltas at once": 26.0}
-"""Thousands of instructions: of a gateway like this one in a trial of its parts."""
-UNREAD: Final = 15.0
-"""A delta that passes unread."""
-TIMES: Final = 40
-"""Requests for whole replies; of streams a tenth."""
-
-
-def measure() -> Iterator[Figure]:
-    """Each task by each way."""
-    with tempfile.TemporaryDirectory() as folder:
-        counted = f"--callgrind-out-file={folder}/out"
-        under = ("valgrind", "--tool=callgrind", counted, "--log-file=/dev/null")
-        with serving("floor") as floor:
-            for proxy in dict.fromkeys(way.proxy for way in OURS):
-                trusted = () if proxy == "Dragoman" else (proxy,)
-                with serving("relay", str(floor.port), *trusted, under=under) as server:
-                    for way in (way for way in OURS if way.proxy == proxy):
-                        for task in TASKS:
-                            yield asyncio.run(_figure(task, way, server, Path(folder)))
+RECORDED: Final = Path(__file__).with_name("instructions.toml")
+_ALLOWED: Final = 1.05
+_PACKAGES: Final = ("aiohttp", "httptools", "msgspec", "uvicorn", "uvloop")
+_SHORT, _LONG = 24, 224
+"""Deltas of a stream."""
 
 
-async def _figure(task: Task, way: Way, server: Server, folder: Path) -> Figure:
-    times = TIMES // 10 if task.stream else TIMES
-    await ask(task, way, server, 2)
-    _control(server, "-z")
-    await ask(task, way, server, times)
-    _control(server, "-d")
-    thousands = _counted(folder) / 1000 / times / (task.deltas if task.stream else 1)
-    goal = UNREAD if task.stream and way.unread else GOALS[task.said]
-    return Figure(f"{task.said}: {way.said}", thousands, "k instr" + ("/delta" if task.stream else ""), goal=goal)
+class Sizes(NamedTuple):
+    """How much is counted."""
+
+    requests: int = 40
+    streams: int = 3
+    micro: int = 3
+    workers: int = 3
+    warm_up: int = 3
 
 
-def _control(server: Server, what: str) -> None:
-    """Have callgrind begin anew, or write down what it has counted."""
-    subprocess.run(["callgrind_control", what, str(server.pid)], check=True, capture_output=True)
+MORE: Final = Sizes(requests=150, streams=8, micro=8, workers=4, warm_up=10)
 
 
-def _counted(folder: Path) -> int:
-    """The sum in the one file that was written; no trace is left for the next."""
-    (written,) = folder.glob("out.*")
-    found = re.search(r"^(?:totals|summary): (\d+)", written.read_text(), re.MULTILINE)
-    written.unlink()
-    assert found is not None
-    return int(found[1])
+def count(source: Path, sizes: Sizes) -> Iterator[tuple[str, float]]:
+    """Yields name and thousands of instructions of each scenario.
+
+    Args:
+        source: folder that contains the package `dragoman`.
+        sizes: how much is counted.
+    """
+    subprocess.run([sys.executable, "-m", "compileall", "-q", str(source / "dragoman")], check=True)
+    with load_program() as load, tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name:
+        folder, port = Path(name), free_port()
+        start = dragoman(folder, port, load.port, source)
+        command = under_callgrind(start.command, folder)
+        with running(command, environment(**start.environ), port, folder, pin=False) as server:
+            counts = _ServerCounts(load, server, Counter(server.pid, folder), sizes)
+            for contender in CONTENDERS:
+                if contender.name in OURS:
+                    yield from counts.of(contender)
+    yield from _micro(source, sizes).items()
 
 
-def main() -> None:
-    """Print the table."""
-    argparse.ArgumentParser(prog="python -m bench.instructions", description=__doc__).parse_args()
-    figures = list(measure())
+class _ServerCounts:
+    def __init__(self, load: LoadProgram, server: ServerProcess, counter: Counter, sizes: Sizes) -> None:
+        self._load = load
+        self._server = server
+        self._counter = counter
+        self._sizes = sizes
+
+    def of(self, contender: Contender) -> Iterator[tuple[str, float]]:
+        """Yields the counts of this configuration."""
+        sizes, name = self._sizes, contender.name
+        self._run(contender, sizes.warm_up, 0)
+        spent = self._counter.count(lambda: self._run(contender, sizes.requests, 0))
+        yield f"{name}: request", spent / 1000 / sizes.requests
+        for per_write, title in ((1, "delta alone"), (8, "8 deltas per write")):
+            self._run(contender, 1, _SHORT, per_write)
+            many = max(1, sizes.streams * (per_write + 1) // 2)  # bursts take less for each delta
+            short, long = (self._streams(contender, many, deltas, per_write) for deltas in (_SHORT, _LONG))
+            yield f"{name}: {title}", (long - short) / 1000 / many / (_LONG - _SHORT)
+
+    def _streams(self, contender: Contender, times: int, deltas: int, per_write: int) -> int:
+        return self._counter.count(lambda: self._run(contender, times, deltas, per_write))
+
+    def _run(self, contender: Contender, times: int, deltas: int, per_write: int = 1) -> None:
+        """Sends requests one after the other; a write of the upstream waits until the client has the previous one."""
+        script = f"bench-n{deltas or 1}-k{per_write}-l1"
+        body = request_body(contender.api, contender.model, script, stream=deltas > 0)
+        request = request_bytes(PATHS[contender.api], body)
+        outcome = self._load.run(self._server.port, request, conns=1, requests=times, marks=deltas)
+        if outcome.done < times or outcome.short:
+            raise RuntimeError(f"{contender.name}: {times - outcome.done} of {times} requests failed")
+
+
+def _micro(source: Path, sizes: Sizes) -> dict[str, float]:
+    """Returns the smallest count of several processes.
+
+    Python's method cache uses memory addresses, which differ from process to process; collisions cost up to 3 %.
+    """
+    from bench import micro  # not above, as its names come from the Dragoman of this worktree
+
+    counts: dict[str, float] = {}
+    for seed in map(str, range(sizes.workers)):
+        environ = environment(PYTHONPATH=f"{source}:{ROOT}", PYTHONHASHSEED=seed)
+        with (
+            tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name,
+            micro_worker(environ, Path(name)) as worker,
+        ):
+            for work_name, work in micro.works().items():
+                worker.run(work_name, 2)
+                spent = worker.counter.count(partial(worker.run, work_name, sizes.micro))
+                value = spent / 1000 / work.units / sizes.micro
+                counts[work_name] = min(value, counts.get(work_name, value))
+    return counts
+
+
+def versions() -> dict[str, str]:
+    """Returns what the counts depend on besides Dragoman."""
+    python = ".".join(platform.python_version_tuple()[:2])
+    return {"python": python, "compiler": platform.python_compiler(), **{name: version(name) for name in _PACKAGES}}
+
+
+def record(counts: dict[str, float], path: Path = RECORDED) -> None:
+    """Writes the counts and versions to the file."""
+    lines = ["# Written by `python -m bench.instructions --record`.", "[versions]"]
+    lines += [f"{name} = {json.dumps(value)}" for name, value in versions().items()]
+    lines += ["", "# Thousands of instructions.", "[counts]"]
+    lines += [f"{json.dumps(name, ensure_ascii=False)} = {value:.4g}" for name, value in counts.items()]
+    path.write_text("\n".join(lines) + "\n")
+
+
+def compare(counts: dict[str, float], path: Path = RECORDED) -> tuple[str, bool]:
+    """Returns a table next to the recorded counts, and whether a count is more than 5 % above its recorded one.
+
+    Counts that were recorded with other versions are only reported.
+    """
+    recorded = tomllib.loads(path.read_text())
+    known = recorded["counts"]
+    lines = [f"{'scenario':70} {'recorded':>10} {'now':>10} {'change':>8}"]
+    lines += [_line(name, known.get(name), value) for name, value in counts.items()]
+    worse = [name for name, value in counts.items() if name in known and value > known[name] * _ALLOWED]
+    missing = sorted(counts.keys() ^ known.keys())
+    others = {name: text for name, text in recorded["versions"].items() if versions().get(name) != text}
+    if others:
+        lines.append(f"only reported: the counts were recorded with other versions: {others}")
+        return "\n".join(lines), False
+    if worse:
+        lines.append(f"more than 5 % above the recorded count: {worse}; if intended, run with --record")
+    if missing:
+        lines.append(f"recorded and counted scenarios differ: {missing}; run with --record")
+    return "\n".join(lines), bool(worse or missing)
+
+
+def _line(name: str, recorded: float | None, value: float) -> str:
+    change = f"{100 * (value / recorded - 1):+.1f} %" if recorded else "new"
+    return f"{name:70} {recorded or 0:10.4g} {value:10.4g} {change:>8}"
+
+
+def main() -> int:
+    """Runs the command; the exit status is 1 if `--check` fails."""
+    parser = argparse.ArgumentParser(prog="python -m bench.instructions", description=__doc__, allow_abbrev=False)
+    parser.add_argument("--check", action="store_true", help="compare with bench/instructions.toml; status 1: above it")
+    parser.add_argument("--record", action="store_true", help="write bench/instructions.toml")
+    args = parser.parse_args()
+    if reason := unavailable():
+        print(f"skipped: {reason}")
+        return 0
+    counts = dict(count(ROOT / "src", Sizes()))
+    if args.record:
+        record(counts)
+    if args.check:
+        text, failed = compare(counts)
+        print(text)
+        return int(failed)
+    figures = [Figure(name, value, "k instructions") for name, value in counts.items()]
     print(f"{machine()}\n\n{table([('instructions', figures)])}")
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

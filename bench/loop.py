@@ -1,10 +1,10 @@
 """The gateway with a sampler in its event loop: `python -m bench.loop FILE CORE serve …`.
 
 A timer of the loop is due each `TICK_S`. The CPU time of the loop's thread between two of its calls is one round of the
-loop: all callbacks that were ready, during which no client is answered, `/health` included. It does not contain the
-time that other programs take of the machine; but where those keep the gateway waiting, more is ready in the next round.
-The CPU time of the whole process between the same two calls also contains what the gateway's threads took while they
-held the interpreter. At the end both are written to FILE as JSON, see `Held`.
+loop: all ready callbacks, during which no client gets a response, including `/health`. It does not contain the time of
+other programs; but if those delay the gateway, more callbacks are ready in the next round. The CPU time of the process
+between the same two calls also contains the gateway's threads that held the interpreter lock. At the end both are
+written to FILE as JSON, see `Held`.
 CORE is the core that the process is pinned to; empty: it is not pinned.
 """
 
@@ -24,19 +24,19 @@ TICK_S: Final = 0.002
 
 
 class Held(msgspec.Struct):
-    """What the sampler saw; times in seconds."""
+    """Measurements of the sampler; times in seconds."""
 
     ticks: int = 0
     loop_s: float = 0.0
-    """The most CPU time of the loop's thread between two ticks."""
+    """Maximum CPU time of the loop's thread between two ticks."""
     process_s: float = 0.0
-    """The most CPU time of the process between two ticks."""
+    """Maximum CPU time of the process between two ticks."""
     lag_s: float = 0.0
-    """The most wall time that a tick was late."""
+    """Maximum delay of a tick, in wall time."""
     over: dict[str, int] = {}
-    """How many rounds took more than so many milliseconds of the loop's CPU time."""
+    """Number of rounds that took more than so many milliseconds of the loop's CPU time."""
     cpu_s: float = 0.0
-    """CPU time of the process in all."""
+    """Total CPU time of the process."""
     wall_s: float = 0.0
 
 
@@ -44,7 +44,7 @@ _BOUNDS_MS: Final = (5, 10, 20, 50, 100)
 
 
 class Sampler:
-    """A timer in the running loop."""
+    """Samples by a timer in the running loop."""
 
     def __init__(self, tick_s: float = TICK_S) -> None:
         self.held = Held(over={str(ms): 0 for ms in _BOUNDS_MS})
@@ -53,13 +53,13 @@ class Sampler:
         self._loop_s = self._process_s = self._due_s = 0.0
 
     def start(self) -> None:
-        """Begin to sample, in the loop that runs."""
+        """Starts sampling in the running loop."""
         self._loop = asyncio.get_running_loop()
         self._began = time.monotonic(), time.process_time()
         self._next()
 
     def stop(self) -> Held:
-        """End it; what was seen."""
+        """Stops; returns the measurements."""
         if self._handle is not None:
             self._tick()
             self._handle.cancel()
@@ -85,7 +85,7 @@ class Sampler:
 
 
 def main() -> int:
-    """Run the command line with a sampler; its exit status."""
+    """Runs the command line with a sampler; returns its exit status."""
     file, core, *arguments = sys.argv[1:]
     if core:
         os.sched_setaffinity(0, {int(core)})

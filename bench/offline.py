@@ -1,8 +1,8 @@
-"""Programs of others, run with nothing around them that is anybody's: no settings, no keys, no network but loopback.
+"""Runs third-party programs isolated: without the user's settings and keys, and with loopback as the only network.
 
-    python offline.py PORT SOCKET COMMAND…      in a network of its own (`apart`)
+    python offline.py PORT SOCKET COMMAND…      in a separate network (`apart`)
 
-runs the command there; what it sends to the port goes to the gateway outside, which listens at the socket as well.
+Connections of the command to the port are forwarded to the gateway outside, which also listens at the socket.
 """
 
 import asyncio
@@ -18,27 +18,27 @@ from collections.abc import Mapping
 from pathlib import Path
 
 CLIENTS = Path(__file__).parent.parent / ".cache" / "npm" / "node_modules"
-"""Where `make test-clients` puts them."""
+"""Folder in which `make test-clients` installs npm packages."""
 AGENTS = Path(__file__).parent.parent / ".cache" / "agents" / "bin"
-"""Where `make agents` puts those that are programs in Python."""
+"""Folder in which `make agents` installs Python programs."""
 PINNED = Path(__file__).parent.parent / "tests" / "support" / "clients" / "package.json"
 """Which they are."""
 
 
 def environment(home: Path, **more: str) -> Mapping[str, str]:
-    """All that such a program gets to see."""
+    """Returns the complete environment of such a program."""
     return {"PATH": os.defpath, "HOME": str(home), "LANG": "C.UTF-8", **more}
 
 
 def claude_code() -> Path:
-    """The command; raises FileNotFoundError: not installed."""
+    """Returns the command; raises FileNotFoundError if it is not installed."""
     for path in CLIENTS.glob("@anthropic-ai/claude-code-*/claude"):
         return path
     raise FileNotFoundError(f"Claude Code is not in {CLIENTS}; install it: make test-clients")
 
 
 def old_claude_code() -> Path:
-    """The oldest that is of use here; it needs `node` in its PATH. Raises FileNotFoundError: not installed."""
+    """Returns the oldest supported one; it needs `node` on PATH. Raises FileNotFoundError if it is not installed."""
     path = CLIENTS / "claude-code-old" / "cli.js"
     if path.exists():
         return path
@@ -46,21 +46,21 @@ def old_claude_code() -> Path:
 
 
 def codex() -> Path:
-    """The command; raises FileNotFoundError: not installed."""
+    """Returns the command; raises FileNotFoundError if it is not installed."""
     for path in CLIENTS.glob("@openai/codex-*/vendor/*/bin/codex"):
         return path
     raise FileNotFoundError(f"Codex is not in {CLIENTS}; install it: make test-clients")
 
 
 def opencode() -> Path:
-    """The command; raises FileNotFoundError: not installed."""
+    """Returns the command; raises FileNotFoundError if it is not installed."""
     for path in sorted(CLIENTS.glob("opencode-*-*/bin/opencode")):
         return path
     raise FileNotFoundError(f"OpenCode is not in {CLIENTS}; install it: make test-clients")
 
 
 def openclaw() -> Path:
-    """The command, a script for `node`, which it needs in its PATH; raises FileNotFoundError: not installed."""
+    """Returns the command, which needs `node` on PATH; raises FileNotFoundError if it is not installed."""
     path = CLIENTS / ".bin" / "openclaw"
     if path.exists():
         return path
@@ -68,27 +68,27 @@ def openclaw() -> Path:
 
 
 def agent(name: str) -> Path:
-    """The command of this name, `python` for one; raises FileNotFoundError: not installed."""
+    """Returns the command of this name, such as `python`; raises FileNotFoundError if it is not installed."""
     if (path := AGENTS / name).exists():
         return path
     raise FileNotFoundError(f"there is no {name} in {AGENTS}; install it: make agents")
 
 
 def version(package: str) -> str:
-    """Of an npm package that `make test-clients` installs."""
+    """Returns the command of an npm package that `make test-clients` installs."""
     pinned: str = json.loads(PINNED.read_text())["dependencies"][package]
     return pinned
 
 
 def node() -> Path:
-    """Node as the tests' tools bring it, else the machine's; raises FileNotFoundError: there is none."""
+    """Returns the node of the tests' environment, else the machine's; raises FileNotFoundError if both are missing."""
     if found := shutil.which("node", path=os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])):
         return Path(found)
     raise FileNotFoundError("there is no node; install it: make test-clients")
 
 
 def unshared() -> list[str]:
-    """What to put before a command so that it has a network of its own; empty where the system forbids that."""
+    """Returns the prefix of a command that gives it a separate network; empty if the system forbids that."""
     command = ["unshare", "--net"] if hasattr(os, "geteuid") and os.geteuid() == 0 else ["unshare", "--net", "-r"]
     if sys.platform != "linux" or shutil.which("unshare") is None:
         return []
@@ -96,13 +96,13 @@ def unshared() -> list[str]:
 
 
 def apart(port: int, socket_path: Path) -> list[str]:
-    """What to put before a command so that it has a network with this port alone; empty where that may not be."""
+    """Returns the prefix of a command whose network has this port only; empty if the system forbids that."""
     found = unshared()
     return [*found, sys.executable, "-P", __file__, str(port), str(socket_path)] if found else []
 
 
 def loopback_up() -> None:
-    """Switch on the loopback device, which is off in a new network of one's own; does nothing where it is on."""
+    """Enables the loopback device, which is disabled in a new network."""
     import fcntl
 
     get_flags, set_flags, is_up = 0x8913, 0x8914, 1  # SIOCGIFFLAGS, SIOCSIFFLAGS, IFF_UP of linux/sockios.h and if.h
@@ -115,7 +115,7 @@ def loopback_up() -> None:
 
 
 async def _beside(port: int, socket_path: str, command: list[str]) -> int:
-    """Run the command, and pass on what it sends to the port; its exit status."""
+    """Runs the command and forwards its connections to the port; returns its exit status."""
 
     async def link(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         there_reader, there_writer = await asyncio.open_unix_connection(socket_path)
@@ -129,7 +129,7 @@ async def _beside(port: int, socket_path: str, command: list[str]) -> int:
 
 
 async def carry(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Pass on all that is read."""
+    """Forwards all bytes."""
     with contextlib.suppress(ConnectionError):
         while data := await reader.read(65536):
             writer.write(data)

@@ -1,4 +1,4 @@
-"""CPU time of reading a model's text, in nanoseconds a character."""
+"""CPU time of parsing a model's text, in nanoseconds per character."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -15,13 +15,13 @@ from dragoman.parsing.reply_reader import ReplyReader
 
 GOAL_NS: Final = 1500
 GROWTH_GOAL: Final = 12
-"""Ten times the text in at most twelve times the time: the reader is linear."""
+"""Ten times the text takes at most twelve times as long: the reader is linear."""
 LOOP = "find + append"
 LOADS = "json.loads"
 
 
 def measure(quick: bool) -> Iterator[Figure]:
-    """Hermes in detail, every other format in short."""
+    """Yields figures of Hermes in detail, and two of each other format."""
     sizes, rounds = ((500, 5_000), 2) if quick else ((10_000, 100_000), 7)
     yield from _hermes(sizes, rounds)
     for name in formats.names():
@@ -44,8 +44,8 @@ def _hermes(sizes: tuple[int, int], rounds: int) -> Iterator[Figure]:
         timing = compare(reading(hermes, deltas(text, step)), _loop(deltas(text, step)), rounds)
         yield _figure(f"text without a call, {kb(large)} by {step}", timing, len(text), LOOP, GOAL_NS)
     both = [compare(reading(hermes, pieces), _loop(pieces), rounds) for pieces in map(_white, sizes)]
-    yield _figure(f"endless white space, {kb(large)} by 4", both[1], large, LOOP, GOAL_NS)
-    yield _growth("endless white space", both[0], both[1], sizes)
+    yield _figure(f"long white space, {kb(large)} by 4", both[1], large, LOOP, GOAL_NS)
+    yield _growth("long white space", both[0], both[1], sizes)
 
 
 def _calls(format: Format, sizes: tuple[int, int], rounds: int, step: int) -> Iterator[Figure]:
@@ -53,7 +53,7 @@ def _calls(format: Format, sizes: tuple[int, int], rounds: int, step: int) -> It
     for size in sizes:
         call = call_text(format, size)
         pieces = deltas(call, step)
-        assert any(isinstance(e, ToolCallEnd) for e in reading(format, pieces)()), "the call must be read as one"
+        assert any(isinstance(e, ToolCallEnd) for e in reading(format, pieces)()), "the text must be parsed as a call"
         timings.append(compare(reading(format, pieces), _loop(pieces), rounds))
         goal = GOAL_NS if step == 4 else None
         yield _figure(f"{format.name} call, {kb(size)} by {step}", timings[-1], len(call), LOOP, goal)
@@ -69,7 +69,7 @@ def _figure(name: str, timing: Timing, chars: int, reference: str, goal: float |
 
 
 def call_text(format: Format, size: int) -> str:
-    """A reply with one call in this format, of `size` characters of code."""
+    """Returns a completion with one call in this format, with `size` characters of code."""
     opening, closing = format.section
     return opening + format.write_call(ToolCall("call_0", "write_file", arguments(size))) + closing
 
@@ -79,12 +79,12 @@ def _white(size: int) -> list[str]:
 
 
 def kb(size: int) -> str:
-    """The size as figures name it."""
+    """Returns the size as figures name it."""
     return f"{size / 1000:g} KB"
 
 
 def reading(format: Format, pieces: list[str]) -> Callable[[], list[AnyEvent]]:
-    """Reads these pieces of a reply."""
+    """Returns a function that parses these pieces of a completion."""
 
     def read() -> list[AnyEvent]:
         reader = ReplyReader(format, TOOLS, new_id=lambda: "x" * 24)
@@ -97,7 +97,7 @@ def reading(format: Format, pieces: list[str]) -> Callable[[], list[AnyEvent]]:
 
 
 def _loop(pieces: list[str]) -> Callable[[], int]:
-    """The least that anybody does with a delta: look for a tag, put it somewhere."""
+    """The minimum work for a delta: search for a tag and append."""
 
     def loop() -> int:
         out: list[str] = []

@@ -1,4 +1,4 @@
-"""Texts and bodies of the sizes that agents send and models write."""
+"""Texts and request bodies of the sizes that agents send and models write."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -28,12 +28,12 @@ TOOLS: Final = (
 
 
 def code(size: int) -> str:
-    """`size` characters of a program."""
+    """Returns `size` characters of Python code."""
     return _filled((line + "\n" for line in cycle(_LINES)), size)
 
 
 def prose(size: int) -> str:
-    """`size` characters of an answer."""
+    """Returns `size` characters of prose."""
     return _filled(cycle([_PROSE, _PROSE.strip() + "\n\n"]), size)
 
 
@@ -42,17 +42,17 @@ def _filled(pieces: Iterator[str], size: int) -> str:
 
 
 def arguments(size: int) -> str:
-    """The JSON of a `write_file` call with `size` characters of code."""
+    """Returns the JSON arguments of a `write_file` call with `size` characters of code."""
     return json.dumps({"path": "src/orders.py", "content": code(size)})
 
 
 def deltas(text: str, step: int) -> list[str]:
-    """The text in pieces of `step` characters."""
+    """Cuts the text into pieces of `step` characters."""
     return [text[i : i + step] for i in range(0, len(text), step)]
 
 
 def small_body(dialect: str, model: str = "m", stream: bool = False, max_tokens: int = 100) -> bytes:
-    """A one-line question with one tool."""
+    """Returns a request with a one-line question and one tool."""
     parts = _SHAPES[dialect]
     asked = [{"role": "user", "content": "What is the weather in Bern?"}]
     tools = [parts.tool("write_file", "Write a file.", {"type": "object", "properties": {"path": {"type": "string"}}})]
@@ -61,7 +61,7 @@ def small_body(dialect: str, model: str = "m", stream: bool = False, max_tokens:
 
 
 def agent_body(dialect: str, size: int = 100_000, tools: int = 20, messages: int = 30) -> bytes:
-    """What a coding agent sends late in its work: long tool descriptions, calls, results; about `size` bytes in all."""
+    """Returns a request of about `size` bytes as a coding agent sends it late in a session, with calls and results."""
     parts = _SHAPES[dialect]
     share = size // (tools + messages)
     offered = [parts.tool(f"Tool{i}", prose(share), _schema()) for i in range(tools)]
@@ -83,21 +83,21 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True)
 class _Shape:
-    """How one API writes the same things."""
+    """How one API writes tools and messages."""
 
     tool: Callable[[str, str, Json], Json]
     """Name, description, schema."""
     call: Callable[[str, str, Json], Json]
     """Id, name, arguments."""
     result: Callable[[str, str], Json]
-    """Id of the call, text."""
+    """Call id, text."""
     said: str = "messages"
     limit: str = "max_tokens"
     text: str = "text"
-    """The type of a part that is text."""
+    """The type of a text part."""
 
     def user(self, text: str) -> Json:
-        """The same in all, but for names."""
+        """Returns a user message."""
         return {"role": "user", "content": [{"type": self.text, "text": text}]}
 
 

@@ -1,20 +1,22 @@
-"""The gateway under load, in a process of its own: `python -m bench.server dragoman|floor|relay|claude [PORT …]`; it
-prints its address.
+"""The gateway under load in a process of its own: `python -m bench.server dragoman|floor|relay|claude [PORT …]`.
 
-`dragoman` is the real server over a backend without a model. `floor` is the least that can stand under the same
-uvicorn: a raw ASGI application that looks at three fields of the body and sends the same bytes, made beforehand,
-in the same writes. `relay` is the real server over servers behind, of each API: all of them the floor at that port,
-whose models it has as `openai_chat/alone`; with an API, one server of that, which is trusted. `claude` has the real CLI
-behind it, which has the floor at that port behind it; then follows how many of its processes wait for a request. All
-tell their CPU time and memory at `GET /usage`.
+It prints its address, and reports CPU time and memory at `GET /usage`.
 
-What is said is chosen by the model's name and `max_tokens`, the number of deltas; the floor takes any other name too:
+- `dragoman`: the real server with a scripted backend.
+- `floor`: a minimal ASGI application on the same uvicorn. It reads three fields of the body and sends the same bytes
+  in the same writes, which it has prepared.
+- `relay`: the real server with an upstream server of each API, all of them the floor at that port. Model names are such
+  as `openai_chat/alone`.
+- `claude`: the real server with the Claude Code CLI, whose API is the floor at that port; the next argument is the
+  number of its warm processes.
 
-    alone, burst            text, one delta at a time or 8 that are there at once
-    call-alone, call-burst  raw Hermes text of a call, 4 characters a delta, through the reader
-    paced                   a delta each `PACE_S`, each the time at which it was said
-    hold                    one delta, and then silence until the client goes
-    claude-slow             of the floor: text, one delta each `PACE_S`
+The model's name and `max_tokens`, the number of deltas, select the response; the floor accepts any other name, too:
+
+    alone, burst            text, one delta at a time or 8 at once
+    call-alone, call-burst  raw Hermes text of a call, 4 characters per delta, through the reader
+    paced                   a delta every `PACE_S`, each with the time at which it was sent
+    hold                    one delta, then nothing until the client disconnects
+    claude-slow             floor only: text, one delta every `PACE_S`
 """
 
 import asyncio
@@ -53,19 +55,19 @@ AT_ONCE: Final = 8
 PACE_S: Final = 0.02
 SLOW: Final = "claude-slow"
 ALIKE: Final = GuardPolicy(buffering="off")
-"""Calls are judged, and flow as they come, so that the floor can send the same pieces."""
+"""Calls are validated and streamed without buffering, so that the floor can send the same pieces."""
 _HERMES = formats.get("hermes")
 _STREAM = {"content-type": "text/event-stream; charset=utf-8", "cache-control": "no-cache"}
 
 
 def stamp() -> str:
-    """The time, so that the client finds it again in the bytes."""
+    """Returns the time as text that the client finds in the bytes."""
     return f"@{time.monotonic_ns()}@"
 
 
 @cache
 def texts(model: str, count: int) -> list[str]:
-    """What the model says, in `count` deltas."""
+    """Returns the model's text in `count` deltas."""
     if not model.startswith("call"):
         return deltas(prose(4 * count), 4)
     size = 4 * count
@@ -75,7 +77,7 @@ def texts(model: str, count: int) -> list[str]:
 
 
 def script(model: str, count: int, start: Start, context: ExchangeContext) -> Iterator[list[AnyEvent]]:
-    """The answer's events; those of one list are there at once."""
+    """Yields the response's events; those of one list arrive at once."""
     at_once = AT_ONCE if model.endswith("burst") else 1
     reader = ReplyReader(_HERMES, TOOLS, new_id=context.new_id) if model.startswith("call") else None
     ready: list[AnyEvent] = [start]
@@ -89,18 +91,18 @@ def script(model: str, count: int, start: Start, context: ExchangeContext) -> It
 
 
 class Synthetic(Backend):
-    """A backend that knows beforehand what it will say."""
+    """A backend with scripted responses."""
 
     def models(self) -> Sequence[ServedModel]:
-        """One a script."""
+        """Returns a model for each script."""
         return [ServedModel(m) for m in MODELS]
 
     def health(self) -> Mapping[str, object]:
-        """Always ready."""
+        """Reports that it is ready."""
         return {"ready": True}
 
     async def generate(self, request: Request, context: ExchangeContext) -> EventStream:
-        """The events of the script that the model's name stands for."""
+        """Yields the events of the script that the model's name selects."""
         start, count = Start(context.id, request.model, context.created, 20), request.max_tokens or 1
         if request.model in ("paced", "hold"):
             yield [start]
@@ -115,17 +117,17 @@ class Synthetic(Backend):
 
 
 class Asked(msgspec.Struct):
-    """What the floor looks at."""
+    """The fields that the floor reads."""
 
     model: str
     max_tokens: int = 1
     max_output_tokens: int = 0
-    """The same for OpenAI Responses."""
+    """Field of OpenAI Responses."""
     stream: bool = False
 
     @property
     def deltas(self) -> int:
-        """How many are asked for."""
+        """Number of requested deltas."""
         return self.max_output_tokens or self.max_tokens
 
 
@@ -134,7 +136,7 @@ _asked = msgspec.json.Decoder(Asked).decode
 
 @cache
 def _writes(name: str, model: str, count: int) -> list[bytes]:
-    """The bytes of a stream, write by write."""
+    """Returns the bytes of a stream, write by write."""
     dialect = dialects.get(name)
     writer = dialect.writer(dialect.read_request(small_body(name)))
     context = ExchangeContext("x" * 24, 1_800_000_000, lambda: "x" * 24)
@@ -154,7 +156,7 @@ def _whole(name: str, model: str, count: int) -> bytes:
 
 @cache
 def _stamped(name: str) -> tuple[bytes, bytes]:
-    """A delta's bytes before and after its text."""
+    """Returns a delta's bytes before and after its text."""
     dialect = dialects.get(name)
     writer = dialect.writer(dialect.read_request(small_body(name)))
     writer.feed(Start("x" * 24, "paced", 1_800_000_000, 20))
@@ -164,7 +166,7 @@ def _stamped(name: str) -> tuple[bytes, bytes]:
 
 
 class Floor:
-    """Sends what Dragoman would send, without thinking."""
+    """Sends prepared bytes, equal to what Dragoman would send."""
 
     def __init__(self) -> None:
         self._by_path = {d.path: d for d in map(dialects.get, dialects.names())}
@@ -201,13 +203,13 @@ class Floor:
         for _ in range(asked.deltas):
             await send({"type": "http.response.body", "body": before + stamp().encode() + after, "more_body": True})
             if asked.model == "hold":
-                await receive()  # the client goes
+                await receive()  # the client disconnects
                 return
             await asyncio.sleep(PACE_S)
 
 
 class Measured:
-    """An application that also tells what it has used."""
+    """An application that also reports its CPU time and memory."""
 
     def __init__(self, app: App | Floor) -> None:
         self._app = app
@@ -221,7 +223,7 @@ class Measured:
 
 
 def _memory() -> int:
-    """Resident bytes: now where the system says so, else the most there has been."""
+    """Returns the resident bytes; the maximum so far on systems without /proc."""
     statm = Path("/proc/self/statm")
     if statm.exists():
         return int(statm.read_text().split()[1]) * os.sysconf("SC_PAGESIZE")
@@ -229,10 +231,10 @@ def _memory() -> int:
 
 
 def main(kind: str, port: str = "", more: str = "") -> int:
-    """Serve until SIGTERM, with the logging of `dragoman serve`."""
+    """Serves until SIGTERM, with the logging of `dragoman serve`."""
     logging.basicConfig(stream=sys.stderr, format="%(message)s", level=logging.INFO)
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
-    # The real server with all its settings; only the application in it is changed.
+    # The real server with all its settings, but another application.
     vars(server)["App"] = lambda gateway, config, **given: Measured(
         Floor() if kind == "floor" else App(gateway, config, **given)
     )
@@ -240,27 +242,23 @@ def main(kind: str, port: str = "", more: str = "") -> int:
         if kind == "claude":
             backends = [claude(f"http://127.0.0.1:{port}", int(more), Path(home))]
         else:
-            backends = behind(f"http://127.0.0.1:{port}/v1", more) if port else [Synthetic()]
-        config = ServerConfig(
-            port=0, max_status_delay_s=60
-        )  # no ping comes before the first event, and is taken for it
+            backends = upstreams(f"http://127.0.0.1:{port}/v1") if port else [Synthetic()]
+        config = ServerConfig(port=0, max_status_delay_s=60)  # a ping before the first event would be taken for it
         return server.run(Gateway(backends, policy=ALIKE), config, lambda url: print(url, flush=True))
 
 
-def behind(url: str, trusted: str = "") -> list[Backend]:
-    """A server of each API, or one, trusted, of this API."""
-    from dragoman.backends.http.backend import HttpBackend  # here, as its packages would count as memory of the others
+def upstreams(url: str) -> list[Backend]:
+    """Returns an upstream server for each API."""
+    from dragoman.backends.http.backend import (
+        HttpBackend,
+    )  # here, as its packages would count as memory of the other kinds
     from dragoman.backends.http.config import HttpConfig
 
-    apis = [trusted] if trusted else dialects.names()
-    return [
-        HttpBackend(api, HttpConfig(url=url, api=api, models=MODELS, passthrough=bool(trusted)), os.environ)
-        for api in apis
-    ]
+    return [HttpBackend(api, HttpConfig(url=url, api=api, models=MODELS), os.environ) for api in dialects.names()]
 
 
 def claude(url: str, warm: int, home: Path) -> Backend:
-    """The CLI, which has nobody's home and can reach nobody else."""
+    """Returns the CLI with an empty home, whose only network access is the URL."""
     from dragoman.backends.claude_cli.backend import ClaudeCliBackend
     from dragoman.backends.claude_cli.config import ClaudeCliConfig
 

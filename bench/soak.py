@@ -1,15 +1,14 @@
-"""A long run of 200 clients, as they come: most read to the end, some leave, never read, or send half a request.
+"""A long run of 200 clients: most read to the end, some disconnect, never read, or send half a request.
 
     python -m bench.soak --minutes 10
 
-Demanded: each stream that is read to its end is whole, `/health` answers within 100 ms, no round of the event loop
-takes 100 ms of CPU time (a request that arrives meanwhile waits as long), memory stays flat after the first third
-(judged from two minutes on), and the gateway closes all descriptors. The exit status is 1 where one of these fails.
+Required: each stream that is read to its end is complete, `/health` responds within 100 ms, no round of the event loop
+takes 100 ms of CPU time (a request that arrives meanwhile waits as long), memory does not grow after the first third
+(of runs of at least two minutes), and the gateway closes all descriptors. The exit status is 1 if one of these fails.
 
-The gateway is pinned to one core, and the clients, the upstream server and this program to the others, so that what is
-measured is the gateway and not the 200 clients, which would run on other machines. `--no-pin` leaves that to the
-system. `/health` is measured by wall time, from another process; the event loop by CPU time, from within (`loop`).
-Both limits are meant for a machine on which nothing else runs.
+The gateway is pinned to one core, and the clients, the upstream server and this program to the others, so that the
+clients take none of its time. `--no-pin` disables that. `/health` is measured by wall time from another process, the
+event loop by CPU time from inside (`loop`). Both limits require an otherwise idle machine.
 """
 
 import argparse
@@ -40,9 +39,9 @@ PIECES: Final = 60
 PAUSE_S: Final = 0.07
 HEALTH_S: Final = 0.1
 HELD_S: Final = HEALTH_S
-"""The most CPU time of one round of the gateway's event loop: a request that arrives meanwhile waits as long."""
+"""Limit of the CPU time of one round of the event loop: a request that arrives meanwhile waits as long."""
 GROWS: Final = 1.15
-"""Times the memory of the first third that the rest may take."""
+"""Limit of the memory after the first third, divided by that of the first third."""
 PATHS: Final = {
     "/v1/chat/completions": b"data: [DONE]",
     "/v1/responses": b"event: response.completed",
@@ -52,16 +51,16 @@ DRAIN_S: Final = 90.0
 SPARE: Final = 8
 """Descriptors above the starting count that do not count as leaked."""
 JUDGED_S: Final = 120.0
-"""A shorter run says nothing about memory: a third of it is over before all clients are there."""
+"""In a shorter run, a third is over before all clients have connected."""
 COME_S: Final = 10.0
-"""Within which all clients have come."""
+"""Time in which all clients connect."""
 WAITS_S: Final = 5.0
-"""That a client which sends or reads nothing stays."""
+"""Time that a silent client stays connected."""
 
 
 @dataclass
 class Found:
-    """What the clients saw."""
+    """Results of the clients."""
 
     whole: int = 0
     left: int = 0
@@ -69,7 +68,7 @@ class Found:
 
 
 class Seen(NamedTuple):
-    """By looks at the process."""
+    """Samples of the process."""
 
     health_s: list[float]
     memory_mb: list[float]
@@ -151,7 +150,7 @@ async def _exchange(
 
 
 def _clients(port: int, minutes: float, clients: int, seed: int, told: "Connection") -> None:
-    """All clients, in a process of their own."""
+    """Runs all clients, in a separate process."""
 
     async def run() -> Found:
         found, until = Found(), time.monotonic() + 60 * minutes
@@ -162,7 +161,7 @@ def _clients(port: int, minutes: float, clients: int, seed: int, told: "Connecti
 
 
 def _look(gateway: Gateway, done: Callable[[], bool]) -> Seen:
-    """At its health and its memory, four times a second."""
+    """Samples health and memory four times a second."""
     seen = Seen([], [])
     while not done():
         began = time.monotonic()
@@ -181,7 +180,7 @@ def _descriptors(process: psutil.Process) -> int:
 
 
 def _after(gateway: Gateway, before: int) -> int:
-    """The descriptors once what was left half done, and the idle connections to servers, have had their time."""
+    """Returns the open descriptors after abandoned requests and idle upstream connections have timed out."""
     until = time.monotonic() + DRAIN_S
     while (after := _descriptors(gateway.process)) > before + SPARE and time.monotonic() < until:
         time.sleep(1)
@@ -189,13 +188,13 @@ def _after(gateway: Gateway, before: int) -> int:
 
 
 def _memory_mb(seen: Seen) -> tuple[float, float]:
-    """The most in the first third, and after it."""
+    """Returns the maximum in the first third and after it."""
     third = len(seen.memory_mb) // 3
     return max(seen.memory_mb[:third] or [0]), max(seen.memory_mb[third:] or [0])
 
 
 def _wrong(found: Found, seen: Seen, held: Held, descriptors: tuple[int, int], health_s: float) -> list[str]:
-    """What does not hold."""
+    """Returns the violated limits."""
     early, late = _memory_mb(seen) if held.wall_s >= JUDGED_S else (0, 0)
     before, after = descriptors
     slow = sum(each > health_s for each in seen.health_s)
@@ -210,7 +209,7 @@ def _wrong(found: Found, seen: Seen, held: Held, descriptors: tuple[int, int], h
 
 
 def _pinned() -> str:
-    """The core for the gateway, once this process and what it starts keep to the others; empty where there is one."""
+    """Pins this process and its children to all cores but one; returns that core, empty if there is only one."""
     cores = sorted(os.sched_getaffinity(0))
     if len(cores) < 2:
         return ""
@@ -219,12 +218,12 @@ def _pinned() -> str:
 
 
 def main() -> int:
-    """Soak, print what was seen and the verdict; the exit status is 1 where a limit is broken."""
+    """Runs the test and prints results and verdict; the exit status is 1 if a limit is violated."""
     parser = argparse.ArgumentParser(prog="python -m bench.soak", description=__doc__.partition("\n")[0])
     parser.add_argument("--minutes", type=float, default=10)
     parser.add_argument("--clients", type=int, default=CLIENTS)
-    parser.add_argument("--health-ms", type=float, default=1000 * HEALTH_S, help="most that /health may take")
-    parser.add_argument("--no-pin", action="store_true", help="leave it to the system which core runs what")
+    parser.add_argument("--health-ms", type=float, default=1000 * HEALTH_S, help="limit of the time of /health")
+    parser.add_argument("--no-pin", action="store_true", help="do not pin processes to cores")
     parser.add_argument("--seed", type=int, default=1)
     args = parser.parse_args()
     core = "" if args.no_pin else _pinned()

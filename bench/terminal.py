@@ -4,7 +4,7 @@
         terminal.wait_for("trust this folder")
         terminal.type("\\r")
 
-The screen is drawn by pyte. The terminal answers what full-screen programs ask of one: its kind, the cursor's place.
+pyte draws the screen. The terminal answers the queries of full-screen programs, such as its type and cursor position.
 """
 
 import errno
@@ -31,7 +31,7 @@ import pyte
 COLUMNS: Final = 100
 ROWS: Final = 36
 _UNKNOWN: Final = re.compile(r"\x1b\[[<>=?][0-9;:]*[^0-9;:hl]|\x1b\[[0-9;:]* q|\x1b[P_][^\x1b]*\x1b\\")
-"""Sequences that pyte takes for others: keyboard protocols, cursor shapes, terminal names."""
+"""Sequences that pyte misinterprets: keyboard protocols, cursor shapes, terminal names."""
 _UNFINISHED: Final = re.compile(r"\x1b(\[[0-9;:<>=?]*|[P_][^\x1b]*\x1b?|\][^\x07\x1b]*)?$")
 _TITLE: Final = re.compile(r"\x1b\][02];([^\x07\x1b]*)(?:\x07|\x1b\\)")
 _QUESTIONS: Final = {
@@ -39,20 +39,20 @@ _QUESTIONS: Final = {
     "\x1b[>0q": "\x1bP>|pyte\x1b\\",
     "\x1b]11;?": "\x1b]11;rgb:1e1e/2222/2a2a\x07",
 }
-"""What programs ask of a terminal, and the answer; the cursor's place is answered by the screen."""
+"""Queries of programs and their answers; the screen answers that for the cursor position."""
 
 
 class Terminal:
-    """A program and the terminal that it runs in. Not for use from several threads."""
+    """A program and its terminal. Not thread-safe."""
 
     def __init__(
         self, command: Sequence[str], environ: Mapping[str, str], folder: Path, columns: int = COLUMNS, rows: int = ROWS
     ) -> None:
-        """Start the command as the leader of a session whose terminal this is."""
+        """Starts the command as the leader of a session with this terminal."""
         self.events: list[tuple[float, str, str]] = []
         """When, in seconds from the start; "o", "i" or "m" (output, input, marker); the text."""
         self.titles: list[str] = []
-        """That the program has given to the window."""
+        """Window title that the program has set."""
         self._screen = pyte.Screen(columns, rows)
         self._stream = pyte.Stream(self._screen)
         self._rest = ""
@@ -79,7 +79,7 @@ class Terminal:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        """End all that still runs in the session."""
+        """Ends all processes of the session."""
         with_group = self.process.pid
         for number in (signal.SIGHUP, signal.SIGKILL):
             try:
@@ -95,32 +95,32 @@ class Terminal:
 
     @property
     def seconds(self) -> float:
-        """Since the program was started."""
+        """Returns the seconds since the start of the program."""
         return time.monotonic() - self._began_s
 
     @property
     def text(self) -> str:
-        """What the screen shows, without empty ends of lines."""
+        """Returns the text of the screen, without trailing blanks."""
         return "\n".join(line.rstrip() for line in self._screen.display).rstrip()
 
     @property
     def written(self) -> str:
-        """All that the program has written, with its control sequences."""
+        """Returns the program's complete output, with control sequences."""
         return "".join(text for _, kind, text in self.events if kind == "o")
 
     def type(self, text: str) -> None:
-        """Type keys."""
+        """Types keys."""
         self.events.append((self.seconds, "i", text))
         os.write(self._fd, text.encode())
 
     def mark(self, label: str) -> None:
-        """Note in the recording what happens here."""
+        """Adds a marker to the recording."""
         self.events.append((self.seconds, "m", label))
 
     def wait_for(self, wanted: str | Callable[[str], object], deadline_s: float = 60.0) -> str:
-        """Read until the screen shows a text, or fulfils a condition; the screen.
+        """Reads until the screen contains a text or fulfils a condition; returns the screen.
 
-        Raises: AssertionError: it has not by then, or the program has ended; the message has the screen.
+        Raises: AssertionError: the time is over or the program has ended; the message contains the screen.
         """
         shows = wanted if callable(wanted) else lambda screen: wanted in screen
         end_s = time.monotonic() + deadline_s
@@ -132,7 +132,7 @@ class Terminal:
         return screen
 
     def settle(self, quiet_s: float = 0.3) -> None:
-        """Read until the program has written nothing for a while."""
+        """Reads until the program has written nothing for a while."""
         before = -1
         while before != len(self.events):
             before = len(self.events)
@@ -140,14 +140,14 @@ class Terminal:
                 return
 
     def ended(self, deadline_s: float = 30.0) -> int:
-        """Read until the program has ended; its exit status."""
+        """Reads until the program has ended; returns its exit status."""
         end_s = time.monotonic() + deadline_s
         while self.read(0.25) and time.monotonic() < end_s:
             pass
         return self.process.wait(max(1.0, end_s - time.monotonic()))
 
     def read(self, timeout_s: float) -> bool:
-        """Take what the program writes within this time; False: it has ended."""
+        """Reads the program's output within this time; returns False if it has ended."""
         if not select.select([self._fd], [], [], timeout_s)[0]:
             return True
         try:
@@ -182,12 +182,12 @@ class Terminal:
         os.write(self._fd, data.encode())
 
     def cpu_s(self) -> float:
-        """Processor seconds of the program and of what it started; known once it has ended."""
+        """Returns CPU seconds of the ended program and its children."""
         now = resource.getrusage(resource.RUSAGE_CHILDREN)
         return now.ru_utime + now.ru_stime - self._before.ru_utime - self._before.ru_stime
 
     def save(self, path: Path, title: str, hidden: Mapping[str, str]) -> None:
-        """Write the recording; `hidden` are texts of this machine, and what stands for them."""
+        """Writes the recording; `hidden`: texts of this machine and their replacements."""
         columns, rows = self._size
         head = {
             "version": 2,
@@ -206,12 +206,12 @@ class Terminal:
 
 
 def terminal_text(text: str) -> str:
-    """Output without the sequences that pyte takes for others."""
+    """Returns output without the sequences that pyte misinterprets."""
     return _UNKNOWN.sub("", text)
 
 
 def _whole(data: bytes) -> bool:
-    """Whether the bytes end with a whole character."""
+    """Whether the bytes end with a complete character."""
     try:
         data.decode()
     except UnicodeDecodeError as error:

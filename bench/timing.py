@@ -1,4 +1,4 @@
-"""CPU time of a piece of work next to that of a reference, the two in turn so that noise hits both."""
+"""CPU time of an operation relative to that of a reference, measured in turn so that noise affects both."""
 
 import gc
 import statistics
@@ -8,18 +8,18 @@ from typing import NamedTuple
 
 
 class Timing(NamedTuple):
-    """CPU time of one call of the work, in nanoseconds."""
+    """CPU time of one call, in nanoseconds."""
 
     median: float
     best: float
     ratio: float
-    """To the reference: the median over the rounds."""
+    """Divided by the reference's: the median over the rounds."""
 
 
 def compare(
     work: Callable[[], object], reference: Callable[[], object], rounds: int, *, collect: bool = False, calls: int = 1
 ) -> Timing:
-    """Measure both `rounds` times, each time `calls` calls. `collect`: with garbage collection on, as in production."""
+    """Measures both `rounds` times, `calls` calls each. `collect`: with garbage collection, as in production."""
     mine, ratios = [], []
     enabled = gc.isenabled()
     work(), reference()
@@ -39,5 +39,5 @@ def _cpu_ns(work: Callable[[], object], calls: int) -> float:
     before = time.process_time_ns()
     for _ in range(calls):
         work()
-    # A clock that stood still would make ratios fail: one tick is the least there is.
+    # At least 1, so that ratios are finite if the clock did not advance.
     return max(1, time.process_time_ns() - before) / calls

@@ -1,4 +1,4 @@
-"""How far the estimates of `core/token_estimate.py` are from what tokenizers count, and how long they take.
+"""Errors of the estimates of `core/token_estimate.py` compared with tokenizers, and their CPU time.
 
 `python -m bench.tokens` prints the error of each tokenizer on each kind of text; docs/tokens.md has the results.
 """
@@ -21,16 +21,16 @@ GOAL_US = 10.0
 
 
 class Errors(NamedTuple):
-    """One tokenizer's, in percent of what it counts; above zero where the estimate is too high."""
+    """Errors for one tokenizer, in percent of its count; positive if the estimate is too high."""
 
     kinds: Mapping[str, float]
-    """Over all of a kind."""
+    """Error of all texts of a kind."""
     ninth: float
-    """Nine tenths of the single pieces of English, code and JSON, of a few kilobytes, are not further off than this."""
+    """Error that nine tenths of the pieces of English, code and JSON (a few kilobytes) do not exceed."""
 
 
 def errors(texts: Mapping[str, list[str]], name: str, vocabulary: TokenEstimator) -> Errors:
-    """Of the estimate of `vocabulary` against the tokenizer of this name."""
+    """Returns the errors of the estimate for `vocabulary` compared with the tokenizer of this name."""
     count = counters()[name]
     kinds: dict[str, float] = {}
     single: list[float] = []
@@ -44,7 +44,7 @@ def errors(texts: Mapping[str, list[str]], name: str, vocabulary: TokenEstimator
 
 
 def measure(quick: bool) -> Iterator[Figure]:
-    """The worst kind of English, code and JSON for each tokenizer that is installed; time a kilobyte."""
+    """Yields the worst kind of English, code and JSON for each installed tokenizer, and the time per kilobyte."""
     texts = corpora("measured")
     if quick:
         texts = {kind: pieces[:2] for kind, pieces in texts.items()}
@@ -63,7 +63,7 @@ def measure(quick: bool) -> Iterator[Figure]:
 
 
 def main() -> None:
-    """Print the table."""
+    """Prints the table."""
     texts = corpora("measured")
     rows = []
     for name, vocabulary in tokenizers.estimators().items():

@@ -1,8 +1,8 @@
 """Fits the weights of `core/token_estimate.py` to what tokenizers count, and prints rows of `catalog/tokenizers.toml`.
 
-Least squares of the relative error over the pieces of text that `bench tokens` does not measure, each kind of text
-weighing as much as another (other languages half of that), and no weight below zero. A letter weighs something
-whatever fits best, since there are texts that are one long word.
+Least squares of the relative error over the pieces of text that `bench tokens` does not measure. All kinds of text have
+the same weight (other languages half of it), and no weight is negative. The weight of a letter is positive in any case,
+as some texts are one long word.
 """
 
 from collections.abc import Sequence
@@ -13,13 +13,13 @@ from bench.vocabularies import counters
 from dragoman.core.token_estimate import SHAPES, char_kinds
 
 GENERIC = ("o200k", "llama3", "qwen3", "deepseek", "gemma", "tekken")
-"""What an unknown model most likely resembles."""
+"""Tokenizers that an unknown model most likely resembles."""
 ROUNDS = 3000
 LEAST = {"a": 0.05}
 
 
 def main() -> None:
-    """Print a row for each tokenizer, and one for all of `GENERIC`."""
+    """Prints a row for each tokenizer, and one for all of `GENERIC`."""
     texts = corpora("fitted")
     texts["typography"] = [_typeset(text) for text in texts["prose"]]
     texts["emoji"] = [_with_emoji(text) for text in texts["prose"][:3]]
@@ -49,7 +49,7 @@ def _row(name: str, weights: Sequence[float]) -> str:
 
 
 def _fit(rows: list[tuple[list[float], float, float]]) -> list[float]:
-    """Weights whose sums come nearest to the counts: coordinate descent on the normal equations."""
+    """Returns the weights whose sums are nearest to the counts: coordinate descent on the normal equations."""
     scaled = [([share * x / count for x in features], share) for features, count, share in rows]
     size = len(SHAPES)
     gram = [[sum(f[i] * f[j] for f, _ in scaled) for j in range(size)] for i in range(size)]

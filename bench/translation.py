@@ -1,7 +1,7 @@
-"""CPU time of translating, for each API in front and each behind, without HTTP and through the whole gateway.
+"""CPU time of translating between each pair of APIs, without HTTP and through the gateway.
 
-A request is read as the client's API has it and written as the server's does; a chunk of the answer goes the other way.
-The reference is the way without translation: the same body to its own API, the same chunks back by it.
+A request is parsed in the client's API and written in the upstream's; a chunk of the response is translated back. The
+reference is the same request and response without translation.
 """
 
 import asyncio
@@ -34,12 +34,12 @@ SIZE = 50_000
 CHUNKS = 300
 STEP = 4
 MOST = 2.0
-"""How many times the way without translation one with it may cost."""
+"""Limit of the CPU time with translation, divided by that without."""
 _PAIRS = [(front, behind) for front in DIALECTS for behind in DIALECTS]
 
 
 def measure(quick: bool) -> Iterator[Figure]:
-    """Requests, streams, and both through the gateway."""
+    """Yields figures of requests, streams, and both through the gateway."""
     rounds = 2 if quick else 9
     for front, behind in _PAIRS:
         yield _request(front, behind, rounds, 1 if quick else 10)
@@ -58,7 +58,7 @@ def _request(front: str, behind: str, rounds: int, calls: int) -> Figure:
 
 
 def asked(body: bytes, front: str, behind: str) -> bytes:
-    """The body that the server gets for this one."""
+    """Returns the upstream's request body."""
     return dialects.get(behind).write_request(dialects.get(front).read_request(body), "m").body
 
 
@@ -70,7 +70,7 @@ def _stream(front: str, behind: str, rounds: int, chunks: int) -> Figure:
 
 
 def answer(dialect: Dialect, chunks: int) -> list[bytes]:
-    """A stream of this API, chunk by chunk: words, then a call."""
+    """Returns the chunks of a stream of this API: text, then a call."""
     half = chunks // 2
     call = deltas(arguments(half * STEP), STEP)[:half]
     call[-1] = '"}'
@@ -88,7 +88,7 @@ def answer(dialect: Dialect, chunks: int) -> list[bytes]:
 
 
 def answered(pieces: list[bytes], front: str, behind: str) -> list[bytes]:
-    """What the client gets for each of these chunks."""
+    """Returns the bytes that the client gets for each of these chunks."""
     numbers = count()
     request = Request("m", (), TOOLS, stream=True, stream_usage=True, dialect=front)
     reader = dialects.get(behind).reader(request, ExchangeContext("1", 7, lambda: str(next(numbers))))
@@ -98,7 +98,7 @@ def answered(pieces: list[bytes], front: str, behind: str) -> list[bytes]:
 
 
 def _again(pieces: list[bytes]) -> None:
-    """The least that a proxy which looks at JSON does: read it and write it."""
+    """The minimum work of a proxy that parses JSON: decode and encode it."""
     for piece in pieces:
         for line in piece.split(b"\n"):
             data = line.removeprefix(b"data: ")
@@ -114,7 +114,7 @@ def _figure(name: str, timing: Timing, count: int, unit: str, same: bool) -> Fig
 
 
 async def _through(relay: Server, floor: Server, times: tuple[int, int, int], rounds: int) -> list[Figure]:
-    """A request with a whole reply, and a delta that comes alone, from a client through the gateway to a server."""
+    """Returns figures of requests that are not streamed and of single deltas through the gateway."""
     requests, streams, deltas = times
     whole, delta = [], []
     for front in DIALECTS:
@@ -133,7 +133,7 @@ async def _through(relay: Server, floor: Server, times: tuple[int, int, int], ro
 async def _costs(
     relay: Server, front: str, deltas: int, stream: bool, times: int, rounds: int
 ) -> dict[str, list[float]]:
-    """CPU nanoseconds of the gateway for one such request, by API behind and round; all by turns."""
+    """Returns the gateway's CPU nanoseconds of a request, by upstream API and round, measured in turn."""
     spent: dict[str, list[float]] = {behind: [] for behind in DIALECTS}
     path = dialects.get(front).path
     bodies = {b: small_body(front, f"{b}/alone", stream=stream, max_tokens=deltas) for b in DIALECTS}

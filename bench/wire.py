@@ -1,4 +1,4 @@
-"""CPU time of writing events and reading requests in each API's shape, and of keeping account of them."""
+"""CPU time of writing events and reading requests for each API, and of logging and metrics."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -37,7 +37,7 @@ LOADS = "json.loads"
 
 
 def measure(quick: bool) -> Iterator[Figure]:
-    """Writers per event, request readers per body, for every dialect; what is noted of an answer."""
+    """Yields figures of writers per event, of request readers per body, and of the log."""
     events, rounds = (50, 2) if quick else (5_000, 7)
     for name in DIALECTS:
         dialect = dialects.get(name)
@@ -72,7 +72,7 @@ def _reading(dialect: Dialect, rounds: int, calls: int) -> Iterator[Figure]:
 
 
 def _counting(dialect: Dialect, events: int, rounds: int) -> Iterator[Figure]:
-    """What the server does beside answering: of a request with a call, and of each delta in it."""
+    """Yields the cost of log and metrics for a request with a call, and for each delta."""
     request = replace(dialect.read_request(small_body(dialect.name)), model=MODELS[0])
     metrics, route = Metrics(Gateway([Synthetic()])), Route(dialect)
     call: list[AnyEvent] = [ToolCallStart(0, "a", "write_file"), ToolCallEnd(0, ("to_number",), True)]
@@ -115,6 +115,6 @@ _encoded: Callable[[object], bytes] = msgspec.json.Encoder().encode
 
 
 def _encode(texts: list[str]) -> None:
-    """The least that a streamed delta costs: its text as JSON between two constants."""
+    """The minimum work for a streamed delta: its text as JSON between two constants."""
     for text in texts:
         b'data: {"choices":[{"index":0,"delta":{"content":' + _encoded(text) + b"}}]}\n\n"

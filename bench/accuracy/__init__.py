@@ -1,6 +1,6 @@
-"""How often small models' calls are right, and what each rung of the guard adds to that.
+"""How often small models' calls are right, and how much each rung of the guard improves that.
 
-Judged are the texts of the recording, so that no model is needed; `python -m bench.accuracy` asks the models anew.
+The recorded texts are judged, so models are not needed; `python -m bench.accuracy` asks the models again.
 """
 
 from collections.abc import Iterator
@@ -11,8 +11,8 @@ MODELS = ("smollm2-135m", "qwen2.5-coder-1.5b")
 
 
 def measure(quick: bool) -> Iterator[Figure]:
-    """Answers that are not right, and calls that are invalid; of the first few prompts where it is to be quick."""
-    from bench.accuracy import report, texts  # which want the embedded engine
+    """Yields wrong answers and invalid calls; `quick`: of the first prompts only."""
+    from bench.accuracy import report, texts  # they need the embedded engine
 
     for model in MODELS:
         for row in report.rows(texts.recorded(model), most=5 if quick else 0):

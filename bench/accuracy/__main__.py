@@ -1,4 +1,4 @@
-"""Asks the models, keeps what they write in .cache/accuracy, and shows the ladder as a table."""
+"""Asks the models, stores their texts in .cache/accuracy, and prints the ladder as a table."""
 
 import argparse
 import asyncio
@@ -9,14 +9,16 @@ from bench.accuracy.cases import REPLY_TOKENS, own
 
 
 def main() -> None:
-    """One model or more, one rung or more."""
+    """Runs the command."""
     parser = argparse.ArgumentParser(prog="python -m bench.accuracy", description=__doc__)
     parser.add_argument("--model", nargs="+", choices=MODELS, default=MODELS)
     parser.add_argument("--rungs", nargs="+", choices=texts.RUNGS, default=texts.RUNGS)
     parser.add_argument("--sets", nargs="+", choices=("own", "bfcl"), default=["own", "bfcl"])
     parser.add_argument("--each", type=int, default=30, metavar="N", help="prompts of each category of BFCL")
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--record", action="store_true", help="keep the texts for the tests, and ask nothing")
+    parser.add_argument(
+        "--record", action="store_true", help="store the texts for the tests, without asking the models"
+    )
     args = parser.parse_args()
     cases = [*(own() if "own" in args.sets else ()), *(bfcl.cases(args.each) if "bfcl" in args.sets else ())]
     if not args.record:

@@ -1,7 +1,7 @@
-"""Prompts of the Berkeley Function Calling Leaderboard, and its own judge of the answers.
+"""Prompts of the Berkeley Function Calling Leaderboard, and its checker of the answers.
 
-Both are read from the package `bfcl-eval`. It is installed without the eighty packages that it wants for asking
-vendors' models: only its checker is imported, for which a table of those models stands in.
+Both are from the package `bfcl-eval`. It is installed without the eighty packages that it needs to ask vendors' models:
+only its checker is imported, with a substitute for its table of models.
 
 Source: https://pypi.org/project/bfcl-eval/ 2026.3.23, `data/`, `eval_checker/ast_eval/ast_checker.py`, and
 `model_handler/utils.py` for how its schemas are made into JSON Schema for OpenAI's API.
@@ -25,23 +25,23 @@ from dragoman.core.messages import Message, Text, Tool, ToolCall
 CATEGORIES = ("simple_python", "multiple", "parallel", "irrelevance")
 SEED = 7
 _MODEL = "any"
-"""The name under which its checker is told that a dot in a function's name came as an underscore."""
+"""Model name with which its checker accepts an underscore for a dot in a function's name."""
 
 
 def installed() -> bool:
-    """Whether the package is there."""
+    """Whether the package is installed."""
     return importlib.util.find_spec("bfcl_eval") is not None
 
 
 @cache
 def cases(each: int) -> tuple[Case, ...]:
-    """So many of each category, the same ones every time, and fewer are the first of more; the categories in turn."""
+    """Returns the first prompts of each category, always in the same order; the categories alternate."""
     in_turn = (row for together in zip(*map(_drawn, CATEGORIES), strict=False) for row in together)
     return tuple(map(_case, itertools.islice(in_turn, each * len(CATEGORIES))))
 
 
 def is_right(case: Case, calls: Sequence[ToolCall]) -> bool:
-    """What its judge says of these calls; where no tool fits, any call is wrong."""
+    """Whether its checker accepts these calls; any call is wrong if no tool is suitable."""
     category = case.id.rpartition("_")[0]
     if category == "irrelevance":
         return not calls
@@ -52,7 +52,7 @@ def is_right(case: Case, calls: Sequence[ToolCall]) -> bool:
     try:
         verdict = checker(_functions(category)[case.id], made, _answers(category)[case.id], python, category, _MODEL)
     except (TypeError, AttributeError, KeyError, IndexError):
-        return False  # it stumbles over kinds of value that it does not look for
+        return False  # it fails on types of values that it does not expect
     return bool(verdict["valid"])
 
 
@@ -63,7 +63,7 @@ def _drawn(category: str) -> list[dict[str, Any]]:
 
 
 def truth(case: Case) -> list[ToolCall]:
-    """The answer that it lists first."""
+    """Returns the first listed answer."""
     if case.wants == "none":
         return []
     calls = [call for each in _answers(case.category)[case.id] for call in each.items()]
@@ -71,7 +71,7 @@ def truth(case: Case) -> list[ToolCall]:
 
 
 def _first(listed: Mapping[str, list[Any]]) -> dict[str, Any]:
-    """The first value of each member that is not left out; of an object, each member lists its own."""
+    """Returns the first value of each member that is not omitted; members of objects list their own."""
     values = {key: next((v for v in each if v != ""), "") for key, each in listed.items()}
     return {key: _plain(value) for key, value in values.items() if value not in ("", None)}
 
@@ -97,7 +97,7 @@ def _tool(function: Mapping[str, Any]) -> Tool:
 
 
 def _json_schema(stated: Mapping[str, Any]) -> dict[str, Any]:
-    """A parameter's schema, which names Python's types."""
+    """Returns JSON Schema for a parameter's schema, which has names of Python types."""
     kind = stated.get("type", "")
     out = dict(stated) | {"type": _types().get(kind, "string")}
     if kind == "float":

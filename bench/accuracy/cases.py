@@ -1,4 +1,4 @@
-"""What is asked: prompts, the tools that are offered with them, and the answers that are right."""
+"""Prompts, the tools that they offer, and the right answers."""
 
 import json
 import tomllib
@@ -14,9 +14,9 @@ WHEN = (
     "Call a function only where it does what is asked. One call does one thing: for several things, write several "
     "<tool_call> blocks. Where no function fits, or the user only talks, answer in plain words."
 )
-"""What Qwen's own template does not say. Another wording, which named no tag, had it describe its calls in prose."""
+"""Instruction that Qwen's template lacks. With a wording without the tag, it described its calls in prose."""
 REPLY_TOKENS = 256
-"""The longest right answer takes half of that."""
+"""The longest right answer has half of it."""
 _WANTED: Final[Mapping[str, Literal["none", "several"]]] = {
     "own_none": "none",
     "irrelevance": "none",
@@ -26,7 +26,7 @@ _WANTED: Final[Mapping[str, Literal["none", "several"]]] = {
 OWN = Path(__file__).parent / "own.toml"
 
 Expected: TypeAlias = tuple[str, Mapping[str, Sequence[Any]]]
-"""A call that is right: its tool, and for each argument the values that are; with `LEFT_OUT` it may be absent."""
+"""A right call: its tool, and the right values of each argument; with `LEFT_OUT` it may be absent."""
 LEFT_OUT = "(left out)"
 
 
@@ -39,15 +39,15 @@ class Case:
     messages: tuple[Message, ...]
     tools: tuple[Tool, ...]
     answers: tuple[tuple[Expected, ...], ...] = ()
-    """Each the calls of a right answer, in any order; none where no call is right. Of the prompts of our own."""
+    """The calls of each right answer, in any order; empty if no call is right. Only of our own prompts."""
 
     @property
     def wants(self) -> Literal["none", "one", "several"]:
-        """How many calls."""
+        """Returns the number of calls."""
         return _WANTED.get(self.category, "one")
 
     def request(self, model: str, *, told: bool = False) -> Request:
-        """As a client would send it: the choice is free. `told`: with `WHEN` behind the system's words."""
+        """Returns the request of a client, with a free choice. `told`: with `WHEN` after the system prompt."""
         messages = self.messages
         if told and messages[0].role == "system":
             first = Message("system", (*messages[0].parts, Text(f"\n{WHEN}")))
@@ -82,7 +82,7 @@ def _is(call: tuple[str, Any], wanted: Expected) -> bool:
 
 
 def _same(made: Any, right: Any) -> bool:
-    """Equal as JSON has it: 3 is 3.0, but true is not 1; text in whatever case, and without white space around it."""
+    """Whether JSON values are equal: 3 and 3.0 are, true and 1 are not; case and outer white space are ignored."""
     if isinstance(made, str) and isinstance(right, str):
         return made.strip().casefold() == right.strip().casefold()
     if isinstance(made, bool) or isinstance(right, bool):
@@ -96,7 +96,7 @@ def _same(made: Any, right: Any) -> bool:
 
 @cache
 def own() -> tuple[Case, ...]:
-    """Our own prompts, in the order of the file."""
+    """Returns our own prompts, in the order of the file."""
     return tuple(_read(tomllib.loads(OWN.read_text())))
 
 
@@ -120,7 +120,7 @@ def _schema(tool: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _several(calls: list[Any]) -> list[list[Any]]:
-    """The right answers: a list of lists, or the only one."""
+    """Returns the right answers: a list of lists, or the only one."""
     return calls if calls and isinstance(calls[0], list) else [calls] if calls else []
 
 

@@ -1,6 +1,6 @@
-"""Asks the models, as the embedded backend asks them, and keeps what they write.
+"""Asks the models through the embedded backend, and stores their texts.
 
-A text that is there is not asked for again, so that hours of work may be broken off.
+Stored texts are not generated again, so a run of hours can be interrupted.
 """
 
 import hashlib
@@ -30,33 +30,33 @@ from dragoman.guard.guard import ToolCallGuard
 from dragoman.guard.policy import GuardPolicy
 
 TEXTS = Path(".cache/accuracy")
-"""Where they are kept; a file a model."""
+"""Folder of the texts; a file for each model."""
 FREE = ("raw", "again_free", "told")
-"""Of the rungs, those without a grammar."""
+"""Rungs without a grammar."""
 HELD = {"constrained": "raw", "told_constrained": "told"}
-"""Those with one, and which they are without it."""
+"""Rungs with a grammar, and the equal ones without."""
 AFTER = {"again": "constrained", "again_free": "raw", "told_again": "told_constrained"}
-"""Those that ask once more, and after which."""
+"""Rungs that re-ask, and the rung before."""
 PATIENT = GuardPolicy(reask_timeout_s=3600)
-"""Of a machine that is busy with other things."""
+"""Timeout on a busy machine."""
 
 
 class Meter:
-    """The engine of a backend, and what went through it since `begin`."""
+    """The engine of a backend, and its input and output since `begin`."""
 
     def __init__(self, engine: Any) -> None:
         self._engine = engine
         self.begin(free=False)
 
     def begin(self, *, free: bool) -> None:
-        """Of a new prompt; `free`: without a grammar."""
+        """Starts a new prompt; `free`: without a grammar."""
         self._free = free
         self.runs = 0
         self.input_tokens = self.cached_tokens = self.output_tokens = 0
         self._cpu_s, self._began = self._spent(), time.monotonic()
 
     async def complete(self, body: Mapping[str, Any], *, admitted: bool = False) -> AsyncGenerator[Output, None]:
-        """As the engine's own."""
+        """Generates with the engine."""
         body = {key: value for key, value in body.items() if key != "grammar" or not self._free}
         self.runs += 1
         self.text, self.finish, self.digest = "", "over", digest(body)
@@ -76,13 +76,13 @@ class Meter:
                 yield output
 
     def written(self, id: str, model: str, rung: str) -> Written:
-        """What the last run gave, and what all of them took."""
+        """Returns the last run's text, and the cost of all."""
         cpu_s, seconds = round(self._spent() - self._cpu_s, 2), round(time.monotonic() - self._began, 2)
         tokens = (self.input_tokens, self.cached_tokens, self.output_tokens)
         return Written(id, rung, self.finish, *tokens, cpu_s, self.text, model, seconds, self.digest)
 
     def _spent(self) -> float:
-        """CPU seconds of its process so far."""
+        """Returns the CPU seconds of its process so far."""
         if self._engine.pid is None:
             return 0.0
         fields = Path(f"/proc/{self._engine.pid}/stat").read_text().rpartition(")")[2].split()
@@ -93,7 +93,7 @@ class Meter:
 
 
 async def run(model: str, cases: Sequence[Case], rungs: Sequence[str], *, threads: int = 1) -> None:
-    """Ask what is not there yet."""
+    """Generates the missing texts."""
     path = TEXTS / f"{model}.jsonl"
     path.parent.mkdir(parents=True, exist_ok=True)
     there = {(each.id, each.rung): each for each in read(path)}
@@ -101,7 +101,7 @@ async def run(model: str, cases: Sequence[Case], rungs: Sequence[str], *, thread
     wanted = [(case, rung) for case, rung in all_of_them if (case.id, rung) not in there]
     config = EmbeddedConfig(model=model, context_window=4096, max_concurrency=1, threads=threads)
     backend = EmbeddedBackend.from_config(config, weights.find_weights(model), _say)
-    backend.engine = meter = Meter(backend.engine)  # type: ignore[assignment]  # all that it has not is the engine's
+    backend.engine = meter = Meter(backend.engine)  # type: ignore[assignment]  # other attributes are the engine's
     await backend.start()
     try:
         with path.open("ab") as out:
@@ -119,7 +119,7 @@ async def run(model: str, cases: Sequence[Case], rungs: Sequence[str], *, thread
 async def _ask(
     backend: EmbeddedBackend, meter: Meter, case: Case, rung: str, earlier: Mapping[str, Written]
 ) -> Written | None:
-    """What the model writes; None where it is not asked on this rung."""
+    """Returns the model's text; None if it is not asked on this rung."""
     model = backend.models()[0].id
     request = _request(case, model, rung)
     meter.begin(free=rung in FREE)
@@ -148,9 +148,9 @@ def _request(case: Case, model: str, rung: str) -> Request:
 
 
 def _lets_through(backend: EmbeddedBackend, request: Request, raw: Written) -> bool:
-    """Whether the model, held to its grammar, would write the same text.
+    """Whether the model would write the same text with its grammar.
 
-    It would if no token of the text, nor its end, is forbidden: then the likeliest one is the likeliest still.
+    It would if the grammar allows each token of the text and its end, as the most likely token stays the same.
     """
     grammar = backend.prepare(request).body.get("grammar", "")
     if not grammar:
@@ -162,7 +162,7 @@ def _lets_through(backend: EmbeddedBackend, request: Request, raw: Written) -> b
 
 
 def digest(body: Mapping[str, Any]) -> str:
-    """Short, of what the engine is sent."""
+    """Returns a short digest of the engine's input."""
     return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()[:16]
 
 

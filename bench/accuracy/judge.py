@@ -1,7 +1,7 @@
 """Whether an answer is right.
 
-Of the prompts of our own the listed answers judge, of the others the leaderboard's own checker. Whether a call is valid
-says the package `jsonschema`, which the guard knows nothing of.
+Our own prompts list their answers; the leaderboard's checker judges the others. The package `jsonschema`, which the
+guard does not use, decides whether a call is valid.
 """
 
 import json
@@ -18,16 +18,16 @@ from dragoman.core.messages import JsonText, ToolCall
 
 @dataclass(frozen=True)
 class Verdict:
-    """Of one answer."""
+    """The verdict on one answer."""
 
     right: bool
     calls: int
     invalid: int
-    """Of the calls: they name no offered tool, or their arguments do not fit its schema."""
+    """Number of calls of unknown tools, or whose arguments do not match the schema."""
 
 
 def judged(case: Case, calls: Sequence[ToolCall]) -> Verdict:
-    """How these calls stand to what was asked."""
+    """Judges the calls of a prompt."""
     right = case.is_right(calls) if case.id.startswith("own_") else bfcl.is_right(case, calls)
     schemas = {tool.name: tool.parameters for tool in case.tools}
     invalid = sum(call.name not in schemas or not is_valid(schemas[call.name], call.arguments) for call in calls)
@@ -35,7 +35,7 @@ def judged(case: Case, calls: Sequence[ToolCall]) -> Verdict:
 
 
 def is_valid(schema: JsonText, arguments: JsonText) -> bool:
-    """Whether the arguments fit, formats such as dates and addresses included."""
+    """Whether the arguments match the schema, including formats such as dates and addresses."""
     return bool(_validator(schema).is_valid(json.loads(arguments)))
 
 
@@ -46,6 +46,6 @@ def _validator(schema: JsonText) -> Draft202012Validator:
 
 @cache
 def cases() -> dict[str, Case]:
-    """All that can be judged here, by their ids."""
+    """Returns all cases that can be judged here, by id."""
     known = [*own(), *(bfcl.cases(200) if bfcl.installed() else ())]
     return {case.id: case for case in known}

@@ -1,4 +1,4 @@
-"""The rungs, and what leaves Dragoman on each for a text that a model wrote."""
+"""The rungs, and Dragoman's output on each for a model's text."""
 
 import asyncio
 from collections.abc import Mapping
@@ -19,17 +19,17 @@ from dragoman.guard.policy import GuardPolicy
 
 @dataclass(frozen=True)
 class Rung:
-    """One of them; each has what those above it have."""
+    """One rung; each includes the rungs above it."""
 
     title: str
     text: str = "raw"
-    """Which of the model's texts it begins with, by the name it is kept under."""
+    """Name of the model's first text."""
     again: str = ""
-    """Which is the second, where the model is asked for one."""
+    """Name of the second text, if the model is re-asked."""
     policy: GuardPolicy | None = None
-    """None: the calls are not guarded."""
+    """None: without the guard."""
     lenient: bool = True
-    """False: only calls in the format's own tags count."""
+    """False: only calls in the format's tags count."""
 
 
 MENDS, ASKS = GuardPolicy(reask=False), GuardPolicy()
@@ -51,16 +51,16 @@ BESIDE = (
 
 
 class Answer(NamedTuple):
-    """What came of a prompt."""
+    """The result of a prompt."""
 
     calls: list[ToolCall]
     spent: list[Written]
-    """The texts that it took."""
+    """The texts that were used."""
     events: list[AnyEvent]
 
 
 def climb(rung: Rung, case: Case, texts: Mapping[str, Written]) -> Answer:
-    """What leaves on this rung, from the texts of one prompt by the names that they are kept under."""
+    """Returns the output on this rung for the texts of one prompt, by name."""
     return asyncio.run(_climb(rung, case, texts))
 
 

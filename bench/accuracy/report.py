@@ -1,4 +1,4 @@
-"""The ladder as a table: of the prompts of each category, how many are answered right on each rung."""
+"""The ladder as a table: how many prompts of each category have a right answer on each rung."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
@@ -20,7 +20,7 @@ COLUMNS: Mapping[str, str] = {
     "parallel": "BFCL parallel",
     "irrelevance": "BFCL irrelevance",
 }
-"""Categories, and what they are called for people."""
+"""Categories and their titles."""
 
 
 @dataclass
@@ -30,21 +30,21 @@ class Row:
     model: str
     rung: Rung
     asked: dict[str, int] = field(default_factory=lambda: defaultdict(int))
-    """By category, as all that follows."""
+    """By category, as the fields below."""
     right: dict[str, int] = field(default_factory=lambda: defaultdict(int))
     calls: int = 0
     invalid: int = 0
     unsaid: int = 0
-    """Answers with such calls of which nobody was told."""
+    """Answers with invalid calls that were not reported."""
     again: int = 0
-    """Answers that were asked for again."""
+    """Answers for which the model was re-asked."""
     output_tokens: int = 0
     cpu_s: float = 0.0
     cut_off: int = 0
-    """Answers that hit the limit of tokens."""
+    """Answers that reached the token limit."""
 
     def add(self, case: Case, verdict: Verdict, answer: Answer) -> None:
-        """One prompt more."""
+        """Adds a prompt."""
         self.asked[case.category] += 1
         self.right[case.category] += verdict.right
         self.calls += verdict.calls
@@ -57,17 +57,17 @@ class Row:
 
     @property
     def count(self) -> int:
-        """All prompts."""
+        """Returns the number of prompts."""
         return sum(self.asked.values())
 
     @property
     def all_right(self) -> int:
-        """Of them, answered right."""
+        """Returns the number of right answers."""
         return sum(self.right.values())
 
 
 def rows(texts: Iterable[Written], most: int = 0) -> list[Row]:
-    """One for each model and rung, over the prompts whose texts are there for all rungs; `most` prompts, 0: all."""
+    """Returns a row for each model and rung, over prompts with texts for all rungs; `most`: their maximum, 0: all."""
     by_model: dict[str, dict[str, dict[str, Written]]] = defaultdict(lambda: defaultdict(dict))
     for text in texts:
         by_model[text.model][text.id][text.rung] = text
@@ -87,7 +87,7 @@ def rows(texts: Iterable[Written], most: int = 0) -> list[Row]:
 
 
 def markdown(rows: Iterable[Row]) -> str:
-    """For docs/accuracy.md."""
+    """Returns the tables of docs/accuracy.md."""
     by_model: dict[str, list[Row]] = defaultdict(list)
     for row in rows:
         by_model[row.model].append(row)

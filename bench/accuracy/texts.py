@@ -1,4 +1,4 @@
-"""What models wrote: kept a line a text, and said again to whatever reads and guards it."""
+"""Texts of models: stored in a line each, and replayed to readers and guard."""
 
 import itertools
 import time
@@ -24,38 +24,38 @@ class Written(msgspec.Struct, frozen=True, omit_defaults=True):
     """One text."""
 
     id: str
-    """Of the prompt."""
+    """Id of the prompt."""
     rung: str
     finish: str
-    """"stop" or "length"; "over" where the reader had enough."""
+    """stop or length; over: the reader ended it."""
     input_tokens: int
     cached_tokens: int
-    """Of them, read for an earlier prompt that began alike."""
+    """Prompt tokens that were cached from an earlier prompt."""
     output_tokens: int
     cpu_s: float
-    """Of the engine's process."""
+    """CPU seconds of the engine's process."""
     text: str = ""
     model: str = ""
     seconds: float = 0.0
     prompt_sha256: str = ""
-    """The beginning of the digest of what the engine was sent."""
+    """Beginning of the digest of the engine's input."""
     unchanged: str = ""
-    """The rung whose text this is: nothing else is asked, or the grammar lets all of it through, and then the same
-    would be written again at temperature 0."""
+    """Rung with the same text: its prompt is equal, or the grammar allows all of the text, so the model would write it
+    again at temperature 0."""
 
 
 RUNGS = ("raw", "constrained", "again", "again_free", "told", "told_constrained", "told_again", "required")
-"""Asked with free choice and no grammar; with the grammar that the backend has for free choice; once more, where one of
-those (`again_free`: the first) has a call that no mending makes right. Beside the ladder: told when to call; and with
-one call required, which its grammar holds from the first token on: for prompts that want just one."""
+"""Free choice without a grammar; with the backend's grammar for free choice; re-asked if one of those (`again_free`:
+the first) has a call that cannot be repaired. Outside the ladder: with an instruction when to call; and with a required
+call, constrained from the first token, for prompts that need one call."""
 FOLDER = Path(__file__).parents[2] / "tests" / "data" / "accuracy"
-"""Where recordings are, a file a model."""
+"""Folder of the recordings; a file for each model."""
 
 
 def record(model: str, texts: Sequence[Written], settings: str) -> None:
-    """Keep these for the tests, without what is the same on a later rung, or only of the day.
+    """Stores the texts for the tests, without repeated texts and measurements of that day.
 
-    The first line says how it came about.
+    The first line describes how they were generated.
     """
     head = {
         "how": "python -m bench.accuracy --record",
@@ -74,7 +74,7 @@ def record(model: str, texts: Sequence[Written], settings: str) -> None:
 
 
 def recorded(model: str) -> list[Written]:
-    """The texts of a recording, as they were."""
+    """Returns the texts of a recording."""
     texts = [msgspec.structs.replace(each, model=model) for each in read(FOLDER / f"{model}.jsonl")]
     whole: dict[tuple[str, str], Written] = {}
     for each in texts:
@@ -84,19 +84,19 @@ def recorded(model: str) -> list[Written]:
 
 
 def read(path: Path) -> list[Written]:
-    """All texts of a file; none where there is no such file."""
+    """Returns all texts of a file, none if it does not exist."""
     lines = path.read_bytes().splitlines() if path.exists() else []
     return [msgspec.json.decode(line, type=Written) for line in lines if line.startswith(b'{"id"')]
 
 
 def exchange_context() -> ExchangeContext:
-    """With ids that count."""
+    """Returns a context with numbered ids."""
     ids = itertools.count()
     return ExchangeContext("turn", 0, lambda: f"{next(ids):024}")
 
 
 class Said(Backend):
-    """A backend that says these texts, one an answer, as the embedded one would; `live` is asked for any after them."""
+    """A scripted backend with these texts, one for each response; `live` generates further ones."""
 
     def __init__(self, texts: Sequence[Written], *, lenient: bool = True, live: Backend | None = None) -> None:
         self._texts = list(texts)
@@ -105,11 +105,11 @@ class Said(Backend):
 
     @property
     def left(self) -> int:
-        """Texts that nobody has asked for."""
+        """Returns the texts that were not requested."""
         return len(self._texts)
 
     async def generate(self, request: Request, context: ExchangeContext) -> EventStream:
-        """The next text's events; where there is none, and nobody to ask, none but the ends."""
+        """Yields the next text's events; without one, only start and finish."""
         if not self._texts and self._live:
             async with aclosing(self._live.generate(request, context)) as events:
                 async for batch in events:
@@ -129,21 +129,21 @@ class Said(Backend):
         return [*repeats.feed(read), usage]
 
     def models(self) -> Sequence[ServedModel]:
-        """None: it is not asked for by name."""
+        """Returns nothing: models are not requested by name."""
         return ()
 
     async def refresh_models(self) -> None:
-        """It has no others."""
+        """Does nothing: the models are fixed."""
 
     async def count_tokens(self, request: Request) -> int | None:
-        """It does not count."""
+        """Returns None: it does not count tokens."""
 
     async def start(self) -> None:
-        """It is ready."""
+        """Reports that it is ready."""
 
     async def close(self) -> None:
-        """There is nothing to end."""
+        """Does nothing."""
 
     def health(self) -> dict[str, object]:
-        """It is ready."""
+        """Reports that it is ready."""
         return {"ready": True}

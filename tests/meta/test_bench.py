@@ -8,6 +8,7 @@ import dataclasses
 import gc
 import importlib
 import json
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, MutableMapping
@@ -15,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bench import client
+from bench import client, compare, instructions, micro
 from bench.__main__ import ALONE, BENCHMARKS, main
 from bench.figures import Figure, table
 from bench.samples import DIALECTS, agent_body, small_body
@@ -39,7 +40,7 @@ def small_heap() -> Iterator[None]:
 @pytest.mark.parametrize("name", [name for name in BENCHMARKS if name not in (*ALONE, "tokens")])
 def test_benchmark_returns_plausible_figures(name: str) -> None:
     if name == "field":
-        pytest.importorskip("llm_router_utils", reason="`make bench` installs the field")
+        pytest.importorskip("llm_router_utils", reason="`make bench-parts` installs the field")
     bench_figures.check(name, importlib.import_module(f"bench.{name}").measure(quick=True))
 
 
@@ -119,3 +120,78 @@ async def test_floor_and_gateway_send_equal_chunks(name: str, model: str) -> Non
     assert expected * (0.5 if model.startswith("call") else 1) <= len(ours) <= expected + 3
     called = (b'"tool_calls":', b'"tool_use"', b'"function_call"')
     assert any(word in b"".join(ours) for word in called) == model.startswith("call")
+
+
+@pytest.mark.skipif(
+    sys.platform != "linux" or not shutil.which("cc"), reason="the proxy benchmark needs Linux's /proc and a C compiler"
+)
+def test_proxy_benchmark_measures_each_scenario(tmp_path: Path) -> None:
+    """Of the contenders, those that need no other package; tests/e2e/servers/test_benchmarks.py measures all."""
+    from bench.proxies import contenders, report, rounds
+    from bench.proxies.scenarios import SCENARIOS
+
+    quick = (*contenders.OURS, contenders.NGINX, contenders.BARE)
+    chosen = [one for one in contenders.CONTENDERS if one.program() and one.name in quick]
+    results = rounds.measure(chosen, 1, is_quick=True)
+    names = {one.name for one in chosen}
+    assert {contenders.PASSTHROUGH, contenders.PARSED, contenders.TRANSLATED} < names
+    assert results.memory.keys() == names
+    assert results.cpu.keys() == {rounds.Cell(scenario.name, name) for scenario in SCENARIOS for name in names}
+    bench_figures.check("proxies", report.figures(results))
+    page = tmp_path / "page.md"
+    page.write_text(f"Before.\n\n{report.BEGIN}\n\n{report.END}\n\nAfter.\n")
+    report.write(page, "old")
+    report.write(page, report.markdown(results, {"nginx": "1"}))
+    text = page.read_text()
+    assert text.startswith("Before.")
+    assert text.endswith("After.\n")
+    assert "old" not in text
+    assert all(f"\n| {name} | " in text for name in names)
+    page.write_text("no marks")
+    with pytest.raises(ValueError, match="at least one is missing"):
+        report.write(page, "")
+
+
+COUNTS = {"request": 100.0, "delta": 10.0}
+
+
+@pytest.mark.parametrize(
+    ("counts", "failed", "message"),
+    [
+        (COUNTS, False, "+0.0 %"),
+        ({**COUNTS, "delta": 10.4}, False, "+4.0 %"),
+        ({**COUNTS, "delta": 10.6}, True, "more than 5 % above the recorded count: ['delta']"),
+        ({**COUNTS, "delta": 5.0}, False, "-50.0 %"),
+        ({**COUNTS, "other": 1.0}, True, "recorded and counted scenarios differ: ['other']"),
+    ],
+)
+def test_instruction_check_fails_above_recorded_counts(
+    tmp_path: Path, counts: dict[str, float], failed: bool, message: str
+) -> None:
+    file = tmp_path / "instructions.toml"
+    instructions.record(COUNTS, file)
+    text, is_failed = instructions.compare(counts, file)
+    assert is_failed == failed
+    assert message in text
+
+
+def test_instruction_check_only_reports_with_other_versions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "instructions.toml"
+    instructions.record(COUNTS, file)
+    monkeypatch.setattr(instructions, "versions", lambda: {"python": "2.7"})
+    text, failed = instructions.compare({**COUNTS, "delta": 99.0}, file)
+    assert not failed
+    assert "only reported: the counts were recorded with other versions" in text
+    assert "+890.0 %" in text
+
+
+def test_commit_comparison_marks_changes_above_noise() -> None:
+    rows = list(compare.lines({"a": 100.0, "b": 100.0, "c": 100.0}, {"a": 103.0, "b": 100.5, "c": 90.0}))
+    assert [row.split("%")[1].strip() for row in rows[1:]] == ["more", "", "less"]
+
+
+@pytest.mark.parametrize("name", micro.works())
+def test_counted_work_runs(name: str) -> None:
+    work = micro.works()[name]
+    work.call()
+    assert work.units > 400

@@ -12,5 +12,5 @@ from support import bench_figures
 @pytest.mark.parametrize("name", ALONE)
 def test_benchmark_with_third_party_program_gives_plausible_figures(name: str) -> None:
     if name == "proxies" and not Path("/proc/self/schedstat").exists():
-        pytest.skip("the CPU time of other processes is read from Linux's /proc")
+        pytest.skip("the CPU time and memory of other processes are read from Linux's /proc")
     bench_figures.check(name, importlib.import_module(f"bench.{name}").measure(quick=True))
