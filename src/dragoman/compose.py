@@ -7,6 +7,7 @@ whatever takes long or is missing; `get_weights` and `waiting` are where a comma
 import contextlib
 import os
 import secrets
+import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -310,8 +311,21 @@ def seal_key(shared_dir: Path | None = None) -> bytes | None:
             path.parent.mkdir(parents=True, exist_ok=True)
             with contextlib.suppress(FileExistsError), open(path, "xb", opener=_private) as file:
                 file.write(secrets.token_bytes(32))
-            return path.read_bytes() or None
+            return _read_key(path)
     return None
+
+
+def _read_key(path: Path) -> bytes | None:
+    """Returns the key in this file; waits a moment for one that another process is writing."""
+    for _ in range(_KEY_READS):
+        if key := path.read_bytes():
+            return key
+        time.sleep(_KEY_READ_S)
+    return None
+
+
+_KEY_READS: Final = 50
+_KEY_READ_S: Final = 0.01
 
 
 def _private(path: str, flags: int) -> int:

@@ -101,7 +101,7 @@ class Gateway:
         self._silent = False
         own = {"embedded.auto_download": "false", **SMALL, **(settings or {})}
         env = {**environment(home, own), "TMPDIR": str(home), **(variables or {})}
-        line = ["serve", "--port", "0", *args]
+        line = ["serve", *(() if "--port" in args else ("--port", "0")), *args]
         heard, err = os.pipe()
         self._log = os.fdopen(heard)
         self.process: command_server.Command | subprocess.Popen[bytes]

@@ -6,7 +6,7 @@
         await send(message)
         watch.write_finished()
 
-The work stays in its own task. If the server tells of a disconnect (`ON_DISCONNECT`), there is no other one; under any
+The work stays in its own task. If the server reports a disconnect (`ON_DISCONNECT`), there is no other one; under any
 other ASGI server a second task waits for the message.
 """
 

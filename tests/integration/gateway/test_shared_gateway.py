@@ -16,6 +16,7 @@ from dragoman.core.events import AnyEvent, Finish
 from dragoman.core.identifiers import random_id
 from dragoman.core.messages import Message, Request, Text
 from dragoman.gateway.gateway import Gateway
+from support.events import all_events
 from support.processes import python_process
 from support.scripted_backend import served, silent_then_plain
 
@@ -74,4 +75,4 @@ async def test_concurrency_limit_of_settings_holds_over_gateways(tmp_path: Path)
 
 
 async def _collect(gateway: Gateway, request: Request) -> list[AnyEvent]:
-    return [event async for event in gateway.generate(request, ExchangeContext("1", 0, random_id))]
+    return await all_events(gateway.generate(request, ExchangeContext("1", 0, random_id)))

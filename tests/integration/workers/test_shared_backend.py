@@ -16,12 +16,13 @@ from dragoman.backends.shared import client
 from dragoman.backends.shared.client import ModelsProcess, SharedBackend
 from dragoman.backends.shared.server import WINDOW, BackendServer
 from dragoman.core import errors
-from dragoman.core.backend import ExchangeContext, PromptProgress, ServedModel
+from dragoman.core.backend import EventStream, ExchangeContext, PromptProgress, ServedModel
 from dragoman.core.errors import BackendUnavailableError, DragomanError
 from dragoman.core.events import AnyEvent, Failure, Finish, Start, TextDelta
 from dragoman.core.identifiers import random_id
 from dragoman.core.messages import Message, Request, Text
 from dragoman.server.capture.recorder import CaptureRecorder
+from support.events import all_events
 from support.scripted_backend import eventually
 
 T = TypeVar("T")
@@ -45,14 +46,14 @@ class Source:
     async def refresh_models(self) -> None:
         self.refreshed += 1
 
-    async def generate(self, request: Request, context: ExchangeContext) -> AsyncGenerator[AnyEvent, None]:
+    async def generate(self, request: Request, context: ExchangeContext) -> EventStream:
         self.contexts.append(context)
         self.running += 1
         try:
             async with aclosing(self._script(request, context)) as events:
                 async for event in events:
                     self.yielded += 1
-                    yield event
+                    yield [event]
         finally:
             self.running -= 1
 
@@ -126,7 +127,7 @@ def context(**more: Any) -> ExchangeContext:
 
 
 async def all_of(shared: SharedBackend, context: ExchangeContext, request: Request = REQUEST) -> list[AnyEvent]:
-    return [event async for event in shared.generate(request, context)]
+    return await all_events(shared.generate(request, context))
 
 
 async def plain(request: Request, context: ExchangeContext) -> AsyncGenerator[AnyEvent, None]:
@@ -217,7 +218,7 @@ async def test_error_arrives_with_class_and_fields(error: DragomanError, tmp_pat
         with pytest.raises(type(error)):  # after Failure: no gateway reads on, but the connection does not hang
             await all_of(shared, context(), Request("m", (), stream=True))
         async with aclosing(shared.generate(Request("m", (), stream=True), context())) as events:
-            _, failure = await anext(events), await anext(events)
+            _, (failure,) = await anext(events), await anext(events)
         assert isinstance(failure, Failure)
         assert type(failure.error) is type(error)
         assert vars(failure.error) == vars(error)
@@ -304,9 +305,9 @@ async def test_model_output_reaches_observer(tmp_path: Path) -> None:
     """A capture has the same content as in one process, the ids that were generated included."""
     there, here = CaptureRecorder("POST", "/", {}), CaptureRecorder("POST", "/", {})
     async with connected(tmp_path, observed) as (shared, source):
-        events = [e async for e in here.wrap_context(context()).generate(shared, REQUEST)]
+        events = await all_events(here.wrap_context(context()).generate(shared, REQUEST))
         own = there.wrap_context(context())
-        direct = [e async for e in own.generate(source, REQUEST)]
+        direct = await all_events(own.generate(source, REQUEST))
     assert [type(e) for e in events] == [type(e) for e in direct]
     start = events[0]
     assert isinstance(start, Start)
@@ -330,9 +331,9 @@ async def test_ended_process_fails_stream_and_next_call_waits_for_successor(tmp_
     shared = SharedBackend(ModelsProcess(tmp_path / "s"), "source")
     await shared.start()
     events = shared.generate(REQUEST, context())
-    assert isinstance(await anext(events), Start)
+    assert isinstance((await anext(events))[0], Start)
     await asyncio.to_thread(first.stop)
-    rest = [event async for event in events]
+    rest = await all_events(events)
     assert isinstance(rest[-1], Failure)
     assert type(rest[-1].error) is BackendUnavailableError
     await eventually(lambda: not shared.health()["ready"])

@@ -207,12 +207,12 @@ def test_number_out_of_range_is_an_error(count: str, tmp_path: Path) -> None:
     done = run(tmp_path, "serve", "--workers", count)
     assert done.returncode == 2
     assert "expected a whole number" in done.stderr
-    assert "at server.workers, from flag" in done.stderr
+    assert "at server.workers, from command line" in done.stderr
 
 
 def test_setting_is_printed(tmp_path: Path) -> None:
     done = run(tmp_path, "serve", "--print-config", "--workers", "4", "--upstream", "http://127.0.0.1:1/v1")
-    assert "server.workers = 4  # flag" in done.stdout
+    assert "server.workers = 4  # command line" in done.stdout
     assert done.returncode == 0
 
 
