@@ -79,17 +79,7 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
         "there is no other backend)",
     )
     complete_with(model, model_names)
-    listens = command.add_argument_group("address")
-    listens.add_argument(
-        "--host",
-        metavar="ADDRESS",
-        help="address to listen on (default: 127.0.0.1, this machine only); an address that other machines can reach "
-        "requires the setting server.api_keys",
-    )
-    listens.add_argument("-p", "--port", type=_port, help="port to listen on, or 0 for any free port (default: 8484)")
-    listens.add_argument(
-        "--workers", metavar="N", help="number of gateway processes, one for each CPU core that is free (default: 1)"
-    )
+    _add_address(command)
     add_config_flag(command)
     command.add_argument(
         "--print-config",
@@ -118,6 +108,20 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
         "-v", "--verbose", action="store_const", const="debug", dest="log_level", help="same as --log-level debug"
     )
     command.set_defaults(run=run)
+
+
+def _add_address(command: argparse.ArgumentParser) -> None:
+    listens = command.add_argument_group("address")
+    listens.add_argument(
+        "--host",
+        metavar="ADDRESS",
+        help="address to listen on (default: 127.0.0.1, this machine only); an address that other machines can reach "
+        "requires the setting server.api_keys",
+    )
+    listens.add_argument("-p", "--port", type=_port, help="port to listen on, or 0 for any free port (default: 8484)")
+    listens.add_argument(
+        "--workers", metavar="N", help="number of gateway processes, one for each CPU core that is free (default: 1)"
+    )
 
 
 def _port(text: str) -> int:

@@ -79,6 +79,8 @@ def _with_warning_comment(events: Sequence[AnyEvent], written: Iterable[bytes]) 
 
     There is no comment if these are the first events of a stream: the response header has their labels.
     """
+    if len(events) == 1 and type(events[0]) is TextDelta:  # the most frequent case
+        return b"".join(written)
     labels = "" if events and isinstance(events[0], Start) else warning_labels(events)
     comment = sse.comment(f"dragoman-warnings {labels}") if labels else b""
     return comment + b"".join(written)
@@ -237,10 +239,11 @@ class Exchange(BaseExchange):
         async with KeepAlive(config.max_status_delay_s, config.keepalive_interval_s, self._send_ping) as pings:
             async for batch in batches:
                 if data := write(batch):
-                    await pings.pause()
+                    while (ping := pings.pause()) is not None:
+                        await ping
                     if not self._has_started:
                         await self._begin(batch)
-                    await self._write(data)
+                    await self._send_counted({"type": "http.response.body", "body": data, "more_body": True})
                     pings.resume()
         await self._end(b"")
 

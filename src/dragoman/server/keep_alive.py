@@ -2,7 +2,8 @@
 
     async with KeepAlive(first_delay_s, interval_s, send_ping) as pings:
         async for batch in events:
-            await pings.pause()         # waits for a ping that is being sent
+            while (ping := pings.pause()) is not None:
+                await ping              # which is being sent
             await write(batch)
             pings.resume()
 
@@ -46,13 +47,16 @@ class KeepAlive:
             self._ping.cancel()
             await asyncio.wait({self._ping})
 
-    async def pause(self) -> None:
-        """Call it before a write: no ping is sent until `resume`."""
+    def pause(self) -> "asyncio.Task[None] | None":
+        """Call it before a write: no ping begins until `resume`. Returns the ping that is being sent now.
+
+        Raises:
+            Exception: What sending a ping has raised.
+        """
         self._paused = True
-        if self._ping is not None:
-            await self._ping
         if self._error is not None:
             raise self._error
+        return self._ping
 
     def resume(self) -> None:
         """Call it after a write: the silence begins here."""

@@ -42,7 +42,7 @@ async def test_pings_repeat_while_the_stream_is_silent() -> None:
 async def test_first_delay_and_interval_differ() -> None:
     sent = Sent()
     async with KeepAlive(LONG_S, 0.001, sent.ping) as pings:
-        await pings.pause()
+        assert pings.pause() is None
         pings.resume()  # from here on the interval counts
         await sent.wait_for(1)
     async with KeepAlive(0.001, LONG_S, sent.ping):
@@ -52,7 +52,7 @@ async def test_first_delay_and_interval_differ() -> None:
 async def test_no_ping_is_sent_within_a_write() -> None:
     sent = Sent()
     async with KeepAlive(0.001, 0.001, sent.ping) as pings:
-        await pings.pause()
+        assert pings.pause() is None
         await asyncio.sleep(0.02)
         assert sent.pings == 0
         pings.resume()
@@ -64,11 +64,11 @@ async def test_write_waits_for_the_ping_that_is_being_sent() -> None:
     sent.accepts.clear()
     async with KeepAlive(0.001, LONG_S, sent.ping) as pings:
         await sent.begun.wait()
-        writing = asyncio.ensure_future(pings.pause())
-        await asyncio.sleep(0)
-        assert not writing.done()
+        ping = pings.pause()
+        assert ping is not None
         sent.accepts.set()
-        await writing
+        await ping
+        assert pings.pause() is None
         assert sent.pings == 1
 
 
@@ -89,5 +89,7 @@ async def test_failed_ping_is_raised_by_the_next_write() -> None:
     failed = asyncio.Event()
     async with KeepAlive(0.001, LONG_S, fail) as pings:
         await failed.wait()
+        while not all(task.done() for task in asyncio.all_tasks() - {asyncio.current_task()}):
+            await asyncio.sleep(0)
         with pytest.raises(ConnectionError):
-            await pings.pause()
+            pings.pause()

@@ -43,7 +43,7 @@ from dragoman.core.errors import (
     one_of,
     quote,
 )
-from dragoman.core.events import AnyEvent, Finish
+from dragoman.core.events import AnyEvent, Finish, TextDelta
 from dragoman.core.messages import Request
 from dragoman.off_loop import off_loop
 from dragoman.wire.dialect import Dialect, TokenCounting
@@ -339,9 +339,10 @@ class HttpBackend(Backend):
         return self.modes.get(model)
 
     def _observe(self, model: str, events: Sequence[AnyEvent]) -> None:
-        if self._auto is not None:
-            for event in events:
-                self._auto.observe(model, event)
+        if self._auto is None or (len(events) == 1 and type(events[0]) is TextDelta):  # the most frequent case
+            return
+        for event in events:
+            self._auto.observe(model, event)
 
     def _clean_error(self, error: DragomanError) -> DragomanError:
         return self._connection.secret_values.clean_error(error)

@@ -39,13 +39,13 @@ class RequestNotes(EventStage):
     def feed(self, events: Sequence[AnyEvent]) -> Sequence[AnyEvent]:
         """Returns the events; only the first and the last one of a response are changed."""
         first, last = events[0], events[-1]
-        if isinstance(first, Start):
+        if type(first) is Start:
             events = [
                 msgspec.structs.replace(first, headers=client_headers(self._headers)),
                 *self._warnings,
                 *events[1:],
             ]
-        if isinstance(last, Failure):
+        if type(last) is Failure:
             events = [*events[:-1], Failure(self._clean(last.error))]
         return events
 

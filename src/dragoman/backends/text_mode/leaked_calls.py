@@ -174,10 +174,20 @@ class LeakDetector:
         """Returns the events that this text decides."""
         if self._reader:
             return _with_warnings(self._reader.feed(text))
+        if self._is_plain(text):  # the most frequent case
+            self._lines.feed(text)
+            self._has_text = True
+            return [TextDelta(text)]
         self._buf += text
         while self._step(closed=False):
             pass
         return self._drain()
+
+    def _is_plain(self, text: str) -> bool:
+        """Returns whether nothing waits, and nothing in this text can begin a call or belong to what follows."""
+        if self._buf or self._candidate or self._at_start or self._in_reasoning or not text or text[-1] in SPACE:
+            return False
+        return self._rejected >= MAX_REJECTED or _openers().find(text, 0, closed=False) == (len(text), -1)
 
     def close(self, reason: Literal["stop", "length"] = "stop") -> list[AnyEvent]:
         """Returns the events that the end of the text decides."""

@@ -94,6 +94,9 @@ class TextModeReader(EventStage):
 
     def feed(self, events: Sequence[AnyEvent]) -> Sequence[AnyEvent]:
         """Returns the events that these become."""
+        if len(events) == 1 and type(event := events[0]) is TextDelta and self._is_in_plain_text:
+            self._on_text(event.text)
+            return self._detect_leaks(events)
         out: list[AnyEvent] = []
         for event in events:
             if isinstance(event, TextDelta):
@@ -112,6 +115,11 @@ class TextModeReader(EventStage):
                 case _:
                     pass
         return out
+
+    @property
+    def _is_in_plain_text(self) -> bool:
+        """Whether more text only has to pass the detector."""
+        return self._new_reader is None and self._has_content and not self.finished and self._reasoning_leaks is None
 
     def _content(self, event: AnyEvent) -> list[AnyEvent]:
         """Handles events of the response's content."""
@@ -144,9 +152,16 @@ class TextModeReader(EventStage):
         self.finished = self.finished or self._reader.finished
         return out
 
-    def _detect_leaks(self, events: Iterable[AnyEvent]) -> list[AnyEvent]:
+    def _detect_leaks(self, events: Sequence[AnyEvent]) -> list[AnyEvent]:
         """Passes on a reader's events, with leaked calls detected in its text."""
-        out: list[AnyEvent] = []
+        if len(events) == 1 and self._leaks and self._new_leaks and type(event := events[0]) is TextDelta:
+            found, leaks = self._leaks.feed(event.text), self._leaks
+            if len(found) == 1 and type(found[0]) is TextDelta and self._has_content:  # the most frequent case
+                return found
+            out = self._merge(found)
+            self.finished = self.finished or leaks.finished
+            return out
+        out = []
         for event in events:
             match event:
                 case TextDelta(text) if self._new_leaks:

@@ -129,6 +129,9 @@ class ReplyRecorder(EventStage):
 
     def feed(self, events: Sequence[AnyEvent]) -> Sequence[AnyEvent]:
         """Records the events parsed from the text, and returns them unchanged."""
+        if len(events) == 1 and type(event := events[0]) is TextDelta:  # the most frequent case
+            self._text.append(event.text)
+            return events
         for event in events:
             match event:
                 case TextDelta(text):
