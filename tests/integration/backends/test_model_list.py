@@ -7,7 +7,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from dragoman.backends.http import model_list, unsupported_params
+from dragoman.backends.http import model_list
+from dragoman.backends.http.planning import unsupported_params
 from dragoman.backends.http.config import HttpConfig
 from dragoman.backends.http.connection import UpstreamConnection
 from dragoman.backends.http.model_list import RETRY_INTERVAL_S, ModelList
