@@ -6,8 +6,7 @@ and not every server can cancel them; so they wait here.
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from typing import Final
 
 from dragoman.core.errors import QueueFullError
@@ -38,9 +37,8 @@ class ConcurrencyLimiter:
         self.active = 0
         self.waiting = 0
 
-    @asynccontextmanager
-    async def acquire(self, *, may_exceed_queue: bool = False) -> AsyncIterator[None]:
-        """Waits for a slot and holds it to the end of the block.
+    def acquire(self, *, may_exceed_queue: bool = False) -> "_Slot":
+        """Returns a context manager that waits for a slot and holds it to the end of the block.
 
         Args:
             may_exceed_queue: whether to wait also if the queue is full, for a request whose response has begun.
@@ -48,15 +46,19 @@ class ConcurrencyLimiter:
         Raises:
             QueueFullError: the queue is full; `retry_after_s` estimates when a slot is free.
         """
+        return _Slot(self, may_exceed_queue)
+
+    async def begin(self, may_exceed_queue: bool) -> "tuple[float, Callable[[], None]]":
+        """Waits for a slot; returns when it was taken, and the function that releases it."""
         release = await self._take_slot(may_exceed_queue)
         self.active += 1
-        began_s = self._now_s()
-        try:
-            yield
-        finally:
-            self.active -= 1
-            self._mean_duration_s += _LATEST_WEIGHT * (self._now_s() - began_s - self._mean_duration_s)
-            release()
+        return self._now_s(), release
+
+    def end(self, began_s: float, release: Callable[[], None]) -> None:
+        """Releases a slot."""
+        self.active -= 1
+        self._mean_duration_s += _LATEST_WEIGHT * (self._now_s() - began_s - self._mean_duration_s)
+        release()
 
     async def _take_slot(self, may_exceed_queue: bool) -> Callable[[], None]:
         """Waits for a slot and returns the function that releases it."""
@@ -77,6 +79,21 @@ class ConcurrencyLimiter:
         message = f"{limit} at {self._name} and the {self._max_queue} in its queue are taken"
         wait_s = self._mean_duration_s * (waiting + 1) / self._max_concurrency
         return QueueFullError(message, retry_after_s=min(max(wait_s, _MIN_WAIT_S), _MAX_WAIT_S))
+
+
+class _Slot:
+    """Holds a slot during a block; a class, as a generator would cost three times as much."""
+
+    __slots__ = ("_held", "_limiter", "_may_exceed_queue")
+
+    def __init__(self, limiter: ConcurrencyLimiter, may_exceed_queue: bool) -> None:
+        self._limiter, self._may_exceed_queue = limiter, may_exceed_queue
+
+    async def __aenter__(self) -> None:
+        self._held = await self._limiter.begin(self._may_exceed_queue)
+
+    async def __aexit__(self, *raised: object) -> None:
+        self._limiter.end(*self._held)
 
 
 def _nothing_to_release() -> None:

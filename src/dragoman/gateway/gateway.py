@@ -145,13 +145,12 @@ class Gateway:
         None is also returned if several backends serve the model, because failover needs the events.
         """
         one_call = request.tools and not request.tool_choice.parallel_tool_calls
-        if request.store or request.previous_response or one_call or (first := self._router.first(request)) is None:
+        if request.store or request.previous_response or one_call:
             return None
-        backend, routed = first
-        if request.choices == 1 and len(self._router.routes(request)) > 1:
+        routes = self._router.routes_now(request)
+        if not routes or (len(routes) > 1 and request.choices == 1) or compaction.uses_compaction(request):
             return None
-        if compaction.uses_compaction(request):
-            return None
+        backend, routed = routes[0]
         response = backend.passthrough(routed, body, request.model, context)
         if response is None or repair_history(routed.messages)[1]:
             return None

@@ -87,12 +87,16 @@ class Router:
             await asyncio.gather(*(backend.refresh_models() for backend in self._backends))
             return self.routes(request)
 
-    def first(self, request: Request) -> ModelRoute | None:
-        """Returns the preferred backend for the request; None: there is none now, which its client is told later."""
+    def routes_now(self, request: Request) -> list[ModelRoute]:
+        """As `routes`, but empty if there are none now, which the client is told later."""
         try:
-            return self.routes(request)[0]
+            return self.routes(request)
         except (UnknownModelError, BackendUnavailableError):
-            return None
+            return []
+
+    def first(self, request: Request) -> ModelRoute | None:
+        """Returns the preferred backend for the request; None: there is none now."""
+        return next(iter(self.routes_now(request)), None)
 
     def _models_by_name(self) -> dict[str, ServedModel]:
         names: dict[str, ServedModel] = {}

@@ -13,11 +13,11 @@
 A plain ASGI callable: it can be mounted in any ASGI application, whose lifespan it then follows.
 """
 
-import contextlib
 import hmac
 import logging
 import os
-from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -62,15 +62,6 @@ _ONE_MODEL: Final = "/v1/models/{id}"
 
 
 log = logging.getLogger("dragoman.server")
-
-
-@contextlib.contextmanager
-def _step(name: str, record: AccessRecord) -> Iterator[None]:
-    """Logs an exception of the block under this name instead of raising it, so that the next steps run as well."""
-    try:
-        yield
-    except Exception:
-        log.exception("bug: %s could not be %s", record.id, name)
 
 
 class App:
@@ -166,19 +157,31 @@ class App:
 
     def _finish(self, posted: Route | None, record: AccessRecord, capture: CaptureRecorder | None) -> None:
         """Logs, counts and stores a finished exchange; if one of these fails, the others still run."""
-        with _step("closed", record):
-            record.close()
-        with _step("logged", record):
-            if record.error or record.path not in _POLLED_PATHS:
-                record.log()
-        with _step("counted", record):
-            if self._metrics and posted:
-                self._metrics.finish(posted, record)
-        with _step("kept", record):
-            if self._captures and capture:
-                self._captures.finish(capture, record)
+        steps: tuple[tuple[str, Callable[[], object]], ...] = (
+            ("closed", record.close),
+            ("logged", partial(self._log, record)),
+            ("counted", partial(self._count, posted, record)),
+            ("kept", partial(self._keep, capture, record)),
+        )
+        for name, step in steps:
+            try:
+                step()
+            except Exception:
+                log.exception("bug: %s could not be %s", record.id, name)
         if record.cause is not None:
             hooks.call_hooks(self._on_error, record.cause, record.id)
+
+    def _log(self, record: AccessRecord) -> None:
+        if record.error or record.path not in _POLLED_PATHS:
+            record.log()
+
+    def _count(self, posted: Route | None, record: AccessRecord) -> None:
+        if self._metrics and posted:
+            self._metrics.finish(posted, record)
+
+    def _keep(self, capture: CaptureRecorder | None, record: AccessRecord) -> None:
+        if self._captures and capture:
+            self._captures.finish(capture, record)
 
     async def _lifespan(self, receive: Receive, send: Send) -> None:
         while True:

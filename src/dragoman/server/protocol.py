@@ -118,14 +118,18 @@ class LimitedProtocol(HttpToolsProtocol):
     def on_url(self, url: bytes) -> None:
         """A part of its path."""
         super().on_url(url)
-        self._count(len(url))
+        self._head_bytes += len(url)
+        if self._head_bytes > MAX_HEAD_BYTES:
+            self._refuse_head()
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """A header; one after the body is a trailer, which no handler here reads."""
         if not self._in_head:
             return
         super().on_header(name, value)
-        self._count(len(name) + len(value))
+        self._head_bytes += len(name) + len(value)
+        if self._head_bytes > MAX_HEAD_BYTES or len(self.headers) > MAX_HEADERS:
+            self._refuse_head()
 
     def on_headers_complete(self) -> None:
         """The head is complete."""
@@ -162,11 +166,9 @@ class LimitedProtocol(HttpToolsProtocol):
         else:
             self._refuse(HTTPStatus.BAD_REQUEST, "expected a request of HTTP/1.1, got something else")
 
-    def _count(self, size: int) -> None:
-        self._head_bytes += size
-        if self._head_bytes > MAX_HEAD_BYTES or len(self.headers) > MAX_HEADERS:
-            self._too_large = True
-            raise OverflowError  # ends the parser, which reports it as an error of its own
+    def _refuse_head(self) -> None:
+        self._too_large = True
+        raise OverflowError  # ends the parser, which reports it as an error of its own
 
     def _refuse(self, status: HTTPStatus, message: str) -> None:
         error = QueueFullError(message) if status == HTTPStatus.SERVICE_UNAVAILABLE else RequestError(message)

@@ -8,10 +8,10 @@ from collections.abc import AsyncIterator
 import pytest
 
 from dragoman.backends.http import model_list
-from dragoman.backends.http.planning import unsupported_params
 from dragoman.backends.http.config import HttpConfig
 from dragoman.backends.http.connection import UpstreamConnection
 from dragoman.backends.http.model_list import RETRY_INTERVAL_S, ModelList
+from dragoman.backends.http.planning import unsupported_params
 from dragoman.backends.http.planning.unsupported_params import REJECTION_TTL_S, UnsupportedParams
 from dragoman.wire.dialect import UpstreamRequest
 from support.clock import Clock

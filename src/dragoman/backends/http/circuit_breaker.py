@@ -9,8 +9,8 @@ with 4xx and requests that the client cancelled do not count as failures.
 
 import math
 import time
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Final, Literal
 
 from dragoman.core.errors import BackendUnavailableError, DragomanError, RemoteError, UpstreamError
@@ -81,10 +81,9 @@ class CircuitBreaker:
         message = f"{self._name} failed {self._state.failures} times in a row and gets no requests for a while"
         raise BackendUnavailableError(message, retry_after_s=max(1, math.ceil(left_s)))
 
-    @contextmanager
-    def guard(self) -> Iterator[Callable[[], None]]:
-        """Counts the outcome of the request made in this block; call the returned function at the first byte of the
-        response.
+    def guard(self) -> "_Guarded":
+        """Returns a context manager that counts the outcome of the request made in its block; call the function that it
+        returns at the first byte of the response.
 
         From the first byte on other requests may pass too, though this one may still fail. If the caller stops reading
         the response, that counts as a success.
@@ -92,40 +91,61 @@ class CircuitBreaker:
         Raises:
             BackendUnavailableError: the breaker is open.
         """
-        trial = self._begin_trial() if self.state != "closed" else None
-        succeeded = False
+        return _Guarded(self)
 
-        def succeeded_so_far() -> None:
-            nonlocal succeeded
-            succeeded = True
-            self._limit_failures(FAILURE_THRESHOLD - 1)
-
-        try:
-            yield succeeded_so_far
-            succeeded = True
-        except DragomanError as error:
-            succeeded = not _is_failure(error)
-            if not succeeded:
-                with self._state.lock():
-                    self._state.failures += 1
-                    self._state.open_until_s = self._now_s() + COOL_DOWN_S
-            raise
-        finally:
-            if succeeded:
-                self._limit_failures(0)
-            if trial is not None:
-                self._state.end_trial(trial)
-
-    def _begin_trial(self) -> float | None:
-        """Begins a trial and returns it; None if the breaker has been closed meanwhile."""
+    def begin(self) -> float | None:
+        """Begins a request; returns its trial, or None while the breaker is closed."""
+        if self._state.failures < FAILURE_THRESHOLD:
+            return None
         with self._state.lock():
             self.ensure_closed()
             return None if self.state == "closed" else self._state.begin_trial(self._now_s())
 
-    def _limit_failures(self, limit: int) -> None:
+    def end(self, trial: float | None, *, succeeded: bool, failed: bool) -> None:
+        """Counts the outcome of a request; neither succeeded nor failed: it was cancelled.
+
+        Args:
+            trial: what `begin` returned.
+            succeeded: whether the server has answered.
+            failed: whether the server failed.
+        """
+        if failed:
+            with self._state.lock():
+                self._state.failures += 1
+                self._state.open_until_s = self._now_s() + COOL_DOWN_S
+        elif succeeded:
+            self.limit_failures(0)
+        if trial is not None:
+            self._state.end_trial(trial)
+
+    def limit_failures(self, limit: int) -> None:
+        """Lowers the number of failures in a row to this limit."""
         if self._state.failures > limit:  # most requests change nothing, and need no lock
             with self._state.lock():
                 self._state.failures = min(self._state.failures, limit)
+
+
+class _Guarded:
+    """One request; a class, as a generator would cost three times as much."""
+
+    __slots__ = ("_breaker", "_succeeded", "_trial")
+
+    def __init__(self, breaker: CircuitBreaker) -> None:
+        self._breaker = breaker
+        self._succeeded = False
+
+    def __enter__(self) -> Callable[[], None]:
+        self._trial = self._breaker.begin()
+        return self._on_first_byte
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        failed = isinstance(error, DragomanError) and _is_failure(error)
+        succeeded = self._succeeded or error is None or isinstance(error, DragomanError)
+        self._breaker.end(self._trial, succeeded=succeeded, failed=failed)
+
+    def _on_first_byte(self) -> None:
+        self._succeeded = True
+        self._breaker.limit_failures(FAILURE_THRESHOLD - 1)
 
 
 def _is_failure(error: DragomanError) -> bool:

@@ -10,7 +10,7 @@ Source: https://prometheus.io/docs/practices/naming/, https://prometheus.io/docs
 import asyncio
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
@@ -51,6 +51,8 @@ class Metrics:
         self._labels: dict[tuple[str, str], str] = {}
         """Labels by the model names of requests: finding one is slow if a backend has hundreds of models."""
         self._pairs: set[tuple[str, str]] = set()
+        self._children: dict[tuple[Any, tuple[str, ...]], Any] = {}
+        """Series by family and labels, whose number is bounded."""
         self.registry = r = _Registry(auto_describe=False)
         self._publishes_state = False
         """Whether a timer publishes which backends are ready, for the other processes."""
@@ -146,7 +148,8 @@ class Metrics:
         """Counts a finished request from its record."""
         self._in_flight.dec()
         dialect, model = route.label, self._model(record)
-        (self._counts if route.counting else self._requests).labels(dialect, model, str(record.status)).inc()
+        kind = self._counts if route.counting else self._requests
+        self._child(kind, dialect, model, str(record.status)).inc()
         if record.error:
             self._failures.labels(dialect, model, record.error.partition(":")[0]).inc()
         for code in record.warnings:
@@ -155,19 +158,27 @@ class Metrics:
             self._answered(model, record, record.first_s)
 
     def _answered(self, model: str, record: AccessRecord, first_s: float) -> None:
-        self._seconds.labels(model).observe(record.seconds)
+        self._child(self._seconds, model).observe(record.seconds)
         if record.request and record.request.stream:
-            self._first_seconds.labels(model).observe(first_s)
+            self._child(self._first_seconds, model).observe(first_s)
         if not record.is_passthrough:
-            self._conversion.labels(model).observe(record.spent.seconds)
-        self._input.labels(model).inc(record.usage.input_tokens)
-        self._output.labels(model).inc(record.usage.output_tokens)
+            self._child(self._conversion, model).observe(record.spent.seconds)
+        self._child(self._input, model).inc(record.usage.input_tokens)
+        self._child(self._output, model).inc(record.usage.output_tokens)
         if record.is_passthrough:
-            self._passed_through.labels(model).inc()
+            self._child(self._passed_through, model).inc()
         for (tool, outcome), count in record.tally.outcomes.items():
             self._calls.labels(model, self._tool(model, tool), outcome).inc(count)
         for (tool, step), count in record.tally.steps.items():
             self._steps.labels(model, self._tool(model, tool), step).inc(count)
+
+    def _child(self, family: Any, *labels: str) -> Any:
+        """Returns the series of the family with these labels; looking it up there takes ten times as long."""
+        key = (family, labels)
+        child = self._children.get(key)
+        if child is None:
+            child = self._children[key] = family.labels(*labels)
+        return child
 
     def _model(self, record: AccessRecord) -> str:
         """Returns the model's own name for any alias; the alias itself if it stands for several models."""
