@@ -218,7 +218,7 @@ def test_leaked_call_on_its_own_line_is_streamed() -> None:
         for event in reading.feed(char):
             seen.append(type(event).__name__)
             if isinstance(event, ToolCallDelta) and "P" in event.text:
-                assert not reading.is_waiting
+                assert reading._candidate is None
     assert seen[:6] == ["TextDelta"] * 5 + ["Notice"]
     assert seen[6] == "ToolCallStart"
     assert seen.count("ToolCallDelta") > len(ARGUMENTS) / 2
@@ -229,7 +229,7 @@ def test_leaked_call_on_its_own_line_is_streamed() -> None:
 def test_ambiguous_call_is_buffered_until_the_end(text: str) -> None:
     reading = leak_detector()
     events = reading.feed(text)
-    assert reading.is_waiting
+    assert reading._candidate is not None
     assert not [event for event in events if not isinstance(event, TextDelta)]
     assert without_warnings(reading.close())[-1] == f"call get_weather {ARGUMENTS}"
 

@@ -165,11 +165,6 @@ class LeakDetector:
         """Whether the rest of the text can be discarded."""
         return self._reader is not None and self._reader.finished
 
-    @property
-    def is_waiting(self) -> bool:
-        """Whether text waits that may be a call."""
-        return self._candidate is not None
-
     def feed(self, text: str) -> list[AnyEvent]:
         """Returns the events that this text decides."""
         if self._reader:
