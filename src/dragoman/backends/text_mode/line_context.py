@@ -5,7 +5,7 @@ from typing import Final, Literal
 
 LINE_LIMIT_CHARS: Final = 256
 """Only this many characters of a line are kept."""
-UNREAD_LIMIT_CHARS: Final = 4096
+PENDING_LIMIT_CHARS: Final = 4096
 """From this size on, text is looked at also if no position is needed."""
 _FENCE: Final = re.compile(r"[\s>*+-]*(?:\d+[.)]\s*)?(`{3,}(?=[^`]*\Z)|~{3,})")
 _LINE_MARKERS: Final = re.compile(r"[\s>|#*+/\-\d.)]*[>|#*+/\-\d.)]\s*")
@@ -19,23 +19,23 @@ class LineContext:
 
     def __init__(self) -> None:
         self._line = ""
-        self._unread: list[str] = []
+        self._pending: list[str] = []
         """Text that has been fed and not looked at: a position is seldom needed."""
-        self._unread_chars = 0
+        self._pending_chars = 0
         self._fence = ""
         self._quotes = [0] * len(_QUOTE_MARKS)
         """Number of each quote mark in the current line."""
 
     def feed(self, text: str) -> None:
         """Adds the next piece of text."""
-        self._unread.append(text)
-        self._unread_chars += len(text)
-        if self._unread_chars > UNREAD_LIMIT_CHARS:
-            self._read()
+        self._pending.append(text)
+        self._pending_chars += len(text)
+        if self._pending_chars > PENDING_LIMIT_CHARS:
+            self._read_pending()
 
-    def _read(self) -> None:
-        text = "".join(self._unread)
-        self._unread, self._unread_chars = [], 0
+    def _read_pending(self) -> None:
+        text = "".join(self._pending)
+        self._pending, self._pending_chars = [], 0
         *ended, line = text.split("\n")
         for each in ended:
             self._end_line((self._line + each)[:LINE_LIMIT_CHARS])
@@ -46,10 +46,10 @@ class LineContext:
 
     def position(self, space: str) -> Literal["begins", "within", "talk"]:
         """Returns the position of text that follows this white space; `talk`: in code, a quotation or a list."""
-        self._read()
+        self._read_pending()
         if "\n" in space:
             self.feed("\n")  # the white space itself is fed with the text
-            self._read()
+            self._read_pending()
             line, self._line = space.rpartition("\n")[2], ""
         else:
             line = self._line + space
