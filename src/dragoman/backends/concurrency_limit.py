@@ -84,16 +84,16 @@ class ConcurrencyLimiter:
 class _Slot:
     """Holds a slot during a block; a class, as a generator would cost three times as much."""
 
-    __slots__ = ("_limiter", "_may_exceed_queue", "_taken")
+    __slots__ = ("_limiter", "_may_exceed_queue", "_slot")
 
     def __init__(self, limiter: ConcurrencyLimiter, may_exceed_queue: bool) -> None:
         self._limiter, self._may_exceed_queue = limiter, may_exceed_queue
 
     async def __aenter__(self) -> None:
-        self._taken = await self._limiter.begin(self._may_exceed_queue)
+        self._slot = await self._limiter.begin(self._may_exceed_queue)
 
     async def __aexit__(self, *raised: object) -> None:
-        self._limiter.end(*self._taken)
+        self._limiter.end(*self._slot)
 
 
 def _nothing_to_release() -> None:
