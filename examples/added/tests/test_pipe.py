@@ -2,14 +2,13 @@
 
 import contextlib
 import sys
-from collections.abc import AsyncIterator
 
 import pytest
 
 from dragoman.backends.pipe import Pipe
-from dragoman.core.backend import ExchangeContext
+from dragoman.core.backend import EventStream, ExchangeContext
 from dragoman.core.errors import BackendUnavailableError
-from dragoman.core.events import AnyEvent, Failure
+from dragoman.core.events import Failure
 from dragoman.gateway.gateway import Gateway
 from support.scripted_backend import serving
 from support.text_upstream import ASKED, ask
@@ -25,7 +24,7 @@ def pipe(program: str) -> Pipe:
     return Pipe("m", [sys.executable, "-c", program])
 
 
-def events(backend: Pipe) -> AsyncIterator[AnyEvent]:
+def events(backend: Pipe) -> EventStream:
     return backend.generate(ASKED, ExchangeContext("1", 0, iter("abc").__next__))
 
 
@@ -39,7 +38,7 @@ async def test_a_call_arrives(front: str) -> None:
 
 async def test_closing_the_answer_ends_the_program() -> None:
     backend = pipe(ENDLESS)
-    async with contextlib.aclosing(events(backend)) as answer:  # type: ignore[type-var]
+    async with contextlib.aclosing(events(backend)) as answer:
         for _ in range(3):
             await anext(answer)
         assert backend.health()["active"] == 1
@@ -47,7 +46,7 @@ async def test_closing_the_answer_ends_the_program() -> None:
 
 
 async def test_a_program_that_fails() -> None:
-    *_, last = [event async for event in events(pipe("raise SystemExit(3)"))]
+    *_, (last,) = [batch async for batch in events(pipe("raise SystemExit(3)"))]
     assert isinstance(last, Failure)
     assert str(last.error) == "the model's program ended with 3"
     with pytest.raises(BackendUnavailableError, match="cannot start /nowhere: No such file"):

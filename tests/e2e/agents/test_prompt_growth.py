@@ -18,8 +18,9 @@ from bench import offline
 from msgspec.structs import replace
 
 from dragoman import dialects, formats
-from dragoman.backends.http.backend import HttpBackend, without_reasoning
+from dragoman.backends.http.backend import HttpBackend
 from dragoman.backends.http.config import HttpConfig
+from dragoman.backends.http.planning.rejections import without_reasoning
 from dragoman.backends.text_mode.chat_template import ChatTemplate
 from dragoman.core import messages as v
 from dragoman.core.backend import ExchangeContext

@@ -383,7 +383,7 @@ async def test_images_and_documents_are_sent_unchanged(tmp_path: Path) -> None:
 
 def attempted(wanted: ReplyRequirement, *events: AnyEvent) -> tuple[list[list[AnyEvent]], Attempt]:
     attempt = Attempt(wanted, {PREFIX + "w": "w"})
-    return [attempt.feed(event) for event in events], attempt
+    return [list(attempt.feed([event])) for event in events], attempt
 
 
 def test_text_is_buffered_until_required_call() -> None:
@@ -391,13 +391,13 @@ def test_text_is_buffered_until_required_call() -> None:
     assert given[:2] == [[], []]
     assert given[2] == [TextDelta("a"), ReasoningDelta("b"), ToolCallStart(0, f"toolu_{PREFIX}w", "w")]
     assert given[3:] == [[CALL[1]], [CALL[2]], [TextDelta("c")]]
-    assert (attempt.feed(Finish("tool_calls")), attempt.needs_reask, attempt.close()) == ([], False, [])
+    assert (attempt.feed([Finish("tool_calls")]), attempt.needs_reask, attempt.close()) == ([], False, [])
 
 
 def test_calls_of_other_tools_than_named_one_are_dropped() -> None:
     events = (*OTHER, TextDelta("a"), *second(CALL), *(replace(event, index=2) for event in second(OTHER)))
     given, attempt = attempted(ReplyRequirement(call=True, name=PREFIX + "w"), *events)
-    told = [*itertools.chain(*given), *attempt.feed(Finish("tool_calls")), *attempt.close()]
+    told = [*itertools.chain(*given), *attempt.feed([Finish("tool_calls")]), *attempt.close()]
     assert told[:-1] == [TextDelta("a"), ToolCallStart(0, f"toolu_{PREFIX}w", "w"), *CALL[1:]]
     dropped = PREFIX + 'other {"a":1}'
     assert told[-1] == Notice(
