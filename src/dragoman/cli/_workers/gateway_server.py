@@ -95,6 +95,12 @@ class _Worker(Shutdown):
 
         return await serve(gateway, self.server, own, ready, self)
 
+    def on_signal(self, number: int) -> None:
+        """Drains, however often: a service manager may signal this process beside the supervisor, which says when to
+        stop.
+        """
+        self.drain()
+
     def on_drain(self, running: int) -> None:
         """Reports to the supervisor, and stops accepting connections for other workers."""
         self._supervised.send("draining", running)

@@ -274,6 +274,7 @@ class Supervisor:
             listener.close()
         for slot in self._workers:
             slot.send(order if slot.is_ready else "stop")
+        self._count_running()  # the signal may have reached the workers earlier
 
     def _count_running(self) -> None:
         """Reports, once, how many responses the shutdown waits for."""
