@@ -1,6 +1,7 @@
 """Host names of URLs and addresses, and of the Host and Origin headers of requests."""
 
 import re
+from functools import lru_cache
 from urllib.parse import urlsplit
 
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
@@ -20,6 +21,7 @@ def host_name(text: str) -> str:
         return ""
 
 
+@lru_cache(maxsize=64)
 def parse_host_header(value: str) -> str:
     """Returns the host name of a Host header, as `host_name`; "" if it is not valid by RFC 9110."""
     return _without_port(_HOST.fullmatch(value))

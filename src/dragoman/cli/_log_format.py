@@ -8,7 +8,6 @@
 import logging
 import time
 from collections.abc import Iterator, Mapping
-from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Final, Literal
 
@@ -16,6 +15,7 @@ import structlog
 from structlog.typing import EventDict, Processor
 
 from dragoman.cli._terminal import one_line, printable
+from dragoman.server.observe.timestamps import timestamp
 
 LogFormat = Literal["json", "text"]
 QUIET: Final = ("uvicorn", "asyncio")
@@ -68,8 +68,7 @@ class _JsonFormatter(structlog.stdlib.ProcessorFormatter):
 
 def _add_time(_logger: Any, _method: str, event: EventDict) -> EventDict:
     """Adds the time of the record, in the form that the line of a request has."""
-    at = datetime.fromtimestamp(event["_record"].created, UTC)
-    event["time"] = at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    event["time"] = timestamp(event["_record"].created)
     return event
 
 

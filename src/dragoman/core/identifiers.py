@@ -162,4 +162,4 @@ def _checksum(raw: bytes) -> bytes:
 
 def random_id() -> str:
     """Returns 24 random hexadecimal characters."""
-    return secrets.token_hex(12)
+    return secrets.token_bytes(12).hex()

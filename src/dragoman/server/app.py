@@ -40,10 +40,10 @@ from dragoman.gateway.gateway import Gateway
 from dragoman.host_names import LOOPBACK, host_name, parse_host_header, parse_origin_header
 from dragoman.off_loop import off_loop
 from dragoman.server import paths, stored
-from dragoman.server.base_exchange import Route, Scope, Send, encode_headers, error_headers, respond
+from dragoman.server.base_exchange import Route, encode_headers, error_headers, respond
 from dragoman.server.capture.recorder import CaptureRecorder
 from dragoman.server.capture.store import CaptureStore
-from dragoman.server.client_watch import ON_DISCONNECT, Receive
+from dragoman.server.client_watch import Client, Receive, Scope, Send
 from dragoman.server.exchange import Exchange
 from dragoman.server.model_list import list_response, model_response
 from dragoman.server.observe import debug_log
@@ -136,16 +136,14 @@ class App:
             if route is not None and headers.get("upgrade", "").lower() == "websocket":
                 raise WebSocketUnsupportedError(f"no WebSocket is served at {quote(path)}; send POST")
             if posted is not None and posted.passed:
-                await Passthrough(posted, self._gateway, self._config, record, receive, send_tracked).run(headers)
+                client = Client.of(scope, receive, send_tracked)
+                await Passthrough(posted, self._gateway, self._config, record, client).run(headers)
             elif posted is not None:
                 headers_decoded = {name: value for name, value in headers.items() if name != "content-encoding"}
                 capture = self._captures.begin(method, path, headers_decoded) if self._captures else None
                 observer = _observer_for(capture, record)
-                on_disconnect = scope.get("extensions", {}).get(ON_DISCONNECT)
-                exchange = Exchange(
-                    posted, self._gateway, self._config, record, receive, send_tracked, observer, on_disconnect
-                )
-                await exchange.run(headers)
+                client = Client.of(scope, receive, observer.wrap_send(send_tracked) if observer else send_tracked)
+                await Exchange(posted, self._gateway, self._config, record, client, observer).run(headers)
             else:
                 await self._get(scope, path, headers, send_tracked)
         except DragomanError as error:
@@ -261,12 +259,14 @@ class App:
 
     def _is_known(self, headers: Mapping[str, str]) -> bool:
         """Whether the request has one of the server's API keys; other headers may contain another key of the client."""
+        if not self._config.api_keys:
+            return True
         scheme, _, token = headers.get("authorization", "").partition(" ")
         sent_keys = [headers.get(name, "") for name in ("x-api-key", "api-key")]  # `api-key` is Azure's
         sent_keys.append(token.strip() if scheme.lower() == "bearer" else "")
         known = [key.encode() for key in self._config.api_keys]
         matches = [hmac.compare_digest(key.encode("latin-1"), one) for key in sent_keys for one in known]
-        return not known or any(matches)
+        return any(matches)
 
     def _authenticate(self, headers: Mapping[str, str]) -> None:
         """Refuses a request without a valid API key.

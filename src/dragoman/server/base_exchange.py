@@ -9,8 +9,8 @@ import asyncio
 import contextlib
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping
-from typing import Any, NamedTuple, TypeAlias
+from collections.abc import Callable, Mapping, MutableMapping
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -28,15 +28,12 @@ from dragoman.core.errors import (
     WebSocketUnsupportedError,
 )
 from dragoman.server import encodings
-from dragoman.server.client_watch import ClientDisconnectedError, ClientWatch, Receive
+from dragoman.server.client_watch import Client, ClientDisconnectedError, ClientWatch, Send
 from dragoman.server.observe.access_log import AccessRecord
 from dragoman.wire.dialect import Dialect, TokenCounting
 from dragoman.wire.response_headers import SHOULD_RETRY
 
 log = logging.getLogger("dragoman.server")
-
-Scope: TypeAlias = MutableMapping[str, Any]
-Send: TypeAlias = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 DRAIN_FACTOR = 4
 """A body that is too large is read up to this multiple of the limit and discarded: then the client sees the error."""
@@ -109,18 +106,22 @@ def with_model(body: bytes, model: str) -> bytes:
     return msgspec.json.encode({**members, "model": model})
 
 
+def _too_large(limit: int, size: int, headers: Mapping[str, str]) -> RequestTooLargeError:
+    announced = headers.get("content-length", str(size))
+    return RequestTooLargeError(
+        f"expected a body of at most {limit} bytes, got {announced} (setting server.max_body_bytes)"
+    )
+
+
 class BaseExchange(ABC):
     """One request and its response. The owner of the record logs it."""
 
-    def __init__(
-        self, dialect: Dialect, config: ServerConfig, record: AccessRecord, receive: Receive, send: Send
-    ) -> None:
+    def __init__(self, dialect: Dialect, config: ServerConfig, record: AccessRecord, client: Client) -> None:
         self._dialect = dialect
         """The dialect of error responses."""
         self._config = config
         self._record = record
-        self._receive = receive
-        self._send = send
+        self._client = client
         self._watch: ClientWatch | None = None
         self._has_started = False
         """The status line has been sent."""
@@ -167,14 +168,33 @@ class BaseExchange(ABC):
                     await self._end(self._ending(error) if self._ending else b"")
 
     async def _body(self, headers: Mapping[str, str]) -> bytes:
+        """Returns the body, decoded.
+
+        Raises:
+            RequestError: the body is empty, too large, or too slow.
+            ClientDisconnectedError: the client has left.
+        """
         limit = self._config.max_body_bytes
+        body = self._client.take_body() if self._client.take_body else None
+        if body is None:
+            body = await self._receive_body(headers, limit)
+        elif len(body) > limit:
+            raise _too_large(limit, len(body), headers)
+        if "content-encoding" in headers and (applied := encodings.parse_content_encoding(headers["content-encoding"])):
+            body = await asyncio.to_thread(encodings.decode_body, body, applied, limit)
+        if not body:
+            raise RequestError("the body is empty; expected a JSON object")
+        return body
+
+    async def _receive_body(self, headers: Mapping[str, str], limit: int) -> bytes:
+        """Waits for the rest of a body."""
         pieces: list[bytes] = []
         size = 0
         self._headers["connection"] = "close"  # the rest of a body that was not read to its end is not awaited
         try:
             async with asyncio.timeout(self._config.body_timeout_s):
                 while True:
-                    message = await self._receive()
+                    message = await self._client.receive()
                     if message["type"] == "http.disconnect":
                         raise ClientDisconnectedError
                     piece = message.get("body", b"")
@@ -189,16 +209,8 @@ class BaseExchange(ABC):
         except TimeoutError:
             raise RequestError(f"expected the whole body within {self._config.body_timeout_s:g} s") from None
         if size > limit:
-            announced = headers.get("content-length", str(size))
-            raise RequestTooLargeError(
-                f"expected a body of at most {limit} bytes, got {announced} (setting server.max_body_bytes)"
-            )
-        body = b"".join(pieces)
-        if applied := encodings.parse_content_encoding(headers.get("content-encoding", "")):
-            body = await asyncio.to_thread(encodings.decode_body, body, applied, limit)
-        if not body:
-            raise RequestError("the body is empty; expected a JSON object")
-        return body
+            raise _too_large(limit, size, headers)
+        return b"".join(pieces)
 
     async def _write(self, data: bytes) -> None:
         if data:
@@ -216,10 +228,10 @@ class BaseExchange(ABC):
 
     async def _send_counted(self, message: MutableMapping[str, Any]) -> None:
         if self._watch is None:
-            await self._send(message)
+            await self._client.send(message)
             return
         self._watch.write_started()
-        await self._send(message)
+        await self._client.send(message)
         self._watch.write_finished()
 
     async def _reply(self, status: int, body: bytes, headers: Mapping[str, str]) -> None:

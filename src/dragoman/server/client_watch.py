@@ -1,6 +1,6 @@
 """Cancels the work for a client that disconnects or stops reading.
 
-    async with ClientWatch(receive, 60.0, on_disconnect) as watch:
+    async with ClientWatch(Client.of(scope, receive, send), 60.0) as watch:
         ...                                     # is cancelled; the block then raises ClientDisconnectedError
         watch.write_started()
         await send(message)
@@ -13,15 +13,36 @@ other ASGI server a second task waits for the message.
 import asyncio
 from collections.abc import Awaitable, Callable, MutableMapping
 from types import TracebackType
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from dragoman.core.errors import DragomanError
 
+Scope: TypeAlias = MutableMapping[str, Any]
 Receive: TypeAlias = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send: TypeAlias = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 OnDisconnect: TypeAlias = Callable[[Callable[[], None] | None], None]
 """Registers a function to be called when the client disconnects; None: no longer."""
 ON_DISCONNECT: Final = "dragoman.on_disconnect"
 """Name of the ASGI extension that is an `OnDisconnect`."""
+TakeBody: TypeAlias = Callable[[], bytes | None]
+"""Returns the body of the request if all of it has arrived, and nothing was received before; else None."""
+TAKE_BODY: Final = "dragoman.take_body"
+"""Name of the ASGI extension that is a `TakeBody`."""
+
+
+class Client(NamedTuple):
+    """The client of one request, as the ASGI server presents it."""
+
+    receive: Receive
+    send: Send
+    on_disconnect: OnDisconnect | None = None
+    take_body: TakeBody | None = None
+
+    @classmethod
+    def of(cls, scope: Scope, receive: Receive, send: Send) -> "Client":
+        """Returns the client of a scope, with the extensions that the server has."""
+        extensions = scope.get("extensions") or {}
+        return cls(receive, send, extensions.get(ON_DISCONNECT), extensions.get(TAKE_BODY))
 
 
 class ClientDisconnectedError(Exception):
@@ -31,8 +52,8 @@ class ClientDisconnectedError(Exception):
 class ClientWatch:
     """Watches the client of one request, from the end of its body on."""
 
-    def __init__(self, receive: Receive, write_timeout_s: float, on_disconnect: OnDisconnect | None = None) -> None:
-        self._receive, self._on_disconnect = receive, on_disconnect
+    def __init__(self, client: Client, write_timeout_s: float) -> None:
+        self._client = client
         self._disconnected: asyncio.Future[None] | None = None
         self._limit_s = write_timeout_s
         self._loop = asyncio.get_running_loop()
@@ -46,8 +67,8 @@ class ClientWatch:
         task = asyncio.current_task()
         assert task is not None
         self._task = task
-        if self._on_disconnect is not None:
-            self._on_disconnect(self._leave)
+        if self._client.on_disconnect is not None:
+            self._client.on_disconnect(self._leave)
         else:
             self._disconnected = asyncio.ensure_future(self._until_gone())
         self._timer = self._loop.call_later(self._limit_s, self._look)
@@ -56,8 +77,8 @@ class ClientWatch:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._on_disconnect is not None:
-            self._on_disconnect(None)
+        if self._client.on_disconnect is not None:
+            self._client.on_disconnect(None)
         if self._disconnected is not None:
             self._disconnected.cancel()
             self._disconnected = None  # the CancelledError refers to its frame, and the frame to this object
@@ -77,7 +98,7 @@ class ClientWatch:
         self._writing_since_s = None
 
     async def _until_gone(self) -> None:
-        while (await self._receive())["type"] != "http.disconnect":
+        while (await self._client.receive())["type"] != "http.disconnect":
             pass
         self._leave()
 

@@ -33,8 +33,8 @@ from dragoman.gateway.gateway import Gateway
 from dragoman.guard.policy import BUFFERING_MODES, Buffering
 from dragoman.off_loop import off_loop
 from dragoman.server import stored
-from dragoman.server.base_exchange import BaseExchange, Route, Send, encode_headers, with_model
-from dragoman.server.client_watch import ClientWatch, OnDisconnect, Receive
+from dragoman.server.base_exchange import BaseExchange, Route, encode_headers, with_model
+from dragoman.server.client_watch import Client, ClientWatch
 from dragoman.server.keep_alive import KeepAlive
 from dragoman.server.observe.access_log import AccessRecord
 from dragoman.server.observe.observer import ServerObserver
@@ -112,15 +112,13 @@ class Exchange(BaseExchange):
         gateway: Gateway,
         config: ServerConfig,
         record: AccessRecord,
-        receive: Receive,
-        send: Send,
+        client: Client,
         observer: ServerObserver | None = None,
-        on_disconnect: OnDisconnect | None = None,
     ) -> None:
-        super().__init__(route.dialect, config, record, receive, observer.wrap_send(send) if observer else send)
+        super().__init__(route.dialect, config, record, client)
         self._counting, self._named, self._compacts = route.counting, route.model, route.compacts
         self._gateway = gateway
-        self._observer, self._on_disconnect = observer, on_disconnect
+        self._observer = observer
         self._reading = PromptProgressReport(gateway.progress)
         self._buffering: Buffering | None = None
         """Buffering mode of tool calls that the request asks for; None: the one of the settings."""
@@ -144,7 +142,7 @@ class Exchange(BaseExchange):
             self._observer.on_request(request)
         self._record.on_request(self._dialect.name, request)
         try:
-            async with ClientWatch(self._receive, self._config.write_timeout_s, self._on_disconnect) as self._watch:
+            async with ClientWatch(self._client, self._config.write_timeout_s) as self._watch:
                 await (self._count(request, self._counting, large) if self._counting else self._answer(request, body))
         finally:
             self._reading.close()

@@ -29,8 +29,8 @@ from dragoman.core.events import Start, UsageUpdate
 from dragoman.core.messages import Request, Usage
 from dragoman.gateway.gateway import Gateway
 from dragoman.server import form
-from dragoman.server.base_exchange import BaseExchange, Route, Send, encode_headers, log, with_model
-from dragoman.server.client_watch import ClientWatch, Receive
+from dragoman.server.base_exchange import BaseExchange, Route, encode_headers, log, with_model
+from dragoman.server.client_watch import Client, ClientWatch
 from dragoman.server.observe.access_log import AccessRecord
 from dragoman.text import json_cursor
 from dragoman.wire.response_headers import client_headers
@@ -87,9 +87,9 @@ class Passthrough(BaseExchange):
     """One untranslated request and its response."""
 
     def __init__(
-        self, route: Route, gateway: Gateway, config: ServerConfig, record: AccessRecord, receive: Receive, send: Send
+        self, route: Route, gateway: Gateway, config: ServerConfig, record: AccessRecord, client: Client
     ) -> None:
-        super().__init__(route.dialect, config, record, receive, send)
+        super().__init__(route.dialect, config, record, client)
         self._path, self._named, self._gateway = route.passed, route.model, gateway
         self._usage = _UsageReader()
 
@@ -101,7 +101,7 @@ class Passthrough(BaseExchange):
         carried = {"content-type": outgoing.content_type}
         if "accept" in headers:
             carried["accept"] = headers["accept"]
-        async with ClientWatch(self._receive, self._config.write_timeout_s) as self._watch:
+        async with ClientWatch(self._client, self._config.write_timeout_s) as self._watch:
             routes = await self._gateway.routes_or_refresh(request)
             backends = [
                 (backend, planned.model) for backend, planned in routes if isinstance(backend, SupportsForwarding)

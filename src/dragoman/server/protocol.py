@@ -9,15 +9,16 @@ import logging
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from http import HTTPStatus
 from typing import Any, Final
 
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from dragoman import dialects
 from dragoman.core.errors import QueueFullError, RequestError
 from dragoman.core.identifiers import random_id
-from dragoman.server.client_watch import ON_DISCONNECT
+from dragoman.server.client_watch import ON_DISCONNECT, TAKE_BODY
 
 log = logging.getLogger("dragoman.server")
 
@@ -137,7 +138,8 @@ class LimitedProtocol(HttpToolsProtocol):
         self._stop_waiting()
         super().on_headers_complete()
         if self.cycle is not None:  # its task has not begun
-            self.cycle.scope["extensions"] = {ON_DISCONNECT: self.on_disconnect}  # type: ignore[dict-item]
+            extensions: Any = {ON_DISCONNECT: self.on_disconnect, TAKE_BODY: partial(_take_body, self.cycle)}
+            self.cycle.scope["extensions"] = extensions
 
     def on_body(self, body: bytes) -> None:
         """A piece of the body."""
@@ -200,6 +202,15 @@ class LimitedProtocol(HttpToolsProtocol):
             self._refuse(HTTPStatus.REQUEST_TIMEOUT, message)
         else:
             self.transport.close()
+
+
+def _take_body(cycle: RequestResponseCycle) -> bytes | None:
+    """Returns the body of a request, as `client_watch.TakeBody`; without waiting for a message of ASGI."""
+    if cycle.more_body or cycle.disconnected:
+        return None
+    cycle.flow.resume_reading()  # it is paused while a body waits to be read
+    body, cycle.body = bytes(cycle.body), bytearray()
+    return body
 
 
 def _descriptors() -> int:

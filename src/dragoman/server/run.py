@@ -18,8 +18,7 @@ from dragoman.config import NO_CAPTURE, CaptureConfig, ServerConfig
 from dragoman.core.errors import ConfigError
 from dragoman.gateway.gateway import Gateway
 from dragoman.server.app import App
-from dragoman.server.base_exchange import Scope, Send
-from dragoman.server.client_watch import Receive
+from dragoman.server.client_watch import Receive, Scope, Send
 from dragoman.server.ports import address_in_use, bind, url_of
 from dragoman.server.warm_up import warm_up
 

@@ -43,7 +43,7 @@ from dragoman.server.capture.replay_backend import (
     Rechunker,
     replay_backend,
 )
-from dragoman.server.client_watch import ClientDisconnectedError
+from dragoman.server.client_watch import Client, ClientDisconnectedError
 from dragoman.server.exchange import Exchange
 from dragoman.server.observe.access_log import AccessRecord
 
@@ -238,7 +238,8 @@ async def run_replay(capture: CaptureRecorder, gateway: Gateway, captured: Loade
             record.status = message["status"]
 
     config = ServerConfig(max_body_bytes=2**40)
-    await Exchange(routes[capture.path], gateway, config, record, receive, send, capture).run(capture.headers)
+    client = Client(receive, capture.wrap_send(send))
+    await Exchange(routes[capture.path], gateway, config, record, client, capture).run(capture.headers)
     record.close()
     return capture_files(capture, record.facts(), gateway.policy, Redactor(gateway.secret_values()))
 

@@ -12,9 +12,8 @@ Each call has one outcome. The empty name collects calls of tools that are not o
 calls that are not in the response: only a warning reports those, without the tool.
 """
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Final, Literal, TypeAlias, get_args
+from typing import Final, Literal, TypeAlias, TypeVar, get_args
 
 from dragoman.core.events import ToolCallEnd
 
@@ -25,6 +24,7 @@ FAILED: Final[frozenset[Outcome]] = frozenset({"invalid", "incomplete", "unknown
 """Outcomes of calls that the client cannot run."""
 
 NO_TOOL: Final = ""
+T = TypeVar("T")
 
 _DROPPED: Final[Mapping[str, Outcome]] = {
     "truncated_call": "incomplete",
@@ -39,9 +39,9 @@ class CallOutcomes:
     """Counts the calls of one response."""
 
     def __init__(self) -> None:
-        self.outcomes: Counter[tuple[str, Outcome]] = Counter()
+        self.outcomes: dict[tuple[str, Outcome], int] = {}
         """Number of calls by tool and outcome."""
-        self.steps: Counter[tuple[str, str]] = Counter()
+        self.steps: dict[tuple[str, str], int] = {}
         """Number of repairs by tool and name of the repair."""
         self._open: str | None = None
         self._invalid = 0
@@ -54,16 +54,16 @@ class CallOutcomes:
     def end(self, event: ToolCallEnd) -> None:
         """The open call is complete."""
         if self._open is not None:
-            self.outcomes[self._open, _outcome(self._open, event)] += 1
+            _count(self.outcomes, (self._open, _outcome(self._open, event)))
             self._invalid += event.schema_valid is False
             for step in event.repairs:
-                self.steps[self._open, step] += 1
+                _count(self.steps, (self._open, step))
         self._open = None
 
     def cut(self) -> None:
         """The open call is broken off."""
         if self._open is not None:
-            self.outcomes[self._open, "incomplete"] += 1
+            _count(self.outcomes, (self._open, "incomplete"))
         self._open = None
 
     def close(self, warnings: Sequence[str]) -> None:
@@ -75,9 +75,9 @@ class CallOutcomes:
         self.cut()
         for code in warnings:
             if code in _DROPPED:
-                self.outcomes[NO_TOOL, _DROPPED[code]] += 1
+                _count(self.outcomes, (NO_TOOL, _DROPPED[code]))
         if (dropped := warnings.count("invalid_call") - self._invalid) > 0:
-            self.outcomes[NO_TOOL, "invalid"] += dropped
+            _count(self.outcomes, (NO_TOOL, "invalid"), dropped)
 
     def by_tool(self, limit: int) -> dict[str, dict[str, object]]:
         """Returns, for the log, outcomes and repairs of at most `limit` tools."""
@@ -89,6 +89,10 @@ class CallOutcomes:
             if steps := {step: count for (named, step), count in self.steps.items() if named == tool}:
                 counts["steps"] = steps
         return outcomes
+
+
+def _count(counts: dict[T, int], key: T, number: int = 1) -> None:
+    counts[key] = counts.get(key, 0) + number
 
 
 def _outcome(tool: str, end: ToolCallEnd) -> Outcome:
