@@ -15,7 +15,7 @@ follows Finish or Failure.
 
 import re
 from collections.abc import Mapping
-from typing import Final, Literal, NamedTuple, TypeAlias, assert_never
+from typing import Final, Literal, NamedTuple, TypeAlias, assert_never, get_args
 
 import msgspec
 
@@ -185,6 +185,10 @@ AnyEvent: TypeAlias = (
     | Failure
 )
 
+EventType: TypeAlias = type[AnyEvent]
+ALL_EVENTS: Final[frozenset[EventType]] = frozenset(get_args(AnyEvent))
+CALL_EVENTS: Final[frozenset[EventType]] = frozenset((ToolCallStart, ToolCallDelta, ToolCallEnd, ToolCallIncomplete))
+
 BlockKind: TypeAlias = Literal["reasoning", "text", "refusal", "tool_call", "vendor"]
 
 
@@ -213,6 +217,10 @@ STREAM_HINT: Final = "send Start(id, model, created), then what the reader gives
 """Advice in errors about a missing Start or Finish."""
 
 
+_OUTSIDE_BLOCKS: Final = (UsageUpdate, Notice)
+"""Events that change no block."""
+
+
 class EventOrder:
     """Validates one stream of events and reports which blocks open and close."""
 
@@ -235,12 +243,14 @@ class EventOrder:
         Raises:
             EventOrderError: The event is not allowed at this point of the stream.
         """
-        block = self.block
+        block, kind = self.block, type(event)
         if block is not None and not self._signed:  # the two most frequent cases
-            if type(event) is TextDelta and block.kind == "text":
+            if kind is TextDelta and block.kind == "text":
                 return NO_CHANGE
             if type(event) is ToolCallDelta and block.kind == "tool_call" and event.index == self.calls - 1:
                 return NO_CHANGE
+        if self.phase == "open" and kind in _OUTSIDE_BLOCKS:
+            return NO_CHANGE
         return self._feed(event)
 
     def _feed(self, event: AnyEvent) -> BlockChange:

@@ -24,6 +24,7 @@ from dragoman.core.stage import EventStage
 from dragoman.wire.web_sources import WebSourceConverter
 
 _CONTENT_EVENTS: Final = (TextDelta, RefusalDelta, ToolCallStart, VendorBlock)
+_ADAPTED: Final = (Start, VendorBlock, Detail)
 
 
 class ClientEventFilter(EventStage):
@@ -46,20 +47,23 @@ class ClientEventFilter(EventStage):
         """Returns the events to send for these events."""
         if len(events) == 1 and type(event := events[0]) is TextDelta:  # the most frequent case
             self._has_content = True
-            self._sources.text(event)
+            self._sources.chars += len(event.text)
             return events
         out: list[AnyEvent] = []
         for event in events:
-            if isinstance(event, TextDelta):
+            if type(event) is TextDelta:
                 self._has_content = True
-                self._sources.text(event)
+                self._sources.chars += len(event.text)
                 out.append(event)
                 continue
-            if isinstance(event, Finish) and not self._has_content and event.reason in COMPLETE_FINISHES:
+            if type(event) is Finish and not self._has_content and event.reason in COMPLETE_FINISHES:
                 out.append(Notice("empty_answer", "the response has neither text nor a tool call"))
             self._has_content = self._has_content or _is_content(event)
-            for each in self._sources.feed(event):
-                out += self._adapt(each)
+            for each in self._sources.feed(event) if type(event) in self._sources.handles else (event,):
+                if type(each) in _ADAPTED:
+                    out += self._adapt(each)
+                else:
+                    out.append(each)
         return out
 
     def _adapt(self, event: AnyEvent) -> Iterator[AnyEvent]:

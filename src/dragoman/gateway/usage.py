@@ -34,6 +34,8 @@ _TEXT_EVENTS: Final = (TextDelta, ToolCallDelta, ReasoningDelta, RefusalDelta)
 class UsageFiller(EventStage):
     """Adds missing token counts to the events of one response."""
 
+    handles = frozenset((*_TEXT_EVENTS, ToolCallStart, UsageUpdate, Start, Finish))
+
     __slots__ = ("_early", "_estimate", "_prompt_tokens", "_reported", "_request", "_texts", "_vocabulary")
 
     def __init__(self, request: Request, vocabulary: TokenEstimator, *, early: bool) -> None:
@@ -52,13 +54,16 @@ class UsageFiller(EventStage):
             return events
         out: list[AnyEvent] = []
         for event in events:
-            out += self._feed(event)
+            if isinstance(event, _TEXT_EVENTS):
+                self._texts.append(event.text)
+                out.append(event)
+            elif type(event) in self.handles:
+                out += self._feed(event)
+            else:
+                out.append(event)
         return out
 
     def _feed(self, event: AnyEvent) -> tuple[AnyEvent, ...]:
-        if isinstance(event, _TEXT_EVENTS):
-            self._texts.append(event.text)
-            return (event,)
         match event:
             case ToolCallStart(name=name):
                 self._texts.append(name)
