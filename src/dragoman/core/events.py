@@ -217,8 +217,8 @@ STREAM_HINT: Final = "send Start(id, model, created), then what the reader gives
 """Advice in errors about a missing Start or Finish."""
 
 
-_OUTSIDE_BLOCKS: Final = (UsageUpdate, Notice)
-"""Events that change no block."""
+_OUTSIDE_BLOCKS: Final = (UsageUpdate, Notice, Detail)
+"""Events that change no block, except for the detail `TEXT_BREAK`."""
 
 
 class EventOrder:
@@ -249,7 +249,7 @@ class EventOrder:
                 return NO_CHANGE
             if type(event) is ToolCallDelta and block.kind == "tool_call" and event.index == self.calls - 1:
                 return NO_CHANGE
-        if self.phase == "open" and kind in _OUTSIDE_BLOCKS:
+        if self.phase == "open" and kind in _OUTSIDE_BLOCKS and (type(event) is not Detail or event.name != TEXT_BREAK):
             return NO_CHANGE
         return self._feed(event)
 

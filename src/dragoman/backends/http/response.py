@@ -55,7 +55,7 @@ class RequestNotes(EventStage):
 class ResponsePipeline:
     """Reads one response."""
 
-    __slots__ = ("_pipeline", "_stops", "joins_text", "reader")
+    __slots__ = ("_stops", "joins_text", "reader", "stages")
 
     def __init__(self, reader: ResponseReader, stages: Iterable[EventStage], stops: StopStrings | None = None) -> None:
         """
@@ -67,17 +67,8 @@ class ResponsePipeline:
         self.reader, self._stops = reader, stops
         self.joins_text = True
         """Whether text that arrives together becomes one event."""
-        self._pipeline = EventPipeline(stages)
-
-    @property
-    def ended(self) -> bool:
-        """Whether the last event has been returned."""
-        return self._pipeline.ended
-
-    @property
-    def can_stop(self) -> bool:
-        """Whether the rest of the upstream response can be discarded."""
-        return self._pipeline.finished
+        self.stages = EventPipeline(stages)
+        """`ended`: the last event has been returned; `finished`: the rest of the upstream response can be discarded."""
 
     def feed(self, piece: bytes) -> Sequence[AnyEvent]:
         """Returns the events that these bytes complete."""
@@ -85,8 +76,9 @@ class ResponsePipeline:
 
     def close(self) -> Sequence[AnyEvent]:
         """Returns the last events, also if the response was stopped early."""
-        last = [] if self.can_stop else [*self._process(self.reader.close())]
-        if self.can_stop and not self.ended:
+        stages = self.stages
+        last = [] if stages.finished else [*self._process(self.reader.close())]
+        if stages.finished and not stages.ended:
             found = ""
             if self._stops is not None:
                 last += self._stops.close()
@@ -95,7 +87,7 @@ class ResponsePipeline:
         return last
 
     def _process(self, events: Sequence[AnyEvent]) -> Sequence[AnyEvent]:
-        return self._pipeline.feed(join_text(events) if self.joins_text and len(events) > 1 else events)
+        return self.stages.feed(join_text(events) if self.joins_text and len(events) > 1 else events)
 
 
 def join_text(events: Sequence[AnyEvent]) -> Sequence[AnyEvent]:

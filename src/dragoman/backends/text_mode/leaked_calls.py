@@ -179,8 +179,8 @@ class LeakDetector:
         return self._drain()
 
     def passes(self, text: str) -> bool:
-        """Adds text if it is to be emitted unchanged: nothing waits, and nothing in this text can begin a call or belong to
-        what follows. Returns False if `feed` must read it.
+        """Adds text that is emitted unchanged, as nothing waits and nothing in it can begin a call or belong to what
+        follows. Returns False if `feed` must read it.
         """
         if self._buf or self._candidate or self._reader or self._in_reasoning or not text or text[-1] in SPACE:
             return False
