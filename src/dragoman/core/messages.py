@@ -290,7 +290,7 @@ def has_part(messages: Iterable[Message], kind: type[Part]) -> bool:
     """Returns whether a message has a part of this type."""
     for message in messages:
         for part in message.parts:
-            if isinstance(part, kind):
+            if type(part) is kind:
                 return True
     return False
 

@@ -202,7 +202,7 @@ class TranslationReport:
         messages: list[Message] = []
         for message in request.messages:
             for part in message.parts:
-                if isinstance(part, _MAY_BE_UNKNOWN):
+                if type(part) in _MAY_BE_UNKNOWN:
                     message = self._with_known_parts(message)
                     break
             messages.append(message)

@@ -176,7 +176,7 @@ def _messages(messages: Sequence[Message], report: TranslationReport) -> list[ob
         results: list[ToolResult] = []
         rest: list[Part] = []
         for part in message.parts:
-            if isinstance(part, ToolResult):
+            if type(part) is ToolResult:
                 results.append(part)
             else:
                 rest.append(part)
@@ -235,6 +235,9 @@ def _is_text(part: Part) -> bool:
 def _assistant(parts: Iterable[Part], report: TranslationReport) -> dict[str, object]:
     reasoning, content, refusal, calls = list[Reasoning](), list[Part](), "", list[object]()
     for part in parts:
+        if type(part) is Text and not (calls or refusal):
+            content.append(part)
+            continue
         match part:
             case Reasoning():
                 reasoning.append(part)
@@ -297,7 +300,7 @@ def _content(parts: Sequence[Part], report: TranslationReport, more: Sequence[ob
     """Returns a string if all content is one text, else blocks, beginning with `more`."""
     if not more and len(parts) <= 1:
         only = parts[0] if parts else Text("")
-        if isinstance(only, Text) and not (only.extra and report.native_fields(only.extra)):
+        if type(only) is Text and not (only.extra and report.native_fields(only.extra)):
             return only.text
     return [*more, *(_block(part, report) for part in parts)]
 

@@ -227,13 +227,13 @@ def write_reply(reply: Reply, request: Request) -> bytes:
     text = reasoning = refusal = ""
     calls: list[ToolCall] = []
     for part in reply.parts:
-        if isinstance(part, Text):
+        if type(part) is Text:
             text += part.text
-        elif isinstance(part, ToolCall):
+        elif type(part) is ToolCall:
             calls.append(part)
-        elif isinstance(part, messages.Reasoning):
+        elif type(part) is messages.Reasoning:
             reasoning += part.text
-        elif isinstance(part, messages.Refusal):
+        elif type(part) is messages.Refusal:
             refusal += part.text
     with_functions = FUNCTIONS in request.extra
     message: dict[str, object] = {
