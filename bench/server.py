@@ -46,7 +46,8 @@ from dragoman.guard.policy import GuardPolicy
 from dragoman.parsing.reply_reader import ReplyReader
 from dragoman.server import run as server
 from dragoman.server.app import App
-from dragoman.server.client_watch import Receive, Scope, Send, encode_headers, respond
+from dragoman.server.base_exchange import encode_headers, respond
+from dragoman.server.client_watch import Receive, Scope, Send
 from dragoman.wire.dialect import Dialect
 
 MODELS: Final = ("alone", "burst", "call-alone", "call-burst", "paced", "hold")

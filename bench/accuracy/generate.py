@@ -17,16 +17,13 @@ import msgspec
 from llguidance import LLMatcher, LLTokenizer
 
 from bench.accuracy.cases import Case
-from bench.accuracy.texts import RUNGS, Said, Written, exchange_context, read
+from bench.accuracy.texts import RUNGS, Said, Written, exchange_context, guarded, read
 from dragoman.backends.embedded import weights
 from dragoman.backends.embedded.backend import EmbeddedBackend
 from dragoman.backends.embedded.config import EmbeddedConfig
 from dragoman.backends.embedded.engine_output import Done, Output, Progress, TokenText
 from dragoman.core.events import Failure
 from dragoman.core.messages import Request, ToolChoice
-from dragoman.core.stage import EventPipeline
-from dragoman.gateway.response_stream import stream_response
-from dragoman.guard.guard import ToolCallGuard
 from dragoman.guard.policy import GuardPolicy
 
 TEXTS = Path(".cache/accuracy")
@@ -131,8 +128,7 @@ async def _ask(
         if AFTER[rung] not in earlier:
             return None
         said = Said([earlier[AFTER[rung]]], live=backend)
-        guard = EventPipeline([ToolCallGuard(request, PATIENT)])
-        events = stream_response(said, request, exchange_context(), guard, PATIENT.reask_timeout_s)
+        events = guarded(said, request, PATIENT)
     async with aclosing(events):
         async for batch in events:
             if isinstance(batch[-1], Failure):

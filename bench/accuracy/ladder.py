@@ -7,13 +7,10 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from bench.accuracy.cases import Case
-from bench.accuracy.texts import Said, Written, exchange_context
+from bench.accuracy.texts import Said, Written, exchange_context, guarded
 from bench.forty import whole_calls
 from dragoman.core.events import AnyEvent
 from dragoman.core.messages import ToolCall
-from dragoman.core.stage import EventPipeline
-from dragoman.gateway.response_stream import stream_response
-from dragoman.guard.guard import ToolCallGuard
 from dragoman.guard.policy import GuardPolicy
 
 
@@ -70,8 +67,7 @@ async def _climb(rung: Rung, case: Case, texts: Mapping[str, Written]) -> Answer
     backend, request = Said(said, lenient=rung.lenient), case.request(first.model)
     events = backend.generate(request, exchange_context())
     if policy := rung.policy:
-        guard = EventPipeline([ToolCallGuard(request, policy)])
-        events = stream_response(backend, request, exchange_context(), guard, policy.reask_timeout_s)
+        events = guarded(backend, request, policy)
     async with aclosing(events):
         came = [event async for batch in events for event in batch]
     return Answer(whole_calls(came), said[: len(said) - backend.left], came)

@@ -13,9 +13,14 @@ from dragoman import formats
 from dragoman.backends.embedded.small_models import RepeatStopper
 from dragoman.catalog import models as model_catalog
 from dragoman.core.backend import Backend, EventStream, ExchangeContext, ServedModel
+from dragoman.core.errors import DragomanError
 from dragoman.core.events import AnyEvent, Finish, Start, UsageUpdate
 from dragoman.core.identifiers import call_ids
 from dragoman.core.messages import Request, Usage
+from dragoman.core.stage import EventPipeline
+from dragoman.gateway.response_stream import Attempt, stream_response
+from dragoman.guard.guard import ToolCallGuard
+from dragoman.guard.policy import GuardPolicy
 from dragoman.parsing.reader_options import ReaderOptions
 from dragoman.parsing.reply_reader import ReplyReader
 
@@ -93,6 +98,19 @@ def exchange_context() -> ExchangeContext:
     """Returns a context with numbered ids."""
     ids = itertools.count()
     return ExchangeContext("turn", 0, lambda: f"{next(ids):024}")
+
+
+def guarded(backend: Backend, request: Request, policy: GuardPolicy) -> EventStream:
+    """Returns the backend's response behind the guard."""
+    stages = EventPipeline([ToolCallGuard(request, policy)])
+    attempt = Attempt(backend, request, exchange_context(), stages, policy.reask_timeout_s)
+
+    async def only_attempt(error: DragomanError | None) -> Attempt:
+        if error is not None:
+            raise error
+        return attempt
+
+    return stream_response(only_attempt)
 
 
 class Said(Backend):

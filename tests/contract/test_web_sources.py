@@ -73,7 +73,7 @@ def spans(client: str, *events: AnyEvent) -> list[tuple[int, int]]:
     made, out = WebSourceConverter(client), []
     for event in events:
         if isinstance(event, TextDelta):
-            made.text(event)
+            made.chars += len(event.text)
         else:
             out += made.feed(event)
     told = [each for event in out if isinstance(event, Detail) and event.name == ANNOTATIONS for each in

@@ -11,9 +11,9 @@ from typing import Final
 from msgspec.structs import replace
 
 from dragoman.core.events import (
+    CALL_EVENTS,
     AnyEvent,
     Notice,
-    TextDelta,
     ToolCallDelta,
     ToolCallEnd,
     ToolCallIncomplete,
@@ -37,14 +37,14 @@ def limit_to_one_call(request: Request) -> Request:
 class FirstCallOnly(EventStage):
     """Passes the first call only: some servers ignore the request for a single call."""
 
+    handles = CALL_EVENTS
+
     def __init__(self) -> None:
         self._dropped = ""
         """Name and arguments of the open call that is dropped."""
 
     def feed(self, events: Sequence[AnyEvent]) -> Sequence[AnyEvent]:
         """Returns the events; a warning takes the place of each further call."""
-        if len(events) == 1 and type(events[0]) is TextDelta:  # the most frequent case
-            return events
         out: list[AnyEvent] = []
         for event in events:
             match event:

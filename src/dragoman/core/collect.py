@@ -8,7 +8,7 @@ The events of a reader need a Start before and a Finish after them:
 """
 
 from collections.abc import Iterable
-from typing import Literal, assert_never
+from typing import Literal
 
 import msgspec
 
@@ -94,12 +94,27 @@ class Collector:
         step = self._order.feed(event)
         if step is not NO_CHANGE and step.closes:
             self._close(step.closes.kind)
-        if type(event) is TextDelta or type(event) is ToolCallDelta:  # the most frequent events
+        if type(event) is TextDelta or type(event) is ToolCallDelta or type(event) is RefusalDelta:
             self._text.append(event.text)
-            return step
+        elif type(event) is UsageUpdate:
+            self.usage = event.usage
+        elif type(event) is Detail:
+            if is_for(event.dialect, self._dialect) and event.name != TEXT_BREAK:
+                self._detail(event)
+        elif type(event) is Start:
+            self._start = event
+            self.usage = Usage(input_tokens=event.input_tokens)
+        elif type(event) is Finish:
+            self._finish = event
+        elif type(event) is Notice:
+            self.warnings.append(event)
+        else:
+            self._feed(event, step)
+        return step
+
+    def _feed(self, event: AnyEvent, step: BlockChange) -> None:
+        """Adds a reasoning, vendor block, call or failure."""
         match event:
-            case TextDelta() | ToolCallDelta() | RefusalDelta():
-                self._text.append(event.text)
             case ReasoningDelta(text, signature, redacted):
                 self._text.append(text)
                 if signature or redacted:
@@ -108,37 +123,16 @@ class Collector:
                 self._parts += _vendor_part(event) if step.opens else ()
             case ToolCallStart():
                 self._call = event
-            case Detail():
-                self._detail(event)
             case ToolCallEnd():
                 if self._takes_late_ids and self._call:
                     self._call = event.named(self._call)
                 self._close("tool_call")
             case ToolCallIncomplete(_, raw):
                 self._close("tool_call" if self._keeps_broken else "broken", raw)
-            case _:
-                self._record(event)
-        return step
-
-    def _record(self, event: Start | UsageUpdate | Notice | Finish | Failure) -> None:
-        match event:
-            case Start():
-                self._start = event
-                self.usage = Usage(input_tokens=event.input_tokens)
-            case UsageUpdate(usage):
-                self.usage = usage
-            case Notice():
-                self.warnings.append(event)
-            case Finish():
-                self._finish = event
             case Failure(error):
                 self.error = error
-            case _:
-                assert_never(event)
 
     def _detail(self, event: Detail) -> None:
-        if not is_for(event.dialect, self._dialect) or event.name == TEXT_BREAK:
-            return
         if event.name not in TEXT_DETAILS:
             self._details.setdefault(event.name, []).append(event.json)
             return

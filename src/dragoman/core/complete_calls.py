@@ -5,14 +5,17 @@ that turns out incomplete is emitted as text of the model. A call that breaks of
 stream cannot be revoked, so the response ends there with an error, which no client mistakes for a call.
 """
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from typing import Final
 
 from msgspec.structs import replace
 
 from dragoman.core.errors import BackendUnavailableError, quote
 from dragoman.core.events import (
+    ALL_EVENTS,
+    CALL_EVENTS,
     AnyEvent,
+    EventType,
     Failure,
     Notice,
     TextDelta,
@@ -32,6 +35,8 @@ class CompleteCallFilter(EventStage):
 
     def __init__(self, buffer_limit_chars: int = BUFFER_LIMIT_CHARS) -> None:
         """Creates a filter; a call with longer arguments than `buffer_limit_chars` streams before it is complete."""
+        self.handles: Set[EventType] = CALL_EVENTS
+        """All events once a call has broken: its text is emitted before the next event."""
         self._buffer_limit_chars = buffer_limit_chars
         self._start: ToolCallStart | None = None
         self._pieces: list[str] = []
@@ -43,8 +48,6 @@ class CompleteCallFilter(EventStage):
 
     def feed(self, events: Sequence[AnyEvent]) -> Sequence[AnyEvent]:
         """Returns the events that can be emitted after these."""
-        if len(events) == 1 and type(events[0]) is TextDelta and self._broken is None:  # the most frequent case
-            return () if self.finished else events
         out: list[AnyEvent] = []
         for event in events:
             if self.finished:
@@ -99,7 +102,7 @@ class CompleteCallFilter(EventStage):
             )
             return [Failure(BackendUnavailableError(f"{message} ({len(raw)} characters), so the answer ends here"))]
         arguments = "".join(self._pieces)
-        self._broken = call_as_text(start.name, arguments, raw)
+        self._broken, self.handles = call_as_text(start.name, arguments, raw), ALL_EVENTS
         message = f"a call of {quote(start.name)} is incomplete; it is passed on as text"
         return [Notice("incomplete_call", message, self._broken)]
 

@@ -15,7 +15,7 @@ follows Finish or Failure.
 
 import re
 from collections.abc import Mapping
-from typing import Final, Literal, NamedTuple, TypeAlias, assert_never
+from typing import Final, Literal, NamedTuple, TypeAlias, get_args
 
 import msgspec
 
@@ -24,6 +24,10 @@ from dragoman.core.messages import FinishReason, JsonText, Usage
 
 TEXT_BREAK: Final = "text_block"
 """Name of a `Detail` that ends the open text block."""
+
+
+# Where speed matters, code compares `type(event) is TextDelta`: isinstance, and a pattern that does not match, cost ten
+# times as much for msgspec's types, because their metaclass is not `type`.
 
 
 class Event(msgspec.Struct, frozen=True, gc=False):
@@ -185,6 +189,10 @@ AnyEvent: TypeAlias = (
     | Failure
 )
 
+EventType: TypeAlias = type[AnyEvent]
+ALL_EVENTS: Final[frozenset[EventType]] = frozenset(get_args(AnyEvent))
+CALL_EVENTS: Final[frozenset[EventType]] = frozenset((ToolCallStart, ToolCallDelta, ToolCallEnd, ToolCallIncomplete))
+
 BlockKind: TypeAlias = Literal["reasoning", "text", "refusal", "tool_call", "vendor"]
 
 
@@ -213,6 +221,10 @@ STREAM_HINT: Final = "send Start(id, model, created), then what the reader gives
 """Advice in errors about a missing Start or Finish."""
 
 
+_OUTSIDE_BLOCKS: Final = (UsageUpdate, Notice, Detail)
+"""Events that change no block, except for the detail `TEXT_BREAK`."""
+
+
 class EventOrder:
     """Validates one stream of events and reports which blocks open and close."""
 
@@ -235,19 +247,27 @@ class EventOrder:
         Raises:
             EventOrderError: The event is not allowed at this point of the stream.
         """
-        block = self.block
+        block, kind = self.block, type(event)
         if block is not None and not self._signed:  # the two most frequent cases
-            if type(event) is TextDelta and block.kind == "text":
+            if kind is TextDelta and block.kind == "text":
                 return NO_CHANGE
             if type(event) is ToolCallDelta and block.kind == "tool_call" and event.index == self.calls - 1:
                 return NO_CHANGE
+        if self.phase == "open" and kind in _OUTSIDE_BLOCKS and (type(event) is not Detail or event.name != TEXT_BREAK):
+            return NO_CHANGE
         return self._feed(event)
 
     def _feed(self, event: AnyEvent) -> BlockChange:
-        self._admit(event)
+        if self.phase != "open" or type(event) is Start or type(event) is Finish:
+            self._admit(event)
+        if type(event) is TextDelta:
+            return self._run("text", event.text)
+        if type(event) is Start:
+            return NO_CHANGE
+        if type(event) is Finish or type(event) is Failure:
+            self.phase = "ended"
+            return BlockChange(closes=self._close())
         match event:
-            case TextDelta(text):
-                return self._run("text", text)
             case ToolCallDelta(index):
                 self._expect_call(index, event)
                 return NO_CHANGE
@@ -265,16 +285,11 @@ class EventOrder:
                 self._expect_call(index, event)
                 self.incomplete += isinstance(event, ToolCallIncomplete)
                 return BlockChange(ends=self._close())
-            case Finish() | Failure():
-                self.phase = "ended"
-                return BlockChange(closes=self._close())
             case Detail(name):
                 self._signed = self._signed or (name == TEXT_BREAK and self.is_text)
                 return NO_CHANGE
-            case Start() | Notice() | UsageUpdate():
-                return NO_CHANGE
             case _:
-                assert_never(event)
+                return NO_CHANGE
 
     @property
     def is_text(self) -> bool:
@@ -287,8 +302,8 @@ class EventOrder:
         return self.block is not None and self.block.kind in ("text", "refusal") and self._signed
 
     def _admit(self, event: AnyEvent) -> None:
-        if self.phase == "open" and not isinstance(event, Start):
-            if isinstance(event, Finish) and self.block is not None and self.block.kind == "tool_call":
+        if self.phase == "open" and type(event) is not Start:
+            if type(event) is Finish and self.block is not None and self.block.kind == "tool_call":
                 raise EventOrderError("Finish inside an open tool call; end it or mark it incomplete first")
             return
         if self.phase == "new" and isinstance(event, Start | Failure):

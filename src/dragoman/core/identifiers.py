@@ -92,10 +92,10 @@ def rename_for_api(request: Request, names: re.Pattern[str], ids: re.Pattern[str
     used_ids: set[str] = set()
     for message in request.messages:
         for part in message.parts:
-            if isinstance(part, ToolCall):
+            if type(part) is ToolCall:
                 called_names.add(part.name)
                 used_ids.add(part.id)
-            elif isinstance(part, ToolResult):
+            elif type(part) is ToolResult:
                 used_ids.add(part.call_id)
     if all(map(names.fullmatch, called_names)) and all(not id or encode_id(id, ids) == id for id in used_ids):
         return request

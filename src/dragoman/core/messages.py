@@ -6,7 +6,7 @@ All values are frozen. JSON that Dragoman does not need to parse stays text (`Js
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final, Literal, TypeAlias, assert_never
 
 import msgspec
@@ -284,6 +284,15 @@ def add_usage(one: Usage, other: Usage) -> Usage:
         one.cache_write_tokens + other.cache_write_tokens,
         cost,
     )
+
+
+def has_part(messages: Iterable[Message], kind: type[Part]) -> bool:
+    """Returns whether a message has a part of this type."""
+    for message in messages:
+        for part in message.parts:
+            if type(part) is kind:
+                return True
+    return False
 
 
 _NO_WORD: Final = re.compile(r"\W+")

@@ -4,14 +4,15 @@
     out = pipeline.feed(batch)      # through all stages, in order
     out = pipeline.close()          # the end of the response: each stage is closed, through those after it
 
-A batch is a list of events that arrived together. Stages are plain objects without I/O; the one loop that reads the
-backend drives them (`gateway/response_stream.py`). A stage that asks the model a second time says so by `reask`.
+A batch is a list of events that arrived together; it skips the stages that handle none of its events. Stages are plain
+objects without I/O; the one loop that reads the backend drives them (`gateway/response_stream.py`). A stage that asks
+the model a second time says so by `reask`.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from typing import NamedTuple
 
-from dragoman.core.events import AnyEvent, Failure, Finish, Notice
+from dragoman.core.events import ALL_EVENTS, AnyEvent, EventType, Failure, Finish, Notice
 from dragoman.core.messages import Request
 
 
@@ -28,6 +29,8 @@ class EventStage:
 
     __slots__ = ()
 
+    handles: Set[EventType] = ALL_EVENTS
+    """Types of the events that the stage reads or changes. Other events of the same batch are passed to it too."""
     finished = False
     """No further event is wanted from the stages before this one, nor from the model."""
 
@@ -69,19 +72,25 @@ class EventPipeline:
         """
         if self.ended:
             return ()
+        if not events:
+            return events
+        types = frozenset(map(type, events))
         for stage in self.stages[first:] if first else self.stages:
-            if not events:
-                return events
-            events = stage.feed(events)
+            if stage.handles.isdisjoint(types):
+                continue
+            fed, events = events, stage.feed(events)
             if stage.finished:
                 self.finished = True
-        if events:
-            if not self.started and isinstance(events[0], Failure):
-                raise events[0].error
-            self.started = True
-            last = type(events[-1])
-            if last is Finish or last is Failure:
-                self.ended = True
+            if events is not fed:
+                if not events:
+                    return events
+                types = frozenset(map(type, events))
+        if not self.started and isinstance(events[0], Failure):
+            raise events[0].error
+        self.started = True
+        last = type(events[-1])
+        if last is Finish or last is Failure:
+            self.ended = True
         return events
 
     def close_stage(self, number: int) -> Sequence[AnyEvent]:

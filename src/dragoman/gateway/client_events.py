@@ -1,6 +1,6 @@
 """Selects the events that a client's API can represent; events that only another API has become warnings."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 import msgspec
@@ -24,6 +24,8 @@ from dragoman.core.stage import EventStage
 from dragoman.wire.web_sources import WebSourceConverter
 
 _CONTENT_EVENTS: Final = (TextDelta, RefusalDelta, ToolCallStart, VendorBlock)
+_ADAPTED: Final = (Start, VendorBlock, Detail)
+_UNREPORTED: Final = (*SERVICE, TEXT_BREAK, PROGRESS)
 
 
 class ClientEventFilter(EventStage):
@@ -46,38 +48,40 @@ class ClientEventFilter(EventStage):
         """Returns the events to send for these events."""
         if len(events) == 1 and type(event := events[0]) is TextDelta:  # the most frequent case
             self._has_content = True
-            self._sources.text(event)
+            self._sources.chars += len(event.text)
             return events
         out: list[AnyEvent] = []
         for event in events:
-            if isinstance(event, TextDelta):
+            if type(event) is TextDelta:
                 self._has_content = True
-                self._sources.text(event)
+                self._sources.chars += len(event.text)
                 out.append(event)
                 continue
-            if isinstance(event, Finish) and not self._has_content and event.reason in COMPLETE_FINISHES:
+            if type(event) is Finish and not self._has_content and event.reason in COMPLETE_FINISHES:
                 out.append(Notice("empty_answer", "the response has neither text nor a tool call"))
             self._has_content = self._has_content or _is_content(event)
-            for each in self._sources.feed(event):
-                out += self._adapt(each)
+            for each in self._sources.feed(event) if type(event) in self._sources.handles else (event,):
+                if type(each) in _ADAPTED:
+                    out += self._adapt(each)
+                else:
+                    out.append(each)
         return out
 
-    def _adapt(self, event: AnyEvent) -> Iterator[AnyEvent]:
+    def _adapt(self, event: AnyEvent) -> Sequence[AnyEvent]:
         client = self._request.dialect
-        if isinstance(event, Start):
-            yield msgspec.structs.replace(event, model=self._request.model)
-            yield from self._warnings
-        elif isinstance(event, VendorBlock) and event.dialect != client:
+        if type(event) is Start:
+            return [msgspec.structs.replace(event, model=self._request.model), *self._warnings]
+        if type(event) is VendorBlock and event.dialect != client:
             message = f"{client} has no equivalent of a block of type {quote(event.type)}"
-            yield Notice("content_dropped", message, event.json, event.type)
-        elif isinstance(event, Detail) and not is_for(event.dialect, client):
-            if event.name not in self._reported and event.name not in (*SERVICE, TEXT_BREAK, PROGRESS):
-                self._reported.add(event.name)
-                yield Notice("content_dropped", f"{client} has no equivalent of {event.name}", detail=event.name)
-        else:
-            yield event
+            return [Notice("content_dropped", message, event.json, event.type)]
+        if type(event) is Detail and not is_for(event.dialect, client):
+            if event.name in self._reported or event.name in _UNREPORTED:
+                return ()
+            self._reported.add(event.name)
+            return [Notice("content_dropped", f"{client} has no equivalent of {event.name}", detail=event.name)]
+        return (event,)
 
 
 def _is_content(event: AnyEvent) -> bool:
     """Returns whether a response with this event is not empty."""
-    return isinstance(event, _CONTENT_EVENTS) or (isinstance(event, Detail) and event.name in NON_TEXT_CONTENT)
+    return type(event) in _CONTENT_EVENTS or (type(event) is Detail and event.name in NON_TEXT_CONTENT)

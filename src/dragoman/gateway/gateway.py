@@ -11,7 +11,6 @@ next one when a backend fails before its response has begun. Responses that a cl
 import logging
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import aclosing
 from typing import Final, NamedTuple
 
 import msgspec
@@ -21,9 +20,9 @@ from dragoman.catalog import tokenizers
 from dragoman.core.backend import Backend, EventStream, ExchangeContext, PassthroughResponse, ServedModel
 from dragoman.core.call_limit import FirstCallOnly, limit_to_one_call
 from dragoman.core.complete_calls import CompleteCallFilter
-from dragoman.core.errors import RemoteError, UpstreamError, loggable_message, quote
+from dragoman.core.errors import DragomanError, RemoteError, UpstreamError, loggable_message, quote
 from dragoman.core.events import Notice
-from dragoman.core.messages import PreviousResponseRef, Request
+from dragoman.core.messages import PreviousResponseRef, Request, has_part
 from dragoman.core.stage import EventPipeline, EventStage
 from dragoman.core.token_estimate import GENERIC
 from dragoman.dialects.openai_responses.client_tools import as_functions
@@ -33,7 +32,7 @@ from dragoman.gateway.compaction import Seal
 from dragoman.gateway.memory_response_store import MemoryResponseStore
 from dragoman.gateway.response_recorder import ResponseRecorder
 from dragoman.gateway.response_store import ResolvedRequest, ResponseStore
-from dragoman.gateway.response_stream import stream_response
+from dragoman.gateway.response_stream import Attempt, stream_response
 from dragoman.gateway.router import ModelRoute, Router, backend_name
 from dragoman.gateway.usage import UsageFiller
 from dragoman.guard.policy import ALL_REPAIRS, Buffering, GuardPolicy
@@ -154,13 +153,13 @@ class Gateway:
         response = backend.passthrough(routed, body, request.model, context)
         if response is None or repair_history(routed.messages)[1]:
             return None
-        if any(isinstance(part, PreviousResponseRef) for message in routed.messages for part in message.parts):
+        if has_part(routed.messages, PreviousResponseRef):
             return None
         if context.observer is not None:
             context.observer.on_backend_call(backend, routed)
         return response
 
-    async def generate(
+    def generate(
         self,
         request: Request,
         context: ExchangeContext,
@@ -178,30 +177,41 @@ class Gateway:
         Raises:
             DragomanError: Before Start; later the stream ends with Failure.
         """
-        large, store = context.is_large, self.response_store
-        job = await off_loop(large or store.blocks(request), self._prepare, request, context, buffering)
-        (backend, routed), *others = await self._router.routes_or_refresh(job.request)
-        messages, warnings = await off_loop(large, repair_history, job.request.messages)
-        while True:
-            ordered = msgspec.structs.replace(routed, messages=messages) if warnings else routed
-            edit = await off_loop(large, apply_edits_for, backend, ordered, tokenizers.find(routed.model))
-            pipeline = EventPipeline([*self._stages(job, edit, warnings), *client_stages])
-            limits = (self._policy.reask_timeout_s, large or (request.store and store.does_io))
-            events = stream_response(backend, edit.request, job.context, pipeline, *limits)
-            try:
-                async with aclosing(events):
-                    async for batch in events:
-                        yield batch
-                return
-            except RemoteError as error:  # raised before Start, so no event was sent
-                if not others or _is_request_error(error):
-                    raise
-                message = f"{backend_name(backend)} could not answer ({loggable_message(error)})"
-            failed = backend_name(backend)
-            (backend, routed), *others = others
-            log.warning("%s; %s is asked for %s", message, backend_name(backend), quote(routed.model))
-            path = f"{failed} > {backend_name(backend)}"
-            warnings = (*warnings, Notice("failed_over", f"{message}; {backend_name(backend)} was asked", detail=path))
+        job: _ResponseJob | None = None
+        routes: list[ModelRoute] = []
+        warnings: list[Notice] = []
+
+        async def next_attempt(error: DragomanError | None) -> Attempt:
+            nonlocal job, routes
+            if job is None:
+                in_thread = context.is_large or self.response_store.blocks(request)
+                job = await off_loop(in_thread, self._prepare, request, context, buffering)
+                routes = await self._router.routes_or_refresh(job.request)
+            elif error is not None:  # raised before Start, so no event was sent
+                warnings.append(_failover_notice(routes, error))
+                routes = routes[1:]
+            return await off_loop(context.is_large, self._attempt, job, routes[0], warnings, client_stages)
+
+        return stream_response(next_attempt)
+
+    def _attempt(
+        self, job: "_ResponseJob", route: ModelRoute, warnings: Sequence[Notice], client_stages: Sequence[EventStage]
+    ) -> Attempt:
+        """Returns the attempt to get the response from the backend of this route.
+
+        Args:
+            job: The response.
+            route: The backend, and the request for it.
+            warnings: Warnings about earlier attempts.
+            client_stages: Further stages, which the events pass last.
+        """
+        backend, routed = route
+        messages, repairs = repair_history(routed.messages)
+        ordered = msgspec.structs.replace(routed, messages=messages) if repairs else routed
+        edit = apply_edits_for(backend, ordered, tokenizers.find(routed.model))
+        pipeline = EventPipeline([*self._stages(job, edit, (*repairs, *warnings)), *client_stages])
+        in_thread = job.context.is_large or (job.client_request.store and self.response_store.does_io)
+        return Attempt(backend, edit.request, job.context, pipeline, self._policy.reask_timeout_s, in_thread)
 
     def _prepare(self, request: Request, context: ExchangeContext, buffering: Buffering | None) -> _ResponseJob:
         """Returns what the response needs.
@@ -305,6 +315,21 @@ class Gateway:
             request, needs_compaction = compaction.prepare_request(request, self._router.first, self._seal)
             request = compaction.summary_request(request) if needs_compaction else request
         return request
+
+
+def _failover_notice(routes: Sequence[ModelRoute], error: DragomanError) -> Notice:
+    """Returns the warning that the second of these routes is used because the first failed with this error.
+
+    Raises:
+        DragomanError: The error, if there is no second route, or none that could answer.
+    """
+    if len(routes) < 2 or not isinstance(error, RemoteError) or _is_request_error(error):
+        raise error
+    (failed, _), (backend, routed) = routes[:2]
+    message = f"{backend_name(failed)} could not answer ({loggable_message(error)})"
+    log.warning("%s; %s is asked for %s", message, backend_name(backend), quote(routed.model))
+    path = f"{backend_name(failed)} > {backend_name(backend)}"
+    return Notice("failed_over", f"{message}; {backend_name(backend)} was asked", detail=path)
 
 
 def _is_request_error(error: RemoteError) -> bool:

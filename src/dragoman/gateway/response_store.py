@@ -20,7 +20,7 @@ import msgspec
 
 from dragoman.core.errors import RequestError, UnknownResponseError, quote
 from dragoman.core.events import Notice
-from dragoman.core.messages import Message, Part, PreviousResponseRef, Reply, Request, ToolCall
+from dragoman.core.messages import Message, Part, PreviousResponseRef, Reply, Request, ToolCall, has_part
 from dragoman.text import json_cursor
 
 MAX_RESPONSES: Final = 1000
@@ -199,9 +199,7 @@ class ResponseStore(ABC):
 
 def _continues(request: Request) -> bool:
     """Whether the request needs what is stored."""
-    return request.previous_response is not None or any(
-        isinstance(part, PreviousResponseRef) for message in request.messages for part in message.parts
-    )
+    return request.previous_response is not None or has_part(request.messages, PreviousResponseRef)
 
 
 def _unknown_reference(part: Part) -> Notice:

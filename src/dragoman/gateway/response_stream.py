@@ -1,6 +1,8 @@
-"""The loop that reads one backend's response and passes it through the stages, and the second loop for a re-ask.
+"""The loop that reads a backend's response and passes it through the stages, and the second loop for a re-ask.
 
     backend.generate → batches of events → EventPipeline (the list in `Gateway._stages`) → batches for the client
+
+If a backend fails before anything has come out of the stages, the next attempt may use another one.
 
 A second response, which a stage asks for, is collected whole, so a streaming client gets pings meanwhile. It is limited
 in time. If it fails, the stage sends the first response with a warning.
@@ -8,8 +10,9 @@ in time. If it fails, the stage sends the first response with a warning.
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing
+from typing import NamedTuple, TypeAlias
 
 import msgspec
 
@@ -23,62 +26,76 @@ from dragoman.off_loop import off_loop
 log = logging.getLogger("dragoman.guard")
 
 
-async def stream_response(
-    backend: Backend,
-    request: Request,
-    context: ExchangeContext,
-    pipeline: EventPipeline,
-    reask_timeout_s: float,
-    in_thread: bool = False,
-) -> EventStream:
-    """Yields what comes out of the pipeline for the response of one backend.
+class Attempt(NamedTuple):
+    """A response of one backend."""
 
-    Args:
-        backend: The backend, which may be asked a second time.
-        request: The request to send to it.
-        context: The exchange that the response is part of.
-        pipeline: The stages.
-        reask_timeout_s: Time limit of a second response.
-        in_thread: Whether the stages run in a thread where a response begins and ends, as for a large request.
+    backend: Backend
+    """The backend, which may be asked a second time."""
+    request: Request
+    """The request to send to it."""
+    context: ExchangeContext
+    """The exchange that the response is part of."""
+    pipeline: EventPipeline
+    """The stages."""
+    reask_timeout_s: float
+    """Time limit of a second response."""
+    in_thread: bool = False
+    """Whether the stages run in a thread where a response begins and ends, as for a large request."""
+
+
+NextAttempt: TypeAlias = Callable[[DragomanError | None], Awaitable[Attempt]]
+"""Returns the first attempt for None, and the next one for the error of the last one, or raises that error."""
+
+
+async def stream_response(next_attempt: NextAttempt) -> EventStream:
+    """Yields what comes out of the stages for the response of the first backend that does not fail.
 
     Raises:
         DragomanError: Before anything has come out; later the stream ends with Failure.
     """
-    try:
-        async with aclosing(context.generate(backend, request)) as batches:
-            async for batch in batches:
-                if in_thread and _is_boundary(batch):
-                    out = await asyncio.to_thread(pipeline.feed, batch)
-                else:
-                    out = pipeline.feed(batch)
-                if out:
+    error: DragomanError | None = None
+    while True:
+        attempt = await next_attempt(error)
+        pipeline = attempt.pipeline
+        try:
+            async with aclosing(attempt.context.generate(attempt.backend, attempt.request)) as batches:
+                async for batch in batches:
+                    if attempt.in_thread and _is_boundary(batch):
+                        out = await asyncio.to_thread(pipeline.feed, batch)
+                    else:
+                        out = pipeline.feed(batch)
+                    if out:
+                        yield out
+                    if pipeline.finished or pipeline.ended:
+                        break
+            if not pipeline.ended:
+                async for out in _close_stages(attempt):
                     yield out
-                if pipeline.finished or pipeline.ended:
-                    break
-        async for out in _close_stages(backend, context, pipeline, reask_timeout_s, in_thread):
-            yield out
-        if not pipeline.ended:
-            raise BackendUnavailableError("the backend ended without finishing its response")
-    except DragomanError as error:
-        if not pipeline.started:
-            raise
-        if out := pipeline.feed([Failure(error)]):
-            yield out
+            return
+        except DragomanError as raised:
+            error = raised
+            if pipeline.started:
+                break
+    if out := pipeline.feed([Failure(error)]):
+        yield out
 
 
-async def _close_stages(
-    backend: Backend, context: ExchangeContext, pipeline: EventPipeline, reask_timeout_s: float, in_thread: bool
-) -> EventStream:
-    """Yields what comes out when the stages are closed in order; re-asks the model where one needs it."""
-    if pipeline.ended:
-        return
+async def _close_stages(attempt: Attempt) -> EventStream:
+    """Yields what comes out when the stages are closed in order; re-asks the model where one needs it.
+
+    Raises:
+        BackendUnavailableError: The response has no end.
+    """
+    pipeline, in_thread = attempt.pipeline, attempt.in_thread
     for number, stage in enumerate(pipeline.stages):
         if (reask := await off_loop(in_thread, stage.reask)) is not None:
             if out := pipeline.feed([reask.notice], number + 1):
                 yield out
-            await _reask(backend, reask, context, stage, reask_timeout_s)
+            await _reask(attempt, reask, stage)
         if out := await off_loop(in_thread, pipeline.close_stage, number):
             yield out
+    if not pipeline.ended:
+        raise BackendUnavailableError("the backend ended without finishing its response")
 
 
 def _is_boundary(batch: Sequence[AnyEvent]) -> bool:
@@ -86,15 +103,14 @@ def _is_boundary(batch: Sequence[AnyEvent]) -> bool:
     return isinstance(batch[0], Start) or isinstance(batch[-1], Finish | Failure)
 
 
-async def _reask(
-    backend: Backend, reask: ReaskRequest, context: ExchangeContext, stage: EventStage, timeout_s: float
-) -> None:
+async def _reask(attempt: Attempt, reask: ReaskRequest, stage: EventStage) -> None:
     """Collects a second response for the stage."""
-    second_context = msgspec.structs.replace(context, reasked=True)
+    second_context, timeout_s = msgspec.structs.replace(attempt.context, reasked=True), attempt.reask_timeout_s
     events: list[AnyEvent] = []
     failed = True
     try:
-        async with asyncio.timeout(timeout_s), aclosing(second_context.generate(backend, reask.request)) as batches:
+        events_of = second_context.generate(attempt.backend, reask.request)
+        async with asyncio.timeout(timeout_s), aclosing(events_of) as batches:
             async for batch in batches:
                 events += batch
                 if isinstance(batch[-1], Failure):

@@ -32,7 +32,7 @@ class Router:
         """
         self._backends = tuple(backends)
         self._model_aliases = {alias: alias_targets(targets) for alias, targets in model_aliases.items()}
-        self._indexed: list[Sequence[ServedModel]] = []
+        self._indexed: list[Sequence[ServedModel] | None] = [None] * len(self._backends)
         """The lists of models that the index was built from."""
         self._index: dict[str, list[tuple[Backend, str]]] = {}
         """By each listed name: the backends that list it, each with its own name of the model."""
@@ -110,9 +110,11 @@ class Router:
 
     def _listed_by(self, model: str) -> list[tuple[Backend, str]]:
         """The backends that list this name, each with its own name of the model; own names precede aliases."""
-        lists = [backend.models() for backend in self._backends]
-        if len(lists) != len(self._indexed) or any(a is not b for a, b in zip(lists, self._indexed, strict=True)):
-            self._indexed, self._index = lists, _index(self._backends, lists)
+        for number, backend in enumerate(self._backends):
+            if backend.models() is not self._indexed[number]:
+                lists = [backend.models() for backend in self._backends]
+                self._indexed, self._index = list(lists), _index(self._backends, lists)
+                break
         return self._index.get(model, [])
 
     def _providers_of(self, model: str) -> list[tuple[Backend, str]]:

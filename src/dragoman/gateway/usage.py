@@ -28,11 +28,14 @@ from dragoman.core.messages import Request, Usage
 from dragoman.core.stage import EventStage
 from dragoman.core.token_estimate import TokenEstimator
 
-_TEXT_EVENTS: Final = (TextDelta, ToolCallDelta, ReasoningDelta, RefusalDelta)
+_GENERATED: Final = (TextDelta, ToolCallDelta, ReasoningDelta, RefusalDelta, ToolCallStart)
+"""Events whose text the model has generated."""
 
 
 class UsageFiller(EventStage):
     """Adds missing token counts to the events of one response."""
+
+    handles = frozenset((*_GENERATED, UsageUpdate, Start, Finish))
 
     __slots__ = ("_early", "_estimate", "_prompt_tokens", "_reported", "_request", "_texts", "_vocabulary")
 
@@ -52,28 +55,21 @@ class UsageFiller(EventStage):
             return events
         out: list[AnyEvent] = []
         for event in events:
-            out += self._feed(event)
-        return out
-
-    def _feed(self, event: AnyEvent) -> tuple[AnyEvent, ...]:
-        if isinstance(event, _TEXT_EVENTS):
-            self._texts.append(event.text)
-            return (event,)
-        match event:
-            case ToolCallStart(name=name):
-                self._texts.append(name)
-            case UsageUpdate(usage):
+            if type(event) is UsageUpdate:
+                usage = event.usage
                 self._reported = usage if usage.input_tokens else replace(usage, input_tokens=self._prompt_tokens)
-                return (UsageUpdate(self._reported),)
-            case Start(input_tokens=tokens):
-                self._prompt_tokens = tokens
-                if self._early and not tokens:
-                    return (replace(event, input_tokens=self.estimate()),)
-            case Finish() if self._reported is None or not self._reported.input_tokens:
-                return (*self._estimated_usage(), event)
-            case _:
-                pass
-        return (event,)
+                event = UsageUpdate(self._reported)
+            elif type(event) is Start:
+                self._prompt_tokens = event.input_tokens
+                if self._early and not event.input_tokens:
+                    event = replace(event, input_tokens=self.estimate())
+            elif type(event) is Finish:
+                if self._reported is None or not self._reported.input_tokens:
+                    out += self._estimated_usage()
+            elif type(event) in self.handles:
+                self._texts.append(_generated_text(event))
+            out.append(event)
+        return out
 
     def estimate(self) -> int:
         """Returns the estimated tokens of the prompt; the second call costs nothing."""
@@ -88,3 +84,13 @@ class UsageFiller(EventStage):
         return UsageUpdate(usage), Notice(
             "estimated_usage", f"the backend did not report {missing}; they are estimated"
         )
+
+
+def _generated_text(event: AnyEvent) -> str:
+    match event:
+        case TextDelta(text) | ToolCallDelta(_, text) | ReasoningDelta(text) | RefusalDelta(text):
+            return text
+        case ToolCallStart(name=name):
+            return name
+        case _:
+            return ""

@@ -136,13 +136,13 @@ class App:
             if route is not None and headers.get("upgrade", "").lower() == "websocket":
                 raise WebSocketUnsupportedError(f"no WebSocket is served at {quote(path)}; send POST")
             if posted is not None and posted.passed:
-                client = Client.of(scope, receive, send_tracked)
+                client = Client.from_scope(scope, receive, send_tracked)
                 await Passthrough(posted, self._gateway, self._config, record, client).run(headers)
             elif posted is not None:
                 headers_decoded = {name: value for name, value in headers.items() if name != "content-encoding"}
                 capture = self._captures.begin(method, path, headers_decoded) if self._captures else None
                 observer = _observer_for(capture, record)
-                client = Client.of(scope, receive, observer.wrap_send(send_tracked) if observer else send_tracked)
+                client = Client.from_scope(scope, receive, observer.wrap_send(send_tracked) if observer else send_tracked)
                 await Exchange(posted, self._gateway, self._config, record, client, observer).run(headers)
             else:
                 await self._get(scope, path, headers, send_tracked)

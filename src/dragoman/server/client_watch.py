@@ -1,6 +1,6 @@
 """Cancels the work for a client that disconnects or stops reading.
 
-    async with ClientWatch(Client.of(scope, receive, send), 60.0) as watch:
+    async with ClientWatch(Client.from_scope(scope, receive, send), 60.0) as watch:
         ...                                     # is cancelled; the block then raises ClientDisconnectedError
         watch.write_started()
         await send(message)
@@ -39,7 +39,7 @@ class Client(NamedTuple):
     take_body: TakeBody | None = None
 
     @classmethod
-    def of(cls, scope: Scope, receive: Receive, send: Send) -> "Client":
+    def from_scope(cls, scope: Scope, receive: Receive, send: Send) -> "Client":
         """Returns the client of a scope, with the extensions that the server has."""
         extensions = scope.get("extensions") or {}
         return cls(receive, send, extensions.get(ON_DISCONNECT), extensions.get(TAKE_BODY))

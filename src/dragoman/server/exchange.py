@@ -69,7 +69,9 @@ def warning_headers(events: Iterable[object]) -> dict[str, str]:
 
 def warning_labels(events: Iterable[object]) -> str:
     """Returns codes and names, `content_dropped: strict, estimated_usage`: each label once, at most `MAX_LABELS`."""
-    labels = list(dict.fromkeys(event.label for event in events if isinstance(event, Notice)))
+    labels = list(dict.fromkeys([event.label for event in events if type(event) is Notice]))
+    if not labels:
+        return ""
     more = [f"{len(labels) - MAX_LABELS} more"] if len(labels) > MAX_LABELS else []
     return ", ".join([*labels[:MAX_LABELS], *more])
 
@@ -97,8 +99,10 @@ def _buffering(headers: Mapping[str, str]) -> Buffering | None:
     Raises: RequestError: the mode does not exist.
     """
     value = headers.get(BUFFERING_HEADER)
+    if value is None:
+        return None
     mode = next((each for each in BUFFERING_MODES if each == value), None)
-    if value is not None and mode is None:
+    if mode is None:
         raise RequestError(f"expected one of {', '.join(BUFFERING_MODES)}, got {quote(value)} - at {BUFFERING_HEADER}")
     return mode
 

@@ -134,7 +134,7 @@ class ToolCallAssembler:
             "_out",
             "_queue",
         ),
-        *("_reported_broken", "_tools", "_context", "_used", "calls", "halves", "phase"),
+        *("_reported_broken", "_tools", "_context", "_list_used", "_used", "calls", "halves", "phase"),
     )
 
     def __init__(
@@ -144,7 +144,7 @@ class ToolCallAssembler:
         tools: Iterable[str] = (),
         *,
         original_name: Callable[[str], str] = str,
-        used: Iterable[str] = (),
+        used: Callable[[], Iterable[str]] = tuple,
     ) -> None:
         """Creates an assembler.
 
@@ -153,7 +153,7 @@ class ToolCallAssembler:
             model: The client's name of the model.
             tools: Tool names as the server knows them.
             original_name: Converts a server's tool name to the client's.
-            used: Call ids that must not be used again.
+            used: Returns the call ids that must not be used again; called at the first call.
         """
         self.phase = "new"
         """`new`, `open` or `ended`; chunks after the end are ignored."""
@@ -165,7 +165,7 @@ class ToolCallAssembler:
         self._by_key: dict[int, _Call] = {}
         self._by_id: dict[str, _Call] = {}
         self._last: _Call | None = None
-        self._used = set(used)
+        self._list_used, self._used = used, set[str]()
         self._reported_dropped: set[str] = set()
         self._original_name = original_name
         self._enabled_repairs = ALL_REPAIRS.difference(context.disabled_repairs)
@@ -333,7 +333,8 @@ class ToolCallAssembler:
 
     def _emit(self, event: AnyEvent, text: str) -> None:
         if text:
-            self.start()
+            if self.phase == "new":
+                self.start()
             if not self._queue:  # the most frequent case
                 self._out.append(event)
                 return
@@ -410,6 +411,8 @@ class ToolCallAssembler:
             self._out.append(ToolCallDelta(call.index, text))
 
     def _announce(self, call: _Call) -> None:
+        if not self.calls:
+            self._used.update(self._list_used())
         id = valid_call_id(call.id) if call.id else ""
         if not id or id in self._used:
             id = f"call_{self._context.new_id()}"

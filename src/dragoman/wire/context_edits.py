@@ -60,6 +60,8 @@ class EditedRequest(NamedTuple):
 class EditReport(EventStage):
     """Adds the report of the edits before Finish."""
 
+    handles = frozenset((Finish,))
+
     def __init__(self, applied: str) -> None:
         self._applied = applied
 

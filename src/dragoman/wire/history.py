@@ -58,9 +58,9 @@ def _is_in_order(messages: Sequence[Message]) -> bool:
         calls: list[str] = []
         results: list[str] = []
         for part in message.parts:
-            if isinstance(part, ToolCall):
+            if type(part) is ToolCall:
                 calls.append(part.id)
-            elif isinstance(part, ToolResult):
+            elif type(part) is ToolResult:
                 results.append(part.call_id)
         answers = bool(results)
         is_assistant = message.role == "assistant"
@@ -219,7 +219,7 @@ def repair_past_arguments(messages: Sequence[Message]) -> tuple[tuple[Message, .
         part
         for message in messages
         for part in message.parts
-        if isinstance(part, ToolCall) and not _is_object(part.arguments)
+        if type(part) is ToolCall and not _is_object(part.arguments)
     ]
     if not bad:
         return tuple(messages), ()

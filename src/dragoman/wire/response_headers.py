@@ -17,7 +17,6 @@ SHOULD_RETRY: Final = "x-should-retry"
 
 _LIMITS: Final = ("x-ratelimit-", "anthropic-ratelimit-", "ratelimit-")
 _IDS: Final = ("request-id", "x-request-id", REQUEST_ID)
-_FORWARDED: Final = (*_LIMITS, *_IDS)
 _VALUE: Final = re.compile(r"[\x20-\x7e]{1,256}")
 _MAX_LIMIT_HEADERS: Final = 32
 """Maximum rate-limit headers; OpenAI has six, Anthropic eighteen."""
@@ -25,14 +24,16 @@ _MAX_LIMIT_HEADERS: Final = 32
 
 def client_headers(headers: Mapping[str, str]) -> dict[str, str]:
     """Returns the headers for the client; names in `headers` are in lower case."""
-    names = [name for name in headers if name.startswith(_FORWARDED)]
-    if not names:
-        return {}
-    limits = [name for name in names if name.startswith(_LIMITS)][:_MAX_LIMIT_HEADERS]
-    forwarded = {name: headers[name] for name in limits}
-    if id := next((headers[name] for name in _IDS if name in headers), ""):
-        forwarded[REQUEST_ID] = id
-    return {name: value for name, value in forwarded.items() if _VALUE.fullmatch(value)}
+    forwarded: dict[str, str] = {}
+    for name, value in headers.items():
+        if name.startswith(_LIMITS) and len(forwarded) < _MAX_LIMIT_HEADERS and _VALUE.fullmatch(value):
+            forwarded[name] = value
+    for name in _IDS:
+        if name in headers:
+            if _VALUE.fullmatch(headers[name]):
+                forwarded[REQUEST_ID] = headers[name]
+            break
+    return forwarded
 
 
 def client_error_headers(headers: Mapping[str, str]) -> dict[str, str]:

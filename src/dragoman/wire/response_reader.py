@@ -13,6 +13,7 @@ stream, named `error` is an error of the server, whatever fields its JSON has.
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 import msgspec
@@ -43,7 +44,9 @@ def new_assembler(
     """
     form = ANY_STRING if request.dialect == dialect else legal
     names = ToolNameMap((tool.name for tool in request.tools if tool.name), form)
-    return ToolCallAssembler(context, request.model, names.offered(), original_name=names.back, used=call_ids(request))
+    return ToolCallAssembler(
+        context, request.model, names.offered(), original_name=names.back, used=partial(call_ids, request)
+    )
 
 
 DECODE_ERRORS: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)

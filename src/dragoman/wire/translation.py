@@ -199,16 +199,17 @@ class TranslationReport:
         same API are not changed.
         """
         request = rename_for_api(request, ANY_STRING if self.is_same_api else names, ids)
-        messages = tuple(map(self._with_known_parts, request.messages))
+        messages: list[Message] = []
+        for message in request.messages:
+            for part in message.parts:
+                if type(part) in _MAY_BE_UNKNOWN:
+                    message = self._with_known_parts(message)
+                    break
+            messages.append(message)
         is_same = all(map(operator.is_, messages, request.messages))
-        return request if is_same else replace(request, messages=messages)
+        return request if is_same else replace(request, messages=tuple(messages))
 
     def _with_known_parts(self, message: Message) -> Message:
-        for part in message.parts:
-            if isinstance(part, _MAY_BE_UNKNOWN):
-                break
-        else:
-            return message
         parts: list[Part] = []
         for part in message.parts:
             if isinstance(part, ToolResult):

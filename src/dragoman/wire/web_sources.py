@@ -17,7 +17,7 @@ from typing import Final
 import msgspec
 from msgspec import Raw, Struct
 
-from dragoman.core.events import TEXT_BREAK, AnyEvent, Detail, Failure, Finish, ReasoningDelta, TextDelta, ToolCallStart
+from dragoman.core.events import TEXT_BREAK, AnyEvent, Detail, Failure, Finish, ReasoningDelta, ToolCallStart
 from dragoman.core.response_details import ANNOTATIONS, CITATIONS, SINGLE_TEXT_APIS, is_for, list_items
 
 
@@ -28,28 +28,26 @@ class _Source(Struct, tag="web_search_result_location"):
 
 _source: Final = msgspec.json.Decoder(_Source).decode
 _encode: Final = msgspec.json.Encoder().encode
+_HANDLED: Final = frozenset((Detail, ToolCallStart, ReasoningDelta, Finish, Failure))
 
 
 class WebSourceConverter:
     """Converts the web sources of one response for a client of one API."""
 
-    __slots__ = ("_began", "_buffered", "_chars", "_is_needed", "_is_one_text")
+    __slots__ = ("_began", "_buffered", "_is_one_text", "chars", "handles")
 
     def __init__(self, client: str) -> None:
-        self._is_needed = is_for("", client)
+        self.handles = _HANDLED if is_for("", client) else frozenset()
+        """Types of the events to `feed`."""
         self._is_one_text = client in SINGLE_TEXT_APIS
-        self._chars = self._began = 0
-        """Characters of the text so far, and of the text before the open block."""
+        self.chars = self._began = 0
+        """Characters of the text so far, counted by the caller, and of the text before the open block."""
         self._buffered: list[_Source] = []
         """Sources of the open block."""
 
-    def text(self, event: TextDelta) -> None:
-        """Counts the characters of a text event; the event itself is forwarded unchanged."""
-        self._chars += len(event.text)
-
     def feed(self, event: AnyEvent) -> list[AnyEvent]:
-        """Returns the events that replace this one; text events go to `text` instead."""
-        if not self._is_needed:
+        """Returns the events that replace this one."""
+        if type(event) not in self.handles:
             return [event]
         match event:
             case Detail(name, json) if name == CITATIONS:
@@ -59,7 +57,7 @@ class WebSourceConverter:
             case ToolCallStart() | ReasoningDelta():
                 events = self._flush()
                 if not self._is_one_text:
-                    self._chars = self._began = 0
+                    self.chars = self._began = 0
                 return [*events, event]
             case Finish() | Failure():
                 return [*self._flush(), event]
@@ -77,7 +75,7 @@ class WebSourceConverter:
     def _flush(self) -> list[AnyEvent]:
         """Returns the sources of the block that ends here."""
         citations, began = self._buffered, self._began
-        self._buffered, self._began = [], self._chars
-        span = {"type": "url_citation", "start_index": began, "end_index": self._chars}
+        self._buffered, self._began = [], self.chars
+        span = {"type": "url_citation", "start_index": began, "end_index": self.chars}
         spans = [{**span, "url": each.url, "title": each.title or ""} for each in citations]
         return [Detail(ANNOTATIONS, _encode(spans).decode())] if spans else []

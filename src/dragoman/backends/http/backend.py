@@ -274,7 +274,7 @@ class HttpBackend(Backend):
         mode = self._mode_of(request.model)
         await self._planner.prepare(request.model, mode, self._connection)
         opened = await self._open(await self._plan(request, context, mode), context)
-        response, piece = opened.pipeline, opened.first
+        response, stages, piece = opened.pipeline, opened.pipeline.stages, opened.first
         broken: BackendUnavailableError | None = None
         spent = conversion_time.measure()
         async with aclosing(opened.pieces) as pieces:
@@ -282,12 +282,12 @@ class HttpBackend(Backend):
                 while piece is not None:
                     with spent:
                         events = response.feed(piece)
-                    if response.ended and not response.can_stop:
+                    if stages.ended and not stages.finished:
                         await drain(pieces)
                     if events:
                         self._observe(request.model, events)
                         yield events
-                    piece = None if response.can_stop else await anext(pieces, None)
+                    piece = None if stages.finished else await anext(pieces, None)
             except BackendUnavailableError as error:
                 broken = error
         last = response.close()
@@ -304,8 +304,7 @@ class HttpBackend(Backend):
         # A chat template is rendered in another process, which has to be waited for.
         in_thread = context.is_large or mode.endpoint == "completions"
         with conversion_time.measure():
-            plan = await off_loop(in_thread, self._planner.plan, request, mode)
-        return await off_loop(context.is_large, self._rejections.apply_known, plan)
+            return await off_loop(in_thread, self._rejections.plan, request, mode)
 
     async def _open(self, plan: RequestPlan, context: ExchangeContext) -> "_OpenedResponse":
         """Sends the request, again without what the server rejects.

@@ -1,14 +1,14 @@
 """Reads one upstream response: bytes in, batches of events out, until the response can be stopped.
 
 bytes ─dialect's reader→ events ─RequestNotes→ TextModeReader → StopStrings → ReplyRecorder→ events
+
+Only the stages that the request needs are there; `RequestPlanner.open_response` lists them.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import msgspec
 
-from dragoman.backends.text_mode.response import TextModeReader
-from dragoman.backends.text_mode.verbatim_history import ReplyRecorder
 from dragoman.core.errors import DragomanError
 from dragoman.core.events import AnyEvent, Failure, Finish, Notice, Start, TextDelta
 from dragoman.core.stage import EventPipeline, EventStage
@@ -21,6 +21,8 @@ class RequestNotes(EventStage):
     """Adds the warnings about the request, and the server's headers for the client; hides secrets in errors."""
 
     __slots__ = ("_clean", "_headers", "_warnings")
+
+    handles = frozenset((Start, Failure))
 
     def __init__(
         self,
@@ -53,38 +55,20 @@ class RequestNotes(EventStage):
 class ResponsePipeline:
     """Reads one response."""
 
-    __slots__ = ("_pipeline", "_stops", "joins_text", "reader")
+    __slots__ = ("_stops", "joins_text", "reader", "stages")
 
-    def __init__(
-        self,
-        reader: ResponseReader,
-        notes: RequestNotes,
-        text_mode: TextModeReader | None,
-        stops: StopStrings,
-        recorder: ReplyRecorder,
-    ) -> None:
+    def __init__(self, reader: ResponseReader, stages: Iterable[EventStage], stops: StopStrings | None = None) -> None:
         """
         Args:
             reader: Parses the bytes of the server's API.
-            notes: The stage for what is known of the request and the connection.
-            text_mode: Parses tool calls in the text as the model wrote it; None: the server has parsed it.
-            stops: Stop strings that the server does not apply.
-            recorder: Records the text, if there is a `text_mode`.
+            stages: The stages, in order.
+            stops: The one of them that may end the response before the server does.
         """
         self.reader, self._stops = reader, stops
         self.joins_text = True
         """Whether text that arrives together becomes one event."""
-        self._pipeline = EventPipeline([notes, *([text_mode, stops, recorder] if text_mode else [stops])])
-
-    @property
-    def ended(self) -> bool:
-        """Whether the last event has been returned."""
-        return self._pipeline.ended
-
-    @property
-    def can_stop(self) -> bool:
-        """Whether the rest of the upstream response can be discarded."""
-        return self._pipeline.finished
+        self.stages = EventPipeline(stages)
+        """`ended`: the last event has been returned; `finished`: the rest of the upstream response can be discarded."""
 
     def feed(self, piece: bytes) -> Sequence[AnyEvent]:
         """Returns the events that these bytes complete."""
@@ -92,24 +76,26 @@ class ResponsePipeline:
 
     def close(self) -> Sequence[AnyEvent]:
         """Returns the last events, also if the response was stopped early."""
-        last = [] if self.can_stop else [*self._process(self.reader.close())]
-        if self.can_stop and not self.ended:
-            last += self._stops.close()
-            last.append(Finish("stop_sequence" if self._stops.found else "stop", self._stops.found))
+        stages = self.stages
+        last = [] if stages.finished else [*self._process(self.reader.close())]
+        if stages.finished and not stages.ended:
+            found = ""
+            if self._stops is not None:
+                last += self._stops.close()
+                found = self._stops.found
+            last.append(Finish("stop_sequence" if found else "stop", found))
         return last
 
     def _process(self, events: Sequence[AnyEvent]) -> Sequence[AnyEvent]:
-        return self._pipeline.feed(join_text(events) if self.joins_text else events)
+        return self.stages.feed(join_text(events) if self.joins_text and len(events) > 1 else events)
 
 
 def join_text(events: Sequence[AnyEvent]) -> Sequence[AnyEvent]:
     """Returns the events with each run of text as one event: what arrived together is sent on together."""
-    if len(events) < 2:
-        return events
     out: list[AnyEvent] = []
     texts: list[str] = []
     for event in events:
-        if isinstance(event, TextDelta):
+        if type(event) is TextDelta:
             texts.append(event.text)
             continue
         if texts:

@@ -66,6 +66,8 @@ TRAILING_OPENERS: Final = (FENCE, *FIRST[1:])
 """Openers of calls in plain JSON, which count only at the end of the response."""
 HARMONY_OPENERS: Final = ("<|channel|>", "<|start|>assistant")
 """Openers of a harmony message."""
+_START_CHARS: Final = frozenset(opener[0] for opener in (*UNTAGGED_READERS, *HARMONY_OPENERS, REASONING_TAGS[0]))
+"""The first character of what a response can begin with."""
 HARMONY_END: Final = "<|end|>"
 MAX_REJECTED: Final = 256
 """Limit of rejected candidates in a response; after that no more are looked for."""
@@ -169,23 +171,32 @@ class LeakDetector:
         """Returns the events that this text decides."""
         if self._reader:
             return _with_warnings(self._reader.feed(text))
-        if self._is_plain(text):  # the most frequent case
-            self._lines.feed(text)
-            self._has_text = True
+        if self.passes(text):  # the most frequent case
             return [TextDelta(text)]
         self._buf += text
         while self._step(closed=False):
             pass
         return self._drain()
 
-    def _is_plain(self, text: str) -> bool:
-        """Returns whether nothing waits, and nothing in this text can begin a call or belong to what follows."""
-        if self._buf or self._candidate or self._at_start or self._in_reasoning or not text or text[-1] in SPACE:
+    def passes(self, text: str) -> bool:
+        """Adds text that is emitted unchanged, as nothing waits and nothing in it can begin a call or belong to what
+        follows. Returns False if `feed` must read it.
+        """
+        if self._buf or self._candidate or self._reader or self._in_reasoning or not text or text[-1] in SPACE:
             return False
-        return self._rejected >= MAX_REJECTED or _openers().find(text, 0, closed=False) == (len(text), -1)
+        if self._at_start and (self._at_boundary or text.lstrip(SPACE)[0] in _START_CHARS):
+            return False
+        if self._rejected < MAX_REJECTED and _openers().find(text, 0, closed=False) != (len(text), -1):
+            return False
+        self._at_start = False
+        self._lines.feed(text)
+        self._has_text = True
+        return True
 
     def close(self, reason: Literal["stop", "length"] = "stop") -> list[AnyEvent]:
         """Returns the events that the end of the text decides."""
+        if not (self._buf or self._candidate or self._reader):
+            return self._drain()
         while not self._reader and (self._step(closed=True) or self._close_candidate(reason)):
             pass
         if self._reader:

@@ -7,7 +7,6 @@ in the text is emitted once. Text that no known format explains may still be a l
 the reasoning field is emitted only if the response contains nothing else.
 """
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, Literal, Protocol, TypeAlias
 
@@ -16,6 +15,7 @@ import msgspec
 from dragoman.backends.text_mode.leaked_calls import LeakDetector
 from dragoman.core.call_identity import CallKey, call_key
 from dragoman.core.events import (
+    ALL_EVENTS,
     TEXT_BREAK,
     AnyEvent,
     Detail,
@@ -53,6 +53,8 @@ class TextReader(Protocol):
 
 class TextModeReader(EventStage):
     """Parses the text of one response's events."""
+
+    handles = ALL_EVENTS - {Start, UsageUpdate, Notice}
 
     def __init__(
         self,
@@ -94,14 +96,17 @@ class TextModeReader(EventStage):
 
     def feed(self, events: Sequence[AnyEvent]) -> Sequence[AnyEvent]:
         """Returns the events that these become."""
-        if len(events) == 1 and type(event := events[0]) is TextDelta and self._is_in_plain_text:
-            self._on_text(event.text)
-            return self._detect_leaks(events)
+        if len(events) == 1 and type(event := events[0]) is TextDelta and self._has_content:  # the most frequent case
+            waits = self._new_reader or self._reasoning_leaks or self.finished
+            if self._leaks and not waits and self._leaks.passes(event.text):
+                self._on_text(event.text)
+                return events
         out: list[AnyEvent] = []
         for event in events:
-            if isinstance(event, TextDelta):
-                self._on_text(event.text)
             match event:
+                case TextDelta(text):
+                    self._on_text(text)
+                    out += [] if self.finished else self._content(event)
                 case Detail(name) if name == TEXT_BREAK and not self.finished:
                     out += [*self._close_text("stop"), event]
                 case Start() | UsageUpdate() | Notice() | Detail():
@@ -116,16 +121,11 @@ class TextModeReader(EventStage):
                     pass
         return out
 
-    @property
-    def _is_in_plain_text(self) -> bool:
-        """Whether more text only has to pass the detector."""
-        return self._new_reader is None and self._has_content and not self.finished and self._reasoning_leaks is None
-
     def _content(self, event: AnyEvent) -> list[AnyEvent]:
         """Handles events of the response's content."""
         match event:
             case TextDelta(text):
-                released = self._release_reasoning() if text.strip() else []
+                released = self._release_reasoning() if self._reasoning_leaks and text.strip() else []
                 return [*released, *self._text(text)]
             case ToolCallDelta() | ToolCallEnd() | ToolCallIncomplete():
                 return self._merger.feed(event, "server")
@@ -154,14 +154,7 @@ class TextModeReader(EventStage):
 
     def _detect_leaks(self, events: Sequence[AnyEvent]) -> list[AnyEvent]:
         """Passes on a reader's events, with leaked calls detected in its text."""
-        if len(events) == 1 and self._leaks and self._new_leaks and type(event := events[0]) is TextDelta:
-            found, leaks = self._leaks.feed(event.text), self._leaks
-            if len(found) == 1 and type(found[0]) is TextDelta and self._has_content:  # the most frequent case
-                return found
-            out = self._merge(found)
-            self.finished = self.finished or leaks.finished
-            return out
-        out = []
+        out: list[AnyEvent] = []
         for event in events:
             match event:
                 case TextDelta(text) if self._new_leaks:
@@ -238,7 +231,7 @@ class _CallMerger:
     def __init__(self, new_id: NewId, repeats: bool) -> None:
         self._new_id, self._ids = new_id, set[str]()
         self._calls = 0
-        self._seen: dict[Source, Counter[CallKey]] = {"text": Counter(), "server": Counter()}
+        self._seen: dict[Source, dict[CallKey, int]] = {"text": {}, "server": {}}
         self._name, self._arguments = "", list[str]()
         self._pending: list[AnyEvent] | None = None
         self._allow_repeats = repeats
@@ -282,13 +275,15 @@ class _CallMerger:
     def _end(self, source: Source) -> list[AnyEvent]:
         """Returns the warning if the call is a duplicate; its events are dropped."""
         made, others = call_key(self._name, "".join(self._arguments)), self._seen[_OTHER[source]]
-        if self._pending is not None and others[made]:
-            others -= Counter([made])
+        if self._pending is not None and made in others:
+            others[made] -= 1
+            if not others[made]:
+                del others[made]
             return self._drop(made, "the server sent this call, and left it in the text too; it is made once")
-        if self._rejects_repeats(source) and self._seen["text"][made]:
+        if self._rejects_repeats(source) and made in self._seen["text"]:
             self.repeated = True
             return self._drop(made, "the model repeated this call; the answer ends there")
-        self._seen[source][made] += 1
+        self._seen[source][made] = self._seen[source].get(made, 0) + 1
         return []
 
     def _rejects_repeats(self, source: Source) -> bool:

@@ -16,13 +16,14 @@ used reply is removed first: a conversation uses all of its calls in every reque
 import json
 import re
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
 from dragoman.core.events import (
+    CALL_EVENTS,
     AnyEvent,
     Finish,
     Notice,
@@ -109,19 +110,19 @@ class VerbatimHistory:
 class ReplyRecorder(EventStage):
     """Records one reply, and stores it if it contains calls and was completed by the model."""
 
+    handles = CALL_EVENTS | {TextDelta, ReasoningDelta, Notice, Finish}
+
     def __init__(self, history: VerbatimHistory) -> None:
         self._history = history
         self._raw: list[str] = []
+        self.add_text: Callable[[str], None] = self._raw.append
+        """Adds text of the model, verbatim."""
         self._text: list[str] = []
         self._calls: list[tuple[str, str, list[str]]] = []
         self._final_id = ""
         """The id of the first call at its end, by which a client that got the call whole knows it."""
         self._is_reusable = True
         self._is_complete = True
-
-    def add_text(self, text: str) -> None:
-        """Adds text of the model, verbatim."""
-        self._raw.append(text)
 
     def discard(self) -> None:
         """Stores nothing of this reply: the model was stopped, or the events do not match its text."""

@@ -96,7 +96,7 @@ class _Worker(Shutdown):
         return await serve(gateway, self.server, own, ready, self)
 
     def on_signal(self, number: int) -> None:
-        """Drains, however often: a service manager may signal this process beside the supervisor, which says when to
+        """Drains, however often: a service manager may signal this process and the supervisor, which says when to
         stop.
         """
         self.drain()

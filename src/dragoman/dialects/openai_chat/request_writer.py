@@ -107,9 +107,11 @@ def write_request(request: Request, model: str) -> UpstreamRequest:
         body["stream"] = True
         body |= {"stream_options": {"include_usage": True}} if request.stream_usage or stops_locally else {}
     own = (FUNCTIONS, "max_completion_tokens")
-    shared, left = to_chat_fields(request.extra) if request.dialect == "openai_responses" else ({}, request.extra)
-    extra = {name: raw for name, raw in report.native_fields(left).items() if name not in own}
-    return report.close({**body, **shared, **extra})
+    if request.extra:
+        shared, left = to_chat_fields(request.extra) if request.dialect == "openai_responses" else ({}, request.extra)
+        body |= shared
+        body |= {name: raw for name, raw in report.native_fields(left).items() if name not in own}
+    return report.close(body)
 
 
 def _response_format(request: Request, report: TranslationReport) -> dict[str, object]:
@@ -174,11 +176,11 @@ def _messages(messages: Sequence[Message], report: TranslationReport) -> list[ob
         results: list[ToolResult] = []
         rest: list[Part] = []
         for part in message.parts:
-            if isinstance(part, ToolResult):
+            if type(part) is ToolResult:
                 results.append(part)
             else:
                 rest.append(part)
-        extra = report.native_fields(message.extra)
+        extra = report.native_fields(message.extra) if message.extra else {}
         if not (message.parts or report.is_same_api):
             continue
         for result in results:
@@ -233,6 +235,9 @@ def _is_text(part: Part) -> bool:
 def _assistant(parts: Iterable[Part], report: TranslationReport) -> dict[str, object]:
     reasoning, content, refusal, calls = list[Reasoning](), list[Part](), "", list[object]()
     for part in parts:
+        if type(part) is Text and not (calls or refusal):
+            content.append(part)
+            continue
         match part:
             case Reasoning():
                 reasoning.append(part)
@@ -252,7 +257,8 @@ def _assistant(parts: Iterable[Part], report: TranslationReport) -> dict[str, ob
     message: dict[str, object] = {"content": None}
     if content or not (calls or refusal):
         message["content"] = _content(content, report)
-    message |= _reasoning_field(reasoning, report)
+    if reasoning:
+        message |= _reasoning_field(reasoning, report)
     if refusal:
         message["refusal"] = refusal
     if calls:
@@ -294,7 +300,7 @@ def _content(parts: Sequence[Part], report: TranslationReport, more: Sequence[ob
     """Returns a string if all content is one text, else blocks, beginning with `more`."""
     if not more and len(parts) <= 1:
         only = parts[0] if parts else Text("")
-        if isinstance(only, Text) and not report.native_fields(only.extra):
+        if type(only) is Text and not (only.extra and report.native_fields(only.extra)):
             return only.text
     return [*more, *(_block(part, report) for part in parts)]
 

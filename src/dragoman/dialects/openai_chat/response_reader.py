@@ -281,9 +281,12 @@ class ChatResponseReader(BaseResponseReader):
         return True
 
     def _quick_message(self, message: _Message) -> None:
-        self._out.reasoning(message.reasoning_content or "")
-        self._out.text(message.content or "")
-        self._out.refusal(message.refusal or "")
+        if message.reasoning_content:
+            self._out.reasoning(message.reasoning_content)
+        if message.content:
+            self._out.text(message.content)
+        if message.refusal:
+            self._out.refusal(message.refusal)
         for n, call in enumerate(message.tool_calls or ()):
             self._out.call(call.index, call.id, call.function.name, call.function.arguments, is_new_call=n > 0)
 

@@ -227,13 +227,13 @@ def write_reply(reply: Reply, request: Request) -> bytes:
     text = reasoning = refusal = ""
     calls: list[ToolCall] = []
     for part in reply.parts:
-        if isinstance(part, Text):
+        if type(part) is Text:
             text += part.text
-        elif isinstance(part, ToolCall):
+        elif type(part) is ToolCall:
             calls.append(part)
-        elif isinstance(part, messages.Reasoning):
+        elif type(part) is messages.Reasoning:
             reasoning += part.text
-        elif isinstance(part, messages.Refusal):
+        elif type(part) is messages.Refusal:
             refusal += part.text
     with_functions = FUNCTIONS in request.extra
     message: dict[str, object] = {
@@ -251,10 +251,12 @@ def write_reply(reply: Reply, request: Request) -> bytes:
     reason = _finish_reason(reply.finish_reason, bool(calls), with_functions)
     if sources := _joined_details(reply, response_details.ANNOTATIONS):
         message["annotations"] = [_annotation(each) for each in sources]
-    message |= {name: raw for name, raw in reply.details.items() if name in OF_MESSAGE}
+    details = reply.details
+    if details:
+        message |= {name: raw for name, raw in details.items() if name in OF_MESSAGE}
+        details = {name: raw for name, raw in details.items() if name not in (*OF_MESSAGE, response_details.PROGRESS)}
     probable = _joined_details(reply, response_details.LOGPROBS)
     logprobs = {"content": probable, "refusal": None} if probable else None
     choice = {"index": 0, "message": message, "logprobs": logprobs, "finish_reason": reason}
-    details = {name: raw for name, raw in reply.details.items() if name not in (*OF_MESSAGE, response_details.PROGRESS)}
     body = {**_identity(reply, "chat.completion"), "choices": [choice], "usage": _usage(reply.usage), **details}
     return _encode(body)

@@ -210,10 +210,10 @@ def _message(message: _Instructions | _Developer | _User | _Assistant | _Result)
         parts = (Text(content),) if content else ()
     elif content is not None:
         parts = tuple(_part(part) for part in content if not _is_empty(part))
-    if isinstance(message, _Assistant):
+    if type(message) is _Assistant:
         return _assistant(message, parts)
     extra = one_extra("name", message.name)
-    if isinstance(message, _Result):
+    if type(message) is _Result:
         return Message("tool", (m.ToolResult(message.tool_call_id, parts),), extra)
     return Message(_ROLES[type(message)], parts, extra)
 

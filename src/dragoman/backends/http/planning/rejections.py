@@ -7,6 +7,7 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
+from dragoman.backends.http.model_modes import ModelMode
 from dragoman.backends.http.planning.request_plan import RequestPlan
 from dragoman.backends.http.planning.request_planner import RequestPlanner
 from dragoman.backends.http.planning.unsupported_params import UnsupportedParams, remove_rejected_param
@@ -39,8 +40,11 @@ class Rejections:
         self._name, self._dialect, self._planner = name, dialect, planner
         self._unsupported_params = UnsupportedParams()
 
-    def apply_known(self, plan: RequestPlan) -> RequestPlan:
-        """Returns the plan without parameters that the model has rejected in recent requests."""
+    def plan(self, request: Request, mode: ModelMode) -> RequestPlan:
+        """Returns the plan for this request, without parameters that the model has rejected in recent requests; see
+        `RequestPlanner.plan`.
+        """
+        plan = self._planner.plan(request, mode)
         if plan.request.dialect == self._dialect:  # the client reads the server's own error
             return plan
         return replace(plan, upstream=self._unsupported_params.apply_known(plan.request.model, plan.upstream))

@@ -40,6 +40,7 @@ from dragoman.core.errors import DragomanError
 from dragoman.core.events import Notice
 from dragoman.core.identifiers import ANY_STRING
 from dragoman.core.messages import Reasoning, Request, Tool
+from dragoman.core.stage import EventStage
 from dragoman.identify import FormatMatch, detect_format
 from dragoman.parsing.format import Format
 from dragoman.prompting import trim
@@ -189,14 +190,16 @@ class RequestPlanner:
             clean: Removes secrets from errors.
         """
         new_reader = completions.CompletionReader if plan.path == completions.PATH else self._dialect.reader
-        recorder = ReplyRecorder(self.verbatim_history)
-        return ResponsePipeline(
-            new_reader(plan.request, context),
-            RequestNotes(plan.upstream.warnings, headers, clean),
-            self._text_reader(plan, context, recorder),
-            StopStrings(plan.upstream.stop_locally),
-            recorder,
-        )
+        stages: list[EventStage] = [RequestNotes(plan.upstream.warnings, headers, clean)]
+        recorder = self._recorder(plan)
+        if recorder is not None:
+            stages.append(self._text_reader(plan, context, recorder))
+        stops = StopStrings(plan.upstream.stop_locally) if plan.upstream.stop_locally else None
+        if stops is not None:
+            stages.append(stops)
+        if recorder is not None:
+            stages.append(recorder)
+        return ResponsePipeline(new_reader(plan.request, context), stages, stops)
 
     def _format(self, request: Request, mode: ModelMode) -> Format:
         """Returns the format that the model writes: from the settings, else its template, else its name."""
@@ -326,14 +329,17 @@ class RequestPlanner:
             methods, self._format(request, mode), tools, choice, self._target, prompted=prompted
         )
 
-    def _text_reader(
-        self, plan: RequestPlan, context: ExchangeContext, recorder: ReplyRecorder
-    ) -> TextModeReader | None:
-        """Returns the reader for the response's text; None if the server is known to parse it."""
+    def _recorder(self, plan: RequestPlan) -> ReplyRecorder | None:
+        """Returns the recorder of the response's text; None if the server is known to parse it."""
+        is_parsed = plan.mode.tool_mode == "native" and not (
+            self._config.recover_leaked_calls or plan.upstream.reply_format
+        )
+        return None if is_parsed else ReplyRecorder(self.verbatim_history)
+
+    def _text_reader(self, plan: RequestPlan, context: ExchangeContext, recorder: ReplyRecorder) -> TextModeReader:
+        """Returns the reader for the response's text."""
         request, mode, known = plan.request, plan.mode, plan.format
         recovers = self._config.recover_leaked_calls
-        if mode.tool_mode == "native" and not (recovers or plan.upstream.reply_format):
-            return None
         new = partial(text_mode_request.text_reader, request=request, tools=plan.tools, context=context)
         leaks = (
             text_mode_request.leak_detector(request, new)
