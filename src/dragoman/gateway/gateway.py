@@ -243,7 +243,8 @@ class Gateway:
             edit: The request as the backend gets it.
             warnings: Warnings about the request, to be sent after Start.
         """
-        request, stages = job.request, list[EventStage]()
+        request = job.request
+        stages: list[EventStage] = []
         if job.policy is not None:
             from dragoman.guard.guard import ToolCallGuard  # needs an extra that not all users of the gateway have
 

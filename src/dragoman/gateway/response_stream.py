@@ -12,7 +12,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 import msgspec
 
@@ -26,7 +26,7 @@ from dragoman.off_loop import off_loop
 log = logging.getLogger("dragoman.guard")
 
 
-class Attempt(NamedTuple):
+class Attempt(msgspec.Struct, frozen=True):
     """A response of one backend."""
 
     backend: Backend

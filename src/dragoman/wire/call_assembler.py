@@ -165,10 +165,13 @@ class ToolCallAssembler:
         self._by_key: dict[int, _Call] = {}
         self._by_id: dict[str, _Call] = {}
         self._last: _Call | None = None
-        self._list_used, self._used = used, set[str]()
+        self._list_used = used
+        self._used: set[str] = set()
         self._reported_dropped: set[str] = set()
         self._original_name = original_name
-        self._enabled_repairs = ALL_REPAIRS.difference(context.disabled_repairs)
+        self._enabled_repairs = (
+            ALL_REPAIRS.difference(context.disabled_repairs) if context.disabled_repairs else ALL_REPAIRS
+        )
         self.halves = SurrogateJoiner()
         """Joins characters that the server split between two chunks."""
         self._facts: dict[str, str] = {}

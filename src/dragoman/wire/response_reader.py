@@ -42,6 +42,8 @@ def new_assembler(
         dialect: Name of the server's API.
         legal: Tool names that the API accepts.
     """
+    if not request.tools:
+        return ToolCallAssembler(context, request.model, used=partial(call_ids, request))
     form = ANY_STRING if request.dialect == dialect else legal
     names = ToolNameMap((tool.name for tool in request.tools if tool.name), form)
     return ToolCallAssembler(

@@ -43,7 +43,7 @@ from dragoman.core.errors import (
     one_of,
     quote,
 )
-from dragoman.core.events import AnyEvent, Finish, TextDelta
+from dragoman.core.events import AnyEvent, Finish, Notice, TextDelta
 from dragoman.core.messages import Request
 from dragoman.off_loop import off_loop
 from dragoman.wire.dialect import Dialect, TokenCounting
@@ -224,7 +224,8 @@ class HttpBackend(Backend):
             return None
         if not self._planner.is_passthrough(request, self._mode_of(request.model)):
             return None
-        head, clean = dict[str, str](), self._connection.secret_values.clean_error
+        head: dict[str, str] = {}
+        clean = self._connection.secret_values.clean_error
         post = partial(
             self._connection.stream_post,
             self._dialect.path,
@@ -313,7 +314,7 @@ class HttpBackend(Backend):
             RemoteError: the server cannot be reached, or rejects the request.
         """
         for left in reversed(range(_MAX_ATTEMPTS)):
-            head = dict[str, str]()
+            head: dict[str, str] = {}
             pipeline = await off_loop(
                 context.is_large, self._planner.open_response, plan, context, head, self._clean_error
             )
@@ -341,7 +342,8 @@ class HttpBackend(Backend):
         if self._auto is None or (len(events) == 1 and type(events[0]) is TextDelta):  # the most frequent case
             return
         for event in events:
-            self._auto.observe(model, event)
+            if type(event) is Finish or type(event) is Notice:
+                self._auto.observe(model, event)
 
     def _clean_error(self, error: DragomanError) -> DragomanError:
         return self._connection.secret_values.clean_error(error)

@@ -167,6 +167,11 @@ class LeakDetector:
         """Whether the rest of the text can be discarded."""
         return self._reader is not None and self._reader.finished
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether no text waits."""
+        return not (self._buf or self._candidate or self._reader)
+
     def feed(self, text: str) -> list[AnyEvent]:
         """Returns the events that this text decides."""
         if self._reader:
@@ -195,8 +200,6 @@ class LeakDetector:
 
     def close(self, reason: Literal["stop", "length"] = "stop") -> list[AnyEvent]:
         """Returns the events that the end of the text decides."""
-        if not (self._buf or self._candidate or self._reader):
-            return self._drain()
         while not self._reader and (self._step(closed=True) or self._close_candidate(reason)):
             pass
         if self._reader:

@@ -35,6 +35,7 @@ from dragoman.core.identifiers import NewId
 from dragoman.core.stage import EventStage
 
 Reason: TypeAlias = Literal["stop", "length"]
+_UNCHANGED: Final = frozenset((Start, UsageUpdate, Notice, Detail))
 
 
 class TextReader(Protocol):
@@ -103,22 +104,20 @@ class TextModeReader(EventStage):
                 return events
         out: list[AnyEvent] = []
         for event in events:
-            match event:
-                case TextDelta(text):
-                    self._on_text(text)
-                    out += [] if self.finished else self._content(event)
-                case Detail(name) if name == TEXT_BREAK and not self.finished:
-                    out += [*self._close_text("stop"), event]
-                case Start() | UsageUpdate() | Notice() | Detail():
-                    out.append(event)
-                case Finish(reason):
-                    out += [*self._finish("length" if reason == "length" else "stop"), event]
-                case Failure():
-                    out += [*self._close_text("length"), *self._release_reasoning(), event]
-                case _ if not self.finished:
-                    out += self._content(event)
-                case _:
-                    pass
+            if type(event) is TextDelta:
+                self._on_text(event.text)
+                out += () if self.finished else self._content(event)
+            elif type(event) is Finish:
+                out += self._finish("length" if event.reason == "length" else "stop")
+                out.append(event)
+            elif type(event) is Failure:
+                out += [*self._close_text("length"), *self._release_reasoning(), event]
+            elif type(event) not in _UNCHANGED:
+                out += () if self.finished else self._content(event)
+            else:
+                if type(event) is Detail and event.name == TEXT_BREAK and not self.finished:
+                    out += self._close_text("stop")
+                out.append(event)
         return out
 
     def _content(self, event: AnyEvent) -> list[AnyEvent]:
@@ -169,19 +168,23 @@ class TextModeReader(EventStage):
 
     def _finish(self, reason: Reason) -> list[AnyEvent]:
         out = self._close_text(reason)
-        if self._reasoning_leaks is None or self._has_content:
+        if self._reasoning_leaks is None:
+            return out
+        if self._has_content:
             return [*out, *self._release_reasoning()]
         detector, self._reasoning_leaks = self._reasoning_leaks, None
         return [*out, *self._merge(_as_reasoning(detector.close(reason)))]
 
     def _close_text(self, reason: Reason) -> list[AnyEvent]:
         """Returns the events that the end of a run of text completes."""
+        if self._reader is None:
+            return self._close_leaks(reason)
         reader, self._reader = self._reader, None
-        return [*(self._detect_leaks(reader.close(reason)) if reader else []), *self._close_leaks(reason)]
+        return [*self._detect_leaks(reader.close(reason)), *self._close_leaks(reason)]
 
     def _close_leaks(self, reason: Reason) -> list[AnyEvent]:
         leaks, self._leaks = self._leaks, None
-        return self._merge(leaks.close(reason)) if leaks else []
+        return self._merge(leaks.close(reason)) if leaks and not leaks.is_empty else []
 
     def _release_reasoning(self) -> list[AnyEvent]:
         """Returns the waiting reasoning as reasoning, as other content follows it."""
@@ -229,10 +232,12 @@ class _CallMerger:
     """
 
     def __init__(self, new_id: NewId, repeats: bool) -> None:
-        self._new_id, self._ids = new_id, set[str]()
+        self._new_id = new_id
+        self._ids: set[str] = set()
         self._calls = 0
         self._seen: dict[Source, dict[CallKey, int]] = {"text": {}, "server": {}}
-        self._name, self._arguments = "", list[str]()
+        self._name = ""
+        self._arguments: list[str] = []
         self._pending: list[AnyEvent] | None = None
         self._allow_repeats = repeats
         self.repeated = False

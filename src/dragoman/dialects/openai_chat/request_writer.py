@@ -233,17 +233,17 @@ def _is_text(part: Part) -> bool:
 
 
 def _assistant(parts: Iterable[Part], report: TranslationReport) -> dict[str, object]:
-    reasoning, content, refusal, calls = list[Reasoning](), list[Part](), "", list[object]()
+    reasoning: list[Reasoning] = []
+    content: list[Part] = []
+    calls: list[object] = []
+    refusal = ""
     for part in parts:
-        if type(part) is Text and not (calls or refusal):
-            content.append(part)
-            continue
         match part:
+            case Text() if not (calls or refusal):
+                content.append(part)
             case Reasoning():
                 reasoning.append(part)
-                if part.signature or part.redacted:
-                    report.dropped(*SIGNATURE if part.signature else REDACTED)
-                report.native_fields(part.extra)
+                _report_proof(part, report)
             case Refusal(text, extra) if not extra or not report.is_same_api:
                 refusal += text
             case ToolCall():
@@ -264,6 +264,13 @@ def _assistant(parts: Iterable[Part], report: TranslationReport) -> dict[str, ob
     if calls:
         message["tool_calls"] = calls
     return message
+
+
+def _report_proof(part: Reasoning, report: TranslationReport) -> None:
+    """Reports what this API cannot represent of reasoning."""
+    if part.signature or part.redacted:
+        report.dropped(*SIGNATURE if part.signature else REDACTED)
+    report.native_fields(part.extra)
 
 
 def _reasoning_field(parts: Sequence[Reasoning], report: TranslationReport) -> dict[str, object]:
