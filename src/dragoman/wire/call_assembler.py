@@ -212,7 +212,8 @@ class ToolCallAssembler:
 
     def detail(self, name: str, json: str, dialect: str = "") -> None:
         """Adds a detail other than text and calls; a repeated value of the same detail is ignored."""
-        json = json.translate(_ONE_LINE)
+        if "\n" in json or "\r" in json:
+            json = json.translate(_ONE_LINE)
         if name in SERVICE and self._facts.get(name) == json:
             return
         self._facts[name] = json

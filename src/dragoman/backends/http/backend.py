@@ -15,7 +15,7 @@ import logging
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Final
 from urllib.parse import urlsplit
 
 import msgspec
@@ -58,7 +58,7 @@ _MAX_ATTEMPTS: Final = 8
 """How many times one request is sent, each time without something that the server has rejected."""
 
 
-class _OpenedResponse(NamedTuple):
+class _OpenedResponse(msgspec.Struct, frozen=True):
     """A response that the server has begun."""
 
     plan: RequestPlan
@@ -272,9 +272,7 @@ class HttpBackend(Backend):
             UnsupportedError: the server's API cannot express the request.
             RemoteError: the server cannot be reached, or rejects the request.
         """
-        mode = self._mode_of(request.model)
-        await self._planner.prepare(request.model, mode, self._connection)
-        opened = await self._open(await self._plan(request, context, mode), context)
+        opened = await self._open(request, context)
         response, stages, piece = opened.pipeline, opened.pipeline.stages, opened.first
         broken: BackendUnavailableError | None = None
         spent = conversion_time.measure()
@@ -301,23 +299,22 @@ class HttpBackend(Backend):
         if opened.plan.without_grammar:
             self._planner.remember_rejected_constraint(opened.plan)
 
-    async def _plan(self, request: Request, context: ExchangeContext, mode: ModelMode) -> RequestPlan:
-        # A chat template is rendered in another process, which has to be waited for.
-        in_thread = context.is_large or mode.endpoint == "completions"
-        with conversion_time.measure():
-            return await off_loop(in_thread, self._rejections.plan, request, mode)
-
-    async def _open(self, plan: RequestPlan, context: ExchangeContext) -> "_OpenedResponse":
+    async def _open(self, request: Request, context: ExchangeContext) -> "_OpenedResponse":
         """Sends the request, again without what the server rejects.
 
         Raises:
             RemoteError: the server cannot be reached, or rejects the request.
         """
+        mode = self._mode_of(request.model)
+        if mode.chat_template or mode.endpoint == "completions":
+            await self._planner.prepare(request.model, mode, self._connection)
+        # A chat template is rendered in another process, which has to be waited for.
+        in_thread = context.is_large or mode.endpoint == "completions"
+        with conversion_time.measure():
+            plan = await off_loop(in_thread, self._rejections.plan, request, mode)
         for left in reversed(range(_MAX_ATTEMPTS)):
             head: dict[str, str] = {}
-            pipeline = await off_loop(
-                context.is_large, self._planner.open_response, plan, context, head, self._clean_error
-            )
+            pipeline = self._planner.open_response(plan, context, head, self._clean_error)
             sent = self._connection.stream_post(
                 plan.path, plan.upstream.body, self._request_headers(plan.request), on_headers=head.update
             )
@@ -325,7 +322,6 @@ class HttpBackend(Backend):
             try:
                 return _OpenedResponse(plan, pipeline, pieces, await anext(pieces, None))
             except UpstreamError as error:
-                in_thread = context.is_large or plan.mode.endpoint == "completions"
                 changed = await off_loop(in_thread, self._rejections.without, plan, error) if left else None
                 if changed is None:
                     raise

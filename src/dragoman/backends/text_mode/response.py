@@ -64,7 +64,7 @@ class TextModeReader(EventStage):
         new_id: NewId,
         names: Mapping[str, str],
         on_recovered: Callable[[], None],
-        on_text: Callable[[str], None] = lambda text: None,
+        on_text: Callable[[str], None] | None = None,
         *,
         parallel: bool = True,
         repeats: bool = True,
@@ -77,7 +77,7 @@ class TextModeReader(EventStage):
             new_id: makes ids for tool calls.
             names: the client's tool names, by the model's.
             on_recovered: is called for each recovered call.
-            on_text: is called with each piece of the text, as the model wrote it.
+            on_text: is called with each piece of the text, as the model wrote it; None: not recorded.
             parallel: whether several calls are allowed; if not, the first one ends the response.
             repeats: whether the same call may occur again; if not, the repeated call is dropped and ends the response.
         """
@@ -100,12 +100,14 @@ class TextModeReader(EventStage):
         if len(events) == 1 and type(event := events[0]) is TextDelta and self._has_content:  # the most frequent case
             waits = self._new_reader or self._reasoning_leaks or self.finished
             if self._leaks and not waits and self._leaks.passes(event.text):
-                self._on_text(event.text)
+                if self._on_text is not None:
+                    self._on_text(event.text)
                 return events
         out: list[AnyEvent] = []
         for event in events:
             if type(event) is TextDelta:
-                self._on_text(event.text)
+                if self._on_text is not None:
+                    self._on_text(event.text)
                 out += () if self.finished else self._content(event)
             elif type(event) is Finish:
                 out += self._finish("length" if event.reason == "length" else "stop")

@@ -191,9 +191,11 @@ class RequestPlanner:
         """
         new_reader = completions.CompletionReader if plan.path == completions.PATH else self._dialect.reader
         stages: list[EventStage] = [RequestNotes(plan.upstream.warnings, headers, clean)]
-        recorder = self._recorder(plan)
-        if recorder is not None:
+        recorder = ReplyRecorder(self.verbatim_history) if plan.tools else None
+        if self._parses_text(plan):
             stages.append(self._text_reader(plan, context, recorder))
+        else:
+            recorder = None
         stops = StopStrings(plan.upstream.stop_locally) if plan.upstream.stop_locally else None
         if stops is not None:
             stages.append(stops)
@@ -329,14 +331,13 @@ class RequestPlanner:
             methods, self._format(request, mode), tools, choice, self._target, prompted=prompted
         )
 
-    def _recorder(self, plan: RequestPlan) -> ReplyRecorder | None:
-        """Returns the recorder of the response's text; None if the server is known to parse it."""
-        is_parsed = plan.mode.tool_mode == "native" and not (
-            self._config.recover_leaked_calls or plan.upstream.reply_format
-        )
-        return None if is_parsed else ReplyRecorder(self.verbatim_history)
+    def _parses_text(self, plan: RequestPlan) -> bool:
+        """Returns whether the response's text is parsed here; if not, the server is known to parse it."""
+        return plan.mode.tool_mode != "native" or self._config.recover_leaked_calls or bool(plan.upstream.reply_format)
 
-    def _text_reader(self, plan: RequestPlan, context: ExchangeContext, recorder: ReplyRecorder) -> TextModeReader:
+    def _text_reader(
+        self, plan: RequestPlan, context: ExchangeContext, recorder: ReplyRecorder | None
+    ) -> TextModeReader:
         """Returns the reader for the response's text."""
         request, mode, known = plan.request, plan.mode, plan.format
         recovers = self._config.recover_leaked_calls
@@ -352,7 +353,7 @@ class RequestPlanner:
             context.new_id,
             plan.client_names,
             partial(self._count_recovered, request.model),
-            recorder.add_text,
+            recorder.add_text if recorder is not None else None,
             parallel=request.tool_choice.parallel_tool_calls,
             repeats=mode.tool_mode != "prompt",  # models without native tools write the same call again and again
         )
