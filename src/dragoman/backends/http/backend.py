@@ -28,7 +28,6 @@ from dragoman.backends.http.connection import UpstreamConnection, drain
 from dragoman.backends.http.model_list import ModelDetails, ModelList
 from dragoman.backends.http.model_modes import ModelMode, ModelModes
 from dragoman.backends.http.passthrough import HttpPassthrough
-from dragoman.backends.http.planning.rejections import Rejections
 from dragoman.backends.http.planning.request_plan import RequestPlan
 from dragoman.backends.http.planning.request_planner import RequestPlanner
 from dragoman.backends.http.response import ResponsePipeline
@@ -102,7 +101,6 @@ class HttpBackend(Backend):
             hint = one_of(config.compaction, COMPACTION_MODES, "expected ")
             raise ConfigError(f"unknown {quote(config.compaction)}{hint} - at upstreams.{name}.compaction")
         self._planner = RequestPlanner(name, config, self._dialect)
-        self._rejections = Rejections(name, self._dialect.name, self._planner)
         provider = self._planner.provider
         self._passthrough = config.passthrough or (provider is not None and provider.passthrough)
         self.modes = ModelModes(name, config)
@@ -311,7 +309,7 @@ class HttpBackend(Backend):
         # A chat template is rendered in another process, which has to be waited for.
         in_thread = context.is_large or mode.endpoint == "completions"
         with conversion_time.measure():
-            plan = await off_loop(in_thread, self._rejections.plan, request, mode)
+            plan = await off_loop(in_thread, self._planner.plan, request, mode)
         for left in reversed(range(_MAX_ATTEMPTS)):
             head: dict[str, str] = {}
             pipeline = self._planner.open_response(plan, context, head, self._clean_error)
@@ -322,7 +320,7 @@ class HttpBackend(Backend):
             try:
                 return _OpenedResponse(plan, pipeline, pieces, await anext(pieces, None))
             except UpstreamError as error:
-                changed = await off_loop(in_thread, self._rejections.without, plan, error) if left else None
+                changed = await off_loop(in_thread, self._planner.plan_without, plan, error) if left else None
                 if changed is None:
                     raise
                 plan = changed

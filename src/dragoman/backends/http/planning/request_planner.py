@@ -25,6 +25,7 @@ from dragoman.backends.http.model_modes import AUTO, ModelMode
 from dragoman.backends.http.planning import constrained_decoding
 from dragoman.backends.http.planning.constrained_decoding import ConstraintFields
 from dragoman.backends.http.planning.provider import provider_of, schema_target
+from dragoman.backends.http.planning.rejections import Rejections
 from dragoman.backends.http.planning.request_plan import RequestPlan
 from dragoman.backends.http.planning.tool_choice import downgrade_tool_choice
 from dragoman.backends.http.response import RequestNotes, ResponsePipeline
@@ -36,7 +37,7 @@ from dragoman.backends.text_mode.response import TextModeReader
 from dragoman.backends.text_mode.verbatim_history import ReplyRecorder, VerbatimHistory
 from dragoman.catalog.servers import Provider
 from dragoman.core.backend import ExchangeContext
-from dragoman.core.errors import DragomanError
+from dragoman.core.errors import DragomanError, UpstreamError
 from dragoman.core.events import Notice
 from dragoman.core.identifiers import ANY_STRING
 from dragoman.core.messages import Reasoning, Request, Tool
@@ -68,6 +69,7 @@ class RequestPlanner:
         self._target = schema_target(name, config, self.provider)
         self._prompt_trim = trim.validate_tier(config.prompt_trim, f"upstreams.{name}.prompt_trim")
         self._budget = Budget(config.prompt_tokens, config.tools)
+        self._rejections = Rejections(name, dialect.name)
         self.verbatim_history = VerbatimHistory()
         """Recent text of models that is parsed here."""
         self._templates = completions.ChatTemplates(name, config.first_byte_timeout_s)
@@ -161,7 +163,7 @@ class RequestPlanner:
         upstream = self._constrain(written, fitted, constraint, without_grammar)
         tools, client_names = self._callable_tools(request, mode)
         match = self._identified.get(mode.chat_template)
-        return RequestPlan(
+        plan = RequestPlan(
             request=request,
             mode=mode,
             path=completions.PATH if is_completion else self._dialect.path,
@@ -173,6 +175,11 @@ class RequestPlanner:
             constraint=constraint,
             without_grammar=without_grammar,
         )
+        return self._rejections.apply_known(plan)
+
+    def plan_without(self, plan: RequestPlan, error: UpstreamError) -> RequestPlan | None:
+        """Returns the plan without what the server has rejected with this error; None if nothing can be left out."""
+        return self._rejections.without(plan, error, self.plan)
 
     def open_response(
         self,
