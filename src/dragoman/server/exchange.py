@@ -234,7 +234,11 @@ class Exchange(BaseExchange):
         write = stored.write_compacted if self._compacts else self._dialect.write_reply
         with self._record.spent:
             body = write(collector.reply(), request)
-        headers = warning_headers(collector.warnings) | cost_headers(collector.usage) | self._record.timing()
+        headers = self._record.timing()
+        if collector.warnings:
+            headers |= warning_headers(collector.warnings)
+        if collector.usage.cost_usd is not None:
+            headers |= cost_headers(collector.usage)
         await self._reply(200, body, headers)
 
     async def _stream(self, batches: AsyncGenerator[T, None], write: Callable[[T], bytes]) -> None:

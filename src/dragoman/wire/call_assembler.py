@@ -229,7 +229,8 @@ class ToolCallAssembler:
 
     def usage(self, usage: Usage) -> None:
         """Sets the token counts so far."""
-        self.start()
+        if self.phase == "new":
+            self.start()
         self._out.append(UsageUpdate(usage))
 
     def warn(self, code: str, message: str, raw: str = "", detail: str = "") -> None:
@@ -314,11 +315,13 @@ class ToolCallAssembler:
         """Ends the response; a call with incomplete arguments becomes incomplete."""
         if self.phase == "ended":
             return
-        self.start()
+        if self.phase == "new":
+            self.start()
         if self.halves.has_marks or self.halves.has_unpaired:
             self._end_text()
             self._joined("text", "")
-        self._close(cut=reason == "length")
+        if self._queue:
+            self._close(cut=reason == "length")
         if not (self.calls or self._context.is_partial) and reason in ("stop", "tool_calls"):
             if self._nameless and (reason == "tool_calls" or self._nameless != "{}"):
                 self.fail(UpstreamError("expected a tool call, got one without a name"))

@@ -270,10 +270,10 @@ class HttpBackend(Backend):
             UnsupportedError: the server's API cannot express the request.
             RemoteError: the server cannot be reached, or rejects the request.
         """
-        opened = await self._open(request, context)
+        spent = conversion_time.measure()
+        opened = await self._open(request, context, spent)
         response, stages, piece = opened.pipeline, opened.pipeline.stages, opened.first
         broken: BackendUnavailableError | None = None
-        spent = conversion_time.measure()
         async with aclosing(opened.pieces) as pieces:
             try:
                 while piece is not None:
@@ -297,7 +297,9 @@ class HttpBackend(Backend):
         if opened.plan.without_grammar:
             self._planner.remember_rejected_constraint(opened.plan)
 
-    async def _open(self, request: Request, context: ExchangeContext) -> "_OpenedResponse":
+    async def _open(
+        self, request: Request, context: ExchangeContext, spent: conversion_time.ConversionTimer
+    ) -> "_OpenedResponse":
         """Sends the request, again without what the server rejects.
 
         Raises:
@@ -308,7 +310,7 @@ class HttpBackend(Backend):
             await self._planner.prepare(request.model, mode, self._connection)
         # A chat template is rendered in another process, which has to be waited for.
         in_thread = context.is_large or mode.endpoint == "completions"
-        with conversion_time.measure():
+        with spent:
             plan = await off_loop(in_thread, self._planner.plan, request, mode)
         for left in reversed(range(_MAX_ATTEMPTS)):
             head: dict[str, str] = {}

@@ -72,7 +72,8 @@ class ResponsePipeline:
 
     def feed(self, piece: bytes) -> Sequence[AnyEvent]:
         """Returns the events that these bytes complete."""
-        return self._process(self.reader.feed(piece))
+        events = self.reader.feed(piece)
+        return self._process(events) if events else events
 
     def close(self) -> Sequence[AnyEvent]:
         """Returns the last events, also if the response was stopped early."""

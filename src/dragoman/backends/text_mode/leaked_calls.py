@@ -66,8 +66,8 @@ TRAILING_OPENERS: Final = (FENCE, *FIRST[1:])
 """Openers of calls in plain JSON, which count only at the end of the response."""
 HARMONY_OPENERS: Final = ("<|channel|>", "<|start|>assistant")
 """Openers of a harmony message."""
-_START_CHARS: Final = frozenset(opener[0] for opener in (*UNTAGGED_READERS, *HARMONY_OPENERS, REASONING_TAGS[0]))
-"""The first character of what a response can begin with."""
+_START_CHARS: Final = {"", *(opener[0] for opener in (*UNTAGGED_READERS, *HARMONY_OPENERS, REASONING_TAGS[0]))}
+"""The first character of what a response can begin with; empty: it has only white space so far."""
 HARMONY_END: Final = "<|end|>"
 MAX_REJECTED: Final = 256
 """Limit of rejected candidates in a response; after that no more are looked for."""
@@ -187,11 +187,13 @@ class LeakDetector:
         """Adds text that is emitted unchanged, as nothing waits and nothing in it can begin a call or belong to what
         follows. Returns False if `feed` must read it.
         """
-        if self._buf or self._candidate or self._reader or self._in_reasoning or not text or text[-1] in SPACE:
+        if self._buf or self._candidate or self._reader or self._in_reasoning or not text:
             return False
-        if self._at_start and (self._at_boundary or text.lstrip(SPACE)[0] in _START_CHARS):
+        if self._at_start and (self._at_boundary or text.lstrip(SPACE)[:1] in _START_CHARS):
             return False
-        if self._rejected < MAX_REJECTED and _openers().find(text, 0, closed=False) != (len(text), -1):
+        if self._rejected < MAX_REJECTED and (
+            text[-1] in SPACE or _openers().find(text, 0, closed=False) != (len(text), -1)
+        ):
             return False
         self._at_start = False
         self._lines.feed(text)

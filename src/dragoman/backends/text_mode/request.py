@@ -112,9 +112,10 @@ def rename_tools(tools: tuple[Tool, ...], form: re.Pattern[str]) -> tuple[tuple[
     client's names.
     """
     names = ToolNameMap((tool.name for tool in tools), form)
-    return tuple(replace(tool, name=names.sent(tool.name)) for tool in tools), {
-        n: names.back(n) for n in names.offered()
-    }
+    client_names = {name: names.back(name) for name in names.offered()}
+    if all(map(str.__eq__, client_names.keys(), client_names.values())):
+        return tools, client_names
+    return tuple(replace(tool, name=names.sent(tool.name)) for tool in tools), client_names
 
 
 def text_reader(

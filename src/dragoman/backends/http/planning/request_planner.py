@@ -40,7 +40,7 @@ from dragoman.core.backend import ExchangeContext
 from dragoman.core.errors import DragomanError, UpstreamError
 from dragoman.core.events import Notice
 from dragoman.core.identifiers import ANY_STRING
-from dragoman.core.messages import Reasoning, Request, Tool
+from dragoman.core.messages import Reasoning, Request, Tool, has_part
 from dragoman.core.stage import EventStage
 from dragoman.identify import FormatMatch, detect_format
 from dragoman.parsing.format import Format
@@ -265,7 +265,7 @@ class RequestPlanner:
         provider = self.provider
         accepted, downgrades = downgrade_tool_choice(request, provider.tool_choice) if provider else (request, ())
         accepted, adapted = adapt_request_schemas(accepted, self._target) if self._target else (accepted, ())
-        if provider and provider.reasoning_field and _has_reasoning(accepted):
+        if provider and provider.reasoning_field and has_part(accepted.messages, Reasoning):
             accepted = msgspec.structs.replace(accepted, reasoning_field=provider.reasoning_field)
         return accepted, (*downgrades, *adapted)
 
@@ -377,7 +377,3 @@ _UNCONSTRAINED: Final = ConstraintFields({})
 
 def _constraint_key(request: Request, constraint: ConstraintFields) -> bytes:
     return sha256(msgspec.json.encode((request.model, constraint.fields))).digest()
-
-
-def _has_reasoning(request: Request) -> bool:
-    return any(isinstance(part, Reasoning) for message in request.messages for part in message.parts)
