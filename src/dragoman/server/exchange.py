@@ -81,8 +81,6 @@ def _with_warning_comment(events: Sequence[AnyEvent], written: Iterable[bytes]) 
 
     There is no comment if these are the first events of a stream: the response header has their labels.
     """
-    if len(events) == 1 and type(events[0]) is TextDelta:  # the most frequent case
-        return b"".join(written)
     labels = "" if events and isinstance(events[0], Start) else warning_labels(events)
     comment = sse.comment(f"dragoman-warnings {labels}") if labels else b""
     return comment + b"".join(written)
@@ -179,9 +177,13 @@ class Exchange(BaseExchange):
             self._ending = lambda error: writer.feed(Failure(error))
 
             def write(batch: Sequence[AnyEvent]) -> bytes:
-                with self._record.spent:
+                began_s = time.perf_counter()
+                if len(batch) == 1 and type(batch[0]) is TextDelta:  # the most frequent case
+                    data = writer.feed(batch[0])
+                else:
                     data = _with_warning_comment(batch, map(writer.feed, batch))
-                self._observe(batch)
+                    self._observe(batch)
+                self._record.spent.seconds += time.perf_counter() - began_s
                 return data
 
             await self._stream(batches, write)

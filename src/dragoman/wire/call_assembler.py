@@ -229,8 +229,7 @@ class ToolCallAssembler:
 
     def usage(self, usage: Usage) -> None:
         """Sets the token counts so far."""
-        if self.phase == "new":
-            self.start()
+        self.start()
         self._out.append(UsageUpdate(usage))
 
     def warn(self, code: str, message: str, raw: str = "", detail: str = "") -> None:

@@ -15,6 +15,7 @@ import logging
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from functools import partial
+from time import perf_counter
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -277,8 +278,9 @@ class HttpBackend(Backend):
         async with aclosing(opened.pieces) as pieces:
             try:
                 while piece is not None:
-                    with spent:
-                        events = response.feed(piece)
+                    began_s = perf_counter()
+                    events = response.feed(piece)
+                    spent.seconds += perf_counter() - began_s
                     if stages.ended and not stages.finished:
                         await drain(pieces)
                     if events:

@@ -73,12 +73,15 @@ class ResponsePipeline:
     def feed(self, piece: bytes) -> Sequence[AnyEvent]:
         """Returns the events that these bytes complete."""
         events = self.reader.feed(piece)
-        return self._process(events) if events else events
+        return self.stages.feed(join_text(events) if len(events) > 1 and self.joins_text else events)
 
     def close(self) -> Sequence[AnyEvent]:
         """Returns the last events, also if the response was stopped early."""
         stages = self.stages
-        last = [] if stages.finished else [*self._process(self.reader.close())]
+        last: list[AnyEvent] = []
+        if not stages.finished:
+            events = self.reader.close()
+            last += stages.feed(join_text(events) if len(events) > 1 and self.joins_text else events)
         if stages.finished and not stages.ended:
             found = ""
             if self._stops is not None:
@@ -86,9 +89,6 @@ class ResponsePipeline:
                 found = self._stops.found
             last.append(Finish("stop_sequence" if found else "stop", found))
         return last
-
-    def _process(self, events: Sequence[AnyEvent]) -> Sequence[AnyEvent]:
-        return self.stages.feed(join_text(events) if self.joins_text and len(events) > 1 else events)
 
 
 def join_text(events: Sequence[AnyEvent]) -> Sequence[AnyEvent]:

@@ -196,8 +196,9 @@ class LeakDetector:
         ):
             return False
         self._at_start = False
-        self._lines.feed(text)
         self._has_text = True
+        if self._rejected < MAX_REJECTED:
+            self._lines.feed(text)
         return True
 
     def close(self, reason: Literal["stop", "length"] = "stop") -> list[AnyEvent]:
