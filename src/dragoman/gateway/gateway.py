@@ -255,7 +255,7 @@ class Gateway:
                 stages.append(ReplySchemaCheck(edit.request, job.policy))
         if edit.applied:
             stages.append(EditReport(edit.applied))
-        early = bool(request.dialect) and dialects.get(request.dialect).usage_in_first_event
+        early = request.stream and bool(request.dialect) and dialects.get(request.dialect).usage_in_first_event
         stages.append(UsageFiller(edit.request, tokenizers.find(edit.request.model), early=early))
         stages.append(ClientEventFilter(request, (*warnings, *edit.warnings)))
         if job.is_summary:

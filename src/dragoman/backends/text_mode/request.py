@@ -17,7 +17,8 @@ from msgspec.structs import replace
 
 from dragoman import formats
 from dragoman.backends.text_mode.content_fallback import fallback_warnings, with_text_fallbacks
-from dragoman.backends.text_mode.leaked_calls import LeakDetector, QuotedText
+from dragoman.backends.text_mode.leaked_calls import LeakDetector
+from dragoman.backends.text_mode.quoted_text import QuotedText
 from dragoman.core.backend import ExchangeContext
 from dragoman.core.events import Notice
 from dragoman.core.identifiers import ToolNameMap, call_ids

@@ -49,7 +49,8 @@ class Rejections:
         """Returns the plan without parameters that the model has rejected in recent requests."""
         if plan.request.dialect == self._dialect:  # the client reads the server's own error
             return plan
-        return replace(plan, upstream=self._unsupported_params.apply_known(plan.request.model, plan.upstream))
+        upstream = self._unsupported_params.apply_known(plan.request.model, plan.upstream)
+        return plan if upstream is plan.upstream else replace(plan, upstream=upstream)
 
     def without(self, plan: RequestPlan, error: UpstreamError, replan: Replan) -> RequestPlan | None:
         """Returns the plan without what the server has rejected with this error; None if nothing can be left out."""

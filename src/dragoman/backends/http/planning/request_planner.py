@@ -160,7 +160,9 @@ class RequestPlanner:
         if warnings:
             written = written._replace(warnings=(*warnings, *written.warnings))
         constraint = self._constraint_for(fitted, mode)
-        upstream = self._constrain(written, fitted, constraint, without_grammar)
+        upstream = written
+        if constraint is not _UNCONSTRAINED:
+            upstream = self._constrain(written, fitted, constraint, without_grammar)
         tools, client_names = self._callable_tools(request, mode)
         match = self._identified.get(mode.chat_template)
         plan = RequestPlan(
