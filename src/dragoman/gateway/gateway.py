@@ -32,7 +32,7 @@ from dragoman.gateway.compaction import Seal
 from dragoman.gateway.memory_response_store import MemoryResponseStore
 from dragoman.gateway.response_recorder import ResponseRecorder
 from dragoman.gateway.response_store import ResolvedRequest, ResponseStore
-from dragoman.gateway.response_stream import Attempt, stream_response
+from dragoman.gateway.response_stream import BackendAttempt, stream_response
 from dragoman.gateway.router import ModelRoute, Router, backend_name
 from dragoman.gateway.usage import UsageFiller
 from dragoman.guard.policy import ALL_REPAIRS, Buffering, GuardPolicy
@@ -181,7 +181,7 @@ class Gateway:
         routes: list[ModelRoute] = []
         warnings: list[Notice] = []
 
-        async def next_attempt(error: DragomanError | None) -> Attempt:
+        async def next_attempt(error: DragomanError | None) -> BackendAttempt:
             nonlocal job, routes
             if job is None:
                 in_thread = context.is_large or self.response_store.blocks(request)
@@ -196,7 +196,7 @@ class Gateway:
 
     def _attempt(
         self, job: "_ResponseJob", route: ModelRoute, warnings: Sequence[Notice], client_stages: Sequence[EventStage]
-    ) -> Attempt:
+    ) -> BackendAttempt:
         """Returns the attempt to get the response from the backend of this route.
 
         Args:
@@ -211,7 +211,7 @@ class Gateway:
         edit = apply_edits_for(backend, ordered, tokenizers.find(routed.model))
         pipeline = EventPipeline([*self._stages(job, edit, (*repairs, *warnings)), *client_stages])
         in_thread = job.context.is_large or (job.client_request.store and self.response_store.does_io)
-        return Attempt(backend, edit.request, job.context, pipeline, self._policy.reask_timeout_s, in_thread)
+        return BackendAttempt(backend, edit.request, job.context, pipeline, self._policy.reask_timeout_s, in_thread)
 
     def _prepare(self, request: Request, context: ExchangeContext, buffering: Buffering | None) -> _ResponseJob:
         """Returns what the response needs.

@@ -26,7 +26,7 @@ from dragoman.off_loop import off_loop
 log = logging.getLogger("dragoman.guard")
 
 
-class Attempt(msgspec.Struct, frozen=True):
+class BackendAttempt(msgspec.Struct, frozen=True):
     """A response of one backend."""
 
     backend: Backend
@@ -43,7 +43,7 @@ class Attempt(msgspec.Struct, frozen=True):
     """Whether the stages run in a thread where a response begins and ends, as for a large request."""
 
 
-NextAttempt: TypeAlias = Callable[[DragomanError | None], Awaitable[Attempt]]
+NextAttempt: TypeAlias = Callable[[DragomanError | None], Awaitable[BackendAttempt]]
 """Returns the first attempt for None, and the next one for the error of the last one, or raises that error."""
 
 
@@ -80,7 +80,7 @@ async def stream_response(next_attempt: NextAttempt) -> EventStream:
         yield out
 
 
-async def _close_stages(attempt: Attempt) -> EventStream:
+async def _close_stages(attempt: BackendAttempt) -> EventStream:
     """Yields what comes out when the stages are closed in order; re-asks the model where one needs it.
 
     Raises:
@@ -103,7 +103,7 @@ def _is_boundary(batch: Sequence[AnyEvent]) -> bool:
     return isinstance(batch[0], Start) or isinstance(batch[-1], Finish | Failure)
 
 
-async def _reask(attempt: Attempt, reask: ReaskRequest, stage: EventStage) -> None:
+async def _reask(attempt: BackendAttempt, reask: ReaskRequest, stage: EventStage) -> None:
     """Collects a second response for the stage."""
     second_context, timeout_s = msgspec.structs.replace(attempt.context, reasked=True), attempt.reask_timeout_s
     events: list[AnyEvent] = []

@@ -31,13 +31,12 @@ from dragoman.backends.http.model_modes import ModelMode, ModelModes
 from dragoman.backends.http.passthrough import HttpPassthrough
 from dragoman.backends.http.planning.request_plan import RequestPlan
 from dragoman.backends.http.planning.request_planner import RequestPlanner
-from dragoman.backends.http.response import ResponsePipeline
+from dragoman.backends.http.response import ResponseOpener, ResponsePipeline
 from dragoman.backends.shared_state import SharedState
 from dragoman.core.backend import Backend, EventStream, ExchangeContext, ServedModel
 from dragoman.core.errors import (
     BackendUnavailableError,
     ConfigError,
-    DragomanError,
     RequestError,
     UpstreamError,
     one_of,
@@ -109,6 +108,9 @@ class HttpBackend(Backend):
         key, versioned = _key(name, config, environ), self._dialect.base_url_has_version
         headers = self._dialect.auth_headers(key)
         self._connection = UpstreamConnection(name, config, headers, versioned=versioned, key=key, shared=shared)
+        self._responses = ResponseOpener(
+            name, config, self._dialect, self._planner.verbatim_history, self._connection.secret_values.clean_error
+        )
         self._model_list = None if config.models else ModelList(name, self._connection)
         self._listed_ids: tuple[str, ...] | None = None
         """The ids from which `_models` was built."""
@@ -139,7 +141,7 @@ class HttpBackend(Backend):
             "url": self._connection.display_url,
             "ready": bool(self.models()),
             **self._connection.health(),
-            "recovered_calls": self._planner.recovered_calls.total(),
+            "recovered_calls": self._responses.recovered_calls.total(),
         }
 
     def describe(self, model: str) -> Mapping[str, object]:
@@ -316,7 +318,7 @@ class HttpBackend(Backend):
             plan = await off_loop(in_thread, self._planner.plan, request, mode)
         for left in reversed(range(_MAX_ATTEMPTS)):
             head: dict[str, str] = {}
-            pipeline = self._planner.open_response(plan, context, head, self._clean_error)
+            pipeline = self._responses.open(plan, context, head)
             sent = self._connection.stream_post(
                 plan.path, plan.upstream.body, self._request_headers(plan.request), on_headers=head.update
             )
@@ -342,9 +344,6 @@ class HttpBackend(Backend):
         for event in events:
             if type(event) is Finish or type(event) is Notice:
                 self._auto.observe(model, event)
-
-    def _clean_error(self, error: DragomanError) -> DragomanError:
-        return self._connection.secret_values.clean_error(error)
 
     def _request_headers(self, request: Request) -> Mapping[str, str]:
         """Returns the client's headers if they are for this API."""

@@ -10,9 +10,7 @@ rejects something, `Rejections` plans the request again without that.
 
 import asyncio
 import logging
-from collections import Counter
-from collections.abc import Callable, Mapping
-from functools import partial
+from collections.abc import Mapping
 from hashlib import sha256
 from typing import Final
 
@@ -21,32 +19,27 @@ import msgspec
 from dragoman import formats
 from dragoman.backends.http.config import HttpConfig
 from dragoman.backends.http.connection import UpstreamConnection
-from dragoman.backends.http.model_modes import AUTO, ModelMode
+from dragoman.backends.http.model_modes import ModelMode
 from dragoman.backends.http.planning import constrained_decoding
 from dragoman.backends.http.planning.constrained_decoding import ConstraintFields
 from dragoman.backends.http.planning.provider import provider_of, schema_target
 from dragoman.backends.http.planning.rejections import Rejections
 from dragoman.backends.http.planning.request_plan import RequestPlan
 from dragoman.backends.http.planning.tool_choice import downgrade_tool_choice
-from dragoman.backends.http.response import RequestNotes, ResponsePipeline
 from dragoman.backends.request_limits import apply_trim, prepare_for_server, reject_oversized
 from dragoman.backends.text_mode import completions
 from dragoman.backends.text_mode import request as text_mode_request
 from dragoman.backends.text_mode.content_fallback import fallback_warnings, with_text_fallbacks
-from dragoman.backends.text_mode.response import TextModeReader
-from dragoman.backends.text_mode.verbatim_history import ReplyRecorder, VerbatimHistory
+from dragoman.backends.text_mode.verbatim_history import VerbatimHistory
 from dragoman.catalog.servers import Provider
-from dragoman.core.backend import ExchangeContext
-from dragoman.core.errors import DragomanError, UpstreamError
+from dragoman.core.errors import UpstreamError
 from dragoman.core.events import Notice
 from dragoman.core.identifiers import ANY_STRING
 from dragoman.core.messages import Reasoning, Request, Tool, has_part
-from dragoman.core.stage import EventStage
 from dragoman.identify import FormatMatch, detect_format
 from dragoman.parsing.format import Format
 from dragoman.prompting import trim
 from dragoman.prompting.prompt_budget import Budget
-from dragoman.text.stop_strings import StopStrings
 from dragoman.wire.dialect import Dialect, UpstreamRequest
 from dragoman.wire.translation import adapt_request_schemas
 
@@ -57,7 +50,7 @@ REJECTED_LIMIT: Final = 1024
 
 
 class RequestPlanner:
-    """Builds requests and response pipelines for one server."""
+    """Plans the requests to one server."""
 
     def __init__(self, name: str, config: HttpConfig, dialect: Dialect) -> None:
         """
@@ -77,8 +70,6 @@ class RequestPlanner:
         """Constraints that the server has rejected for a free choice, by `_constraint_key`."""
         self._identified: dict[str, FormatMatch] = {}
         """By template file: what it shows of the model's format, if the server renders the template itself."""
-        self.recovered_calls: Counter[str] = Counter()
-        """By model: the tool calls that were recovered from its text."""
 
     def set_provider(self, provider: Provider) -> None:
         """Sets the provider, which decides what the settings leave open."""
@@ -182,35 +173,6 @@ class RequestPlanner:
     def plan_without(self, plan: RequestPlan, error: UpstreamError) -> RequestPlan | None:
         """Returns the plan without what the server has rejected with this error; None if nothing can be left out."""
         return self._rejections.without(plan, error, self.plan)
-
-    def open_response(
-        self,
-        plan: RequestPlan,
-        context: ExchangeContext,
-        headers: Mapping[str, str],
-        clean: Callable[[DragomanError], DragomanError],
-    ) -> ResponsePipeline:
-        """Returns the pipeline that reads the response to the request of this plan.
-
-        Args:
-            plan: The plan.
-            context: The exchange that the response is part of.
-            headers: Headers of the response, filled by the time it is read.
-            clean: Removes secrets from errors.
-        """
-        new_reader = completions.CompletionReader if plan.path == completions.PATH else self._dialect.reader
-        stages: list[EventStage] = [RequestNotes(plan.upstream.warnings, headers, clean)]
-        recorder = ReplyRecorder(self.verbatim_history) if plan.tools else None
-        if self._parses_text(plan):
-            stages.append(self._text_reader(plan, context, recorder))
-        else:
-            recorder = None
-        stops = StopStrings(plan.upstream.stop_locally) if plan.upstream.stop_locally else None
-        if stops is not None:
-            stages.append(stops)
-        if recorder is not None:
-            stages.append(recorder)
-        return ResponsePipeline(new_reader(plan.request, context), stages, stops)
 
     def _format(self, request: Request, mode: ModelMode) -> Format:
         """Returns the format that the model writes: from the settings, else its template, else its name."""
@@ -339,39 +301,6 @@ class RequestPlanner:
         return constrained_decoding.constrain_to_calls(
             methods, self._format(request, mode), tools, choice, self._target, prompted=prompted
         )
-
-    def _parses_text(self, plan: RequestPlan) -> bool:
-        """Returns whether the response's text is parsed here; if not, the server is known to parse it."""
-        return plan.mode.tool_mode != "native" or self._config.recover_leaked_calls or bool(plan.upstream.reply_format)
-
-    def _text_reader(
-        self, plan: RequestPlan, context: ExchangeContext, recorder: ReplyRecorder | None
-    ) -> TextModeReader:
-        """Returns the reader for the response's text."""
-        request, mode, known = plan.request, plan.mode, plan.format
-        recovers = self._config.recover_leaked_calls
-        new = partial(text_mode_request.text_reader, request=request, tools=plan.tools, context=context)
-        leaks = (
-            text_mode_request.leak_detector(request, new)
-            if recovers and (known is None or known.name != AUTO)
-            else None
-        )
-        return TextModeReader(
-            (lambda begins: new(known, prompt_suffix=plan.prompt_suffix if begins else "")) if known else None,
-            leaks,
-            context.new_id,
-            plan.client_names,
-            partial(self._count_recovered, request.model),
-            recorder.add_text if recorder is not None else None,
-            parallel=request.tool_choice.parallel_tool_calls,
-            repeats=mode.tool_mode != "prompt",  # models without native tools write the same call again and again
-        )
-
-    def _count_recovered(self, model: str) -> None:
-        """Counts a tool call recovered from this model's text; the first one is logged."""
-        self.recovered_calls[model] += 1
-        if self.recovered_calls[model] == 1:
-            log.warning('%s leaves calls of %s in the text; tool_mode = "parse" reads them for sure', self._name, model)
 
 
 _UNCONSTRAINED: Final = ConstraintFields({})
