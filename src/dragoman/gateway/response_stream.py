@@ -21,7 +21,6 @@ from dragoman.core.errors import BackendUnavailableError, DragomanError, UsageEr
 from dragoman.core.events import AnyEvent, Failure, Finish, Start
 from dragoman.core.messages import Request
 from dragoman.core.stage import EventPipeline, EventStage, ReaskRequest
-from dragoman.off_loop import off_loop
 
 log = logging.getLogger("dragoman.guard")
 
@@ -88,11 +87,13 @@ async def _close_stages(attempt: BackendAttempt) -> EventStream:
     """
     pipeline, in_thread = attempt.pipeline, attempt.in_thread
     for number, stage in enumerate(pipeline.stages):
-        if (reask := await off_loop(in_thread, stage.reask)) is not None:
+        reask = await asyncio.to_thread(stage.reask) if in_thread else stage.reask()
+        if reask is not None:
             if out := pipeline.feed([reask.notice], number + 1):
                 yield out
             await _reask(attempt, reask, stage)
-        if out := await off_loop(in_thread, pipeline.close_stage, number):
+        out = await asyncio.to_thread(pipeline.close_stage, number) if in_thread else pipeline.close_stage(number)
+        if out:
             yield out
     if not pipeline.ended:
         raise BackendUnavailableError("the backend ended without finishing its response")
