@@ -8,9 +8,11 @@ next one when a backend fails before its response has begun. Responses that a cl
 `ResponseStore`; nothing else outlives its request.
 """
 
+import asyncio
 import logging
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Final, NamedTuple
 
 import msgspec
@@ -185,12 +187,14 @@ class Gateway:
             nonlocal job, routes
             if job is None:
                 in_thread = context.is_large or self.response_store.blocks(request)
-                job = await off_loop(in_thread, self._prepare, request, context, buffering)
+                prepare = partial(self._prepare, request, context, buffering)
+                job = await asyncio.to_thread(prepare) if in_thread else prepare()
                 routes = await self._router.routes_or_refresh(job.request)
             elif error is not None:  # raised before Start, so no event was sent
                 warnings.append(_failover_notice(routes, error))
                 routes = routes[1:]
-            return await off_loop(context.is_large, self._attempt, job, routes[0], warnings, client_stages)
+            arguments = (job, routes[0], warnings, client_stages)
+            return await asyncio.to_thread(self._attempt, *arguments) if context.is_large else self._attempt(*arguments)
 
         return stream_response(next_attempt)
 

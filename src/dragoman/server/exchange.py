@@ -7,6 +7,7 @@ data for `write_timeout_s`, the generator of events is closed, which stops the m
 error event of its API.
 """
 
+import asyncio
 import logging
 import time
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
@@ -136,7 +137,7 @@ class Exchange(BaseExchange):
             self._observer.on_body(body)
         read = (self._counting or self._dialect).read_request
         with self._record.spent:
-            request = await off_loop(large, read, body)
+            request = await asyncio.to_thread(read, body) if large else read(body)
         if carried := {name: headers[name] for name in self._dialect.forwarded_headers if name in headers}:
             request = msgspec.structs.replace(request, headers=carried)
         if self._compacts:
@@ -165,7 +166,8 @@ class Exchange(BaseExchange):
         )
         if self._observer:
             context = self._observer.wrap_context(context)
-        passthrough = await off_loop(large, self._gateway.passthrough, request, body, context)
+        find = self._gateway.passthrough
+        passthrough = await asyncio.to_thread(find, request, body, context) if large else find(request, body, context)
         if passthrough is not None and await self._pass_through(request, passthrough):
             return
         answer = self._gateway.generate(request, context, self._buffering, self._client_stages(request))

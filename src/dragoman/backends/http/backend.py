@@ -11,6 +11,7 @@ without reasoning; if it rejects a parameter by name, without that (`rejections`
 requests, and `connection` handles transport failures.
 """
 
+import asyncio
 import logging
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
@@ -315,7 +316,8 @@ class HttpBackend(Backend):
         # A chat template is rendered in another process, which has to be waited for.
         in_thread = context.is_large or mode.endpoint == "completions"
         with spent:
-            plan = await off_loop(in_thread, self._planner.plan, request, mode)
+            plan_request = self._planner.plan
+            plan = await asyncio.to_thread(plan_request, request, mode) if in_thread else plan_request(request, mode)
         for left in reversed(range(_MAX_ATTEMPTS)):
             head: dict[str, str] = {}
             pipeline = self._responses.open(plan, context, head)
