@@ -46,36 +46,40 @@ NextAttempt: TypeAlias = Callable[[DragomanError | None], Awaitable[BackendAttem
 """Returns the first attempt for None, and the next one for the error of the last one, or raises that error."""
 
 
-async def stream_response(next_attempt: NextAttempt) -> EventStream:
+async def stream_response(next_attempt: NextAttempt, failed: DragomanError | None = None) -> EventStream:
     """Yields what comes out of the stages for the response of the first backend that does not fail.
+
+    Args:
+        next_attempt: Returns the attempts.
+        failed: The error of the last attempt; None: there was none.
 
     Raises:
         DragomanError: Before anything has come out; later the stream ends with Failure.
     """
-    error: DragomanError | None = None
-    while True:
-        attempt = await next_attempt(error)
-        pipeline = attempt.pipeline
-        try:
-            async with aclosing(attempt.context.generate(attempt.backend, attempt.request)) as batches:
-                async for batch in batches:
-                    if attempt.in_thread and _is_boundary(batch):
-                        out = await asyncio.to_thread(pipeline.feed, batch)
-                    else:
-                        out = pipeline.feed(batch)
-                    if out:
-                        yield out
-                    if pipeline.finished or pipeline.ended:
-                        break
-            if not pipeline.ended:
-                async for out in _close_stages(attempt):
+    attempt = await next_attempt(failed)
+    pipeline = attempt.pipeline
+    try:
+        async with aclosing(attempt.context.generate(attempt.backend, attempt.request)) as batches:
+            async for batch in batches:
+                if attempt.in_thread and _is_boundary(batch):
+                    out = await asyncio.to_thread(pipeline.feed, batch)
+                else:
+                    out = pipeline.feed(batch)
+                if out:
                     yield out
-            return
-        except DragomanError as raised:
-            error = raised
-            if pipeline.started:
-                break
-    if out := pipeline.feed([Failure(error)]):
+                if pipeline.finished or pipeline.ended:
+                    break
+        if not pipeline.ended:
+            async for out in _close_stages(attempt):
+                yield out
+        return
+    except DragomanError as raised:
+        error = raised
+    if not pipeline.started:
+        async with aclosing(stream_response(next_attempt, error)) as others:
+            async for out in others:
+                yield out
+    elif out := pipeline.feed([Failure(error)]):
         yield out
 
 

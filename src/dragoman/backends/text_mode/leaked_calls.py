@@ -138,10 +138,12 @@ class LeakDetector:
 
     def feed(self, text: str) -> list[AnyEvent]:
         """Returns the events that this text decides."""
+        return [TextDelta(text)] if self.passes(text) else self.read(text)
+
+    def read(self, text: str) -> list[AnyEvent]:
+        """As `feed`, for text that does not pass."""
         if self._reader:
             return _with_warnings(self._reader.feed(text))
-        if self.passes(text):  # the most frequent case
-            return [TextDelta(text)]
         self._buf += text
         while self._step(closed=False):
             pass

@@ -99,10 +99,10 @@ class TextModeReader(EventStage):
         """Returns the events that these become."""
         if len(events) == 1 and type(event := events[0]) is TextDelta and self._has_content:  # the most frequent case
             waits = self._new_reader or self._reasoning_leaks or self.finished
-            if self._leaks and not waits and self._leaks.passes(event.text):
+            if self._leaks and not waits:
                 if self._on_text is not None:
                     self._on_text(event.text)
-                return events
+                return events if self._leaks.passes(event.text) else self._found(self._leaks.read(event.text))
         out: list[AnyEvent] = []
         for event in events:
             if type(event) is TextDelta:
@@ -160,12 +160,17 @@ class TextModeReader(EventStage):
             match event:
                 case TextDelta(text) if self._new_leaks:
                     self._leaks = self._leaks or self._new_leaks(not self._has_content, False)
-                    out += self._merge(self._leaks.feed(text))
-                    self.finished = self.finished or self._leaks.finished
+                    out += self._found(self._leaks.feed(text))
                 case Notice():
                     out += self._merge([event])
                 case _:
                     out += [*self._close_leaks("stop"), *self._merge([event])]
+        return out
+
+    def _found(self, events: list[AnyEvent]) -> list[AnyEvent]:
+        """Passes on the events of the detector, which may end the response."""
+        leaks, out = self._leaks, self._merge(events)
+        self.finished = self.finished or (leaks is not None and leaks.finished)
         return out
 
     def _finish(self, reason: Reason) -> list[AnyEvent]:
