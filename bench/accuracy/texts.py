@@ -18,7 +18,7 @@ from dragoman.core.events import AnyEvent, Finish, Start, UsageUpdate
 from dragoman.core.identifiers import call_ids
 from dragoman.core.messages import Request, Usage
 from dragoman.core.stage import EventPipeline
-from dragoman.gateway.response_stream import Attempt, stream_response
+from dragoman.gateway.response_stream import BackendAttempt, stream_response
 from dragoman.guard.guard import ToolCallGuard
 from dragoman.guard.policy import GuardPolicy
 from dragoman.parsing.reader_options import ReaderOptions
@@ -103,9 +103,9 @@ def exchange_context() -> ExchangeContext:
 def guarded(backend: Backend, request: Request, policy: GuardPolicy) -> EventStream:
     """Returns the backend's response behind the guard."""
     stages = EventPipeline([ToolCallGuard(request, policy)])
-    attempt = Attempt(backend, request, exchange_context(), stages, policy.reask_timeout_s)
+    attempt = BackendAttempt(backend, request, exchange_context(), stages, policy.reask_timeout_s)
 
-    async def only_attempt(error: DragomanError | None) -> Attempt:
+    async def only_attempt(error: DragomanError | None) -> BackendAttempt:
         if error is not None:
             raise error
         return attempt

@@ -171,7 +171,7 @@ class Collector:
             finish_reason=finish_reason(self._finish, self._order, broken_are_text=not self._keeps_broken),
             stop_sequence=self._finish.stop_sequence,
             usage=self.usage,
-            details={name: join_chunks(pieces) for name, pieces in self._details.items()},
+            details={name: join_chunks(pieces) for name, pieces in self._details.items()} if self._details else {},
         )
 
     def _close(self, kind: str, raw: str = "") -> None:

@@ -196,7 +196,7 @@ CALL_EVENTS: Final[frozenset[EventType]] = frozenset((ToolCallStart, ToolCallDel
 BlockKind: TypeAlias = Literal["reasoning", "text", "refusal", "tool_call", "vendor"]
 
 
-class Block(NamedTuple):
+class Block(msgspec.Struct, frozen=True, gc=False):
     """A run of consecutive events of one kind; blocks are numbered from 0 and never overlap."""
 
     kind: BlockKind

@@ -97,6 +97,8 @@ def rename_for_api(request: Request, names: re.Pattern[str], ids: re.Pattern[str
                 used_ids.add(part.id)
             elif type(part) is ToolResult:
                 used_ids.add(part.call_id)
+    if not (called_names or used_ids):
+        return request
     if all(map(names.fullmatch, called_names)) and all(not id or encode_id(id, ids) == id for id in used_ids):
         return request
     table = ToolNameMap((tool.name for tool in request.tools if tool.name), names)

@@ -286,11 +286,11 @@ def add_usage(one: Usage, other: Usage) -> Usage:
     )
 
 
-def has_part(messages: Iterable[Message], kind: type[Part]) -> bool:
-    """Returns whether a message has a part of this type."""
+def has_part(messages: Iterable[Message], *types: type[Part]) -> bool:
+    """Returns whether a message has a part of one of these types."""
     for message in messages:
         for part in message.parts:
-            if type(part) is kind:
+            if type(part) in types:
                 return True
     return False
 

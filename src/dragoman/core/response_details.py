@@ -46,6 +46,8 @@ def is_for(dialect: str, client: str) -> bool:
 def join_chunks(pieces: Sequence[JsonText]) -> Raw:
     """Joins the chunks of a detail: lists and audio are concatenated; of other values the last one is used."""
     kind = pieces[-1][:1]
+    if len(pieces) == 1 and kind != "[":
+        return Raw(pieces[0].encode())
     same_kind = [piece for piece in pieces if piece[:1] == kind]
     if kind == "[":
         return Raw(_encode([item for piece in same_kind for item in _list(piece)]))

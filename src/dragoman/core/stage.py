@@ -9,11 +9,14 @@ objects without I/O; the one loop that reads the backend drives them (`gateway/r
 the model a second time says so by `reask`.
 """
 
-from collections.abc import Iterable, Sequence, Set
-from typing import NamedTuple
+from collections.abc import Iterable, Mapping, Sequence, Set
+from typing import Final, NamedTuple
 
 from dragoman.core.events import ALL_EVENTS, AnyEvent, EventType, Failure, Finish, Notice
 from dragoman.core.messages import Request
+
+_ONE_TYPE: Final[Mapping[EventType, Set[EventType]]] = {each: frozenset((each,)) for each in ALL_EVENTS}
+"""The types of the events of a batch that is one event, as most are."""
 
 
 class ReaskRequest(NamedTuple):
@@ -74,7 +77,7 @@ class EventPipeline:
             return ()
         if not events:
             return events
-        types = frozenset(map(type, events))
+        types = _ONE_TYPE[type(events[0])] if len(events) == 1 else frozenset(map(type, events))
         for stage in self.stages[first:] if first else self.stages:
             if stage.handles.isdisjoint(types):
                 continue

@@ -107,9 +107,7 @@ def uses_compaction(request: Request) -> bool:
     """Returns whether the request contains a trigger or a sealed item."""
     if request.dialect not in ("", DIALECT):
         return False
-    return any(
-        isinstance(p, UnknownPart) and p.type in (TRIGGER, *ITEM_TYPES) for m in request.messages for p in m.parts
-    )
+    return any(type(p) is UnknownPart and p.type in (TRIGGER, *ITEM_TYPES) for m in request.messages for p in m.parts)
 
 
 def with_trigger(request: Request) -> Request:

@@ -8,9 +8,11 @@ next one when a backend fails before its response has begun. Responses that a cl
 `ResponseStore`; nothing else outlives its request.
 """
 
+import asyncio
 import logging
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Final, NamedTuple
 
 import msgspec
@@ -32,7 +34,7 @@ from dragoman.gateway.compaction import Seal
 from dragoman.gateway.memory_response_store import MemoryResponseStore
 from dragoman.gateway.response_recorder import ResponseRecorder
 from dragoman.gateway.response_store import ResolvedRequest, ResponseStore
-from dragoman.gateway.response_stream import Attempt, stream_response
+from dragoman.gateway.response_stream import BackendAttempt, stream_response
 from dragoman.gateway.router import ModelRoute, Router, backend_name
 from dragoman.gateway.usage import UsageFiller
 from dragoman.guard.policy import ALL_REPAIRS, Buffering, GuardPolicy
@@ -181,22 +183,24 @@ class Gateway:
         routes: list[ModelRoute] = []
         warnings: list[Notice] = []
 
-        async def next_attempt(error: DragomanError | None) -> Attempt:
+        async def next_attempt(error: DragomanError | None) -> BackendAttempt:
             nonlocal job, routes
             if job is None:
                 in_thread = context.is_large or self.response_store.blocks(request)
-                job = await off_loop(in_thread, self._prepare, request, context, buffering)
+                prepare = partial(self._prepare, request, context, buffering)
+                job = await asyncio.to_thread(prepare) if in_thread else prepare()
                 routes = await self._router.routes_or_refresh(job.request)
             elif error is not None:  # raised before Start, so no event was sent
                 warnings.append(_failover_notice(routes, error))
                 routes = routes[1:]
-            return await off_loop(context.is_large, self._attempt, job, routes[0], warnings, client_stages)
+            arguments = (job, routes[0], warnings, client_stages)
+            return await asyncio.to_thread(self._attempt, *arguments) if context.is_large else self._attempt(*arguments)
 
         return stream_response(next_attempt)
 
     def _attempt(
         self, job: "_ResponseJob", route: ModelRoute, warnings: Sequence[Notice], client_stages: Sequence[EventStage]
-    ) -> Attempt:
+    ) -> BackendAttempt:
         """Returns the attempt to get the response from the backend of this route.
 
         Args:
@@ -211,7 +215,7 @@ class Gateway:
         edit = apply_edits_for(backend, ordered, tokenizers.find(routed.model))
         pipeline = EventPipeline([*self._stages(job, edit, (*repairs, *warnings)), *client_stages])
         in_thread = job.context.is_large or (job.client_request.store and self.response_store.does_io)
-        return Attempt(backend, edit.request, job.context, pipeline, self._policy.reask_timeout_s, in_thread)
+        return BackendAttempt(backend, edit.request, job.context, pipeline, self._policy.reask_timeout_s, in_thread)
 
     def _prepare(self, request: Request, context: ExchangeContext, buffering: Buffering | None) -> _ResponseJob:
         """Returns what the response needs.
@@ -243,7 +247,8 @@ class Gateway:
             edit: The request as the backend gets it.
             warnings: Warnings about the request, to be sent after Start.
         """
-        request, stages = job.request, list[EventStage]()
+        request = job.request
+        stages: list[EventStage] = []
         if job.policy is not None:
             from dragoman.guard.guard import ToolCallGuard  # needs an extra that not all users of the gateway have
 
@@ -254,7 +259,7 @@ class Gateway:
                 stages.append(ReplySchemaCheck(edit.request, job.policy))
         if edit.applied:
             stages.append(EditReport(edit.applied))
-        early = bool(request.dialect) and dialects.get(request.dialect).usage_in_first_event
+        early = request.stream and bool(request.dialect) and dialects.get(request.dialect).usage_in_first_event
         stages.append(UsageFiller(edit.request, tokenizers.find(edit.request.model), early=early))
         stages.append(ClientEventFilter(request, (*warnings, *edit.warnings)))
         if job.is_summary:

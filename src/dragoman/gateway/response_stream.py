@@ -12,7 +12,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 import msgspec
 
@@ -21,12 +21,11 @@ from dragoman.core.errors import BackendUnavailableError, DragomanError, UsageEr
 from dragoman.core.events import AnyEvent, Failure, Finish, Start
 from dragoman.core.messages import Request
 from dragoman.core.stage import EventPipeline, EventStage, ReaskRequest
-from dragoman.off_loop import off_loop
 
 log = logging.getLogger("dragoman.guard")
 
 
-class Attempt(NamedTuple):
+class BackendAttempt(msgspec.Struct, frozen=True):
     """A response of one backend."""
 
     backend: Backend
@@ -43,44 +42,48 @@ class Attempt(NamedTuple):
     """Whether the stages run in a thread where a response begins and ends, as for a large request."""
 
 
-NextAttempt: TypeAlias = Callable[[DragomanError | None], Awaitable[Attempt]]
+NextAttempt: TypeAlias = Callable[[DragomanError | None], Awaitable[BackendAttempt]]
 """Returns the first attempt for None, and the next one for the error of the last one, or raises that error."""
 
 
-async def stream_response(next_attempt: NextAttempt) -> EventStream:
+async def stream_response(next_attempt: NextAttempt, failed: DragomanError | None = None) -> EventStream:
     """Yields what comes out of the stages for the response of the first backend that does not fail.
+
+    Args:
+        next_attempt: Returns the attempts.
+        failed: The error of the last attempt; None: there was none.
 
     Raises:
         DragomanError: Before anything has come out; later the stream ends with Failure.
     """
-    error: DragomanError | None = None
-    while True:
-        attempt = await next_attempt(error)
-        pipeline = attempt.pipeline
-        try:
-            async with aclosing(attempt.context.generate(attempt.backend, attempt.request)) as batches:
-                async for batch in batches:
-                    if attempt.in_thread and _is_boundary(batch):
-                        out = await asyncio.to_thread(pipeline.feed, batch)
-                    else:
-                        out = pipeline.feed(batch)
-                    if out:
-                        yield out
-                    if pipeline.finished or pipeline.ended:
-                        break
-            if not pipeline.ended:
-                async for out in _close_stages(attempt):
+    attempt = await next_attempt(failed)
+    pipeline = attempt.pipeline
+    try:
+        async with aclosing(attempt.context.generate(attempt.backend, attempt.request)) as batches:
+            async for batch in batches:
+                if attempt.in_thread and _is_boundary(batch):
+                    out = await asyncio.to_thread(pipeline.feed, batch)
+                else:
+                    out = pipeline.feed(batch)
+                if out:
                     yield out
-            return
-        except DragomanError as raised:
-            error = raised
-            if pipeline.started:
-                break
-    if out := pipeline.feed([Failure(error)]):
+                if pipeline.finished or pipeline.ended:
+                    break
+        if not pipeline.ended:
+            async for out in _close_stages(attempt):
+                yield out
+        return
+    except DragomanError as raised:
+        error = raised
+    if not pipeline.started:
+        async with aclosing(stream_response(next_attempt, error)) as others:
+            async for out in others:
+                yield out
+    elif out := pipeline.feed([Failure(error)]):
         yield out
 
 
-async def _close_stages(attempt: Attempt) -> EventStream:
+async def _close_stages(attempt: BackendAttempt) -> EventStream:
     """Yields what comes out when the stages are closed in order; re-asks the model where one needs it.
 
     Raises:
@@ -88,11 +91,13 @@ async def _close_stages(attempt: Attempt) -> EventStream:
     """
     pipeline, in_thread = attempt.pipeline, attempt.in_thread
     for number, stage in enumerate(pipeline.stages):
-        if (reask := await off_loop(in_thread, stage.reask)) is not None:
+        reask = await asyncio.to_thread(stage.reask) if in_thread else stage.reask()
+        if reask is not None:
             if out := pipeline.feed([reask.notice], number + 1):
                 yield out
             await _reask(attempt, reask, stage)
-        if out := await off_loop(in_thread, pipeline.close_stage, number):
+        out = await asyncio.to_thread(pipeline.close_stage, number) if in_thread else pipeline.close_stage(number)
+        if out:
             yield out
     if not pipeline.ended:
         raise BackendUnavailableError("the backend ended without finishing its response")
@@ -103,7 +108,7 @@ def _is_boundary(batch: Sequence[AnyEvent]) -> bool:
     return isinstance(batch[0], Start) or isinstance(batch[-1], Finish | Failure)
 
 
-async def _reask(attempt: Attempt, reask: ReaskRequest, stage: EventStage) -> None:
+async def _reask(attempt: BackendAttempt, reask: ReaskRequest, stage: EventStage) -> None:
     """Collects a second response for the stage."""
     second_context, timeout_s = msgspec.structs.replace(attempt.context, reasked=True), attempt.reask_timeout_s
     events: list[AnyEvent] = []

@@ -62,15 +62,11 @@ class Router:
             UnknownModelError: No backend offers the model.
             BackendUnavailableError: A backend that may offer it is not ready yet.
         """
-        names = [request.model]
-        if request.dialect and (own := dialects.get(request.dialect).resolve_display_name(names[0])) != names[0]:
-            names.append(own)
-        for find in (self._listed_by, self._resolved_by):
-            for name in names:
-                targets = self._model_aliases.get(name)
-                served = find(name) if targets is None else [s for m in targets for s in self._providers_of(m)]
-                if served:
-                    return [ModelRoute(each, _with_model(request, id)) for each, id in dict.fromkeys(served)]
+        if served := self._serving(request):
+            return [
+                ModelRoute(backend, request if id == request.model else msgspec.structs.replace(request, model=id))
+                for backend, id in served
+            ]
         known = [model.id for model in self.models()]
         if waiting := [backend_name(backend) for backend in self._backends if not backend.models()]:
             raise BackendUnavailableError(
@@ -78,6 +74,20 @@ class Router:
                 retry_after_s=3,
             )
         raise UnknownModelError(request.model, known)
+
+    def _serving(self, request: Request) -> Sequence[tuple[Backend, str]]:
+        """Returns the backends that serve the model, each once, with its own name of the model."""
+        model, aliases = request.model, self._model_aliases
+        if model not in aliases and (served := self._listed_by(model)):  # the most frequent case
+            return served
+        own = dialects.get(request.dialect).resolve_display_name(model) if request.dialect else model
+        for find in (self._listed_by, self._resolved_by):
+            for name in (model, own):
+                targets = aliases.get(name)
+                served = find(name) if targets is None else [s for m in targets for s in self._providers_of(m)]
+                if served:
+                    return list(dict.fromkeys(served))
+        return ()
 
     async def routes_or_refresh(self, request: Request) -> list[ModelRoute]:
         """As `routes`, but the backends refresh their models first if none offers the model."""
@@ -133,11 +143,7 @@ def _index(backends: Sequence[Backend], lists: Sequence[Sequence[ServedModel]]) 
             own.setdefault(model.id, []).append((backend, model.id))
             for alias in model.aliases:
                 aliased.setdefault(alias, []).append((backend, model.id))
-    return aliased | own
-
-
-def _with_model(request: Request, model: str) -> Request:
-    return request if model == request.model else msgspec.structs.replace(request, model=model)
+    return {name: list(dict.fromkeys(served)) for name, served in (aliased | own).items()}
 
 
 def backend_name(backend: Backend) -> str:

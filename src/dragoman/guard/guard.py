@@ -100,8 +100,15 @@ class ToolCallGuard(EventStage):
         for event in events:
             if self.finished:
                 break
-            if isinstance(event, TextDelta) and not self.rejected:
+            if type(event) is TextDelta and not self.rejected:
                 self._keep(event)
+                out.append(event)
+            elif type(event) is UsageUpdate:
+                self.usage = event.usage
+                out.append(event)
+            elif type(event) is Finish:
+                self.finish = event
+            elif type(event) is Start:
                 out.append(event)
             else:
                 out += self._feed(event)
@@ -120,11 +127,6 @@ class ToolCallGuard(EventStage):
                 self.received.append(event)
                 out = self._on_delta(self._pending, event, text)
                 return self._send_or_wait(out) if out else out
-            case Start():
-                return [event]
-            case UsageUpdate(usage):
-                self.usage = usage
-                return [event]
             case Notice(code):
                 self._reasked = self._reasked or code in _REASK_CODES
                 self._reported = self._reported or code == "reask_failed"
@@ -137,9 +139,6 @@ class ToolCallGuard(EventStage):
                     self._waiting.append(self.rejected[-1])
                     return []
                 return self._send_or_wait([event])
-            case Finish():
-                self.finish = event
-                return []
             case Failure():
                 return [*self._release(), event]
             case _:

@@ -1,6 +1,7 @@
 """Settings of the guard: the section `[guard]`."""
 
 import sys
+from functools import lru_cache
 from typing import Annotated, Final, Literal, TypeAlias, get_args
 
 import msgspec
@@ -87,10 +88,15 @@ class GuardPolicy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     @property
     def enabled_repairs(self) -> frozenset[str]:
         """Names of the repairs that are made."""
-        return frozenset(() if ALL in self.disabled_repairs else ALL_REPAIRS).difference(self.disabled_repairs)
+        return _repairs_without(tuple(self.disabled_repairs))
 
 
 ALL: Final = "all"
+
+
+@lru_cache(16)
+def _repairs_without(disabled: tuple[str, ...]) -> frozenset[str]:
+    return frozenset(() if ALL in disabled else ALL_REPAIRS).difference(disabled)
 
 
 def validate_policy(policy: GuardPolicy) -> GuardPolicy:

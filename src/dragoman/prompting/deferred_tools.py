@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
-from dragoman.core.messages import Message, Part, Request, ResultPart, Text, Tool, ToolResult, UnknownPart
+from dragoman.core.messages import Message, Part, Request, ResultPart, Text, Tool, ToolResult, UnknownPart, has_part
 
 REFERENCE: Final = "tool_reference"
 _DEFERRED: Final = "defer_loading"
@@ -22,7 +22,9 @@ def resolve_deferred_tools(request: Request) -> Request:
     """Returns the request without placeholder tools, and with the schemas of the tools that results refer to."""
     if request.dialect != "anthropic_messages":
         return request
-    tools = tuple(tool for tool in request.tools if not _is_placeholder(tool))
+    tools = tuple(tool for tool in request.tools if not _is_placeholder(tool)) if request.tools else ()
+    if not has_part(request.messages, ToolResult):
+        return request if len(tools) == len(request.tools) else replace(request, tools=tools)
     known = {tool.name: tool for tool in request.tools}
     messages = tuple(_resolve_message(message, known) for message in request.messages)
     return replace(request, tools=tools, messages=messages)

@@ -7,6 +7,7 @@ data for `write_timeout_s`, the generator of events is closed, which stops the m
 error event of its API.
 """
 
+import asyncio
 import logging
 import time
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
@@ -81,8 +82,6 @@ def _with_warning_comment(events: Sequence[AnyEvent], written: Iterable[bytes]) 
 
     There is no comment if these are the first events of a stream: the response header has their labels.
     """
-    if len(events) == 1 and type(events[0]) is TextDelta:  # the most frequent case
-        return b"".join(written)
     labels = "" if events and isinstance(events[0], Start) else warning_labels(events)
     comment = sse.comment(f"dragoman-warnings {labels}") if labels else b""
     return comment + b"".join(written)
@@ -136,7 +135,7 @@ class Exchange(BaseExchange):
             self._observer.on_body(body)
         read = (self._counting or self._dialect).read_request
         with self._record.spent:
-            request = await off_loop(large, read, body)
+            request = await asyncio.to_thread(read, body) if large else read(body)
         if carried := {name: headers[name] for name in self._dialect.forwarded_headers if name in headers}:
             request = msgspec.structs.replace(request, headers=carried)
         if self._compacts:
@@ -165,7 +164,8 @@ class Exchange(BaseExchange):
         )
         if self._observer:
             context = self._observer.wrap_context(context)
-        passthrough = await off_loop(large, self._gateway.passthrough, request, body, context)
+        find = self._gateway.passthrough
+        passthrough = await asyncio.to_thread(find, request, body, context) if large else find(request, body, context)
         if passthrough is not None and await self._pass_through(request, passthrough):
             return
         answer = self._gateway.generate(request, context, self._buffering, self._client_stages(request))
@@ -177,9 +177,13 @@ class Exchange(BaseExchange):
             self._ending = lambda error: writer.feed(Failure(error))
 
             def write(batch: Sequence[AnyEvent]) -> bytes:
-                with self._record.spent:
+                began_s = time.perf_counter()
+                if len(batch) == 1 and type(batch[0]) is TextDelta:  # the most frequent case
+                    data = writer.feed(batch[0])
+                else:
                     data = _with_warning_comment(batch, map(writer.feed, batch))
-                self._observe(batch)
+                    self._observe(batch)
+                self._record.spent.seconds += time.perf_counter() - began_s
                 return data
 
             await self._stream(batches, write)
@@ -232,7 +236,11 @@ class Exchange(BaseExchange):
         write = stored.write_compacted if self._compacts else self._dialect.write_reply
         with self._record.spent:
             body = write(collector.reply(), request)
-        headers = warning_headers(collector.warnings) | cost_headers(collector.usage) | self._record.timing()
+        headers = self._record.timing()
+        if collector.warnings:
+            headers |= warning_headers(collector.warnings)
+        if collector.usage.cost_usd is not None:
+            headers |= cost_headers(collector.usage)
         await self._reply(200, body, headers)
 
     async def _stream(self, batches: AsyncGenerator[T, None], write: Callable[[T], bytes]) -> None:

@@ -165,10 +165,13 @@ class ToolCallAssembler:
         self._by_key: dict[int, _Call] = {}
         self._by_id: dict[str, _Call] = {}
         self._last: _Call | None = None
-        self._list_used, self._used = used, set[str]()
+        self._list_used = used
+        self._used: set[str] = set()
         self._reported_dropped: set[str] = set()
         self._original_name = original_name
-        self._enabled_repairs = ALL_REPAIRS.difference(context.disabled_repairs)
+        self._enabled_repairs = (
+            ALL_REPAIRS.difference(context.disabled_repairs) if context.disabled_repairs else ALL_REPAIRS
+        )
         self.halves = SurrogateJoiner()
         """Joins characters that the server split between two chunks."""
         self._facts: dict[str, str] = {}
@@ -209,7 +212,8 @@ class ToolCallAssembler:
 
     def detail(self, name: str, json: str, dialect: str = "") -> None:
         """Adds a detail other than text and calls; a repeated value of the same detail is ignored."""
-        json = json.translate(_ONE_LINE)
+        if "\n" in json or "\r" in json:
+            json = json.translate(_ONE_LINE)
         if name in SERVICE and self._facts.get(name) == json:
             return
         self._facts[name] = json
@@ -310,11 +314,13 @@ class ToolCallAssembler:
         """Ends the response; a call with incomplete arguments becomes incomplete."""
         if self.phase == "ended":
             return
-        self.start()
+        if self.phase == "new":
+            self.start()
         if self.halves.has_marks or self.halves.has_unpaired:
             self._end_text()
             self._joined("text", "")
-        self._close(cut=reason == "length")
+        if self._queue:
+            self._close(cut=reason == "length")
         if not (self.calls or self._context.is_partial) and reason in ("stop", "tool_calls"):
             if self._nameless and (reason == "tool_calls" or self._nameless != "{}"):
                 self.fail(UpstreamError("expected a tool call, got one without a name"))

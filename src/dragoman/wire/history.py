@@ -18,7 +18,7 @@ Further rules apply to some servers only and are called by their dialects: `hois
 import json
 from collections import deque
 from collections.abc import Sequence
-from itertools import chain, takewhile
+from itertools import chain
 from typing import Final
 
 import msgspec
@@ -26,7 +26,7 @@ from msgspec.structs import replace
 
 from dragoman.core.errors import quote
 from dragoman.core.events import Notice
-from dragoman.core.messages import SYSTEM_ROLES, JsonText, Message, Part, Text, ToolCall, ToolResult
+from dragoman.core.messages import SYSTEM_ROLES, JsonText, Message, Part, Text, ToolCall, ToolResult, has_part
 from dragoman.text.json_repairs import ALL_REPAIRS
 from dragoman.text.unclosed_json import ClosableJsonStream
 from dragoman.text.unwrap_arguments import unwrap_arguments
@@ -40,6 +40,8 @@ NO_RESULT: Final = "The call was broken off; it has no result."
 
 def repair_history(messages: Sequence[Message]) -> tuple[tuple[Message, ...], tuple[Notice, ...]]:
     """Returns the messages in valid order, and notices of the repairs."""
+    if not has_part(messages, ToolCall, ToolResult):
+        return tuple(messages), ()
     messages, notices = repair_past_arguments(messages)
     if _is_in_order(messages):
         return messages, notices
@@ -99,8 +101,13 @@ def hoist_system_messages(messages: Sequence[Message]) -> tuple[Message, ...]:
     (https://github.com/vllm-project/vllm/issues/44000), and clients such as Claude Code send system messages in
     mid-conversation.
     """
-    first = tuple(takewhile(_is_system, messages))
-    rest = tuple(system_reminder(m) if _is_system(m) and m.parts else m for m in messages[len(first) :])
+    begins = 0
+    while begins < len(messages) and messages[begins].role in SYSTEM_ROLES:
+        begins += 1
+    first = messages[:begins]
+    rest = tuple([system_reminder(m) if m.role in SYSTEM_ROLES and m.parts else m for m in messages[begins:]])
+    if begins == 1 and first[0].role == "system":
+        return (*first, *rest)
     extra = {name: raw for message in first for name, raw in message.extra.items()}
     parts = tuple(part for message in first for part in message.parts)
     return (Message("system", parts, extra), *rest) if first else rest
@@ -114,10 +121,6 @@ def system_reminder(message: Message) -> Message:
     extra = {name: raw for part in texts for name, raw in part.extra.items()}
     reminder = (Text(f"<system-reminder>\n{text}\n</system-reminder>", extra),) if texts else ()
     return Message("user", (*reminder, *others), message.extra)
-
-
-def _is_system(message: Message) -> bool:
-    return message.role in SYSTEM_ROLES
 
 
 def append_continue_prompt(messages: Sequence[Message]) -> tuple[Message, ...]:

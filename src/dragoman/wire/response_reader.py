@@ -12,7 +12,7 @@ stream, named `error` is an error of the server, whatever fields its JSON has.
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Final
 
@@ -42,6 +42,8 @@ def new_assembler(
         dialect: Name of the server's API.
         legal: Tool names that the API accepts.
     """
+    if not request.tools:
+        return ToolCallAssembler(context, request.model, used=partial(call_ids, request))
     form = ANY_STRING if request.dialect == dialect else legal
     names = ToolNameMap((tool.name for tool in request.tools if tool.name), form)
     return ToolCallAssembler(
@@ -91,10 +93,9 @@ class BaseResponseReader(ABC):
             if self._sse is None:
                 self._feed_first(piece)
             elif (events := self._sse.whole_events(piece)) is None:
-                self._events(self._sse.feed(piece))
+                self._events(map(_encoded, self._sse.feed(piece)))
             else:
-                for name, data in events:
-                    self._event(name, data)
+                self._events(events)
         except DragomanError as e:
             self._fail(e)
         return self._out.drain()
@@ -120,17 +121,17 @@ class BaseResponseReader(ABC):
             self._whole_body = first_byte in BODY_STARTS if first_byte else None
         if self._whole_body is False:
             self._sse = Decoder()
-            self._events(self._sse.feed(bytes(self._body)))
+            self._events(map(_encoded, self._sse.feed(bytes(self._body))))
         elif len(self._body) > EVENT_LIMIT_BYTES:
             raise UpstreamError(f"expected a reply of at most {EVENT_LIMIT_BYTES} bytes, got a longer one")
 
-    def _events(self, events: list[ServerSentEvent]) -> None:
+    def _events(self, events: Iterable[tuple[bytes, bytes]]) -> None:
         for name, data in events:
-            self._event(name.encode(), data)
+            if self._out.phase == "ended" or (name != _ERROR and data[:1] == b"{" and self._quick(data)):
+                continue
+            self._event(name, data)
 
     def _event(self, name: bytes, data: bytes) -> None:
-        if self._out.phase == "ended" or (name != _ERROR and data[:1] == b"{" and self._quick(data)):
-            return
         data = data.strip()
         if data == DONE:
             self._finish(done=True, bare=True)
@@ -175,7 +176,7 @@ class BaseResponseReader(ABC):
 
     def _close(self) -> None:
         if self._sse is not None:
-            self._events([last for last in self._sse.close() if _is_complete(last.data)])
+            self._events([_encoded(last) for last in self._sse.close() if _is_complete(last.data)])
             self._finish(done=False)
         elif self._out.phase != "ended":
             body = bytes(self._body).strip().removeprefix(_BOM)
@@ -233,6 +234,11 @@ class BaseResponseReader(ABC):
 
 _DEFAULT_FINISH: Final[dict[bool, FinishReason]] = {True: "length", False: "stop"}
 """Finish reasons of responses that do not report one, by whether they were cut off."""
+
+
+def _encoded(event: ServerSentEvent) -> tuple[bytes, bytes]:
+    """Returns name and data, as `Decoder.whole_events` does."""
+    return event.event.encode(), event.data
 
 
 def _is_complete(data: bytes) -> bool:

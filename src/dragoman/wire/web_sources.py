@@ -49,20 +49,14 @@ class WebSourceConverter:
         """Returns the events that replace this one."""
         if type(event) not in self.handles:
             return [event]
-        match event:
-            case Detail(name, json) if name == CITATIONS:
-                return self._cited(event, json)
-            case Detail(name) if name == TEXT_BREAK:
-                return [*self._flush(), event]
-            case ToolCallStart() | ReasoningDelta():
-                events = self._flush()
-                if not self._is_one_text:
-                    self.chars = self._began = 0
-                return [*events, event]
-            case Finish() | Failure():
-                return [*self._flush(), event]
-            case _:
-                return [event]
+        if type(event) is Detail:
+            if event.name == CITATIONS:
+                return self._cited(event, event.json)
+            return [*self._flush(), event] if event.name == TEXT_BREAK else [event]
+        sources = self._flush()
+        if not self._is_one_text and (type(event) is ToolCallStart or type(event) is ReasoningDelta):
+            self.chars = self._began = 0
+        return [*sources, event]
 
     def _cited(self, event: Detail, json: str) -> list[AnyEvent]:
         try:
@@ -74,8 +68,10 @@ class WebSourceConverter:
 
     def _flush(self) -> list[AnyEvent]:
         """Returns the sources of the block that ends here."""
-        citations, began = self._buffered, self._began
-        self._buffered, self._began = [], self.chars
+        citations, began, self._began = self._buffered, self._began, self.chars
+        if not citations:
+            return []
+        self._buffered = []
         span = {"type": "url_citation", "start_index": began, "end_index": self.chars}
         spans = [{**span, "url": each.url, "title": each.title or ""} for each in citations]
-        return [Detail(ANNOTATIONS, _encode(spans).decode())] if spans else []
+        return [Detail(ANNOTATIONS, _encode(spans).decode())]

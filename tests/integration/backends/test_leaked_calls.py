@@ -18,7 +18,8 @@ from msgspec.structs import replace
 
 from dragoman import dialects, formats
 from dragoman.backends.text_mode import request as text_mode_request
-from dragoman.backends.text_mode.leaked_calls import LeakDetector, QuotedText
+from dragoman.backends.text_mode.leaked_calls import LeakDetector
+from dragoman.backends.text_mode.quoted_text import QuotedText
 from dragoman.core.backend import ExchangeContext
 from dragoman.core.collect import Collector
 from dragoman.core.events import (

@@ -11,11 +11,13 @@ without reasoning; if it rejects a parameter by name, without that (`rejections`
 requests, and `connection` handles transport failures.
 """
 
+import asyncio
 import logging
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from functools import partial
-from typing import Final, NamedTuple
+from time import perf_counter
+from typing import Final
 from urllib.parse import urlsplit
 
 import msgspec
@@ -28,22 +30,20 @@ from dragoman.backends.http.connection import UpstreamConnection, drain
 from dragoman.backends.http.model_list import ModelDetails, ModelList
 from dragoman.backends.http.model_modes import ModelMode, ModelModes
 from dragoman.backends.http.passthrough import HttpPassthrough
-from dragoman.backends.http.planning.rejections import Rejections
 from dragoman.backends.http.planning.request_plan import RequestPlan
 from dragoman.backends.http.planning.request_planner import RequestPlanner
-from dragoman.backends.http.response import ResponsePipeline
+from dragoman.backends.http.response import ResponseOpener, ResponsePipeline
 from dragoman.backends.shared_state import SharedState
 from dragoman.core.backend import Backend, EventStream, ExchangeContext, ServedModel
 from dragoman.core.errors import (
     BackendUnavailableError,
     ConfigError,
-    DragomanError,
     RequestError,
     UpstreamError,
     one_of,
     quote,
 )
-from dragoman.core.events import AnyEvent, Finish, TextDelta
+from dragoman.core.events import AnyEvent, Finish, Notice, TextDelta
 from dragoman.core.messages import Request
 from dragoman.off_loop import off_loop
 from dragoman.wire.dialect import Dialect, TokenCounting
@@ -58,7 +58,7 @@ _MAX_ATTEMPTS: Final = 8
 """How many times one request is sent, each time without something that the server has rejected."""
 
 
-class _OpenedResponse(NamedTuple):
+class _OpenedResponse(msgspec.Struct, frozen=True):
     """A response that the server has begun."""
 
     plan: RequestPlan
@@ -102,7 +102,6 @@ class HttpBackend(Backend):
             hint = one_of(config.compaction, COMPACTION_MODES, "expected ")
             raise ConfigError(f"unknown {quote(config.compaction)}{hint} - at upstreams.{name}.compaction")
         self._planner = RequestPlanner(name, config, self._dialect)
-        self._rejections = Rejections(name, self._dialect.name, self._planner)
         provider = self._planner.provider
         self._passthrough = config.passthrough or (provider is not None and provider.passthrough)
         self.modes = ModelModes(name, config)
@@ -110,6 +109,9 @@ class HttpBackend(Backend):
         key, versioned = _key(name, config, environ), self._dialect.base_url_has_version
         headers = self._dialect.auth_headers(key)
         self._connection = UpstreamConnection(name, config, headers, versioned=versioned, key=key, shared=shared)
+        self._responses = ResponseOpener(
+            name, config, self._dialect, self._planner.verbatim_history, self._connection.secret_values.clean_error
+        )
         self._model_list = None if config.models else ModelList(name, self._connection)
         self._listed_ids: tuple[str, ...] | None = None
         """The ids from which `_models` was built."""
@@ -140,7 +142,7 @@ class HttpBackend(Backend):
             "url": self._connection.display_url,
             "ready": bool(self.models()),
             **self._connection.health(),
-            "recovered_calls": self._planner.recovered_calls.total(),
+            "recovered_calls": self._responses.recovered_calls.total(),
         }
 
     def describe(self, model: str) -> Mapping[str, object]:
@@ -224,7 +226,8 @@ class HttpBackend(Backend):
             return None
         if not self._planner.is_passthrough(request, self._mode_of(request.model)):
             return None
-        head, clean = dict[str, str](), self._connection.secret_values.clean_error
+        head: dict[str, str] = {}
+        clean = self._connection.secret_values.clean_error
         post = partial(
             self._connection.stream_post,
             self._dialect.path,
@@ -271,17 +274,16 @@ class HttpBackend(Backend):
             UnsupportedError: the server's API cannot express the request.
             RemoteError: the server cannot be reached, or rejects the request.
         """
-        mode = self._mode_of(request.model)
-        await self._planner.prepare(request.model, mode, self._connection)
-        opened = await self._open(await self._plan(request, context, mode), context)
+        spent = conversion_time.measure()
+        opened = await self._open(request, context, spent)
         response, stages, piece = opened.pipeline, opened.pipeline.stages, opened.first
         broken: BackendUnavailableError | None = None
-        spent = conversion_time.measure()
         async with aclosing(opened.pieces) as pieces:
             try:
                 while piece is not None:
-                    with spent:
-                        events = response.feed(piece)
+                    began_s = perf_counter()
+                    events = response.feed(piece)
+                    spent.seconds += perf_counter() - began_s
                     if stages.ended and not stages.finished:
                         await drain(pieces)
                     if events:
@@ -300,23 +302,25 @@ class HttpBackend(Backend):
         if opened.plan.without_grammar:
             self._planner.remember_rejected_constraint(opened.plan)
 
-    async def _plan(self, request: Request, context: ExchangeContext, mode: ModelMode) -> RequestPlan:
-        # A chat template is rendered in another process, which has to be waited for.
-        in_thread = context.is_large or mode.endpoint == "completions"
-        with conversion_time.measure():
-            return await off_loop(in_thread, self._rejections.plan, request, mode)
-
-    async def _open(self, plan: RequestPlan, context: ExchangeContext) -> "_OpenedResponse":
+    async def _open(
+        self, request: Request, context: ExchangeContext, spent: conversion_time.ConversionTimer
+    ) -> "_OpenedResponse":
         """Sends the request, again without what the server rejects.
 
         Raises:
             RemoteError: the server cannot be reached, or rejects the request.
         """
+        mode = self._mode_of(request.model)
+        if mode.chat_template or mode.endpoint == "completions":
+            await self._planner.prepare(request.model, mode, self._connection)
+        # A chat template is rendered in another process, which has to be waited for.
+        in_thread = context.is_large or mode.endpoint == "completions"
+        with spent:
+            plan_request = self._planner.plan
+            plan = await asyncio.to_thread(plan_request, request, mode) if in_thread else plan_request(request, mode)
         for left in reversed(range(_MAX_ATTEMPTS)):
-            head = dict[str, str]()
-            pipeline = await off_loop(
-                context.is_large, self._planner.open_response, plan, context, head, self._clean_error
-            )
+            head: dict[str, str] = {}
+            pipeline = self._responses.open(plan, context, head)
             sent = self._connection.stream_post(
                 plan.path, plan.upstream.body, self._request_headers(plan.request), on_headers=head.update
             )
@@ -324,8 +328,7 @@ class HttpBackend(Backend):
             try:
                 return _OpenedResponse(plan, pipeline, pieces, await anext(pieces, None))
             except UpstreamError as error:
-                in_thread = context.is_large or plan.mode.endpoint == "completions"
-                changed = await off_loop(in_thread, self._rejections.without, plan, error) if left else None
+                changed = await off_loop(in_thread, self._planner.plan_without, plan, error) if left else None
                 if changed is None:
                     raise
                 plan = changed
@@ -341,10 +344,8 @@ class HttpBackend(Backend):
         if self._auto is None or (len(events) == 1 and type(events[0]) is TextDelta):  # the most frequent case
             return
         for event in events:
-            self._auto.observe(model, event)
-
-    def _clean_error(self, error: DragomanError) -> DragomanError:
-        return self._connection.secret_values.clean_error(error)
+            if type(event) is Finish or type(event) is Notice:
+                self._auto.observe(model, event)
 
     def _request_headers(self, request: Request) -> Mapping[str, str]:
         """Returns the client's headers if they are for this API."""

@@ -2,19 +2,32 @@
 
 bytes ─dialect's reader→ events ─RequestNotes→ TextModeReader → StopStrings → ReplyRecorder→ events
 
-Only the stages that the request needs are there; `RequestPlanner.open_response` lists them.
+Only the stages that the request needs are there; `ResponseOpener.open` lists them.
 """
 
+import logging
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 
 import msgspec
 
+from dragoman.backends.http.config import HttpConfig
+from dragoman.backends.http.model_modes import AUTO
+from dragoman.backends.http.planning.request_plan import RequestPlan
+from dragoman.backends.text_mode import completions
+from dragoman.backends.text_mode import request as text_mode_request
+from dragoman.backends.text_mode.response import TextModeReader
+from dragoman.backends.text_mode.verbatim_history import ReplyRecorder, VerbatimHistory
+from dragoman.core.backend import ExchangeContext
 from dragoman.core.errors import DragomanError
 from dragoman.core.events import AnyEvent, Failure, Finish, Notice, Start, TextDelta
 from dragoman.core.stage import EventPipeline, EventStage
 from dragoman.text.stop_strings import StopStrings
-from dragoman.wire.dialect import ResponseReader
+from dragoman.wire.dialect import Dialect, ResponseReader
 from dragoman.wire.response_headers import client_headers
+
+log = logging.getLogger("dragoman.backends.http")
 
 
 class RequestNotes(EventStage):
@@ -52,6 +65,80 @@ class RequestNotes(EventStage):
         return events
 
 
+class ResponseOpener:
+    """Makes the pipelines that read the responses of one server."""
+
+    def __init__(
+        self,
+        name: str,
+        config: HttpConfig,
+        dialect: Dialect,
+        history: VerbatimHistory,
+        clean: Callable[[DragomanError], DragomanError],
+    ) -> None:
+        """
+        Args:
+            name: The server's name in the settings.
+            config: The server's settings.
+            dialect: The server's API.
+            history: Receives the text of models that is parsed here.
+            clean: Removes secrets from errors.
+        """
+        self._name, self._dialect, self._history, self._clean = name, dialect, history, clean
+        self._recovers_leaks = config.recover_leaked_calls
+        self.recovered_calls: Counter[str] = Counter()
+        """By model: the tool calls that were recovered from its text."""
+
+    def open(self, plan: RequestPlan, context: ExchangeContext, headers: Mapping[str, str]) -> "ResponsePipeline":
+        """Returns the pipeline that reads the response to the request of this plan.
+
+        Args:
+            plan: The plan.
+            context: The exchange that the response is part of.
+            headers: Headers of the response, filled by the time it is read.
+        """
+        new_reader = completions.CompletionReader if plan.path == completions.PATH else self._dialect.reader
+        stages: list[EventStage] = [RequestNotes(plan.upstream.warnings, headers, self._clean)]
+        recorder = None
+        if plan.mode.tool_mode != "native" or self._recovers_leaks or plan.upstream.reply_format:
+            recorder = ReplyRecorder(self._history) if plan.tools else None
+            stages.append(self._text_reader(plan, context, recorder))
+        stops = StopStrings(plan.upstream.stop_locally) if plan.upstream.stop_locally else None
+        if stops is not None:
+            stages.append(stops)
+        if recorder is not None:
+            stages.append(recorder)
+        return ResponsePipeline(new_reader(plan.request, context), stages, stops)
+
+    def _text_reader(
+        self, plan: RequestPlan, context: ExchangeContext, recorder: ReplyRecorder | None
+    ) -> TextModeReader:
+        """Returns the stage that parses the response's text."""
+        request, mode, known = plan.request, plan.mode, plan.format
+        new = partial(text_mode_request.text_reader, request=request, tools=plan.tools, context=context)
+        leaks = (
+            text_mode_request.leak_detector(request, new)
+            if self._recovers_leaks and (known is None or known.name != AUTO)
+            else None
+        )
+        return TextModeReader(
+            (lambda begins: new(known, prompt_suffix=plan.prompt_suffix if begins else "")) if known else None,
+            leaks,
+            context.new_id,
+            plan.client_names,
+            partial(self._count_recovered, request.model),
+            recorder.add_text if recorder is not None else None,
+            parallel=request.tool_choice.parallel_tool_calls,
+            repeats=mode.tool_mode != "prompt",  # models without native tools write the same call again and again
+        )
+
+    def _count_recovered(self, model: str) -> None:
+        """Counts a tool call recovered from this model's text; the first one is logged."""
+        self.recovered_calls[model] += 1
+        if self.recovered_calls[model] == 1:
+            log.warning('%s leaves calls of %s in the text; tool_mode = "parse" reads them for sure', self._name, model)
+
+
 class ResponsePipeline:
     """Reads one response."""
 
@@ -72,12 +159,16 @@ class ResponsePipeline:
 
     def feed(self, piece: bytes) -> Sequence[AnyEvent]:
         """Returns the events that these bytes complete."""
-        return self._process(self.reader.feed(piece))
+        events = self.reader.feed(piece)
+        return self.stages.feed(join_text(events) if len(events) > 1 and self.joins_text else events)
 
     def close(self) -> Sequence[AnyEvent]:
         """Returns the last events, also if the response was stopped early."""
         stages = self.stages
-        last = [] if stages.finished else [*self._process(self.reader.close())]
+        last: list[AnyEvent] = []
+        if not stages.finished:
+            events = self.reader.close()
+            last += stages.feed(join_text(events) if len(events) > 1 and self.joins_text else events)
         if stages.finished and not stages.ended:
             found = ""
             if self._stops is not None:
@@ -85,9 +176,6 @@ class ResponsePipeline:
                 found = self._stops.found
             last.append(Finish("stop_sequence" if found else "stop", found))
         return last
-
-    def _process(self, events: Sequence[AnyEvent]) -> Sequence[AnyEvent]:
-        return self.stages.feed(join_text(events) if self.joins_text and len(events) > 1 else events)
 
 
 def join_text(events: Sequence[AnyEvent]) -> Sequence[AnyEvent]:

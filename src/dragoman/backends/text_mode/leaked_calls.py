@@ -30,6 +30,7 @@ from typing import Final, Literal
 from dragoman import formats
 from dragoman.backends.text_mode.leak_candidate import LeakCandidate
 from dragoman.backends.text_mode.line_context import LineContext
+from dragoman.backends.text_mode.quoted_text import QuotedText
 from dragoman.core.events import (
     AnyEvent,
     Notice,
@@ -37,7 +38,6 @@ from dragoman.core.events import (
     TextDelta,
     ToolCallStart,
 )
-from dragoman.core.messages import Document, Message, Part, Request, Text, ToolResult
 from dragoman.parsing.reply_reader import ReplyReader
 from dragoman.parsing.untagged.code_fence import FENCE
 from dragoman.parsing.untagged.trailing_json import (
@@ -66,8 +66,8 @@ TRAILING_OPENERS: Final = (FENCE, *FIRST[1:])
 """Openers of calls in plain JSON, which count only at the end of the response."""
 HARMONY_OPENERS: Final = ("<|channel|>", "<|start|>assistant")
 """Openers of a harmony message."""
-_START_CHARS: Final = frozenset(opener[0] for opener in (*UNTAGGED_READERS, *HARMONY_OPENERS, REASONING_TAGS[0]))
-"""The first character of what a response can begin with."""
+_START_CHARS: Final = {"", *(opener[0] for opener in (*UNTAGGED_READERS, *HARMONY_OPENERS, REASONING_TAGS[0]))}
+"""The first character of what a response can begin with; empty: it has only white space so far."""
 HARMONY_END: Final = "<|end|>"
 MAX_REJECTED: Final = 256
 """Limit of rejected candidates in a response; after that no more are looked for."""
@@ -87,42 +87,6 @@ def _openers() -> Markers:
         *OBJECTS,
         HARMONY_END,
     )
-
-
-def caller_text(request: Request) -> str:
-    """Returns the text shown to the model that it did not write: system and user text, and tool results."""
-    parts = (part for message in request.messages for part in _caller_parts(message))
-    return "\n".join(parts)
-
-
-def _caller_parts(message: Message) -> Iterable[str]:
-    for part in message.parts if message.role != "assistant" else ():
-        yield _text_of(part)
-        yield from map(_text_of, part.parts if isinstance(part, ToolResult) else ())
-
-
-def _text_of(part: Part) -> str:
-    return part.text if isinstance(part, Text) else part.source.text if isinstance(part, Document) else ""
-
-
-class QuotedText:
-    """The caller's text, built only when it is needed."""
-
-    def __init__(self, request: Request) -> None:
-        self._request = request
-        self._text: str | None = None
-        self._squeezed = ""
-
-    def contains(self, text: str, *, whatever_space: bool = False) -> bool:
-        """Returns whether the caller's text contains this text."""
-        if self._text is None:
-            self._text = caller_text(self._request)
-            self._squeezed = _without_space(self._text)
-        return _without_space(text) in self._squeezed if whatever_space else text in self._text
-
-
-def _without_space(text: str) -> str:
-    return "".join(text.split())
 
 
 class LeakDetector:
@@ -167,12 +131,19 @@ class LeakDetector:
         """Whether the rest of the text can be discarded."""
         return self._reader is not None and self._reader.finished
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether no text waits."""
+        return not (self._buf or self._candidate or self._reader)
+
     def feed(self, text: str) -> list[AnyEvent]:
         """Returns the events that this text decides."""
+        return [TextDelta(text)] if self.passes(text) else self.read(text)
+
+    def read(self, text: str) -> list[AnyEvent]:
+        """As `feed`, for text that does not pass."""
         if self._reader:
             return _with_warnings(self._reader.feed(text))
-        if self.passes(text):  # the most frequent case
-            return [TextDelta(text)]
         self._buf += text
         while self._step(closed=False):
             pass
@@ -182,21 +153,22 @@ class LeakDetector:
         """Adds text that is emitted unchanged, as nothing waits and nothing in it can begin a call or belong to what
         follows. Returns False if `feed` must read it.
         """
-        if self._buf or self._candidate or self._reader or self._in_reasoning or not text or text[-1] in SPACE:
+        if self._buf or self._candidate or self._reader or self._in_reasoning or not text:
             return False
-        if self._at_start and (self._at_boundary or text.lstrip(SPACE)[0] in _START_CHARS):
+        if self._at_start and (self._at_boundary or text.lstrip(SPACE)[:1] in _START_CHARS):
             return False
-        if self._rejected < MAX_REJECTED and _openers().find(text, 0, closed=False) != (len(text), -1):
+        if self._rejected < MAX_REJECTED and (
+            text[-1] in SPACE or _openers().find(text, 0, closed=False) != (len(text), -1)
+        ):
             return False
         self._at_start = False
-        self._lines.feed(text)
         self._has_text = True
+        if self._rejected < MAX_REJECTED:
+            self._lines.feed(text)
         return True
 
     def close(self, reason: Literal["stop", "length"] = "stop") -> list[AnyEvent]:
         """Returns the events that the end of the text decides."""
-        if not (self._buf or self._candidate or self._reader):
-            return self._drain()
         while not self._reader and (self._step(closed=True) or self._close_candidate(reason)):
             pass
         if self._reader:

@@ -17,7 +17,8 @@ from msgspec.structs import replace
 
 from dragoman import formats
 from dragoman.backends.text_mode.content_fallback import fallback_warnings, with_text_fallbacks
-from dragoman.backends.text_mode.leaked_calls import LeakDetector, QuotedText
+from dragoman.backends.text_mode.leaked_calls import LeakDetector
+from dragoman.backends.text_mode.quoted_text import QuotedText
 from dragoman.core.backend import ExchangeContext
 from dragoman.core.events import Notice
 from dragoman.core.identifiers import ToolNameMap, call_ids
@@ -112,9 +113,10 @@ def rename_tools(tools: tuple[Tool, ...], form: re.Pattern[str]) -> tuple[tuple[
     client's names.
     """
     names = ToolNameMap((tool.name for tool in tools), form)
-    return tuple(replace(tool, name=names.sent(tool.name)) for tool in tools), {
-        n: names.back(n) for n in names.offered()
-    }
+    client_names = {name: names.back(name) for name in names.offered()}
+    if all(map(str.__eq__, client_names.keys(), client_names.values())):
+        return tools, client_names
+    return tuple(replace(tool, name=names.sent(tool.name)) for tool in tools), client_names
 
 
 def text_reader(

@@ -35,6 +35,7 @@ from dragoman.core.identifiers import NewId
 from dragoman.core.stage import EventStage
 
 Reason: TypeAlias = Literal["stop", "length"]
+_UNCHANGED: Final = frozenset((Start, UsageUpdate, Notice, Detail))
 
 
 class TextReader(Protocol):
@@ -63,7 +64,7 @@ class TextModeReader(EventStage):
         new_id: NewId,
         names: Mapping[str, str],
         on_recovered: Callable[[], None],
-        on_text: Callable[[str], None] = lambda text: None,
+        on_text: Callable[[str], None] | None = None,
         *,
         parallel: bool = True,
         repeats: bool = True,
@@ -76,7 +77,7 @@ class TextModeReader(EventStage):
             new_id: makes ids for tool calls.
             names: the client's tool names, by the model's.
             on_recovered: is called for each recovered call.
-            on_text: is called with each piece of the text, as the model wrote it.
+            on_text: is called with each piece of the text, as the model wrote it; None: not recorded.
             parallel: whether several calls are allowed; if not, the first one ends the response.
             repeats: whether the same call may occur again; if not, the repeated call is dropped and ends the response.
         """
@@ -98,27 +99,27 @@ class TextModeReader(EventStage):
         """Returns the events that these become."""
         if len(events) == 1 and type(event := events[0]) is TextDelta and self._has_content:  # the most frequent case
             waits = self._new_reader or self._reasoning_leaks or self.finished
-            if self._leaks and not waits and self._leaks.passes(event.text):
-                self._on_text(event.text)
-                return events
+            if self._leaks and not waits:
+                if self._on_text is not None:
+                    self._on_text(event.text)
+                return events if self._leaks.passes(event.text) else self._found(self._leaks.read(event.text))
         out: list[AnyEvent] = []
         for event in events:
-            match event:
-                case TextDelta(text):
-                    self._on_text(text)
-                    out += [] if self.finished else self._content(event)
-                case Detail(name) if name == TEXT_BREAK and not self.finished:
-                    out += [*self._close_text("stop"), event]
-                case Start() | UsageUpdate() | Notice() | Detail():
-                    out.append(event)
-                case Finish(reason):
-                    out += [*self._finish("length" if reason == "length" else "stop"), event]
-                case Failure():
-                    out += [*self._close_text("length"), *self._release_reasoning(), event]
-                case _ if not self.finished:
-                    out += self._content(event)
-                case _:
-                    pass
+            if type(event) is TextDelta:
+                if self._on_text is not None:
+                    self._on_text(event.text)
+                out += () if self.finished else self._content(event)
+            elif type(event) is Finish:
+                out += self._finish("length" if event.reason == "length" else "stop")
+                out.append(event)
+            elif type(event) is Failure:
+                out += [*self._close_text("length"), *self._release_reasoning(), event]
+            elif type(event) not in _UNCHANGED:
+                out += () if self.finished else self._content(event)
+            else:
+                if type(event) is Detail and event.name == TEXT_BREAK and not self.finished:
+                    out += self._close_text("stop")
+                out.append(event)
         return out
 
     def _content(self, event: AnyEvent) -> list[AnyEvent]:
@@ -159,29 +160,38 @@ class TextModeReader(EventStage):
             match event:
                 case TextDelta(text) if self._new_leaks:
                     self._leaks = self._leaks or self._new_leaks(not self._has_content, False)
-                    out += self._merge(self._leaks.feed(text))
-                    self.finished = self.finished or self._leaks.finished
+                    out += self._found(self._leaks.feed(text))
                 case Notice():
                     out += self._merge([event])
                 case _:
                     out += [*self._close_leaks("stop"), *self._merge([event])]
         return out
 
+    def _found(self, events: list[AnyEvent]) -> list[AnyEvent]:
+        """Passes on the events of the detector, which may end the response."""
+        leaks, out = self._leaks, self._merge(events)
+        self.finished = self.finished or (leaks is not None and leaks.finished)
+        return out
+
     def _finish(self, reason: Reason) -> list[AnyEvent]:
         out = self._close_text(reason)
-        if self._reasoning_leaks is None or self._has_content:
+        if self._reasoning_leaks is None:
+            return out
+        if self._has_content:
             return [*out, *self._release_reasoning()]
         detector, self._reasoning_leaks = self._reasoning_leaks, None
         return [*out, *self._merge(_as_reasoning(detector.close(reason)))]
 
     def _close_text(self, reason: Reason) -> list[AnyEvent]:
         """Returns the events that the end of a run of text completes."""
+        if self._reader is None:
+            return self._close_leaks(reason)
         reader, self._reader = self._reader, None
-        return [*(self._detect_leaks(reader.close(reason)) if reader else []), *self._close_leaks(reason)]
+        return [*self._detect_leaks(reader.close(reason)), *self._close_leaks(reason)]
 
     def _close_leaks(self, reason: Reason) -> list[AnyEvent]:
         leaks, self._leaks = self._leaks, None
-        return self._merge(leaks.close(reason)) if leaks else []
+        return self._merge(leaks.close(reason)) if leaks and not leaks.is_empty else []
 
     def _release_reasoning(self) -> list[AnyEvent]:
         """Returns the waiting reasoning as reasoning, as other content follows it."""
@@ -229,10 +239,12 @@ class _CallMerger:
     """
 
     def __init__(self, new_id: NewId, repeats: bool) -> None:
-        self._new_id, self._ids = new_id, set[str]()
+        self._new_id = new_id
+        self._ids: set[str] = set()
         self._calls = 0
         self._seen: dict[Source, dict[CallKey, int]] = {"text": {}, "server": {}}
-        self._name, self._arguments = "", list[str]()
+        self._name = ""
+        self._arguments: list[str] = []
         self._pending: list[AnyEvent] | None = None
         self._allow_repeats = repeats
         self.repeated = False

@@ -134,24 +134,28 @@ class ReplyRecorder(EventStage):
             self._text.append(event.text)
             return events
         for event in events:
-            match event:
-                case TextDelta(text):
-                    self._text.append(text)
-                case ToolCallStart(_, id, name):
-                    self._calls.append((id, name, []))
-                case ToolCallDelta(_, text) if self._calls:
-                    self._calls[-1][2].append(text)
-                case ToolCallEnd(id=id) if id and len(self._calls) == 1:
-                    self._final_id = id
-                case ToolCallIncomplete() | Notice(code="duplicate_call_dropped"):
-                    self.discard()
-                case ReasoningDelta():
-                    self._is_reusable = False
-                case Finish(reason):
-                    self._finish(reason in ("stop", "tool_calls"))
-                case _:
-                    pass
+            if type(event) is TextDelta:
+                self._text.append(event.text)
+            elif type(event) is Finish:
+                self._finish(event.reason in ("stop", "tool_calls"))
+            elif type(event) in self.handles:
+                self._record(event)
         return events
+
+    def _record(self, event: AnyEvent) -> None:
+        match event:
+            case ToolCallDelta(_, text) if self._calls:
+                self._calls[-1][2].append(text)
+            case ToolCallStart(_, id, name):
+                self._calls.append((id, name, []))
+            case ToolCallEnd(id=id) if id and len(self._calls) == 1:
+                self._final_id = id
+            case ToolCallIncomplete() | Notice(code="duplicate_call_dropped"):
+                self.discard()
+            case ReasoningDelta():
+                self._is_reusable = False
+            case _:
+                pass
 
     def _finish(self, good: bool) -> None:
         if good and self._is_complete and self._calls:

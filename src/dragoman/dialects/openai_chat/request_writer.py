@@ -30,7 +30,7 @@ Source: https://platform.openai.com/docs/api-reference/chat/create (2026-11).
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import groupby
+from itertools import groupby, pairwise
 from typing import Final, assert_never
 
 import msgspec
@@ -171,7 +171,7 @@ def _messages(messages: Sequence[Message], report: TranslationReport) -> list[ob
     written: list[object] = []
     images: list[object] = []  # images of results, until the last of consecutive results
     if not report.is_same_api:
-        messages = tuple(_turns(report.end_with_user(hoist_system_messages(messages))))
+        messages = _turns(report.end_with_user(hoist_system_messages(messages)))
     for message in messages:
         results: list[ToolResult] = []
         rest: list[Part] = []
@@ -202,8 +202,13 @@ def _messages(messages: Sequence[Message], report: TranslationReport) -> list[ob
     return [*written, {"role": "user", "content": images}] if images else written
 
 
-def _turns(messages: Sequence[Message]) -> Iterator[Message]:
+def _turns(messages: Sequence[Message]) -> Sequence[Message]:
     """Merges consecutive assistant messages, because results must directly follow the message with their calls."""
+    roles = [message.role for message in messages]
+    return tuple(_merged_turns(messages)) if ("assistant", "assistant") in pairwise(roles) else messages
+
+
+def _merged_turns(messages: Sequence[Message]) -> Iterator[Message]:
     for is_assistant, turn_messages in groupby(messages, lambda message: message.role == "assistant"):
         first, *rest = turn_messages
         if not is_assistant or not rest:
@@ -233,17 +238,17 @@ def _is_text(part: Part) -> bool:
 
 
 def _assistant(parts: Iterable[Part], report: TranslationReport) -> dict[str, object]:
-    reasoning, content, refusal, calls = list[Reasoning](), list[Part](), "", list[object]()
+    reasoning: list[Reasoning] = []
+    content: list[Part] = []
+    calls: list[object] = []
+    refusal = ""
     for part in parts:
-        if type(part) is Text and not (calls or refusal):
-            content.append(part)
-            continue
         match part:
+            case Text() if not (calls or refusal):
+                content.append(part)
             case Reasoning():
                 reasoning.append(part)
-                if part.signature or part.redacted:
-                    report.dropped(*SIGNATURE if part.signature else REDACTED)
-                report.native_fields(part.extra)
+                _report_proof(part, report)
             case Refusal(text, extra) if not extra or not report.is_same_api:
                 refusal += text
             case ToolCall():
@@ -264,6 +269,13 @@ def _assistant(parts: Iterable[Part], report: TranslationReport) -> dict[str, ob
     if calls:
         message["tool_calls"] = calls
     return message
+
+
+def _report_proof(part: Reasoning, report: TranslationReport) -> None:
+    """Reports what this API cannot represent of reasoning."""
+    if part.signature or part.redacted:
+        report.dropped(*SIGNATURE if part.signature else REDACTED)
+    report.native_fields(part.extra)
 
 
 def _reasoning_field(parts: Sequence[Reasoning], report: TranslationReport) -> dict[str, object]:

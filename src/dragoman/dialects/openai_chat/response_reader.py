@@ -329,9 +329,10 @@ class ChatResponseReader(BaseResponseReader):
             raise UpstreamError("the server ended the reply with finish_reason 'error'")
         if reason not in _FINISH:
             self._out.warn("unknown_finish", f"the server ended with {quote(reason)}; it is treated as 'stop'")
-        for key in sorted(self._inputs):
-            self._out.call(key, "", "", '"}')
-        self._inputs.clear()
+        if self._inputs:
+            for key in sorted(self._inputs):
+                self._out.call(key, "", "", '"}')
+            self._inputs.clear()
         self._reason = self._reason if self._reason in _CUT else _FINISH.get(reason, "stop")
         if self._reason == "stop" and stop is not None and stop.kind == "string" and stop.string():
             self._reason, self._stop = "stop_sequence", stop.string()

@@ -21,15 +21,13 @@ from dragoman.backends.http.backend import HttpBackend
 from dragoman.backends.http.config import HttpConfig
 from dragoman.backends.http.model_modes import ModelMode
 from dragoman.backends.http.planning.request_plan import RequestPlan
-from dragoman.backends.http.planning.request_planner import RequestPlanner
-from dragoman.backends.http.response import ResponsePipeline
+from dragoman.backends.http.response import ResponseOpener, ResponsePipeline
 from dragoman.backends.text_mode import request as text_mode_request
 from dragoman.core.backend import Backend, EventStream, ExchangeContext, ServedModel
-from dragoman.core.errors import DragomanError
 from dragoman.core.events import AnyEvent, TextDelta
 from dragoman.core.messages import Request, Tool
 from dragoman.parsing.format import Format
-from dragoman.wire.dialect import Dialect, ResponseReader
+from dragoman.wire.dialect import ResponseReader
 
 ChunkMode: TypeAlias = Literal["recorded", "whole", "chars", "random"]
 _MAX_CHUNK_CHARS: Final = 12
@@ -102,29 +100,16 @@ class _CutReader:
         return out
 
 
-class _RecordingPlanner(RequestPlanner):
+class _RecordingOpener(ResponseOpener):
     """Records how text is read, and splits it into other chunks."""
 
-    def __init__(
-        self,
-        name: str,
-        config: HttpConfig,
-        dialect: Dialect,
-        reads: list[ReadSettings],
-        new_rechunker: Callable[[], Rechunker],
-    ):
-        super().__init__(name, config, dialect)
+    def __init__(self, *settings: Any, reads: list[ReadSettings], new_rechunker: Callable[[], Rechunker]) -> None:
+        super().__init__(*settings)
         self._reads, self._rechunker = reads, new_rechunker
 
-    def open_response(
-        self,
-        plan: RequestPlan,
-        context: ExchangeContext,
-        headers: Mapping[str, str],
-        clean: Callable[[DragomanError], DragomanError],
-    ) -> ResponsePipeline:
-        """See `RequestPlanner`."""
-        pipeline = super().open_response(plan, context, headers, clean)
+    def open(self, plan: RequestPlan, context: ExchangeContext, headers: Mapping[str, str]) -> ResponsePipeline:
+        """See `ResponseOpener`."""
+        pipeline = super().open(plan, context, headers)
         self._reads.append(ReadSettings(plan.format, plan.tools, plan.prompt_suffix, lenient=bool(plan.tools)))
         rechunker = self._rechunker()
         pipeline.reader, pipeline.joins_text = _CutReader(pipeline.reader, rechunker), rechunker.is_recorded
@@ -149,7 +134,10 @@ class _HttpReplayBackend(HttpBackend):
         super().__init__(facts["name"], config, {})
         self._requested_model, self._captured_modes = model, [mode]
         self.modes.set_measured(model, mode)
-        self._planner = _RecordingPlanner(facts["name"], config, self._dialect, reads, new_rechunker)
+        history, clean = self._planner.verbatim_history, self._connection.secret_values.clean_error
+        self._responses = _RecordingOpener(
+            facts["name"], config, self._dialect, history, clean, reads=reads, new_rechunker=new_rechunker
+        )
         if "template" in facts:
             self._planner.set_template(model, mode, facts)
 

@@ -2,14 +2,13 @@
 
 import logging
 import re
-from typing import Final
+from typing import Final, Protocol
 
 import msgspec
 from msgspec.structs import replace
 
 from dragoman.backends.http.model_modes import ModelMode
 from dragoman.backends.http.planning.request_plan import RequestPlan
-from dragoman.backends.http.planning.request_planner import RequestPlanner
 from dragoman.backends.http.planning.unsupported_params import UnsupportedParams, remove_rejected_param
 from dragoman.core.errors import UpstreamError
 from dragoman.core.messages import Reasoning, Request
@@ -27,33 +26,40 @@ _SIGNATURE_ERROR: Final = re.compile(
 """Error texts of Anthropic's API and of OpenAI's (https://github.com/openai/codex/issues/8145, 2026-11)."""
 
 
+class Replan(Protocol):
+    """Plans a changed request; `RequestPlanner.plan` is one."""
+
+    def __call__(self, request: Request, mode: ModelMode, *, without_grammar: bool) -> RequestPlan:
+        """Returns the plan for the request."""
+
+
 class Rejections:
     """The rejections of one server."""
 
-    def __init__(self, name: str, dialect: str, planner: RequestPlanner) -> None:
+    def __init__(self, name: str, dialect: str) -> None:
         """
         Args:
             name: The server's name in the settings.
             dialect: Name of the server's API.
-            planner: Plans the requests.
         """
-        self._name, self._dialect, self._planner = name, dialect, planner
+        self._name, self._dialect = name, dialect
         self._unsupported_params = UnsupportedParams()
 
-    def plan(self, request: Request, mode: ModelMode) -> RequestPlan:
-        """Returns the plan for this request, without parameters that the model has rejected in recent requests; see
-        `RequestPlanner.plan`.
-        """
-        plan = self._planner.plan(request, mode)
+    def apply_known(self, plan: RequestPlan) -> RequestPlan:
+        """Returns the plan without parameters that the model has rejected in recent requests."""
         if plan.request.dialect == self._dialect:  # the client reads the server's own error
             return plan
-        return replace(plan, upstream=self._unsupported_params.apply_known(plan.request.model, plan.upstream))
+        upstream = self._unsupported_params.apply_known(plan.request.model, plan.upstream)
+        return plan if upstream is plan.upstream else replace(plan, upstream=upstream)
 
-    def without(self, plan: RequestPlan, error: UpstreamError) -> RequestPlan | None:
+    def without(self, plan: RequestPlan, error: UpstreamError, replan: Replan) -> RequestPlan | None:
         """Returns the plan without what the server has rejected with this error; None if nothing can be left out."""
         changed, what = None, "a setting"
         if error.status in (400, 404, 422) and _SIGNATURE_ERROR.search(error.message):
-            changed, what = self._planner.plan(without_reasoning(plan.request), plan.mode), "the proof of reasoning"
+            changed, what = (
+                replan(without_reasoning(plan.request), plan.mode, without_grammar=False),
+                "the proof of reasoning",
+            )
         elif error.status in (400, 422) and plan.request.dialect != self._dialect:
             upstream = remove_rejected_param(plan.upstream, error.message)
             self._unsupported_params.remember(plan.request.model, error.message, plan.upstream, upstream)
@@ -63,7 +69,7 @@ class Rejections:
             and error.status in _GRAMMAR_ERROR_STATUSES
             and (plan.mode.tool_mode == "prompt" or plan.upstream.reply_format)
         ):
-            changed, what = self._planner.plan(plan.request, plan.mode, without_grammar=True), "the grammar"
+            changed, what = replan(plan.request, plan.mode, without_grammar=True), "the grammar"
         if changed is None or changed.upstream.body == plan.upstream.body:
             return None
         log.warning("%s refused %s; the request is retried without it", self._name, what)

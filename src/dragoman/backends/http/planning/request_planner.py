@@ -10,9 +10,7 @@ rejects something, `Rejections` plans the request again without that.
 
 import asyncio
 import logging
-from collections import Counter
-from collections.abc import Callable, Mapping
-from functools import partial
+from collections.abc import Mapping
 from hashlib import sha256
 from typing import Final
 
@@ -21,31 +19,27 @@ import msgspec
 from dragoman import formats
 from dragoman.backends.http.config import HttpConfig
 from dragoman.backends.http.connection import UpstreamConnection
-from dragoman.backends.http.model_modes import AUTO, ModelMode
+from dragoman.backends.http.model_modes import ModelMode
 from dragoman.backends.http.planning import constrained_decoding
 from dragoman.backends.http.planning.constrained_decoding import ConstraintFields
 from dragoman.backends.http.planning.provider import provider_of, schema_target
+from dragoman.backends.http.planning.rejections import Rejections
 from dragoman.backends.http.planning.request_plan import RequestPlan
 from dragoman.backends.http.planning.tool_choice import downgrade_tool_choice
-from dragoman.backends.http.response import RequestNotes, ResponsePipeline
 from dragoman.backends.request_limits import apply_trim, prepare_for_server, reject_oversized
 from dragoman.backends.text_mode import completions
 from dragoman.backends.text_mode import request as text_mode_request
 from dragoman.backends.text_mode.content_fallback import fallback_warnings, with_text_fallbacks
-from dragoman.backends.text_mode.response import TextModeReader
-from dragoman.backends.text_mode.verbatim_history import ReplyRecorder, VerbatimHistory
+from dragoman.backends.text_mode.verbatim_history import VerbatimHistory
 from dragoman.catalog.servers import Provider
-from dragoman.core.backend import ExchangeContext
-from dragoman.core.errors import DragomanError
+from dragoman.core.errors import UpstreamError
 from dragoman.core.events import Notice
 from dragoman.core.identifiers import ANY_STRING
-from dragoman.core.messages import Reasoning, Request, Tool
-from dragoman.core.stage import EventStage
+from dragoman.core.messages import Reasoning, Request, Tool, has_part
 from dragoman.identify import FormatMatch, detect_format
 from dragoman.parsing.format import Format
 from dragoman.prompting import trim
 from dragoman.prompting.prompt_budget import Budget
-from dragoman.text.stop_strings import StopStrings
 from dragoman.wire.dialect import Dialect, UpstreamRequest
 from dragoman.wire.translation import adapt_request_schemas
 
@@ -56,7 +50,7 @@ REJECTED_LIMIT: Final = 1024
 
 
 class RequestPlanner:
-    """Builds requests and response pipelines for one server."""
+    """Plans the requests to one server."""
 
     def __init__(self, name: str, config: HttpConfig, dialect: Dialect) -> None:
         """
@@ -68,6 +62,7 @@ class RequestPlanner:
         self._target = schema_target(name, config, self.provider)
         self._prompt_trim = trim.validate_tier(config.prompt_trim, f"upstreams.{name}.prompt_trim")
         self._budget = Budget(config.prompt_tokens, config.tools)
+        self._rejections = Rejections(name, dialect.name)
         self.verbatim_history = VerbatimHistory()
         """Recent text of models that is parsed here."""
         self._templates = completions.ChatTemplates(name, config.first_byte_timeout_s)
@@ -75,8 +70,6 @@ class RequestPlanner:
         """Constraints that the server has rejected for a free choice, by `_constraint_key`."""
         self._identified: dict[str, FormatMatch] = {}
         """By template file: what it shows of the model's format, if the server renders the template itself."""
-        self.recovered_calls: Counter[str] = Counter()
-        """By model: the tool calls that were recovered from its text."""
 
     def set_provider(self, provider: Provider) -> None:
         """Sets the provider, which decides what the settings leave open."""
@@ -158,10 +151,12 @@ class RequestPlanner:
         if warnings:
             written = written._replace(warnings=(*warnings, *written.warnings))
         constraint = self._constraint_for(fitted, mode)
-        upstream = self._constrain(written, fitted, constraint, without_grammar)
+        upstream = written
+        if constraint is not _UNCONSTRAINED:
+            upstream = self._constrain(written, fitted, constraint, without_grammar)
         tools, client_names = self._callable_tools(request, mode)
         match = self._identified.get(mode.chat_template)
-        return RequestPlan(
+        plan = RequestPlan(
             request=request,
             mode=mode,
             path=completions.PATH if is_completion else self._dialect.path,
@@ -173,33 +168,11 @@ class RequestPlanner:
             constraint=constraint,
             without_grammar=without_grammar,
         )
+        return self._rejections.apply_known(plan)
 
-    def open_response(
-        self,
-        plan: RequestPlan,
-        context: ExchangeContext,
-        headers: Mapping[str, str],
-        clean: Callable[[DragomanError], DragomanError],
-    ) -> ResponsePipeline:
-        """Returns the pipeline that reads the response to the request of this plan.
-
-        Args:
-            plan: The plan.
-            context: The exchange that the response is part of.
-            headers: Headers of the response, filled by the time it is read.
-            clean: Removes secrets from errors.
-        """
-        new_reader = completions.CompletionReader if plan.path == completions.PATH else self._dialect.reader
-        stages: list[EventStage] = [RequestNotes(plan.upstream.warnings, headers, clean)]
-        recorder = self._recorder(plan)
-        if recorder is not None:
-            stages.append(self._text_reader(plan, context, recorder))
-        stops = StopStrings(plan.upstream.stop_locally) if plan.upstream.stop_locally else None
-        if stops is not None:
-            stages.append(stops)
-        if recorder is not None:
-            stages.append(recorder)
-        return ResponsePipeline(new_reader(plan.request, context), stages, stops)
+    def plan_without(self, plan: RequestPlan, error: UpstreamError) -> RequestPlan | None:
+        """Returns the plan without what the server has rejected with this error; None if nothing can be left out."""
+        return self._rejections.without(plan, error, self.plan)
 
     def _format(self, request: Request, mode: ModelMode) -> Format:
         """Returns the format that the model writes: from the settings, else its template, else its name."""
@@ -256,7 +229,7 @@ class RequestPlanner:
         provider = self.provider
         accepted, downgrades = downgrade_tool_choice(request, provider.tool_choice) if provider else (request, ())
         accepted, adapted = adapt_request_schemas(accepted, self._target) if self._target else (accepted, ())
-        if provider and provider.reasoning_field and _has_reasoning(accepted):
+        if provider and provider.reasoning_field and has_part(accepted.messages, Reasoning):
             accepted = msgspec.structs.replace(accepted, reasoning_field=provider.reasoning_field)
         return accepted, (*downgrades, *adapted)
 
@@ -329,47 +302,9 @@ class RequestPlanner:
             methods, self._format(request, mode), tools, choice, self._target, prompted=prompted
         )
 
-    def _recorder(self, plan: RequestPlan) -> ReplyRecorder | None:
-        """Returns the recorder of the response's text; None if the server is known to parse it."""
-        is_parsed = plan.mode.tool_mode == "native" and not (
-            self._config.recover_leaked_calls or plan.upstream.reply_format
-        )
-        return None if is_parsed else ReplyRecorder(self.verbatim_history)
-
-    def _text_reader(self, plan: RequestPlan, context: ExchangeContext, recorder: ReplyRecorder) -> TextModeReader:
-        """Returns the reader for the response's text."""
-        request, mode, known = plan.request, plan.mode, plan.format
-        recovers = self._config.recover_leaked_calls
-        new = partial(text_mode_request.text_reader, request=request, tools=plan.tools, context=context)
-        leaks = (
-            text_mode_request.leak_detector(request, new)
-            if recovers and (known is None or known.name != AUTO)
-            else None
-        )
-        return TextModeReader(
-            (lambda begins: new(known, prompt_suffix=plan.prompt_suffix if begins else "")) if known else None,
-            leaks,
-            context.new_id,
-            plan.client_names,
-            partial(self._count_recovered, request.model),
-            recorder.add_text,
-            parallel=request.tool_choice.parallel_tool_calls,
-            repeats=mode.tool_mode != "prompt",  # models without native tools write the same call again and again
-        )
-
-    def _count_recovered(self, model: str) -> None:
-        """Counts a tool call recovered from this model's text; the first one is logged."""
-        self.recovered_calls[model] += 1
-        if self.recovered_calls[model] == 1:
-            log.warning('%s leaves calls of %s in the text; tool_mode = "parse" reads them for sure', self._name, model)
-
 
 _UNCONSTRAINED: Final = ConstraintFields({})
 
 
 def _constraint_key(request: Request, constraint: ConstraintFields) -> bytes:
     return sha256(msgspec.json.encode((request.model, constraint.fields))).digest()
-
-
-def _has_reasoning(request: Request) -> bool:
-    return any(isinstance(part, Reasoning) for message in request.messages for part in message.parts)

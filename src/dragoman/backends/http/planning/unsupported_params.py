@@ -102,6 +102,8 @@ class UnsupportedParams:
 
     def apply_known(self, model: str, outgoing: UpstreamRequest) -> UpstreamRequest:
         """Returns the request without what the model has rejected."""
+        if not self._known:
+            return outgoing
         now_s = self._now_s()
         for (refuser, error_text), refusal in self._known.items():
             if refuser == model and refusal.until_s > now_s and refusal.items <= _items(outgoing):
