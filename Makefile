@@ -191,8 +191,9 @@ fuzz: $(VENV)/dev.done ## look for trouble: damaged model texts, requests, answe
 	@$(BIN)/python -m pytest -q -n 2 --hypothesis-profile long $(LONG)
 
 SOAK_MINUTES ?= 10
-soak: $(VENV)/dev.done ## 200 clients that leave, never read or send half requests (SOAK_MINUTES=…)
-	@$(BIN)/python -m bench.soak --minutes $(SOAK_MINUTES) $(ARGS)
+SOAK_WORKERS ?= 1
+soak: $(VENV)/dev.done ## 200 clients that leave, never read or send half requests (SOAK_MINUTES=…, SOAK_WORKERS=…)
+	@$(BIN)/python -m bench.soak --minutes $(SOAK_MINUTES) --workers $(SOAK_WORKERS) $(ARGS)
 
 clean: ## remove what was set up (weights stay)
 	rm -rf $(VENV) $(CACHE) site
