@@ -31,6 +31,12 @@ SMALL = {"embedded.threads": 1, "embedded.context_window": 2048}
 T = TypeVar("T")
 
 
+class Defaults:
+    """Settings of all gateways, unless a test sets them."""
+
+    workers = 1
+
+
 def until(condition: Callable[[], T], what: str = "", deadline_s: float = DEADLINE_S) -> T:
     """Waits for the condition, and returns its first true value."""
     end = time.monotonic() + deadline_s
@@ -99,7 +105,7 @@ class Gateway:
         self.url = ""
         self._said = threading.Condition()
         self._silent = False
-        own = {"embedded.auto_download": "false", **SMALL, **(settings or {})}
+        own = {"embedded.auto_download": "false", "server.workers": Defaults.workers, **SMALL, **(settings or {})}
         env = {**environment(home, own), "TMPDIR": str(home), **(variables or {})}
         line = ["serve", *(() if "--port" in args else ("--port", "0")), *args]
         heard, err = os.pipe()
