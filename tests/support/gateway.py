@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import httpx2
+import psutil
 
 from dragoman.backends.embedded import weights
 from support import command_server
@@ -168,6 +169,12 @@ class Gateway:
     def idle(self) -> None:
         """Waits until no request is active or waiting."""
         until(lambda: not self.state()["active"], "an idle engine")
+
+    def engine(self) -> int:
+        """The process id of the embedded engine."""
+        below = psutil.Process(self.process.pid).children(recursive=True)
+        (engine,) = (each.pid for each in below if any("llama_worker" in word for word in each.cmdline()))
+        return engine
 
     def children(self) -> list[int]:
         """Process ids of its children."""

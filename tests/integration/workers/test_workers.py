@@ -244,7 +244,9 @@ def test_port_in_use_is_an_error(gateway: Gateway, held: tuple[HeldScript, str],
     port = gateway.url.rpartition(":")[2]
     done = run(tmp_path, "serve", "--port", port, "--workers", "2", "--upstream", f"{held[1]}/v1")
     assert done.returncode == 2
-    assert f"cannot listen on 127.0.0.1 port {port}: address already in use" in done.stderr
+    owner = f"(process {gateway.process.pid})"  # the supervisor: it would start a worker again that the user ends
+    assert f"cannot listen on 127.0.0.1 port {port}: address already in use by " in done.stderr
+    assert owner in done.stderr
 
 
 @pytest.mark.parametrize("count", ["0", "65", "many"])
