@@ -146,8 +146,9 @@ def test_second_sigterm_stops_at_once_and_reports_to_client(path: str, own: Gate
 
 def test_startup_prints_client_settings(gateway: Gateway) -> None:
     gateway.line("try: curl")
-    at = gateway.lines.index(f"listening on {gateway.url}")
-    openai, anthropic, models, curl = gateway.lines[at + 1 : at + 5]
+    lines = [line for line in gateway.lines if not line.startswith("{")]  # a worker may already log requests
+    at = lines.index(f"listening on {gateway.url}")
+    openai, anthropic, models, curl = lines[at + 1 : at + 5]
     assert f" base URL {gateway.url}/v1," in openai
     assert f" base URL {gateway.url} (without /v1)," in anthropic
     assert models == f"models: {MODEL}"
