@@ -135,9 +135,9 @@ class SharedConcurrencyLimiter(ConcurrencyLimiter):
 
     async def begin(self, may_exceed_queue: bool) -> tuple[float, Callable[[], None]]:
         """Waits for a slot; returns when it was taken, and the function that releases it."""
-        taken = await super().begin(may_exceed_queue)
+        slot = await super().begin(may_exceed_queue)
         self._pool.publish_active(self.active)
-        return taken
+        return slot
 
     def end(self, began_s: float, release: Callable[[], None]) -> None:
         """Releases a slot."""

@@ -53,11 +53,7 @@ class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         int, setting("Number of gateway processes, all at one port (docs/performance.md).", ge=1, le=64)
     ] = 1
     worker_timeout_s: Annotated[
-        float,
-        setting(
-            "Time after which a worker whose event loop does not respond is killed and replaced, in seconds; 0: never.",
-            ge=0,
-        ),
+        float, setting("Time after which a worker that does not respond is replaced, in seconds; 0: never.", ge=0)
     ] = 30.0
     api_keys: Annotated[
         tuple[str, ...],

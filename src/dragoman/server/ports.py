@@ -22,16 +22,18 @@ def port_owner(port: int) -> str:
     try:
         for one in psutil.net_connections("tcp"):
             if _listens(one, port) and one.pid:
-                owner = psutil.Process(one.pid)
-                # A program that gave its socket to workers would start one again that the user ends.
-                while (parent := owner.parent()) and any(
-                    _listens(each, port) for each in parent.net_connections("tcp")
-                ):
-                    owner = parent
+                owner = _oldest_owner(psutil.Process(one.pid), port)
                 return f"{owner.name()} (process {owner.pid})"
     except psutil.Error:
         pass  # some systems do not show the programs of other users
     return ""
+
+
+def _oldest_owner(process: Any, port: int) -> Any:
+    """Returns the program that gave the socket to its workers, and would start one again that the user ends."""
+    while (parent := process.parent()) and any(_listens(each, port) for each in parent.net_connections("tcp")):
+        process = parent
+    return process
 
 
 def _listens(connection: Any, port: int) -> bool:

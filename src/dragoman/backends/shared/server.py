@@ -141,11 +141,11 @@ class BackendServer:
         )
         try:
             async with aclosing(self._backends[name].generate(request, context)) as batches:
-                begun = False
+                has_started = False
                 async for batch in batches:
-                    if not begun:
+                    if not has_started:
                         self._publish_state()
-                        begun = True
+                        has_started = True
                     await link.send_counted("events", batch)
         finally:
             self._publish_state()
