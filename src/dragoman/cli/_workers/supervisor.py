@@ -297,6 +297,7 @@ class Supervisor:
             listener.close()
         for slot in self._workers:
             slot.send(order if slot.is_ready else "stop")
+        self._count_running()  # workers that got the signal themselves may have reported before
 
     def _count_running(self) -> None:
         """Reports, once, how many responses the shutdown waits for."""
