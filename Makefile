@@ -71,6 +71,7 @@ test-clients: $(NPM)/clients.done agents
 # Containers often forbid Python to keep compiled modules; tests would compile every module again in each process.
 export PYTHONDONTWRITEBYTECODE :=
 
+# Tests marked `serve` run again with gateways of two processes; pytest's status 5: ARGS select none of them.
 # Without this, glibc keeps freed memory: after each free of a large block it raises the size from which it returns blocks to the system.
 PYTEST := MALLOC_MMAP_THRESHOLD_=131072 MALLOC_TRIM_THRESHOLD_=131072 MALLOC_ARENA_MAX=1 $(BIN)/python -m pytest -n 4 --dist worksteal
 
@@ -80,10 +81,14 @@ quick: $(VENV)/dev.done ## run the tests that need no socket and no process: the
 test: $(VENV)/dev.done weights ## run the tests without real agents, clients and servers (ARGS="-k …")
 	@echo "== tests"
 	@$(PYTEST) --ignore tests/e2e $(ARGS)
+	@echo "== tests with two gateway processes"
+	@$(PYTEST) --workers 2 --ignore tests/e2e $(ARGS) || [ $$? -eq 5 ]
 
 test-all: $(VENV)/dev.done test-clients weights ## run all tests, with real agents, clients and servers, and longer properties
 	@echo "== all tests"
 	@$(PYTEST) --hypothesis-profile ci $(ARGS)
+	@echo "== tests with two gateway processes"
+	@$(PYTEST) --hypothesis-profile ci --workers 2 --ignore tests/e2e $(filter-out --record --ran,$(ARGS)) || [ $$? -eq 5 ]
 
 servers: $(VENV)/dev.done weights ## all round trips through real servers, of which the tests have a part
 	@$(BIN)/python -m pytest --every --durations 10 tests/e2e/servers/test_real_servers.py $(ARGS)
@@ -191,8 +196,9 @@ fuzz: $(VENV)/dev.done ## look for trouble: damaged model texts, requests, answe
 	@$(BIN)/python -m pytest -q -n 2 --hypothesis-profile long $(LONG)
 
 SOAK_MINUTES ?= 10
-soak: $(VENV)/dev.done ## 200 clients that leave, never read or send half requests (SOAK_MINUTES=…)
-	@$(BIN)/python -m bench.soak --minutes $(SOAK_MINUTES) $(ARGS)
+SOAK_WORKERS ?= 1
+soak: $(VENV)/dev.done ## 200 clients that leave, never read or send half requests (SOAK_MINUTES=…, SOAK_WORKERS=…)
+	@$(BIN)/python -m bench.soak --minutes $(SOAK_MINUTES) --workers $(SOAK_WORKERS) $(ARGS)
 
 clean: ## remove what was set up (weights stay)
 	rm -rf $(VENV) $(CACHE) site

@@ -38,6 +38,8 @@ class Held(msgspec.Struct):
     cpu_s: float = 0.0
     """Total CPU time of the process."""
     wall_s: float = 0.0
+    tasks: int = 0
+    """Tasks that were started meanwhile and have not ended."""
 
 
 _BOUNDS_MS: Final = (5, 10, 20, 50, 100)
@@ -56,6 +58,7 @@ class Sampler:
         """Starts sampling in the running loop."""
         self._loop = asyncio.get_running_loop()
         self._began = time.monotonic(), time.process_time()
+        self._tasks = asyncio.all_tasks()
         self._next()
 
     def stop(self) -> Held:
@@ -63,6 +66,7 @@ class Sampler:
         if self._handle is not None:
             self._tick()
             self._handle.cancel()
+        self.held.tasks = len(asyncio.all_tasks() - self._tasks)
         began_s, cpu_s = self._began
         self.held.wall_s, self.held.cpu_s = time.monotonic() - began_s, time.process_time() - cpu_s
         return self.held

@@ -1,14 +1,17 @@
 """A long run of 200 clients: most read to the end, some disconnect, never read, or send half a request.
 
     python -m bench.soak --minutes 10
+    python -m bench.soak --minutes 30 --workers 2
 
 Required: each stream that is read to its end is complete, `/health` responds within 100 ms, no round of the event loop
-takes 100 ms of CPU time (a request that arrives meanwhile waits as long), memory does not grow after the first third
-(of runs of at least two minutes), and the gateway closes all descriptors. The exit status is 1 if one of these fails.
+takes 100 ms of CPU time (a request that arrives meanwhile waits as long), memory of no process grows after the first
+third (of runs of at least two minutes; of at least twenty also by less than 1 MB in ten minutes), and the gateway
+closes all descriptors and ends all requests, tasks and processes. The exit status is 1 if one of these fails.
 
 The gateway is pinned to one core, and the clients, the upstream server and this program to the others, so that the
 clients take none of its time. `--no-pin` disables that. `/health` is measured by wall time from another process, the
-event loop by CPU time from inside (`loop`). Both limits require an otherwise idle machine.
+event loop by CPU time from inside (`loop`). Both limits require an otherwise idle machine. Several workers are neither
+pinned nor measured from inside.
 """
 
 import argparse
@@ -19,17 +22,17 @@ import json
 import multiprocessing
 import os
 import random
+import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
-import psutil
 from fuzz.served import WAYS, Gateway, running
 
 from bench.loop import Held
@@ -47,6 +50,10 @@ PATHS: Final = {
     "/v1/responses": b"event: response.completed",
     "/v1/messages": b"event: message_stop",
 }
+SLOPE_MB: Final = 1.0
+"""Limit of the growth after the first third, in MB per ten minutes, by least squares."""
+SLOPE_JUDGED_S: Final = 1200.0
+"""In a shorter run, the noise of the memory is more than this limit."""
 DRAIN_S: Final = 90.0
 SPARE: Final = 8
 """Descriptors above the starting count that do not count as leaked."""
@@ -71,7 +78,18 @@ class Seen(NamedTuple):
     """Samples of the process."""
 
     health_s: list[float]
-    memory_mb: list[float]
+    memory_mb: dict[int, list[tuple[float, float]]]
+    """Of each process: times in seconds, and its memory."""
+
+
+class Left(NamedTuple):
+    """What the gateway has after the clients have left."""
+
+    descriptors: Mapping[int, tuple[int, int]]
+    """Of each process: before the clients, and after them."""
+    requests: int
+    tasks: int
+    processes: Sequence[int]
 
 
 def _request(chance: random.Random) -> tuple[str, bytes]:
@@ -162,49 +180,85 @@ def _clients(port: int, minutes: float, clients: int, seed: int, told: "Connecti
 
 def _look(gateway: Gateway, done: Callable[[], bool]) -> Seen:
     """Samples health and memory four times a second."""
-    seen = Seen([], [])
+    seen, began_s = Seen([], {}), time.monotonic()
     while not done():
-        began = time.monotonic()
-        connection = http.client.HTTPConnection("127.0.0.1", gateway.port, timeout=60)
-        connection.request("GET", "/health")
-        connection.getresponse().read()
-        seen.health_s.append(time.monotonic() - began)
-        connection.close()
-        seen.memory_mb.append(gateway.memory_mb())
+        asked_s = time.monotonic()
+        _health(gateway)
+        seen.health_s.append(time.monotonic() - asked_s)
+        for pid, memory_mb in gateway.memory_mb().items():
+            seen.memory_mb.setdefault(pid, []).append((asked_s - began_s, memory_mb))
         time.sleep(0.25)
     return seen
 
 
-def _descriptors(process: psutil.Process) -> int:
-    return int(process.num_fds())
+def _health(gateway: Gateway) -> dict[str, Any]:
+    connection = http.client.HTTPConnection("127.0.0.1", gateway.port, timeout=60)
+    try:
+        connection.request("GET", "/health")
+        health: dict[str, Any] = json.loads(connection.getresponse().read())
+    finally:
+        connection.close()
+    return health
 
 
-def _after(gateway: Gateway, before: int) -> int:
-    """Returns the open descriptors after abandoned requests and idle upstream connections have timed out."""
+def _requests(gateway: Gateway) -> int:
+    """Returns how many requests are running and waiting."""
+    return sum(each["active"] + each["waiting"] for each in _health(gateway)["backends"])
+
+
+def _descriptors(gateway: Gateway) -> dict[int, int]:
+    return {process.pid: int(process.num_fds()) for process in gateway.processes()}
+
+
+def _after(gateway: Gateway, before: Mapping[int, int]) -> tuple[dict[int, int], int]:
+    """Returns open descriptors and requests after abandoned requests and idle upstream connections have timed out."""
     until = time.monotonic() + DRAIN_S
-    while (after := _descriptors(gateway.process)) > before + SPARE and time.monotonic() < until:
+    while True:
+        after, requests = _descriptors(gateway), _requests(gateway)
+        closed = all(count <= before.get(pid, 0) + SPARE for pid, count in after.items())
+        if (closed and not requests) or time.monotonic() > until:
+            return after, requests
         time.sleep(1)
-    return after
 
 
-def _memory_mb(seen: Seen) -> tuple[float, float]:
-    """Returns the maximum in the first third and after it."""
-    third = len(seen.memory_mb) // 3
-    return max(seen.memory_mb[:third] or [0]), max(seen.memory_mb[third:] or [0])
+def _growth(samples: Sequence[tuple[float, float]]) -> tuple[float, float, float]:
+    """Returns the maximum in the first third, after it, and the slope after it in MB per ten minutes."""
+    third = len(samples) // 3
+    early, late = ([mb for _, mb in part] for part in (samples[:third], samples[third:]))
+    times = [at_s for at_s, _ in samples[third:]]
+    slope = 600 * statistics.linear_regression(times, late).slope if len(late) > 1 else 0.0
+    return max(early or [0]), max(late or [0]), slope
 
 
-def _wrong(found: Found, seen: Seen, held: Held, descriptors: tuple[int, int], health_s: float) -> list[str]:
+def _grown(seen: Seen, run_s: float) -> list[str]:
+    """Returns the processes whose memory has grown."""
+    wrong = []
+    for pid, samples in seen.memory_mb.items():
+        early, late, slope = _growth(samples)
+        if run_s >= JUDGED_S and late > GROWS * early:
+            wrong.append(f"memory of process {pid} grew from {early:.0f} to {late:.0f} MB")
+        if run_s >= SLOPE_JUDGED_S and slope >= SLOPE_MB:
+            wrong.append(f"memory of process {pid} grows by {slope:.2f} MB in ten minutes")
+    return wrong
+
+
+def _wrong(found: Found, seen: Seen, held: Held, left: Left, health_s: float, run_s: float) -> list[str]:
     """Returns the violated limits."""
-    early, late = _memory_mb(seen) if held.wall_s >= JUDGED_S else (0, 0)
-    before, after = descriptors
     slow = sum(each > health_s for each in seen.health_s)
     return [
         *(f"lost: {each}" for each in found.lost[:5]),
         *([] if found.whole else ["no stream was read to its end"]),
         *([f"/health took over {1000 * health_s:g} ms {slow} times"] if slow else []),
         *([f"the event loop was held for {1000 * held.loop_s:.0f} ms"] if held.loop_s > HELD_S else []),
-        *([f"memory grew from {early:.0f} to {late:.0f} MB"] if early and late > GROWS * early else []),
-        *([f"descriptors: {before} before, {after} after"] if after > before + SPARE else []),
+        *_grown(seen, run_s),
+        *(
+            f"descriptors of process {pid}: {before} before, {after} after"
+            for pid, (before, after) in left.descriptors.items()
+            if after > before + SPARE
+        ),
+        *([f"{left.requests} requests still run or wait"] if left.requests else []),
+        *([f"{left.tasks} tasks are left"] if left.tasks else []),
+        *([f"processes {left.processes} are left"] if left.processes else []),
     ]
 
 
@@ -225,39 +279,56 @@ def main() -> int:
     parser.add_argument("--health-ms", type=float, default=1000 * HEALTH_S, help="limit of the time of /health")
     parser.add_argument("--no-pin", action="store_true", help="do not pin processes to cores")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--workers", type=int, default=1, help="gateway processes")
     args = parser.parse_args()
-    core = "" if args.no_pin else _pinned()
+    core = "" if args.no_pin or args.workers > 1 else _pinned()
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
     with tempfile.TemporaryDirectory(prefix="dragoman-") as folder:
         file = Path(folder) / "held.json"
-        with running(PAUSE_S, PIECES, ("bench.loop", str(file), core), body_timeout_s="10") as gateway:
-            before = _descriptors(gateway.process)
+        program = ("bench.loop", str(file), core) if args.workers == 1 else ("dragoman",)
+        settings = {"body_timeout_s": "10", "workers": str(args.workers)}
+        with running(PAUSE_S, PIECES, program, **settings) as gateway:
+            before, began_s = _descriptors(gateway), time.monotonic()
             given = (gateway.port, args.minutes, args.clients, args.seed, theirs)
             (clients := context.Process(target=_clients, args=given, daemon=True)).start()
             seen = _look(gateway, ours.poll)
             found: Found = ours.recv()
             clients.join()
-            after = _after(gateway, before)
+            run_s = time.monotonic() - began_s
+            after, requests = _after(gateway, before)
+            processes = gateway.processes()
+            gateway.close()
             faults = gateway.faults()
-        held = msgspec.json.decode(file.read_bytes(), type=Held)
-    looks = sorted(seen.health_s)
-    p50, p99, most = (1000 * looks[min(len(looks) - 1, int(len(looks) * part))] for part in (0.5, 0.99, 1))
-    print(f"{found.whole} streams whole, {found.left} clients left, {len(found.lost)} lost")
-    print(f"/health: p50 {p50:.1f} ms, p99 {p99:.1f} ms, max {most:.1f} ms, of {len(looks)}")
-    rounds = ", ".join(f"{count} over {ms} ms" for ms, count in held.over.items())
-    print(
-        f"event loop: longest hold {1000 * held.loop_s:.1f} ms of CPU time, {1000 * held.lag_s:.1f} ms late; {rounds}"
-    )
-    print(f"gateway: {held.cpu_s / held.wall_s:.0%} of {f'core {core}' if core else 'a core'}")
-    early, late = _memory_mb(seen)
-    print(f"memory: {early:.0f} MB in the first third, {late:.0f} MB after it, at the end {seen.memory_mb[-1]:.0f} MB")
-    print(f"descriptors: {before} before, {after} after")
-    wrong = _wrong(found, seen, held, (before, after), args.health_ms / 1000) + ([faults] if faults else [])
+        held = msgspec.json.decode(file.read_bytes(), type=Held) if args.workers == 1 else Held()
+    descriptors = {pid: (before.get(pid, 0), count) for pid, count in after.items()}
+    left = Left(descriptors, requests, held.tasks, [each.pid for each in processes if each.is_running()])
+    _print(found, seen, held, left, core)
+    wrong = _wrong(found, seen, held, left, args.health_ms / 1000, run_s) + ([faults] if faults else [])
     for each in wrong:
         print(f"  {each}")
     print("FAILED" if wrong else "PASSED")
     return 1 if wrong else 0
+
+
+def _print(found: Found, seen: Seen, held: Held, left: Left, core: str) -> None:
+    """Prints the results."""
+    looks = sorted(seen.health_s)
+    p50, p99, most = (1000 * looks[min(len(looks) - 1, int(len(looks) * part))] for part in (0.5, 0.99, 1))
+    print(f"{found.whole} streams whole, {found.left} clients left, {len(found.lost)} lost")
+    print(f"/health: p50 {p50:.1f} ms, p99 {p99:.1f} ms, max {most:.1f} ms, of {len(looks)}")
+    if held.ticks:
+        rounds = ", ".join(f"{count} over {ms} ms" for ms, count in held.over.items())
+        longest = f"longest hold {1000 * held.loop_s:.1f} ms of CPU time, {1000 * held.lag_s:.1f} ms late"
+        print(f"event loop: {longest}; {rounds}; {held.tasks} tasks left")
+        print(f"gateway: {held.cpu_s / held.wall_s:.0%} of {f'core {core}' if core else 'a core'}")
+    for pid, samples in seen.memory_mb.items():
+        early, late, slope = _growth(samples)
+        grows = f"{late:.0f} MB after it, at the end {samples[-1][1]:.0f} MB, slope {slope:+.2f} MB per ten minutes"
+        print(f"memory of process {pid}: {early:.0f} MB in the first third, {grows}")
+    for pid, (before, after) in left.descriptors.items():
+        print(f"descriptors of process {pid}: {before} before, {after} after")
+    print(f"left: {left.requests} requests, {len(left.processes)} processes")
 
 
 if __name__ == "__main__":

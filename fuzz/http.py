@@ -138,7 +138,7 @@ class Fuzzer:
         """What is wrong with the process, or ""."""
         began_s = self._gateway.cpu_s()
         status, _, _ = self._asked(b"GET /health HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n", "GET")
-        spent, memory_mb = self._gateway.cpu_s() - began_s, self._gateway.memory_mb()
+        spent, memory_mb = self._gateway.cpu_s() - began_s, sum(self._gateway.memory_mb().values())
         if status != 200 or spent > HEALTH_S:
             return f"/health: {status} after {spent:.1f} s"
         if memory_mb > MOST_MB:

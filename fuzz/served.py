@@ -196,9 +196,17 @@ class Gateway:
             time.sleep(0.05)
         raise RuntimeError(f"the gateway did not start:\n{self.log.read_text(errors='replace')}")
 
-    def memory_mb(self) -> float:
-        """What it has of the machine's."""
-        return float(self.process.memory_info().rss) / 2**20
+    def processes(self) -> list[psutil.Process]:
+        """The process and those that it has started."""
+        return [self.process, *self.process.children(recursive=True)]
+
+    def memory_mb(self) -> dict[int, float]:
+        """The memory of each process, by its process id."""
+        found = {}
+        for process in self.processes():
+            with contextlib.suppress(psutil.Error):
+                found[process.pid] = float(process.memory_info().rss) / 2**20
+        return found
 
     def cpu_s(self) -> float:
         """CPU time of the process so far."""
@@ -212,8 +220,9 @@ class Gateway:
         return said[max(0, at - 500) : at + 3000] if at >= 0 else ""
 
     def close(self) -> None:
-        """End it."""
-        self.process.terminate()
+        """End it; does nothing if it has ended."""
+        with contextlib.suppress(psutil.NoSuchProcess):
+            self.process.terminate()
         with contextlib.suppress(subprocess.TimeoutExpired, psutil.TimeoutExpired):
             self.process.wait(30)
         if self.process.poll() is None:

@@ -28,20 +28,34 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--ran", action="store_true", help="write which programs ran in front of what (tests/data/ran.toml)"
     )
+    parser.addoption(
+        "--workers", type=int, default=1, help="run the tests marked `serve`, with gateways of several processes"
+    )
     parser.addoption("--every", action="store_true", help="run the tests too that are left out for their time")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("--record") and hasattr(config, "workerinput"):
         raise pytest.UsageError("--record writes whole files, so it takes one process: -n 0")
+    if config.getoption("--workers") > 1:
+        from support.gateway import Defaults
+
+        Defaults.workers = config.getoption("--workers")
     config.pluginmanager.register(ran_pairs.Plugin(config.getoption("--ran") and not hasattr(config, "workerinput")))
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if not config.getoption("--every"):
-        left = [item for item in items if item.get_closest_marker("every")]
-        items[:] = [item for item in items if not item.get_closest_marker("every")]
+    left = [item for item in items if not _is_selected(config, item)]
+    if left:
+        items[:] = [item for item in items if _is_selected(config, item)]
         config.hook.pytest_deselected(items=left)
+
+
+def _is_selected(config: pytest.Config, item: pytest.Item) -> bool:
+    """Whether the test runs with these options."""
+    if item.get_closest_marker("every") and not config.getoption("--every"):
+        return False
+    return config.getoption("--workers") == 1 or item.get_closest_marker("serve") is not None
 
 
 def pytest_collection() -> None:

@@ -7,6 +7,7 @@ no pair of APIs is named anywhere. What an API cannot represent is stated once f
 """
 
 import asyncio
+import contextlib
 import json
 import re
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
@@ -44,11 +45,12 @@ from dragoman.core.events import (
 from dragoman.core.identifiers import CALL_ID, valid_call_id
 from dragoman.gateway.gateway import Gateway
 from dragoman.text.stop_strings import StopStrings
+from support import worker_gateway
 from support.check_each import check_each_async
 from support.http_client import http_client
 from support.scripted_backend import Scripted, served, serving
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.serve]
 
 PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 SCHEMA = '{"type":"object","properties":{"city":{"type":"string"}},"required":["city"]}'
@@ -165,17 +167,34 @@ class Chain:
     played: ScriptedEvents
 
 
-PAIRS = [(front, behind) for front in dialects.names() for behind in dialects.names()]
+@pytest.fixture(params=dialects.names())
+def front(request: pytest.FixtureRequest) -> str:
+    """The API of the client."""
+    return str(request.param)
 
 
-@pytest_asyncio.fixture(loop_scope="module", scope="module", params=PAIRS, ids="-".join)
-async def chain(request: pytest.FixtureRequest) -> AsyncIterator[Chain]:
-    front, behind = request.param
+@pytest_asyncio.fixture(loop_scope="module", scope="module", params=dialects.names())
+async def upstream(request: pytest.FixtureRequest) -> AsyncIterator[tuple[str, str, ScriptedEvents]]:
+    """The API of the upstream server, the URL of the gateway in front of it, and the script."""
     played = ScriptedEvents()
-    async with served(played) as far:
-        near = Gateway([HttpBackend("far", HttpConfig(url=f"{far.url}/v1", api=behind), {})])
-        async with serving(near) as (_, url):
-            yield Chain(front, behind, url, played)
+    async with served(played) as far, near(HttpConfig(url=f"{far.url}/v1", api=request.param)) as url:
+        yield request.param, url, played
+
+
+@pytest.fixture
+def chain(front: str, upstream: tuple[str, str, ScriptedEvents]) -> Chain:
+    return Chain(front, *upstream)
+
+
+@contextlib.asynccontextmanager
+async def near(config: HttpConfig) -> AsyncIterator[str]:
+    """The URL of the gateway that the client asks."""
+    if worker_gateway.is_tested():
+        async with worker_gateway.worker_gateway(replace(config, max_retries=0)) as gateway:
+            yield gateway.url
+    else:
+        async with serving(Gateway([HttpBackend("far", config, {})])) as (_, url):
+            yield url
 
 
 @pytest.fixture(autouse=True)

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import httpx2
+import psutil
 
 from dragoman.backends.embedded import weights
 from support import command_server
@@ -29,6 +30,12 @@ SMALL = {"embedded.threads": 1, "embedded.context_window": 2048}
 """Settings of an engine that loads faster, and whose threads do not wait for one another on a busy machine."""
 
 T = TypeVar("T")
+
+
+class Defaults:
+    """Settings of all gateways, unless a test sets them."""
+
+    workers = 1
 
 
 def until(condition: Callable[[], T], what: str = "", deadline_s: float = DEADLINE_S) -> T:
@@ -99,7 +106,7 @@ class Gateway:
         self.url = ""
         self._said = threading.Condition()
         self._silent = False
-        own = {"embedded.auto_download": "false", **SMALL, **(settings or {})}
+        own = {"embedded.auto_download": "false", "server.workers": Defaults.workers, **SMALL, **(settings or {})}
         env = {**environment(home, own), "TMPDIR": str(home), **(variables or {})}
         line = ["serve", *(() if "--port" in args else ("--port", "0")), *args]
         heard, err = os.pipe()
@@ -162,6 +169,12 @@ class Gateway:
     def idle(self) -> None:
         """Waits until no request is active or waiting."""
         until(lambda: not self.state()["active"], "an idle engine")
+
+    def engine(self) -> int:
+        """The process id of the embedded engine."""
+        below = psutil.Process(self.process.pid).children(recursive=True)
+        (engine,) = (each.pid for each in below if any("llama_worker" in word for word in each.cmdline()))
+        return engine
 
     def children(self) -> list[int]:
         """Process ids of its children."""

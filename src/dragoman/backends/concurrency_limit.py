@@ -37,6 +37,10 @@ class ConcurrencyLimiter:
         self.active = 0
         self.waiting = 0
 
+    def total(self) -> tuple[int, int]:
+        """Returns the numbers of active and waiting requests of all processes of the gateway."""
+        return self.active, self.waiting
+
     def acquire(self, *, may_exceed_queue: bool = False) -> "_Slot":
         """Returns a context manager that waits for a slot and holds it to the end of the block.
 

@@ -3,7 +3,7 @@
 A slot is a locked file, so the slots of a killed process are free at once. The first waiting request of each process
 looks for a free slot every few milliseconds, and leaves it to a process whose first one arrived earlier. For that each
 process publishes in a mapped file how many wait, when the first one arrived, and when it last looked. A process that
-has not looked for long does not count: it was killed, or is stopped.
+has not looked for long does not count: it was killed, or is stopped. For `/health` it also publishes how many run.
 """
 
 import asyncio
@@ -36,8 +36,12 @@ class _Queue(NamedTuple):
     polled_s: float
 
 
+_NUMBERS: Final = 4
+"""Numbers of each process: those of its queue, and its active requests."""
 # Native formats copy a number at once, not byte by byte.
-_QUEUE, _QUEUES = struct.Struct("ddd"), struct.Struct(f"{3 * MAX_PROCESSES}d")
+_QUEUE, _ACTIVE = struct.Struct("ddd"), struct.Struct("d")
+_QUEUES = struct.Struct(f"{_NUMBERS * MAX_PROCESSES}d")
+_ROW_BYTES: Final = _QUEUES.size // MAX_PROCESSES
 
 
 class SlotPool:
@@ -49,16 +53,17 @@ class SlotPool:
         """
         Args:
             folder: the folder of this server's slots; created if missing.
-            slots: number of slots.
+            slots: number of slots; 0: requests are not limited.
             seats: the folder in which each process has its number.
             seat: number of this process.
             now_s: monotonic clock of the whole machine, in seconds.
         """
         folder.mkdir(mode=0o700, exist_ok=True)
         self._slots = [FileLock(folder / str(number)) for number in range(slots)]
-        self._queues = map_file(folder / "queues", MAX_PROCESSES * _QUEUE.size)
+        self._queues = map_file(folder / "queues", _QUEUES.size)
         self._seats, self._seat, self._now_s = seats, seat, now_s
         self.publish(0, 0.0)
+        self.publish_active(0)
 
     def take(self, since_s: float) -> FileLock | None:
         """Returns a free slot; None if there is none, or if a request of another process waits for it since earlier."""
@@ -72,15 +77,25 @@ class SlotPool:
 
     def publish(self, waiting: int, since_s: float) -> None:
         """Publishes how many requests of this process wait, and when the first one arrived."""
-        _QUEUE.pack_into(self._queues, self._seat * _QUEUE.size, waiting, since_s, self._now_s())
+        _QUEUE.pack_into(self._queues, self._seat * _ROW_BYTES, waiting, since_s, self._now_s())
+
+    def active_elsewhere(self) -> int:
+        """Returns the number of active requests of other processes that run."""
+        active: tuple[float, ...] = _QUEUES.unpack_from(self._queues)[_NUMBERS - 1 :: _NUMBERS]
+        others = ((seat, count) for seat, count in enumerate(active) if count and seat != self._seat)
+        return round(sum(count for seat, count in others if is_locked(self._seats / str(seat))))
+
+    def publish_active(self, active: int) -> None:
+        """Publishes how many requests of this process are active."""
+        _ACTIVE.pack_into(self._queues, self._seat * _ROW_BYTES + _QUEUE.size, active)
 
     def _other_queues(self) -> Iterator[_Queue]:
         now_s, rows = self._now_s(), _QUEUES.unpack_from(self._queues)
-        waiting = rows[::3]
+        waiting = rows[::_NUMBERS]
         if not any(waiting):
             return
         for seat in (seat for seat, count in enumerate(waiting) if count and seat != self._seat):
-            queue = _Queue(*rows[3 * seat : 3 * seat + 3])
+            queue = _Queue(*rows[_NUMBERS * seat : _NUMBERS * seat + 3])
             if self._is_polling(seat, now_s - queue.polled_s):
                 yield queue
 
@@ -102,7 +117,7 @@ class SharedConcurrencyLimiter(ConcurrencyLimiter):
         """
         Args:
             name: the server's name, for errors.
-            max_concurrency: concurrent requests of all processes.
+            max_concurrency: concurrent requests of all processes; 0: unlimited.
             max_queue: requests of all processes that may wait.
             pool: the slots.
             now_s: monotonic clock of the whole machine, in seconds.
@@ -114,7 +129,24 @@ class SharedConcurrencyLimiter(ConcurrencyLimiter):
         self._released = asyncio.Event()
         self._first_since_s = 0.0
 
+    def total(self) -> tuple[int, int]:
+        """Returns the numbers of active and waiting requests of all processes of the gateway."""
+        return self.active + self._pool.active_elsewhere(), self.waiting + self._pool.waiting_elsewhere()
+
+    async def begin(self, may_exceed_queue: bool) -> tuple[float, Callable[[], None]]:
+        """Waits for a slot; returns when it was taken, and the function that releases it."""
+        slot = await super().begin(may_exceed_queue)
+        self._pool.publish_active(self.active)
+        return slot
+
+    def end(self, began_s: float, release: Callable[[], None]) -> None:
+        """Releases a slot."""
+        super().end(began_s, release)
+        self._pool.publish_active(self.active)
+
     async def _take_slot(self, may_exceed_queue: bool) -> Callable[[], None]:
+        if not self._max_concurrency:
+            return await super()._take_slot(may_exceed_queue)
         since_s = self._now_s()
         slot = None if self.waiting else self._pool.take(since_s)
         if slot is None:

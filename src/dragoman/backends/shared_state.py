@@ -43,7 +43,7 @@ class SharedState:
 
     def limiter(self, name: str, max_concurrency: int, max_queue: int) -> ConcurrencyLimiter:
         """Returns the concurrency slots of the server with this name; 0: unlimited."""
-        if self._dir is None or not max_concurrency:
+        if self._dir is None:
             return ConcurrencyLimiter(name, max_concurrency, max_queue)
         from dragoman import shared_files
         from dragoman.backends.shared_slots import SharedConcurrencyLimiter, SlotPool

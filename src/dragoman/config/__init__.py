@@ -52,6 +52,9 @@ class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     workers: Annotated[
         int, setting("Number of gateway processes, all at one port (docs/performance.md).", ge=1, le=64)
     ] = 1
+    worker_timeout_s: Annotated[
+        float, setting("Time after which a worker that does not respond is replaced, in seconds; 0: never.", ge=0)
+    ] = 30.0
     api_keys: Annotated[
         tuple[str, ...],
         setting("API keys, of at least 6 characters; each request must have one. Empty: none is needed."),

@@ -5,6 +5,7 @@ import errno
 import os
 import socket
 import sys
+from typing import Any
 
 import msgspec
 
@@ -20,11 +21,23 @@ def port_owner(port: int) -> str:
         return ""
     try:
         for one in psutil.net_connections("tcp"):
-            if one.laddr and one.laddr.port == port and one.status == psutil.CONN_LISTEN and one.pid:
-                return f"{psutil.Process(one.pid).name()} (process {one.pid})"
+            if _listens(one, port) and one.pid:
+                owner = _oldest_owner(psutil.Process(one.pid), port)
+                return f"{owner.name()} (process {owner.pid})"
     except psutil.Error:
         pass  # some systems do not show the programs of other users
     return ""
+
+
+def _oldest_owner(process: Any, port: int) -> Any:
+    """Returns the program that gave the socket to its workers, and would start one again that the user ends."""
+    while (parent := process.parent()) and any(_listens(each, port) for each in parent.net_connections("tcp")):
+        process = parent
+    return process
+
+
+def _listens(connection: Any, port: int) -> bool:
+    return bool(connection.laddr) and connection.laddr.port == port and connection.status == "LISTEN"
 
 
 def bind_for_workers(config: ServerConfig) -> list[socket.socket]:

@@ -23,10 +23,11 @@ from dragoman.core.events import (
     UsageUpdate,
 )
 from dragoman.core.messages import Request, ToolResult, Usage
-from support.gateway import DEADLINE_S, apart, running
+from support.gateway import DEADLINE_S, Defaults, apart, running, until
 from support.gateway import run as command
 from support.scripted_backend import Scripted, in_thread
 
+pytestmark = pytest.mark.serve
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 
 
@@ -100,7 +101,7 @@ def test_upstream_started_later_is_served(tmp_path: Path) -> None:
         assert refused.value.status_code == 503
         assert refused.value.response.headers["retry-after"] == "3"
         with in_thread(weather, port):
-            gateway.line("upstream is up")
+            until(lambda: sum("upstream is up" in line for line in gateway.lines) == Defaults.workers)
             told = client.chat.completions.create(model="m", messages=messages, tools=tools)
             assert told.choices[0].finish_reason == "tool_calls"
 

@@ -9,7 +9,7 @@ import pytest
 from support.gateway import CHAT, MESSAGES, MODEL, Gateway, ask, connect, running, shape_of
 from support.scripted_backend import plain, served
 
-pytestmark = pytest.mark.model
+pytestmark = [pytest.mark.model, pytest.mark.serve]
 
 ODD_HOSTS = (
     *("evil.com@localhost", "localhost@evil.com", "localhost#evil.com", "localhost/evil.com", "localhost?evil.com"),

@@ -11,7 +11,7 @@ import pytest
 from support.check_each import check_each
 from support.gateway import CHAT, MESSAGES, MODEL, Gateway, ask, connect, http_request, shape_of
 
-pytestmark = pytest.mark.model
+pytestmark = [pytest.mark.model, pytest.mark.serve]
 
 PATHS = pytest.mark.parametrize("path", [CHAT, MESSAGES])
 

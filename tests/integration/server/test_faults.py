@@ -11,7 +11,7 @@ import itertools
 import json
 import socket
 import struct
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -31,8 +31,10 @@ from dragoman.gateway.gateway import Gateway
 from dragoman.guard.policy import GuardPolicy
 from dragoman.wire import passthrough, response_reader, sse
 from dragoman.wire.sse import EVENT_LIMIT_BYTES
+from support import worker_gateway
 from support.fake_upstream import FRONTS, HEAD, RESPONSES, Play, Server, ask, ends_as_failed, server, soon, whole
 from support.gateway import CHAT, DEADLINE_S, MESSAGES, http_request, shape_of
+from support.sampling import sample
 from support.scripted_backend import eventually, serving
 
 pytestmark = pytest.mark.asyncio
@@ -47,26 +49,45 @@ class Gate(NamedTuple):
     """A gateway with one upstream server."""
 
     url: str
-    backend: HttpBackend
+    health: Callable[[], Mapping[str, Any]]
+    """The state of the server in /health."""
+    connections: Callable[[], int] | None = None
 
     @property
     def held(self) -> int:
-        """The number of upstream connections in use."""
-        return self.backend._connection._client.active
+        """The number of upstream connections in use; of several processes, that of requests."""
+        return self.connections() if self.connections else self.health()["active"]
 
 
 UNLIMITED_CALLS = GuardPolicy(max_calls=0)
 """A policy without a limit on calls per response."""
 
 
+NEVER_OPENS = 10**6
+"""Replaces the number of failures after which a server gets no requests."""
+LINE_LIMIT_BYTES = 4 * 1024 * 1024
+"""Replaces the limit of an event, so that these tests need less memory."""
+PATCHES = {
+    "dragoman.backends.http.circuit_breaker.FAILURE_THRESHOLD": NEVER_OPENS,
+    **{f"{module.__name__}.EVENT_LIMIT_BYTES": LINE_LIMIT_BYTES for module in (sse, passthrough, response_reader)},
+}
+"""What the fixtures replace, for a gateway of several processes."""
+
+
 @contextlib.asynccontextmanager
 async def gate(url: str, api: str, policy: GuardPolicy = UNLIMITED_CALLS, **settings: Any) -> AsyncIterator[Gate]:
     """Checks at its end that no upstream connection, no concurrency slot and no task is left."""
-    before = asyncio.all_tasks()
     config = HttpConfig(url=url, api=api, **{"models": ("m",), "max_retries": 0, **settings})
+    if worker_gateway.is_tested():
+        async with worker_gateway.worker_gateway(config, policy, PATCHES) as processes:
+            made = Gate(processes.url, processes.state)
+            yield made
+            await eventually(lambda: not made.held and not made.health()["waiting"])
+        return
+    before = asyncio.all_tasks()
     backend = HttpBackend("far", config, {})
     async with serving(Gateway([backend], policy=policy)) as (_, own):
-        made = Gate(own, backend)
+        made = Gate(own, backend.health, lambda: backend._connection._client.active)
         running = asyncio.all_tasks()
         yield made
         await eventually(lambda: not made.held)
@@ -112,10 +133,6 @@ async def long_line(server: Server, writer: asyncio.StreamWriter) -> None:
     for _ in range(1000):
         writer.write(piece)
         await writer.drain()
-
-
-LINE_LIMIT_BYTES = 4 * 1024 * 1024
-"""Replaces the limit of an event, so that these tests need less memory."""
 
 
 @pytest.fixture
@@ -215,12 +232,15 @@ def expected(fault: Fault, path: str, stream: bool, url: str) -> Told:
 FAULTS = faults.read().fault
 TOLD = [(name, api) for name, fault in FAULTS.items() for api in APIS if not fault.answered]
 TOLD = [(name, api) for name, api in TOLD if name != "long_line" or api == APIS[0]]  # same for all APIs
+if worker_gateway.is_tested():  # each starts a gateway
+    TOLD = list(sample(TOLD, 12, "faults with several processes"))
 
 
+@pytest.mark.serve
 @pytest.mark.usefixtures("line_limit")
 @pytest.mark.parametrize(("name", "api"), TOLD)
 async def test_fault_is_reported_to_clients(name: str, api: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(circuit_breaker, "FAILURE_THRESHOLD", 10**6)
+    monkeypatch.setattr(circuit_breaker, "FAILURE_THRESHOLD", NEVER_OPENS)
     await check_fault(name, api, FRONTS)
 
 
@@ -228,12 +248,13 @@ UNDETECTED_FAULTS = ("garbage", "garbage_in_mid_stream")
 """Faults that passthrough does not detect."""
 
 
+@pytest.mark.serve
 @pytest.mark.usefixtures("line_limit")
 @pytest.mark.parametrize(("name", "api"), [(name, api) for name, api in TOLD if name not in UNDETECTED_FAULTS])
 async def test_fault_is_reported_to_clients_in_passthrough(
     name: str, api: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(circuit_breaker, "FAILURE_THRESHOLD", 10**6)
+    monkeypatch.setattr(circuit_breaker, "FAILURE_THRESHOLD", NEVER_OPENS)
     await check_fault(name, api, [dialects.get(api).path], passthrough=True)
 
 
@@ -270,6 +291,7 @@ async def test_faults_page_is_up_to_date() -> None:
 # Faults that are repaired
 
 
+@pytest.mark.serve
 @BEHIND
 async def test_invalid_utf8_is_replaced_and_reported(api: str) -> None:
     async with server(PLAYS["no_utf8"](api)) as behind, gate(behind.url, api) as made:
@@ -279,6 +301,7 @@ async def test_invalid_utf8_is_replaced_and_reported(api: str) -> None:
             assert "invalid_utf8" in answer.headers["x-dragoman-warnings"]
 
 
+@pytest.mark.serve
 @BEHIND
 async def test_response_with_2000_calls_is_complete(api: str) -> None:
     """Linear time is checked in tests/contract/test_upstream_responses.py."""
@@ -343,11 +366,11 @@ async def until_words(made: Gate, behind: Server, reader: asyncio.StreamReader) 
 
 
 async def until_waiting(made: Gate, behind: Server, reader: asyncio.StreamReader) -> None:
-    await eventually(lambda: made.backend.health()["waiting"])
+    await eventually(lambda: made.health()["waiting"])
 
 
 async def until_active(made: Gate, behind: Server, reader: asyncio.StreamReader) -> None:
-    await eventually(lambda: made.backend.health()["active"])
+    await eventually(lambda: made.health()["active"])
 
 
 class Stage(NamedTuple):
@@ -384,6 +407,7 @@ def full() -> Iterator[str]:
         yield f"http://127.0.0.1:{listening.getsockname()[1]}"
 
 
+@pytest.mark.serve
 @pytest.mark.parametrize("path", FRONTS)
 @pytest.mark.parametrize("name", STAGES)
 async def test_client_disconnect_releases_upstream_connection(
@@ -407,12 +431,12 @@ async def test_client_disconnect_releases_upstream_connection(
             reader, writer = await asking(made.url, path, stream)
             await stage.reached(made, behind, reader)
             if name == "between_tries":
-                await soon(paused)
+                await (eventually(lambda: behind.asked) if worker_gateway.is_tested() else soon(paused))
             if name == "connecting":
                 await eventually(lambda: made.held)
             writer.close()
-            await eventually(lambda: made.backend.health()["waiting"] == 0)
-            await eventually(lambda: made.backend.health()["active"] == (1 if first else 0))
+            await eventually(lambda: made.health()["waiting"] == 0)
+            await eventually(lambda: made.health()["active"] == (1 if first else 0))
             assert name != "connecting" or not behind.asked
             if behind.asked and not first:
                 await soon(behind.left)

@@ -2,18 +2,19 @@
 
 import asyncio
 import contextlib
+import gc
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import pytest
 
 from dragoman.config import ServerConfig
 from dragoman.gateway.gateway import Gateway
-from dragoman.server.protocol import MAX_HEAD_BYTES, MAX_HEADERS
+from dragoman.server.protocol import MAX_HEAD_BYTES, MAX_HEADERS, LimitedProtocol
 from dragoman.server.run import serving
 from support.gateway import CHAT, DEADLINE_S, http_request
-from support.scripted_backend import Scripted, body, plain
+from support.scripted_backend import Scripted, body, eventually, plain
 
 SMALL = json.dumps(body(stream=False)).encode()
 
@@ -133,3 +134,33 @@ async def test_non_http_request_gets_json_error() -> None:
         answer = await client.sent(b"\x16\x03\x01\x02\x00\x01")
     assert status(answer) == 400
     assert of(answer)["error"]["message"].startswith("expected a request of HTTP/1.1")
+
+
+@pytest.fixture
+def no_collection() -> Iterator[None]:
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+PIPELINED = 2 * http_request(CHAT, SMALL)
+HALF = http_request(CHAT, SMALL)[:-20]
+
+
+@pytest.mark.usefixtures("no_collection")
+@pytest.mark.parametrize("request_bytes", [http_request(CHAT, SMALL), PIPELINED, HALF], ids=["whole", "two", "half"])
+async def test_closed_connection_is_freed_without_garbage_collection(request_bytes: bytes) -> None:
+    """The gateway collects garbage so rarely that a reference cycle of each connection would be a leak."""
+    before = sum(isinstance(each, LimitedProtocol) for each in gc.get_objects())
+    async with opened() as client:
+        for reads in (True, False):
+            reader, writer = await client.connect()
+            writer.write(request_bytes)
+            await writer.drain()
+            if reads and request_bytes is not HALF:
+                await reader.read(1)
+            writer.close()
+        await eventually(
+            lambda: sum(isinstance(each, LimitedProtocol) for each in gc.get_objects()) == before, DEADLINE_S
+        )

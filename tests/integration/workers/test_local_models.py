@@ -205,6 +205,7 @@ def claude(tmp_path: Path) -> Iterator[tuple[Path, Gateway]]:
         "claude_cli.command": str(command),
         "claude_cli.tool_mode": "native",
         "claude_cli.warm_processes": 1,
+        "server.worker_timeout_s": 5,
     }
     with running(tmp_path, "--claude-cli", settings=settings) as gateway:
         yield command, gateway
@@ -224,6 +225,16 @@ def test_one_claude_pool_serves_all_workers(claude: tuple[Path, Gateway], tmp_pa
     processes = descendants(gateway)
     gateway.process.kill()
     assert_all_end(processes | alive, tmp_path)
+
+
+def test_hung_models_process_is_replaced(claude: tuple[Path, Gateway]) -> None:
+    _, gateway = claude
+    (hung,) = processes_of(gateway, "models_worker")
+    os.kill(hung, signal.SIGSTOP)
+    gateway.line(f"the models process (process {hung}) ended: it did not respond for 5 s")
+    answer = gateway.post(MESSAGES, ask(MESSAGES, "Hello", model="opus", tools=[WEATHER]))  # waits for the new process
+    assert answer.status_code == 200
+    assert hung not in processes_of(gateway, "models_worker")
 
 
 def states(gateway: Gateway) -> list[tuple[int, int]]:

@@ -97,6 +97,51 @@ def test_no_connection_is_lost_when_worker_dies(gateway: Gateway) -> None:
     assert exists(other)
 
 
+def test_hung_worker_is_replaced(held: tuple[HeldScript, str], tmp_path: Path) -> None:
+    """A stopped process neither ends nor responds; connections that wait for it are answered."""
+    settings = {**SETTINGS, "server.worker_timeout_s": 2}
+    with running(tmp_path, "--upstream", f"{held[1]}/v1", settings=settings) as gateway:
+        hung, _ = processes_of(gateway, GATEWAY_WORKER)
+        os.kill(hung, signal.SIGSTOP)
+        with connections(gateway, 20) as opened:
+            for each in opened:
+                each.send(GET_HEALTH)
+            gateway.line(
+                f"(process {hung}) ended: it did not respond for 2 s (setting server.worker_timeout_s) and was killed; "
+                "starting it again"
+            )
+            for each in opened:
+                assert each.read_to(b"\r\n\r\n").startswith(b"HTTP/1.1 200")
+        until(lambda: len(workers(gateway)) == 2, "two workers")
+        assert not exists(hung)
+
+
+def test_requests_of_all_workers_are_in_health(gateway: Gateway, held: tuple[HeldScript, str]) -> None:
+    with connections(gateway, 16) as opened:
+        by_worker = Counter(each.worker() for each in opened)
+        assert len(by_worker) == 2
+        killed, count = by_worker.popitem()
+        for each in opened:
+            each.begin_stream()
+        with connections(gateway, 16) as others:
+            assert {each.worker() for each in others} == {killed, *by_worker}
+            assert [active(each) for each in others] == [16] * 16
+        os.kill(killed, signal.SIGKILL)
+        until(lambda: {active(each) for each in answering(gateway)} == {16 - count}, "the streams of the other worker")
+
+
+def answering(gateway: Gateway) -> Iterator[Connection]:
+    """Twenty new connections, one after the other."""
+    for _ in range(20):
+        with closing(Connection(gateway)) as connection:
+            yield connection
+
+
+def active(connection: Connection) -> int:
+    backends: Any = connection.health()["backends"]
+    return int(backends[0]["active"])
+
+
 def test_sigterm_to_one_worker_drains_it(gateway: Gateway, held: tuple[HeldScript, str]) -> None:
     script, _ = held
     with connections(gateway, 1) as (opened,):
@@ -199,7 +244,9 @@ def test_port_in_use_is_an_error(gateway: Gateway, held: tuple[HeldScript, str],
     port = gateway.url.rpartition(":")[2]
     done = run(tmp_path, "serve", "--port", port, "--workers", "2", "--upstream", f"{held[1]}/v1")
     assert done.returncode == 2
-    assert f"cannot listen on 127.0.0.1 port {port}: address already in use" in done.stderr
+    owner = f"(process {gateway.process.pid})"  # the supervisor: it would start a worker again that the user ends
+    assert f"cannot listen on 127.0.0.1 port {port}: address already in use by " in done.stderr
+    assert owner in done.stderr
 
 
 @pytest.mark.parametrize("count", ["0", "65", "many"])

@@ -117,10 +117,25 @@ async def test_all_slots_can_be_used_by_one_process_or_by_several(tmp_path: Path
         await holder.leave()
 
 
-async def test_unlimited_server_shares_nothing(tmp_path: Path) -> None:
-    limiter = SharedState(tmp_path).limiter("far", 0, 0)
-    assert type(limiter) is ConcurrencyLimiter
-    assert list(tmp_path.iterdir()) == []
+@pytest.mark.parametrize("max_concurrency", [0, 3])
+async def test_active_requests_of_all_processes_are_counted(max_concurrency: int, tmp_path: Path) -> None:
+    """Also of a server whose requests are not limited."""
+    one, two, three = limiters(tmp_path, max_concurrency, processes=3)
+    holders = [await enters(one), await enters(two), await enters(two)]
+    assert [each.total() for each in (one, two, three)] == [(3, 0)] * 3
+    assert (one.active, two.active, three.active) == (1, 2, 0)
+    for holder in holders:
+        await holder.leave()
+    assert [each.total() for each in (one, two, three)] == [(0, 0)] * 3
+
+
+async def test_waiting_requests_of_all_processes_are_counted(tmp_path: Path) -> None:
+    one, two, three = limiters(tmp_path, processes=3)
+    first, second = await enters(one), await waits(two)
+    assert [each.total() for each in (one, two, three)] == [(1, 1)] * 3
+    await first.leave()
+    await eventually(lambda: second.inside)
+    await second.leave()
 
 
 async def test_servers_have_slots_of_their_own(tmp_path: Path) -> None:

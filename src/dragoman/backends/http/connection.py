@@ -122,7 +122,8 @@ class UpstreamConnection:
 
     def health(self) -> Mapping[str, object]:
         """Returns the number of active and waiting requests, and the state of the breaker, for /health."""
-        return {"active": self._limiter.active, "waiting": self._limiter.waiting, "breaker": self._breaker.state}
+        active, waiting = self._limiter.total()
+        return {"active": active, "waiting": waiting, "breaker": self._breaker.state}
 
     async def stream_post(
         self,

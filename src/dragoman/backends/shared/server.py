@@ -3,7 +3,8 @@
 A connection is one call, which its first frame names; closing the connection cancels the call.
 
     ["generate", backend, request, context]   → ["events", batch]*, ["done"]; also the frames of `_Reports`
-    ["watch"]                                 → ["state", {backend: {"models", "health"}}] now and after each change
+    ["watch"]                                 → ["state", {backend: {"models", "health"}}] now and after each change,
+                                                of which those by a response arrive before its first event
     ["count_tokens", backend, request] and the other calls of `_CALLS` → ["result", value]
 
 Instead of the last frame of each, ["error", error] or ["bug", text] may follow. The client acknowledges the frames of
@@ -62,6 +63,8 @@ class BackendServer:
     def __init__(self, backends: Mapping[str, Backend]) -> None:
         self._backends = dict(backends)
         self._running: set[asyncio.Task[None]] = set()
+        self._watching: dict[_Link, object] = {}
+        """The processes that watch the state, and what each was last sent."""
         self._server: asyncio.Server | None = None
 
     async def listen(self, path: Path) -> None:
@@ -136,19 +139,34 @@ class BackendServer:
             values.is_large,
             values.reasked,
         )
-        async with aclosing(self._backends[name].generate(request, context)) as batches:
-            async for batch in batches:
-                await link.send_counted("events", batch)
+        try:
+            async with aclosing(self._backends[name].generate(request, context)) as batches:
+                has_started = False
+                async for batch in batches:
+                    if not has_started:
+                        self._publish_state()
+                        has_started = True
+                    await link.send_counted("events", batch)
+        finally:
+            self._publish_state()
         link.send("done")
 
     async def _watch(self, link: "_Link") -> None:
-        sent = None
-        while True:
-            state = {name: _state(backend) for name, backend in self._backends.items()}
+        self._watching[link] = None
+        try:
+            while True:
+                self._publish_state()
+                await asyncio.sleep(STATE_INTERVAL_S)
+        finally:
+            del self._watching[link]
+
+    def _publish_state(self) -> None:
+        """Sends the state of the backends to all that watch it, if it has changed."""
+        state = {name: _state(backend) for name, backend in self._backends.items()}
+        for link, sent in self._watching.items():
             if state != sent:
                 link.send("state", state)
-                sent = state
-            await asyncio.sleep(STATE_INTERVAL_S)
+                self._watching[link] = state
 
 
 async def _until_closed(answer: Coroutine[Any, Any, None], closed: Coroutine[Any, Any, None]) -> None:

@@ -1,7 +1,8 @@
 """The side of a process that a supervisor started: its settings, its log, and what the supervisor orders.
 
-Frames (`backends.shared.codec`) arrive on standard input, the settings first, and leave on standard output. When the
-supervisor has gone, for whatever reason, standard input closes and the process ends.
+Frames (`backends.shared.codec`) arrive on standard input, the settings first, and leave on standard output. The event
+loop responds to ["ping"] with ["pong"], so a supervisor notices one that is stuck. When the supervisor has gone, for
+whatever reason, standard input closes and the process ends.
 """
 
 import asyncio
@@ -65,12 +66,15 @@ class Child:
                 data = data[os.write(self._out, data) :]
 
     def attach(self, handler: Callable[[Sequence[Any]], None]) -> None:
-        """Calls the handler in this event loop with each frame of the supervisor, also those that have arrived."""
+        """Calls the handler in this event loop with each order of the supervisor, also those that have arrived."""
         loop = asyncio.get_running_loop()
 
         def deliver(frame: Sequence[Any]) -> None:
             with contextlib.suppress(RuntimeError):  # the loop has been closed
-                loop.call_soon_threadsafe(handler, frame)
+                if frame[0] == "ping":
+                    loop.call_soon_threadsafe(self.send, "pong")
+                else:
+                    loop.call_soon_threadsafe(handler, frame)
 
         with self._lock:
             self._deliver = deliver

@@ -1,4 +1,4 @@
-"""Starts the processes of `dragoman serve --workers N`, restarts those that end, and stops them in order.
+"""Starts the processes of `dragoman serve --workers N`, restarts those that end or hang, and stops them in order.
 
 The supervisor binds the sockets and keeps them open, so connections that wait in the queue of a worker that dies are
 not lost: another worker accepts them until the new one is ready. It serves no requests itself. The processes end when
@@ -36,6 +36,9 @@ log = logging.getLogger("dragoman.serve")
 RESTART_DELAYS_S: Final = (0.1, 1.0, 5.0, 30.0)
 """Delays before a restart; a process that ran for a minute resets them."""
 STABLE_AFTER_S: Final = 60.0
+PINGS: Final = 5
+"""Times in a row that a process does not respond before it is killed: a supervisor that was stopped itself, or waited
+for the processor, finds only one ping without a response."""
 STOP_S: Final = 10.0
 """Time for a process to end once it breaks off its responses; then it is killed."""
 _MODELS: Final = "dragoman.cli._workers.models_worker"
@@ -93,6 +96,7 @@ class _Slot:
         """The responses that ran when the process began to drain; None: it does not drain."""
         self.sent: object = None
         """The last order to listen."""
+        self.unanswered_pings = 0
         self.error: DragomanError | None = None
         """Why the process ended, as it reported itself."""
 
@@ -213,7 +217,7 @@ class Supervisor:
 
     async def _run_process(self, slot: _Slot) -> None:
         """Runs one process to its end."""
-        slot.error, slot.sent, slot.running = None, None, None
+        slot.error, slot.sent, slot.running, slot.unanswered_pings = None, None, None, 0
         try:
             process = slot.process = await asyncio.create_subprocess_exec(
                 *(sys.executable, "-P", "-m", slot.module),  # -P: the current folder may contain other modules
@@ -227,6 +231,7 @@ class Supervisor:
             return
         assert process.stdin is not None
         assert process.stdout is not None
+        watching = asyncio.create_task(self._watch(slot))
         try:
             plan = msgspec.json.encode(slot.plan)
             process.stdin.write(len(plan).to_bytes(codec.LENGTH_BYTES) + plan)
@@ -237,11 +242,29 @@ class Supervisor:
             process.stdin.close()
             await process.wait()
         finally:
+            watching.cancel()
             slot.is_ready = False
             self._count_running()
 
+    async def _watch(self, slot: _Slot) -> None:
+        """Kills a process whose event loop does not respond any more."""
+        timeout_s = self._plan.config.server.worker_timeout_s
+        while timeout_s:
+            await asyncio.sleep(timeout_s / PINGS)
+            if slot.unanswered_pings >= PINGS:
+                setting = f"{timeout_s:g} s (setting server.worker_timeout_s)"
+                slot.error = BackendUnavailableError(f"it did not respond for {setting} and was killed")
+                slot.kill()
+                return
+            if slot.is_ready:
+                slot.unanswered_pings += 1
+                slot.send("ping")
+
     def _on_frame(self, slot: _Slot, frame: Sequence[Any]) -> None:
         match frame:
+            case ["pong"]:
+                slot.unanswered_pings = 0
+                return
             case ["ready", models]:
                 slot.is_ready, slot.models = True, models
                 if not slot.first_ready.done():
@@ -274,7 +297,7 @@ class Supervisor:
             listener.close()
         for slot in self._workers:
             slot.send(order if slot.is_ready else "stop")
-        self._count_running()  # the signal may have reached the workers earlier
+        self._count_running()  # workers that got the signal themselves may have reported before
 
     def _count_running(self) -> None:
         """Reports, once, how many responses the shutdown waits for."""
