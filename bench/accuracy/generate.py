@@ -132,7 +132,7 @@ async def _ask(
             return None
         said = Said([earlier[AFTER[rung]]], live=backend)
         guard = EventPipeline([ToolCallGuard(request, PATIENT)])
-        events = stream_response(said, request, exchange_context(), guard, PATIENT.reask_timeout_s)
+        events = stream_response(said.generate, request, exchange_context(), guard, PATIENT.reask_timeout_s)
     async with aclosing(events):
         async for batch in events:
             if isinstance(batch[-1], Failure):

@@ -71,7 +71,7 @@ async def _climb(rung: Rung, case: Case, texts: Mapping[str, Written]) -> Answer
     events = backend.generate(request, exchange_context())
     if policy := rung.policy:
         guard = EventPipeline([ToolCallGuard(request, policy)])
-        events = stream_response(backend, request, exchange_context(), guard, policy.reask_timeout_s)
+        events = stream_response(backend.generate, request, exchange_context(), guard, policy.reask_timeout_s)
     async with aclosing(events):
         came = [event async for batch in events for event in batch]
     return Answer(whole_calls(came), said[: len(said) - backend.left], came)

@@ -160,6 +160,10 @@ class Backend(ABC):
         """Returns whether the server gets the conversation in its own API, and edits it itself."""
         return False
 
+    def is_vendors_server(self) -> bool:
+        """Returns whether the server is that of the vendor of its API, which runs the API's own tools."""
+        return False
+
     def describe(self, model: str) -> Mapping[str, object]:
         """Returns everything that a replay needs to know about the backend, as JSON values; no secrets."""
         return {}

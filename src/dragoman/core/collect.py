@@ -36,6 +36,7 @@ from dragoman.core.events import (
     ToolCallStart,
     UsageUpdate,
     VendorBlock,
+    VendorBlockStart,
 )
 from dragoman.core.messages import (
     ExtraFields,
@@ -104,8 +105,8 @@ class Collector:
                 self._text.append(text)
                 if signature or redacted:
                     self._proof = (signature, redacted)
-            case VendorBlock():
-                self._parts += _vendor_part(event) if step.opens else ()
+            case VendorBlock() | VendorBlockStart():
+                self._vendor(event, opens=step.opens is not None)
             case ToolCallStart():
                 self._call = event
             case Detail():
@@ -119,6 +120,13 @@ class Collector:
             case _:
                 self._record(event)
         return step
+
+    def _vendor(self, event: VendorBlock | VendorBlockStart, *, opens: bool) -> None:
+        part = UnknownPart(event.type, msgspec.Raw(event.json.encode()), dialect=event.dialect)
+        if opens:
+            self._parts.append(part)
+        elif self._dialect in ("", event.dialect) and event.json:
+            self._parts[-1] = part
 
     def _record(self, event: Start | UsageUpdate | Notice | Finish | Failure) -> None:
         match event:
@@ -196,10 +204,6 @@ class Collector:
                 self._parts.pop()  # the reader has emitted it as text
             extra = self._close_text() if self._of_text or self._of_next else {}
             self._parts.append(Refusal(text, extra) if kind == "refusal" else Text(text, extra))
-
-
-def _vendor_part(block: VendorBlock) -> tuple[Part]:
-    return (UnknownPart(block.type, msgspec.Raw(block.json.encode()), dialect=block.dialect),)
 
 
 def finish_reason(finish: Finish, order: EventOrder, *, broken_are_text: bool = False) -> FinishReason:

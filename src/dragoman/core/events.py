@@ -1,7 +1,8 @@
 """Events of a model response, in order.
 
-    Start · (ReasoningDelta | TextDelta | RefusalDelta | VendorBlock | call)* · (Finish | Failure)
+    Start · (ReasoningDelta | TextDelta | RefusalDelta | part | call)* · (Finish | Failure)
     call = ToolCallStart(i) · ToolCallDelta(i)* · (ToolCallEnd(i) | ToolCallIncomplete(i))
+    part = VendorBlock | VendorBlockStart · VendorBlock
 
 `UsageUpdate`, `Detail` and `Notice` may appear anywhere between Start and the end. Calls are numbered from 0 in the
 order in which they begin. They never overlap with each other or with text. The joined deltas of a call are a prefix of
@@ -73,6 +74,19 @@ class VendorBlock(Event, frozen=True):
     type: str
     json: JsonText
     """As received."""
+    steps: tuple[str, ...] = ()
+    """Last part of the names of events about its end, such as `completed`, in APIs that have them."""
+
+
+class VendorBlockStart(Event, frozen=True):
+    """A part that only one API has begins. The `VendorBlock` that follows is the same part, complete."""
+
+    dialect: str
+    type: str
+    json: JsonText
+    """The part so far."""
+    steps: tuple[str, ...] = ()
+    """Last part of the names of events about its beginning, such as `in_progress`."""
 
 
 class Detail(Event, frozen=True):
@@ -174,6 +188,7 @@ AnyEvent: TypeAlias = (
     | TextDelta
     | RefusalDelta
     | VendorBlock
+    | VendorBlockStart
     | Detail
     | ToolCallStart
     | ToolCallDelta
@@ -216,7 +231,7 @@ STREAM_HINT: Final = "send Start(id, model, created), then what the reader gives
 class EventOrder:
     """Validates one stream of events and reports which blocks open and close."""
 
-    __slots__ = ("_dialect", "_signed", "block", "blocks", "calls", "incomplete", "phase")
+    __slots__ = ("_awaits_end", "_dialect", "_signed", "block", "blocks", "calls", "incomplete", "phase")
 
     def __init__(self, dialect: str = "") -> None:
         """Creates a validator; vendor blocks of APIs other than `dialect` are ignored (empty: none are ignored)."""
@@ -228,6 +243,8 @@ class EventOrder:
         self.incomplete = 0
         self._signed = False
         """The open block is complete: the next event of its kind opens another block."""
+        self._awaits_end = False
+        """The open block is a part that its VendorBlock is yet to complete."""
 
     def feed(self, event: AnyEvent) -> BlockChange:
         """Validates the event and returns the blocks that it opens and closes.
@@ -255,8 +272,8 @@ class EventOrder:
                 step = self._run("reasoning", text or signature or redacted, new_block=bool(redacted))
                 self._signed = self._signed or bool(signature or redacted)
                 return step
-            case VendorBlock(dialect, _, json):
-                return self._run("vendor", json, new_block=True) if self._dialect in ("", dialect) else NO_CHANGE
+            case VendorBlock(dialect, _, json) | VendorBlockStart(dialect, _, json):
+                return self._vendor(event, json) if self._dialect in ("", dialect) else NO_CHANGE
             case RefusalDelta(text):
                 return self._run("refusal", text)
             case ToolCallStart(index):
@@ -309,6 +326,14 @@ class EventOrder:
                 raise EventOrderError(f"{kind} inside an open tool call")
         return self._open(kind) if text else NO_CHANGE
 
+    def _vendor(self, event: VendorBlock | VendorBlockStart, json: JsonText) -> BlockChange:
+        if self._awaits_end and isinstance(event, VendorBlock):
+            self._awaits_end = False
+            return NO_CHANGE
+        step = self._run("vendor", json, new_block=True)
+        self._awaits_end = step.opens is not None and isinstance(event, VendorBlockStart)
+        return step
+
     def _call(self, index: int, event: AnyEvent) -> BlockChange:
         if index != self.calls or (self.block is not None and self.block.kind == "tool_call"):
             raise EventOrderError(f"{type(event).__name__} {index} after {self.calls} calls, block {self.block}")
@@ -322,7 +347,7 @@ class EventOrder:
     def _open(self, kind: BlockKind) -> BlockChange:
         closed, self.block = self.block, Block(kind, self.blocks)
         self.blocks += 1
-        self._signed = False
+        self._signed = self._awaits_end = False
         return BlockChange(closes=closed, opens=self.block)
 
     def _close(self) -> Block | None:

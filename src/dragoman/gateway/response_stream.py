@@ -8,12 +8,13 @@ in time. If it fails, the stage sends the first response with a warning.
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import aclosing
+from typing import TypeAlias
 
 import msgspec
 
-from dragoman.core.backend import Backend, EventStream, ExchangeContext
+from dragoman.core.backend import EventStream, ExchangeContext
 from dragoman.core.errors import BackendUnavailableError, DragomanError, UsageError, loggable_message
 from dragoman.core.events import AnyEvent, Failure, Finish, Start
 from dragoman.core.messages import Request
@@ -23,8 +24,12 @@ from dragoman.off_loop import off_loop
 log = logging.getLogger("dragoman.guard")
 
 
+Generate: TypeAlias = Callable[[Request, ExchangeContext], EventStream]
+"""Returns the events of a response to a request."""
+
+
 async def stream_response(
-    backend: Backend,
+    generate: Generate,
     request: Request,
     context: ExchangeContext,
     pipeline: EventPipeline,
@@ -34,7 +39,7 @@ async def stream_response(
     """Yields what comes out of the pipeline for the response of one backend.
 
     Args:
-        backend: The backend, which may be asked a second time.
+        generate: Asks the backend; may be called a second time.
         request: The request to send to it.
         context: The exchange that the response is part of.
         pipeline: The stages.
@@ -45,7 +50,7 @@ async def stream_response(
         DragomanError: Before anything has come out; later the stream ends with Failure.
     """
     try:
-        async with aclosing(context.generate(backend, request)) as batches:
+        async with aclosing(generate(request, context)) as batches:
             async for batch in batches:
                 if in_thread and _is_boundary(batch):
                     out = await asyncio.to_thread(pipeline.feed, batch)
@@ -55,7 +60,7 @@ async def stream_response(
                     yield out
                 if pipeline.finished or pipeline.ended:
                     break
-        async for out in _close_stages(backend, context, pipeline, reask_timeout_s, in_thread):
+        async for out in _close_stages(generate, context, pipeline, reask_timeout_s, in_thread):
             yield out
         if not pipeline.ended:
             raise BackendUnavailableError("the backend ended without finishing its response")
@@ -67,7 +72,7 @@ async def stream_response(
 
 
 async def _close_stages(
-    backend: Backend, context: ExchangeContext, pipeline: EventPipeline, reask_timeout_s: float, in_thread: bool
+    generate: Generate, context: ExchangeContext, pipeline: EventPipeline, reask_timeout_s: float, in_thread: bool
 ) -> EventStream:
     """Yields what comes out when the stages are closed in order; re-asks the model where one needs it."""
     if pipeline.ended:
@@ -76,7 +81,7 @@ async def _close_stages(
         if (reask := await off_loop(in_thread, stage.reask)) is not None:
             if out := pipeline.feed([reask.notice], number + 1):
                 yield out
-            await _reask(backend, reask, context, stage, reask_timeout_s)
+            await _reask(generate, reask, context, stage, reask_timeout_s)
         if out := await off_loop(in_thread, pipeline.close_stage, number):
             yield out
 
@@ -87,14 +92,14 @@ def _is_boundary(batch: Sequence[AnyEvent]) -> bool:
 
 
 async def _reask(
-    backend: Backend, reask: ReaskRequest, context: ExchangeContext, stage: EventStage, timeout_s: float
+    generate: Generate, reask: ReaskRequest, context: ExchangeContext, stage: EventStage, timeout_s: float
 ) -> None:
     """Collects a second response for the stage."""
     second_context = msgspec.structs.replace(context, reasked=True)
     events: list[AnyEvent] = []
     failed = True
     try:
-        async with asyncio.timeout(timeout_s), aclosing(second_context.generate(backend, reask.request)) as batches:
+        async with asyncio.timeout(timeout_s), aclosing(generate(reask.request, second_context)) as batches:
             async for batch in batches:
                 events += batch
                 if isinstance(batch[-1], Failure):

@@ -248,6 +248,11 @@ class HttpBackend(Backend):
         """Returns whether the server gets the conversation in its own API, and edits it itself; see `Backend`."""
         return request.dialect == self._dialect.name and self._mode_of(request.model).tool_mode == "native"
 
+    def is_vendors_server(self) -> bool:
+        """Returns whether the server is that of the vendor of its API; see `Backend`."""
+        host = urlsplit(self._config.url).hostname or ""
+        return host in self._dialect.vendor_hosts or host.endswith(".openai.azure.com")
+
     def forward(
         self, path: str, body: bytes, headers: Mapping[str, str], began: Callable[[Mapping[str, str]], None]
     ) -> AsyncGenerator[bytes, None]:

@@ -1,0 +1,127 @@
+"""Decides whether the upstream server or the gateway runs the vendor's tools of a request, or whether both cannot.
+
+the server is the vendor's own               the request is sent as it is
+the server has the client's API              tools with an executor become functions, others are sent as they are
+any other backend                            tools with an executor become functions, others are left out
+… and a tool without an executor must be     the model is not asked, because it would invent results
+  called, or nothing else is offered
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from dragoman import dialects
+from dragoman.core.errors import UnsupportedError, quote
+from dragoman.core.messages import Request, Tool, ToolChoice, part_text
+from dragoman.gateway.router import ModelRoute
+from dragoman.vendor_tools.codec import VendorToolCodec
+from dragoman.vendor_tools.tool import ToolExecutor, VendorTool, unavailable_message
+
+_MAX_QUERY_CHARS = 256
+
+
+class VendorToolPlan(NamedTuple):
+    """What the gateway does about the vendor's tools of one request."""
+
+    codec: VendorToolCodec
+    request: Request
+    """The request for the backend: tools with an executor are functions, as are past calls."""
+    tools: Mapping[str, VendorTool]
+    """The tools whose calls the gateway answers, by name; those without an executor with an error."""
+    run: frozenset[str] = frozenset()
+    """Names of the tools that the gateway runs: functions in `request`."""
+    refused: VendorTool | None = None
+    """The response is that this tool is not available; the model is not asked."""
+
+    def hide_tools(self, request: Request) -> Request:
+        """Returns the backend's request without these functions: what the guard may expect of calls for the client."""
+        if not self.run:
+            return request
+        tools = tuple(tool for tool in request.tools if tool.name not in self.run)
+        choice = replace(request.tool_choice, mode="auto", name="") if tools else ToolChoice()
+        return replace(request, tools=tools, tool_choice=choice)
+
+
+def plan_vendor_tools(
+    request: Request, route: ModelRoute | None, executors: Mapping[str, ToolExecutor]
+) -> VendorToolPlan | None:
+    """Returns the plan; None: the request is sent as it is, as most are.
+
+    Args:
+        request: The complete request.
+        route: The preferred backend; None: there is none now.
+        executors: What the gateway can run, by kind of tool.
+
+    Raises:
+        RequestError: The options of a tool are invalid.
+        UnsupportedError: A tool that is not available must be called, or only such tools are offered, and the client's
+            API has no block that says so.
+    """
+    codec = dialects.get(request.dialect).vendor_tools if request.dialect else None
+    if codec is None or route is None:
+        return None
+    is_own_api = route.backend.edits_context(route.request)
+    if is_own_api and (not executors or route.backend.is_vendors_server()):
+        return None
+    declared = codec.declared(request)
+    clients = {tool.name for tool in request.tools if tool.kind == "function"}
+    run = {tool.name: tool for tool in declared if tool.kind in executors and tool.name not in clients}
+    others = [tool for tool in declared if tool.kind not in executors and tool.name not in clients]
+    messages = codec.as_functions(request.messages)
+    if not run and (is_own_api or (not others and all(map(_same, messages, request.messages)))):
+        return None
+    missing = {} if is_own_api else {tool.name: tool for tool in others}
+    refused = None if is_own_api else _refused(request, others, is_alone=not run and not clients)
+    if refused is not None and refused.kind not in codec.reported_kinds:
+        raise UnsupportedError(f"{unavailable_message(refused)} The request needs it: {quote(refused.declared)}", "$")
+    written = _with_functions(replace(request, messages=messages), codec, run, executors)
+    return VendorToolPlan(codec, written, {**missing, **run}, frozenset(run), refused)
+
+
+def _same(one: object, other: object) -> bool:
+    return one is other
+
+
+def _refused(request: Request, missing: Sequence[VendorTool], *, is_alone: bool) -> VendorTool | None:
+    """Returns the tool without which the request cannot be answered."""
+    choice = request.tool_choice
+    if not missing or choice.mode == "none":
+        return None
+    if choice.mode == "named":
+        return next((tool for tool in missing if choice.name in (tool.name, tool.declared)), None)
+    return missing[0] if is_alone else None
+
+
+def _with_functions(
+    request: Request, codec: VendorToolCodec, run: Mapping[str, VendorTool], executors: Mapping[str, ToolExecutor]
+) -> Request:
+    if not run:
+        return request
+    by_type = {tool.declared: tool for tool in run.values()}
+    functions = {tool.declared: executors[tool.kind].function(tool) for tool in run.values()}
+    tools = [functions.get(tool.kind, tool) for tool in request.tools]
+    option = functions.pop(codec.option, None)
+    extra = {name: raw for name, raw in request.extra.items() if name != codec.option}
+    choice = request.tool_choice
+    if choice.mode == "named" and choice.name in by_type:
+        choice = replace(choice, name=by_type[choice.name].name)
+        extra.pop("tool_choice", None)
+    listed = (*dict.fromkeys(tools), *([option] if option else []))
+    return replace(request, tools=listed, tool_choice=choice, extra=extra)
+
+
+def last_user_text(request: Request) -> str:
+    """Returns the beginning of the last text of the user, for the arguments of a call that the model did not make."""
+    texts = (
+        "\n".join(filter(None, map(part_text, message.parts)))
+        for message in reversed(request.messages)
+        if message.role == "user"
+    )
+    return next(filter(None, texts), "")[:_MAX_QUERY_CHARS]
+
+
+def without_choice(tool_choice: ToolChoice, tools: Sequence[Tool]) -> ToolChoice:
+    """Returns the tool choice after a required call was made: free, so that the model can answer."""
+    return replace(tool_choice, mode="auto", name="") if tools else tool_choice
