@@ -99,17 +99,15 @@ def _with_functions(
 ) -> Request:
     if not run:
         return request
-    by_type = {tool.declared: tool for tool in run.values()}
-    functions = {tool.declared: executors[tool.kind].function(tool) for tool in run.values()}
-    tools = [functions.get(tool.kind, tool) for tool in request.tools]
-    option = functions.pop(codec.option, None)
+    names = {tool.declared: tool.name for tool in run.values()}
+    functions = {tool.name: executors[tool.kind].function(tool) for tool in run.values()}
+    tools = [tool for tool in request.tools if tool.kind not in names]
     extra = {name: raw for name, raw in request.extra.items() if name != codec.option}
     choice = request.tool_choice
-    if choice.mode == "named" and choice.name in by_type:
-        choice = replace(choice, name=by_type[choice.name].name)
+    if choice.mode == "named" and choice.name in names:
+        choice = replace(choice, name=names[choice.name])
         extra.pop("tool_choice", None)
-    listed = (*dict.fromkeys(tools), *([option] if option else []))
-    return replace(request, tools=listed, tool_choice=choice, extra=extra)
+    return replace(request, tools=(*tools, *functions.values()), tool_choice=choice, extra=extra)
 
 
 def last_user_text(request: Request) -> str:
