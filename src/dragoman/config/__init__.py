@@ -257,7 +257,7 @@ def _entries(tables: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 
 def _check_keys(tables: Mapping[str, Any], origin: Mapping[str, str]) -> None:
     known = [key for key, *_ in setting_docs()]
-    sections = Config.__struct_fields__
+    sections = {*Config.__struct_fields__, *_names_by_section()}
     for key, value in _entries(tables):
         if key in sections:
             raise ConfigError(f"expected a table, [{key}], got {toml(value)} - at {key}, from {origin[key]}")
