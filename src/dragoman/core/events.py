@@ -307,6 +307,8 @@ class EventOrder:
         if self.phase == "open" and not isinstance(event, Start):
             if isinstance(event, Finish) and self.block is not None and self.block.kind == "tool_call":
                 raise EventOrderError("Finish inside an open tool call; end it or mark it incomplete first")
+            if isinstance(event, Finish) and self._awaits_end:
+                raise EventOrderError("Finish inside an open part; send its VendorBlock first")
             return
         if self.phase == "new" and isinstance(event, Start | Failure):
             self.phase = "open"
@@ -345,9 +347,11 @@ class EventOrder:
             raise EventOrderError(f"{type(event).__name__} {index} outside its call, block {self.block}")
 
     def _open(self, kind: BlockKind) -> BlockChange:
+        if self._awaits_end:
+            raise EventOrderError(f"expected the VendorBlock of the open part, got {kind}")
         closed, self.block = self.block, Block(kind, self.blocks)
         self.blocks += 1
-        self._signed = self._awaits_end = False
+        self._signed = False
         return BlockChange(closes=closed, opens=self.block)
 
     def _close(self) -> Block | None:
