@@ -9,6 +9,8 @@ from typing import Any, Final
 import pytest
 
 from dragoman import dialects
+from dragoman.backends.http.backend import HttpBackend
+from dragoman.backends.http.config import HttpConfig
 from dragoman.core import messages as v
 from dragoman.core.backend import EventStream, ExchangeContext
 from dragoman.core.events import AnyEvent, Finish, ReasoningDelta, Start, TextDelta, UsageUpdate
@@ -16,6 +18,8 @@ from dragoman.gateway.gateway import Gateway
 from dragoman.gateway.vendor_tools.loop import VendorToolRunner
 from dragoman.tool_executors.local_index import LocalSearch
 from dragoman.vendor_tools.tool import SearchHit, ToolExecutor, ToolRunResult, VendorToolCall, search_result
+from support.fake_upstream import Server, server
+from support.fake_upstream import whole as whole_body
 from support.http_client import http_client
 from support.scenarios import call
 from support.scripted_backend import Scripted, serving
@@ -339,6 +343,38 @@ async def test_search_in_local_folder(tmp_path: Path) -> None:
     (hit,) = content[1]["content"]
     assert (hit["url"], hit["title"]) == ("https://docs.example.com/release.md", "Releases")
     assert "released in May" in text_of(results_of(asked[1])[0])
+
+
+CALL: Final = {"id": "c1", "type": "function", "function": {"name": "web_search", "arguments": '{"query": "x"}'}}
+CALLING: Final[dict[str, dict[str, Any]]] = {
+    "native": {"content": None, "tool_calls": [CALL]},
+    "prompt": {"content": '<tool_call>\n{"name": "web_search", "arguments": {"query": "x"}}\n</tool_call>'},
+    "parse": {"content": '<tool_call>\n{"name": "web_search", "arguments": {"query": "x"}}\n</tool_call>'},
+}
+
+
+@pytest.mark.parametrize("mode", sorted(CALLING))
+@pytest.mark.parametrize("reported", [True, False], ids=["usage", "no usage"])
+async def test_search_with_upstream_server_in_each_tool_mode(mode: str, reported: bool) -> None:
+    counts = {"usage": {"prompt_tokens": 10, "completion_tokens": 2, "total_tokens": 12}} if reported else {}
+
+    async def play(far: Server, writer: asyncio.StreamWriter) -> None:
+        is_answered = HIT.text in far.asked[-1][2].decode()
+        message = {"role": "assistant", **({"content": ANSWER} if is_answered else CALLING[mode])}
+        finish = "tool_calls" if message.get("tool_calls") else "stop"
+        choice = {"index": 0, "message": message, "finish_reason": finish}
+        await whole_body(200, json.dumps({"id": "x", "choices": [choice], **counts}))(far, writer)
+
+    async with server(play) as far:
+        config = HttpConfig(
+            url=far.url + "/v1", models=("m",), tool_mode=mode, call_format="hermes", max_retries=0, auto_probe=False
+        )
+        gateway = Gateway([HttpBackend("far", config, {})], vendor_tools=running(Found()))
+        async with serving(gateway) as (_, url), http_client(url) as http:
+            content, reason = await messages(http, False, **ONLY["anthropic_messages"])
+    types = [block["type"] for block in content]
+    assert types == ["server_tool_use", "web_search_tool_result", "text"]
+    assert (content[-1]["text"], reason, len(far.asked)) == (ANSWER, "end_turn", 2)
 
 
 class OwnApi(Scripted):
