@@ -260,7 +260,7 @@ class Gateway:
             from dragoman.guard.guard import ToolCallGuard  # needs an extra that not all users of the gateway have
 
             expected = edit.request if vendor_tools is None else vendor_tools.hide_tools(edit.request)
-            stages.append(ToolCallGuard(expected, job.policy))
+            stages.append(ToolCallGuard(expected, job.policy, vendor_tools.rounds if vendor_tools else ()))
             if edit.request.response_schema:
                 from dragoman.gateway.reply_schema_check import ReplySchemaCheck
 

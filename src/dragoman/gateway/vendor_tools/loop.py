@@ -116,7 +116,7 @@ class VendorToolRunner:
             if (end := response.end_of_round(turn)) is not None:
                 yield end
                 return
-            request = _next_request(request, turn, results)
+            request = _next_request(plan, request, turn, results)
 
 
 def _refusal(plan: VendorToolPlan, tool: VendorTool, request: Request, context: ExchangeContext) -> Sequence[AnyEvent]:
@@ -291,12 +291,14 @@ class _Round:
         return Message("assistant", collect(self._events).parts)
 
 
-def _next_request(request: Request, turn: _Round, results: Sequence[ToolRunResult]) -> Request:
-    """Returns the request for the next round, with the calls and their results."""
+def _next_request(plan: VendorToolPlan, request: Request, turn: _Round, results: Sequence[ToolRunResult]) -> Request:
+    """Returns the request for the next round, with the calls and their results, which are also noted in the plan."""
     message = turn.parts_for_model()
     answered = tuple(
         ToolResult(id, (Text(result.text),), result.error is not None)
         for id, result in zip(turn.call_ids, results, strict=True)
     )
+    turns = (message, Message("tool", answered))
+    plan.rounds.extend(turns)
     choice = without_choice(request.tool_choice, request.tools)
-    return replace(request, messages=(*request.messages, message, Message("tool", answered)), tool_choice=choice)
+    return replace(request, messages=(*request.messages, *turns), tool_choice=choice)

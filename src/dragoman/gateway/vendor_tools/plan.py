@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from dragoman import dialects
 from dragoman.core.errors import UnsupportedError, quote
-from dragoman.core.messages import Request, Tool, ToolChoice, part_text
+from dragoman.core.messages import Message, Request, Tool, ToolChoice, part_text
 from dragoman.gateway.router import ModelRoute
 from dragoman.vendor_tools.codec import VendorToolCodec
 from dragoman.vendor_tools.tool import ToolExecutor, VendorTool, unavailable_message
@@ -30,6 +30,8 @@ class VendorToolPlan(NamedTuple):
     """The request for the backend: tools with an executor are functions, as are past calls."""
     tools: Mapping[str, VendorTool]
     """The tools whose calls the gateway answers, by name; those without an executor with an error."""
+    rounds: list[Message]
+    """Messages of the rounds so far, with the results: untrusted text, in which the guard searches for copied calls."""
     run: frozenset[str] = frozenset()
     """Names of the tools that the gateway runs: functions in `request`."""
     refused: VendorTool | None = None
@@ -77,7 +79,7 @@ def plan_vendor_tools(
     if refused is not None and refused.kind not in codec.reported_kinds:
         raise UnsupportedError(f"{unavailable_message(refused)} The request needs it: {quote(refused.declared)}", "$")
     written = _with_functions(replace(request, messages=messages), codec, run, executors)
-    return VendorToolPlan(codec, written, {**missing, **run}, frozenset(run), refused)
+    return VendorToolPlan(codec, written, {**missing, **run}, [], frozenset(run), refused)
 
 
 def _same(one: object, other: object) -> bool:
