@@ -27,7 +27,8 @@ OWN: Final[dict[str, dict[str, Any]]] = {
     "anthropic_messages": {"name": "read", "input_schema": FUNCTION},
     "openai_responses": {"type": "function", "name": "read", "parameters": FUNCTION},
 }
-EXTRA: Final = {"store"}
+EXTRA: Final = {"store", "annotations"}
+"""Members beyond the types: a field of a response, and sources in a chunk, as the API itself sends them."""
 
 
 def body(dialect: str, stream: bool, **fields: Any) -> dict[str, Any]:

@@ -70,6 +70,8 @@ class VendorToolCodec:
     """Field of a request's `extra` that declares a tool, in an API in which it is not one of the tools."""
     can_pause: bool = False
     """A response can end early, and the client sends it back to continue it."""
+    has_annotations: bool = False
+    """Texts can name the sources that they mention, as `url_citation`."""
     shows_calls: bool = True
     """Calls are parts of a response, so they separate the texts around them."""
 

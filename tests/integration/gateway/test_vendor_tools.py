@@ -416,3 +416,35 @@ async def test_call_copied_from_search_results_is_reported() -> None:
         answer = await http.post(path, json=body("anthropic_messages", False, tools=tools))
     assert "possible_prompt_injection" in answer.headers["x-dragoman-warnings"]
     assert answer.json()["stop_reason"] == "tool_use"
+
+
+@each_stream
+@pytest.mark.parametrize("dialect", ["openai_responses", "openai_chat"])
+async def test_sources_that_text_mentions_are_annotations(dialect: str, stream: bool) -> None:
+    text = f"It was May ({HIT.url})."
+    script = scripted([TextDelta("Let me look."), *SEARCH], [TextDelta(text[:15]), TextDelta(text[15:])], asked=[])
+    async with asking(script, running(Found())) as http:
+        reply = await whole(http, dialect, body(dialect, stream, **ONLY[dialect]))
+    if dialect == "openai_responses":
+        output = reply[-1]["response"]["output"] if stream else reply["output"]
+        content = output[-1]["content"][0]
+        (cited,), shown = content["annotations"], content["text"]
+    else:
+        parts = (
+            [choice.get("delta") or choice.get("message") for each in reply for choice in each["choices"]]
+            if (stream)
+            else [reply["choices"][0]["message"]]
+        )
+        (annotation,) = [each for part in parts if part for each in part.get("annotations", [])]
+        cited, shown = annotation["url_citation"], "".join(part.get("content") or "" for part in parts if part)
+    assert shown[cited["start_index"] : cited["end_index"]] == HIT.url == cited["url"]
+    assert cited["title"] == HIT.title
+
+
+async def test_limit_of_responses_tool_calls_is_applied() -> None:
+    searcher = Found()
+    script = scripted(SEARCH, SEARCH, [TextDelta(ANSWER)], asked=[])
+    async with asking(script, running(searcher)) as http:
+        output, _ = await items(http, False, **ONLY["openai_responses"], max_tool_calls=1)
+    assert [item["status"] for item in output if item["type"] == "web_search_call"] == ["completed", "failed"]
+    assert len(searcher.calls) == 1

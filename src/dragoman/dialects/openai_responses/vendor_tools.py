@@ -118,10 +118,10 @@ _KIND_OF_ITEM: Final = {item.type: kind for kind, item in _ITEMS.items() if kind
 
 
 def _declared(request: Request) -> tuple[VendorTool, ...]:
-    return tuple(_vendor_tool(tool, n) for n, tool in enumerate(request.tools) if tool.kind in _KINDS)
+    return tuple(_vendor_tool(request, tool, n) for n, tool in enumerate(request.tools) if tool.kind in _KINDS)
 
 
-def _vendor_tool(tool: Tool, number: int) -> VendorTool:
+def _vendor_tool(request: Request, tool: Tool, number: int) -> VendorTool:
     kind = _KINDS[tool.kind]
     options = Fields(dict(tool.extra), f"$.tools[{number}]", _EMPTY)
     filters = options.pop("filters")
@@ -130,6 +130,7 @@ def _vendor_tool(tool: Tool, number: int) -> VendorTool:
         kind,
         options.string("server_label") if kind == "mcp" else _NAMES.get(kind, kind),
         tool.kind,
+        Fields(dict(request.extra), "$", _EMPTY).integer("max_tool_calls", minimum=1),
         allowed_domains=tuple(item.string() for item in domains),
         user_location=options.object("user_location") if kind == "web_search" else "",
     )
@@ -205,6 +206,7 @@ def _known_result(fields: Fields) -> str:
 
 
 VENDOR_TOOLS: Final = VendorToolCodec(
+    has_annotations=True,
     declared=_declared,
     begin=_begin,
     finish=_finish,

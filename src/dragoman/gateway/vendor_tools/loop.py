@@ -23,8 +23,10 @@ from dragoman.core.collect import collect
 from dragoman.core.errors import RemoteError, loggable_message
 from dragoman.core.events import (
     AnyEvent,
+    Detail,
     Finish,
     Notice,
+    ReasoningDelta,
     Start,
     TextDelta,
     ToolCallDelta,
@@ -32,11 +34,15 @@ from dragoman.core.events import (
     ToolCallIncomplete,
     ToolCallStart,
     UsageUpdate,
+    VendorBlock,
 )
 from dragoman.core.messages import FinishReason, Message, Request, Text, ToolResult, Usage, add_usage
+from dragoman.core.response_details import ANNOTATIONS
 from dragoman.gateway.vendor_tools.plan import VendorToolPlan, last_user_text, without_choice
+from dragoman.vendor_tools.citations import url_citations
 from dragoman.vendor_tools.codec import encode
 from dragoman.vendor_tools.tool import (
+    SearchHit,
     ToolExecutor,
     ToolRunResult,
     VendorTool,
@@ -51,6 +57,8 @@ log = logging.getLogger("dragoman.gateway.vendor_tools")
 MAX_ROUNDS: Final = 8
 TIMEOUT_S: Final = 120.0
 MAX_RESULT_CHARS: Final = 20_000
+_BETWEEN: Final = "\n\n"
+"""Text between the texts of two rounds, where nothing else separates them."""
 _CUT: Final = "\n[…]"
 
 
@@ -104,7 +112,7 @@ class VendorToolRunner:
             if turn.finish is None:
                 return
             if not turn.calls:
-                yield [turn.finish]
+                yield [*response.citations(turn), turn.finish]
                 return
             results: list[ToolRunResult] = []
             for call in turn.calls:
@@ -149,6 +157,18 @@ class _Response:
         self.usage: Usage | None = None
         """Of all rounds so far, if the backend reports it."""
         self.has_text = False
+        self._hits: list[SearchHit] = []
+        self._chars = 0
+        """Characters of text in the rounds before the present one."""
+
+    def citations(self, turn: "_Round") -> list[AnyEvent]:
+        """Returns the sources that the last text of the response mentions."""
+        codec = self.plan.codec
+        if not self._hits or not codec.has_annotations:
+            return []
+        text = turn.last_text(across_blocks=not codec.shows_calls)
+        found = url_citations(text, 0 if codec.shows_calls else self._chars, self._hits)
+        return [Detail(ANNOTATIONS, found)] if found else []
 
     def begin_round(self) -> "_Round":
         self.rounds += 1
@@ -174,6 +194,7 @@ class _Response:
             log.warning("a call of %s failed: %s", kind, loggable_message(error))
             return error_result("unavailable")
         limit = self._runner.max_result_chars
+        self._hits += result.hits
         if result.hits:
             return search_result(result.hits, limit)
         return result if len(result.text) <= limit else replace(result, text=result.text[:limit] + _CUT)
@@ -190,6 +211,7 @@ class _Response:
         elif asyncio.get_running_loop().time() >= self._deadline:
             limit = f"{self._runner.timeout_s:g} s"
         if not limit:
+            self._chars += len(turn.last_text(across_blocks=True))
             return None
         message = f"the model called vendor tools for {limit}, the limit of the settings [tools]"
         return [*usage, Notice("vendor_tool_limit", message), Finish(_limited(self.plan))]
@@ -221,6 +243,8 @@ class _Round:
         """The tool of the open call, which the client does not see."""
         self._arguments: list[str] = []
         self._has_text = False
+        self._separator = ""
+        """Text that is inserted before the first text."""
         self._index = 0
         """Index of the open call for the client."""
         self.calls: list[VendorToolCall] = []
@@ -261,7 +285,8 @@ class _Round:
         response, self._has_text = self._response, True
         joins = response.has_text and not response.plan.codec.shows_calls and not self._is_first
         response.has_text = True
-        return [TextDelta("\n\n"), event] if joins else [event]
+        self._separator = _BETWEEN if joins else ""
+        return [TextDelta(_BETWEEN), event] if joins else [event]
 
     def _call(self, event: ToolCallStart | ToolCallDelta | ToolCallEnd | ToolCallIncomplete) -> Sequence[AnyEvent]:
         response = self._response
@@ -285,6 +310,16 @@ class _Round:
         else:
             self.call_ids.pop()
         return []
+
+    def last_text(self, *, across_blocks: bool) -> str:
+        """Returns the text for the client; that after the last other part, unless `across_blocks`."""
+        texts: list[str] = []
+        for event in self._events:
+            if isinstance(event, TextDelta):
+                texts.append(event.text)
+            elif not across_blocks and isinstance(event, ReasoningDelta | ToolCallStart | VendorBlock):
+                texts.clear()
+        return self._separator + "".join(texts) if across_blocks else "".join(texts)
 
     def parts_for_model(self) -> Message:
         """Returns the response as a message of the model's history."""
