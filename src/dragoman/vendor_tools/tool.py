@@ -9,8 +9,8 @@ runs the calls, and `tool_executors` contains the executors.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
-from typing import Final, Literal, TypeAlias
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Final, Literal, Protocol, TypeAlias, runtime_checkable
 
 import msgspec
 
@@ -133,6 +133,24 @@ def unavailable_message(tool: VendorTool) -> str:
     if tool.kind in SETTINGS:
         return f"{what} To enable it, set [{SETTINGS[tool.kind]}] in the settings of Dragoman."
     return f"{what} It is run by the API's vendor only: use a model of that vendor, or leave the tool out."
+
+
+RunTool: TypeAlias = Callable[[], Awaitable[ToolRunResult]]
+"""Runs one call, within all limits."""
+
+
+@runtime_checkable
+class ToolRunObserver(Protocol):
+    """An observer of an exchange (`ExchangeObserver`) that also observes what the gateway runs."""
+
+    async def run_tool(self, kind: str, arguments: JsonText, run: RunTool) -> ToolRunResult:
+        """Returns what `run` returns.
+
+        Args:
+            kind: The kind of tool.
+            arguments: The arguments of the call.
+            run: Runs the call.
+        """
 
 
 class ToolExecutor(ABC):

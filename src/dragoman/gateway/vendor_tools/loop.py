@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from msgspec.structs import replace
@@ -44,6 +45,7 @@ from dragoman.vendor_tools.codec import encode
 from dragoman.vendor_tools.tool import (
     SearchHit,
     ToolExecutor,
+    ToolRunObserver,
     ToolRunResult,
     VendorTool,
     VendorToolCall,
@@ -184,6 +186,16 @@ class _Response:
         if most is not None and self.uses[kind] >= most:
             return error_result("max_uses_exceeded")
         self.uses[kind] += 1
+        observer: object = self.context.observer
+        run = partial(self._run, executor, call)
+        if isinstance(observer, ToolRunObserver):
+            run = partial(observer.run_tool, kind, call.arguments, run)
+        result = await run()
+        self._hits += result.hits
+        return result
+
+    async def _run(self, executor: ToolExecutor, call: VendorToolCall) -> ToolRunResult:
+        kind = call.tool.kind
         try:
             async with asyncio.timeout_at(self._deadline):
                 result = await executor.run(call)
@@ -194,7 +206,6 @@ class _Response:
             log.warning("a call of %s failed: %s", kind, loggable_message(error))
             return error_result("unavailable")
         limit = self._runner.max_result_chars
-        self._hits += result.hits
         if result.hits:
             return search_result(result.hits, limit)
         return result if len(result.text) <= limit else replace(result, text=result.text[:limit] + _CUT)
