@@ -165,7 +165,7 @@ class Gateway:
         response = backend.passthrough(routed, body, request.model, context)
         if response is None or repair_history(routed.messages)[1]:
             return None
-        if plan_vendor_tools(request, routes[0], self._vendor_tools.executors) is not None:
+        if plan_vendor_tools(request, lambda _: routes[0], self._vendor_tools.executors) is not None:
             return None
         if any(isinstance(part, PreviousResponseRef) for message in routed.messages for part in message.parts):
             return None
@@ -234,7 +234,7 @@ class Gateway:
                 unstored = resolved._replace(previous_id="", input_messages=())
                 summary = compaction.summary_request(complete)
                 return _ResponseJob(request, summary, unstored, None, 0, context, is_summary=True)
-        plan = plan_vendor_tools(complete, self._router.first(complete), self._vendor_tools.executors)
+        plan = plan_vendor_tools(complete, self._router.first, self._vendor_tools.executors)
         policy = None if plan is not None and plan.refused else self._policy_for(complete, buffering)
         complete = complete if plan is None else plan.request
         guard_buffers = policy is not None and request.stream
@@ -328,7 +328,7 @@ class Gateway:
         if compaction.uses_compaction(request):
             request, needs_compaction = compaction.prepare_request(request, self._router.first, self._seal)
             request = compaction.summary_request(request) if needs_compaction else request
-        plan = plan_vendor_tools(request, self._router.first(request), self._vendor_tools.executors)
+        plan = plan_vendor_tools(request, self._router.first, self._vendor_tools.executors)
         return request if plan is None else plan.request
 
 

@@ -27,7 +27,7 @@ def opaque(text: str) -> str:
 
 def read_opaque(value: str) -> str | None:
     """Returns the text in what `opaque` returned; None: the value is not from Dragoman, or was changed."""
-    if not value.startswith(_OPAQUE):
+    if not is_opaque(value):
         return None
     try:
         return base64.b64decode(value[len(_OPAQUE) :], b"-_", validate=True).decode()
@@ -38,6 +38,11 @@ def read_opaque(value: str) -> str | None:
 def no_events(call: VendorToolCall, result: ToolRunResult | None = None) -> list[AnyEvent]:
     """Returns no events, for an API that does not show calls."""
     return []
+
+
+def is_opaque(value: str) -> bool:
+    """Returns whether the value looks like one that `opaque` returned."""
+    return value.startswith(_OPAQUE)
 
 
 def unchanged(messages: Sequence[Message]) -> tuple[Message, ...]:
@@ -66,8 +71,8 @@ class VendorToolCodec:
     """Returns the messages with past calls of such tools as calls of functions, with their results."""
     count_uses: Callable[[Usage, Mapping[str, int]], Usage] = only_usage
     """Adds the number of calls, by kind, to the usage of a response."""
-    option: str = ""
-    """Field of a request's `extra` that declares a tool, in an API in which it is not one of the tools."""
+    options: frozenset[str] = frozenset()
+    """Fields of a request's `extra` that declare tools; their names are also the `declared` of these tools."""
     can_pause: bool = False
     """A response can end early, and the client sends it back to continue it."""
     has_annotations: bool = False

@@ -177,5 +177,6 @@ VENDOR_TOOLS: Final = VendorToolCodec(
     reported_kinds=frozenset(_RESULTS),
     as_functions=_as_functions,
     count_uses=_count_uses,
+    options=frozenset({_SERVERS}),
     can_pause=True,
 )

@@ -23,4 +23,6 @@ def _declared(request: Request) -> tuple[VendorTool, ...]:
     return (VendorTool("web_search", "web_search", OPTION, user_location=location),)
 
 
-VENDOR_TOOLS: Final = VendorToolCodec(has_annotations=True, declared=_declared, option=OPTION, shows_calls=False)
+VENDOR_TOOLS: Final = VendorToolCodec(
+    has_annotations=True, declared=_declared, options=frozenset({OPTION}), shows_calls=False
+)

@@ -7,16 +7,16 @@ any other backend                            tools with an executor become funct
   called, or nothing else is offered
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from msgspec.structs import replace
 
 from dragoman import dialects
 from dragoman.core.errors import UnsupportedError, quote
-from dragoman.core.messages import Message, Request, Tool, ToolChoice, part_text
+from dragoman.core.messages import Message, Reasoning, Request, Tool, ToolChoice, UnknownPart, part_text
 from dragoman.gateway.router import ModelRoute
-from dragoman.vendor_tools.codec import VendorToolCodec
+from dragoman.vendor_tools.codec import VendorToolCodec, is_opaque
 from dragoman.vendor_tools.tool import ToolExecutor, VendorTool, unavailable_message
 
 _MAX_QUERY_CHARS = 256
@@ -47,13 +47,13 @@ class VendorToolPlan(NamedTuple):
 
 
 def plan_vendor_tools(
-    request: Request, route: ModelRoute | None, executors: Mapping[str, ToolExecutor]
+    request: Request, find_route: Callable[[Request], ModelRoute | None], executors: Mapping[str, ToolExecutor]
 ) -> VendorToolPlan | None:
     """Returns the plan; None: the request is sent as it is, as most are.
 
     Args:
         request: The complete request.
-        route: The preferred backend; None: there is none now.
+        find_route: Returns the preferred backend; None: there is none now.
         executors: What the gateway can run, by kind of tool.
 
     Raises:
@@ -62,7 +62,7 @@ def plan_vendor_tools(
             API has no block that says so.
     """
     codec = dialects.get(request.dialect).vendor_tools if request.dialect else None
-    if codec is None or route is None:
+    if codec is None or not _concerns(request, codec) or (route := find_route(request)) is None:
         return None
     is_own_api = route.backend.edits_context(route.request)
     if is_own_api and (not executors or route.backend.is_vendors_server()):
@@ -78,8 +78,21 @@ def plan_vendor_tools(
     refused = None if is_own_api else _refused(request, others, is_alone=not run and not clients)
     if refused is not None and refused.kind not in codec.reported_kinds:
         raise UnsupportedError(f"{unavailable_message(refused)} The request needs it: {quote(refused.declared)}", "$")
-    written = _with_functions(replace(request, messages=messages), codec, run, executors)
+    written = _with_functions(replace(request, messages=messages), run, executors)
     return VendorToolPlan(codec, written, {**missing, **run}, [], frozenset(run), refused)
+
+
+def _concerns(request: Request, codec: VendorToolCodec) -> bool:
+    """Returns whether the request has vendor's tools, or past calls; quick, as most requests have neither."""
+    for tool in request.tools:
+        if tool.kind != "function":
+            return True
+    for message in request.messages:
+        if message.role == "assistant":
+            for part in message.parts:
+                if isinstance(part, UnknownPart) or (isinstance(part, Reasoning) and is_opaque(part.signature)):
+                    return True
+    return not codec.options.isdisjoint(request.extra)
 
 
 def _same(one: object, other: object) -> bool:
@@ -96,15 +109,13 @@ def _refused(request: Request, missing: Sequence[VendorTool], *, is_alone: bool)
     return missing[0] if is_alone else None
 
 
-def _with_functions(
-    request: Request, codec: VendorToolCodec, run: Mapping[str, VendorTool], executors: Mapping[str, ToolExecutor]
-) -> Request:
+def _with_functions(request: Request, run: Mapping[str, VendorTool], executors: Mapping[str, ToolExecutor]) -> Request:
     if not run:
         return request
     names = {tool.declared: tool.name for tool in run.values()}
     functions = {tool.name: executors[tool.kind].function(tool) for tool in run.values()}
     tools = [tool for tool in request.tools if tool.kind not in names]
-    extra = {name: raw for name, raw in request.extra.items() if name != codec.option}
+    extra = {name: raw for name, raw in request.extra.items() if name not in names}
     choice = request.tool_choice
     if choice.mode == "named" and choice.name in names:
         choice = replace(choice, name=names[choice.name])
