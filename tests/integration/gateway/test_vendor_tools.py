@@ -448,3 +448,29 @@ async def test_limit_of_responses_tool_calls_is_applied() -> None:
         output, _ = await items(http, False, **ONLY["openai_responses"], max_tool_calls=1)
     assert [item["status"] for item in output if item["type"] == "web_search_call"] == ["completed", "failed"]
     assert len(searcher.calls) == 1
+
+
+@pytest.mark.parametrize(
+    ("url", "api", "is_vendors"),
+    [
+        ("https://api.anthropic.com", "anthropic_messages", True),
+        ("https://api.openai.com/v1", "openai_responses", True),
+        ("https://x.openai.azure.com/openai/v1", "openai_responses", True),
+        ("https://api.openai.com.evil.org/v1", "openai_responses", False),
+        ("https://openrouter.ai/api/v1", "openai_chat", False),
+        ("http://127.0.0.1:8080", "anthropic_messages", False),
+    ],
+)
+def test_vendors_servers(url: str, api: str, is_vendors: bool) -> None:
+    backend = HttpBackend("far", HttpConfig(url, api=api, models=("m",), auto_probe=False), {})
+    assert backend.is_vendors_server() == is_vendors
+
+
+async def test_debug_log_has_size_of_result_but_no_content(caplog: pytest.LogCaptureFixture) -> None:
+    script = scripted(SEARCH, [TextDelta(ANSWER)], asked=[])
+    with caplog.at_level("DEBUG", "dragoman"):
+        async with asking(script, running(Found())) as http:
+            await messages(http, False, **ONLY["anthropic_messages"])
+    lines = [record.getMessage() for record in caplog.records]
+    assert sum("ran web_search in" in line and "characters" in line for line in lines) == 1
+    assert not any("dragoman release" in line or HIT.text in line for line in lines)
