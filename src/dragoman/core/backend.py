@@ -160,8 +160,10 @@ class Backend(ABC):
         """Returns whether the server gets the conversation in its own API, and edits it itself."""
         return False
 
-    def is_vendors_server(self) -> bool:
-        """Returns whether the server is that of the vendor of its API, which runs the API's own tools."""
+    def runs_vendor_tools(self) -> bool | None:
+        """Returns whether the server runs the tools of its API's vendor, for requests in its own API; None: not
+        known.
+        """
         return False
 
     def describe(self, model: str) -> Mapping[str, object]:

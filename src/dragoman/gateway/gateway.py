@@ -270,7 +270,8 @@ class Gateway:
         early = bool(request.dialect) and dialects.get(request.dialect).usage_in_first_event
         if vendor_tools is None or vendor_tools.refused is None:  # else no model is asked
             stages.append(UsageFiller(edit.request, tokenizers.find(edit.request.model), early=early))
-        stages.append(ClientEventFilter(request, (*warnings, *edit.warnings)))
+        planned = () if vendor_tools is None else vendor_tools.warnings
+        stages.append(ClientEventFilter(request, (*warnings, *planned, *edit.warnings)))
         if job.is_summary:
             stages.append(compaction.SealedSummary(self._seal, job.context))
         else:

@@ -380,28 +380,28 @@ async def test_search_with_upstream_server_in_each_tool_mode(mode: str, reported
 class OwnApi(Scripted):
     """A backend that gets requests in its own API."""
 
-    is_vendors = False
+    support: bool | None = None
 
     def edits_context(self, request: v.Request) -> bool:
         return True
 
-    def is_vendors_server(self) -> bool:
-        return self.is_vendors
+    def runs_vendor_tools(self) -> bool | None:
+        return self.support
 
     async def generate(self, request: v.Request, context: ExchangeContext) -> EventStream:
         async for batch in super().generate(request, context):
             yield batch
 
 
-@pytest.mark.parametrize(("is_vendors", "configured"), [(True, True), (False, False), (False, True)])
-async def test_server_of_clients_api_searches_itself_unless_configured(is_vendors: bool, configured: bool) -> None:
+@pytest.mark.parametrize(("support", "configured"), [(True, True), (None, False), (None, True), (False, True)])
+async def test_server_of_clients_api_searches_itself_unless_configured(support: bool | None, configured: bool) -> None:
     asked: list[v.Request] = []
     backend = OwnApi(scripted([TextDelta(ANSWER)], asked=asked))
-    backend.is_vendors = is_vendors
+    backend.support = support
     runner = running(Found()) if configured else VendorToolRunner({})
     async with serving(Gateway([backend], vendor_tools=runner)) as (_, url), http_client(url) as http:
         await messages(http, False, **ONLY["anthropic_messages"])
-    ours = configured and not is_vendors
+    ours = configured and not support
     assert [tool.kind for tool in asked[0].tools] == ["function" if ours else "web_search_20250305"]
 
 
@@ -451,19 +451,37 @@ async def test_limit_of_responses_tool_calls_is_applied() -> None:
 
 
 @pytest.mark.parametrize(
-    ("url", "api", "is_vendors"),
+    ("url", "api", "provider", "runs"),
     [
-        ("https://api.anthropic.com", "anthropic_messages", True),
-        ("https://api.openai.com/v1", "openai_responses", True),
-        ("https://x.openai.azure.com/openai/v1", "openai_responses", True),
-        ("https://api.openai.com.evil.org/v1", "openai_responses", False),
-        ("https://openrouter.ai/api/v1", "openai_chat", False),
-        ("http://127.0.0.1:8080", "anthropic_messages", False),
+        ("https://api.anthropic.com", "anthropic_messages", "anthropic", True),
+        ("https://api.openai.com/v1", "openai_responses", "openai", True),
+        ("https://x.openai.azure.com/openai/v1", "openai_responses", "", True),
+        ("https://api.openai.com.evil.org/v1", "openai_responses", "", None),
+        ("https://openrouter.ai/api/v1", "openai_chat", "openrouter", None),
+        ("http://127.0.0.1:8080", "anthropic_messages", "llama_cpp", False),
+        ("http://127.0.0.1:11434", "anthropic_messages", "ollama", None),
     ],
 )
-def test_vendors_servers(url: str, api: str, is_vendors: bool) -> None:
-    backend = HttpBackend("far", HttpConfig(url, api=api, models=("m",), auto_probe=False), {})
-    assert backend.is_vendors_server() == is_vendors
+def test_servers_that_run_vendor_tools(url: str, api: str, provider: str, runs: bool | None) -> None:
+    backend = HttpBackend("far", HttpConfig(url, api=api, provider=provider, models=("m",), auto_probe=False), {})
+    assert backend.runs_vendor_tools() is runs
+
+
+@each_stream
+async def test_server_that_ignores_vendor_tools_is_not_asked_for_them(stream: bool) -> None:
+    """As llama.cpp's Messages API, which takes them for functions without arguments."""
+    asked: list[v.Request] = []
+    backend = OwnApi(scripted([TextDelta(ANSWER)], asked=asked))
+    backend.support = False
+    async with serving(Gateway([backend])) as (_, url), http_client(url) as http:
+        content, _ = await messages(http, stream, **ONLY["anthropic_messages"])
+        assert content[1]["content"]["error_code"] == "unavailable"
+        assert not asked
+        tools = [*ONLY["anthropic_messages"]["tools"], OWN["anthropic_messages"]]
+        path = dialects.get("anthropic_messages").path
+        answer = await http.post(path, json=body("anthropic_messages", stream, tools=tools))
+    assert "content_dropped: web_search_20250305" in answer.headers["x-dragoman-warnings"]
+    assert [tool.name for tool in asked[0].tools] == ["read"]
 
 
 async def test_debug_log_has_size_of_result_but_no_content(caplog: pytest.LogCaptureFixture) -> None:

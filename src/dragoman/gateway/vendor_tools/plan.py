@@ -1,10 +1,11 @@
 """Decides whether the upstream server or the gateway runs the vendor's tools of a request, or whether both cannot.
 
-the server is the vendor's own               the request is sent as it is
-the server has the client's API              tools with an executor become functions, others are sent as they are
-any other backend                            tools with an executor become functions, others are left out
-… and a tool without an executor must be     the model is not asked, because it would invent results
-  called, or nothing else is offered
+the server is the vendor's own             the request is sent as it is
+a server of the client's API, which        tools with an executor become functions, others are sent as they are
+  may run vendor tools
+any other backend                          tools with an executor become functions, others are left out
+  … and one that is left out is required   the model is not asked, because it would invent results
+  or the only one
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -14,10 +15,12 @@ from msgspec.structs import replace
 
 from dragoman import dialects
 from dragoman.core.errors import UnsupportedError, quote
+from dragoman.core.events import Notice
 from dragoman.core.messages import Message, Reasoning, Request, Tool, ToolChoice, UnknownPart, part_text
 from dragoman.gateway.router import ModelRoute
 from dragoman.vendor_tools.codec import VendorToolCodec, is_opaque
 from dragoman.vendor_tools.tool import ToolExecutor, VendorTool, unavailable_message
+from dragoman.wire.translation import notices_by_name
 
 _MAX_QUERY_CHARS = 256
 
@@ -36,6 +39,8 @@ class VendorToolPlan(NamedTuple):
     """Names of the tools that the gateway runs: functions in `request`."""
     refused: VendorTool | None = None
     """The response is that this tool is not available; the model is not asked."""
+    warnings: tuple[Notice, ...] = ()
+    """What the backend is not sent, unless it reports that itself."""
 
     def hide_tools(self, request: Request) -> Request:
         """Returns the backend's request without these functions: what the guard may expect of calls for the client."""
@@ -65,21 +70,29 @@ def plan_vendor_tools(
     if codec is None or not _concerns(request, codec) or (route := find_route(request)) is None:
         return None
     is_own_api = route.backend.edits_context(route.request)
-    if is_own_api and (not executors or route.backend.is_vendors_server()):
+    support = route.backend.runs_vendor_tools() if is_own_api else False
+    if support or (support is None and not executors):
         return None
     declared = codec.declared(request)
     clients = {tool.name for tool in request.tools if tool.kind == "function"}
     run = {tool.name: tool for tool in declared if tool.kind in executors and tool.name not in clients}
     others = [tool for tool in declared if tool.kind not in executors and tool.name not in clients]
     messages = codec.as_functions(request.messages)
-    if not run and (is_own_api or (not others and all(map(_same, messages, request.messages)))):
+    if support is None:
+        others = []  # the server may run them
+    if not (run or others) and (support is None or all(map(_same, messages, request.messages))):
         return None
-    missing = {} if is_own_api else {tool.name: tool for tool in others}
-    refused = None if is_own_api else _refused(request, others, is_alone=not run and not clients)
+    missing = {tool.name: tool for tool in others}
+    refused = _refused(request, others, is_alone=not run and not clients)
     if refused is not None and refused.kind not in codec.reported_kinds:
         raise UnsupportedError(f"{unavailable_message(refused)} The request needs it: {quote(refused.declared)}", "$")
     written = _with_functions(replace(request, messages=messages), run, executors)
-    return VendorToolPlan(codec, written, {**missing, **run}, [], frozenset(run), refused)
+    warnings: tuple[Notice, ...] = ()
+    if is_own_api and others:
+        written = _without_tools(written, others)
+        dropped = {tool.declared: quote(tool.declared) for tool in others}
+        warnings = tuple(notices_by_name("content_dropped", "the server does not run: {}", dropped))
+    return VendorToolPlan(codec, written, {**missing, **run}, [], frozenset(run), refused, warnings)
 
 
 def _concerns(request: Request, codec: VendorToolCodec) -> bool:
@@ -121,6 +134,14 @@ def _with_functions(request: Request, run: Mapping[str, VendorTool], executors: 
         choice = replace(choice, name=names[choice.name])
         extra.pop("tool_choice", None)
     return replace(request, tools=(*tools, *functions.values()), tool_choice=choice, extra=extra)
+
+
+def _without_tools(request: Request, missing: Sequence[VendorTool]) -> Request:
+    """Returns the request without tools that the server would take for the client's functions, or ignore."""
+    names = {tool.declared for tool in missing}
+    tools = tuple(tool for tool in request.tools if tool.kind not in names)
+    extra = {name: raw for name, raw in request.extra.items() if name not in names}
+    return replace(request, tools=tools, tool_choice=request.tool_choice if tools else ToolChoice(), extra=extra)
 
 
 def last_user_text(request: Request) -> str:
