@@ -101,10 +101,11 @@ def _concerns(request: Request, codec: VendorToolCodec) -> bool:
         if tool.kind != "function":
             return True
     for message in request.messages:
-        if message.role == "assistant":
-            for part in message.parts:
-                if isinstance(part, UnknownPart) or (isinstance(part, Reasoning) and is_opaque(part.signature)):
-                    return True
+        if message.role != "assistant":
+            continue
+        for part in message.parts:
+            if isinstance(part, UnknownPart) or (isinstance(part, Reasoning) and is_opaque(part.signature)):
+                return True
     return not codec.options.isdisjoint(request.extra)
 
 
