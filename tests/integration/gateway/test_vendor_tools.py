@@ -492,3 +492,24 @@ async def test_debug_log_has_size_of_result_but_no_content(caplog: pytest.LogCap
     lines = [record.getMessage() for record in caplog.records]
     assert sum("ran web_search in" in line and "characters" in line for line in lines) == 1
     assert not any("dragoman release" in line or HIT.text in line for line in lines)
+
+
+@pytest.mark.parametrize("name", ["WebSearch", "functions.web_search", "web-search"])
+async def test_almost_correct_name_is_vendor_tool(name: str) -> None:
+    searcher = Found()
+    script = scripted(call(0, name, query="x"), [TextDelta(ANSWER)], asked=[])
+    tools = [*ONLY["anthropic_messages"]["tools"], OWN["anthropic_messages"]]
+    async with asking(script, running(searcher)) as http:
+        content, _ = await messages(http, False, tools=tools)
+    assert content[0]["name"] == "web_search"
+    assert len(searcher.calls) == 1
+
+
+async def test_clients_tool_of_similar_name_stays_its_own() -> None:
+    searcher = Found()
+    script = scripted(call(0, "WebSearch", path="x"), asked=[])
+    tools = [*ONLY["anthropic_messages"]["tools"], {**OWN["anthropic_messages"], "name": "WebSearch"}]
+    async with asking(script, running(searcher)) as http:
+        content, reason = await messages(http, False, tools=tools)
+    assert (content[0]["type"], content[0]["name"], reason) == ("tool_use", "WebSearch", "tool_use")
+    assert not searcher.calls

@@ -39,6 +39,7 @@ from dragoman.core.events import (
 )
 from dragoman.core.messages import FinishReason, Message, Request, Text, ToolResult, Usage, add_usage
 from dragoman.core.response_details import ANNOTATIONS
+from dragoman.core.tool_name_match import STEPS, ToolNames
 from dragoman.gateway.vendor_tools.plan import VendorToolPlan, last_user_text, without_choice
 from dragoman.vendor_tools.citations import url_citations
 from dragoman.vendor_tools.codec import encode
@@ -158,10 +159,20 @@ class _Response:
         """Of the rounds before the present one."""
         self.usage: Usage | None = None
         """Of all rounds so far, if the backend reports it."""
+        self._client_tools = {tool.name for tool in plan.request.tools if tool.kind == "function"} - plan.tools.keys()
         self.has_text = False
         self._hits: list[SearchHit] = []
         self._chars = 0
         """Characters of text in the rounds before the present one."""
+
+    def tool_of(self, name: str) -> VendorTool | None:
+        """Returns the tool that a call names, almost correctly where the client's own tools are not meant."""
+        tools = self.plan.tools
+        if name in tools or name in self._client_tools:
+            return tools.get(name)
+        steps = [step for step in STEPS if step not in self.context.disabled_repairs]
+        match = ToolNames([*tools, *self._client_tools], steps).resolve(name)
+        return tools.get(match.name) if match else None
 
     def citations(self, turn: "_Round") -> list[AnyEvent]:
         """Returns the sources that the last text of the response mentions."""
@@ -302,7 +313,7 @@ class _Round:
     def _call(self, event: ToolCallStart | ToolCallDelta | ToolCallEnd | ToolCallIncomplete) -> Sequence[AnyEvent]:
         response = self._response
         if isinstance(event, ToolCallStart):
-            self._open = response.plan.tools.get(event.name)
+            self._open = response.tool_of(event.name)
             if self._open is None:
                 self.has_client_calls = True
                 self._index = response.client_calls
