@@ -78,13 +78,19 @@ def _section(name: str, part: dict[str, Any], definitions: dict[str, Any]) -> st
         *([NOTES[name], ""] if name in NOTES else []),
     ]
     if table:
-        text += [*_settings(table), "", f"```toml\n{_example(name)}```", ""]
+        text += [*_settings(table)]
+        for key, field in table["properties"].items():
+            if inner := definitions.get(field.get("$ref", "").rpartition("/")[2]):
+                text += ["", f"### {name}.{key}", "", inner["description"], "", *_settings(inner)]
+        text += ["", f"```toml\n{_example(name)}```", ""]
     return "\n".join(text)
 
 
 def _settings(table: dict[str, Any]) -> Iterator[str]:
     """Yields a list item for each setting; a table would break the names within words on narrow screens."""
     for key, field in table["properties"].items():
+        if "$ref" in field:
+            continue  # a table of its own
         default = "required" if key in table.get("required", ()) else f"default `{_toml(field.get('default'))}`"
         yield f"- **`{key}`**: {_type(field)}; {default}. {_linked(field['description'])}"
 
@@ -92,7 +98,7 @@ def _settings(table: dict[str, Any]) -> Iterator[str]:
 def _type(field: dict[str, Any]) -> str:
     """Returns the type of a setting with its limits or its allowed values."""
     if "enum" in field:
-        return ", ".join(f"`{value}`" for value in field["enum"])
+        return ", ".join(f"`{value}`" for value in field["enum"] if value)
     if "anyOf" in field:
         kinds = [each for each in field["anyOf"] if each.get("type") != "null"]
         return ", ".join(map(_type, kinds))

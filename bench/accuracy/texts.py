@@ -103,7 +103,7 @@ def exchange_context() -> ExchangeContext:
 def guarded(backend: Backend, request: Request, policy: GuardPolicy) -> EventStream:
     """Returns the backend's response behind the guard."""
     stages = EventPipeline([ToolCallGuard(request, policy)])
-    attempt = BackendAttempt(backend, request, exchange_context(), stages, policy.reask_timeout_s)
+    attempt = BackendAttempt(backend.generate, request, exchange_context(), stages, policy.reask_timeout_s)
 
     async def only_attempt(error: DragomanError | None) -> BackendAttempt:
         if error is not None:

@@ -26,7 +26,9 @@ from dragoman.gateway.config import ResponseStoreConfig
 from dragoman.gateway.gateway import Gateway
 from dragoman.gateway.memory_response_store import MemoryResponseStore
 from dragoman.gateway.response_store import ResponseStore
+from dragoman.gateway.vendor_tools.loop import VendorToolRunner
 from dragoman.host_names import LOOPBACK
+from dragoman.tool_executors.registry import build_executors
 
 Report: TypeAlias = Callable[[str], None]
 """Receives one line of text for the user."""
@@ -117,7 +119,18 @@ def build_gateway(
     else:
         servers = upstream_backends(config, probe=True, shared=SharedState(shared_dir))
         backends = [*servers, *_shared(config, embedded, shared_dir / MODELS_SOCKET)]
-    return Gateway(backends, config.model_aliases, _response_store(stored, shared_dir), config.guard, seal)
+    store = _response_store(stored, shared_dir)
+    return Gateway(backends, config.model_aliases, store, config.guard, seal, vendor_tools(config))
+
+
+def vendor_tools(config: settings.Config) -> VendorToolRunner:
+    """Returns what runs the tools that the settings name.
+
+    Raises:
+        ConfigError: A setting is missing or wrong.
+    """
+    tools = config.tools
+    return VendorToolRunner(build_executors(tools), tools.max_rounds, tools.timeout_s, tools.max_result_chars)
 
 
 def build_backends(

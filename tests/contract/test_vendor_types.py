@@ -1,8 +1,8 @@
 """Every event and response is validated against the types of the vendors' own packages, without unknown members."""
 
 import json
-from collections.abc import AsyncIterator, Iterator
-from functools import cache, partial
+from collections.abc import AsyncIterator
+from functools import partial
 from typing import Any, Final
 
 import anthropic
@@ -16,7 +16,8 @@ from dragoman import dialects
 from support.check_each import check_each_async
 from support.gateway import DEADLINE_S
 from support.scenarios import DIED, QUESTION, SCENARIOS, SCHEMAS, play
-from support.scripted_backend import IMPATIENT, PINGS, served
+from support.scripted_backend import IMPATIENT, served
+from support.vendor_types import checked, frames, types_of
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -54,54 +55,6 @@ async def answer(http: httpx2.AsyncClient, dialect: str, scenario: str, stream: 
     if not stream:
         asked.pop("stream_options", None)
     return await http.post(dialects.get(dialect).path, json=asked, timeout=DEADLINE_S)
-
-
-def frames(body: str) -> Iterator[tuple[str, str]]:
-    """Name and data of each event; the name is empty if the API has no event names."""
-    assert body.endswith("\n\n")
-    for frame in body.removesuffix("\n\n").split("\n\n"):
-        if f"{frame}\n\n".encode() in PINGS or frame.startswith(":"):  # comments are no events
-            continue
-        fields = [line.split(": ", 1) for line in frame.split("\n")]
-        assert [name for name, _ in fields] in (["data"], ["event", "data"])
-        yield (fields[0][1] if len(fields) == 2 else "", fields[-1][1])
-
-
-def unknown(value: object) -> Iterator[str]:
-    """The members that no type declares."""
-    if isinstance(value, pydantic.BaseModel):
-        yield from value.model_extra or ()
-        for name in type(value).model_fields:
-            yield from unknown(getattr(value, name))
-    elif isinstance(value, list):
-        for each in value:
-            yield from unknown(each)
-
-
-@cache
-def types_of(api: str) -> tuple[Any, Any]:
-    """Of an event of a stream, and of a whole reply."""
-    event: Any
-    whole: Any
-    match api:
-        case "openai_chat":
-            from openai.types.chat import ChatCompletion, ChatCompletionChunk
-
-            event, whole = ChatCompletionChunk, ChatCompletion
-        case "openai_responses":
-            from openai.types.responses import Response, ResponseStreamEvent
-
-            event, whole = ResponseStreamEvent, Response
-        case _:
-            event, whole = anthropic.types.RawMessageStreamEvent, anthropic.types.Message
-    return pydantic.TypeAdapter(event), pydantic.TypeAdapter(whole)
-
-
-def checked(kind: Any, data: str, beyond: set[str]) -> Any:
-    """The data validated as that type."""
-    value = kind.validate_json(data, strict=True)
-    assert set(unknown(value)) <= beyond
-    return value
 
 
 @ALL

@@ -52,6 +52,8 @@ class LaunchContext:
     """Maximum length of one response in tokens; 0: unknown."""
     has_reasoning: bool = True
     """Whether the model writes reasoning; True if unknown."""
+    has_web_search: bool = False
+    """Whether the gateway runs the web search of the APIs' vendors."""
     progress: Path | None = None
     """The file with a line about the prompt that is being read; None: this model has none."""
 

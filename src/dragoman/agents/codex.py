@@ -33,7 +33,7 @@ def launch(context: LaunchContext) -> LaunchPlan:
         **{f"model_providers.dragoman.{name}": value for name, value in provider.items()},
         "analytics.enabled": False,
         "check_for_update_on_startup": False,
-        "web_search": "disabled",  # the vendor's tool, not the model's
+        "web_search": "live" if context.has_web_search else "disabled",  # the vendor's tool, not the model's
         **({} if context.has_reasoning else {"model_reasoning_effort": "none", "model_reasoning_summary": "none"}),
     }
     if context.context_window:

@@ -81,6 +81,8 @@ class Provider(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Whether a prompt longer than its context is truncated without an error."""
     template: FactPath = ""
     """Where it reports its chat template."""
+    no_vendor_tools: bool = False
+    """Whether it does not run the tools of its API's vendor, such as web search, and does not reject them."""
     quirks: tuple[Quirk, ...] = ()
 
 

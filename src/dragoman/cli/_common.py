@@ -5,6 +5,7 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
+from operator import attrgetter
 from pathlib import Path
 from typing import Final
 
@@ -17,6 +18,7 @@ from dragoman.backends.http.config import HttpConfig
 from dragoman.catalog import models
 from dragoman.cli._terminal import ProgressLine, printable
 from dragoman.cli.pull import download_weights
+from dragoman.config.values import SECRET, toml
 from dragoman.core.errors import BackendUnavailableError, ConfigError
 
 CAPTURE_HELP: Final = "folder of one capture, folder of several captures (the newest is used), or a bundle (.zip)"
@@ -155,16 +157,15 @@ def setting_rows(config: settings.Config, origin: dict[str, str], *, everything:
     """
     rows: list[tuple[str, object]] = []
     for key, *_ in settings.setting_docs():
-        section, _, name = key.partition(".")
-        value = getattr(getattr(config, section), name)
+        value = attrgetter(key)(config)
         rows.append((key, value or models.default().name if key == "embedded.model" else value))
     for server, upstream in config.upstreams.items():
         rows += ((f"upstreams.{server}.{field}", value) for field, value in msgspec.structs.asdict(upstream).items())
-    rows += ((f"model_aliases.{settings.toml(alias)}", target) for alias, target in config.model_aliases.items())
+    rows += ((f"model_aliases.{toml(alias)}", target) for alias, target in config.model_aliases.items())
     for key, value in rows:
         if not (everything or key in origin or key.startswith("model_aliases.")):
             continue
-        is_secret = value and (key in settings.SECRET or (key.startswith("upstreams.") and key.endswith(".api_key")))
+        is_secret = value and (key in SECRET or (key.startswith("upstreams.") and key.endswith(".api_key")))
         place = origin.get(key.replace('"', ""), "default")
         content = {"hidden": f"{len(value)} " if isinstance(value, tuple) else ""} if is_secret else {"value": value}
         yield {"key": key, **content, "origin": place}
@@ -176,7 +177,7 @@ def format_settings(config: settings.Config, origin: dict[str, str], *, everythi
     for row in setting_rows(config, origin, everything=everything):
         key, value = row["key"], row.get("value")
         note = f"{row['hidden']}not shown" if "hidden" in row else "not set" if value is None else ""
-        line = f"# {key}: {note}" if note else f"{key} = {settings.toml(value)}"
+        line = f"# {key}: {note}" if note else f"{key} = {toml(value)}"
         lines.append(f"{line}  # {row['origin']}")
     rest = [] if everything else ["# all other settings have their defaults; --all prints them too"]
     return "\n".join([*lines, *rest, "# the settings are valid"])

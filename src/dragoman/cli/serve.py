@@ -173,6 +173,7 @@ def run(args: argparse.Namespace) -> int:
 def _print_settings(args: argparse.Namespace, config: settings.Config, origin: dict[str, str], missing: str) -> None:
     _resolve(config.server)
     if not missing:
+        compose.vendor_tools(config)
         compose.upstream_backends(config, probe=False)  # checks that the APIs exist and the keys are set
     if args.json:
         print(json.dumps(list(setting_rows(config, origin, everything=args.all)), indent=2))

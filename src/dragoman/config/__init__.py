@@ -12,13 +12,12 @@ Every key can also be set by the variable `DRAGOMAN_<SECTION>_<KEY>` (`DRAGOMAN_
 A file is not required: by default the gateway serves the small embedded model on loopback.
 """
 
-import json
 import math
 import os
-import re
 import sys
 import tomllib
 from collections.abc import Iterator, Mapping
+from operator import attrgetter
 from pathlib import Path
 from types import UnionType
 from typing import Annotated, Any, get_args, get_type_hints
@@ -30,18 +29,18 @@ from dragoman.backends.claude_cli.config import ClaudeCliConfig
 from dragoman.backends.embedded.config import EmbeddedConfig
 from dragoman.backends.http.config import HttpConfig
 from dragoman.config.hints import hint_for_key, hint_for_upstream, nearest_setting
+from dragoman.config.values import describe_error, toml
 from dragoman.core.errors import ConfigError, nearest, one_of, quote
 from dragoman.gateway.config import ResponseStoreConfig
 from dragoman.guard.policy import GuardPolicy
 from dragoman.guard.policy import validate_policy as checked_policy
 from dragoman.host_names import LOOPBACK, host_name
 from dragoman.schema.setting import setting
+from dragoman.tool_executors.config import ToolsConfig
 
 KEY_CHARS = 6
 """Minimum length in characters of an API key of the gateway; a shorter one could not be redacted from captures."""
 CAPTURE_FILTERS = ("all", "failed", "requested")
-SECRET = ("server.api_keys", "response_store.seal_key")
-"""Settings whose values are never shown."""
 
 
 class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -120,6 +119,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     upstreams: Annotated[dict[str, HttpConfig], setting("Upstream servers, each a table of its own.")] = {}
     guard: GuardPolicy = GuardPolicy()
     response_store: ResponseStoreConfig = ResponseStoreConfig()
+    tools: ToolsConfig = ToolsConfig()
     model_aliases: Annotated[
         dict[str, str | tuple[str, ...]],
         setting("Model names that clients ask for, and the model meant, or several, the next where one fails."),
@@ -158,7 +158,7 @@ def load(path: Path | None, environ: Mapping[str, str], flags: Mapping[str, Any]
         upstreams = {name: _upstream(name, table, origin) for name, table in tables.pop("upstreams", {}).items()}
         config = msgspec.structs.replace(msgspec.convert(tables, Config, strict=False), upstreams=upstreams)
     except msgspec.ValidationError as e:
-        raise ConfigError(_describe(str(e), tables, origin)) from None
+        raise ConfigError(describe_error(str(e), tables, origin)) from None
     return _check(config, origin), origin
 
 
@@ -186,15 +186,6 @@ def readable_secrets(path: Path | None, config: Config) -> str:
     return f"other users of this machine may {may} {path}, which has keys in it: chmod 600 {path}" if may else ""
 
 
-def toml(value: object) -> str:
-    """Returns a value as TOML."""
-    if isinstance(value, bool | str):
-        return json.dumps(value, ensure_ascii=False)
-    if isinstance(value, list | tuple):
-        return f"[{', '.join(map(toml, value))}]"
-    return "a table" if isinstance(value, dict) else "unset" if value is None else str(value)
-
-
 def json_schema() -> dict[str, Any]:
     """Returns the JSON Schema of the settings file, for editors."""
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **msgspec.json.schema(Config)}
@@ -215,6 +206,9 @@ def upstream_setting_docs() -> Iterator[tuple[str, str, Any, str]]:
 def _fields(section: str, struct: type[msgspec.Struct]) -> Iterator[tuple[str, str, Any, str]]:
     hints = get_type_hints(struct, include_extras=True)
     for field in msgspec.structs.fields(struct):
+        if isinstance(field.default, msgspec.Struct):
+            yield from _fields(f"{section}.{field.name}", type(field.default))
+            continue
         meaning = hints[field.name].__metadata__[0].description
         origin = hints[field.name].__origin__
         kind = getattr(get_args(origin)[0] if isinstance(origin, UnionType) else origin, "__name__", "")
@@ -247,6 +241,10 @@ def _variable(key: str) -> str:
     return "DRAGOMAN_" + key.replace(".", "_").upper()
 
 
+_NESTED = ("upstreams", "tools")
+"""Sections that contain tables of their own."""
+
+
 def _entries(tables: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     """Yields each key, with its section, and its value."""
     for section, content in tables.items():
@@ -254,15 +252,15 @@ def _entries(tables: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
             yield section, content
             continue
         for name, value in content.items():
-            if section == "upstreams" and isinstance(value, dict):
-                yield from ((f"upstreams.{name}.{key}", each) for key, each in value.items())
+            if section in _NESTED and isinstance(value, dict):
+                yield from ((f"{section}.{name}.{key}", each) for key, each in value.items())
             else:
                 yield f"{section}.{name}", value
 
 
 def _check_keys(tables: Mapping[str, Any], origin: Mapping[str, str]) -> None:
     known = [key for key, *_ in setting_docs()]
-    sections = Config.__struct_fields__
+    sections = {*Config.__struct_fields__, *_names_by_section()}
     for key, value in _entries(tables):
         if key in sections:
             raise ConfigError(f"expected a table, [{key}], got {toml(value)} - at {key}, from {origin[key]}")
@@ -291,52 +289,21 @@ def _check_upstream_key(key: str, value: object, origin: str) -> None:
 
 def _names_by_section() -> dict[str, list[str]]:
     names: dict[str, list[str]] = {}
-    for section, _, name in (key.partition(".") for key, *_ in setting_docs()):
+    for section, _, name in (key.rpartition(".") for key, *_ in setting_docs()):
         names.setdefault(section, []).append(name)
     return names
 
 
 def _check_variables(environ: Mapping[str, str]) -> None:
     """Raises an error for a mistyped variable, instead of ignoring it."""
-    for section, names in _names_by_section().items():
+    known = {_variable(key) for key, *_ in setting_docs()}
+    for section, names in reversed(_names_by_section().items()):  # [tools.web_search] precedes [tools]
         prefix = _variable(section) + "_"
-        for variable in environ:
+        for variable in environ.keys() - known:
             if variable.startswith(prefix) and (name := variable.removeprefix(prefix).lower()) not in names:
                 nearest_key = nearest_setting(name, names)
                 hint = f"; did you mean {_variable(f'{section}.{nearest_key}')!r}?" if nearest_key else ""
                 raise ConfigError(f"unknown setting {variable}{hint} - in the environment")
-
-
-_KINDS = {
-    "int": "a whole number",
-    "float": "a number",
-    "bool": "true or false",
-    "str": "text",
-    "array": "a list",
-    "object": "a table",
-}
-_LIMITS = {"<=": "of at most", ">=": "of at least", "<": "below", ">": "over"}
-_WRONG = re.compile(r"Expected `(\w+)`(?: ([<>]=?) ([\d.]+))?.* - at `\$\.(([\w-]+)\.(\w+))(?:\[(\d+)\])?`")
-
-
-def _describe(message: str, tables: Mapping[str, Any], origin: Mapping[str, str], prefix: str = "") -> str:
-    """Returns msgspec's `message` about a wrong value, with the key as the settings name it.
-
-    Args:
-        message: The text of msgspec's error.
-        tables: Each table of the settings, by its key without `prefix`.
-        origin: For each key, the file or variable that set it.
-        prefix: What precedes the table's name in the key, such as "upstreams.".
-    """
-    if not (match := _WRONG.fullmatch(message)):
-        return message
-    kind, sign, limit, key, section, name, index = match.groups()
-    value = tables[section][name]
-    secret = key in SECRET or name == "api_key"
-    got = "what is not shown" if secret else toml(value if index is None else value[int(index)])
-    expected = f"{_KINDS[kind]} {_LIMITS[sign]} {limit.removesuffix('.0')}" if sign else _KINDS[kind]
-    advice = f'; write {name} = ["…", "…"]' if kind == "array" else ""
-    return f"expected {expected}, got {got[:100]} - at {prefix}{key}, from {origin[prefix + key]}{advice}"
 
 
 def _upstream(name: str, table: dict[str, Any], origin: Mapping[str, str]) -> HttpConfig:
@@ -345,7 +312,7 @@ def _upstream(name: str, table: dict[str, Any], origin: Mapping[str, str]) -> Ht
     except msgspec.ValidationError as e:
         message = str(e).replace("`$.", f"`$.{name}.").replace("`$`", f"`upstreams.{name}`")
         raise ConfigError(
-            _describe(message, {name: table}, origin, "upstreams.").replace("`$.", "`upstreams.")
+            describe_error(message, {name: table}, origin, "upstreams.").replace("`$.", "`upstreams.")
         ) from None
     if urlsplit(upstream.url).scheme not in ("http", "https") or not host_name(upstream.url):
         where = f"at upstreams.{name}.url, from {origin[f'upstreams.{name}.url']}"
@@ -359,8 +326,7 @@ def _upstream(name: str, table: dict[str, Any], origin: Mapping[str, str]) -> Ht
 def _check(config: Config, origin: Mapping[str, str]) -> Config:
     server = config.server
     for key, *_ in setting_docs():
-        section, _, name = key.partition(".")
-        value = getattr(getattr(config, section), name)
+        value = attrgetter(key)(config)
         if isinstance(value, float) and not math.isfinite(value):
             raise ConfigError(f"expected a finite number, got {value} - at {key}, from {origin[key]}")
     for entry in server.allowed_hosts:

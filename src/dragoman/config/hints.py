@@ -16,7 +16,7 @@ def hint_for_key(key: str, value: object, sections: Sections) -> str:
         value: What it is set to.
         sections: All sections but those whose names the user chooses.
     """
-    section, dot, name = key.partition(".")
+    section, dot, name = key.rpartition(".")
     if not dot:
         return _hint_without_section(key, sections)
     if section in sections:

@@ -160,6 +160,12 @@ class Backend(ABC):
         """Returns whether the server gets the conversation in its own API, and edits it itself."""
         return False
 
+    def runs_vendor_tools(self) -> bool | None:
+        """Returns whether the server runs the tools of its API's vendor, for requests in its own API; None: not
+        known.
+        """
+        return False
+
     def describe(self, model: str) -> Mapping[str, object]:
         """Returns everything that a replay needs to know about the backend, as JSON values; no secrets."""
         return {}

@@ -36,6 +36,7 @@ from dragoman.core.events import (
     ToolCallStart,
     UsageUpdate,
     VendorBlock,
+    VendorBlockStart,
 )
 from dragoman.core.messages import (
     ExtraFields,
@@ -119,8 +120,8 @@ class Collector:
                 self._text.append(text)
                 if signature or redacted:
                     self._proof = (signature, redacted)
-            case VendorBlock():
-                self._parts += _vendor_part(event) if step.opens else ()
+            case VendorBlock() | VendorBlockStart():
+                self._vendor(event, opens=step.opens is not None)
             case ToolCallStart():
                 self._call = event
             case ToolCallEnd():
@@ -131,6 +132,13 @@ class Collector:
                 self._close("tool_call" if self._keeps_broken else "broken", raw)
             case Failure(error):
                 self.error = error
+
+    def _vendor(self, event: VendorBlock | VendorBlockStart, *, opens: bool) -> None:
+        part = UnknownPart(event.type, msgspec.Raw(event.json.encode()), dialect=event.dialect)
+        if opens:
+            self._parts.append(part)
+        elif self._dialect in ("", event.dialect) and event.json:
+            self._parts[-1] = part
 
     def _detail(self, event: Detail) -> None:
         if event.name not in TEXT_DETAILS:
@@ -190,10 +198,6 @@ class Collector:
                 self._parts.pop()  # the reader has emitted it as text
             extra = self._close_text() if self._of_text or self._of_next else {}
             self._parts.append(Refusal(text, extra) if kind == "refusal" else Text(text, extra))
-
-
-def _vendor_part(block: VendorBlock) -> tuple[Part]:
-    return (UnknownPart(block.type, msgspec.Raw(block.json.encode()), dialect=block.dialect),)
 
 
 def finish_reason(finish: Finish, order: EventOrder, *, broken_are_text: bool = False) -> FinishReason:

@@ -1,7 +1,8 @@
 """Events of a model response, in order.
 
-    Start · (ReasoningDelta | TextDelta | RefusalDelta | VendorBlock | call)* · (Finish | Failure)
+    Start · (ReasoningDelta | TextDelta | RefusalDelta | part | call)* · (Finish | Failure)
     call = ToolCallStart(i) · ToolCallDelta(i)* · (ToolCallEnd(i) | ToolCallIncomplete(i))
+    part = VendorBlock | VendorBlockStart · VendorBlock
 
 `UsageUpdate`, `Detail` and `Notice` may appear anywhere between Start and the end. Calls are numbered from 0 in the
 order in which they begin. They never overlap with each other or with text. The joined deltas of a call are a prefix of
@@ -77,6 +78,19 @@ class VendorBlock(Event, frozen=True):
     type: str
     json: JsonText
     """As received."""
+    steps: tuple[str, ...] = ()
+    """Last part of the names of events about its end, such as `completed`, in APIs that have them."""
+
+
+class VendorBlockStart(Event, frozen=True):
+    """A part that only one API has begins. The `VendorBlock` that follows is the same part, complete."""
+
+    dialect: str
+    type: str
+    json: JsonText
+    """The part so far."""
+    steps: tuple[str, ...] = ()
+    """Last part of the names of events about its beginning, such as `in_progress`."""
 
 
 class Detail(Event, frozen=True):
@@ -178,6 +192,7 @@ AnyEvent: TypeAlias = (
     | TextDelta
     | RefusalDelta
     | VendorBlock
+    | VendorBlockStart
     | Detail
     | ToolCallStart
     | ToolCallDelta
@@ -228,7 +243,7 @@ _OUTSIDE_BLOCKS: Final = (UsageUpdate, Notice, Detail)
 class EventOrder:
     """Validates one stream of events and reports which blocks open and close."""
 
-    __slots__ = ("_dialect", "_signed", "block", "blocks", "calls", "incomplete", "phase")
+    __slots__ = ("_awaits_end", "_dialect", "_signed", "block", "blocks", "calls", "incomplete", "phase")
 
     def __init__(self, dialect: str = "") -> None:
         """Creates a validator; vendor blocks of APIs other than `dialect` are ignored (empty: none are ignored)."""
@@ -240,6 +255,8 @@ class EventOrder:
         self.incomplete = 0
         self._signed = False
         """The open block is complete: the next event of its kind opens another block."""
+        self._awaits_end = False
+        """The open block is a part that its VendorBlock is yet to complete."""
 
     def feed(self, event: AnyEvent) -> BlockChange:
         """Validates the event and returns the blocks that it opens and closes.
@@ -275,8 +292,8 @@ class EventOrder:
                 step = self._run("reasoning", text or signature or redacted, new_block=bool(redacted))
                 self._signed = self._signed or bool(signature or redacted)
                 return step
-            case VendorBlock(dialect, _, json):
-                return self._run("vendor", json, new_block=True) if self._dialect in ("", dialect) else NO_CHANGE
+            case VendorBlock(dialect, _, json) | VendorBlockStart(dialect, _, json):
+                return self._vendor(event, json) if self._dialect in ("", dialect) else NO_CHANGE
             case RefusalDelta(text):
                 return self._run("refusal", text)
             case ToolCallStart(index):
@@ -305,6 +322,8 @@ class EventOrder:
         if self.phase == "open" and type(event) is not Start:
             if type(event) is Finish and self.block is not None and self.block.kind == "tool_call":
                 raise EventOrderError("Finish inside an open tool call; end it or mark it incomplete first")
+            if isinstance(event, Finish) and self._awaits_end:
+                raise EventOrderError("Finish inside an open part; send its VendorBlock first")
             return
         if self.phase == "new" and isinstance(event, Start | Failure):
             self.phase = "open"
@@ -324,6 +343,14 @@ class EventOrder:
                 raise EventOrderError(f"{kind} inside an open tool call")
         return self._open(kind) if text else NO_CHANGE
 
+    def _vendor(self, event: VendorBlock | VendorBlockStart, json: JsonText) -> BlockChange:
+        if self._awaits_end and isinstance(event, VendorBlock):
+            self._awaits_end = False
+            return NO_CHANGE
+        step = self._run("vendor", json, new_block=True)
+        self._awaits_end = step.opens is not None and isinstance(event, VendorBlockStart)
+        return step
+
     def _call(self, index: int, event: AnyEvent) -> BlockChange:
         if index != self.calls or (self.block is not None and self.block.kind == "tool_call"):
             raise EventOrderError(f"{type(event).__name__} {index} after {self.calls} calls, block {self.block}")
@@ -335,6 +362,8 @@ class EventOrder:
             raise EventOrderError(f"{type(event).__name__} {index} outside its call, block {self.block}")
 
     def _open(self, kind: BlockKind) -> BlockChange:
+        if self._awaits_end:
+            raise EventOrderError(f"expected the VendorBlock of the open part, got {kind}")
         closed, self.block = self.block, Block(kind, self.blocks)
         self.blocks += 1
         self._signed = False

@@ -17,14 +17,15 @@ from dragoman.core.events import (
     TextDelta,
     ToolCallStart,
     VendorBlock,
+    VendorBlockStart,
 )
 from dragoman.core.messages import COMPLETE_FINISHES, Request
 from dragoman.core.response_details import NON_TEXT_CONTENT, PROGRESS, SERVICE, is_for
 from dragoman.core.stage import EventStage
 from dragoman.wire.web_sources import WebSourceConverter
 
-_CONTENT_EVENTS: Final = (TextDelta, RefusalDelta, ToolCallStart, VendorBlock)
-_ADAPTED: Final = (Start, VendorBlock, Detail)
+_CONTENT_EVENTS: Final = (TextDelta, RefusalDelta, ToolCallStart, VendorBlock, VendorBlockStart)
+_ADAPTED: Final = (Start, VendorBlock, VendorBlockStart, Detail)
 _UNREPORTED: Final = (*SERVICE, TEXT_BREAK, PROGRESS)
 
 

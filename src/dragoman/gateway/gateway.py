@@ -34,9 +34,11 @@ from dragoman.gateway.compaction import Seal
 from dragoman.gateway.memory_response_store import MemoryResponseStore
 from dragoman.gateway.response_recorder import ResponseRecorder
 from dragoman.gateway.response_store import ResolvedRequest, ResponseStore
-from dragoman.gateway.response_stream import BackendAttempt, stream_response
+from dragoman.gateway.response_stream import BackendAttempt, Generate, stream_response
 from dragoman.gateway.router import ModelRoute, Router, backend_name
 from dragoman.gateway.usage import UsageFiller
+from dragoman.gateway.vendor_tools.loop import VendorToolRunner
+from dragoman.gateway.vendor_tools.plan import VendorToolPlan, plan_vendor_tools
 from dragoman.guard.policy import ALL_REPAIRS, Buffering, GuardPolicy
 from dragoman.off_loop import off_loop
 from dragoman.wire.context_edits import EditedRequest, EditReport, apply_edits_for
@@ -46,6 +48,7 @@ from dragoman.wire.translation import require_single_choice
 log = logging.getLogger("dragoman.gateway.gateway")
 
 DEFAULT_POLICY: Final = GuardPolicy()
+NO_VENDOR_TOOLS: Final = VendorToolRunner({})
 
 
 class TokenCount(NamedTuple):
@@ -73,6 +76,8 @@ class _ResponseJob(msgspec.Struct, frozen=True):
     context: ExchangeContext
     is_summary: bool = False
     """The response is a summary of the conversation, to be sealed."""
+    vendor_tools: VendorToolPlan | None = None
+    """What the gateway does about tools that the API's vendor would run."""
 
 
 class Gateway:
@@ -85,6 +90,7 @@ class Gateway:
         response_store: ResponseStore | None = None,
         policy: GuardPolicy = DEFAULT_POLICY,
         seal: Seal | None = None,
+        vendor_tools: VendorToolRunner = NO_VENDOR_TOOLS,
     ) -> None:
         """Args:
         backends: All backends, the preferred ones first.
@@ -93,6 +99,7 @@ class Gateway:
         response_store: Responses that clients can continue; None: in memory, with default limits.
         policy: Settings of the guard.
         seal: Signs compacted conversations; None: with a random key.
+        vendor_tools: Runs tools that the APIs' vendors run, such as web search; by default it runs none.
         """
         self._backends = tuple(backends)
         self._router = Router(backends, model_aliases or {})
@@ -100,6 +107,7 @@ class Gateway:
         self._policy = policy
         self._disabled_repairs = frozenset(ALL_REPAIRS) - policy.enabled_repairs
         self._seal = seal or Seal()
+        self._vendor_tools = vendor_tools
         self.progress: Callable[[str], None] | None = None
         """Called with a line to show while a model evaluates a prompt."""
 
@@ -107,12 +115,14 @@ class Gateway:
         """Starts every backend and checks the aliases."""
         for backend in self._backends:
             await backend.start()
+        await self._vendor_tools.start()
         self._router.check_aliases()
 
     async def close(self) -> None:
-        """Closes every backend, and the response store."""
+        """Closes every backend, the vendor tools, and the response store."""
         for backend in self._backends:
             await backend.close()
+        await self._vendor_tools.close()
         self.response_store.close()
 
     def models(self) -> list[ServedModel]:
@@ -154,6 +164,8 @@ class Gateway:
         backend, routed = routes[0]
         response = backend.passthrough(routed, body, request.model, context)
         if response is None or repair_history(routed.messages)[1]:
+            return None
+        if plan_vendor_tools(request, lambda _: routes[0], self._vendor_tools.executors) is not None:
             return None
         if has_part(routed.messages, PreviousResponseRef):
             return None
@@ -215,7 +227,8 @@ class Gateway:
         edit = apply_edits_for(backend, ordered, tokenizers.find(routed.model))
         pipeline = EventPipeline([*self._stages(job, edit, (*repairs, *warnings)), *client_stages])
         in_thread = job.context.is_large or (job.client_request.store and self.response_store.does_io)
-        return BackendAttempt(backend, edit.request, job.context, pipeline, self._policy.reask_timeout_s, in_thread)
+        generate = self._generator(backend, job)
+        return BackendAttempt(generate, edit.request, job.context, pipeline, self._policy.reask_timeout_s, in_thread)
 
     def _prepare(self, request: Request, context: ExchangeContext, buffering: Buffering | None) -> _ResponseJob:
         """Returns what the response needs.
@@ -234,10 +247,18 @@ class Gateway:
                 unstored = resolved._replace(previous_id="", input_messages=())
                 summary = compaction.summary_request(complete)
                 return _ResponseJob(request, summary, unstored, None, 0, context, is_summary=True)
-        policy = self._policy_for(complete, buffering)
+        plan = plan_vendor_tools(complete, self._router.first, self._vendor_tools.executors)
+        policy = None if plan is not None and plan.refused else self._policy_for(complete, buffering)
+        complete = complete if plan is None else plan.request
         guard_buffers = policy is not None and request.stream
         buffer_chars = 0 if guard_buffers else self._policy.buffer_limit(buffering, stream=request.stream)
-        return _ResponseJob(request, complete, resolved, policy, buffer_chars, context)
+        return _ResponseJob(request, complete, resolved, policy, buffer_chars, context, vendor_tools=plan)
+
+    def _generator(self, backend: Backend, job: _ResponseJob) -> Generate:
+        """Returns what asks this backend, again and again where the model calls tools that the gateway runs."""
+        if job.vendor_tools is not None:
+            return partial(self._vendor_tools.generate, backend, job.vendor_tools)
+        return lambda request, context: context.generate(backend, request)
 
     def _stages(self, job: _ResponseJob, edit: EditedRequest, warnings: Sequence[Notice]) -> list[EventStage]:
         """Returns the stages that the events of one backend's response pass, in order.
@@ -247,12 +268,13 @@ class Gateway:
             edit: The request as the backend gets it.
             warnings: Warnings about the request, to be sent after Start.
         """
-        request = job.request
+        request, vendor_tools = job.request, job.vendor_tools
         stages: list[EventStage] = []
         if job.policy is not None:
             from dragoman.guard.guard import ToolCallGuard  # needs an extra that not all users of the gateway have
 
-            stages.append(ToolCallGuard(edit.request, job.policy))
+            expected = edit.request if vendor_tools is None else vendor_tools.hide_tools(edit.request)
+            stages.append(ToolCallGuard(expected, job.policy, vendor_tools.rounds if vendor_tools else ()))
             if edit.request.response_schema:
                 from dragoman.gateway.reply_schema_check import ReplySchemaCheck
 
@@ -260,8 +282,10 @@ class Gateway:
         if edit.applied:
             stages.append(EditReport(edit.applied))
         early = request.stream and bool(request.dialect) and dialects.get(request.dialect).usage_in_first_event
-        stages.append(UsageFiller(edit.request, tokenizers.find(edit.request.model), early=early))
-        stages.append(ClientEventFilter(request, (*warnings, *edit.warnings)))
+        if vendor_tools is None or vendor_tools.refused is None:  # else no model is asked
+            stages.append(UsageFiller(edit.request, tokenizers.find(edit.request.model), early=early))
+        planned = () if vendor_tools is None else vendor_tools.warnings
+        stages.append(ClientEventFilter(request, (*warnings, *planned, *edit.warnings)))
         if job.is_summary:
             stages.append(compaction.SealedSummary(self._seal, job.context))
         else:
@@ -319,7 +343,8 @@ class Gateway:
         if compaction.uses_compaction(request):
             request, needs_compaction = compaction.prepare_request(request, self._router.first, self._seal)
             request = compaction.summary_request(request) if needs_compaction else request
-        return request
+        plan = plan_vendor_tools(request, self._router.first, self._vendor_tools.executors)
+        return request if plan is None else plan.request
 
 
 def _failover_notice(routes: Sequence[ModelRoute], error: DragomanError) -> Notice:

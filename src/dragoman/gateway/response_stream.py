@@ -16,7 +16,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from dragoman.core.backend import Backend, EventStream, ExchangeContext
+from dragoman.core.backend import EventStream, ExchangeContext
 from dragoman.core.errors import BackendUnavailableError, DragomanError, UsageError, loggable_message
 from dragoman.core.events import AnyEvent, Failure, Finish, Start
 from dragoman.core.messages import Request
@@ -25,11 +25,15 @@ from dragoman.core.stage import EventPipeline, EventStage, ReaskRequest
 log = logging.getLogger("dragoman.guard")
 
 
+Generate: TypeAlias = Callable[[Request, ExchangeContext], EventStream]
+"""Returns the events of a response to a request."""
+
+
 class BackendAttempt(msgspec.Struct, frozen=True):
     """A response of one backend."""
 
-    backend: Backend
-    """The backend, which may be asked a second time."""
+    generate: Generate
+    """Asks the backend; may be called a second time."""
     request: Request
     """The request to send to it."""
     context: ExchangeContext
@@ -59,7 +63,7 @@ async def stream_response(next_attempt: NextAttempt, failed: DragomanError | Non
     attempt = await next_attempt(failed)
     pipeline = attempt.pipeline
     try:
-        async with aclosing(attempt.context.generate(attempt.backend, attempt.request)) as batches:
+        async with aclosing(attempt.generate(attempt.request, attempt.context)) as batches:
             async for batch in batches:
                 if attempt.in_thread and _is_boundary(batch):
                     out = await asyncio.to_thread(pipeline.feed, batch)
@@ -114,8 +118,7 @@ async def _reask(attempt: BackendAttempt, reask: ReaskRequest, stage: EventStage
     events: list[AnyEvent] = []
     failed = True
     try:
-        events_of = second_context.generate(attempt.backend, reask.request)
-        async with asyncio.timeout(timeout_s), aclosing(events_of) as batches:
+        async with asyncio.timeout(timeout_s), aclosing(attempt.generate(reask.request, second_context)) as batches:
             async for batch in batches:
                 events += batch
                 if isinstance(batch[-1], Failure):

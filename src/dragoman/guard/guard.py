@@ -34,7 +34,7 @@ from dragoman.core.events import (
     VendorBlock,
 )
 from dragoman.core.identifiers import valid_call_id
-from dragoman.core.messages import COMPLETE_FINISHES, Request, Tool, ToolCall, Usage, add_usage
+from dragoman.core.messages import COMPLETE_FINISHES, Message, Request, Tool, ToolCall, Usage, add_usage
 from dragoman.core.stage import EventStage, ReaskRequest
 from dragoman.guard import feedback, reask, unoffered_tool
 from dragoman.guard.call_warnings import call_warnings
@@ -56,7 +56,7 @@ _REASK_CODES: Final = ("reasked", "reask_failed")
 class ToolCallGuard(EventStage):
     """Validates and repairs the calls of one response."""
 
-    def __init__(self, request: Request, policy: GuardPolicy) -> None:
+    def __init__(self, request: Request, policy: GuardPolicy, later: Sequence[Message] = ()) -> None:
         self._request, self._policy, self._choice = request, policy, request.tool_choice
         self._tools: dict[str, Tool] = {tool.name: tool for tool in request.tools if tool.kind == "function"}
         self._enabled_repairs = policy.enabled_repairs
@@ -64,7 +64,7 @@ class ToolCallGuard(EventStage):
         self._names = tool_name_match.ToolNames(self._tools, names)
         self._all_tools_known = len(self._tools) == len(request.tools)
         """Whether no tool is run by the vendor; calls of such tools have names of their own."""
-        self._copies = CopiedCallDetector(request)
+        self._copies = CopiedCallDetector(request, later)
         self._trailing = TrailingCallCheck(request, self._copies)
         self._earlier_calls: Counter[CallKey] | None = None
         self._pending: PendingCall | None = None

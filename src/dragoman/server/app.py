@@ -142,7 +142,9 @@ class App:
                 headers_decoded = {name: value for name, value in headers.items() if name != "content-encoding"}
                 capture = self._captures.begin(method, path, headers_decoded) if self._captures else None
                 observer = _observer_for(capture, record)
-                client = Client.from_scope(scope, receive, observer.wrap_send(send_tracked) if observer else send_tracked)
+                client = Client.from_scope(
+                    scope, receive, observer.wrap_send(send_tracked) if observer else send_tracked
+                )
                 await Exchange(posted, self._gateway, self._config, record, client, observer).run(headers)
             else:
                 await self._get(scope, path, headers, send_tracked)

@@ -10,6 +10,7 @@ from dragoman.core.errors import DragomanError
 from dragoman.core.events import AnyEvent, Notice
 from dragoman.core.identifiers import ANY_STRING
 from dragoman.core.messages import Reply, Request
+from dragoman.vendor_tools.codec import VendorToolCodec
 from dragoman.wire.passthrough import StreamPassthrough
 
 
@@ -137,6 +138,8 @@ class Dialect:
     usage_in_first_event: bool = False
     """Clients read the prompt's token count from the beginning of a stream."""
     forms: Mapping[ObjectKind, ObjectForm] = field(default_factory=dict)
+    vendor_tools: VendorToolCodec | None = None
+    """Tools that the API's vendor runs itself; None: it has none."""
     chunk_forms: tuple[tuple[str, str, str], ...] = ()
     """How to recognize JSON as a chunk of this API's stream: a field, a regular expression for its value, and the text
     around the chunk in the stream, with `$` in its place. Some SDKs hand out less than the server sent."""

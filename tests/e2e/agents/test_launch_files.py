@@ -138,6 +138,11 @@ def test_reasoning_is_disabled_for_model_without_reasoning() -> None:
     assert launch("claude", has_reasoning=False).environ["MAX_THINKING_TOKENS"] == "0"
     assert "MAX_THINKING_TOKENS" not in launch("claude").environ
     assert 'model_reasoning_effort="none"' in launch("codex", has_reasoning=False).command
+
+
+@pytest.mark.parametrize(("has_web_search", "value"), [(True, "live"), (False, "disabled")])
+def test_codex_searches_if_gateway_does(has_web_search: bool, value: str) -> None:
+    assert f'web_search="{value}"' in launch("codex", has_web_search=has_web_search).command
     assert settings(launch("hermes", has_reasoning=False))["agent"] == {"reasoning_effort": "none"}
 
 

@@ -25,12 +25,14 @@ from dragoman.core.errors import ContextOverflowError, UnknownModelError, Upstre
 from dragoman.core.events import AnyEvent, Failure, Finish, Notice, Start, ToolCallEnd, UsageUpdate
 from dragoman.core.messages import Request, Usage
 from dragoman.gateway.gateway import Gateway
+from dragoman.gateway.vendor_tools.loop import VendorToolRunner
 from dragoman.redaction.anonymize import Anonymizer, KeepRules, map_strings
 from dragoman.redaction.redact import Redactor
 from dragoman.server.capture.diff import difference
 from dragoman.server.capture.files import chunk_from_json, chunk_to_json, error_json, event_json, jsonl
 from dragoman.server.capture.load import error_from_json, event_from_json
 from dragoman.server.capture.replay_backend import ChunkMode, Rechunker
+from dragoman.tool_executors.local_index import LocalSearch
 from support import doc_examples
 from support.capturing import TOOLS, folders, keeping, kept, lines, says
 from support.claude_gateway import Says, Turns, behind_claude
@@ -296,6 +298,42 @@ def test_truncated_call_of_embedded_model_is_replayed(tmp_path: Path, capsys: py
     assert "the problem is still in it" in capsys.readouterr().out
     assert "What is the weather" not in "".join(unpacked(tmp_path / "bug.zip").values())
     assert cli.main(["replay", str(tmp_path / "bug.zip")]) == 0
+
+
+async def test_results_of_tools_that_gateway_ran_are_replayed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Without the search: the replay uses what it returned then. In a bundle its content is replaced."""
+    search = '<tool_call>\n{"name": "web_search", "arguments": {"query": "zebras"}}\n</tool_call>'
+
+    async def play(server: Server, writer: Any) -> None:
+        await says("Found." if b"Mallorca" in server.asked[-1][2] else search)(server, writer)
+
+    folder = tmp_path / "pages"
+    folder.mkdir()
+    (folder / "zebra.txt").write_text("Zebras of Mallorca\n")
+    async with server(play) as far:
+        config = HttpConfig(f"{far.url}/v1", models=("m",), tool_mode="prompt", call_format="hermes", auto_probe=False)
+        runner = VendorToolRunner({"web_search": LocalSearch(folder, "", 5)})
+        gateway = Gateway([HttpBackend("far", config, {})], vendor_tools=runner)
+        capture = CaptureConfig(dir=str(tmp_path / "kept"))
+        async with serving(gateway, capture=capture) as (_, url), http_client(url) as client:
+            tools = [{"type": "web_search_20250305", "name": "web_search"}]
+            body = {"model": "m", "max_tokens": 99, "stream": True, "tools": tools}
+            asking = [{"role": "user", "content": "Are there zebras?"}]
+            assert "web_search_tool_result" in (await client.post(MESSAGES, json={**body, "messages": asking})).text
+        (kept_folder,) = await kept(tmp_path / "kept")
+    shutil.rmtree(folder)
+    (run,) = lines(kept_folder / "tool-runs.jsonl")
+    assert (run["kind"], json.loads(run["arguments"])) == ("web_search", {"query": "zebras"})
+    status, said = await run_replay(capsys, kept_folder)
+    assert (status, set(stages(said).values())) == (0, {"same"})
+    bundle = tmp_path / "bug.zip"
+    assert await asyncio.to_thread(cli.main, ["bundle", str(kept_folder), "-o", str(bundle)]) == 0
+    capsys.readouterr()
+    assert "Mallorca" not in "".join(unpacked(bundle).values())
+    status, said = await run_replay(capsys, bundle)
+    assert (status, set(stages(said).values())) == (0, {"same"})
 
 
 async def test_previous_response_id_is_replayed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

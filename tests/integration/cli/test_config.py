@@ -328,3 +328,41 @@ def test_config_with_keys_readable_by_other_users_is_reported(mode: int, text: s
     told = config.readable_secrets(path, config.load(path, {}, {})[0])
     assert told.startswith(f"other users of this machine may {may} {path}" if may else "")
     assert bool(told) == bool(may)
+
+
+def test_tables_in_tools_are_sections_of_their_own(tmp_path: Path) -> None:
+    text = f'[tools]\nmax_rounds = 3\n[tools.web_search]\nuse = "local"\npath = "{tmp_path}"\n'
+    environ = {"DRAGOMAN_TOOLS_WEB_SEARCH_MAX_RESULTS": "2", "DRAGOMAN_TOOLS_TIMEOUT_S": "9"}
+    found = load(text, tmp_path, environ).tools
+    assert (found.max_rounds, found.timeout_s) == (3, 9.0)
+    assert (found.web_search.use, found.web_search.path, found.web_search.max_results) == ("local", str(tmp_path), 2)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            "[tools.web_search]\nuss = 1\n",
+            "unknown setting 'tools.web_search.uss'; did you mean 'tools.web_search.use'?",
+        ),
+        (
+            "[tools.web_serch]\nurl = 'x'\n",
+            "unknown setting 'tools.web_serch.url'; did you mean 'tools.web_search.url'?",
+        ),
+        (
+            "[tools.web_search]\nmax_results = 0\n",
+            "expected a whole number of at least 1, got 0 - at tools.web_search.max_results",
+        ),
+        ("[tools]\nmax_rounds = 'x'\n", 'expected a whole number, got "x" - at tools.max_rounds'),
+        ("[tools]\nweb_search = 'x'\n", 'expected a table, [tools.web_search], got "x" - at tools.web_search'),
+    ],
+)
+def test_wrong_settings_of_tools_are_explained(text: str, message: str, tmp_path: Path) -> None:
+    assert config_error(text, tmp_path).startswith(message)
+
+
+def test_mistyped_variable_of_tools_is_rejected(tmp_path: Path) -> None:
+    message = config_error("", tmp_path, DRAGOMAN_TOOLS_WEB_SEARCH_PATHS="/x")
+    assert message.startswith(
+        "unknown setting DRAGOMAN_TOOLS_WEB_SEARCH_PATHS; did you mean 'DRAGOMAN_TOOLS_WEB_SEARCH_PATH'?"
+    )

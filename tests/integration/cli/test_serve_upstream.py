@@ -45,6 +45,69 @@ async def weather(backend: Scripted, request: Request) -> AsyncGenerator[AnyEven
     yield Finish("stop")
 
 
+async def searches(backend: Scripted, request: Request) -> AsyncGenerator[AnyEvent, None]:
+    """Calls the offered function `web_search`; once there is a tool result, repeats it as text."""
+    results = [part for message in request.messages for part in message.parts if isinstance(part, ToolResult)]
+    yield Start("", "", 0)
+    if results:
+        yield TextDelta(results[-1].parts[0].text)  # type: ignore[union-attr]
+    else:
+        assert [(tool.name, tool.kind) for tool in request.tools] == [("web_search", "function")]
+        yield ToolCallStart(0, "call_0", "web_search")
+        yield ToolCallDelta(0, '{"query":"zebras"}')
+        yield ToolCallEnd(0)
+    yield UsageUpdate(Usage(20, 5))
+    yield Finish("stop")
+
+
+@pytest.mark.parametrize("api", dialects.names())
+def test_configured_web_search_with_upstream(api: str, tmp_path: Path) -> None:
+    """The vendors' SDKs read its results, whatever API the upstream server has."""
+    (tmp_path / "pages").mkdir()
+    (tmp_path / "pages" / "a.md").write_text("# Animals\n\nZebras have stripes.\n")
+    search = {"use": "local", "path": str(tmp_path / "pages"), "base_url": "https://docs.example.com"}
+    own = {**apart(tmp_path), **{f"tools.web_search.{name}": value for name, value in search.items()}}
+    with (
+        in_thread(searches) as url,
+        running(tmp_path, "--upstream", f"{url}/v1", "--upstream-api", api, settings=own) as gateway,
+    ):
+        client = anthropic.Anthropic(base_url=gateway.url, api_key="none", max_retries=0, timeout=DEADLINE_S)
+        tools: Any = [{"type": "web_search_20250305", "name": "web_search"}]
+        with client.messages.stream(
+            model="m", max_tokens=99, tools=tools, messages=[{"role": "user", "content": "Zebras?"}]
+        ) as stream:
+            use, result, text = stream.get_final_message().content
+        assert (use.type, result.type, text.type) == ("server_tool_use", "web_search_tool_result", "text")
+        assert isinstance(result.content, list)
+        assert [(hit.title, hit.url) for hit in result.content] == [("Animals", "https://docs.example.com/a.md")]
+        assert "Zebras have stripes." in text.text
+        sdk = openai.OpenAI(base_url=f"{gateway.url}/v1", api_key="none", max_retries=0, timeout=DEADLINE_S)
+        response = sdk.responses.create(model="m", input="Zebras?", tools=[{"type": "web_search"}])
+        assert [item.type for item in response.output] == ["web_search_call", "reasoning", "message"]
+        assert "Zebras have stripes." in response.output_text
+        completion = sdk.chat.completions.create(
+            model="m", messages=[{"role": "user", "content": "Zebras?"}], web_search_options={}
+        )
+        message = completion.choices[0].message
+        assert "Zebras have stripes." in (message.content or "")
+        assert message.annotations
+        assert message.annotations[0].url_citation.url == "https://docs.example.com/a.md"
+
+
+@pytest.mark.parametrize("args", [["--print-config"], ["--port", "0"]])
+def test_wrong_setting_of_web_search_prevents_start(args: list[str], tmp_path: Path) -> None:
+    ended = command(tmp_path, "serve", *args, DRAGOMAN_TOOLS_WEB_SEARCH_USE="local", **apart_upstream(tmp_path))
+    assert ended.returncode == 2
+    assert "expected the path of a folder with documents, got none - at tools.web_search.path" in ended.stderr
+
+
+def apart_upstream(home: Path) -> dict[str, str]:
+    """Settings with an upstream server, so that no weights are needed."""
+    file = home / "config.toml"
+    file.write_text('[upstreams.far]\nurl = "http://127.0.0.1:9/v1"\nmodels = ["m"]\n')
+    return {"DRAGOMAN_CONFIG": str(file)}
+
+
 @pytest.mark.parametrize("api", dialects.names())
 def test_tool_round_trip_through_upstream(api: str, tmp_path: Path) -> None:
     own = apart(tmp_path)

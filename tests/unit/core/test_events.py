@@ -23,12 +23,15 @@ LETTERS: dict[str, ev.AnyEvent] = {
     "d": ev.ToolCallDelta(0, "{"),
     "e": ev.ToolCallEnd(0),
     "i": ev.ToolCallIncomplete(0, "{"),
+    "b": ev.VendorBlockStart("d", "search", "{}"),
+    "v": ev.VendorBlock("d", "search", "{}"),
     "F": ev.Finish("stop"),
     "X": ev.Failure(BackendUnavailableError("died")),
 }
 CALL = "c[dwu]*"
-LEGAL = re.compile(rf"X|S([rtfwu]|{CALL}[ei])*(F|X|{CALL}X)")
-PREFIX = re.compile(rf"X?|S([rtfwu]|{CALL}[ei])*(F|X|{CALL}X?)?")
+PART = "(?:b[wu]*)"
+LEGAL = re.compile(rf"X|S([rtfwu]|{PART}?v|{CALL}[ei])*(F|X|{CALL}X|{PART}X)")
+PREFIX = re.compile(rf"X?|S([rtfwu]|{PART}?v|{CALL}[ei])*(F|X|(?:{CALL}|{PART})X?)?")
 
 
 def numbered(word: str) -> list[ev.AnyEvent]:
@@ -61,7 +64,7 @@ def accepted(word: str) -> int:
     return len(word)
 
 
-WORDS = st.text(alphabet="".join(LETTERS), max_size=10) | st.text(alphabet="rtfwucdei", max_size=9).map("S{}F".format)
+WORDS = st.text(alphabet="".join(LETTERS), max_size=10) | st.text(alphabet="rtfwucdeibv", max_size=9).map("S{}F".format)
 
 
 @given(WORDS | st.from_regex(LEGAL, fullmatch=True))

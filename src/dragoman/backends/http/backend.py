@@ -251,6 +251,14 @@ class HttpBackend(Backend):
         """Returns whether the server gets the conversation in its own API, and edits it itself; see `Backend`."""
         return request.dialect == self._dialect.name and self._mode_of(request.model).tool_mode == "native"
 
+    def runs_vendor_tools(self) -> bool | None:
+        """Returns True for the vendor's own server, False for a type that is known not to; see `Backend`."""
+        host = urlsplit(self._config.url).hostname or ""
+        if host in self._dialect.vendor_hosts or host.endswith(".openai.azure.com"):
+            return True
+        provider = self._planner.provider
+        return False if provider is not None and provider.no_vendor_tools else None
+
     def forward(
         self, path: str, body: bytes, headers: Mapping[str, str], began: Callable[[Mapping[str, str]], None]
     ) -> AsyncGenerator[bytes, None]:

@@ -9,6 +9,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
+from operator import attrgetter
 from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
@@ -23,6 +24,7 @@ from dragoman.backends.embedded import weights
 from dragoman.catalog import models
 from dragoman.cli._common import missing_extras_message
 from dragoman.cli.doctor.finding import Finding, Verdict, check
+from dragoman.config.values import SECRET, toml
 from dragoman.core.errors import ConfigError, DragomanError
 
 _EXTRAS: Final = [extra for extra in optional.PACKAGES if extra != "guard"]
@@ -63,10 +65,9 @@ def _changed(config: settings.Config, origin: Mapping[str, str]) -> Iterator[str
     """Yields the settings that differ from their defaults, without keys; servers have findings of their own."""
     defaults = {key: default for key, _, default, _ in settings.setting_docs()}
     for key, default in defaults.items():
-        section, _, name = key.partition(".")
-        value = getattr(getattr(config, section), name)
+        value = attrgetter(key)(config)
         if value != default:
-            value_text = f"{len(value)} not shown" if key in settings.SECRET and value else settings.toml(value)
+            value_text = f"{len(value)} not shown" if key in SECRET and value else toml(value)
             source = origin.get(key, "")
             yield f"{key} = {value_text}" + (f" ({source})" if source == "command line" or source in os.environ else "")
     if config.model_aliases:

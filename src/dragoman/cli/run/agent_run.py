@@ -172,6 +172,7 @@ class AgentRun:
                 context_window=selected.context_window,
                 output_tokens=selected.output_tokens,
                 has_reasoning=selected.has_reasoning,
+                has_web_search=bool(selected.config.tools.web_search.use),
                 progress=progress if sys.platform != "win32" else None,
             )
         )

@@ -63,6 +63,7 @@ from dragoman.dialects.anthropic_messages.response_writer import (
     write_error,
     write_reply,
 )
+from dragoman.dialects.anthropic_messages.vendor_tools import VENDOR_TOOLS
 from dragoman.wire import sse
 from dragoman.wire.dialect import Dialect, ObjectForm, TokenCounting
 from dragoman.wire.passthrough import StreamPassthrough
@@ -90,6 +91,7 @@ DIALECT: Final = Dialect(
     ),
     display_name=display_name,
     resolve_display_name=resolve_display_name,
+    vendor_tools=VENDOR_TOOLS,
     forms={
         "tool": ObjectForm(
             example='{"name": …, "input_schema": …}',

@@ -86,14 +86,14 @@ class MessagesResponseWriter:
         before = _stop(closes) if closes else b""
         if opens:
             before += self._open(opens, event)
-        elif isinstance(event, events.VendorBlock):
+        elif isinstance(event, events.VendorBlock | events.VendorBlockStart):
             return before
         match event:
             case events.TextDelta(text) | events.ToolCallDelta(_, text) | events.RefusalDelta(text):
                 return before + self._delta + _encode(text) + b"}}\n\n" if text else before
             case events.ReasoningDelta(text, signature):
                 return before + self._reasoning(text, signature)
-            case ToolCallStart() | events.Notice() | events.VendorBlock():
+            case ToolCallStart() | events.Notice() | events.VendorBlock() | events.VendorBlockStart():
                 return before
             case events.Detail():
                 return before + self._detail(event)
@@ -121,7 +121,7 @@ class MessagesResponseWriter:
                 shell = _encode({"type": "tool_use", "id": id, "name": name, "input": {}})
             case events.ReasoningDelta(redacted=data) if data:
                 shell = _encode({"type": "redacted_thinking", "data": data})
-            case events.VendorBlock(json=json):
+            case events.VendorBlock(json=json) | events.VendorBlockStart(json=json):
                 shell, first_delta = self._vendor(json)
             case _:
                 shell = _BLOCKS[block.kind]

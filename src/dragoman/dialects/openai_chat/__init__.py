@@ -44,6 +44,7 @@ from dragoman.dialects.openai_chat.request_reader import read_request
 from dragoman.dialects.openai_chat.request_writer import write_request
 from dragoman.dialects.openai_chat.response_reader import ChatResponseReader
 from dragoman.dialects.openai_chat.response_writer import ChatResponseWriter, write_reply
+from dragoman.dialects.openai_chat.vendor_tools import VENDOR_TOOLS
 from dragoman.wire import sse
 from dragoman.wire.dialect import Dialect, ObjectForm
 from dragoman.wire.openai_errors import auth_headers, status, write_error
@@ -70,6 +71,8 @@ DIALECT: Final = Dialect(
         usage_request={"stream_options": {"include_usage": True}},
         usage_only_markers=(b'"choices":[]', b'"choices": []'),
     ),
+    vendor_hosts=frozenset({"api.openai.com"}),
+    vendor_tools=VENDOR_TOOLS,
     forms={
         "tool": ObjectForm(
             example='{"type": "function", "function": {"name": …, "parameters": …}}',

@@ -79,7 +79,7 @@ class ChatResponseWriter:
             case events.UsageUpdate(usage):
                 self._usage = usage
                 return b""
-            case events.ToolCallIncomplete() | events.Notice() | events.VendorBlock():
+            case events.ToolCallIncomplete() | events.Notice() | events.VendorBlock() | events.VendorBlockStart():
                 return b""
             case events.Detail() | Finish() | events.Failure():
                 return self._other(event)

@@ -55,6 +55,7 @@ from dragoman.dialects.openai_responses.request_writer import write_request
 from dragoman.dialects.openai_responses.response_reader import ResponsesResponseReader, count_of
 from dragoman.dialects.openai_responses.response_writer import ResponsesResponseWriter, write_count, write_reply
 from dragoman.dialects.openai_responses.typed_request import read_request
+from dragoman.dialects.openai_responses.vendor_tools import VENDOR_TOOLS
 from dragoman.wire import sse
 from dragoman.wire.dialect import Dialect, ObjectForm, TokenCounting
 from dragoman.wire.openai_errors import auth_headers, status, write_error
@@ -80,6 +81,8 @@ DIALECT: Final = Dialect(
         model_container="response",
         rewrite_error=rewrite_error,
     ),
+    vendor_hosts=frozenset({"api.openai.com"}),
+    vendor_tools=VENDOR_TOOLS,
     forms={
         "tool": ObjectForm(
             example='{"type": "function", "name": …, "parameters": …}',

@@ -10,7 +10,7 @@ from dragoman.core import events, messages
 from dragoman.core.collect import Collector
 from dragoman.core.errors import DragomanError, RequestError
 from dragoman.core.events import NO_CHANGE, AnyEvent, Block, BlockChange, Start, ToolCallStart
-from dragoman.core.messages import Part, Reply, Request, Text, Tool, ToolCall, UnknownPart, Usage
+from dragoman.core.messages import Part, Reply, Request, Text, Tool, ToolCall, UnknownPart
 from dragoman.core.response_details import ANNOTATIONS, LOGPROBS, PHASE, is_for, list_items
 from dragoman.dialects.openai_responses.client_tools import client_kinds, item_of
 from dragoman.dialects.openai_responses.request_reader import (
@@ -22,11 +22,11 @@ from dragoman.dialects.openai_responses.request_reader import (
     REDACTED,
     namespace_of,
 )
+from dragoman.dialects.openai_responses.response_usage import usage_fields
 from dragoman.schema.free_text import INPUT
 from dragoman.text import json_cursor
 from dragoman.text.json_member import StringMember, read_string_member
 from dragoman.wire import sse
-from dragoman.wire.detail_fields import with_unmodelled_counts
 from dragoman.wire.openai_errors import error_fields, status
 from dragoman.wire.openai_fields import is_custom
 
@@ -84,6 +84,7 @@ _Others: TypeAlias = (
     | events.ReasoningDelta
     | events.RefusalDelta
     | events.VendorBlock
+    | events.VendorBlockStart
     | ToolCallStart
     | events.ToolCallEnd
     | events.ToolCallIncomplete
@@ -149,8 +150,10 @@ class ResponsesResponseWriter:
         match event:
             case events.TextDelta(text) | events.RefusalDelta(text) | events.ReasoningDelta(text):
                 return before + self._text_delta(text) if text else before
-            case ToolCallStart() | events.Notice() | events.UsageUpdate() | events.VendorBlock():
+            case ToolCallStart() | events.Notice() | events.UsageUpdate():
                 return before
+            case events.VendorBlock(dialect) | events.VendorBlockStart(dialect):
+                return before + (self._vendor_steps(event) if dialect == NAME else b"")
             case events.Detail():
                 return before + self._detail(event)
             case events.ToolCallEnd():
@@ -165,6 +168,9 @@ class ResponsesResponseWriter:
                 return before + self._response(state, state)
             case _:
                 assert_never(event)
+
+    def _vendor_steps(self, event: events.VendorBlock | events.VendorBlockStart) -> bytes:
+        return b"".join(self._event(f"response.{event.type}.{step}", self._place) for step in event.steps)
 
     def _detail(self, event: events.Detail) -> bytes:
         """Keeps a detail for the open text, or else for the next one."""
@@ -327,7 +333,7 @@ class _Items:
             "incomplete_details": why,
             "model": reply.model,
             "output": [item for item in output if item],
-            "usage": None if state == "in_progress" else _usage(reply.usage),
+            "usage": None if state == "in_progress" else usage_fields(reply.usage),
             **self._request_fields,
             **reply.details,
         }
@@ -342,7 +348,7 @@ class _Items:
                 return messages.Reasoning(""), _SUMMARY
             case events.RefusalDelta():
                 return messages.Refusal(""), _REFUSAL
-            case events.VendorBlock(dialect, kind, json):
+            case events.VendorBlock(dialect, kind, json) | events.VendorBlockStart(dialect, kind, json):
                 return UnknownPart(kind, msgspec.Raw(json.encode()), dialect=dialect), _VENDOR
             case _:
                 return Text(""), _TEXT
@@ -432,17 +438,3 @@ def _is_object(arguments: messages.JsonText) -> bool:
         return bool(json_cursor.parse(arguments).object())
     except RequestError:
         return False
-
-
-def _usage(usage: Usage) -> Json:
-    counts: Json = {
-        "input_tokens": usage.input_tokens,
-        "input_tokens_details": {
-            "cached_tokens": usage.cached_input_tokens,
-            "cache_write_tokens": usage.cache_write_tokens,
-        },
-        "output_tokens": usage.output_tokens,
-        "output_tokens_details": {"reasoning_tokens": usage.reasoning_tokens},
-        "total_tokens": usage.input_tokens + usage.output_tokens,
-    }
-    return with_unmodelled_counts(counts, usage, NAME)

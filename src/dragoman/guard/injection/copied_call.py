@@ -30,7 +30,9 @@ import json
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
-from dragoman.core.messages import Document, JsonText, Part, Request, Text, ToolCall, ToolResult
+from msgspec.structs import replace
+
+from dragoman.core.messages import Document, JsonText, Message, Part, Request, Text, ToolCall, ToolResult
 from dragoman.guard.injection.call_notation import CallSearch, Member, decoded_forms, members, tokens_in, tokens_of
 from dragoman.guard.injection.text_search import BudgetExceeded, WorkBudget, candidate_windows, longest_words
 
@@ -76,8 +78,9 @@ class _CallPattern(NamedTuple):
 class CopiedCallDetector:
     """Searches one request for copies of calls in texts that the model did not write."""
 
-    def __init__(self, request: Request) -> None:
-        self._request = request
+    def __init__(self, request: Request, later: Sequence[Message] = ()) -> None:
+        """`later`: messages that follow those of the request; more may be appended at any time."""
+        self._request, self._later, self._searched = request, later, 0
         self._texts: tuple[list[_Source], list[str], list[ToolCall]] | None = None
         self.steps = 0
         """Steps of work for the last call, of `MAX_WORK`."""
@@ -87,8 +90,10 @@ class CopiedCallDetector:
         too long.
         """
         self.steps = 0
-        if self._texts is None:
-            self._texts = _collect_texts(self._request)
+        if self._texts is None or self._searched < len(self._later):
+            self._searched = len(self._later)
+            messages = (*self._request.messages, *self._later)
+            self._texts = _collect_texts(replace(self._request, messages=messages) if self._later else self._request)
         sources, own, calls = self._texts
         sources = [source for source in sources if name in source.text]
         if not sources or not name or len(arguments) > _MAX_CALL_CHARS:

@@ -22,7 +22,7 @@ from dragoman.core.events import AnyEvent
 from dragoman.core.messages import Tool
 from dragoman.redaction.anonymize import Anonymizer, KeepRules, map_strings
 from dragoman.server.capture.diff import join_events
-from dragoman.server.capture.files import SUMMARY, Files, chunk_to_json, jsonl, rechunk
+from dragoman.server.capture.files import SUMMARY, TOOL_RUNS, Files, chunk_to_json, jsonl, rechunk
 from dragoman.server.capture.load import LoadedCapture, output_from_json
 from dragoman.server.capture.replay import Replay, is_continuation
 from dragoman.server.capture.replay_backend import KINDS
@@ -163,6 +163,8 @@ def _source_files(captured: LoadedCapture, fill: Anonymizer) -> Iterator[tuple[s
     if "model" in summary.get("log", {}):
         summary["log"]["model"] = _model(summary["log"]["model"], fill)
     yield SUMMARY, _pretty(summary)
+    if TOOL_RUNS in captured.files:
+        yield TOOL_RUNS, jsonl(_anonymized_run(line, fill) for line in captured.lines(TOOL_RUNS))
     for number in range(1, captured.backend_call_count + 1):
         yield f"{number}/backend.json", _backend(captured, number, fill)
         for count in range(1, captured.output_count(number) + 1):
@@ -175,6 +177,14 @@ def _source_files(captured: LoadedCapture, fill: Anonymizer) -> Iterator[tuple[s
                 f"{number}/events.jsonl",
                 _json(captured.files.get(f"{number}/events.jsonl", b""), fill, _OUTPUT_RULES),
             )
+
+
+def _anonymized_run(line: dict[str, Any], fill: Anonymizer) -> dict[str, Any]:
+    """Replaces the content of a tool call that the gateway ran, and of its result."""
+    result = line.get("result", {})
+    hits = [{name: fill.anonymize(text) for name, text in hit.items()} for hit in result.get("hits", ())]
+    arguments = map_strings(line.get("arguments", "{}"), fill.anonymize, _OUTPUT_RULES)
+    return {**line, "arguments": arguments, "result": {**result, "text": fill.anonymize(result["text"]), "hits": hits}}
 
 
 def _request(captured: LoadedCapture) -> bytes:

@@ -6,6 +6,7 @@
     1/sent-1.json  what it sent to the model                1/prompt-1.txt … the prompt in that, if there is one
     1/model-output-1.jsonl the model's output, in chunks    1/text-1.txt  … the text in that
     1/events.jsonl the events that were read from it
+    tool-runs.jsonl  what tools returned that the gateway ran
     events.jsonl   the events for the client, after the guard   reply.jsonl   the bytes of the response
     summary.json   versions, settings, warnings, outcome; the log line
 
@@ -36,6 +37,7 @@ from dragoman.wire import sse
 from dragoman.wire.dialect import ResponseReader
 
 SUMMARY: Final = "summary.json"
+TOOL_RUNS: Final = "tool-runs.jsonl"
 _PACKAGES: Final = ("httptools", "jsonschema-rs", "llguidance", "msgspec", "uvicorn", "xllamacpp")
 Files = dict[str, bytes]
 
@@ -63,6 +65,8 @@ def capture_files(
         files["values.json"] = _pretty(to_json_value(capture.request))
     for number, call in enumerate(capture.backend_calls, 1):
         files |= {f"{number}/{name}": data for name, data in _call_files(call, hide).items()}
+    if capture.tool_runs:
+        files[TOOL_RUNS] = _lines(capture.tool_runs, msgspec.to_builtins)
     if capture.events:
         files["events.jsonl"] = _lines(capture.events, event_json)
     if capture.reply:

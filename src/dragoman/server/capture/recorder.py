@@ -13,11 +13,14 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias, TypeVar
 
+import msgspec
+
 from dragoman.core.backend import Backend, EventStream, ExchangeContext
 from dragoman.core.errors import DragomanError
 from dragoman.core.identifiers import NewId
-from dragoman.core.messages import Request
+from dragoman.core.messages import JsonText, Request
 from dragoman.server.observe.observer import Send, ServerObserver
+from dragoman.vendor_tools.tool import RunTool, ToolRunResult
 
 MAX_BYTES: Final = 64 * 1024 * 1024
 """Maximum size of one record: that of the largest body, and far more than models write. The rest is dropped."""
@@ -25,6 +28,14 @@ MAX_BYTES: Final = 64 * 1024 * 1024
 Timed: TypeAlias = tuple[int, Any]
 """Milliseconds since the request arrived, and what happened then."""
 T = TypeVar("T")
+
+
+class ToolRun(msgspec.Struct):
+    """A tool call that the gateway ran."""
+
+    kind: str
+    arguments: JsonText
+    result: ToolRunResult
 
 
 @dataclass
@@ -79,6 +90,8 @@ class CaptureRecorder(ServerObserver):
         self.backend_calls: list[BackendCall] = []
         self.events: list[Timed] = []
         """The events for the client."""
+        self.tool_runs: list[Timed] = []
+        """What tools that the gateway ran returned, as `ToolRun`."""
         self.reply: list[Timed] = []
         """The ASGI messages of the response."""
         self.is_cut = False
@@ -159,6 +172,12 @@ class CaptureRecorder(ServerObserver):
             call.facts = _facts(call.backend, call.request)
         call.outputs.append(output)
         return output
+
+    async def run_tool(self, kind: str, arguments: JsonText, run: RunTool) -> ToolRunResult:
+        """See `ToolRunObserver`."""
+        result = await run()
+        self._keep(self.tool_runs, ToolRun(kind, arguments, result), len(result.text) + 100)
+        return result
 
     async def wrap_client_events(self, events: EventStream) -> EventStream:
         """Records the events for the client."""

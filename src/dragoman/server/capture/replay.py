@@ -15,17 +15,18 @@ import msgspec
 from dragoman import dialects
 from dragoman.config import ServerConfig
 from dragoman.core.backend import Backend, ExchangeContext, PassthroughResponse
-from dragoman.core.errors import BackendUnavailableError, ConfigError
-from dragoman.core.messages import PreviousResponseRef, Request
+from dragoman.core.errors import BackendUnavailableError, ClientError, ConfigError
+from dragoman.core.messages import JsonText, PreviousResponseRef, Request, Tool
 from dragoman.gateway.compaction import Seal
 from dragoman.gateway.gateway import Gateway
 from dragoman.gateway.memory_response_store import MemoryResponseStore
 from dragoman.gateway.response_store import ResolvedRequest, ResponseStore
 from dragoman.gateway.router import ModelRoute, Router
+from dragoman.gateway.vendor_tools.loop import VendorToolRunner
 from dragoman.guard.policy import GuardPolicy
 from dragoman.redaction.redact import Redactor
 from dragoman.server.base_exchange import Route
-from dragoman.server.capture.files import Files, capture_files
+from dragoman.server.capture.files import TOOL_RUNS, Files, capture_files
 from dragoman.server.capture.load import (
     LoadedCapture,
     engine_piece,
@@ -46,6 +47,7 @@ from dragoman.server.capture.replay_backend import (
 from dragoman.server.client_watch import Client, ClientDisconnectedError
 from dragoman.server.exchange import Exchange
 from dragoman.server.observe.access_log import AccessRecord
+from dragoman.vendor_tools.tool import RunTool, ToolExecutor, ToolRunResult, VendorTool, VendorToolCall, error_result
 
 _CLIENT_CLOSED: Final = 499
 """The status of an exchange whose client disconnected."""
@@ -109,6 +111,47 @@ class Replay(CaptureRecorder):
         ):
             raise ClientDisconnectedError
 
+    async def run_tool(self, kind: str, arguments: JsonText, run: RunTool) -> ToolRunResult:
+        """Returns the captured result; no tool is run."""
+        return await super().run_tool(kind, arguments, self._captured_result)
+
+    async def _captured_result(self) -> ToolRunResult:
+        number = len(self.tool_runs)
+        lines = self._captured.lines(TOOL_RUNS)
+        if number >= len(lines):
+            raise BackendUnavailableError(f"the replay runs more tools than were captured: {number} in {TOOL_RUNS}")
+        try:
+            return msgspec.convert(lines[number]["result"], ToolRunResult)
+        except (KeyError, msgspec.ValidationError) as e:
+            raise ConfigError(f"{self._captured.name} is not a capture: {TOOL_RUNS} has an invalid line: {e}") from None
+
+    def _vendor_tools(self) -> VendorToolRunner:
+        """Returns the tools that the gateway ran then, with the functions that the backends were sent."""
+        ran = {line.get("kind", "") for line in self._captured.lines(TOOL_RUNS)}
+        functions: dict[str, Tool] = {}
+        for number in range(self._captured.backend_call_count, 0, -1):  # a bundle contains only some of these files
+            if (name := f"{number}/values.json") in self._captured.files:
+                sent = request_from_json(self._captured.json(name)).tools
+                functions |= {tool.name: tool for tool in sent if tool.kind == "function"}
+        run: dict[str, ToolExecutor] = {}
+        for tool, own in self._declared_tools():
+            if tool.kind in ran or (tool.name in functions and tool.name not in own):
+                run[tool.kind] = CapturedTool(functions.get(tool.name, Tool(tool.name)))
+        return VendorToolRunner(run, max_rounds=max(1, self._captured.backend_call_count))
+
+    def _declared_tools(self) -> list[tuple[VendorTool, set[str]]]:
+        """Returns the vendor's tools of the request, each with the names of the client's own functions."""
+        dialect = next((each for each in map(dialects.get, dialects.names()) if each.path == self.path), None)
+        if dialect is None or dialect.vendor_tools is None:
+            return []
+        try:
+            request = dialect.read_request(self._captured.files.get("body", b""))
+            declared = dialect.vendor_tools.declared(request)
+        except ClientError:
+            return []
+        own = {tool.name for tool in request.tools if tool.kind == "function"}
+        return [(tool, own) for tool in declared]
+
     def _pieces(self, target: str, lines: list[dict[str, Any]]) -> Iterator[object]:
         """Yields the pieces, in other chunks if that is asked for and possible."""
         rechunker = Rechunker(self._cut, self._seed)
@@ -150,7 +193,9 @@ class Replay(CaptureRecorder):
             for n in range(1, self._captured.backend_call_count + 1)
             if not self._captured.json(f"{n}/backend.json").get("is_read")
         ]
-        return _Gateway(order, policy, _CapturedStore(self._captured), is_passthrough=1 in passed_through)
+        return _Gateway(
+            order, policy, _CapturedStore(self._captured), self._vendor_tools(), is_passthrough=1 in passed_through
+        )
 
     def _backend(self, name: str, facts: dict[str, Any], model: str) -> Backend:
         try:
@@ -284,6 +329,17 @@ class _CapturedRouter(Router):
         return [ModelRoute(backend, msgspec.structs.replace(request, model=model)) for backend, model in self._order]
 
 
+class CapturedTool(ToolExecutor):
+    """A tool whose results are captured: the model is offered the same function, and the observer returns them."""
+
+    def __init__(self, function: Tool) -> None:
+        self.description, self.parameters = function.description, function.parameters
+
+    async def run(self, call: VendorToolCall) -> ToolRunResult:
+        """Not called: `Replay.run_tool` returns the captured result."""
+        return error_result("unavailable")
+
+
 class _Gateway(Gateway):
     """Routes to the captured backends."""
 
@@ -292,11 +348,16 @@ class _Gateway(Gateway):
         order: list[tuple[Backend, str]],
         policy: GuardPolicy,
         response_store: ResponseStore,
+        vendor_tools: VendorToolRunner,
         *,
         is_passthrough: bool,
     ) -> None:
         super().__init__(
-            [backend for backend, _ in order], response_store=response_store, policy=policy, seal=Seal(checks=False)
+            [backend for backend, _ in order],
+            response_store=response_store,
+            policy=policy,
+            seal=Seal(checks=False),
+            vendor_tools=vendor_tools,
         )
         self._router = _CapturedRouter(order)
         self._is_passthrough = is_passthrough

@@ -29,8 +29,9 @@ from dragoman.core.events import (
     ToolCallIncomplete,
     ToolCallStart,
 )
-from dragoman.core.messages import Request
+from dragoman.core.messages import JsonText, Request
 from dragoman.server.observe.observer import Send, ServerObserver
+from dragoman.vendor_tools.tool import RunTool, ToolRunResult
 
 log = logging.getLogger("dragoman.steps")
 
@@ -69,6 +70,14 @@ class DebugLog(ServerObserver):
     def on_backend_call(self, backend: Backend, request: Request) -> None:
         """Logs the backend and the model."""
         self._log(f"calls {backend.health().get('backend', '')} for {request.model[:NAME_CHARS]!r}")
+
+    async def run_tool(self, kind: str, arguments: JsonText, run: RunTool) -> ToolRunResult:
+        """Logs the size and duration of a tool call that the gateway runs."""
+        began = self._ms
+        result = await run()
+        what = result.error or f"{len(result.text)} characters"
+        self._log(f"ran {kind} in {self._ms - began} ms: {what}")
+        return result
 
     async def wrap_events(self, events: EventStream) -> EventStream:
         """Logs what is read from the backend."""

@@ -7,12 +7,14 @@
 """
 
 from collections.abc import AsyncGenerator, Callable, MutableMapping
+from functools import partial
 from typing import Any, TypeAlias, TypeVar
 
 import msgspec
 
 from dragoman.core.backend import Backend, EventStream, ExchangeContext
-from dragoman.core.messages import Request
+from dragoman.core.messages import JsonText, Request
+from dragoman.vendor_tools.tool import RunTool, ToolRunResult
 
 Send: TypeAlias = Callable[[MutableMapping[str, Any]], Any]
 T = TypeVar("T")
@@ -44,6 +46,10 @@ class ServerObserver:
     def wrap_model_output(self, target: str, sent: object, pieces: AsyncGenerator[T, None]) -> AsyncGenerator[T, None]:
         """See `ExchangeObserver`."""
         return pieces
+
+    async def run_tool(self, kind: str, arguments: JsonText, run: RunTool) -> ToolRunResult:
+        """See `ToolRunObserver`."""
+        return await run()
 
     def wrap_client_events(self, events: EventStream) -> EventStream:
         """Wraps the events for the client."""
@@ -97,6 +103,12 @@ class CompositeObserver(ServerObserver):
         for one in self._each:
             pieces = one.wrap_model_output(target, sent, pieces)
         return pieces
+
+    async def run_tool(self, kind: str, arguments: JsonText, run: RunTool) -> ToolRunResult:
+        """Lets each run it, the last one around the others."""
+        for one in self._each:
+            run = partial(one.run_tool, kind, arguments, run)
+        return await run()
 
     def wrap_client_events(self, events: EventStream) -> EventStream:
         """Lets each wrap the events."""

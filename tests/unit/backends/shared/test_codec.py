@@ -26,6 +26,7 @@ from dragoman.core.events import (
     ToolCallStart,
     UsageUpdate,
     VendorBlock,
+    VendorBlockStart,
 )
 from dragoman.core.messages import (
     Audio,
@@ -56,7 +57,8 @@ EVENTS: list[AnyEvent] = [
     ReasoningDelta("thinks", "signature", "redacted"),
     TextDelta("text with \x00 and é and 🙂"),
     RefusalDelta("no"),
-    VendorBlock("anthropic_messages", "search", '{"a": 1.50}'),
+    VendorBlock("anthropic_messages", "search", '{"a": 1.50}', ("completed",)),
+    VendorBlockStart("openai_responses", "search", '{"a": 1.50}', ("in_progress",)),
     Detail("logprobs", "[1.50]", "openai_chat"),
     ToolCallStart(3, "call_1", "weather"),
     ToolCallDelta(3, '{"city":'),

@@ -1,0 +1,182 @@
+"""Tools of Messages that the vendor runs, when Dragoman runs them or has to say that it cannot.
+
+    tools      {"type": "web_search_20250305", "name": "web_search", "max_uses": 5}
+    response   {"type": "server_tool_use", "id": "srvtoolu_…", "name": "web_search", "input": {…}}
+               {"type": "web_search_tool_result", "tool_use_id": "srvtoolu_…", "content": […] or an error}
+
+To add a kind of tool, add its versions to `_VERSIONS` and its result to `_RESULTS`.
+
+Source: https://docs.anthropic.com/en/docs/agents-and-tools/tool-use/web-search-tool, …/code-execution-tool,
+…/tool-search-tool, …/web-fetch-tool, and the types in the anthropic package 2.13 (2026-11).
+"""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, NamedTuple
+
+import msgspec
+from msgspec import Raw
+
+from dragoman.core.events import AnyEvent, VendorBlock
+from dragoman.core.messages import Message, Request, Tool, ToolCall, UnknownPart, Usage
+from dragoman.text.json_cursor import Cursor, Fields
+from dragoman.vendor_tools.codec import TurnBuilder, VendorToolCodec, encode, opaque, read_opaque
+from dragoman.vendor_tools.tool import (
+    SearchHit,
+    ToolRunResult,
+    VendorTool,
+    VendorToolCall,
+    error_text,
+    search_text,
+)
+
+NAME: Final = "anthropic_messages"
+_CALL: Final = "server_tool_use"
+_CALL_ID: Final = "srvtoolu_"
+_VERSIONS: Final = re.compile(r"(web_search|web_fetch|code_execution|tool_search)(?:_tool_regex|_tool_bm25)?_\d{8}")
+_SERVERS: Final = "mcp_servers"
+
+
+class _ResultBlock(NamedTuple):
+    """The block of a kind's results."""
+
+    type: str
+    write: Callable[[ToolRunResult], object]
+    """Returns its `content`, unless the call failed."""
+    read: Callable[[Cursor], str]
+    """Returns what the model reads of a `content`, unless the call failed."""
+    common_errors: bool = False
+    """It has an error code for calls beyond `max_uses`."""
+
+
+def _hits(result: ToolRunResult) -> object:
+    return [
+        {
+            "type": "web_search_result",
+            "url": hit.url,
+            "title": hit.title,
+            "encrypted_content": opaque(hit.text),
+            "page_age": hit.age or None,
+        }
+        for hit in result.hits
+    ]
+
+
+def _read_hits(content: Cursor) -> str:
+    hits = []
+    for item in content.items():
+        fields = item.fields()
+        text = read_opaque(fields.string("encrypted_content")) or ""
+        hits.append(SearchHit(fields.string("url"), fields.string("title"), text))
+    return search_text(hits)
+
+
+def _nothing(result: ToolRunResult) -> object:
+    return {}
+
+
+def _json(content: Cursor) -> str:
+    return content.text
+
+
+_RESULTS: Final[Mapping[str, _ResultBlock]] = {
+    "web_search": _ResultBlock("web_search_tool_result", _hits, _read_hits, common_errors=True),
+    "web_fetch": _ResultBlock("web_fetch_tool_result", _nothing, _json, common_errors=True),
+    "code_execution": _ResultBlock("code_execution_tool_result", _nothing, _json),
+    "tool_search": _ResultBlock("tool_search_tool_result", _nothing, _json),
+}
+_KIND_OF_BLOCK: Final = {block.type: kind for kind, block in _RESULTS.items()}
+
+
+def _declared(request: Request) -> tuple[VendorTool, ...]:
+    tools = [_vendor_tool(tool, n) for n, tool in enumerate(request.tools) if tool.kind != "function"]
+    servers = bytes(request.extra.get(_SERVERS, b"[]")).strip() not in (b"[]", b"null")
+    return (*filter(None, tools), *([VendorTool("mcp", _SERVERS, _SERVERS)] if servers else []))
+
+
+def _vendor_tool(tool: Tool, number: int) -> VendorTool | None:
+    match = _VERSIONS.fullmatch(tool.kind)
+    if match is None:
+        return None
+    options = Fields(dict(tool.extra), f"$.tools[{number}]", Raw(b"{}"))
+    location = options.object("user_location")
+    return VendorTool(
+        match[1],
+        tool.name or match[1],
+        tool.kind,
+        options.integer("max_uses", minimum=1),
+        tuple(item.string() for item in options.items("allowed_domains")),
+        tuple(item.string() for item in options.items("blocked_domains")),
+        location,
+    )
+
+
+def _begin(call: VendorToolCall) -> list[AnyEvent]:
+    block = {"type": _CALL, "id": _CALL_ID + call.id, "name": call.tool.name, "input": Raw(call.arguments.encode())}
+    return [VendorBlock(NAME, _CALL, encode(block))]
+
+
+def _finish(call: VendorToolCall, result: ToolRunResult) -> list[AnyEvent]:
+    block = _RESULTS[call.tool.kind]
+    content = block.write(result)
+    if result.error is not None:
+        code = "unavailable" if result.error == "max_uses_exceeded" and not block.common_errors else result.error
+        content = {"type": f"{block.type}_error", "error_code": code}
+    written = {"type": block.type, "tool_use_id": _CALL_ID + call.id, "content": content}
+    return [VendorBlock(NAME, block.type, encode(written))]
+
+
+def _as_functions(messages: Sequence[Message]) -> tuple[Message, ...]:
+    if not any(_has_calls(message) for message in messages):
+        return tuple(messages)
+    return tuple(each for message in messages for each in (_split(message) if _has_calls(message) else (message,)))
+
+
+def _has_calls(message: Message) -> bool:
+    return message.role == "assistant" and any(
+        isinstance(part, UnknownPart) and (part.type == _CALL or part.type in _KIND_OF_BLOCK) for part in message.parts
+    )
+
+
+def _split(message: Message) -> list[Message]:
+    turn = TurnBuilder(message)
+    for part in message.parts:
+        if not isinstance(part, UnknownPart) or (part.type != _CALL and part.type not in _KIND_OF_BLOCK):
+            turn.add(part)
+            continue
+        fields = Cursor(part.raw, part.path).fields()
+        if part.type == _CALL:
+            arguments = fields.object("input") or "{}"
+            turn.add(ToolCall(fields.require("id").string(), fields.require("name").string(), arguments))
+        else:
+            content = fields.require("content")
+            code = _error_code(content)
+            text = error_text(code) if code else _RESULTS[_KIND_OF_BLOCK[part.type]].read(content)
+            turn.add_result(fields.require("tool_use_id").string(), text, is_error=bool(code))
+    return turn.messages()
+
+
+def _error_code(content: Cursor) -> str:
+    return content.fields().string("error_code") if content.kind == "object" else ""
+
+
+def _count_uses(usage: Usage, uses: Mapping[str, int]) -> Usage:
+    counts = {"web_search_requests": uses.get("web_search", 0), "web_fetch_requests": uses.get("web_fetch", 0)}
+    if not any(counts.values()):
+        return usage
+    extra = usage.extra if usage.dialect == NAME else {}
+    return msgspec.structs.replace(
+        usage, extra={**extra, "server_tool_use": Raw(msgspec.json.encode(counts))}, dialect=NAME
+    )
+
+
+VENDOR_TOOLS: Final = VendorToolCodec(
+    declared=_declared,
+    begin=_begin,
+    finish=_finish,
+    reported_kinds=frozenset(_RESULTS),
+    as_functions=_as_functions,
+    count_uses=_count_uses,
+    options=frozenset({_SERVERS}),
+    can_pause=True,
+)

@@ -1,0 +1,215 @@
+"""Tools of Responses that the vendor runs, when Dragoman runs them or has to say that it cannot.
+
+    tools      {"type": "web_search"}
+    response   {"type": "web_search_call", "id": "ws_…", "status": "completed", "action": {"type": "search", …}}
+               {"type": "reasoning", "id": "rs_…", "summary": [], "encrypted_content": "…"}
+
+The vendor's items do not contain what the model read of the results. A reasoning item after the call does: clients send
+both back, so the model reads the results again. To add a kind of tool, add its types to `_KINDS` and its item to
+`_ITEMS`.
+
+Source: the types in the openai package 3.57, https://developers.openai.com/api/docs/guides/tools-web-search (2026-11).
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, NamedTuple, TypeAlias
+
+from msgspec import Raw
+
+from dragoman.core.events import AnyEvent, ReasoningDelta, VendorBlock, VendorBlockStart
+from dragoman.core.messages import Message, Part, Reasoning, Request, Tool, ToolCall, UnknownPart
+from dragoman.dialects.openai_responses.request_reader import NAME
+from dragoman.text.json_cursor import Cursor, Fields
+from dragoman.vendor_tools.codec import (
+    TurnBuilder,
+    VendorToolCodec,
+    encode,
+    opaque,
+    read_opaque,
+    string_argument,
+)
+from dragoman.vendor_tools.tool import SearchHit, ToolRunResult, VendorTool, VendorToolCall, error_text, search_text
+
+Json: TypeAlias = dict[str, object]
+
+_EMPTY: Final = Raw(b"{}")
+_KINDS: Final[Mapping[str, str]] = {
+    "web_search": "web_search",
+    "web_search_2025_08_26": "web_search",
+    "web_search_preview": "web_search",
+    "web_search_preview_2025_03_11": "web_search",
+    "code_interpreter": "code_execution",
+    "file_search": "file_search",
+    "image_generation": "image_generation",
+    "mcp": "mcp",
+}
+_NAMES: Final[Mapping[str, str]] = {"code_execution": "code_interpreter"}
+"""Names for the model, where they differ from the kind."""
+
+
+class _Item(NamedTuple):
+    """The item of a kind's calls."""
+
+    type: str
+    prefix: str
+    """Beginning of its id."""
+    fields: Callable[[VendorToolCall, ToolRunResult | None], Json]
+    """Returns its own fields; the result is None while the call runs."""
+    arguments: Callable[[Fields], Json]
+    """Returns the arguments of a past call."""
+    began: tuple[str, ...] = ("in_progress",)
+    ended: tuple[str, ...] = ("completed",)
+    failed: tuple[str, ...] = ()
+    """Last part of the names of the events."""
+    has_status: bool = True
+
+
+def _search(call: VendorToolCall, result: ToolRunResult | None) -> Json:
+    query = string_argument(call.arguments, "query")
+    action: Json = {"type": "search", "query": query, "queries": [query]}
+    if result is not None and result.hits:
+        action["sources"] = [{"type": "url", "url": hit.url} for hit in result.hits]
+    return {"action": action}
+
+
+def _search_arguments(fields: Fields) -> Json:
+    action = fields.pop("action")
+    inner = action.fields() if action is not None and action.kind == "object" else None
+    return {"query": inner.string("query")} if inner else {}
+
+
+def _file_search(call: VendorToolCall, result: ToolRunResult | None) -> Json:
+    return {"queries": [string_argument(call.arguments, "query")], "results": None}
+
+
+def _queries(fields: Fields) -> Json:
+    return {"query": " ".join(item.string() for item in fields.items("queries"))}
+
+
+def _code(call: VendorToolCall, result: ToolRunResult | None) -> Json:
+    return {"code": string_argument(call.arguments, "code") or None, "container_id": "", "outputs": None}
+
+
+def _code_arguments(fields: Fields) -> Json:
+    return {"code": fields.string("code")}
+
+
+def _image(call: VendorToolCall, result: ToolRunResult | None) -> Json:
+    return {"result": None}
+
+
+def _listing(call: VendorToolCall, result: ToolRunResult | None) -> Json:
+    problem = {} if result is None or result.error is None else {"error": "this gateway does not ask MCP servers"}
+    return {"server_label": call.tool.name, "tools": [], **problem}
+
+
+def _none(fields: Fields) -> Json:
+    return {}
+
+
+_ITEMS: Final[Mapping[str, _Item]] = {
+    "web_search": _Item("web_search_call", "ws", _search, _search_arguments, ("in_progress", "searching")),
+    "code_execution": _Item("code_interpreter_call", "ci", _code, _code_arguments, ("in_progress", "interpreting")),
+    "file_search": _Item("file_search_call", "fs", _file_search, _queries, ("in_progress", "searching")),
+    "image_generation": _Item("image_generation_call", "ig", _image, _none),
+    "mcp": _Item("mcp_list_tools", "mcpl", _listing, _none, failed=("failed",), has_status=False),
+}
+_KIND_OF_ITEM: Final = {item.type: kind for kind, item in _ITEMS.items() if kind != "mcp"}
+
+
+def _declared(request: Request) -> tuple[VendorTool, ...]:
+    return tuple(_vendor_tool(request, tool, n) for n, tool in enumerate(request.tools) if tool.kind in _KINDS)
+
+
+def _vendor_tool(request: Request, tool: Tool, number: int) -> VendorTool:
+    kind = _KINDS[tool.kind]
+    options = Fields(dict(tool.extra), f"$.tools[{number}]", _EMPTY)
+    filters = options.pop("filters")
+    domains = filters.fields().items("allowed_domains") if filters is not None and kind == "web_search" else []
+    return VendorTool(
+        kind,
+        options.string("server_label") if kind == "mcp" else _NAMES.get(kind, kind),
+        tool.kind,
+        Fields(dict(request.extra), "$", _EMPTY).integer("max_tool_calls", minimum=1),
+        allowed_domains=tuple(item.string() for item in domains),
+        user_location=options.object("user_location") if kind == "web_search" else "",
+    )
+
+
+def _item(call: VendorToolCall, status: str, result: ToolRunResult | None) -> str:
+    item = _ITEMS[call.tool.kind]
+    state: Json = {"status": status} if item.has_status else {}
+    return encode({"type": item.type, "id": f"{item.prefix}_{call.id}", **state, **item.fields(call, result)})
+
+
+def _begin(call: VendorToolCall) -> list[AnyEvent]:
+    item = _ITEMS[call.tool.kind]
+    return [VendorBlockStart(NAME, item.type, _item(call, "in_progress", None), item.began)]
+
+
+def _finish(call: VendorToolCall, result: ToolRunResult) -> list[AnyEvent]:
+    item = _ITEMS[call.tool.kind]
+    if result.error is not None:
+        return [VendorBlock(NAME, item.type, _item(call, "failed", result), item.failed)]
+    done = VendorBlock(NAME, item.type, _item(call, "completed", result), item.ended)
+    return [done, ReasoningDelta("", signature=opaque(result.text))]
+
+
+def _as_functions(messages: Sequence[Message]) -> tuple[Message, ...]:
+    if not any(_has_calls(message) for message in messages):
+        return tuple(messages)
+    out: list[Message] = []
+    for number, message in enumerate(messages):
+        out += _split(message, number) if _has_calls(message) else [message]
+    return tuple(out)
+
+
+def _has_calls(message: Message) -> bool:
+    return message.role == "assistant" and any(
+        (isinstance(part, UnknownPart) and part.type in _KIND_OF_ITEM) or _result_text(part) is not None
+        for part in message.parts
+    )
+
+
+def _result_text(part: Part) -> str | None:
+    return read_opaque(part.signature) if isinstance(part, Reasoning) and part.signature else None
+
+
+def _split(message: Message, number: int) -> list[Message]:
+    turn = TurnBuilder(message)
+    for n, part in enumerate(message.parts):
+        if _result_text(part) is not None:
+            continue
+        if not isinstance(part, UnknownPart) or part.type not in _KIND_OF_ITEM:
+            turn.add(part)
+            continue
+        kind = _KIND_OF_ITEM[part.type]
+        fields = Cursor(part.raw, part.path).fields()
+        call_id = fields.string("id") or f"ws_{number}_{n}"  # some clients omit it
+        turn.add(ToolCall(call_id, _NAMES.get(kind, kind), encode(_ITEMS[kind].arguments(fields))))
+        text = _result_text(message.parts[n + 1]) if n + 1 < len(message.parts) else None
+        failed = text is None and fields.string("status") == "failed"
+        turn.add_result(call_id, _known_result(fields) if text is None else text, is_error=failed)
+    return turn.messages()
+
+
+def _known_result(fields: Fields) -> str:
+    """Returns what is known of a result without the text that the model read."""
+    if fields.string("status") == "failed":
+        return error_text("unavailable")
+    action = fields.get("action")
+    inner = action.fields() if action is not None and action.kind == "object" else None
+    sources = [item.fields().string("url") for item in inner.items("sources")] if inner else []
+    if sources:
+        return search_text([SearchHit(url, url) for url in sources])
+    return "The result of this call is no longer part of the conversation."
+
+
+VENDOR_TOOLS: Final = VendorToolCodec(
+    has_annotations=True,
+    declared=_declared,
+    begin=_begin,
+    finish=_finish,
+    reported_kinds=frozenset(_ITEMS),
+    as_functions=_as_functions,
+)

@@ -1,0 +1,361 @@
+"""Continues with the model while it calls tools of the vendor, which the gateway runs.
+
+    model → text, call of web_search → the client gets both → run → the client gets the result
+    model, with call and result in its history → text → the client
+
+A round is one response of the model. Text and calls of the client's own tools are passed on as they arrive; calls of
+vendor tools wait for the end of the round. The client sees one response: one Start, one Finish, the usage of all
+rounds. If the client has calls to run, the response ends after the round. Rounds, time, uses and sizes are limited.
+"""
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+from msgspec.structs import replace
+
+from dragoman.core.backend import Backend, EventStream, ExchangeContext
+from dragoman.core.collect import collect
+from dragoman.core.errors import RemoteError, loggable_message
+from dragoman.core.events import (
+    AnyEvent,
+    Detail,
+    Finish,
+    Notice,
+    ReasoningDelta,
+    Start,
+    TextDelta,
+    ToolCallDelta,
+    ToolCallEnd,
+    ToolCallIncomplete,
+    ToolCallStart,
+    UsageUpdate,
+    VendorBlock,
+)
+from dragoman.core.messages import FinishReason, Message, Request, Text, ToolResult, Usage, add_usage
+from dragoman.core.response_details import ANNOTATIONS
+from dragoman.core.tool_name_match import STEPS, ToolNames
+from dragoman.gateway.vendor_tools.plan import VendorToolPlan, last_user_text, without_choice
+from dragoman.vendor_tools.citations import url_citations
+from dragoman.vendor_tools.codec import encode
+from dragoman.vendor_tools.tool import (
+    SearchHit,
+    ToolExecutor,
+    ToolRunObserver,
+    ToolRunResult,
+    VendorTool,
+    VendorToolCall,
+    error_result,
+    search_result,
+    unavailable_message,
+)
+
+log = logging.getLogger("dragoman.gateway.vendor_tools")
+
+MAX_ROUNDS: Final = 8
+TIMEOUT_S: Final = 120.0
+MAX_RESULT_CHARS: Final = 20_000
+_BETWEEN: Final = "\n\n"
+"""Text between the texts of two rounds, where nothing else separates them."""
+_CUT: Final = "\n[…]"
+
+
+@dataclass(frozen=True, slots=True)
+class VendorToolRunner:
+    """Runs vendor tools for all responses of a gateway."""
+
+    executors: Mapping[str, ToolExecutor]
+    """By kind of tool."""
+    max_rounds: int = MAX_ROUNDS
+    """Maximum responses of the model to one request."""
+    timeout_s: float = TIMEOUT_S
+    """Time after which no further round begins and no call runs on."""
+    max_result_chars: int = MAX_RESULT_CHARS
+    """Maximum characters of a result."""
+
+    async def start(self) -> None:
+        """Starts all executors."""
+        for executor in self.executors.values():
+            await executor.start()
+
+    async def close(self) -> None:
+        """Closes all executors."""
+        for executor in self.executors.values():
+            await executor.close()
+
+    async def generate(
+        self, backend: Backend, plan: VendorToolPlan, request: Request, context: ExchangeContext
+    ) -> EventStream:
+        """Yields the events of the whole response.
+
+        Args:
+            backend: The backend that is asked.
+            plan: What the gateway does about the tools.
+            request: The request for the backend.
+            context: The exchange.
+
+        Raises:
+            DragomanError: Before Start; later from a further round.
+        """
+        if plan.refused is not None:
+            yield _refusal(plan, plan.refused, request, context)
+            return
+        response = _Response(self, plan, context)
+        while True:
+            turn = response.begin_round()
+            async with aclosing(context.generate(backend, request)) as batches:
+                async for batch in batches:
+                    if out := turn.feed(batch):
+                        yield out
+            if turn.finish is None:
+                return
+            if not turn.calls:
+                yield [*response.citations(turn), turn.finish]
+                return
+            results: list[ToolRunResult] = []
+            for call in turn.calls:
+                if events := plan.codec.begin(call):
+                    yield events
+                results.append(await response.run(call))
+                if events := plan.codec.finish(call, results[-1]):
+                    yield events
+            if (end := response.end_of_round(turn)) is not None:
+                yield end
+                return
+            request = _next_request(plan, request, turn, results)
+
+
+def _refusal(plan: VendorToolPlan, tool: VendorTool, request: Request, context: ExchangeContext) -> Sequence[AnyEvent]:
+    arguments = {"query": last_user_text(request)} if tool.kind in ("web_search", "file_search") else {}
+    call = VendorToolCall(context.new_id(), tool, encode(arguments))
+    error = error_result("unavailable")
+    return [
+        Start(context.id, request.model, context.created),
+        *plan.codec.begin(call),
+        *plan.codec.finish(call, error),
+        TextDelta(unavailable_message(tool)),
+        UsageUpdate(plan.codec.count_uses(Usage(), {})),
+        Notice("vendor_tool_unavailable", unavailable_message(tool), detail=tool.declared),
+        Finish("stop"),
+    ]
+
+
+class _Response:
+    """The state of one response over all rounds."""
+
+    def __init__(self, runner: VendorToolRunner, plan: VendorToolPlan, context: ExchangeContext) -> None:
+        self.plan, self.context, self._runner = plan, context, runner
+        self._deadline = asyncio.get_running_loop().time() + runner.timeout_s
+        self.rounds = 0
+        self.uses = Counter[str]()
+        """Calls by kind of tool."""
+        self.client_calls = 0
+        self.earlier_usage = Usage()
+        """Of the rounds before the present one."""
+        self.usage: Usage | None = None
+        """Of all rounds so far, if the backend reports it."""
+        self._client_tools = {tool.name for tool in plan.request.tools if tool.kind == "function"} - plan.tools.keys()
+        self.has_text = False
+        self._hits: list[SearchHit] = []
+        self._chars = 0
+        """Characters of text in the rounds before the present one."""
+
+    def tool_of(self, name: str) -> VendorTool | None:
+        """Returns the tool that a call names, almost correctly where the client's own tools are not meant."""
+        tools = self.plan.tools
+        if name in tools or name in self._client_tools:
+            return tools.get(name)
+        steps = [step for step in STEPS if step not in self.context.disabled_repairs]
+        match = ToolNames([*tools, *self._client_tools], steps).resolve(name)
+        return tools.get(match.name) if match else None
+
+    def citations(self, turn: "_Round") -> list[AnyEvent]:
+        """Returns the sources that the last text of the response mentions."""
+        codec = self.plan.codec
+        if not self._hits or not codec.has_annotations:
+            return []
+        text = turn.last_text(across_blocks=not codec.shows_calls)
+        found = url_citations(text, 0 if codec.shows_calls else self._chars, self._hits)
+        return [Detail(ANNOTATIONS, found)] if found else []
+
+    def begin_round(self) -> "_Round":
+        self.rounds += 1
+        self.earlier_usage = self.usage or Usage()
+        return _Round(self, is_first=self.rounds == 1)
+
+    async def run(self, call: VendorToolCall) -> ToolRunResult:
+        """Runs a call within all limits; its problems are results."""
+        kind, most = call.tool.kind, call.tool.max_uses
+        executor = self._runner.executors.get(kind)
+        if executor is None:
+            return error_result("unavailable")
+        if most is not None and self.uses[kind] >= most:
+            return error_result("max_uses_exceeded")
+        self.uses[kind] += 1
+        observer: object = self.context.observer
+        run = partial(self._run, executor, call)
+        if isinstance(observer, ToolRunObserver):
+            run = partial(observer.run_tool, kind, call.arguments, run)
+        result = await run()
+        self._hits += result.hits
+        return result
+
+    async def _run(self, executor: ToolExecutor, call: VendorToolCall) -> ToolRunResult:
+        kind = call.tool.kind
+        try:
+            async with asyncio.timeout_at(self._deadline):
+                result = await executor.run(call)
+        except TimeoutError:
+            log.warning("a call of %s was ended: the response took more than %g s", kind, self._runner.timeout_s)
+            return error_result("unavailable")
+        except RemoteError as error:
+            log.warning("a call of %s failed: %s", kind, loggable_message(error))
+            return error_result("unavailable")
+        limit = self._runner.max_result_chars
+        if result.hits:
+            return search_result(result.hits, limit)
+        return result if len(result.text) <= limit else replace(result, text=result.text[:limit] + _CUT)
+
+    def end_of_round(self, turn: "_Round") -> Sequence[AnyEvent] | None:
+        """Returns the last events of the response; None: another round follows."""
+        assert turn.finish is not None
+        usage = self._counted_usage()
+        if turn.has_client_calls or turn.finish.reason not in ("stop", "tool_calls"):
+            return [*usage, turn.finish]
+        limit = ""
+        if self.rounds >= self._runner.max_rounds:
+            limit = f"{self._runner.max_rounds} rounds"
+        elif asyncio.get_running_loop().time() >= self._deadline:
+            limit = f"{self._runner.timeout_s:g} s"
+        if not limit:
+            self._chars += len(turn.last_text(across_blocks=True))
+            return None
+        message = f"the model called vendor tools for {limit}, the limit of the settings [tools]"
+        return [*usage, Notice("vendor_tool_limit", message), Finish(_limited(self.plan))]
+
+    def _counted_usage(self) -> list[AnyEvent]:
+        return [] if self.usage is None else [UsageUpdate(self.plan.codec.count_uses(self.usage, self.uses))]
+
+    def total_usage(self, usage: Usage) -> Usage:
+        """Returns the usage of all rounds, given that of the present one."""
+        first = self.rounds == 1
+        self.usage = (
+            usage if first else replace(add_usage(self.earlier_usage, usage), extra=usage.extra, dialect=usage.dialect)
+        )
+        return self.plan.codec.count_uses(self.usage, self.uses)
+
+
+def _limited(plan: VendorToolPlan) -> FinishReason:
+    return "pause" if plan.codec.can_pause else "length"
+
+
+class _Round:
+    """One response of the model: its events for the client, and the calls for the gateway."""
+
+    def __init__(self, response: _Response, *, is_first: bool) -> None:
+        self._response, self._is_first = response, is_first
+        self._events: list[AnyEvent] = []
+        """All events as they arrived."""
+        self._open: VendorTool | None = None
+        """The tool of the open call, which the client does not see."""
+        self._arguments: list[str] = []
+        self._has_text = False
+        self._separator = ""
+        """Text that is inserted before the first text."""
+        self._index = 0
+        """Index of the open call for the client."""
+        self.calls: list[VendorToolCall] = []
+        self.call_ids: list[str] = []
+        """The backend's ids of these calls."""
+        self.has_client_calls = False
+        self.finish: Finish | None = None
+
+    def feed(self, batch: Sequence[AnyEvent]) -> Sequence[AnyEvent]:
+        """Returns the events for the client."""
+        self._events += batch
+        if self._has_text and len(batch) == 1 and type(batch[0]) is TextDelta:
+            return batch  # the most frequent case
+        out: list[AnyEvent] = []
+        for event in batch:
+            out += self._feed(event)
+        return out
+
+    def _feed(self, event: AnyEvent) -> Sequence[AnyEvent]:
+        match event:
+            case Start():
+                return [event] if self._is_first else []
+            case TextDelta():
+                return self._text(event)
+            case UsageUpdate(usage):
+                return [UsageUpdate(self._response.total_usage(usage))]
+            case ToolCallStart() | ToolCallDelta() | ToolCallEnd() | ToolCallIncomplete():
+                return self._call(event)
+            case Finish():
+                self.finish = event
+                return []
+            case _:
+                return [event]
+
+    def _text(self, event: TextDelta) -> Sequence[AnyEvent]:
+        if not event.text or self._has_text:
+            return [event]
+        response, self._has_text = self._response, True
+        joins = response.has_text and not response.plan.codec.shows_calls and not self._is_first
+        response.has_text = True
+        self._separator = _BETWEEN if joins else ""
+        return [TextDelta(_BETWEEN), event] if joins else [event]
+
+    def _call(self, event: ToolCallStart | ToolCallDelta | ToolCallEnd | ToolCallIncomplete) -> Sequence[AnyEvent]:
+        response = self._response
+        if isinstance(event, ToolCallStart):
+            self._open = response.tool_of(event.name)
+            if self._open is None:
+                self.has_client_calls = True
+                self._index = response.client_calls
+                response.client_calls += 1
+            else:
+                self._arguments.clear()
+                self.call_ids.append(event.id)
+                return []
+        if self._open is None:
+            return [event if event.index == self._index else replace(event, index=self._index)]
+        if isinstance(event, ToolCallDelta):
+            self._arguments.append(event.text)
+        elif isinstance(event, ToolCallEnd):
+            self.call_ids[-1] = event.id or self.call_ids[-1]
+            self.calls.append(VendorToolCall(response.context.new_id(), self._open, "".join(self._arguments) or "{}"))
+        else:
+            self.call_ids.pop()
+        return []
+
+    def last_text(self, *, across_blocks: bool) -> str:
+        """Returns the text for the client; that after the last other part, unless `across_blocks`."""
+        texts: list[str] = []
+        for event in self._events:
+            if isinstance(event, TextDelta):
+                texts.append(event.text)
+            elif not across_blocks and isinstance(event, ReasoningDelta | ToolCallStart | VendorBlock):
+                texts.clear()
+        return self._separator + "".join(texts) if across_blocks else "".join(texts)
+
+    def parts_for_model(self) -> Message:
+        """Returns the response as a message of the model's history."""
+        return Message("assistant", collect(self._events).parts)
+
+
+def _next_request(plan: VendorToolPlan, request: Request, turn: _Round, results: Sequence[ToolRunResult]) -> Request:
+    """Returns the request for the next round, with the calls and their results, which are also noted in the plan."""
+    message = turn.parts_for_model()
+    answered = tuple(
+        ToolResult(id, (Text(result.text),), result.error is not None)
+        for id, result in zip(turn.call_ids, results, strict=True)
+    )
+    turns = (message, Message("tool", answered))
+    plan.rounds.extend(turns)
+    choice = without_choice(request.tool_choice, request.tools)
+    return replace(request, messages=(*request.messages, *turns), tool_choice=choice)

@@ -1,0 +1,66 @@
+"""Builds the executors that the settings name, one for each kind of tool.
+
+To add a kind: its settings in `config.py`, an executor, and a function in `_BUILDERS`.
+"""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Final
+
+from dragoman.core.errors import ConfigError, one_of, quote
+from dragoman.host_names import host_name
+from dragoman.tool_executors.config import WEB_SEARCH, ToolsConfig, WebSearchConfig
+from dragoman.vendor_tools.tool import ToolExecutor
+
+
+def build_executors(config: ToolsConfig) -> dict[str, ToolExecutor]:
+    """Returns the configured executors, by kind of tool.
+
+    Raises:
+        ConfigError: A setting is missing or wrong.
+    """
+    built = {kind: build(config) for kind, build in _BUILDERS.items()}
+    return {kind: executor for kind, executor in built.items() if executor is not None}
+
+
+def _web_search(config: ToolsConfig) -> ToolExecutor | None:
+    settings = config.web_search
+    match settings.use:
+        case "":
+            _reject_unused(settings)
+            return None
+        case "searxng":
+            return _searxng(settings)
+        case "local":
+            return _local(settings)
+    hint = one_of(settings.use, [each for each in WEB_SEARCH if each], "expected ")
+    raise ConfigError(f"unknown {quote(settings.use)}{hint} - at tools.web_search.use")
+
+
+def _reject_unused(settings: WebSearchConfig) -> None:
+    """Rejects settings of a search that is off: the user expects it to be on."""
+    for name, use in (("url", "searxng"), ("path", "local")):
+        if getattr(settings, name):
+            raise ConfigError(f'tools.web_search.{name} is set, but no search uses it: set use = "{use}" next to it')
+
+
+def _searxng(settings: WebSearchConfig) -> ToolExecutor:
+    from dragoman.tool_executors.searxng import SearxngSearch
+
+    if not settings.url.startswith(("http://", "https://")) or not host_name(settings.url):
+        got = quote(settings.url) if settings.url else "none"
+        raise ConfigError(f"expected a URL like http://127.0.0.1:8888, got {got} - at tools.web_search.url")
+    return SearxngSearch(settings.url, settings.max_results, settings.timeout_s)
+
+
+def _local(settings: WebSearchConfig) -> ToolExecutor:
+    from dragoman.tool_executors.local_index import LocalSearch
+
+    folder = Path(settings.path).expanduser()
+    if not settings.path or not folder.is_dir():
+        got = quote(settings.path) if settings.path else "none"
+        raise ConfigError(f"expected the path of a folder with documents, got {got} - at tools.web_search.path")
+    return LocalSearch(folder, settings.base_url, settings.max_results)
+
+
+_BUILDERS: Final[Mapping[str, Callable[[ToolsConfig], ToolExecutor | None]]] = {"web_search": _web_search}

@@ -1,0 +1,89 @@
+"""Common part of all web searches: the function for the model, its arguments, and the domains of results."""
+
+import logging
+from abc import abstractmethod
+from collections.abc import Iterable, Sequence
+from typing import Final
+from urllib.parse import urlsplit
+
+import msgspec
+
+from dragoman.core.errors import RemoteError, loggable_message
+from dragoman.vendor_tools.tool import (
+    SearchHit,
+    ToolExecutor,
+    ToolRunResult,
+    VendorTool,
+    VendorToolCall,
+    error_result,
+    search_result,
+)
+
+log = logging.getLogger("dragoman.tool_executors.web_search")
+
+_MAX_QUERY_CHARS: Final = 1000
+_MAX_CHARS: Final = 100_000
+"""Maximum characters of all results; the gateway's own limit is usually lower."""
+
+
+class _Arguments(msgspec.Struct):
+    query: str
+
+
+class WebSearch(ToolExecutor):
+    """A web search; a subclass knows where."""
+
+    description = "Searches for a query and returns titles, URLs and excerpts of the pages found."
+    parameters = (
+        '{"type":"object","properties":{"query":{"type":"string","description":"What to search for."}},'
+        '"required":["query"]}'
+    )
+
+    def __init__(self, max_results: int) -> None:
+        self._max_results = max_results
+
+    @abstractmethod
+    async def find(self, query: str, tool: VendorTool) -> Sequence[SearchHit]:
+        """Returns what was found, the best first; more than requested is allowed.
+
+        Raises:
+            RemoteError: The search failed.
+        """
+
+    async def run(self, call: VendorToolCall) -> ToolRunResult:
+        """Searches for the query of the call."""
+        try:
+            query = msgspec.json.decode(call.arguments, type=_Arguments).query.strip()
+        except msgspec.DecodeError:
+            query = ""
+        if not query or len(query) > _MAX_QUERY_CHARS:
+            return error_result("invalid_tool_input")
+        try:
+            found = await self.find(query, call.tool)
+        except RemoteError as error:
+            log.warning("a web search failed: %s", loggable_message(error))
+            return error_result("unavailable")
+        hits = [hit for hit in found if is_admitted(hit.url, call.tool)]
+        return search_result(hits[: self._max_results], _MAX_CHARS)
+
+
+def is_admitted(url: str, tool: VendorTool) -> bool:
+    """Returns whether the tool's options admit results from this URL."""
+    if _is_below(url, tool.blocked_domains):
+        return False
+    return not tool.allowed_domains or _is_below(url, tool.allowed_domains)
+
+
+def _is_below(url: str, domains: Iterable[str]) -> bool:
+    """Returns whether the URL is of one of these domains, `example.com` or `example.com/path`."""
+    try:
+        at = urlsplit(url)
+        host = (at.hostname or "").lower()
+    except ValueError:
+        return False
+    for domain in domains:
+        name, _, path = domain.lower().partition("/")
+        is_host = bool(name) and (host == name or host.endswith(f".{name}"))
+        if is_host and at.path.lower().startswith(f"/{path}" if path else ""):
+            return True
+    return False

@@ -1,0 +1,51 @@
+"""Executors from settings, and errors about the settings."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dragoman.core.errors import ConfigError
+from dragoman.tool_executors.config import ToolsConfig, WebSearchConfig
+from dragoman.tool_executors.registry import build_executors
+
+
+def built(**settings: Any) -> list[str]:
+    executors = build_executors(ToolsConfig(web_search=WebSearchConfig(**settings)))
+    return [f"{kind}: {type(executor).__name__}" for kind, executor in executors.items()]
+
+
+def test_nothing_is_run_by_default() -> None:
+    assert build_executors(ToolsConfig()) == {}
+
+
+def test_each_use_has_its_executor(tmp_path: Path) -> None:
+    assert built(use="local", path=str(tmp_path)) == ["web_search: LocalSearch"]
+    assert built(use="searxng", url="https://search.example.com/x") == ["web_search: SearxngSearch"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (
+            {"use": "searx"},
+            "unknown 'searx'; did you mean 'searxng'? expected 'searxng', 'local' - at tools.web_search.use",
+        ),
+        ({"use": "searxng"}, "expected a URL like http://127.0.0.1:8888, got none - at tools.web_search.url"),
+        (
+            {"use": "searxng", "url": "127.0.0.1:8888"},
+            "expected a URL like http://127.0.0.1:8888, got '127.0.0.1:8888' - at tools.web_search.url",
+        ),
+        ({"use": "local"}, "expected the path of a folder with documents, got none - at tools.web_search.path"),
+        (
+            {"use": "local", "path": "/no/such/folder"},
+            "expected the path of a folder with documents, got '/no/such/folder' - at tools.web_search.path",
+        ),
+        ({"url": "http://x"}, 'tools.web_search.url is set, but no search uses it: set use = "searxng" next to it'),
+        ({"path": "/x"}, 'tools.web_search.path is set, but no search uses it: set use = "local" next to it'),
+    ],
+)
+def test_wrong_settings_are_explained(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        built(**settings)
+    assert str(caught.value) == message
