@@ -41,9 +41,6 @@ class Sizes(NamedTuple):
     warm_up: int = 3
 
 
-MORE: Final = Sizes(requests=150, streams=8, micro=8, workers=4, warm_up=10)
-
-
 def count(source: Path, sizes: Sizes) -> Iterator[tuple[str, float]]:
     """Yields name and thousands of instructions of each scenario.
 
