@@ -57,7 +57,7 @@ def count(source: Path, sizes: Sizes) -> Iterator[tuple[str, float]]:
             counts = _ServerCounts(load, server, Counter(server.pid, folder), sizes)
             for contender in CONTENDERS:
                 if contender.name in OURS:
-                    yield from counts.of(contender)
+                    yield from counts.measure(contender)
     yield from _micro(source, sizes).items()
 
 
@@ -68,8 +68,8 @@ class _ServerCounts:
         self._counter = counter
         self._sizes = sizes
 
-    def of(self, contender: Contender) -> Iterator[tuple[str, float]]:
-        """Yields the counts of this configuration."""
+    def measure(self, contender: Contender) -> Iterator[tuple[str, float]]:
+        """Yields name and thousands of instructions of each scenario of this configuration."""
         sizes, name = self._sizes, contender.name
         self._run(contender, sizes.warm_up, 0)
         spent = self._counter.count(lambda: self._run(contender, sizes.requests, 0))

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from bench.figures import Figure
 from bench.samples import DIALECTS, agent_body, arguments, deltas, prose, small_body
-from bench.server import MODELS, Synthetic
+from bench.server import MODELS, ScriptedBackend
 from bench.timing import Timing, compare
 from dragoman import dialects
 from dragoman.core.collect import collect
@@ -65,37 +65,37 @@ def _writing(dialect: Dialect, events: int, rounds: int) -> Iterator[Figure]:
 
 
 def _reading(dialect: Dialect, rounds: int, calls: int) -> Iterator[Figure]:
-    for what, body in (("small", small_body(dialect.name)), ("agent's", agent_body(dialect.name))):
-        many = calls * max(1, 10_000 // len(body))
-        timing = compare(partial(dialect.read_request, body), partial(json.loads, body), rounds, calls=many)
-        yield _figure(f"{dialect.name}: read {what} request, {len(body) / 1000:.3g} KB", timing, 1, "µs", LOADS)
+    for title, body in (("small", small_body(dialect.name)), ("agent's", agent_body(dialect.name))):
+        total_calls = calls * max(1, 10_000 // len(body))
+        timing = compare(partial(dialect.read_request, body), partial(json.loads, body), rounds, calls=total_calls)
+        yield _figure(f"{dialect.name}: read {title} request, {len(body) / 1000:.3g} KB", timing, 1, "µs", LOADS)
 
 
 def _counting(dialect: Dialect, events: int, rounds: int) -> Iterator[Figure]:
     """Yields the cost of log and metrics for a request with a call, and for each delta."""
     request = replace(dialect.read_request(small_body(dialect.name)), model=MODELS[0])
-    metrics, route = Metrics(Gateway([Synthetic()])), Route(dialect)
+    metrics, route = Metrics(Gateway([ScriptedBackend()])), Route(dialect)
     call: list[AnyEvent] = [ToolCallStart(0, "a", "write_file"), ToolCallEnd(0, ("to_number",), True)]
-    told: list[AnyEvent] = [Start("a", "m", 0), *call, UsageUpdate(Usage(30, 12)), Finish("stop")]
+    response: list[AnyEvent] = [Start("a", "m", 0), *call, UsageUpdate(Usage(30, 12)), Finish("stop")]
 
-    def note() -> None:
+    def log_request() -> None:
         record = AccessRecord("POST", dialect.path)
         metrics.begin()
         record.on_request(dialect.name, request)
-        _see(record, told)
+        _observe(record, response)
         record.close()
         metrics.finish(route, record)
 
     record, texts = AccessRecord("POST", dialect.path), deltas(prose(events * STEP), STEP)
     stream: list[AnyEvent] = [TextDelta(text) for text in texts]
     encode = partial(_encode, texts)
-    timing = compare(note, partial(_encode, texts[:1]), rounds, calls=events)
+    timing = compare(log_request, partial(_encode, texts[:1]), rounds, calls=events)
     yield _figure("account: a request with a call", timing, 1, "µs", ENCODE)
-    timing = compare(partial(_see, record, stream), encode, rounds)
+    timing = compare(partial(_observe, record, stream), encode, rounds)
     yield _figure("account: a delta", timing, len(stream), "µs/event", ENCODE)
 
 
-def _see(record: AccessRecord, events: list[AnyEvent]) -> None:
+def _observe(record: AccessRecord, events: list[AnyEvent]) -> None:
     for event in events:
         record.observe(event)
 

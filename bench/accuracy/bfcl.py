@@ -45,12 +45,14 @@ def is_right(case: Case, calls: Sequence[ToolCall]) -> bool:
     category = case.id.rpartition("_")[0]
     if category == "irrelevance":
         return not calls
-    made = [{call.name: json.loads(call.arguments)} for call in calls]
-    if not made or not all(isinstance(arguments, dict) for one in made for arguments in one.values()):
+    named_calls = [{call.name: json.loads(call.arguments)} for call in calls]
+    if not named_calls or not all(isinstance(arguments, dict) for one in named_calls for arguments in one.values()):
         return False
     checker, python = _checker()
     try:
-        verdict = checker(_functions(category)[case.id], made, _answers(category)[case.id], python, category, _MODEL)
+        verdict = checker(
+            _functions(category)[case.id], named_calls, _answers(category)[case.id], python, category, _MODEL
+        )
     except (TypeError, AttributeError, KeyError, IndexError):
         return False  # it fails on types of values that it does not expect
     return bool(verdict["valid"])
@@ -64,7 +66,7 @@ def _drawn(category: str) -> list[dict[str, Any]]:
 
 def truth(case: Case) -> list[ToolCall]:
     """Returns the first listed answer."""
-    if case.wants == "none":
+    if case.call_count == "none":
         return []
     calls = [call for each in _answers(case.category)[case.id] for call in each.items()]
     return [ToolCall(f"call{i}", re.sub(r"\.", "_", name), json.dumps(_first(v))) for i, (name, v) in enumerate(calls)]

@@ -20,7 +20,7 @@ from bench import client, compare, instructions, micro
 from bench.__main__ import ALONE, BENCHMARKS, main
 from bench.figures import Figure, table
 from bench.samples import DIALECTS, agent_body, small_body
-from bench.server import ALIKE, AT_ONCE, Floor, Synthetic
+from bench.server import AT_ONCE, UNBUFFERED, Floor, ScriptedBackend
 
 from dragoman import dialects
 from dragoman.config import ServerConfig
@@ -111,7 +111,7 @@ async def test_floor_and_gateway_send_equal_chunks(name: str, model: str) -> Non
     """Both send the same number of chunks and bytes: single deltas stay single, and a burst is sent at once."""
     path, count = dialects.get(name).path, 40
     body = small_body(name, model, stream=True, max_tokens=count)
-    ours = await sent_chunks(App(Gateway([Synthetic()], policy=ALIKE), ServerConfig()), path, body)
+    ours = await sent_chunks(App(Gateway([ScriptedBackend()], policy=UNBUFFERED), ServerConfig()), path, body)
     floor = await sent_chunks(Floor(), path, body)
     assert abs(len(ours) - len(floor)) <= 1
     assert [len(w) for w in ours if w][1:-1] == [len(w) for w in floor if w][1:-1]
