@@ -147,14 +147,14 @@ async def _delays(servers: tuple[Server, Server], load: GatewaySizes) -> list[Fi
         return [wait for a in await server.load(path, paced, 10, 10) for wait in a.delays_ns[1:]]
 
     return [
-        await _added("added delay, whole reply, p50", servers, response_times, Goals.WHOLE_MS),
-        await _added("added delay, first byte, p50", servers, first_byte_times, Goals.FIRST_MS),
-        await _added("added delay, delta, 10 streams of 50/s, p50", servers, delta_delays, Goals.DELTA_MS),
+        await _added_delay("added delay, whole reply, p50", servers, response_times, Goals.WHOLE_MS),
+        await _added_delay("added delay, first byte, p50", servers, first_byte_times, Goals.FIRST_MS),
+        await _added_delay("added delay, delta, 10 streams of 50/s, p50", servers, delta_delays, Goals.DELTA_MS),
     ]
 
 
-async def _added(
-    name: str, servers: tuple[Server, Server], waits: Callable[[Server], Awaitable[list[int]]], goal: float
+async def _added_delay(
+    name: str, servers: tuple[Server, Server], measure_delays: Callable[[Server], Awaitable[list[int]]], goal: float
 ) -> Figure:
-    ours, floor = [statistics.median(await waits(server)) for server in servers]
+    ours, floor = [statistics.median(await measure_delays(server)) for server in servers]
     return Figure(name, (ours - floor) / 1e6, "ms", None, ours / floor, FLOOR, goal)

@@ -107,7 +107,7 @@ def _micro(source: Path, sizes: Sizes) -> dict[str, float]:
             tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name,
             micro_worker(environ, Path(name)) as worker,
         ):
-            for work_name, work in micro.works().items():
+            for work_name, work in micro.work_by_name().items():
                 worker.run(work_name, 2)
                 spent = worker.counter.count(partial(worker.run, work_name, sizes.micro))
                 value = spent / 1000 / work.units / sizes.micro

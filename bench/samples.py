@@ -29,15 +29,15 @@ TOOLS: Final = (
 
 def code(size: int) -> str:
     """Returns `size` characters of Python code."""
-    return _filled((line + "\n" for line in cycle(_LINES)), size)
+    return _fill((line + "\n" for line in cycle(_LINES)), size)
 
 
 def prose(size: int) -> str:
     """Returns `size` characters of prose."""
-    return _filled(cycle([_PROSE, _PROSE.strip() + "\n\n"]), size)
+    return _fill(cycle([_PROSE, _PROSE.strip() + "\n\n"]), size)
 
 
-def _filled(pieces: Iterator[str], size: int) -> str:
+def _fill(pieces: Iterator[str], size: int) -> str:
     return "".join(islice(pieces, size // 20 + 20))[:size]
 
 
@@ -78,13 +78,13 @@ def agent_body(dialect: str, size: int = 100_000, tools: int = 20, messages: int
     """
     parts = _SHAPES[dialect]
     share = size // (tools + messages)
-    offered = [parts.tool(f"Tool{i}", prose(share), _schema()) for i in range(tools)]
+    tool_list = [parts.tool(f"Tool{i}", prose(share), _schema()) for i in range(tools)]
     history: list[dict[str, Any]] = [parts.user(prose(share))]
     for i in range((messages - 2) // 2):
         call = {"path": f"src/module_{i}.py", "content": code(share * 3 // 4)}
         history += [parts.call(f"call_{i}", f"Tool{i % tools}", call), parts.result(f"call_{i}", code(share * 3 // 4))]
     history.append(parts.user("Go on."))
-    body = {"model": "m", parts.limit: 8192, "stream": True, parts.messages_field: history, "tools": offered}
+    body = {"model": "m", parts.limit: 8192, "stream": True, parts.messages_field: history, "tools": tool_list}
     return json.dumps(body).encode()
 
 

@@ -46,7 +46,7 @@ class _Connection(asyncio.Protocol):
 
     def __init__(self) -> None:
         self._parts: deque[bytes | tuple[int, Headers]] = deque()
-        self._changed = asyncio.Event()
+        self._progress = asyncio.Event()
         self._headers: Headers = []
         self.is_done = False
         self.is_closed = False
@@ -58,12 +58,12 @@ class _Connection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Called by the event loop."""
         self.is_closed = True
-        self._changed.set()
+        self._progress.set()
 
     def data_received(self, data: bytes) -> None:
         """Called by the event loop."""
         self._parser.feed_data(data)
-        self._changed.set()
+        self._progress.set()
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Called by the parser."""
@@ -87,8 +87,8 @@ class _Connection(asyncio.Protocol):
         self._headers, self.is_done = [], False
         self.transport.write(request)
         while not self.is_done and not self.is_closed:
-            await self._changed.wait()
-            self._changed.clear()
+            await self._progress.wait()
+            self._progress.clear()
             while self._parts:
                 yield self._parts.popleft()
 

@@ -237,8 +237,8 @@ def test_commit_comparison_checks_commit_out_and_removes_it(tmp_path: Path, monk
         assert (source / "a.py").read_text() == "new"
 
 
-@pytest.mark.parametrize("name", micro.works())
+@pytest.mark.parametrize("name", micro.work_by_name())
 def test_counted_work_runs(name: str) -> None:
-    work = micro.works()[name]
+    work = micro.work_by_name()[name]
     work.call()
     assert work.units > 400
