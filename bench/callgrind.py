@@ -40,8 +40,8 @@ def under_callgrind(command: list[str], folder: Path) -> list[str]:
 
 def environment(**changes: str) -> dict[str, str]:
     """Returns an environment in which hashes, and so the order of sets, are the same in each run."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "DRAGOMAN_"))}
-    return {**kept, "PYTHONHASHSEED": "0", **changes}
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "DRAGOMAN_"))}
+    return {**inherited, "PYTHONHASHSEED": "0", **changes}
 
 
 class Counter:

@@ -26,7 +26,7 @@ from typing import Any, cast
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 
 from bench import offline
-from bench.forty import Tap
+from bench.forty import RecordingEngine
 from dragoman.backends.embedded import weights
 from dragoman.backends.embedded.backend import EmbeddedBackend
 from dragoman.backends.embedded.config import EmbeddedConfig
@@ -44,7 +44,7 @@ MODEL = "qwen2.5-coder-1.5b"
 PROMPT = "Read the file notes.txt and say what it holds"
 NOTES = "Meet Ada at the lighthouse on Tuesday."
 FOLDER = "FOLDER"
-LEFT_OUT = "(left out)"
+OMITTED = "(left out)"
 QUIET = {
     "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
     "DISABLE_AUTOUPDATER": "1",
@@ -59,42 +59,46 @@ class Run:
     """Claude Code's report of its run."""
 
     lines: list[dict[str, Any]] = field(default_factory=list)
-    said: str = ""
+    errors: str = ""
     """Lines that are not JSON: error messages."""
 
     def parts(self, role: str, kind: str) -> list[dict[str, Any]]:
         """Returns the content blocks of one role and type."""
-        said = (line["message"]["content"] for line in self.lines if line["type"] == role)
-        return [part for parts in said if isinstance(parts, list) for part in parts if part["type"] == kind]
+        contents = (line["message"]["content"] for line in self.lines if line["type"] == role)
+        return [part for parts in contents if isinstance(parts, list) for part in parts if part["type"] == kind]
 
     def end(self) -> dict[str, Any]:
-        """Returns the final text."""
+        """Returns the last line of type `result`; empty if there is none."""
         return next((line for line in reversed(self.lines) if line["type"] == "result"), {})
 
-    def failings(self) -> list[str]:
-        """Returns the failures."""
+    def failures(self) -> list[str]:
+        """Returns which requirements the run did not meet; empty: it succeeded."""
         called = {p["id"] for p in self.parts("assistant", "tool_use") if p["name"] == "Read"}
         results = [p for p in self.parts("user", "tool_result") if p["tool_use_id"] in called]
-        good = any(NOTES in json.dumps(p["content"]) and not p.get("is_error") for p in results)
-        failings = [] if called else ["Read was not called"]
-        failings += [] if good else ["no result of Read holds what is in the file"]
-        failings += [] if self.end().get("is_error") is False else [f"it did not end well: {self.end() or self.said}"]
-        return failings + ([] if self.end().get("result") else ["there is no answer"])
+        is_read = any(NOTES in json.dumps(p["content"]) and not p.get("is_error") for p in results)
+        failures = [] if called else ["Read was not called"]
+        failures += [] if is_read else ["no result of Read contains the file's text"]
+        failures += (
+            []
+            if self.end().get("is_error") is False
+            else [f"expected an end without an error, got {self.end() or self.errors}"]
+        )
+        return failures + ([] if self.end().get("result") else ["there is no answer"])
 
     def transcript(self) -> str:
         """Returns the run as readable text."""
-        shown = [("user", PROMPT)]
+        rows = [("user", PROMPT)]
         for line in self.lines:
             content = line["message"]["content"] if line["type"] in ("assistant", "user") else []
-            shown += [_shown(part) for part in content if isinstance(part, dict)]
+            rows += [_transcript_row(part) for part in content if isinstance(part, dict)]
         end = self.end()
         usage = end.get("usage", {})
         cost = f"{end.get('num_turns')} turns, {end.get('duration_ms', 0) / 1000:.1f} s"
         tokens = f"{usage.get('input_tokens')} tokens read, {usage.get('output_tokens')} written"
-        return "\n".join([*(f"{who:12}{what}" for who, what in shown), f"{cost}, {tokens}"])
+        return "\n".join([*(f"{who:12}{what}" for who, what in rows), f"{cost}, {tokens}"])
 
 
-def _shown(part: Mapping[str, Any]) -> tuple[str, str]:
+def _transcript_row(part: Mapping[str, Any]) -> tuple[str, str]:
     match part["type"]:
         case "tool_use":
             return "tool_use", f"{part['name']} {json.dumps(part['input'])}"
@@ -104,13 +108,13 @@ def _shown(part: Mapping[str, Any]) -> tuple[str, str]:
             return kind, str(part.get("text", ""))
 
 
-class Witness:
+class RequestRecorder:
     """The gateway's application, which stores its requests."""
 
-    def __init__(self, app: App, tap: Tap | None) -> None:
+    def __init__(self, app: App, engine: RecordingEngine | None) -> None:
         self._app = app
-        self._tap = tap
-        self.asked: list[dict[str, Any]] = []
+        self._engine = engine
+        self.requests: list[dict[str, Any]] = []
         self.texts: list[list[str]] = []
         """The model's texts for each request, several if it was re-asked."""
 
@@ -118,20 +122,20 @@ class Witness:
         """Serves one ASGI scope."""
         if scope.get("method") != "POST":
             return await self._app(scope, receive, send)
-        body, runs_before = bytearray(), len(self._tap.runs) if self._tap else 0
+        body, runs_before = bytearray(), len(self._engine.runs) if self._engine else 0
 
-        async def seen() -> Any:
+        async def receive_and_copy() -> Any:
             message = await receive()
             body.extend(message.get("body", b""))
             return message
 
-        await self._app(scope, seen, send)
+        await self._app(scope, receive_and_copy, send)
         headers = {
             k.decode(): v.decode() for k, v in scope["headers"] if k in (b"anthropic-version", b"anthropic-beta")
         }
         query = scope["query_string"].decode()
-        self.asked.append({"path": scope["path"], "query": query, "headers": headers, "body": json.loads(body)})
-        self.texts.append([run.text for run in self._tap.runs[runs_before:]] if self._tap else [])
+        self.requests.append({"path": scope["path"], "query": query, "headers": headers, "body": json.loads(body)})
+        self.texts.append([run.text for run in self._engine.runs[runs_before:]] if self._engine else [])
 
 
 def ask(url: str, model: str, folder: Path) -> Run:
@@ -140,32 +144,39 @@ def ask(url: str, model: str, folder: Path) -> Run:
         env = offline.environment(Path(home), ANTHROPIC_BASE_URL=url, ANTHROPIC_API_KEY="none", **QUIET)
         flags = ["--bare", "--tools", "Read", "--allowedTools", "Read", "--output-format", "stream-json", "--verbose"]
         command = [str(offline.claude_code()), "-p", PROMPT, "--model", model, *flags]
-        did = subprocess.run(
+        result = subprocess.run(
             command, env=env, cwd=folder, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=DEADLINE_S
         )
-    run = Run(said=did.stderr)
-    for line in did.stdout.splitlines():
+    run = Run(errors=result.stderr)
+    for line in result.stdout.splitlines():
         if line.startswith("{"):
             run.lines.append(json.loads(line))
         else:
-            run.said += line + "\n"
+            run.errors += line + "\n"
     return run
 
 
-def serve(backend: Backend, tap: Tap | None, model: str, folder: Path) -> tuple[Run, Witness]:
-    """Runs a gateway."""
-    runs: list[Run] = []
-    witness = Witness(App(gateway := Gateway([backend]), config := ServerConfig(port=0)), tap)
+def serve(backend: Backend, engine: RecordingEngine | None, model: str, folder: Path) -> tuple[Run, RequestRecorder]:
+    """Runs a gateway, and Claude Code as its client; returns when Claude Code has ended.
 
-    def asking(url: str) -> None:
+    Args:
+        backend: its only backend.
+        engine: the backend's engine; None: the texts are not recorded.
+        model: model that Claude Code requests.
+        folder: working folder of Claude Code.
+    """
+    runs: list[Run] = []
+    recorder = RequestRecorder(App(gateway := Gateway([backend]), config := ServerConfig(port=0)), engine)
+
+    def run_client(url: str) -> None:
         try:
             runs.append(ask(url, model, folder))
         except (OSError, subprocess.SubprocessError) as e:
-            runs.append(Run(said=str(e)))
+            runs.append(Run(errors=str(e)))
         os.kill(os.getpid(), signal.SIGTERM)  # ends the gateway gracefully
 
-    server.run(gateway, config, lambda url: threading.Thread(target=asking, args=(url,)).start(), app=witness)
-    return runs[0], witness
+    server.run(gateway, config, lambda url: threading.Thread(target=run_client, args=(url,)).start(), app=recorder)
+    return runs[0], recorder
 
 
 def without_prose(value: Any) -> Any:
@@ -174,17 +185,28 @@ def without_prose(value: Any) -> Any:
         case {"type": "tool_result"}:
             return value
         case dict():
-            blank = {"description", "user_id", "system"} | ({"text"} if PROMPT not in str(value.get("text")) else set())
-            return {k: LEFT_OUT if k in blank and isinstance(v, str) else without_prose(v) for k, v in value.items()}
+            omitted_fields = {"description", "user_id", "system"} | (
+                {"text"} if PROMPT not in str(value.get("text")) else set()
+            )
+            return {
+                k: OMITTED if k in omitted_fields and isinstance(v, str) else without_prose(v) for k, v in value.items()
+            }
         case list():
             return [without_prose(each) for each in value]
         case str() if len(value) > 200:
-            return LEFT_OUT
+            return OMITTED
     return value
 
 
-def keep(run: Run, witness: Witness, model: str, folder: Path) -> None:
-    """Writes the recording."""
+def write_recording(run: Run, recorder: RequestRecorder, model: str, folder: Path) -> None:
+    """Writes the recording.
+
+    Args:
+        run: Claude Code's output.
+        recorder: requests and the model's texts.
+        model: name of the model.
+        folder: folder whose name is replaced by `FOLDER`.
+    """
     head = {
         "how": "make claude ARGS=--record",
         "date": time.strftime("%Y-%m-%d", time.gmtime()),
@@ -194,21 +216,21 @@ def keep(run: Run, witness: Witness, model: str, folder: Path) -> None:
         "weights_sha256": models.get(model).sha256,
         "engine": f"xllamacpp {version('xllamacpp')}",
     }
-    said = [PROMPT, NOTES]
+    questions = [PROMPT, NOTES]
     answers = [
-        {"asked": asked, "text": texts[-1], "earlier_tries": texts[:-1]}
-        for asked, texts in zip(said, witness.texts, strict=True)
+        {"asked": question, "text": texts[-1], "earlier_tries": texts[:-1]}
+        for question, texts in zip(questions, recorder.texts, strict=True)
     ]
     DATA.mkdir(parents=True, exist_ok=True)
     for name, lines in (
         ("recording.jsonl", [head, *answers]),
-        ("requests.jsonl", [head, *map(without_prose, witness.asked)]),
+        ("requests.jsonl", [head, *map(without_prose, recorder.requests)]),
     ):
         text = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
         (DATA / name).write_text(text.replace(str(folder), FOLDER))
 
 
-def recorded(folder: Path) -> RecordedBackend:
+def recorded_backend(folder: Path) -> RecordedBackend:
     """Returns the model's recorded texts, for a file in this folder."""
     with tempfile.TemporaryDirectory() as scratch:
         path = Path(scratch) / "recording.jsonl"
@@ -216,27 +238,27 @@ def recorded(folder: Path) -> RecordedBackend:
         return RecordedBackend.of(path)
 
 
-def play(model: str, record: bool, replay: bool) -> int:
+def run_session(model: str, record: bool, replay: bool) -> int:
     """Runs it once; returns the exit status."""
     with tempfile.TemporaryDirectory(prefix="notes-") as name:
         folder = Path(name).resolve()
         (folder / "notes.txt").write_text(NOTES + "\n")
         backend: Backend
-        tap = None
+        engine = None
         if replay:
-            backend = recorded(folder)
+            backend = recorded_backend(folder)
         else:
             embedded = EmbeddedBackend.from_config(EmbeddedConfig(model=model), weights.find_weights(model), _say)
-            tap = Tap(embedded.engine)
-            embedded.engine = cast(LlamaProcess, tap)
+            engine = RecordingEngine(embedded.engine)
+            embedded.engine = cast(LlamaProcess, engine)
             backend = embedded
-        run, witness = serve(backend, tap, model, folder)
+        run, recorder = serve(backend, engine, model, folder)
         print(run.transcript().replace(str(folder), FOLDER))
-        for failing in (failings := run.failings()):
-            print(f"failed: {failing}")
-        if record and not failings:
-            keep(run, witness, model, folder)
-    return 1 if failings else 0
+        for failure in (failures := run.failures()):
+            print(f"failed: {failure}")
+        if record and not failures:
+            write_recording(run, recorder, model, folder)
+    return 1 if failures else 0
 
 
 def _say(text: str) -> None:
@@ -251,12 +273,12 @@ def main() -> int:
     parser.add_argument("--replay", action="store_true", help="use the recording instead of the model")
     parser.add_argument("--alone", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args()
-    if not args.alone and (apart := offline.unshared()):
-        again = [*apart, sys.executable, "-m", "bench.claude_code", *sys.argv[1:], "--alone"]
-        return subprocess.run(again).returncode
+    if not args.alone and (prefix := offline.separate_network()):
+        command = [*prefix, sys.executable, "-m", "bench.claude_code", *sys.argv[1:], "--alone"]
+        return subprocess.run(command).returncode
     if args.alone:
         offline.loopback_up()
-    return play(args.model, args.record, args.replay)
+    return run_session(args.model, args.record, args.replay)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,11 +14,11 @@ from typing import Literal
 
 import msgspec
 
-Kind = Literal["dragoman", "floor", "relay", "claude"]
+Kind = Literal["dragoman", "floor", "upstreams", "claude"]
 ROOT = Path(__file__).parent.parent
 STAMP = re.compile(rb"@(\d+)@")
 LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)", re.IGNORECASE)
-LAST = b"0\r\n\r\n"
+LAST_CHUNK = b"0\r\n\r\n"
 
 
 class Usage(msgspec.Struct):
@@ -29,14 +29,15 @@ class Usage(msgspec.Struct):
 
 
 @dataclass
-class Answer:
+class Response:
     """When the bytes of a response arrived; times in nanoseconds since the request."""
 
     body: bytes = b""
-    first_ns: int = 0
-    """The first byte of the body."""
-    whole_ns: int = 0
-    waits_ns: list[int] = field(default_factory=list)
+    first_byte_ns: int = 0
+    """Arrival of the first byte of the body."""
+    total_ns: int = 0
+    """Arrival of the last byte."""
+    delays_ns: list[int] = field(default_factory=list)
     """Delay of each time stamp in the response."""
 
 
@@ -48,33 +49,33 @@ class Connection:
         self._reader: asyncio.StreamReader | None = None
         self._writer: asyncio.StreamWriter | None = None
 
-    async def ask(self, path: str, body: bytes = b"", *, until_stamp: bool = False) -> Answer:
+    async def request(self, path: str, body: bytes = b"", *, until_stamp: bool = False) -> Response:
         """Sends POST with the body (GET without) and reads the response; `until_stamp`: up to its first time stamp."""
         if self._reader is None or self._writer is None:
             self._reader, self._writer = await asyncio.open_connection("127.0.0.1", self._port)
         method = b"POST" if body else b"GET"
         head = b"%s %s HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-length: %d\r\n\r\n" % (method, path.encode(), len(body))
-        began = time.monotonic_ns()
+        started = time.monotonic_ns()
         self._writer.write(head + body)
-        answer, head = Answer(), await self._reader.readuntil(b"\r\n\r\n")
+        response, head = Response(), await self._reader.readuntil(b"\r\n\r\n")
         if not head.startswith(b"HTTP/1.1 200"):
             raise RuntimeError(f"expected 200 from {path}, got {head!r}")
         if length := LENGTH.search(head):
-            answer.body = await self._reader.readexactly(int(length[1]))
-            answer.first_ns = answer.whole_ns = time.monotonic_ns() - began
-            return answer
+            response.body = await self._reader.readexactly(int(length[1]))
+            response.first_byte_ns = response.total_ns = time.monotonic_ns() - started
+            return response
         pieces: list[bytes] = []
-        while not pieces or not pieces[-1].endswith(LAST):
+        while not pieces or not pieces[-1].endswith(LAST_CHUNK):
             pieces.append(await self._reader.read(65536))
             now = time.monotonic_ns()
-            answer.first_ns = answer.first_ns or now - began
-            answer.waits_ns += [now - int(at) for at in STAMP.findall(pieces[-1])]
+            response.first_byte_ns = response.first_byte_ns or now - started
+            response.delays_ns += [now - int(at) for at in STAMP.findall(pieces[-1])]
             if not pieces[-1]:
                 raise RuntimeError(f"{path}: the stream ended early")
-            if until_stamp and answer.waits_ns:
+            if until_stamp and response.delays_ns:
                 break
-        answer.body, answer.whole_ns = b"".join(pieces), time.monotonic_ns() - began
-        return answer
+        response.body, response.total_ns = b"".join(pieces), time.monotonic_ns() - started
+        return response
 
     async def close(self) -> None:
         """Closes the connection."""
@@ -94,31 +95,38 @@ class Server:
 
     async def usage(self) -> Usage:
         """Returns what the process has used so far."""
-        return msgspec.json.decode((await self._control.ask("/usage")).body, type=Usage)
+        return msgspec.json.decode((await self._control.request("/usage")).body, type=Usage)
 
     async def close(self) -> None:
         """Closes the control connection."""
         await self._control.close()
 
-    async def load(self, path: str, body: bytes, times: int, at_once: int) -> list[Answer]:
-        """Sends `times` requests over `at_once` connections."""
-        answers: list[Answer] = []
+    async def load(self, path: str, body: bytes, times: int, at_once: int) -> list[Response]:
+        """Sends the same request repeatedly over several connections.
+
+        Args:
+            path: path of the API.
+            body: the request.
+            times: number of requests, of all connections together.
+            at_once: number of connections.
+        """
+        responses: list[Response] = []
 
         async def client() -> None:
             connection = Connection(self.port)
             for _ in left:
-                answers.append(await connection.ask(path, body))
+                responses.append(await connection.request(path, body))
             await connection.close()
 
         left = iter(range(times))  # of all clients together
         await asyncio.gather(*(client() for _ in range(at_once)))
-        return answers
+        return responses
 
 
 @contextmanager
-def serving(kind: Kind, *given: str, under: Sequence[str] = ()) -> Iterator[Server]:
-    """Runs a server process; `under`: another command that runs it, such as a profiler."""
-    command = [*under, sys.executable, "-m", "bench.server", kind, *given]
+def serving(kind: Kind, *arguments: str) -> Iterator[Server]:
+    """Runs `bench.server` with these arguments in a process of its own."""
+    command = [sys.executable, "-m", "bench.server", kind, *arguments]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
         try:
             assert process.stdout is not None

@@ -18,9 +18,9 @@ import msgspec
 
 KB: Final = 1024
 PIECE_CHARS: Final = 8 * KB
-PIECES: Final = 40
-"""Maximum of one kind."""
-LEAST_CHARS: Final = 1500
+MAX_PIECES: Final = 40
+"""Of one kind of text."""
+MIN_CHARS: Final = 1500
 
 Part = Literal["fitted", "measured"]
 
@@ -52,15 +52,15 @@ def corpora(part: Part) -> dict[str, list[str]]:
         "JavaScript": _pieces(_glob(node, "**/*.js"), part),
         "C": _pieces([*_glob(Path(sysconfig.get_path("include")), "**/*.h"), *_glob(node, "include/**/*.h")], part),
         "JSON": _pieces(_json_files(), part),
-        "JSON in one line": [*islice(_one_line(part), PIECES)],
-        **{name: _translated(language, part) for name, language in _LANGUAGES.items()},
+        "JSON in one line": [*islice(_one_line(part), MAX_PIECES)],
+        **{name: _translations(language, part) for name, language in _LANGUAGES.items()},
         "base64": [base64.b64encode(piece).decode() for piece in _bytes(part)],
         "hexadecimal": [piece.hex() for piece in _bytes(part)],
     }
     return {kind: pieces for kind, pieces in found.items() if pieces}
 
 
-def _mine(name: str, part: Part) -> bool:
+def _is_in_part(name: str, part: Part) -> bool:
     return (zlib.crc32(name.encode()) % 2 == 0) == (part == "fitted")
 
 
@@ -74,22 +74,22 @@ def _glob(folder: Path | None, pattern: str) -> list[Path]:
     return sorted(folder.glob(pattern) if folder else (), key=lambda path: (zlib.crc32(path.name.encode()), path))
 
 
-def _fits(text: str) -> bool:
+def _is_suitable(text: str) -> bool:
     """Whether the text is long enough and not a table of rare characters."""
-    return len(text) >= LEAST_CHARS and len(text.encode(errors="replace")) <= 1.01 * len(text)
+    return len(text) >= MIN_CHARS and len(text.encode(errors="replace")) <= 1.01 * len(text)
 
 
 def _pieces(paths: list[Path], part: Part) -> list[str]:
-    """Yields one piece from the middle of each file; of files with one name, only the first."""
+    """Returns one piece from the middle of each file; of files with the same name, only of the first."""
     out: list[str] = []
-    for path in {path.name: path for path in reversed(paths) if _mine(path.name, part)}.values():
-        if len(out) == PIECES:
+    for path in {path.name: path for path in reversed(paths) if _is_in_part(path.name, part)}.values():
+        if len(out) == MAX_PIECES:
             break
         try:
             text = path.read_text("utf-8")
         except (OSError, UnicodeDecodeError):
             continue
-        if _fits(text):
+        if _is_suitable(text):
             at = zlib.crc32(path.name.encode()) % max(1, len(text) - PIECE_CHARS)
             out.append(text[at : at + PIECE_CHARS])
     return out
@@ -99,7 +99,7 @@ def _topics(part: Part) -> list[str]:
     """Returns the language reference, as `help()` prints it."""
     from pydoc_data.topics import topics
 
-    return [t[:PIECE_CHARS] for name, t in sorted(topics.items()) if len(t) >= LEAST_CHARS and _mine(name, part)]
+    return [t[:PIECE_CHARS] for name, t in sorted(topics.items()) if len(t) >= MIN_CHARS and _is_in_part(name, part)]
 
 
 def _json_files() -> list[Path]:
@@ -108,27 +108,27 @@ def _json_files() -> list[Path]:
 
 
 def _one_line(part: Part) -> Iterator[str]:
-    for path in {path.name: path for path in _json_files() if _mine(path.name, part)}.values():
+    for path in {path.name: path for path in _json_files() if _is_in_part(path.name, part)}.values():
         try:
             text = json.dumps(json.loads(path.read_bytes()), separators=(",", ":"), ensure_ascii=False)
         except ValueError:
             continue
-        if _fits(text):
+        if _is_suitable(text):
             yield text[:PIECE_CHARS]
 
 
-def _translated(language: str, part: Part) -> list[str]:
+def _translations(language: str, part: Part) -> list[str]:
     """Returns Django's messages in this language."""
-    said: list[str] = []
+    messages: list[str] = []
     for path in _glob(_package("django"), f"**/locale/{language}/LC_MESSAGES/*.po"):
         for quoted in re.findall(r'^msgstr(?:\[\d\])? ((?:".*"\n)+)', path.read_text("utf-8"), re.M):
             text = "".join(json.loads(line) for line in quoted.splitlines() if "\\'" not in line)
-            said += [text] if text and "Content-Type" not in text and _mine(text, part) else []
-    joined = "\n".join(said)
+            messages += [text] if text and "Content-Type" not in text and _is_in_part(text, part) else []
+    joined = "\n".join(messages)
     return [joined[at : at + PIECE_CHARS] for at in range(0, len(joined), PIECE_CHARS)]
 
 
 def _bytes(part: Part) -> list[bytes]:
-    """Returns random text."""
+    """Returns compressed source text, whose bytes look random."""
     blob = zlib.compress((_STDLIB / ("pathlib.py" if part == "fitted" else "typing.py")).read_bytes())
     return [blob[at : at + 3 * KB] for at in range(0, len(blob) - 3 * KB, 3 * KB)]

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from bench.figures import Figure
-from bench.reader import call_text, kb, reading
+from bench.reader import call_text, kb, reader_call
 from bench.samples import TOOLS, arguments, deltas
 from bench.timing import Timing, compare
 from dragoman import formats
@@ -54,7 +54,7 @@ def measure(quick: bool) -> Iterator[Figure]:
 def _format(format: str, size: int, rivals: list[Rival], slow: set[Rival]) -> Iterator[Figure]:
     text = call_text(formats.get(format), size)
     pieces = deltas(text, STEP)
-    ours = reading(formats.get(format), pieces)
+    ours = reader_call(formats.get(format), pieces)
     goals = []
     for rival in rivals:
         timing = _timing(rival, pieces, ours)
@@ -62,7 +62,7 @@ def _format(format: str, size: int, rivals: list[Rival], slow: set[Rival]) -> It
             slow.add(rival)
         if rival.streams:
             goals.append(timing.median / len(text) / rival.factor)
-        wrong = "" if _right(rival.read(pieces[:]), size) else " (wrong result)"
+        wrong = "" if _is_right(rival.read(pieces[:]), size) else " (wrong result)"
         name = f"{rival.name}: {format} call, {kb(size)}{wrong}"
         yield Figure(name, timing.median / len(text), "ns/char", timing.best / len(text), timing.ratio, "dragoman")
     timing = compare(ours, ours, 5)
@@ -73,11 +73,11 @@ def _format(format: str, size: int, rivals: list[Rival], slow: set[Rival]) -> It
 
 
 def _timing(rival: Rival, pieces: list[str], ours: Callable[[], object]) -> Timing:
-    once = compare(lambda: rival.read(pieces), ours, 1)
-    return once if once.best > SLOW_NS else compare(lambda: rival.read(pieces), ours, 5)
+    first = compare(lambda: rival.read(pieces), ours, 1)
+    return first if first.best > SLOW_NS else compare(lambda: rival.read(pieces), ours, 5)
 
 
-def _right(read: Any, size: int) -> bool:
+def _is_right(read: Any, size: int) -> bool:
     try:
         return bool((json.loads(read) if isinstance(read, str) else read) == json.loads(arguments(size)))
     except ValueError:
@@ -169,10 +169,10 @@ def _agent() -> Iterator[Rival]:
     """Yields a Rust parser of complete responses."""
     parse = importlib.import_module("agent_tool_parser").try_parse_tool_calls
 
-    def once(pieces: list[str]) -> Any:
+    def parse_once(pieces: list[str]) -> Any:
         return parse("".join(pieces))[0].args
 
-    def each(pieces: list[str]) -> Any:
+    def parse_each_time(pieces: list[str]) -> Any:
         calls, text = [], ""
         for piece in pieces:
             text += piece
@@ -180,5 +180,5 @@ def _agent() -> Iterator[Rival]:
         return calls[0].args
 
     for format in ("hermes", "llama3_json"):
-        yield Rival("agent-tool-parser, on each delta", format, each)
-        yield Rival("agent-tool-parser, once at the end", format, once, streams=False)
+        yield Rival("agent-tool-parser, on each delta", format, parse_each_time)
+        yield Rival("agent-tool-parser, once at the end", format, parse_once, streams=False)

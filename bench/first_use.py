@@ -28,7 +28,7 @@ from dragoman.backends.embedded import weights
 
 RECORDINGS: Final = Path(__file__).parent.parent / "tests" / "data" / "recordings"
 MODEL: Final = "qwen2.5-coder-1.5b"
-LINE: Final = f"dragoman pull {MODEL} && dragoman run claude"
+COMMAND_LINE: Final = f"dragoman pull {MODEL} && dragoman run claude"
 HOME: Final = Path("/tmp/ada")
 """The home folder that recordings show, equal on each machine."""
 NOTES: Final = "Meet Ada at the lighthouse on Tuesday."
@@ -37,7 +37,7 @@ ANSWER: Final = re.compile(r"^● (?!Read|Reading|Bash)\S.*(?:\n+ {2}(?!Read|Rea
 """The model's text as Claude Code shows it: a line after a dot, and the indented lines below it."""
 READ: Final = re.compile(r"^(●|  )\s?(Read \d+ files?|Read\()", re.MULTILINE)
 """Claude Code's line about a file that its tool has read."""
-_APART: Final = """
+_IN_NETWORK: Final = """
 import os, sys
 sys.path.insert(0, sys.argv[1])
 from bench import offline
@@ -49,8 +49,8 @@ os.execvp(sys.argv[2], sys.argv[2:])
 class Question(NamedTuple):
     """The line to type."""
 
-    words: str
-    wanted: str
+    text: str
+    expected: str
     """Text that the response must contain."""
     limit_s: float
     """Time limit of the response, in seconds."""
@@ -75,10 +75,10 @@ def home() -> Iterator[dict[str, str]]:
         command.write_text(f"#!{sys.executable}\nimport sys\nfrom dragoman.cli import main\nsys.exit(main())\n")
         command.chmod(0o755)
         (programs / "claude").symlink_to(offline.claude_code())
-        kept = HOME / ".cache" / "dragoman" / "weights"
-        kept.mkdir(parents=True)
+        weights_folder = HOME / ".cache" / "dragoman" / "weights"
+        weights_folder.mkdir(parents=True)
         for file in (weights.cache_dir() / "weights").glob(f"{MODEL}*"):
-            (kept / file.name).symlink_to(file)
+            (weights_folder / file.name).symlink_to(file)
         work = HOME / "work"
         work.mkdir()
         (work / "notes.txt").write_text(f"{NOTES}\n")
@@ -96,9 +96,9 @@ def first_start(terminal: Terminal, deadline_s: float = START_S) -> None:
         screen = terminal.wait_for(lambda text: any(each in text for each in (*answers, "mode on")), deadline_s)
         if "mode on" in screen:
             return
-        asked = next(each for each in answers if each in screen)
+        prompt = next(each for each in answers if each in screen)
         terminal.settle()
-        for key in answers.pop(asked).split("|"):
+        for key in answers.pop(prompt).split("|"):
             terminal.type(key)
             terminal.settle()
 
@@ -111,9 +111,9 @@ def answer(screen: str, question: Question, answers_before: int = 0) -> str:
         question: What was typed.
         answers_before: The number of answers that the screen had before.
     """
-    said = "\n".join(ANSWER.findall(screen)[answers_before:])
-    done = question.wanted.lower() in said.lower() and (not question.reads or READ.search(screen))
-    return said if done else ""
+    text = "\n".join(ANSWER.findall(screen)[answers_before:])
+    done = question.expected.lower() in text.lower() and (not question.reads or READ.search(screen))
+    return text if done else ""
 
 
 def ask(terminal: Terminal, question: Question) -> float:
@@ -123,17 +123,17 @@ def ask(terminal: Terminal, question: Question) -> float:
 
     Raises: AssertionError: the answer is missing or wrong; the message contains the screen.
     """
-    words = question.words
+    text = question.text
     terminal.settle()
-    terminal.mark(words)
-    terminal.type(words)
+    terminal.mark(text)
+    terminal.type(text)
     terminal.settle()
     before = len(ANSWER.findall(terminal.text))
     terminal.type("\r")
     began_s = time.monotonic()
     approved = False
 
-    def ended(screen: str) -> bool:
+    def has_ended(screen: str) -> bool:
         nonlocal approved
         if "Do you want to" in screen and not approved:
             approved = True
@@ -141,43 +141,44 @@ def ask(terminal: Terminal, question: Question) -> float:
             terminal.type("\r")
         return "esc to interrupt" not in screen and len(ANSWER.findall(screen)) > before
 
-    terminal.wait_for(ended, 3 * question.limit_s)
-    took_s = time.monotonic() - began_s
+    terminal.wait_for(has_ended, 3 * question.limit_s)
+    duration_s = time.monotonic() - began_s
     terminal.settle(1.0)
-    assert answer(terminal.text, question, before), f"no answer to {words!r}:\n{terminal.text}"
-    return took_s
+    assert answer(terminal.text, question, before), f"no answer to {text!r}:\n{terminal.text}"
+    return duration_s
 
 
-def play(name: str, record: bool) -> int:
+def run_session(name: str, record: bool) -> int:
     """Runs one session; returns the exit status."""
-    apart = [*offline.unshared(), sys.executable, "-P", "-c", _APART, str(Path(__file__).parent.parent)]
+    prefix = [*offline.separate_network(), sys.executable, "-P", "-c", _IN_NETWORK, str(Path(__file__).parent.parent)]
     questions = SESSIONS[name]
-    load, took = os.getloadavg()[0], list[str]()
+    load, facts = os.getloadavg()[0], list[str]()
     with home() as environ:
-        terminal = Terminal([*apart, "sh", "-c", LINE], environ, HOME / "work")
+        terminal = Terminal([*prefix, "sh", "-c", COMMAND_LINE], environ, HOME / "work")
         with terminal:
             try:
                 first_start(terminal)
-                took.append(f"ready after {terminal.seconds:.0f} s")
+                facts.append(f"ready after {terminal.seconds:.0f} s")
                 seconds = [ask(terminal, question) for question in questions]
             except AssertionError as error:
                 print(error)
                 return 1
-            took += [f"{each.words!r} {s:.0f} s" for each, s in zip(questions, seconds, strict=True)]
+            facts += [f"{each.text!r} {s:.0f} s" for each, s in zip(questions, seconds, strict=True)]
             print(terminal.text)
             terminal.type("/exit")
             terminal.settle()
             terminal.type("\r")
-            terminal.ended()
-        took.append(
+            terminal.wait_end()
+        facts.append(
             f"{terminal.cpu_s():.0f} CPU s; load {load:.1f} to {os.getloadavg()[0]:.1f}, {os.cpu_count()} cores"
         )
-        print(facts := "; ".join(took))
+        summary = "; ".join(facts)
+        print(summary)
         late = any(s > each.limit_s for each, s in zip(questions, seconds, strict=True))
         if record and not late:
             RECORDINGS.mkdir(parents=True, exist_ok=True)
             path = RECORDINGS / f"{name}.cast"
-            terminal.save(path, f"{LINE}  ({facts})", {str(Path(__file__).parent.parent): "/src"})
+            terminal.save(path, f"{COMMAND_LINE}  ({summary})", {str(Path(__file__).parent.parent): "/src"})
     return int(late)
 
 
@@ -187,7 +188,7 @@ def main() -> int:
     parser.add_argument("--record", action="store_true", help="store the terminal's output")
     parser.add_argument("--session", choices=SESSIONS, action="append", help="only this one (default: all)")
     args = parser.parse_args()
-    return max([play(name, args.record) for name in args.session or SESSIONS])
+    return max([run_session(name, args.record) for name in args.session or SESSIONS])
 
 
 if __name__ == "__main__":

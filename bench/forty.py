@@ -54,7 +54,7 @@ class Prompt:
 
 
 @dataclass(frozen=True)
-class Answer:
+class PromptResult:
     """The result of a prompt."""
 
     prompt: Prompt
@@ -68,7 +68,7 @@ class Answer:
 class Count:
     """Number of completions to which each applies."""
 
-    asked: int = 0
+    prompts: int = 0
     tagged: int = 0
     strict: int = 0
     called: int = 0
@@ -79,12 +79,12 @@ class Count:
     def lines(self) -> list[str]:
         """Returns the numbers as readable text."""
         return [
-            f"{self.tagged:3} of {self.asked}  replies hold {TAG}, the tag that the model's template asks for",
-            f"{self.strict:3} of {self.asked}  become tool calls where the tag is insisted on",
-            f"{self.called:3} of {self.asked}  become tool calls here",
-            f"{self.named:3} of {self.asked}  name the right tool",
-            f"{self.valid:3} of {self.asked}  … with arguments that fit its schema",
-            f"{self.right:3} of {self.asked}  … and say what was asked for",
+            f"{self.tagged:3} of {self.prompts}  replies hold {TAG}, the tag that the model's template asks for",
+            f"{self.strict:3} of {self.prompts}  become tool calls where the tag is insisted on",
+            f"{self.called:3} of {self.prompts}  become tool calls here",
+            f"{self.named:3} of {self.prompts}  name the right tool",
+            f"{self.valid:3} of {self.prompts}  … with arguments that fit its schema",
+            f"{self.right:3} of {self.prompts}  … and say what was asked for",
         ]
 
 
@@ -121,16 +121,16 @@ def request(prompt: Prompt, model: str = MODEL) -> Request:
     )
 
 
-def required(asked: Request) -> Request:
+def required(request: Request) -> Request:
     """Returns the request with a required call; their number is not limited."""
-    return replace(asked, tool_choice=ToolChoice("required"))
+    return replace(request, tool_choice=ToolChoice("required"))
 
 
 def leaks(events: Sequence[AnyEvent]) -> bool:
     """Whether the client gets a tool call as text without a warning."""
     text = "".join(event.text for event in events if isinstance(event, TextDelta))
-    told = any(isinstance(event, Notice) for event in events)
-    return not told and bool(re.search(r'"name"\s*:\s*"[^"]*"\s*,\s*"(?:arguments|parameters)"', text))
+    is_reported = any(isinstance(event, Notice) for event in events)
+    return not is_reported and bool(re.search(r'"name"\s*:\s*"[^"]*"\s*,\s*"(?:arguments|parameters)"', text))
 
 
 def calls_in(pieces: Iterable[str], lenient: bool = True) -> list[ToolCall]:
@@ -139,10 +139,10 @@ def calls_in(pieces: Iterable[str], lenient: bool = True) -> list[ToolCall]:
     options = ReaderOptions(lenient=lenient)
     reader = ReplyReader(formats.get("hermes"), tools(), new_id=lambda: str(next(ids)), options=options)
     events = [event for piece in pieces for event in reader.feed(piece)]
-    return whole_calls([*events, *reader.close()])
+    return complete_calls([*events, *reader.close()])
 
 
-def whole_calls(events: Iterable[AnyEvent]) -> list[ToolCall]:
+def complete_calls(events: Iterable[AnyEvent]) -> list[ToolCall]:
     """Returns the calls of these events, without incomplete ones."""
     calls: list[ToolCall] = []
     start, arguments = ToolCallStart(0, "", ""), ""
@@ -157,32 +157,32 @@ def whole_calls(events: Iterable[AnyEvent]) -> list[ToolCall]:
     return calls
 
 
-def count(answers: Iterable[Answer]) -> Count:
+def count(results: Iterable[PromptResult]) -> Count:
     """Returns the numbers over the prompts with a suitable tool."""
     schemas = {t.name: Draft202012Validator(json.loads(t.parameters)) for t in tools()}
     total = Count()
-    for answer in answers:
-        total.asked += 1
-        total.tagged += TAG in answer.raw
-        total.strict += bool(calls_in([answer.raw], lenient=False))
-        total.called += bool(answer.calls)
-        if answer.calls and answer.calls[0].name == answer.prompt.tool:
+    for result in results:
+        total.prompts += 1
+        total.tagged += TAG in result.raw
+        total.strict += bool(calls_in([result.raw], lenient=False))
+        total.called += bool(result.calls)
+        if result.calls and result.calls[0].name == result.prompt.tool:
             total.named += 1
-            arguments = json.loads(answer.calls[0].arguments)
-            valid = schemas[answer.prompt.tool].is_valid(arguments)
+            arguments = json.loads(result.calls[0].arguments)
+            valid = schemas[result.prompt.tool].is_valid(arguments)
             total.valid += valid
-            total.right += valid and holds(arguments, answer.prompt.holds or {})
+            total.right += valid and holds(arguments, result.prompt.holds or {})
     return total
 
 
 def holds(arguments: Mapping[str, Any], facts: Mapping[str, Any]) -> bool:
     """Whether the arguments have the required content: equal numbers, and texts that are contained in any case."""
-    return all(key in arguments and _says(arguments[key], fact) for key, fact in facts.items())
+    return all(key in arguments and _contains(arguments[key], fact) for key, fact in facts.items())
 
 
-def _says(value: Any, fact: Any) -> bool:
+def _contains(value: Any, fact: Any) -> bool:
     if isinstance(fact, list):
-        return all(_says(value, each) for each in fact)
+        return all(_contains(value, each) for each in fact)
     return fact.lower() in str(value).lower() if isinstance(fact, str) else value == fact
 
 
@@ -199,7 +199,7 @@ class Completion:
     text: str = ""
 
 
-class Tap:
+class RecordingEngine:
     """An engine that stores its completions."""
 
     def __init__(self, engine: Any) -> None:
@@ -224,32 +224,33 @@ async def run(model: str, record: bool) -> Count:
     backend = EmbeddedBackend.from_config(
         EmbeddedConfig(model=model, context_window=4096, max_concurrency=1), weights.find_weights(model), _say
     )
-    tap: Any = Tap(backend.engine)
-    backend.engine = tap
+    engine: Any = RecordingEngine(backend.engine)
+    backend.engine = engine
     await backend.start()
-    answers, lines = [], [_head(model)]
+    results, lines = [], [_head(model)]
     try:
         for number, prompt in enumerate(prompts(), 1):
-            asked = request(prompt, model)
+            client_request = request(prompt, model)
             context = ExchangeContext(str(number), int(time.time()), lambda: f"{time.monotonic_ns():024}")
-            calls = whole_calls([event async for batch in backend.generate(asked, context) for event in batch])
-            answers.append(Answer(prompt, tap.runs[-1].text, calls))
-            digest = hashlib.sha256(tap.runs[-1].prompt.encode()).hexdigest()
-            lines.append({"asked": prompt.ask, "prompt_sha256": digest, "text": tap.runs[-1].text})
-            shown = "; ".join(f"{c.name} {c.arguments}" for c in calls) or f"text {tap.runs[-1].text!r:.100}"
-            _say(f"{number:2} {prompt.ask}\n      {' '.join(shown.split())}")
+            calls = complete_calls(
+                [event async for batch in backend.generate(client_request, context) for event in batch]
+            )
+            results.append(PromptResult(prompt, engine.runs[-1].text, calls))
+            digest = hashlib.sha256(engine.runs[-1].prompt.encode()).hexdigest()
+            lines.append({"asked": prompt.ask, "prompt_sha256": digest, "text": engine.runs[-1].text})
+            summary = "; ".join(f"{c.name} {c.arguments}" for c in calls) or f"text {engine.runs[-1].text!r:.100}"
+            _say(f"{number:2} {prompt.ask}\n      {' '.join(summary.split())}")
     finally:
         await backend.close()
     if record:
-        written = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
-        (FOLDER / "recording.jsonl").write_text(written)
+        text = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
+        (FOLDER / "recording.jsonl").write_text(text)
     print(f"\n{model}, {len(tools())} tools offered, free choice, temperature 0")
-    total = count(a for a in answers if a.prompt.tool)
+    total = count(a for a in results if a.prompt.tool)
     print("\n".join(total.lines()))
-    over = [a for a in answers if not a.prompt.tool]
-    print(
-        f"{sum(bool(a.calls) for a in over):3} of {len(over)}  replies call a tool where none fits: the model's mistake"
-    )
+    chats = [a for a in results if not a.prompt.tool]
+    wrong = sum(bool(a.calls) for a in chats)
+    print(f"{wrong:3} of {len(chats)}  replies call a tool where none fits: the model's mistake")
     return total
 
 
@@ -258,38 +259,40 @@ async def run_required(model: str, record: bool) -> Count:
     backend = EmbeddedBackend.from_config(
         EmbeddedConfig(model=model, context_window=4096, max_concurrency=1), weights.find_weights(model), _say
     )
-    tap: Any = Tap(backend.engine)
-    backend.engine = tap
+    engine: Any = RecordingEngine(backend.engine)
+    backend.engine = engine
     await backend.start()
     gateway = Gateway([backend])
     head = {**_head(model), "how": "python -m bench.forty --required --record"}
     head["settings"] = head["settings"].replace("auto", "required (auto where no tool fits)")
-    answers: list[Answer] = []
+    results: list[PromptResult] = []
     lines: list[dict[str, Any]] = [head]
-    ones = leaked = 0
+    single_calls = leaked = 0
     try:
         for number, prompt in enumerate(prompts(), 1):
-            asked = required(request(prompt, model)) if prompt.tool else request(prompt, model)
-            before = len(tap.runs)
+            client_request = required(request(prompt, model)) if prompt.tool else request(prompt, model)
+            before = len(engine.runs)
             context = ExchangeContext(str(number), int(time.time()), lambda: f"{time.monotonic_ns():024}")
-            events = [event async for batch in gateway.generate(asked, context) for event in batch]
-            calls = whole_calls(events)
-            texts = [each.text for each in tap.runs[before:]]
-            answers.append(Answer(prompt, texts[0], calls))
-            ones += bool(prompt.tool) and len(calls) == 1
+            events = [event async for batch in gateway.generate(client_request, context) for event in batch]
+            calls = complete_calls(events)
+            texts = [each.text for each in engine.runs[before:]]
+            results.append(PromptResult(prompt, texts[0], calls))
+            single_calls += bool(prompt.tool) and len(calls) == 1
             leaked += leaks(events)
             lines.append({"asked": prompt.ask, "texts": texts})
             _say(f"{number:2} {prompt.ask}\n      {len(texts)} generations, {len(calls)} calls, {calls[:1]}")
     finally:
         await backend.close()
     if record:
-        written = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
-        (FOLDER / "recording-required.jsonl").write_text(written)
-    total = count(a for a in answers if a.prompt.tool)
+        text = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
+        (FOLDER / "recording-required.jsonl").write_text(text)
+    total = count(a for a in results if a.prompt.tool)
     print(f"\n{model}, {len(tools())} tools offered, a call required, temperature 0")
     print("\n".join(total.lines()))
-    print(f"{ones:3} of {total.asked}  answers have exactly one call")
-    print(f"{leaked:3} of {len(answers) - total.asked}  answers to plain talk have a call as text that is not reported")
+    print(f"{single_calls:3} of {total.prompts}  answers have exactly one call")
+    print(
+        f"{leaked:3} of {len(results) - total.prompts}  answers to plain talk have a call as text that is not reported"
+    )
     return total
 
 

@@ -67,18 +67,18 @@ CALLS: Final[dict[str, tuple[Any, str]]] = {
 
 
 def measure(quick: bool) -> Iterator[Figure]:
-    """The check alone, the whole guard around a call, and text."""
+    """Yields figures of the check alone, of the guard around a call, and of text."""
     rounds, calls = (2, 2) if quick else (15, 200)
     for name, (schema, text) in CALLS.items():
-        made = compile_schema(json.dumps(schema))
-        timing = compare(partial(_check, made, text), partial(json.loads, text), rounds, calls=calls)
+        compiled = compile_schema(json.dumps(schema))
+        timing = compare(partial(_check, compiled, text), partial(json.loads, text), rounds, calls=calls)
         yield _figure(f"check of a valid call, {len(text) / 1000:.1f} KB: {name}", timing, goal=GOAL_US)
     for name, (schema, text) in CALLS.items():
-        yield _call(name, schema, text, rounds, calls)
-        yield _written(name, schema, text, rounds, calls)
-    yield _behind_results(rounds, max(1, calls // 10))
-    yield _repaired(rounds, calls)
-    yield _text(rounds, 10 if quick else 2000)
+        yield _valid_call(name, schema, text, rounds, calls)
+        yield _guarded_writing(name, schema, text, rounds, calls)
+    yield _call_after_results(rounds, max(1, calls // 10))
+    yield _repair(rounds, calls)
+    yield _text_delta(rounds, 10 if quick else 2000)
     text = json.dumps(TRIP)
     timing = compare(partial(CompiledSchema, text), partial(json.loads, text), rounds, calls=max(1, calls // 10))
     yield _figure(f"schema of {len(text) / 1000:.1f} KB made ready, once", timing)
@@ -88,17 +88,17 @@ def _check(schema: CompiledSchema, text: str) -> bool | None:
     return Arguments(text).valid(schema)
 
 
-def _call(name: str, schema: Any, text: str, rounds: int, calls: int) -> Figure:
+def _valid_call(name: str, schema: Any, text: str, rounds: int, calls: int) -> Figure:
     request, events = _request(schema), _events([text])
-    timing = compare(partial(guarded, request, events), partial(json.loads, text), rounds, calls=calls)
+    timing = compare(partial(guard_events, request, events), partial(json.loads, text), rounds, calls=calls)
     return _figure(f"guard around a valid call: {name}", timing, goal=GOAL_US)
 
 
-def _behind_results(rounds: int, calls: int) -> Figure:
-    """40 calls before it, with 5 KB each: whether it was copied from one of these is looked for."""
+def _call_after_results(rounds: int, calls: int) -> Figure:
+    """A call after 40 others, with results of 5 KB each: the guard searches them for the origin of its values."""
     read = [ToolCall(f"c{n}", "tool", json.dumps({"path": f"src/part_{n}.py"})) for n in range(40)]
-    line = 'src/part_{n}.py:{at}: the tool has a path, and returns tool(path, "r") or {{}}\n'
-    results = ["".join(line.format(n=n, at=at) for at in range(70)) for n in range(40)]
+    line = 'src/part_{n}.py:{line_number}: the tool has a path, and returns tool(path, "r") or {{}}\n'
+    results = ["".join(line.format(n=n, line_number=line_number) for line_number in range(70)) for n in range(40)]
     pairs = zip(read, results, strict=True)
     turns = (
         (Message("assistant", (call,)), Message("tool", (ToolResult(call.id, (Text(text),)),))) for call, text in pairs
@@ -106,47 +106,47 @@ def _behind_results(rounds: int, calls: int) -> Figure:
     messages = (Message("user", (Text("Read them."),)), *(message for turn in turns for message in turn))
     text = json.dumps({"path": "src/other/values.py", "content": "x"})
     request, events = Request("m", messages, _request(FILE).tools, stream=True), _events([text])
-    timing = compare(partial(guarded, request, events), partial(json.loads, text), rounds, calls=calls)
+    timing = compare(partial(guard_events, request, events), partial(json.loads, text), rounds, calls=calls)
     chars = sum(map(len, results))
-    return _figure(f"guard around a valid call behind {chars // 1000} KB of results", timing, goal=1000)
+    return _figure(f"guard around a valid call after {chars // 1000} KB of results", timing, goal=1000)
 
 
-def _written(name: str, schema: Any, text: str, rounds: int, calls: int) -> Figure:
-    """What is held goes out in one piece, so that writing it is cheaper than without a guard."""
+def _guarded_writing(name: str, schema: Any, text: str, rounds: int, calls: int) -> Figure:
+    """A call in small deltas, which the guard buffers: writing it at once is cheaper than without a guard."""
     request, events = _request(schema), _events(deltas(text, STEP))
-    guard = partial(_sent, request, partial(guarded, request, events))
-    timing = compare(guard, partial(_sent, request, lambda: events), rounds, calls=max(1, calls // 10))
+    guard = partial(_write_events, request, partial(guard_events, request, events))
+    timing = compare(guard, partial(_write_events, request, lambda: events), rounds, calls=max(1, calls // 10))
     value, best = timing.median / 1000, timing.best / 1000
     name = f"call in pieces of {STEP}, guarded and written: {name}"
     return Figure(name, value, "µs", best, timing.ratio, "written only", value / timing.ratio + GOAL_US)
 
 
-def _repaired(rounds: int, calls: int) -> Figure:
+def _repair(rounds: int, calls: int) -> Figure:
     text = json.dumps({"rows": [{"n": str(i), "text": "some words"} for i in range(4)]})
     events = _events([text])
-    timing = compare(partial(guarded, _request(ROWS), events), partial(json.loads, text), rounds, calls=calls)
+    timing = compare(partial(guard_events, _request(ROWS), events), partial(json.loads, text), rounds, calls=calls)
     return _figure("guard around a call of 4 objects with 4 errors, repaired", timing)
 
 
-def _text(rounds: int, count: int) -> Figure:
+def _text_delta(rounds: int, count: int) -> Figure:
     events = [TextDelta(piece) for piece in deltas(prose(count * STEP), STEP)]
-    timing = compare(partial(guarded, _request(FILE), events), partial(_passed, events), rounds)
+    timing = compare(partial(guard_events, _request(FILE), events), partial(_copy_events, events), rounds)
     value, best = timing.median / len(events) / 1000, timing.best / len(events) / 1000
-    return Figure(f"delta of {STEP} characters of text", value, "µs/delta", best, timing.ratio, "passed on as it is")
+    return Figure(f"delta of {STEP} characters of text", value, "µs/delta", best, timing.ratio, "same events, copied")
 
 
-def guarded(request: Request, events: Sequence[AnyEvent]) -> list[AnyEvent]:
-    """What goes out of these events."""
+def guard_events(request: Request, events: Sequence[AnyEvent]) -> list[AnyEvent]:
+    """Returns the events after the guard."""
     guard = ToolCallGuard(request, GuardPolicy())
     return [*(each for event in events for each in guard.feed([event])), *guard.close()]
 
 
-def _passed(events: Sequence[AnyEvent]) -> list[AnyEvent]:
+def _copy_events(events: Sequence[AnyEvent]) -> list[AnyEvent]:
     return [event for event in events]
 
 
-def _sent(request: Request, answered: Callable[[], Sequence[AnyEvent]]) -> bytes:
-    return b"".join(map(dialects.get("openai_chat").writer(request).feed, answered()))
+def _write_events(request: Request, read_events: Callable[[], Sequence[AnyEvent]]) -> bytes:
+    return b"".join(map(dialects.get("openai_chat").writer(request).feed, read_events()))
 
 
 def _request(schema: Any) -> Request:

@@ -41,9 +41,6 @@ class Sizes(NamedTuple):
     warm_up: int = 3
 
 
-MORE: Final = Sizes(requests=150, streams=8, micro=8, workers=4, warm_up=10)
-
-
 def count(source: Path, sizes: Sizes) -> Iterator[tuple[str, float]]:
     """Yields name and thousands of instructions of each scenario.
 
@@ -60,7 +57,7 @@ def count(source: Path, sizes: Sizes) -> Iterator[tuple[str, float]]:
             counts = _ServerCounts(load, server, Counter(server.pid, folder), sizes)
             for contender in CONTENDERS:
                 if contender.name in OURS:
-                    yield from counts.of(contender)
+                    yield from counts.measure(contender)
     yield from _micro(source, sizes).items()
 
 
@@ -71,8 +68,8 @@ class _ServerCounts:
         self._counter = counter
         self._sizes = sizes
 
-    def of(self, contender: Contender) -> Iterator[tuple[str, float]]:
-        """Yields the counts of this configuration."""
+    def measure(self, contender: Contender) -> Iterator[tuple[str, float]]:
+        """Yields name and thousands of instructions of each scenario of this configuration."""
         sizes, name = self._sizes, contender.name
         self._run(contender, sizes.warm_up, 0)
         spent = self._counter.count(lambda: self._run(contender, sizes.requests, 0))
@@ -110,7 +107,7 @@ def _micro(source: Path, sizes: Sizes) -> dict[str, float]:
             tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name,
             micro_worker(environ, Path(name)) as worker,
         ):
-            for work_name, work in micro.works().items():
+            for work_name, work in micro.work_by_name().items():
                 worker.run(work_name, 2)
                 spent = worker.counter.count(partial(worker.run, work_name, sizes.micro))
                 value = spent / 1000 / work.units / sizes.micro

@@ -4,7 +4,7 @@ A timer of the loop is due each `TICK_S`. The CPU time of the loop's thread betw
 loop: all ready callbacks, during which no client gets a response, including `/health`. It does not contain the time of
 other programs; but if those delay the gateway, more callbacks are ready in the next round. The CPU time of the process
 between the same two calls also contains the gateway's threads that held the interpreter lock. At the end both are
-written to FILE as JSON, see `Held`.
+written to FILE as JSON (`LoopTimes`).
 CORE is the core that the process is pinned to; empty: it is not pinned.
 """
 
@@ -23,7 +23,7 @@ from dragoman.server import run
 TICK_S: Final = 0.002
 
 
-class Held(msgspec.Struct):
+class LoopTimes(msgspec.Struct):
     """Measurements of the sampler; times in seconds."""
 
     ticks: int = 0
@@ -33,7 +33,7 @@ class Held(msgspec.Struct):
     """Maximum CPU time of the process between two ticks."""
     lag_s: float = 0.0
     """Maximum delay of a tick, in wall time."""
-    over: dict[str, int] = {}
+    long_rounds: dict[str, int] = {}
     """Number of rounds that took more than so many milliseconds of the loop's CPU time."""
     cpu_s: float = 0.0
     """Total CPU time of the process."""
@@ -49,7 +49,7 @@ class Sampler:
     """Samples by a timer in the running loop."""
 
     def __init__(self, tick_s: float = TICK_S) -> None:
-        self.held = Held(over={str(ms): 0 for ms in _BOUNDS_MS})
+        self.times = LoopTimes(long_rounds={str(ms): 0 for ms in _BOUNDS_MS})
         self._tick_s = tick_s
         self._handle: asyncio.TimerHandle | None = None
         self._loop_s = self._process_s = self._due_s = 0.0
@@ -57,19 +57,19 @@ class Sampler:
     def start(self) -> None:
         """Starts sampling in the running loop."""
         self._loop = asyncio.get_running_loop()
-        self._began = time.monotonic(), time.process_time()
+        self._started = time.monotonic(), time.process_time()
         self._tasks = asyncio.all_tasks()
         self._next()
 
-    def stop(self) -> Held:
+    def stop(self) -> LoopTimes:
         """Stops; returns the measurements."""
         if self._handle is not None:
             self._tick()
             self._handle.cancel()
-        self.held.tasks = len(asyncio.all_tasks() - self._tasks)
-        began_s, cpu_s = self._began
-        self.held.wall_s, self.held.cpu_s = time.monotonic() - began_s, time.process_time() - cpu_s
-        return self.held
+        self.times.tasks = len(asyncio.all_tasks() - self._tasks)
+        started_s, cpu_s = self._started
+        self.times.wall_s, self.times.cpu_s = time.monotonic() - started_s, time.process_time() - cpu_s
+        return self.times
 
     def _next(self) -> None:
         self._loop_s, self._process_s = time.thread_time(), time.process_time()
@@ -77,14 +77,14 @@ class Sampler:
         self._handle = self._loop.call_later(self._tick_s, self._tick)
 
     def _tick(self) -> None:
-        held, loop_s = self.held, time.thread_time() - self._loop_s
-        held.ticks += 1
-        held.loop_s = max(held.loop_s, loop_s)
-        held.process_s = max(held.process_s, time.process_time() - self._process_s)
-        held.lag_s = max(held.lag_s, time.monotonic() - self._due_s)
+        times, loop_s = self.times, time.thread_time() - self._loop_s
+        times.ticks += 1
+        times.loop_s = max(times.loop_s, loop_s)
+        times.process_s = max(times.process_s, time.process_time() - self._process_s)
+        times.lag_s = max(times.lag_s, time.monotonic() - self._due_s)
         if loop_s > _BOUNDS_MS[0] / 1000:
             for ms in _BOUNDS_MS:
-                held.over[str(ms)] += loop_s > ms / 1000
+                times.long_rounds[str(ms)] += loop_s > ms / 1000
         self._next()
 
 
@@ -97,14 +97,14 @@ def main() -> int:
 
     listen = run._listen
 
-    async def listening(server: Any, listener: Any, announce: Any) -> None:
+    async def listen_and_sample(server: Any, listener: Any, announce: Any) -> None:
         sampler.start()
         try:
             await listen(server, listener, announce)
         finally:
             Path(file).write_bytes(msgspec.json.encode(sampler.stop()))
 
-    run._listen = listening
+    run._listen = listen_and_sample
     return dragoman(arguments)
 
 

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from bench.reader import call_text, reading
+from bench.reader import call_text, reader_call
 from bench.samples import DIALECTS, arguments, deltas, prose, small_body
 from dragoman import dialects, formats
 from dragoman.core.events import AnyEvent, Finish, Start, TextDelta, ToolCallDelta, ToolCallEnd, ToolCallStart
@@ -30,8 +30,8 @@ def _readers() -> dict[str, Work]:
     hermes = formats.get("hermes")
     call, text = call_text(hermes, CHARS), prose(CHARS)
     return {
-        "reader, character of a tool call": Work(reading(hermes, deltas(call, STEP)), len(call)),
-        "reader, character of text": Work(reading(hermes, deltas(text, STEP)), len(text)),
+        "reader, character of a tool call": Work(reader_call(hermes, deltas(call, STEP)), len(call)),
+        "reader, character of text": Work(reader_call(hermes, deltas(text, STEP)), len(text)),
     }
 
 
@@ -44,7 +44,7 @@ def _writers(name: str) -> dict[str, Work]:
         "arguments": [ToolCallStart(0, "a", "write_file"), *call, ToolCallEnd(0)],
     }
 
-    def writing(events: list[AnyEvent]) -> Callable[[], None]:
+    def writer_call(events: list[AnyEvent]) -> Callable[[], None]:
         def write() -> None:
             writer = dialect.writer(request)
             for event in events:
@@ -53,19 +53,21 @@ def _writers(name: str) -> dict[str, Work]:
         return write
 
     return {
-        f"writer, {name}, delta of {kind}": Work(writing([Start("a", "m", 0), *middle, Finish("stop")]), len(middle))
+        f"writer, {name}, delta of {kind}": Work(
+            writer_call([Start("a", "m", 0), *middle, Finish("stop")]), len(middle)
+        )
         for kind, middle in streams.items()
     }
 
 
-def works() -> dict[str, Work]:
+def work_by_name() -> dict[str, Work]:
     """Returns all work by name."""
     return {**_readers(), **{name: work for dialect in DIALECTS for name, work in _writers(dialect).items()}}
 
 
 def main() -> None:
     """Serves until the end of standard input."""
-    known = works()
+    known = work_by_name()
     gc.disable()  # it would begin at another place in each run
     for line in sys.stdin:
         name, times = line.rstrip("\n").split("\t")

@@ -1,6 +1,6 @@
 """Runs third-party programs isolated: without the user's settings and keys, and with loopback as the only network.
 
-    python offline.py PORT SOCKET COMMAND…      in a separate network (`apart`)
+    python offline.py PORT SOCKET COMMAND…      in a separate network (`port_network`)
 
 Connections of the command to the port are forwarded to the gateway outside, which also listens at the socket.
 """
@@ -21,13 +21,13 @@ CLIENTS = Path(__file__).parent.parent / ".cache" / "npm" / "node_modules"
 """Folder in which `make test-clients` installs npm packages."""
 AGENTS = Path(__file__).parent.parent / ".cache" / "agents" / "bin"
 """Folder in which `make agents` installs Python programs."""
-PINNED = Path(__file__).parent.parent / "tests" / "support" / "clients" / "package.json"
-"""Which they are."""
+PACKAGE_FILE = Path(__file__).parent.parent / "tests" / "support" / "clients" / "package.json"
+"""The versions of the npm packages."""
 
 
-def environment(home: Path, **more: str) -> Mapping[str, str]:
+def environment(home: Path, **variables: str) -> Mapping[str, str]:
     """Returns the complete environment of such a program."""
-    return {"PATH": os.defpath, "HOME": str(home), "LANG": "C.UTF-8", **more}
+    return {"PATH": os.defpath, "HOME": str(home), "LANG": "C.UTF-8", **variables}
 
 
 def claude_code() -> Path:
@@ -75,9 +75,9 @@ def agent(name: str) -> Path:
 
 
 def version(package: str) -> str:
-    """Returns the command of an npm package that `make test-clients` installs."""
-    pinned: str = json.loads(PINNED.read_text())["dependencies"][package]
-    return pinned
+    """Returns the version of an npm package that `make test-clients` installs."""
+    versions: dict[str, str] = json.loads(PACKAGE_FILE.read_text())["dependencies"]
+    return versions[package]
 
 
 def node() -> Path:
@@ -87,7 +87,7 @@ def node() -> Path:
     raise FileNotFoundError("there is no node; install it: make test-clients")
 
 
-def unshared() -> list[str]:
+def separate_network() -> list[str]:
     """Returns the prefix of a command that gives it a separate network; empty if the system forbids that."""
     command = ["unshare", "--net"] if hasattr(os, "geteuid") and os.geteuid() == 0 else ["unshare", "--net", "-r"]
     if sys.platform != "linux" or shutil.which("unshare") is None:
@@ -95,9 +95,9 @@ def unshared() -> list[str]:
     return command if subprocess.run([*command, "true"], capture_output=True).returncode == 0 else []
 
 
-def apart(port: int, socket_path: Path) -> list[str]:
+def port_network(port: int, socket_path: Path) -> list[str]:
     """Returns the prefix of a command whose network has this port only; empty if the system forbids that."""
-    found = unshared()
+    found = separate_network()
     return [*found, sys.executable, "-P", __file__, str(port), str(socket_path)] if found else []
 
 
@@ -107,19 +107,19 @@ def loopback_up() -> None:
 
     get_flags, set_flags, is_up = 0x8913, 0x8914, 1  # SIOCGIFFLAGS, SIOCSIFFLAGS, IFF_UP of linux/sockios.h and if.h
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
-        asked = struct.pack("16sh22x", b"lo", 0)
-        _, flags = struct.unpack("16sh22x", fcntl.ioctl(any_socket, get_flags, asked))
+        query = struct.pack("16sh22x", b"lo", 0)
+        _, flags = struct.unpack("16sh22x", fcntl.ioctl(any_socket, get_flags, query))
         if not flags & is_up:
             with contextlib.suppress(PermissionError):
                 fcntl.ioctl(any_socket, set_flags, struct.pack("16sh22x", b"lo", flags | is_up))
 
 
-async def _beside(port: int, socket_path: str, command: list[str]) -> int:
+async def _run_with_port(port: int, socket_path: str, command: list[str]) -> int:
     """Runs the command and forwards its connections to the port; returns its exit status."""
 
     async def link(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        there_reader, there_writer = await asyncio.open_unix_connection(socket_path)
-        await asyncio.gather(carry(reader, there_writer), carry(there_reader, writer))
+        gateway_reader, gateway_writer = await asyncio.open_unix_connection(socket_path)
+        await asyncio.gather(forward(reader, gateway_writer), forward(gateway_reader, writer))
 
     links = await asyncio.start_server(link, "127.0.0.1", port)
     try:
@@ -128,7 +128,7 @@ async def _beside(port: int, socket_path: str, command: list[str]) -> int:
         links.close()
 
 
-async def carry(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+async def forward(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     """Forwards all bytes."""
     with contextlib.suppress(ConnectionError):
         while data := await reader.read(65536):
@@ -139,4 +139,4 @@ async def carry(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
 
 if __name__ == "__main__":
     loopback_up()
-    sys.exit(asyncio.run(_beside(int(sys.argv[1]), sys.argv[2], sys.argv[3:])))
+    sys.exit(asyncio.run(_run_with_port(int(sys.argv[1]), sys.argv[2], sys.argv[3:])))

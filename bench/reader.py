@@ -36,14 +36,17 @@ def _hermes(sizes: tuple[int, int], rounds: int) -> Iterator[Figure]:
     large = sizes[1]
     call, text = call_text(hermes, large), prose(large)
     pieces = deltas(call, 4)
-    timing = compare(reading(hermes, pieces), _loop(pieces), rounds, collect=True)
+    timing = compare(reader_call(hermes, pieces), _minimal_loop(pieces), rounds, collect=True)
     yield _figure(f"hermes call, {kb(large)} by 4, gc on", timing, len(call), LOOP, GOAL_NS)
-    timing = compare(reading(hermes, [call]), lambda: json.loads(call[11:-12]), rounds, calls=5)
+    timing = compare(reader_call(hermes, [call]), lambda: json.loads(call[11:-12]), rounds, calls=5)
     yield _figure(f"hermes call, {kb(large)} at once", timing, len(call), LOADS)
     for step in (4, 16):
-        timing = compare(reading(hermes, deltas(text, step)), _loop(deltas(text, step)), rounds)
+        timing = compare(reader_call(hermes, deltas(text, step)), _minimal_loop(deltas(text, step)), rounds)
         yield _figure(f"text without a call, {kb(large)} by {step}", timing, len(text), LOOP, GOAL_NS)
-    both = [compare(reading(hermes, pieces), _loop(pieces), rounds) for pieces in map(_white, sizes)]
+    both = [
+        compare(reader_call(hermes, pieces), _minimal_loop(pieces), rounds)
+        for pieces in map(_white_space_pieces, sizes)
+    ]
     yield _figure(f"long white space, {kb(large)} by 4", both[1], large, LOOP, GOAL_NS)
     yield _growth("long white space", both[0], both[1], sizes)
 
@@ -53,8 +56,10 @@ def _calls(format: Format, sizes: tuple[int, int], rounds: int, step: int) -> It
     for size in sizes:
         call = call_text(format, size)
         pieces = deltas(call, step)
-        assert any(isinstance(e, ToolCallEnd) for e in reading(format, pieces)()), "the text must be parsed as a call"
-        timings.append(compare(reading(format, pieces), _loop(pieces), rounds))
+        assert any(isinstance(e, ToolCallEnd) for e in reader_call(format, pieces)()), (
+            "the text must be parsed as a call"
+        )
+        timings.append(compare(reader_call(format, pieces), _minimal_loop(pieces), rounds))
         goal = GOAL_NS if step == 4 else None
         yield _figure(f"{format.name} call, {kb(size)} by {step}", timings[-1], len(call), LOOP, goal)
     yield _growth(f"{format.name} call by {step}", timings[0], timings[1], sizes)
@@ -74,7 +79,7 @@ def call_text(format: Format, size: int) -> str:
     return opening + format.write_call(ToolCall("call_0", "write_file", arguments(size))) + closing
 
 
-def _white(size: int) -> list[str]:
+def _white_space_pieces(size: int) -> list[str]:
     return deltas("Wait." + " \n" * (size // 2) + "Done.", 4)
 
 
@@ -83,7 +88,7 @@ def kb(size: int) -> str:
     return f"{size / 1000:g} KB"
 
 
-def reading(format: Format, pieces: list[str]) -> Callable[[], list[AnyEvent]]:
+def reader_call(format: Format, pieces: list[str]) -> Callable[[], list[AnyEvent]]:
     """Returns a function that parses these pieces of a completion."""
 
     def read() -> list[AnyEvent]:
@@ -96,7 +101,7 @@ def reading(format: Format, pieces: list[str]) -> Callable[[], list[AnyEvent]]:
     return read
 
 
-def _loop(pieces: list[str]) -> Callable[[], int]:
+def _minimal_loop(pieces: list[str]) -> Callable[[], int]:
     """The minimum work for a delta: search for a tag and append."""
 
     def loop() -> int:

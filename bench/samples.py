@@ -29,15 +29,15 @@ TOOLS: Final = (
 
 def code(size: int) -> str:
     """Returns `size` characters of Python code."""
-    return _filled((line + "\n" for line in cycle(_LINES)), size)
+    return _fill((line + "\n" for line in cycle(_LINES)), size)
 
 
 def prose(size: int) -> str:
     """Returns `size` characters of prose."""
-    return _filled(cycle([_PROSE, _PROSE.strip() + "\n\n"]), size)
+    return _fill(cycle([_PROSE, _PROSE.strip() + "\n\n"]), size)
 
 
-def _filled(pieces: Iterator[str], size: int) -> str:
+def _fill(pieces: Iterator[str], size: int) -> str:
     return "".join(islice(pieces, size // 20 + 20))[:size]
 
 
@@ -52,25 +52,40 @@ def deltas(text: str, step: int) -> list[str]:
 
 
 def small_body(dialect: str, model: str = "m", stream: bool = False, max_tokens: int = 100) -> bytes:
-    """Returns a request with a one-line question and one tool."""
+    """Returns a request with a one-line question and one tool.
+
+    Args:
+        dialect: name of the API.
+        model: name of the model.
+        stream: whether the response is streamed.
+        max_tokens: limit of the completion.
+    """
     parts = _SHAPES[dialect]
-    asked = [{"role": "user", "content": "What is the weather in Bern?"}]
+    question = [{"role": "user", "content": "What is the weather in Bern?"}]
     tools = [parts.tool("write_file", "Write a file.", {"type": "object", "properties": {"path": {"type": "string"}}})]
-    body = {"model": model, parts.limit: max_tokens, "stream": stream, parts.said: asked, "tools": tools}
+    body = {"model": model, parts.limit: max_tokens, "stream": stream, parts.messages_field: question, "tools": tools}
     return json.dumps(body).encode()
 
 
 def agent_body(dialect: str, size: int = 100_000, tools: int = 20, messages: int = 30) -> bytes:
-    """Returns a request of about `size` bytes as a coding agent sends it late in a session, with calls and results."""
+    """Returns a request as a coding agent sends it late in a session, with calls and results.
+
+    Args:
+        dialect: name of the API.
+        size: bytes of the body, approximately.
+        tools: number of tools.
+        messages: number of messages, at least 2; an odd one is rounded down.
+    """
     parts = _SHAPES[dialect]
     share = size // (tools + messages)
-    offered = [parts.tool(f"Tool{i}", prose(share), _schema()) for i in range(tools)]
-    said: list[dict[str, Any]] = [parts.user(prose(share))]
+    tool_list = [parts.tool(f"Tool{i}", prose(share), _schema()) for i in range(tools)]
+    history: list[dict[str, Any]] = [parts.user(prose(share))]
     for i in range((messages - 2) // 2):
         call = {"path": f"src/module_{i}.py", "content": code(share * 3 // 4)}
-        said += [parts.call(f"call_{i}", f"Tool{i % tools}", call), parts.result(f"call_{i}", code(share * 3 // 4))]
-    said.append(parts.user("Go on."))
-    return json.dumps({"model": "m", parts.limit: 8192, "stream": True, parts.said: said, "tools": offered}).encode()
+        history += [parts.call(f"call_{i}", f"Tool{i % tools}", call), parts.result(f"call_{i}", code(share * 3 // 4))]
+    history.append(parts.user("Go on."))
+    body = {"model": "m", parts.limit: 8192, "stream": True, parts.messages_field: history, "tools": tool_list}
+    return json.dumps(body).encode()
 
 
 def _schema() -> dict[str, Any]:
@@ -91,7 +106,7 @@ class _Shape:
     """Id, name, arguments."""
     result: Callable[[str, str], Json]
     """Call id, text."""
-    said: str = "messages"
+    messages_field: str = "messages"
     limit: str = "max_tokens"
     text: str = "text"
     """The type of a text part."""

@@ -1,12 +1,12 @@
-"""The gateway under load in a process of its own: `python -m bench.server dragoman|floor|relay|claude [PORT …]`.
+"""The gateway under load in a process of its own: `python -m bench.server dragoman|floor|upstreams|claude [PORT …]`.
 
 It prints its address, and reports CPU time and memory at `GET /usage`.
 
 - `dragoman`: the real server with a scripted backend.
 - `floor`: a minimal ASGI application on the same uvicorn. It reads three fields of the body and sends the same bytes
   in the same writes, which it has prepared.
-- `relay`: the real server with an upstream server of each API, all of them the floor at that port. Model names are such
-  as `openai_chat/alone`.
+- `upstreams`: the real server with an upstream server of each API, all of them the floor at that port. Model names
+  have the API as prefix: `openai_chat/alone`.
 - `claude`: the real server with the Claude Code CLI, whose API is the floor at that port; the next argument is the
   number of its warm processes.
 
@@ -54,7 +54,7 @@ MODELS: Final = ("alone", "burst", "call-alone", "call-burst", "paced", "hold")
 AT_ONCE: Final = 8
 PACE_S: Final = 0.02
 SLOW: Final = "claude-slow"
-ALIKE: Final = GuardPolicy(buffering="off")
+UNBUFFERED: Final = GuardPolicy(buffering="off")
 """Calls are validated and streamed without buffering, so that the floor can send the same pieces."""
 _HERMES = formats.get("hermes")
 _STREAM = {"content-type": "text/event-stream; charset=utf-8", "cache-control": "no-cache"}
@@ -77,20 +77,27 @@ def texts(model: str, count: int) -> list[str]:
 
 
 def script(model: str, count: int, start: Start, context: ExchangeContext) -> Iterator[list[AnyEvent]]:
-    """Yields the response's events; those of one list arrive at once."""
+    """Yields the response's events; those of one list arrive at once.
+
+    Args:
+        model: one of `MODELS` that has a text.
+        count: number of deltas.
+        start: first event.
+        context: supplies the ids of calls.
+    """
     at_once = AT_ONCE if model.endswith("burst") else 1
     reader = ReplyReader(_HERMES, TOOLS, new_id=context.new_id) if model.startswith("call") else None
-    ready: list[AnyEvent] = [start]
+    batch: list[AnyEvent] = [start]
     for i, text in enumerate(texts(model, count), 1):
-        ready += reader.feed(text) if reader else [TextDelta(text)]
+        batch += reader.feed(text) if reader else [TextDelta(text)]
         if i % at_once == 0:
-            yield ready
-            ready = []
+            yield batch
+            batch = []
     usage = UsageUpdate(Usage(input_tokens=20, output_tokens=count))
-    yield [*ready, *(reader.close() if reader else ()), usage, Finish("stop")]
+    yield [*batch, *(reader.close() if reader else ()), usage, Finish("stop")]
 
 
-class Synthetic(Backend):
+class ScriptedBackend(Backend):
     """A backend with scripted responses."""
 
     def models(self) -> Sequence[ServedModel]:
@@ -111,12 +118,12 @@ class Synthetic(Backend):
                 await asyncio.sleep(PACE_S if request.model == "paced" else 3600)
             yield [Finish("stop")]
             return
-        for ready in script(request.model, count, start, context):
-            yield ready
+        for batch in script(request.model, count, start, context):
+            yield batch
             await asyncio.sleep(0)
 
 
-class Asked(msgspec.Struct):
+class FloorRequest(msgspec.Struct):
     """The fields that the floor reads."""
 
     model: str
@@ -131,11 +138,11 @@ class Asked(msgspec.Struct):
         return self.max_output_tokens or self.max_tokens
 
 
-_asked = msgspec.json.Decoder(Asked).decode
+_decode_request = msgspec.json.Decoder(FloorRequest).decode
 
 
 @cache
-def _writes(name: str, model: str, count: int) -> list[bytes]:
+def _stream_writes(name: str, model: str, count: int) -> list[bytes]:
     """Returns the bytes of a stream, write by write."""
     dialect = dialects.get(name)
     writer = dialect.writer(dialect.read_request(small_body(name)))
@@ -145,7 +152,7 @@ def _writes(name: str, model: str, count: int) -> list[bytes]:
 
 
 @cache
-def _whole(name: str, model: str, count: int) -> bytes:
+def _body(name: str, model: str, count: int) -> bytes:
     dialect = dialects.get(name)
     context = ExchangeContext("x" * 24, 1_800_000_000, lambda: "x" * 24)
     events = [
@@ -155,7 +162,7 @@ def _whole(name: str, model: str, count: int) -> bytes:
 
 
 @cache
-def _stamped(name: str) -> tuple[bytes, bytes]:
+def _delta_frame(name: str) -> tuple[bytes, bytes]:
     """Returns a delta's bytes before and after its text."""
     dialect = dialects.get(name)
     writer = dialect.writer(dialect.read_request(small_body(name)))
@@ -184,25 +191,25 @@ class Floor:
             body += message.get("body", b"")
             if not message.get("more_body"):
                 break
-        asked, dialect = _asked(body), self._by_path[scope["path"]]
-        if not asked.stream:
-            await respond(send, 200, _whole(dialect.name, asked.model, asked.deltas))
+        request, dialect = _decode_request(body), self._by_path[scope["path"]]
+        if not request.stream:
+            await respond(send, 200, _body(dialect.name, request.model, request.deltas))
             return
         await send({"type": "http.response.start", "status": 200, "headers": encode_headers(_STREAM)})
-        if asked.model in ("paced", "hold"):
-            await self._stamps(dialect, asked, receive, send)
+        if request.model in ("paced", "hold"):
+            await self._stamps(dialect, request, receive, send)
         else:
-            for data in _writes(dialect.name, asked.model, asked.deltas):
+            for data in _stream_writes(dialect.name, request.model, request.deltas):
                 if data:
                     await send({"type": "http.response.body", "body": data, "more_body": True})
-                await asyncio.sleep(PACE_S if asked.model == SLOW else 0)
+                await asyncio.sleep(PACE_S if request.model == SLOW else 0)
         await send({"type": "http.response.body", "body": b""})
 
-    async def _stamps(self, dialect: Dialect, asked: Asked, receive: Receive, send: Send) -> None:
-        before, after = _stamped(dialect.name)
-        for _ in range(asked.deltas):
+    async def _stamps(self, dialect: Dialect, request: FloorRequest, receive: Receive, send: Send) -> None:
+        before, after = _delta_frame(dialect.name)
+        for _ in range(request.deltas):
             await send({"type": "http.response.body", "body": before + stamp().encode() + after, "more_body": True})
-            if asked.model == "hold":
+            if request.model == "hold":
                 await receive()  # the client disconnects
                 return
             await asyncio.sleep(PACE_S)
@@ -235,16 +242,16 @@ def main(kind: str, port: str = "", more: str = "") -> int:
     logging.basicConfig(stream=sys.stderr, format="%(message)s", level=logging.INFO)
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
     # The real server with all its settings, but another application.
-    vars(server)["App"] = lambda gateway, config, **given: Measured(
-        Floor() if kind == "floor" else App(gateway, config, **given)
+    vars(server)["App"] = lambda gateway, config, **settings: Measured(
+        Floor() if kind == "floor" else App(gateway, config, **settings)
     )
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as home:
         if kind == "claude":
             backends = [claude(f"http://127.0.0.1:{port}", int(more), Path(home))]
         else:
-            backends = upstreams(f"http://127.0.0.1:{port}/v1") if port else [Synthetic()]
+            backends = upstreams(f"http://127.0.0.1:{port}/v1") if port else [ScriptedBackend()]
         config = ServerConfig(port=0, max_status_delay_s=60)  # a ping before the first event would be taken for it
-        return server.run(Gateway(backends, policy=ALIKE), config, lambda url: print(url, flush=True))
+        return server.run(Gateway(backends, policy=UNBUFFERED), config, lambda url: print(url, flush=True))
 
 
 def upstreams(url: str) -> list[Backend]:

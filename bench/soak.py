@@ -26,7 +26,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -35,46 +35,46 @@ from typing import Any, Final, NamedTuple
 import msgspec
 from fuzz.served import WAYS, Gateway, running
 
-from bench.loop import Held
+from bench.loop import LoopTimes
 
 CLIENTS: Final = 200
-PIECES: Final = 60
+DELTAS: Final = 60
 PAUSE_S: Final = 0.07
-HEALTH_S: Final = 0.1
-HELD_S: Final = HEALTH_S
+MAX_HEALTH_S: Final = 0.1
+MAX_ROUND_S: Final = MAX_HEALTH_S
 """Limit of the CPU time of one round of the event loop: a request that arrives meanwhile waits as long."""
-GROWS: Final = 1.15
+MAX_GROWTH: Final = 1.15
 """Limit of the memory after the first third, divided by that of the first third."""
 PATHS: Final = {
     "/v1/chat/completions": b"data: [DONE]",
     "/v1/responses": b"event: response.completed",
     "/v1/messages": b"event: message_stop",
 }
-SLOPE_MB: Final = 1.0
+MAX_SLOPE_MB: Final = 1.0
 """Limit of the growth after the first third, in MB per ten minutes, by least squares."""
-SLOPE_JUDGED_S: Final = 1200.0
+MIN_SLOPE_RUN_S: Final = 1200.0
 """In a shorter run, the noise of the memory is more than this limit."""
 DRAIN_S: Final = 90.0
-SPARE: Final = 8
+SPARE_DESCRIPTORS: Final = 8
 """Descriptors above the starting count that do not count as leaked."""
-JUDGED_S: Final = 120.0
+MIN_MEMORY_RUN_S: Final = 120.0
 """In a shorter run, a third is over before all clients have connected."""
-COME_S: Final = 10.0
+CONNECT_S: Final = 10.0
 """Time in which all clients connect."""
-WAITS_S: Final = 5.0
+SILENT_S: Final = 5.0
 """Time that a silent client stays connected."""
 
 
 @dataclass
-class Found:
+class ClientResults:
     """Results of the clients."""
 
-    whole: int = 0
-    left: int = 0
-    lost: list[str] = field(default_factory=list)
+    complete: int = 0
+    disconnected: int = 0
+    errors: list[str] = field(default_factory=list)
 
 
-class Seen(NamedTuple):
+class Samples(NamedTuple):
     """Samples of the process."""
 
     health_s: list[float]
@@ -82,27 +82,41 @@ class Seen(NamedTuple):
     """Of each process: times in seconds, and its memory."""
 
 
-class Left(NamedTuple):
-    """What the gateway has after the clients have left."""
+class Remains(NamedTuple):
+    """What the gateway has after the clients have disconnected."""
 
     descriptors: Mapping[int, tuple[int, int]]
-    """Of each process: before the clients, and after them."""
+    """Open descriptors of each process: before the clients, and after them."""
     requests: int
-    tasks: int
+    """Requests that still run or wait."""
     processes: Sequence[int]
+    """Processes that are running after the gateway's end."""
 
 
-def _request(chance: random.Random) -> tuple[str, bytes]:
-    path = chance.choice(list(PATHS))
-    tools = chance.random() < 0.5
-    said = [{"role": "user", "content": "word " * chance.choice((5, 50, 2000))}]
-    body: dict[str, object] = {"model": chance.choice(list(WAYS)), "stream": True, "store": False}
+class Measurement(NamedTuple):
+    """What is judged at the end of the run."""
+
+    results: ClientResults
+    samples: Samples
+    loop: LoopTimes
+    """Zero with several workers."""
+    remains: Remains
+    run_s: float
+    faults: str
+    """End of the gateway's log if it has a traceback; otherwise empty."""
+
+
+def _request(rng: random.Random) -> tuple[str, bytes]:
+    path = rng.choice(list(PATHS))
+    tools = rng.random() < 0.5
+    messages = [{"role": "user", "content": "word " * rng.choice((5, 50, 2000))}]
+    body: dict[str, object] = {"model": rng.choice(list(WAYS)), "stream": True, "store": False}
     schema = {"type": "object", "properties": {"city": {"type": "string"}}}
     if path == "/v1/responses":
-        body |= {"input": said}
+        body |= {"input": messages}
         body |= {"tools": [{"type": "function", "name": "f0", "parameters": schema}]} if tools else {}
     else:
-        body |= {"messages": said, "max_tokens": 999}
+        body |= {"messages": messages, "max_tokens": 999}
         chat = {"type": "function", "function": {"name": "f0", "parameters": schema}}
         one = chat if "chat" in path else {"name": "f0", "input_schema": schema}
         body |= {"tools": [one]} if tools else {}
@@ -113,20 +127,20 @@ def _request(chance: random.Random) -> tuple[str, bytes]:
     return path, head.encode() + data
 
 
-async def _client(port: int, until: float, found: Found, chance: random.Random) -> None:
-    await asyncio.sleep(chance.random() * COME_S)
+async def _client(port: int, until: float, results: ClientResults, rng: random.Random) -> None:
+    await asyncio.sleep(rng.random() * CONNECT_S)
     while time.monotonic() < until:
-        path, request = _request(chance)
+        path, request = _request(rng)
         try:
             reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=2**22)
         except OSError as error:
-            found.lost.append(f"no connection: {error}")
+            results.errors.append(f"no connection: {error}")
             await asyncio.sleep(1)
             continue
         try:
-            await _exchange(reader, writer, path, request, found, chance)
+            await _exchange(reader, writer, path, request, results, rng)
         except (OSError, TimeoutError) as error:
-            found.lost.append(f"{path}: {type(error).__name__} {error}")
+            results.errors.append(f"{path}: {type(error).__name__} {error}")
         finally:
             writer.close()
             with contextlib.suppress(OSError):
@@ -138,57 +152,57 @@ async def _exchange(
     writer: asyncio.StreamWriter,
     path: str,
     request: bytes,
-    found: Found,
-    chance: random.Random,
+    results: ClientResults,
+    rng: random.Random,
 ) -> None:
-    kind = chance.choices(("whole", "leaves", "never reads", "half"), (80, 14, 3, 3))[0]
-    if kind == "half":
-        writer.write(request[: chance.randrange(len(request))])
-        await asyncio.sleep(chance.random() * WAITS_S)
-        found.left += 1
+    behaviour = rng.choices(("complete", "disconnects", "never reads", "half"), (80, 14, 3, 3))[0]
+    if behaviour == "half":
+        writer.write(request[: rng.randrange(len(request))])
+        await asyncio.sleep(rng.random() * SILENT_S)
+        results.disconnected += 1
         return
     writer.write(request)
     await writer.drain()
-    if kind == "whole":
+    if behaviour == "complete":
         async with asyncio.timeout(120):
             answer = await reader.read(-1)
         last = PATHS[path] in answer[-4000:]
         if answer.startswith(b"HTTP/1.1 200") and last:
-            found.whole += 1
+            results.complete += 1
         else:
-            found.lost.append(f"{path}: {answer[:60]!r} … {answer[-120:]!r}")
+            results.errors.append(f"{path}: {answer[:60]!r} … {answer[-120:]!r}")
         return
-    if kind == "leaves":
+    if behaviour == "disconnects":
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(chance.random() * PIECES * PAUSE_S):
+            async with asyncio.timeout(rng.random() * DELTAS * PAUSE_S):
                 await reader.read(-1)
     else:
-        await asyncio.sleep(chance.random() * WAITS_S)
-    found.left += 1
+        await asyncio.sleep(rng.random() * SILENT_S)
+    results.disconnected += 1
 
 
-def _clients(port: int, minutes: float, clients: int, seed: int, told: "Connection") -> None:
+def _clients(port: int, minutes: float, clients: int, seed: int, channel: "Connection") -> None:
     """Runs all clients, in a separate process."""
 
-    async def run() -> Found:
-        found, until = Found(), time.monotonic() + 60 * minutes
-        await asyncio.gather(*(_client(port, until, found, random.Random(seed + n)) for n in range(clients)))
-        return found
+    async def run() -> ClientResults:
+        results, until = ClientResults(), time.monotonic() + 60 * minutes
+        await asyncio.gather(*(_client(port, until, results, random.Random(seed + n)) for n in range(clients)))
+        return results
 
-    told.send(asyncio.run(run()))
+    channel.send(asyncio.run(run()))
 
 
-def _look(gateway: Gateway, done: Callable[[], bool]) -> Seen:
+def _sample(gateway: Gateway, done: Callable[[], bool]) -> Samples:
     """Samples health and memory four times a second."""
-    seen, began_s = Seen([], {}), time.monotonic()
+    samples, began_s = Samples([], {}), time.monotonic()
     while not done():
-        asked_s = time.monotonic()
+        requested_s = time.monotonic()
         _health(gateway)
-        seen.health_s.append(time.monotonic() - asked_s)
+        samples.health_s.append(time.monotonic() - requested_s)
         for pid, memory_mb in gateway.memory_mb().items():
-            seen.memory_mb.setdefault(pid, []).append((asked_s - began_s, memory_mb))
+            samples.memory_mb.setdefault(pid, []).append((requested_s - began_s, memory_mb))
         time.sleep(0.25)
-    return seen
+    return samples
 
 
 def _health(gateway: Gateway) -> dict[str, Any]:
@@ -210,12 +224,12 @@ def _descriptors(gateway: Gateway) -> dict[int, int]:
     return {process.pid: int(process.num_fds()) for process in gateway.processes()}
 
 
-def _after(gateway: Gateway, before: Mapping[int, int]) -> tuple[dict[int, int], int]:
+def _drain(gateway: Gateway, before: Mapping[int, int]) -> tuple[dict[int, int], int]:
     """Returns open descriptors and requests after abandoned requests and idle upstream connections have timed out."""
     until = time.monotonic() + DRAIN_S
     while True:
         after, requests = _descriptors(gateway), _requests(gateway)
-        closed = all(count <= before.get(pid, 0) + SPARE for pid, count in after.items())
+        closed = all(count <= before.get(pid, 0) + SPARE_DESCRIPTORS for pid, count in after.items())
         if (closed and not requests) or time.monotonic() > until:
             return after, requests
         time.sleep(1)
@@ -230,39 +244,38 @@ def _growth(samples: Sequence[tuple[float, float]]) -> tuple[float, float, float
     return max(early or [0]), max(late or [0]), slope
 
 
-def _grown(seen: Seen, run_s: float) -> list[str]:
-    """Returns the processes whose memory has grown."""
-    wrong = []
-    for pid, samples in seen.memory_mb.items():
-        early, late, slope = _growth(samples)
-        if run_s >= JUDGED_S and late > GROWS * early:
-            wrong.append(f"memory of process {pid} grew from {early:.0f} to {late:.0f} MB")
-        if run_s >= SLOPE_JUDGED_S and slope >= SLOPE_MB:
-            wrong.append(f"memory of process {pid} grows by {slope:.2f} MB in ten minutes")
-    return wrong
+def _memory_violations(samples: Samples, run_s: float) -> Iterator[str]:
+    for pid, memory_mb in samples.memory_mb.items():
+        early, late, slope = _growth(memory_mb)
+        if run_s >= MIN_MEMORY_RUN_S and late > MAX_GROWTH * early:
+            yield f"memory of process {pid} grew from {early:.0f} to {late:.0f} MB"
+        if run_s >= MIN_SLOPE_RUN_S and slope >= MAX_SLOPE_MB:
+            yield f"memory of process {pid} grows by {slope:.2f} MB in ten minutes"
 
 
-def _wrong(found: Found, seen: Seen, held: Held, left: Left, health_s: float, run_s: float) -> list[str]:
+def _violations(run: Measurement, health_s: float) -> list[str]:
     """Returns the violated limits."""
-    slow = sum(each > health_s for each in seen.health_s)
+    remains, loop_s = run.remains, run.loop.loop_s
+    slow = sum(each > health_s for each in run.samples.health_s)
     return [
-        *(f"lost: {each}" for each in found.lost[:5]),
-        *([] if found.whole else ["no stream was read to its end"]),
+        *(f"failed: {each}" for each in run.results.errors[:5]),
+        *([] if run.results.complete else ["no stream was read to its end"]),
         *([f"/health took over {1000 * health_s:g} ms {slow} times"] if slow else []),
-        *([f"the event loop was held for {1000 * held.loop_s:.0f} ms"] if held.loop_s > HELD_S else []),
-        *_grown(seen, run_s),
+        *([f"a round of the event loop took {1000 * loop_s:.0f} ms of CPU time"] if loop_s > MAX_ROUND_S else []),
+        *_memory_violations(run.samples, run.run_s),
         *(
             f"descriptors of process {pid}: {before} before, {after} after"
-            for pid, (before, after) in left.descriptors.items()
-            if after > before + SPARE
+            for pid, (before, after) in remains.descriptors.items()
+            if after > before + SPARE_DESCRIPTORS
         ),
-        *([f"{left.requests} requests still run or wait"] if left.requests else []),
-        *([f"{left.tasks} tasks are left"] if left.tasks else []),
-        *([f"processes {left.processes} are left"] if left.processes else []),
+        *([f"{remains.requests} requests still run or wait"] if remains.requests else []),
+        *([f"{run.loop.tasks} tasks have not ended"] if run.loop.tasks else []),
+        *([f"processes {remains.processes} have not ended"] if remains.processes else []),
+        *([run.faults] if run.faults else []),
     ]
 
 
-def _pinned() -> str:
+def _pin_to_other_cores() -> str:
     """Pins this process and its children to all cores but one; returns that core, empty if there is only one."""
     cores = sorted(os.sched_getaffinity(0))
     if len(cores) < 2:
@@ -271,64 +284,69 @@ def _pinned() -> str:
     return str(cores[0])
 
 
+def _measure(core: str, minutes: float, clients: int, seed: int, workers: int) -> Measurement:
+    """Runs gateway and clients; `core`: the gateway's, empty: any."""
+    context = multiprocessing.get_context("spawn")
+    receiver, sender = context.Pipe()
+    with tempfile.TemporaryDirectory(prefix="dragoman-") as folder:
+        file = Path(folder) / "loop.json"
+        program = ("bench.loop", str(file), core) if workers == 1 else ("dragoman",)
+        with running(PAUSE_S, DELTAS, program, body_timeout_s="10", workers=str(workers)) as gateway:
+            before, began_s = _descriptors(gateway), time.monotonic()
+            arguments = (gateway.port, minutes, clients, seed, sender)
+            process = context.Process(target=_clients, args=arguments, daemon=True)
+            process.start()
+            samples = _sample(gateway, receiver.poll)
+            results: ClientResults = receiver.recv()
+            process.join()
+            run_s = time.monotonic() - began_s
+            after, requests = _drain(gateway, before)
+            processes = gateway.processes()
+            gateway.close()
+            faults = gateway.faults()
+        loop = msgspec.json.decode(file.read_bytes(), type=LoopTimes) if workers == 1 else LoopTimes()
+    descriptors = {pid: (before.get(pid, 0), count) for pid, count in after.items()}
+    remains = Remains(descriptors, requests, [each.pid for each in processes if each.is_running()])
+    return Measurement(results, samples, loop, remains, run_s, faults)
+
+
+def _report(run: Measurement, core: str) -> Iterator[str]:
+    results, samples, loop, remains = run.results, run.samples, run.loop, run.remains
+    failed = len(results.errors)
+    yield f"clients: {results.complete} complete streams, {results.disconnected} disconnected, {failed} failed"
+    health = sorted(1000 * each for each in samples.health_s)
+    p50, p99 = (health[int(len(health) * part)] for part in (0.5, 0.99))
+    yield f"/health: p50 {p50:.1f} ms, p99 {p99:.1f} ms, max {health[-1]:.1f} ms, of {len(health)}"
+    if loop.ticks:
+        rounds = ", ".join(f"{count} over {ms} ms" for ms, count in loop.long_rounds.items())
+        yield f"event loop: at most {1000 * loop.loop_s:.1f} ms of CPU time, {1000 * loop.lag_s:.1f} ms late; {rounds}"
+        yield f"gateway: {loop.cpu_s / loop.wall_s:.0%} of {f'core {core}' if core else 'a core'}"
+    for pid, memory_mb in samples.memory_mb.items():
+        early, late, slope = _growth(memory_mb)
+        end = f"{late:.0f} MB after it, at the end {memory_mb[-1][1]:.0f} MB, slope {slope:+.2f} MB per ten minutes"
+        yield f"memory of process {pid}: {early:.0f} MB in the first third, {end}"
+    for pid, (before, after) in remains.descriptors.items():
+        yield f"descriptors of process {pid}: {before} before, {after} after"
+    running_processes = len(remains.processes)
+    yield f"after it: {remains.requests} requests, {loop.tasks} tasks, {running_processes} processes"
+
+
 def main() -> int:
     """Runs the test and prints results and verdict; the exit status is 1 if a limit is violated."""
     parser = argparse.ArgumentParser(prog="python -m bench.soak", description=__doc__.partition("\n")[0])
     parser.add_argument("--minutes", type=float, default=10)
     parser.add_argument("--clients", type=int, default=CLIENTS)
-    parser.add_argument("--health-ms", type=float, default=1000 * HEALTH_S, help="limit of the time of /health")
+    parser.add_argument("--health-ms", type=float, default=1000 * MAX_HEALTH_S, help="limit of the time of /health")
     parser.add_argument("--no-pin", action="store_true", help="do not pin processes to cores")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--workers", type=int, default=1, help="gateway processes")
     args = parser.parse_args()
-    core = "" if args.no_pin or args.workers > 1 else _pinned()
-    context = multiprocessing.get_context("spawn")
-    ours, theirs = context.Pipe()
-    with tempfile.TemporaryDirectory(prefix="dragoman-") as folder:
-        file = Path(folder) / "held.json"
-        program = ("bench.loop", str(file), core) if args.workers == 1 else ("dragoman",)
-        settings = {"body_timeout_s": "10", "workers": str(args.workers)}
-        with running(PAUSE_S, PIECES, program, **settings) as gateway:
-            before, began_s = _descriptors(gateway), time.monotonic()
-            given = (gateway.port, args.minutes, args.clients, args.seed, theirs)
-            (clients := context.Process(target=_clients, args=given, daemon=True)).start()
-            seen = _look(gateway, ours.poll)
-            found: Found = ours.recv()
-            clients.join()
-            run_s = time.monotonic() - began_s
-            after, requests = _after(gateway, before)
-            processes = gateway.processes()
-            gateway.close()
-            faults = gateway.faults()
-        held = msgspec.json.decode(file.read_bytes(), type=Held) if args.workers == 1 else Held()
-    descriptors = {pid: (before.get(pid, 0), count) for pid, count in after.items()}
-    left = Left(descriptors, requests, held.tasks, [each.pid for each in processes if each.is_running()])
-    _print(found, seen, held, left, core)
-    wrong = _wrong(found, seen, held, left, args.health_ms / 1000, run_s) + ([faults] if faults else [])
-    for each in wrong:
-        print(f"  {each}")
-    print("FAILED" if wrong else "PASSED")
-    return 1 if wrong else 0
-
-
-def _print(found: Found, seen: Seen, held: Held, left: Left, core: str) -> None:
-    """Prints the results."""
-    looks = sorted(seen.health_s)
-    p50, p99, most = (1000 * looks[min(len(looks) - 1, int(len(looks) * part))] for part in (0.5, 0.99, 1))
-    print(f"{found.whole} streams whole, {found.left} clients left, {len(found.lost)} lost")
-    print(f"/health: p50 {p50:.1f} ms, p99 {p99:.1f} ms, max {most:.1f} ms, of {len(looks)}")
-    if held.ticks:
-        rounds = ", ".join(f"{count} over {ms} ms" for ms, count in held.over.items())
-        longest = f"longest hold {1000 * held.loop_s:.1f} ms of CPU time, {1000 * held.lag_s:.1f} ms late"
-        print(f"event loop: {longest}; {rounds}; {held.tasks} tasks left")
-        print(f"gateway: {held.cpu_s / held.wall_s:.0%} of {f'core {core}' if core else 'a core'}")
-    for pid, samples in seen.memory_mb.items():
-        early, late, slope = _growth(samples)
-        grows = f"{late:.0f} MB after it, at the end {samples[-1][1]:.0f} MB, slope {slope:+.2f} MB per ten minutes"
-        print(f"memory of process {pid}: {early:.0f} MB in the first third, {grows}")
-    for pid, (before, after) in left.descriptors.items():
-        print(f"descriptors of process {pid}: {before} before, {after} after")
-    print(f"left: {left.requests} requests, {len(left.processes)} processes")
+    core = "" if args.no_pin or args.workers > 1 else _pin_to_other_cores()
+    run = _measure(core, args.minutes, args.clients, args.seed, args.workers)
+    violations = _violations(run, args.health_ms / 1000)
+    print("\n".join([*_report(run, core), *(f"  {each}" for each in violations)]))
+    print("FAILED" if violations else "PASSED")
+    return 1 if violations else 0
 
 
 if __name__ == "__main__":

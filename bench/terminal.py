@@ -34,7 +34,7 @@ _UNKNOWN: Final = re.compile(r"\x1b\[[<>=?][0-9;:]*[^0-9;:hl]|\x1b\[[0-9;:]* q|\
 """Sequences that pyte misinterprets: keyboard protocols, cursor shapes, terminal names."""
 _UNFINISHED: Final = re.compile(r"\x1b(\[[0-9;:<>=?]*|[P_][^\x1b]*\x1b?|\][^\x07\x1b]*)?$")
 _TITLE: Final = re.compile(r"\x1b\][02];([^\x07\x1b]*)(?:\x07|\x1b\\)")
-_QUESTIONS: Final = {
+_QUERIES: Final = {
     "\x1b[c": "\x1b[?62;c",
     "\x1b[>0q": "\x1bP>|pyte\x1b\\",
     "\x1b]11;?": "\x1b]11;rgb:1e1e/2222/2a2a\x07",
@@ -58,21 +58,21 @@ class Terminal:
         self._rest = ""
         self._bytes = b""
         self._size = (columns, rows)
-        self._began_s = time.monotonic()
-        self._began_at = time.time()
+        self._started_s = time.monotonic()
+        self._started_at = time.time()
         self._before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        self._fd, theirs = pty.openpty()
-        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+        self._fd, program_fd = pty.openpty()
+        fcntl.ioctl(program_fd, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
         self.process = subprocess.Popen(
             [sys.executable, "-P", "-c", _LEADER, *command],
-            stdin=theirs,
-            stdout=theirs,
-            stderr=theirs,
+            stdin=program_fd,
+            stdout=program_fd,
+            stderr=program_fd,
             env={"TERM": "xterm-256color", "COLORTERM": "truecolor", **environ},
             cwd=folder,
             start_new_session=True,
         )
-        os.close(theirs)
+        os.close(program_fd)
         self._screen.write_process_input = self._answer  # type: ignore[method-assign]
 
     def __enter__(self) -> Self:
@@ -80,10 +80,10 @@ class Terminal:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         """Ends all processes of the session."""
-        with_group = self.process.pid
+        group = self.process.pid
         for number in (signal.SIGHUP, signal.SIGKILL):
             try:
-                os.killpg(with_group, number)
+                os.killpg(group, number)
             except ProcessLookupError:
                 break
             try:
@@ -96,7 +96,7 @@ class Terminal:
     @property
     def seconds(self) -> float:
         """Returns the seconds since the start of the program."""
-        return time.monotonic() - self._began_s
+        return time.monotonic() - self._started_s
 
     @property
     def text(self) -> str:
@@ -104,12 +104,12 @@ class Terminal:
         return "\n".join(line.rstrip() for line in self._screen.display).rstrip()
 
     @property
-    def written(self) -> str:
+    def output(self) -> str:
         """Returns the program's complete output, with control sequences."""
         return "".join(text for _, kind, text in self.events if kind == "o")
 
     def type(self, text: str) -> None:
-        """Types keys."""
+        """Types keys into the program, as UTF-8; control keys are their characters."""
         self.events.append((self.seconds, "i", text))
         os.write(self._fd, text.encode())
 
@@ -117,18 +117,18 @@ class Terminal:
         """Adds a marker to the recording."""
         self.events.append((self.seconds, "m", label))
 
-    def wait_for(self, wanted: str | Callable[[str], object], deadline_s: float = 60.0) -> str:
+    def wait_for(self, expected: str | Callable[[str], object], deadline_s: float = 60.0) -> str:
         """Reads until the screen contains a text or fulfils a condition; returns the screen.
 
         Raises: AssertionError: the time is over or the program has ended; the message contains the screen.
         """
-        shows = wanted if callable(wanted) else lambda screen: wanted in screen
+        shows = expected if callable(expected) else lambda screen: expected in screen
         end_s = time.monotonic() + deadline_s
         while not shows(screen := self.text):
             left_s = end_s - time.monotonic()
             if left_s <= 0 or not self.read(min(left_s, 0.25)):
                 why = "the program has ended" if left_s > 0 else f"not within {deadline_s:g} s"
-                raise AssertionError(f"{why}: {wanted}\n{screen}")
+                raise AssertionError(f"{why}: {expected}\n{screen}")
         return screen
 
     def settle(self, quiet_s: float = 0.3) -> None:
@@ -139,7 +139,7 @@ class Terminal:
             if not self.read(quiet_s):
                 return
 
-    def ended(self, deadline_s: float = 30.0) -> int:
+    def wait_end(self, deadline_s: float = 30.0) -> int:
         """Reads until the program has ended; returns its exit status."""
         end_s = time.monotonic() + deadline_s
         while self.read(0.25) and time.monotonic() < end_s:
@@ -162,16 +162,14 @@ class Terminal:
 
     def _feed(self, data: bytes) -> None:
         self._bytes += data
-        text = (
-            self._bytes.decode("utf-8", "ignore" if len(self._bytes) > 3 else "strict") if _whole(self._bytes) else ""
-        )
-        if not text:
+        if not _is_complete(self._bytes):
             return
+        text = self._bytes.decode("utf-8", "ignore" if len(self._bytes) > 3 else "strict")
         self._bytes = b""
         self.events.append((self.seconds, "o", text))
         self.titles += _TITLE.findall(text)
-        for question, answer in _QUESTIONS.items():
-            if question in text:
+        for query, answer in _QUERIES.items():
+            if query in text:
                 self._answer(answer)
         text = self._rest + text
         found = _UNFINISHED.search(text)
@@ -193,15 +191,15 @@ class Terminal:
             "version": 2,
             "width": columns,
             "height": rows,
-            "timestamp": int(self._began_at),
+            "timestamp": int(self._started_at),
             "title": title,
             "env": {"TERM": "xterm-256color"},
         }
         lines = [json.dumps(head)]
         lines += [json.dumps([round(at, 3), kind, text], ensure_ascii=False) for at, kind, text in self.events]
         text = "\n".join(lines) + "\n"
-        for found, shown in hidden.items():
-            text = text.replace(found, shown)
+        for found, replacement in hidden.items():
+            text = text.replace(found, replacement)
         path.write_text(text)
 
 
@@ -210,7 +208,7 @@ def terminal_text(text: str) -> str:
     return _UNKNOWN.sub("", text)
 
 
-def _whole(data: bytes) -> bool:
+def _is_complete(data: bytes) -> bool:
     """Whether the bytes end with a complete character."""
     try:
         data.decode()

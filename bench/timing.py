@@ -19,20 +19,28 @@ class Timing(NamedTuple):
 def compare(
     work: Callable[[], object], reference: Callable[[], object], rounds: int, *, collect: bool = False, calls: int = 1
 ) -> Timing:
-    """Measures both `rounds` times, `calls` calls each. `collect`: with garbage collection, as in production."""
-    mine, ratios = [], []
-    enabled = gc.isenabled()
+    """Measures the work and the reference in turn.
+
+    Args:
+        work: what is measured.
+        reference: what it is compared with.
+        rounds: how often both are measured.
+        collect: with garbage collection, as in production.
+        calls: calls of each in one round.
+    """
+    times, ratios = [], []
+    was_enabled = gc.isenabled()
     work(), reference()
     try:
         for _ in range(rounds):
             gc.collect()
             (gc.enable if collect else gc.disable)()
-            mine.append(_cpu_ns(work, calls))
+            times.append(_cpu_ns(work, calls))
             gc.collect()
-            ratios.append(mine[-1] / _cpu_ns(reference, calls))
+            ratios.append(times[-1] / _cpu_ns(reference, calls))
     finally:
-        (gc.enable if enabled else gc.disable)()
-    return Timing(statistics.median(mine), min(mine), statistics.median(ratios))
+        (gc.enable if was_enabled else gc.disable)()
+    return Timing(statistics.median(times), min(times), statistics.median(ratios))
 
 
 def _cpu_ns(work: Callable[[], object], calls: int) -> float:

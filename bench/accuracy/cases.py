@@ -10,14 +10,14 @@ from typing import Any, Final, Literal, TypeAlias
 
 from dragoman.core.messages import Message, Request, Sampling, Text, Tool, ToolCall
 
-WHEN = (
+CALL_INSTRUCTION = (
     "Call a function only where it does what is asked. One call does one thing: for several things, write several "
     "<tool_call> blocks. Where no function fits, or the user only talks, answer in plain words."
 )
 """Instruction that Qwen's template lacks. With a wording without the tag, it described its calls in prose."""
 REPLY_TOKENS = 256
 """The longest right answer has half of it."""
-_WANTED: Final[Mapping[str, Literal["none", "several"]]] = {
+_CALL_COUNTS: Final[Mapping[str, Literal["none", "several"]]] = {
     "own_none": "none",
     "irrelevance": "none",
     "own_parallel": "several",
@@ -26,13 +26,13 @@ _WANTED: Final[Mapping[str, Literal["none", "several"]]] = {
 OWN = Path(__file__).parent / "own.toml"
 
 Expected: TypeAlias = tuple[str, Mapping[str, Sequence[Any]]]
-"""A right call: its tool, and the right values of each argument; with `LEFT_OUT` it may be absent."""
-LEFT_OUT = "(left out)"
+"""A right call: its tool, and the right values of each argument; with `OPTIONAL` it may be absent."""
+OPTIONAL = "(left out)"
 
 
 @dataclass(frozen=True)
 class Case:
-    """One prompt."""
+    """A prompt, the tools that it offers, and its right answers."""
 
     id: str
     category: str
@@ -42,56 +42,59 @@ class Case:
     """The calls of each right answer, in any order; empty if no call is right. Only of our own prompts."""
 
     @property
-    def wants(self) -> Literal["none", "one", "several"]:
-        """Returns the number of calls."""
-        return _WANTED.get(self.category, "one")
+    def call_count(self) -> Literal["none", "one", "several"]:
+        """Returns how many calls a right answer has."""
+        return _CALL_COUNTS.get(self.category, "one")
 
-    def request(self, model: str, *, told: bool = False) -> Request:
-        """Returns the request of a client, with a free choice. `told`: with `WHEN` after the system prompt."""
+    def request(self, model: str, *, is_instructed: bool = False) -> Request:
+        """Returns the request of a client, with a free choice; `is_instructed`: with `CALL_INSTRUCTION`, too."""
         messages = self.messages
-        if told and messages[0].role == "system":
-            first = Message("system", (*messages[0].parts, Text(f"\n{WHEN}")))
+        if is_instructed and messages[0].role == "system":
+            first = Message("system", (*messages[0].parts, Text(f"\n{CALL_INSTRUCTION}")))
             messages = (first, *messages[1:])
-        elif told:
-            messages = (Message("system", (Text(WHEN),)), *messages)
+        elif is_instructed:
+            messages = (Message("system", (Text(CALL_INSTRUCTION),)), *messages)
         return Request(model, messages, self.tools, sampling=Sampling(temperature=0), max_tokens=REPLY_TOKENS)
 
     def is_right(self, calls: Sequence[ToolCall]) -> bool:
         """Whether these calls are one of the right answers."""
         if not self.answers:
             return not calls
-        made = [(call.name, json.loads(call.arguments)) for call in calls]
-        return any(_matches(made, list(answer)) for answer in self.answers)
+        actual = [(call.name, json.loads(call.arguments)) for call in calls]
+        return any(_matches(actual, list(answer)) for answer in self.answers)
 
 
-def _matches(made: list[tuple[str, Any]], wanted: list[Expected]) -> bool:
-    if len(made) != len(wanted):
+def _matches(actual: list[tuple[str, Any]], expected: list[Expected]) -> bool:
+    if len(actual) != len(expected):
         return False
-    if not made:
+    if not actual:
         return True
-    first, rest = made[0], made[1:]
-    return any(_is(first, each) and _matches(rest, wanted[:i] + wanted[i + 1 :]) for i, each in enumerate(wanted))
+    first, rest = actual[0], actual[1:]
+    return any(
+        _is_expected(first, each) and _matches(rest, expected[:i] + expected[i + 1 :])
+        for i, each in enumerate(expected)
+    )
 
 
-def _is(call: tuple[str, Any], wanted: Expected) -> bool:
+def _is_expected(call: tuple[str, Any], expected: Expected) -> bool:
     name, arguments = call
-    tool, values = wanted
+    tool, values = expected
     if name != tool or not isinstance(arguments, dict) or arguments.keys() - values.keys():
         return False
-    return all(any(_same(arguments.get(key, LEFT_OUT), value) for value in right) for key, right in values.items())
+    return all(any(_same(arguments.get(key, OPTIONAL), value) for value in right) for key, right in values.items())
 
 
-def _same(made: Any, right: Any) -> bool:
+def _same(actual: Any, right: Any) -> bool:
     """Whether JSON values are equal: 3 and 3.0 are, true and 1 are not; case and outer white space are ignored."""
-    if isinstance(made, str) and isinstance(right, str):
-        return made.strip().casefold() == right.strip().casefold()
-    if isinstance(made, bool) or isinstance(right, bool):
-        return made is right
-    if isinstance(made, list) and isinstance(right, list):
-        return len(made) == len(right) and all(map(_same, made, right))
-    if isinstance(made, dict) and isinstance(right, dict):
-        return made.keys() == right.keys() and all(_same(made[key], right[key]) for key in made)
-    return bool(made == right)
+    if isinstance(actual, str) and isinstance(right, str):
+        return actual.strip().casefold() == right.strip().casefold()
+    if isinstance(actual, bool) or isinstance(right, bool):
+        return actual is right
+    if isinstance(actual, list) and isinstance(right, list):
+        return len(actual) == len(right) and all(map(_same, actual, right))
+    if isinstance(actual, dict) and isinstance(right, dict):
+        return actual.keys() == right.keys() and all(_same(actual[key], right[key]) for key in actual)
+    return bool(actual == right)
 
 
 @cache
@@ -106,7 +109,7 @@ def _read(data: Mapping[str, Any]) -> Iterator[Case]:
         for number, prompt in enumerate(group["prompts"], 1):
             messages = [Message("system", (Text(group["system"]),))] if "system" in group else []
             messages.append(Message("user", (Text(prompt["ask"]),)))
-            answers = tuple(tuple(map(_expected, answer)) for answer in _several(prompt.get("calls", [])))
+            answers = tuple(tuple(map(_expected, answer)) for answer in _answer_lists(prompt.get("calls", [])))
             yield Case(f"own_{group['name']}_{number}", _category(tools, answers), tuple(messages), tools, answers)
 
 
@@ -119,7 +122,7 @@ def _schema(tool: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _several(calls: list[Any]) -> list[list[Any]]:
+def _answer_lists(calls: list[Any]) -> list[list[Any]]:
     """Returns the right answers: a list of lists, or the only one."""
     return calls if calls and isinstance(calls[0], list) else [calls] if calls else []
 

@@ -17,7 +17,7 @@ import msgspec
 from llguidance import LLMatcher, LLTokenizer
 
 from bench.accuracy.cases import Case
-from bench.accuracy.texts import RUNGS, Said, Written, exchange_context, guarded, read
+from bench.accuracy.texts import RUNGS, RecordedText, TextsBackend, exchange_context, guarded, read
 from dragoman.backends.embedded import weights
 from dragoman.backends.embedded.backend import EmbeddedBackend
 from dragoman.backends.embedded.config import EmbeddedConfig
@@ -28,13 +28,13 @@ from dragoman.guard.policy import GuardPolicy
 
 TEXTS = Path(".cache/accuracy")
 """Folder of the texts; a file for each model."""
-FREE = ("raw", "again_free", "told")
+UNCONSTRAINED_RUNGS = ("raw", "again_free", "told")
 """Rungs without a grammar."""
-HELD = {"constrained": "raw", "told_constrained": "told"}
+CONSTRAINED_RUNGS = {"constrained": "raw", "told_constrained": "told"}
 """Rungs with a grammar, and the equal ones without."""
-AFTER = {"again": "constrained", "again_free": "raw", "told_again": "told_constrained"}
+REASK_RUNGS = {"again": "constrained", "again_free": "raw", "told_again": "told_constrained"}
 """Rungs that re-ask, and the rung before."""
-PATIENT = GuardPolicy(reask_timeout_s=3600)
+PATIENT_POLICY = GuardPolicy(reask_timeout_s=3600)
 """Timeout on a busy machine."""
 
 
@@ -72,11 +72,11 @@ class Meter:
                         self.cached_tokens += cached
                 yield output
 
-    def written(self, id: str, model: str, rung: str) -> Written:
+    def last_text(self, id: str, model: str, rung: str) -> RecordedText:
         """Returns the last run's text, and the cost of all."""
         cpu_s, seconds = round(self._spent() - self._cpu_s, 2), round(time.monotonic() - self._began, 2)
         tokens = (self.input_tokens, self.cached_tokens, self.output_tokens)
-        return Written(id, rung, self.finish, *tokens, cpu_s, self.text, model, seconds, self.digest)
+        return RecordedText(id, rung, self.finish, *tokens, cpu_s, self.text, model, seconds, self.digest)
 
     def _spent(self) -> float:
         """Returns the CPU seconds of its process so far."""
@@ -90,60 +90,67 @@ class Meter:
 
 
 async def run(model: str, cases: Sequence[Case], rungs: Sequence[str], *, threads: int = 1) -> None:
-    """Generates the missing texts."""
+    """Generates the texts that the file of the model lacks, and appends each to it.
+
+    Args:
+        model: name of a known model.
+        cases: the prompts.
+        rungs: names of `RUNGS`.
+        threads: threads of the engine.
+    """
     path = TEXTS / f"{model}.jsonl"
     path.parent.mkdir(parents=True, exist_ok=True)
-    there = {(each.id, each.rung): each for each in read(path)}
-    all_of_them = ((case, rung) for case in cases for rung in rungs if rung != "required" or case.wants == "one")
-    wanted = [(case, rung) for case, rung in all_of_them if (case.id, rung) not in there]
+    stored = {(each.id, each.rung): each for each in read(path)}
+    pairs = ((case, rung) for case in cases for rung in rungs if rung != "required" or case.call_count == "one")
+    to_generate = [(case, rung) for case, rung in pairs if (case.id, rung) not in stored]
     config = EmbeddedConfig(model=model, context_window=4096, max_concurrency=1, threads=threads)
     backend = EmbeddedBackend.from_config(config, weights.find_weights(model), _say)
     backend.engine = meter = Meter(backend.engine)  # type: ignore[assignment]  # other attributes are the engine's
     await backend.start()
     try:
         with path.open("ab") as out:
-            for number, (case, rung) in enumerate(wanted, 1):
-                earlier = {each: there[case.id, each] for each in RUNGS if (case.id, each) in there}
-                if (written := await _ask(backend, meter, case, rung, earlier)) is not None:
-                    there[case.id, rung] = written
-                    out.write(msgspec.json.encode(written) + b"\n")
+            for number, (case, rung) in enumerate(to_generate, 1):
+                earlier = {each: stored[case.id, each] for each in RUNGS if (case.id, each) in stored}
+                if (text := await _generate_text(backend, meter, case, rung, earlier)) is not None:
+                    stored[case.id, rung] = text
+                    out.write(msgspec.json.encode(text) + b"\n")
                     out.flush()
-                    _say(f"{number}/{len(wanted)} {case.id} {rung} {written.seconds:.1f} s {written.text!r:.150}")
+                    _say(f"{number}/{len(to_generate)} {case.id} {rung} {text.seconds:.1f} s {text.text!r:.150}")
     finally:
         await backend.close()
 
 
-async def _ask(
-    backend: EmbeddedBackend, meter: Meter, case: Case, rung: str, earlier: Mapping[str, Written]
-) -> Written | None:
+async def _generate_text(
+    backend: EmbeddedBackend, meter: Meter, case: Case, rung: str, earlier: Mapping[str, RecordedText]
+) -> RecordedText | None:
     """Returns the model's text; None if it is not asked on this rung."""
     model = backend.models()[0].id
     request = _request(case, model, rung)
-    meter.begin(free=rung in FREE)
-    free = earlier.get(HELD.get(rung, ""))
-    if free and _lets_through(backend, request, free):
+    meter.begin(free=rung in UNCONSTRAINED_RUNGS)
+    free = earlier.get(CONSTRAINED_RUNGS.get(rung, ""))
+    if free and _is_allowed_by_grammar(backend, request, free):
         return msgspec.structs.replace(free, rung=rung, unchanged=free.rung)
     events = backend.generate(request, exchange_context())
-    if rung in AFTER:
-        if AFTER[rung] not in earlier:
+    if rung in REASK_RUNGS:
+        if REASK_RUNGS[rung] not in earlier:
             return None
-        said = Said([earlier[AFTER[rung]]], live=backend)
-        events = guarded(said, request, PATIENT)
+        replay = TextsBackend([earlier[REASK_RUNGS[rung]]], live=backend)
+        events = guarded(replay, request, PATIENT_POLICY)
     async with aclosing(events):
         async for batch in events:
             if isinstance(batch[-1], Failure):
                 raise batch[-1].error
-    return meter.written(case.id, model, rung) if meter.runs else None
+    return meter.last_text(case.id, model, rung) if meter.runs else None
 
 
 def _request(case: Case, model: str, rung: str) -> Request:
-    request = case.request(model, told=rung.startswith("told"))
+    request = case.request(model, is_instructed=rung.startswith("told"))
     if rung == "required":
         return msgspec.structs.replace(request, tool_choice=ToolChoice("required", parallel_tool_calls=False))
     return request
 
 
-def _lets_through(backend: EmbeddedBackend, request: Request, raw: Written) -> bool:
+def _is_allowed_by_grammar(backend: EmbeddedBackend, request: Request, raw: RecordedText) -> bool:
     """Whether the model would write the same text with its grammar.
 
     It would if the grammar allows each token of the text and its end, as the most likely token stays the same.

@@ -26,7 +26,7 @@ class Verdict:
     """Number of calls of unknown tools, or whose arguments do not match the schema."""
 
 
-def judged(case: Case, calls: Sequence[ToolCall]) -> Verdict:
+def judge_calls(case: Case, calls: Sequence[ToolCall]) -> Verdict:
     """Judges the calls of a prompt."""
     right = case.is_right(calls) if case.id.startswith("own_") else bfcl.is_right(case, calls)
     schemas = {tool.name: tool.parameters for tool in case.tools}

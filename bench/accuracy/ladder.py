@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from bench.accuracy.cases import Case
-from bench.accuracy.texts import Said, Written, exchange_context, guarded
-from bench.forty import whole_calls
+from bench.accuracy.texts import RecordedText, TextsBackend, exchange_context, guarded
+from bench.forty import complete_calls
 from dragoman.core.events import AnyEvent
 from dragoman.core.messages import ToolCall
 from dragoman.guard.policy import GuardPolicy
@@ -21,7 +21,7 @@ class Rung:
     title: str
     text: str = "raw"
     """Name of the model's first text."""
-    again: str = ""
+    reask_text: str = ""
     """Name of the second text, if the model is re-asked."""
     policy: GuardPolicy | None = None
     """None: without the guard."""
@@ -29,45 +29,45 @@ class Rung:
     """False: only calls in the format's tags count."""
 
 
-MENDS, ASKS = GuardPolicy(reask=False), GuardPolicy()
+REPAIR, REASK = GuardPolicy(reask=False), GuardPolicy()
 LADDER = (
     Rung("tags only", lenient=False),
     Rung("raw"),
-    Rung("+ repaired", policy=MENDS),
-    Rung("+ repaired, re-asked", again="again_free", policy=ASKS),
+    Rung("+ repaired", policy=REPAIR),
+    Rung("+ repaired, re-asked", reask_text="again_free", policy=REASK),
     Rung("+ constrained", "constrained"),
-    Rung("+ constrained, repaired", "constrained", policy=MENDS),
-    Rung("+ constrained, repaired, re-asked", "constrained", "again", ASKS),
+    Rung("+ constrained, repaired", "constrained", policy=REPAIR),
+    Rung("+ constrained, repaired, re-asked", "constrained", "again", REASK),
     Rung("the same, buffered", "constrained", "again", GuardPolicy(buffering="all")),
 )
-BESIDE = (
+SEPARATE_RUNGS = (
     Rung("instructed when to call", "told"),
-    Rung("instructed, + constrained, repaired, re-asked", "told_constrained", "told_again", ASKS),
-    Rung("one call required", "required", policy=ASKS),
+    Rung("instructed, + constrained, repaired, re-asked", "told_constrained", "told_again", REASK),
+    Rung("one call required", "required", policy=REASK),
 )
 
 
-class Answer(NamedTuple):
+class RungResult(NamedTuple):
     """The result of a prompt."""
 
     calls: list[ToolCall]
-    spent: list[Written]
+    texts_used: list[RecordedText]
     """The texts that were used."""
     events: list[AnyEvent]
 
 
-def climb(rung: Rung, case: Case, texts: Mapping[str, Written]) -> Answer:
+def run_rung(rung: Rung, case: Case, texts: Mapping[str, RecordedText]) -> RungResult:
     """Returns the output on this rung for the texts of one prompt, by name."""
-    return asyncio.run(_climb(rung, case, texts))
+    return asyncio.run(_run_rung(rung, case, texts))
 
 
-async def _climb(rung: Rung, case: Case, texts: Mapping[str, Written]) -> Answer:
+async def _run_rung(rung: Rung, case: Case, texts: Mapping[str, RecordedText]) -> RungResult:
     first = texts[rung.text]
-    said = [first, *([texts[rung.again]] if rung.again in texts else ())]
-    backend, request = Said(said, lenient=rung.lenient), case.request(first.model)
+    attempts = [first, *([texts[rung.reask_text]] if rung.reask_text in texts else ())]
+    backend, request = TextsBackend(attempts, lenient=rung.lenient), case.request(first.model)
     events = backend.generate(request, exchange_context())
     if policy := rung.policy:
         events = guarded(backend, request, policy)
     async with aclosing(events):
-        came = [event async for batch in events for event in batch]
-    return Answer(whole_calls(came), said[: len(said) - backend.left], came)
+        output = [event async for batch in events for event in batch]
+    return RungResult(complete_calls(output), attempts[: len(attempts) - backend.remaining], output)

@@ -1,4 +1,4 @@
-"""Texts of models: stored in a line each, and replayed to readers and guard."""
+"""Texts of models: stored as one line of JSON each, and replayed to readers and guard."""
 
 import itertools
 import time
@@ -25,8 +25,8 @@ from dragoman.parsing.reader_options import ReaderOptions
 from dragoman.parsing.reply_reader import ReplyReader
 
 
-class Written(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One text."""
+class RecordedText(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One completion of a model, and its cost."""
 
     id: str
     """Id of the prompt."""
@@ -57,7 +57,7 @@ FOLDER = Path(__file__).parents[2] / "tests" / "data" / "accuracy"
 """Folder of the recordings; a file for each model."""
 
 
-def record(model: str, texts: Sequence[Written], settings: str) -> None:
+def write_recording(model: str, texts: Sequence[RecordedText], settings: str) -> None:
     """Stores the texts for the tests, without repeated texts and measurements of that day.
 
     The first line describes how they were generated.
@@ -70,28 +70,28 @@ def record(model: str, texts: Sequence[Written], settings: str) -> None:
         "engine": f"xllamacpp {version('xllamacpp')}",
         "settings": settings,
     }
-    kept = [msgspec.structs.replace(each, model="", seconds=0.0, prompt_sha256="") for each in texts]
-    kept.sort(key=lambda each: (each.id, RUNGS.index(each.rung)))
-    kept = [msgspec.structs.replace(each, text="") if each.unchanged else each for each in kept]
+    rows = [msgspec.structs.replace(each, model="", seconds=0.0, prompt_sha256="") for each in texts]
+    rows.sort(key=lambda each: (each.id, RUNGS.index(each.rung)))
+    rows = [msgspec.structs.replace(each, text="") if each.unchanged else each for each in rows]
     FOLDER.mkdir(parents=True, exist_ok=True)
-    lines = [msgspec.json.encode(each) + b"\n" for each in (head, *kept)]
+    lines = [msgspec.json.encode(each) + b"\n" for each in (head, *rows)]
     (FOLDER / f"{model}.jsonl").write_bytes(b"".join(lines))
 
 
-def recorded(model: str) -> list[Written]:
+def read_recording(model: str) -> list[RecordedText]:
     """Returns the texts of a recording."""
     texts = [msgspec.structs.replace(each, model=model) for each in read(FOLDER / f"{model}.jsonl")]
-    whole: dict[tuple[str, str], Written] = {}
+    by_key: dict[tuple[str, str], RecordedText] = {}
     for each in texts:
-        text = whole[each.id, each.unchanged].text if each.unchanged else each.text
-        whole[each.id, each.rung] = msgspec.structs.replace(each, text=text)
-    return [*whole.values()]
+        text = by_key[each.id, each.unchanged].text if each.unchanged else each.text
+        by_key[each.id, each.rung] = msgspec.structs.replace(each, text=text)
+    return [*by_key.values()]
 
 
-def read(path: Path) -> list[Written]:
+def read(path: Path) -> list[RecordedText]:
     """Returns all texts of a file, none if it does not exist."""
     lines = path.read_bytes().splitlines() if path.exists() else []
-    return [msgspec.json.decode(line, type=Written) for line in lines if line.startswith(b'{"id"')]
+    return [msgspec.json.decode(line, type=RecordedText) for line in lines if line.startswith(b'{"id"')]
 
 
 def exchange_context() -> ExchangeContext:
@@ -113,17 +113,17 @@ def guarded(backend: Backend, request: Request, policy: GuardPolicy) -> EventStr
     return stream_response(only_attempt)
 
 
-class Said(Backend):
+class TextsBackend(Backend):
     """A scripted backend with these texts, one for each response; `live` generates further ones."""
 
-    def __init__(self, texts: Sequence[Written], *, lenient: bool = True, live: Backend | None = None) -> None:
+    def __init__(self, texts: Sequence[RecordedText], *, lenient: bool = True, live: Backend | None = None) -> None:
         self._texts = list(texts)
         self._lenient = lenient
         self._live = live
 
     @property
-    def left(self) -> int:
-        """Returns the texts that were not requested."""
+    def remaining(self) -> int:
+        """Returns the number of texts that were not requested."""
         return len(self._texts)
 
     async def generate(self, request: Request, context: ExchangeContext) -> EventStream:
@@ -136,14 +136,14 @@ class Said(Backend):
         read = self._events(self._texts.pop(0), request, context) if self._texts else []
         yield [Start(context.id, request.model, context.created), *read, Finish("stop")]
 
-    def _events(self, written: Written, request: Request, context: ExchangeContext) -> list[AnyEvent]:
-        format = formats.get(model_catalog.get(written.model).format)
+    def _events(self, text: RecordedText, request: Request, context: ExchangeContext) -> list[AnyEvent]:
+        format = formats.get(model_catalog.get(text.model).format)
         options = ReaderOptions(lenient=self._lenient, used_ids=call_ids(request))
         reader = ReplyReader(format, request.tools, new_id=context.new_id, options=options)
         repeats = RepeatStopper((), format.write_call)
-        repeats.cut_off = written.finish == "length"
-        read = [*reader.feed(written.text), *reader.close("length" if repeats.cut_off else "stop")]
-        usage = UsageUpdate(Usage(written.input_tokens, written.output_tokens, written.cached_tokens))
+        repeats.cut_off = text.finish == "length"
+        read = [*reader.feed(text.text), *reader.close("length" if repeats.cut_off else "stop")]
+        usage = UsageUpdate(Usage(text.input_tokens, text.output_tokens, text.cached_tokens))
         return [*repeats.feed(read), usage]
 
     def models(self) -> Sequence[ServedModel]:
@@ -160,7 +160,7 @@ class Said(Backend):
         """Reports that it is ready."""
 
     async def close(self) -> None:
-        """Does nothing."""
+        """Does nothing: there is no connection to close."""
 
     def health(self) -> dict[str, object]:
         """Reports that it is ready."""

@@ -46,10 +46,10 @@ class _Connection(asyncio.Protocol):
 
     def __init__(self) -> None:
         self._parts: deque[bytes | tuple[int, Headers]] = deque()
-        self._changed = asyncio.Event()
+        self._progress = asyncio.Event()
         self._headers: Headers = []
-        self.done = False
-        self.lost = False
+        self.is_done = False
+        self.is_closed = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Called by the event loop."""
@@ -57,13 +57,13 @@ class _Connection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Called by the event loop."""
-        self.lost = True
-        self._changed.set()
+        self.is_closed = True
+        self._progress.set()
 
     def data_received(self, data: bytes) -> None:
         """Called by the event loop."""
         self._parser.feed_data(data)
-        self._changed.set()
+        self._progress.set()
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Called by the parser."""
@@ -79,16 +79,16 @@ class _Connection(asyncio.Protocol):
 
     def on_message_complete(self) -> None:
         """Called by the parser."""
-        self.done = True
+        self.is_done = True
 
     async def forward(self, request: bytes) -> AsyncIterator[bytes | tuple[int, Headers]]:
         """Yields the parts of the response."""
         self._parser = httptools.HttpResponseParser(self)
-        self._headers, self.done = [], False
+        self._headers, self.is_done = [], False
         self.transport.write(request)
-        while not self.done and not self.lost:
-            await self._changed.wait()
-            self._changed.clear()
+        while not self.is_done and not self.is_closed:
+            await self._progress.wait()
+            self._progress.clear()
             while self._parts:
                 yield self._parts.popleft()
 
@@ -103,7 +103,7 @@ class LeanClient:
     async def forward(self, path: str, body: bytes) -> AsyncIterator[bytes | tuple[int, Headers]]:
         """Yields the status with the headers, then each part of the body."""
         connection = self._idle.pop() if self._idle else None
-        if connection is None or connection.lost:
+        if connection is None or connection.is_closed:
             loop = asyncio.get_running_loop()
             _, connection = await loop.create_connection(_Connection, _HOST, self._port)
         fields = f"host: {_HOST}\r\ncontent-type: application/json\r\ncontent-length: {len(body)}"
@@ -112,7 +112,7 @@ class LeanClient:
             async for part in connection.forward(head.encode() + body):
                 yield part
         finally:
-            if connection.done:
+            if connection.is_done:
                 self._idle.append(connection)
             else:
                 connection.transport.close()
@@ -165,8 +165,8 @@ class App:
                 await send({"type": "http.response.body", "body": part, "more_body": True})
                 continue
             status, headers = part
-            kept = [header for header in headers if header[0] not in (b"transfer-encoding", b"connection")]
-            await send({"type": "http.response.start", "status": status, "headers": kept})
+            forwarded = [header for header in headers if header[0] not in (b"transfer-encoding", b"connection")]
+            await send({"type": "http.response.start", "status": status, "headers": forwarded})
         await send({"type": "http.response.body", "body": b""})
 
 

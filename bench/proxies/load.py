@@ -46,7 +46,14 @@ class LoadProgram:
 
     @contextmanager
     def open_streams(self, port: int, request: bytes, conns: int, spread: int) -> Iterator[Outcome]:
-        """Keeps this many streams open, each of which has received its first text; `done` counts them."""
+        """Keeps streams open, each of which has received its first text; `done` of the outcome counts them.
+
+        Args:
+            port: port of the proxy.
+            request: the complete HTTP request.
+            conns: number of streams.
+            spread: milliseconds over which they begin.
+        """
         options = {"conns": conns, "spread": spread, "millis": _OPEN_MS}
         try:
             yield self._command("open", port, request, options)
@@ -77,7 +84,7 @@ class LoadProgram:
 def load_program() -> Iterator[LoadProgram]:
     """Compiles and starts the program, on the second core if there is one."""
     with on_core(LOAD_CORE):
-        process = subprocess.Popen([compiled()], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        process = subprocess.Popen([compile_program()], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     try:
         yield LoadProgram(process)
     finally:
@@ -85,7 +92,7 @@ def load_program() -> Iterator[LoadProgram]:
         process.communicate()
 
 
-def compiled() -> Path:
+def compile_program() -> Path:
     """Returns the program's path, named by a hash of its source."""
     compiler = shutil.which(os.environ.get("CC", "cc"))
     if compiler is None:

@@ -40,7 +40,14 @@ def median_us(results: Results, scenario: Scenario, contender: str) -> float | N
 
 
 def ratio(results: Results, scenario: Scenario, above: str, below: str) -> float | None:
-    """Returns the median of the ratios of the rounds in which both were measured; None: there are none."""
+    """Returns the median of the ratios of the rounds in which both were measured; None: there are none.
+
+    Args:
+        results: CPU times by round.
+        scenario: the kind of load.
+        above: contender in the numerator.
+        below: contender in the denominator.
+    """
     first, second = (results.cpu.get(Cell(scenario.name, name), {}) for name in (above, below))
     ratios = [value / second[number] for number, value in first.items() if number in second]
     return statistics.median(ratios) if ratios else None
@@ -118,10 +125,10 @@ def program_versions() -> dict[str, str]:
     if nginx := contenders.nginx_program():
         printed = subprocess.run([str(nginx), "-v"], capture_output=True, text=True, check=True).stderr
         versions["nginx"] = printed.strip().rpartition("/")[2]
-    for shown, package in (("LiteLLM", "litellm"), ("SMG", "smg")):
+    for title, package in (("LiteLLM", "litellm"), ("SMG", "smg")):
         names = [path.name for path in contenders.ENVIRONMENT.glob(f"lib/*/site-packages/{package}-*.dist-info")]
         if names and (found := re.search(r"-([\d.]+)\.dist-info", names[0])):
-            versions[shown] = found[1]
+            versions[title] = found[1]
     package_file = contenders.ENVIRONMENT / "npm/node_modules/@musistudio/claude-code-router/package.json"
     if package_file.exists():
         versions["claude-code-router"] = json.loads(package_file.read_text())["version"]

@@ -36,7 +36,7 @@ class Cell(NamedTuple):
     contender: str
 
 
-class Memory(NamedTuple):
+class MemoryUse(NamedTuple):
     """Proportional set sizes in bytes."""
 
     idle: float
@@ -49,7 +49,7 @@ class Results:
     def __init__(self) -> None:
         self.cpu: dict[Cell, dict[int, float]] = defaultdict(dict)
         """By round."""
-        self.memory: dict[str, Memory] = {}
+        self.memory: dict[str, MemoryUse] = {}
         """By contender."""
 
 
@@ -107,7 +107,7 @@ class Bench:
         _check_outcome(f"{contender.name}, {scenario.name}", outcome)
         return spent / (outcome.done * max(1, scenario.deltas))
 
-    def memory(self, contender: Contender, streams: int) -> Memory:
+    def memory(self, contender: Contender, streams: int) -> MemoryUse:
         """Returns the memory before and with so many open streams, each of which has received its first delta."""
         server = self._servers[contender.name]
         idle = memory_bytes(server.pid)
@@ -117,7 +117,7 @@ class Bench:
             if outcome.done < streams:
                 raise ContenderError(f"{contender.name}: {streams - outcome.done} of {streams} streams got no text")
             time.sleep(0.2)  # a last write of the server
-            return Memory(idle, max(0, memory_bytes(server.pid) - idle) / streams)
+            return MemoryUse(idle, max(0, memory_bytes(server.pid) - idle) / streams)
 
     def _request(self, contender: Contender, scenario: Scenario) -> bytes:
         model = contender.model_for(scenario)

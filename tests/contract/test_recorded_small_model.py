@@ -31,8 +31,8 @@ def test_recording_has_a_response_to_every_prompt() -> None:
 
 @pytest.mark.parametrize("cut", [lambda text: [text], list, random_pieces], ids=["whole", "characters", "random"])
 def test_recorded_texts_become_40_calls_with_any_chunking(cut) -> None:  # type: ignore[no-untyped-def]
-    total = forty.count(forty.Answer(p, RAW[p.ask], forty.calls_in(cut(RAW[p.ask]))) for p in FITTING)
-    assert total == forty.Count(asked=40, tagged=0, strict=0, called=40, named=37, valid=37, right=36)
+    total = forty.count(forty.PromptResult(p, RAW[p.ask], forty.calls_in(cut(RAW[p.ask]))) for p in FITTING)
+    assert total == forty.Count(prompts=40, tagged=0, strict=0, called=40, named=37, valid=37, right=36)
 
 
 async def test_recorded_backend_emits_the_same_calls(subtests: pytest.Subtests) -> None:
@@ -43,7 +43,7 @@ async def check_emits_same_calls(prompt: forty.Prompt) -> None:
     backend = RecordedBackend.of(forty.FOLDER / "recording.jsonl", piece_chars=3)
     context = ExchangeContext("1", 0, lambda: "a" * 24)
     events = await all_events(backend.generate(forty.request(prompt), context))
-    seen = [(c.name, c.arguments) for c in forty.whole_calls(events)]
+    seen = [(c.name, c.arguments) for c in forty.complete_calls(events)]
     assert seen == [(c.name, c.arguments) for c in forty.calls_in([RAW[prompt.ask]])]
 
 
@@ -53,8 +53,8 @@ def test_required_recording_has_one_call_per_prompt() -> None:
     assert {len(each) for each in texts.values()} == {1}, "one generation an answer"
     made = {p.ask: forty.calls_in(texts[p.ask]) for p in FITTING}
     assert {len(calls) for calls in made.values()} == {1}
-    total = forty.count(forty.Answer(p, texts[p.ask][0], made[p.ask]) for p in FITTING)
-    assert total == forty.Count(asked=40, tagged=40, strict=40, called=40, named=37, valid=37, right=35)
+    total = forty.count(forty.PromptResult(p, texts[p.ask][0], made[p.ask]) for p in FITTING)
+    assert total == forty.Count(prompts=40, tagged=40, strict=40, called=40, named=37, valid=37, right=35)
 
 
 def test_arguments_are_compared_with_expected_facts() -> None:

@@ -6,8 +6,8 @@ from functools import cache
 
 import pytest
 from bench.accuracy import MODELS, bfcl, judge, report, texts
-from bench.accuracy.cases import LEFT_OUT, Case, own
-from bench.accuracy.ladder import LADDER, Answer, Rung, climb
+from bench.accuracy.cases import OPTIONAL, Case, own
+from bench.accuracy.ladder import LADDER, Rung, RungResult, run_rung
 from jsonschema import Draft202012Validator
 
 from dragoman.core.events import Notice, ToolCallEnd
@@ -25,7 +25,7 @@ OWN = {case.id: case for case in own()}
 def first_answer(case: Case) -> list[ToolCall]:
     """The first right answer in the file."""
     answer = case.answers[0] if case.answers else ()
-    made = [(tool, {k: v[0] for k, v in values.items() if v[0] != LEFT_OUT}) for tool, values in answer]
+    made = [(tool, {k: v[0] for k, v in values.items() if v[0] != OPTIONAL}) for tool, values in answer]
     return [ToolCall(f"call{i}", tool, json.dumps(arguments)) for i, (tool, arguments) in enumerate(made)]
 
 
@@ -34,7 +34,7 @@ def case(answers: Sequence[Sequence[tuple[str, dict[str, list[object]]]]]) -> Ca
 
 
 def test_own_prompts_cover_each_kind() -> None:
-    wanted = [c.wants for c in OWN.values()]
+    wanted = [c.call_count for c in OWN.values()]
     assert len(wanted) >= 100
     assert {kind: wanted.count(kind) >= 15 for kind in wanted} == dict.fromkeys(("one", "several", "none"), True)
 
@@ -48,7 +48,7 @@ def check_answers(id: str) -> None:
     for tool in one.tools:
         Draft202012Validator.check_schema(json.loads(tool.parameters))
     calls = first_answer(one)
-    assert judge.judged(one, calls) == judge.Verdict(right=True, calls=len(calls), invalid=0)
+    assert judge.judge_calls(one, calls) == judge.Verdict(right=True, calls=len(calls), invalid=0)
 
 
 def test_every_listed_value_fits_its_schema(subtests: pytest.Subtests) -> None:
@@ -62,7 +62,7 @@ def check_values(id: str) -> None:
         assert values.keys() == schema["properties"].keys(), "each argument is said to be wanted or left out"
         for name, listed in values.items():
             for value in listed:
-                if value == LEFT_OUT:
+                if value == OPTIONAL:
                     assert name not in schema["required"]
                 else:
                     assert judge.is_valid(json.dumps(schema["properties"][name]), json.dumps(value))
@@ -75,11 +75,11 @@ def test_missing_or_extra_call_is_wrong(subtests: pytest.Subtests) -> None:
 def check_wrong_answers(id: str) -> None:
     one, calls = OWN[id], first_answer(OWN[id])
     extra = ToolCall("more", one.tools[0].name, '{"no_such_argument": 1}')
-    assert not judge.judged(one, [*calls, extra]).right
+    assert not judge.judge_calls(one, [*calls, extra]).right
     if calls:
-        assert not judge.judged(one, []).right
-        assert not judge.judged(one, calls[:-1]).right
-        assert not judge.judged(one, [*calls[:-1], extra]).right
+        assert not judge.judge_calls(one, []).right
+        assert not judge.judge_calls(one, calls[:-1]).right
+        assert not judge.judge_calls(one, [*calls[:-1], extra]).right
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,7 @@ def check_wrong_answers(id: str) -> None:
     ],
 )
 def test_argument_values_are_compared_as_json(arguments: dict[str, object], right: bool) -> None:
-    asked = case([[("go", {"n": [3], "word": ["hello", LEFT_OUT]})]])
+    asked = case([[("go", {"n": [3], "word": ["hello", OPTIONAL]})]])
     assert asked.is_right([ToolCall("x", "go", json.dumps(arguments))]) is right
 
 
@@ -122,7 +122,7 @@ def test_judge_counts_invalid_calls() -> None:
         ToolCall("2", "set_temperature", '{"room": "bathroom", "celsius": 21.5}'),
         ToolCall("3", "no_such_tool", "{}"),
     ]
-    assert judge.judged(one, calls) == judge.Verdict(right=False, calls=3, invalid=2)
+    assert judge.judge_calls(one, calls) == judge.Verdict(right=False, calls=3, invalid=2)
 
 
 @pytest.mark.parametrize("category", bfcl.CATEGORIES)
@@ -130,7 +130,7 @@ def test_leaderboard_answers_are_right_by_its_judge(category: str) -> None:
     cases = [c for c in bfcl.cases(200) if c.category == category]
     assert len({c.id for c in cases}) == 200
     cases = list(sample(cases, 50, category))
-    right = [judge.judged(c, bfcl.truth(c)) for c in cases]
+    right = [judge.judge_calls(c, bfcl.truth(c)) for c in cases]
     assert all(verdict.right for verdict in right)
     assert not any(verdict.invalid for verdict in right)
     for c in cases:
@@ -143,8 +143,8 @@ def test_leaderboard_judge_rejects_other_answers() -> None:
     for c in bfcl.cases(50):
         calls = bfcl.truth(c)
         other = ToolCall("x", c.tools[0].name, '{"no_such_argument": 1}')
-        assert not judge.judged(c, [*calls, other]).right
-        assert c.wants == "none" or not judge.judged(c, []).right
+        assert not judge.judge_calls(c, [*calls, other]).right
+        assert c.call_count == "none" or not judge.judge_calls(c, []).right
 
 
 def test_smaller_prompt_set_is_prefix_of_larger_set() -> None:
@@ -155,24 +155,24 @@ def test_smaller_prompt_set_is_prefix_of_larger_set() -> None:
 
 
 @cache
-def recorded(model: str) -> Mapping[str, Mapping[str, texts.Written]]:
+def recorded(model: str) -> Mapping[str, Mapping[str, texts.RecordedText]]:
     """The recorded texts by prompt and rung, for known prompts."""
-    found: dict[str, dict[str, texts.Written]] = {}
-    for written in texts.recorded(model):
+    found: dict[str, dict[str, texts.RecordedText]] = {}
+    for written in texts.read_recording(model):
         if written.id in judge.cases():
             found.setdefault(written.id, {})[written.rung] = written
     return {id: its for id, its in found.items() if "constrained" in its}
 
 
-def answers(model: str, *rungs: Rung, most: int = 60) -> Iterator[tuple[Case, list[Answer]]]:
+def answers(model: str, *rungs: Rung, most: int = 60) -> Iterator[tuple[Case, list[RungResult]]]:
     """Yields the answers to at most `most` prompts, or to all prompts in `make test-all`."""
     for id, its in sample(list(recorded(model).items()), most, model):
         case = judge.cases()[id]
-        yield case, [climb(rung, case, its) for rung in rungs]
+        yield case, [run_rung(rung, case, its) for rung in rungs]
 
 
-def verdict(case: Case, answer: Answer) -> judge.Verdict:
-    return judge.judged(case, answer.calls)
+def verdict(case: Case, answer: RungResult) -> judge.Verdict:
+    return judge.judge_calls(case, answer.calls)
 
 
 @pytest.mark.parametrize("model", MODELS)
@@ -204,7 +204,7 @@ def test_invalid_call_is_reported(model: str, rung: Rung) -> None:
     """Both `ToolCallEnd` and a warning report it; the judge uses another validator than the guard."""
     for case, (answer,) in answers(model, rung):
         ends = [event for event in answer.events if isinstance(event, ToolCallEnd)]
-        valid = [not judge.judged(case, [call]).invalid for call in answer.calls]
+        valid = [not judge.judge_calls(case, [call]).invalid for call in answer.calls]
         assert [end.schema_valid for end in ends] == valid, case.id
         told = [event for event in answer.events if isinstance(event, Notice) and event.code == "invalid_call"]
         assert len(told) == valid.count(False), case.id
@@ -218,12 +218,12 @@ def test_buffering_emits_no_invalid_call(model: str) -> None:
 
 def test_lenient_guarded_parsing_finds_answers_that_tags_alone_miss() -> None:
     ours = [(case, both) for case, both in answers("qwen2.5-coder-1.5b", TAGS, REASKED, most=10**6) if case.id in OWN]
-    called = [[bool(answer.calls) for answer in both] for case, both in ours if case.wants != "none"]
+    called = [[bool(answer.calls) for answer in both] for case, both in ours if case.call_count != "none"]
     assert [sum(each) for each in zip(*called, strict=True)] == [0, 111]
-    right = [[verdict(case, answer).right for answer in both] for case, both in ours if case.wants != "none"]
+    right = [[verdict(case, answer).right for answer in both] for case, both in ours if case.call_count != "none"]
     assert [sum(each) for each in zip(*right, strict=True)] == [0, 72]
 
 
 @pytest.mark.parametrize("model", MODELS)
 def test_documented_table_equals_recorded_results(model: str) -> None:
-    assert report.markdown(report.rows(texts.recorded(model))) in DOC.read_text()
+    assert report.markdown(report.rows(texts.read_recording(model))) in DOC.read_text()

@@ -20,7 +20,7 @@ from bench import client, compare, instructions, micro
 from bench.__main__ import ALONE, BENCHMARKS, main
 from bench.figures import Figure, table
 from bench.samples import DIALECTS, agent_body, small_body
-from bench.server import ALIKE, AT_ONCE, Floor, Synthetic
+from bench.server import AT_ONCE, UNBUFFERED, Floor, ScriptedBackend
 
 from dragoman import dialects
 from dragoman.config import ServerConfig
@@ -111,7 +111,7 @@ async def test_floor_and_gateway_send_equal_chunks(name: str, model: str) -> Non
     """Both send the same number of chunks and bytes: single deltas stay single, and a burst is sent at once."""
     path, count = dialects.get(name).path, 40
     body = small_body(name, model, stream=True, max_tokens=count)
-    ours = await sent_chunks(App(Gateway([Synthetic()], policy=ALIKE), ServerConfig()), path, body)
+    ours = await sent_chunks(App(Gateway([ScriptedBackend()], policy=UNBUFFERED), ServerConfig()), path, body)
     floor = await sent_chunks(Floor(), path, body)
     assert abs(len(ours) - len(floor)) <= 1
     assert [len(w) for w in ours if w][1:-1] == [len(w) for w in floor if w][1:-1]
@@ -185,13 +185,60 @@ def test_instruction_check_only_reports_with_other_versions(tmp_path: Path, monk
     assert "+890.0 %" in text
 
 
-def test_commit_comparison_marks_changes_above_noise() -> None:
-    rows = list(compare.lines({"a": 100.0, "b": 100.0, "c": 100.0}, {"a": 103.0, "b": 100.5, "c": 90.0}))
-    assert [row.split("%")[1].strip() for row in rows[1:]] == ["more", "", "less"]
+SCENARIOS = ("request", "delta")
 
 
-@pytest.mark.parametrize("name", micro.works())
+def comparison(*percents: tuple[float, float]) -> list[str]:
+    """The report on rounds in which the second commit took so many percent more for a request and for a delta."""
+    first = dict.fromkeys(SCENARIOS, 200.0)
+    rounds = [
+        (first, {name: 200 + 2 * percent for name, percent in zip(SCENARIOS, each, strict=True)}) for each in percents
+    ]
+    return list(compare.report(compare.changes(rounds)))
+
+
+def test_commit_comparison_names_scenario_with_more_instructions() -> None:
+    *rows, end = comparison((3.0, 0.2), (2.8, -0.4))
+    assert end == "more: request (+2.9 %)"
+    assert rows[1].split() == ["request", "200", "205.8", "+2.9", "%", "+3.0", "+2.8", "more"]
+    assert rows[2].split() == ["delta", "200", "199.8", "-0.1", "%", "+0.2", "-0.4"]
+
+
+def test_commit_comparison_names_scenarios_of_each_direction() -> None:
+    assert comparison((-9.0, 5.0), (-11.0, 5.0))[-2:] == ["more: delta (+5.0 %)", "less: request (-10.0 %)"]
+
+
+@pytest.mark.parametrize(
+    "percents", [((0.0, 0.0),), ((0.9, -0.9),), ((3.0, 0.0), (0.5, 0.0)), ((3.0, -3.0), (-3.0, 3.0))]
+)
+def test_commit_comparison_reports_no_difference_within_noise(percents: tuple[tuple[float, float], ...]) -> None:
+    assert comparison(*percents)[-1] == "no difference of 1 % or more"
+
+
+def test_commit_comparison_checks_commit_out_and_removes_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def git(*arguments: str) -> str:
+        command = ["git", "-C", tmp_path, "-c", "user.name=a", "-c", "user.email=a@b", *arguments]
+        return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+    monkeypatch.setattr(compare, "ROOT", tmp_path)
+    file = tmp_path / "src" / "a.py"
+    file.parent.mkdir()
+    git("init", "--quiet")
+    for text in ("old", "new"):
+        file.write_text(text)
+        git("add", ".")
+        git("commit", "--quiet", "--message", text)
+    with compare.source_of("HEAD~1") as source:
+        assert (source / "a.py").read_text() == "old"
+        assert str(source.parent) in git("worktree", "list")
+    assert not source.parent.exists()
+    assert len(git("worktree", "list").splitlines()) == 1
+    with compare.source_of("") as source:
+        assert (source / "a.py").read_text() == "new"
+
+
+@pytest.mark.parametrize("name", micro.work_by_name())
 def test_counted_work_runs(name: str) -> None:
-    work = micro.works()[name]
+    work = micro.work_by_name()[name]
     work.call()
     assert work.units > 400

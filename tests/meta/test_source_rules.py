@@ -5,6 +5,7 @@ import ast
 import pytest
 
 from meta.source_rules import docstrings, language, layout, names
+from meta.source_rules.__main__ import check_text, read_folder
 
 PLANTED = {
     "amiss": ("# something is amiss\n", 1),
@@ -142,3 +143,16 @@ def test_names_rule_finds_vague_words(source: str) -> None:
 @pytest.mark.parametrize("source", ["text = said", "f(said=1)", "x.said", "said_before = 1", "'said'"])
 def test_names_rule_accepts_other_uses_of_vague_words(source: str) -> None:
     assert not list(names.check_words("a.py", ast.parse(source)))
+
+
+def test_text_rules_apply_to_each_module() -> None:
+    sources = {"a.py": "class A: ...\n", "b.py": "class A: ...\nsaid = 1\n# anew\n"}
+    assert [(found.path, found.line) for found in sorted(check_text(sources))] == [
+        ("b.py", 1),
+        ("b.py", 2),
+        ("b.py", 3),
+    ]
+
+
+def test_benchmarks_are_read() -> None:
+    assert "bench/accuracy/report.py" in read_folder("bench")

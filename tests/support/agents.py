@@ -240,12 +240,12 @@ async def _reachable(url: str) -> AsyncIterator[list[str]]:
 
     async def link(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         there_reader, there_writer = await asyncio.open_connection("127.0.0.1", port)
-        await asyncio.gather(offline.carry(reader, there_writer), offline.carry(there_reader, writer))
+        await asyncio.gather(offline.forward(reader, there_writer), offline.forward(there_reader, writer))
 
     with tempfile.TemporaryDirectory() as short:  # a socket's path may have 107 characters
         socket_path = Path(short) / "gateway"
         links = await asyncio.start_unix_server(link, socket_path)
         try:
-            yield offline.apart(port, socket_path)
+            yield offline.port_network(port, socket_path)
         finally:
             links.close()

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from functools import partial
 from http import HTTPStatus
 from typing import Any, Final
+from weakref import ref
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
@@ -144,7 +145,7 @@ class LimitedProtocol(HttpToolsProtocol):
         self._stop_waiting()
         super().on_headers_complete()
         if self.cycle is not None:  # its task has not begun
-            extensions: Any = {ON_DISCONNECT: self.on_disconnect, TAKE_BODY: partial(_take_body, self.cycle)}
+            extensions: Any = {ON_DISCONNECT: self.on_disconnect, TAKE_BODY: partial(_take_body, ref(self.cycle))}
             self.cycle.scope["extensions"] = extensions
 
     def on_body(self, body: bytes) -> None:
@@ -210,9 +211,10 @@ class LimitedProtocol(HttpToolsProtocol):
             self.transport.close()
 
 
-def _take_body(cycle: RequestResponseCycle) -> bytes | None:
+def _take_body(cycle_of_request: "ref[RequestResponseCycle]") -> bytes | None:
     """Returns the body of a request, as `client_watch.TakeBody`; without waiting for a message of ASGI."""
-    if cycle.more_body or cycle.disconnected:
+    cycle = cycle_of_request()  # a strong reference in its scope would keep both from being freed
+    if cycle is None or cycle.more_body or cycle.disconnected:
         return None
     cycle.flow.resume_reading()  # it is paused while a body waits to be read
     body, cycle.body = bytes(cycle.body), bytearray()

@@ -33,7 +33,7 @@ def asked() -> list[dict[str, Any]]:
 
 async def answer(request: dict[str, Any]) -> anthropic.types.Message:
     """The gateway's response, assembled by the vendor's SDK."""
-    app = App(Gateway([claude_code.recorded(FOLDER)]), ServerConfig())
+    app = App(Gateway([claude_code.recorded_backend(FOLDER)]), ServerConfig())
     http = httpx2.AsyncClient(transport=httpx2.ASGITransport(app), base_url="http://127.0.0.1")
     known = {"model", "messages", "system", "tools", "max_tokens", "thinking"}
     body = {k: v for k, v in request["body"].items() if k != "stream"}
@@ -94,8 +94,8 @@ async def test_claude_code_reads_file_and_reports_content(name: str, tmp_path: P
 
 def test_recorded_requests_contain_no_vendor_text() -> None:
     for line in asked():
-        assert {block["text"] for block in line["body"]["system"]} == {claude_code.LEFT_OUT}
-        assert {tool["description"] for tool in line["body"]["tools"]} == {claude_code.LEFT_OUT}
+        assert {block["text"] for block in line["body"]["system"]} == {claude_code.OMITTED}
+        assert {tool["description"] for tool in line["body"]["tools"]} == {claude_code.OMITTED}
 
 
 @pytest.mark.ran("Claude Code", "Qwen2.5-Coder")
@@ -145,4 +145,4 @@ async def test_claude_code_discovers_models(tmp_path: Path) -> None:
 )
 def test_failed_claude_code_run_is_detected(lines: list[tuple[str, dict[str, Any]]], failing: str) -> None:
     told = [{"type": kind, "message": {"content": [part]}, **part} | {"type": kind} for kind, part in lines]
-    assert any(failing in each for each in claude_code.Run(lines=told).failings())
+    assert any(failing in each for each in claude_code.Run(lines=told).failures())

@@ -51,7 +51,7 @@ def test_codex_in_terminal_runs_tool_call(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", first_use.SESSIONS)
 def test_first_use_session_with_model(name: str) -> None:
     """Minutes: `make firstuse`."""
-    assert first_use.play(name, record=False) == 0
+    assert first_use.run_session(name, record=False) == 0
 
 
 def screens(path: Path) -> tuple[list[tuple[float, str]], dict[str, float]]:
@@ -116,7 +116,7 @@ def test_claude_code_in_terminal_runs_tool_call(tmp_path: Path) -> None:
     ):
         first_use.first_start(terminal)
         assert "auto mode" not in terminal.text
-        assert "asks before it edits a file or runs a command" in terminal.written
+        assert "asks before it edits a file or runs a command" in terminal.output
         terminal.settle()
         terminal.type(PROMPT)
         terminal.settle()

@@ -23,7 +23,7 @@ print(json.dumps({"status": status, "refused": refused != 0, "devices": [name fo
 
 
 async def test_isolated_agent_reaches_only_gateway(tmp_path: Path) -> None:
-    if not offline.unshared():
+    if not offline.separate_network():
         pytest.skip("the system does not allow network namespaces")
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = str(other.getsockname()[1])

@@ -189,7 +189,7 @@ def test_recorded_calls_differ_from_rendered_calls() -> None:
 async def test_embedded_model_prompt_contains_its_verbatim_text() -> None:
     profile = replace(models.default(), after_result="free")
     embedded: Any = EmbeddedBackend(weights.find_weights(profile.name), profile, EmbeddedConfig(), lambda _: None)
-    embedded.engine = tap = forty.Tap(ScriptedLlama(FENCED, "It is sunny."))
+    embedded.engine = tap = forty.RecordingEngine(ScriptedLlama(FENCED, "It is sunny."))
     asked = v.Request(profile.name, (QUESTION,), (WEATHER,))
     reply = collect(await all_events(embedded.generate(asked, ExchangeContext("id", 0, iter("abcdefgh").__next__))))
     (call,) = (part for part in reply.parts if isinstance(part, v.ToolCall))

@@ -386,7 +386,7 @@ def test_invalid_run_arguments_report_fix(words: list[str], told: str, tmp_path:
 )
 def test_run_without_servers_reports_how_to_get_a_model(words: list[str], told: str, tmp_path: Path) -> None:
     """Runs in a network namespace without any server of this machine."""
-    alone = [*offline.unshared(), *command("run", *words, "--", "true")]
+    alone = [*offline.separate_network(), *command("run", *words, "--", "true")]
     env = {**home_environment(tmp_path), "DRAGOMAN_HOME": str(tmp_path)}
     done = subprocess.run(alone, env=env, cwd=tmp_path, capture_output=True, text=True, timeout=DEADLINE_S)
     assert done.returncode == 2

@@ -14,7 +14,7 @@ from typing import Any, cast
 import msgspec
 import pytest
 import pytest_asyncio
-from bench.forty import Tap
+from bench.forty import RecordingEngine
 
 from dragoman import dialects
 from dragoman.backends.embedded import weights
@@ -244,7 +244,7 @@ async def test_full_queue_rejects_new_but_not_admitted_requests() -> None:
 async def test_tap_records_prompt_and_output() -> None:
     """`make bench-small-model` and `make claude` use the tap in this way."""
     embedded = backend(context_window=512)
-    embedded.engine = tap = cast(Any, Tap(embedded.engine))
+    embedded.engine = tap = cast(Any, RecordingEngine(embedded.engine))
     await embedded.start()
     try:
         said = words(await events_of(embedded, request("Hi", max_tokens=5)))

@@ -311,7 +311,7 @@ async def test_embedded_model_gets_trimmed_prompt() -> None:
     embedded: Any = EmbeddedBackend(
         weights.find_weights(profile.name), profile, EmbeddedConfig(prompt_trim="aggressive"), lambda _: None
     )
-    embedded.engine = tap = forty.Tap(ScriptedLlama("Hello."))
+    embedded.engine = tap = forty.RecordingEngine(ScriptedLlama("Hello."))
     asked = replace(request(said("system", LONG), said("user", LONG)), model=profile.name)
     events = await all_events(embedded.generate(asked, ExchangeContext("1", 0, iter("ab").__next__)))
     (run,) = tap.runs
