@@ -106,14 +106,20 @@ async def _requests(servers: Servers, sizes: CliSizes) -> list[Figure]:
     return figures
 
 
-async def _measure_in_turn(
-    servers: Servers, messages: int, times: int
-) -> tuple[list[RequestCost], list[RequestCost], list[RequestCost]]:
-    costs: tuple[list[RequestCost], list[RequestCost], list[RequestCost]] = ([], [], [])
+class CostsInTurn(NamedTuple):
+    """Costs of the same request, measured in turn, by round."""
+
+    direct: list[RequestCost]
+    warm: list[RequestCost]
+    cold: list[RequestCost]
+
+
+async def _measure_in_turn(servers: Servers, messages: int, times: int) -> CostsInTurn:
+    costs = CostsInTurn([], [], [])
     for _ in range(times):
-        costs[0].append(_cost(await _send(servers.floor, request_body("alone", messages))))
-        for server, list_ in ((servers.warm, costs[1]), (servers.cold, costs[2])):
-            list_.append(await _measure_request(server, request_body(MODEL, messages)))
+        costs.direct.append(_cost(await _send(servers.floor, request_body("alone", messages))))
+        costs.warm.append(await _measure_request(servers.warm, request_body(MODEL, messages)))
+        costs.cold.append(await _measure_request(servers.cold, request_body(MODEL, messages)))
     return costs
 
 

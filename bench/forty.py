@@ -16,11 +16,11 @@ import re
 import sys
 import time
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from jsonschema import Draft202012Validator
 from msgspec.structs import replace
@@ -30,6 +30,7 @@ from dragoman.backends.embedded import weights
 from dragoman.backends.embedded.backend import EmbeddedBackend
 from dragoman.backends.embedded.config import EmbeddedConfig
 from dragoman.backends.embedded.engine_output import Output, TokenText
+from dragoman.backends.embedded.llama_process import LlamaProcess
 from dragoman.catalog import models
 from dragoman.core.backend import ExchangeContext
 from dragoman.core.events import AnyEvent, Notice, TextDelta, ToolCallDelta, ToolCallEnd, ToolCallStart
@@ -220,80 +221,81 @@ class RecordingEngine:
 
 
 async def run(model: str, record: bool) -> Count:
-    """Asks all prompts, prints progress, and counts."""
-    backend = EmbeddedBackend.from_config(
-        EmbeddedConfig(model=model, context_window=4096, max_concurrency=1), weights.find_weights(model), _say
-    )
-    engine: Any = RecordingEngine(backend.engine)
-    backend.engine = engine
-    await backend.start()
+    """Sends all prompts with a free choice to the backend, prints progress, and counts."""
     results, lines = [], [_head(model)]
-    try:
+    async with _running(model) as (backend, engine):
         for number, prompt in enumerate(prompts(), 1):
-            client_request = request(prompt, model)
-            context = ExchangeContext(str(number), int(time.time()), lambda: f"{time.monotonic_ns():024}")
-            calls = complete_calls(
-                [event async for batch in backend.generate(client_request, context) for event in batch]
-            )
-            results.append(PromptResult(prompt, engine.runs[-1].text, calls))
-            digest = hashlib.sha256(engine.runs[-1].prompt.encode()).hexdigest()
-            lines.append({"asked": prompt.ask, "prompt_sha256": digest, "text": engine.runs[-1].text})
-            summary = "; ".join(f"{c.name} {c.arguments}" for c in calls) or f"text {engine.runs[-1].text!r:.100}"
+            batches = backend.generate(request(prompt, model), _context(number))
+            calls = complete_calls([event async for batch in batches for event in batch])
+            completion = engine.runs[-1]
+            results.append(PromptResult(prompt, completion.text, calls))
+            digest = hashlib.sha256(completion.prompt.encode()).hexdigest()
+            lines.append({"asked": prompt.ask, "prompt_sha256": digest, "text": completion.text})
+            summary = "; ".join(f"{c.name} {c.arguments}" for c in calls) or f"text {completion.text!r:.100}"
             _say(f"{number:2} {prompt.ask}\n      {' '.join(summary.split())}")
-    finally:
-        await backend.close()
     if record:
-        text = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
-        (FOLDER / "recording.jsonl").write_text(text)
+        _write("recording.jsonl", lines)
     print(f"\n{model}, {len(tools())} tools offered, free choice, temperature 0")
-    total = count(a for a in results if a.prompt.tool)
+    total = count(result for result in results if result.prompt.tool)
     print("\n".join(total.lines()))
-    chats = [a for a in results if not a.prompt.tool]
-    wrong = sum(bool(a.calls) for a in chats)
+    chats = [result for result in results if not result.prompt.tool]
+    wrong = sum(bool(result.calls) for result in chats)
     print(f"{wrong:3} of {len(chats)}  replies call a tool where none fits: the model's mistake")
     return total
 
 
 async def run_required(model: str, record: bool) -> Count:
-    """Asks the forty with a required call and the others with a free choice, as a gateway does; counts."""
-    backend = EmbeddedBackend.from_config(
-        EmbeddedConfig(model=model, context_window=4096, max_concurrency=1), weights.find_weights(model), _say
-    )
-    engine: Any = RecordingEngine(backend.engine)
-    backend.engine = engine
-    await backend.start()
-    gateway = Gateway([backend])
+    """Sends the forty with a required call and the others with a free choice through a gateway; counts."""
     head = {**_head(model), "how": "python -m bench.forty --required --record"}
     head["settings"] = head["settings"].replace("auto", "required (auto where no tool fits)")
     results: list[PromptResult] = []
     lines: list[dict[str, Any]] = [head]
     single_calls = leaked = 0
-    try:
+    async with _running(model) as (backend, engine):
+        gateway = Gateway([backend])
         for number, prompt in enumerate(prompts(), 1):
             client_request = required(request(prompt, model)) if prompt.tool else request(prompt, model)
             before = len(engine.runs)
-            context = ExchangeContext(str(number), int(time.time()), lambda: f"{time.monotonic_ns():024}")
-            events = [event async for batch in gateway.generate(client_request, context) for event in batch]
+            batches = gateway.generate(client_request, _context(number))
+            events = [event async for batch in batches for event in batch]
             calls = complete_calls(events)
-            texts = [each.text for each in engine.runs[before:]]
+            texts = [completion.text for completion in engine.runs[before:]]
             results.append(PromptResult(prompt, texts[0], calls))
             single_calls += bool(prompt.tool) and len(calls) == 1
             leaked += leaks(events)
             lines.append({"asked": prompt.ask, "texts": texts})
             _say(f"{number:2} {prompt.ask}\n      {len(texts)} generations, {len(calls)} calls, {calls[:1]}")
-    finally:
-        await backend.close()
     if record:
-        text = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
-        (FOLDER / "recording-required.jsonl").write_text(text)
-    total = count(a for a in results if a.prompt.tool)
+        _write("recording-required.jsonl", lines)
+    total = count(result for result in results if result.prompt.tool)
     print(f"\n{model}, {len(tools())} tools offered, a call required, temperature 0")
     print("\n".join(total.lines()))
     print(f"{single_calls:3} of {total.prompts}  answers have exactly one call")
-    print(
-        f"{leaked:3} of {len(results) - total.prompts}  answers to plain talk have a call as text that is not reported"
-    )
+    chats = len(results) - total.prompts
+    print(f"{leaked:3} of {chats}  answers to plain talk have a call as text that is not reported")
     return total
+
+
+@asynccontextmanager
+async def _running(model: str) -> AsyncGenerator[tuple[EmbeddedBackend, RecordingEngine], None]:
+    """Runs the model; its completions are stored in the engine."""
+    config = EmbeddedConfig(model=model, context_window=4096, max_concurrency=1)
+    backend = EmbeddedBackend.from_config(config, weights.find_weights(model), _say)
+    engine = RecordingEngine(backend.engine)
+    backend.engine = cast(LlamaProcess, engine)
+    await backend.start()
+    try:
+        yield backend, engine
+    finally:
+        await backend.close()
+
+
+def _context(number: int) -> ExchangeContext:
+    return ExchangeContext(str(number), int(time.time()), lambda: f"{time.monotonic_ns():024}")
+
+
+def _write(name: str, lines: Iterable[Mapping[str, Any]]) -> None:
+    (FOLDER / name).write_text("".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines))
 
 
 def _head(model: str) -> dict[str, str]:

@@ -33,7 +33,6 @@ ROWS: Final = 36
 _UNKNOWN: Final = re.compile(r"\x1b\[[<>=?][0-9;:]*[^0-9;:hl]|\x1b\[[0-9;:]* q|\x1b[P_][^\x1b]*\x1b\\")
 """Sequences that pyte misinterprets: keyboard protocols, cursor shapes, terminal names."""
 _UNFINISHED: Final = re.compile(r"\x1b(\[[0-9;:<>=?]*|[P_][^\x1b]*\x1b?|\][^\x07\x1b]*)?$")
-_TITLE: Final = re.compile(r"\x1b\][02];([^\x07\x1b]*)(?:\x07|\x1b\\)")
 _QUERIES: Final = {
     "\x1b[c": "\x1b[?62;c",
     "\x1b[>0q": "\x1bP>|pyte\x1b\\",
@@ -51,8 +50,6 @@ class Terminal:
         """Starts the command as the leader of a session with this terminal."""
         self.events: list[tuple[float, str, str]] = []
         """When, in seconds from the start; "o", "i" or "m" (output, input, marker); the text."""
-        self.titles: list[str] = []
-        """Window title that the program has set."""
         self._screen = pyte.Screen(columns, rows)
         self._stream = pyte.Stream(self._screen)
         self._rest = ""
@@ -167,7 +164,6 @@ class Terminal:
         text = self._bytes.decode("utf-8", "ignore" if len(self._bytes) > 3 else "strict")
         self._bytes = b""
         self.events.append((self.seconds, "o", text))
-        self.titles += _TITLE.findall(text)
         for query, answer in _QUERIES.items():
             if query in text:
                 self._answer(answer)

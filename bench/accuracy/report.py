@@ -9,7 +9,6 @@ from bench.accuracy.cases import Case
 from bench.accuracy.judge import Verdict
 from bench.accuracy.ladder import LADDER, SEPARATE_RUNGS, Rung, RungResult, run_rung
 from bench.accuracy.texts import RecordedText
-from dragoman.core.events import Notice
 
 COLUMNS: Mapping[str, str] = {
     "own_single": "ours, one call",
@@ -34,14 +33,10 @@ class Row:
     right: dict[str, int] = field(default_factory=lambda: defaultdict(int))
     calls: int = 0
     invalid: int = 0
-    unreported: int = 0
-    """Answers with invalid calls that were not reported."""
     reasked: int = 0
     """Answers for which the model was re-asked."""
     output_tokens: int = 0
     cpu_s: float = 0.0
-    cut_off: int = 0
-    """Answers that reached the token limit."""
 
     def add(self, case: Case, verdict: Verdict, result: RungResult) -> None:
         """Adds a prompt."""
@@ -49,11 +44,9 @@ class Row:
         self.right[case.category] += verdict.right
         self.calls += verdict.calls
         self.invalid += verdict.invalid
-        self.unreported += verdict.invalid > 0 and not any(isinstance(e, Notice) for e in result.events)
         self.reasked += len(result.texts_used) - 1
         self.output_tokens += sum(one.output_tokens for one in result.texts_used)
         self.cpu_s += sum(one.cpu_s for one in result.texts_used)
-        self.cut_off += result.texts_used[-1].finish == "length"
 
     @property
     def count(self) -> int:

@@ -150,18 +150,6 @@ class TextsBackend(Backend):
         """Returns nothing: models are not requested by name."""
         return ()
 
-    async def refresh_models(self) -> None:
-        """Does nothing: the models are fixed."""
-
-    async def count_tokens(self, request: Request) -> int | None:
-        """Returns None: it does not count tokens."""
-
-    async def start(self) -> None:
-        """Reports that it is ready."""
-
-    async def close(self) -> None:
-        """Does nothing: there is no connection to close."""
-
     def health(self) -> dict[str, object]:
         """Reports that it is ready."""
         return {"ready": True}

@@ -27,10 +27,8 @@ class Outcome(msgspec.Struct, frozen=True):
     """Responses with another status than 200, and connections that were closed early."""
     short: int
     """Responses that lack text."""
-    marks: int
     status: int
     """HTTP status of the last failed response."""
-    seconds: float
 
 
 class LoadProgram:
