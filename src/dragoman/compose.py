@@ -28,6 +28,7 @@ from dragoman.gateway.memory_response_store import MemoryResponseStore
 from dragoman.gateway.response_store import ResponseStore
 from dragoman.gateway.vendor_tools.loop import VendorToolRunner
 from dragoman.host_names import LOOPBACK
+from dragoman.mcp_client.pool import McpServers
 from dragoman.tool_executors.registry import build_executors
 
 Report: TypeAlias = Callable[[str], None]
@@ -130,7 +131,15 @@ def vendor_tools(config: settings.Config) -> VendorToolRunner:
         ConfigError: A setting is missing or wrong.
     """
     tools = config.tools
-    return VendorToolRunner(build_executors(tools), tools.max_rounds, tools.timeout_s, tools.max_result_chars)
+    servers = McpServers(config.mcp)
+    return VendorToolRunner(
+        build_executors(tools, servers),
+        tools.max_rounds,
+        tools.timeout_s,
+        tools.max_result_chars,
+        tuple(servers.secret_values()),
+        servers.close,
+    )
 
 
 def build_backends(

@@ -147,8 +147,9 @@ class Gateway:
         return self._policy
 
     def secret_values(self) -> list[str]:
-        """Returns the values of all backends that must not appear in logs or captures."""
-        return [secret for backend in self._backends for secret in backend.secret_values()]
+        """Returns the values of backends and vendor tools that must not appear in logs or captures."""
+        values = [secret for backend in self._backends for secret in backend.secret_values()]
+        return [*values, *self._vendor_tools.secrets]
 
     def passthrough(self, request: Request, body: bytes, context: ExchangeContext) -> PassthroughResponse | None:
         """Returns the upstream response's bytes if neither it nor the body has to be changed; None: use `generate`.

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from dragoman.core.errors import ConfigError, nearest
 from dragoman.extras import install_command, missing_extras
-from dragoman.mcp_client.config import McpServerConfig, check_server
+from dragoman.mcp_client.config import McpServerConfig, check_server, request_headers
 from dragoman.mcp_client.connection import Connection, new_connection
 from dragoman.mcp_client.result import McpResult, McpServerError, McpTool, read_result, select_tools
 
@@ -28,6 +28,8 @@ _MAX_DELAY_S: Final = 60.0
 """Bounds of the time without a new attempt after a failed start; it doubles with each."""
 _MAX_TIMEOUTS: Final = 2
 """Consecutive calls that time out until the server is restarted."""
+_SECRET_CHARS: Final = 6
+"""Minimum length of a secret; a shorter value could not be redacted, as it occurs in other words."""
 _MAX_PAGES: Final = 100
 """Maximum pages of a list of tools."""
 
@@ -92,6 +94,13 @@ class McpServer:
         async with self._asking(connection, f"answer the call of {tool}"):
             result = await connection.client.call_tool(tool, dict(arguments))
         return read_result(result, with_images=self.config.images)
+
+    def secret_values(self) -> list[str]:
+        """Returns the values of headers and named variables, which must not appear in logs or captures."""
+        values = request_headers(self.config, self._environ).values()
+        bare = [value.partition(" ")[2] for value in values]  # without "Bearer"
+        secrets = (*values, *bare, *(self._environ[name] for name in self.config.env))
+        return [value for value in secrets if len(value) >= _SECRET_CHARS]
 
     async def close(self) -> None:
         """Ends the server; it is not started again."""

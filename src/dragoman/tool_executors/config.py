@@ -15,9 +15,8 @@ class WebSearchConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     use: Annotated[
         str,
         setting(
-            "What searches (docs/vendor-tools.md): `searxng` a SearXNG server, `local` a folder of documents; empty: "
-            "nothing does.",
-            choices=WEB_SEARCH,
+            "What searches (docs/vendor-tools.md): `searxng` a SearXNG server, `local` a folder of documents, "
+            "`mcp:NAME/TOOL` a tool of an MCP server; empty: nothing does."
         ),
     ] = ""
     url: Annotated[str, setting("Base URL of the SearXNG server, for `searxng`.")] = ""
@@ -27,6 +26,14 @@ class WebSearchConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     )
     max_results: Annotated[int, setting("Maximum results of a search.", ge=1, le=50)] = 8
     timeout_s: Annotated[float, setting("Timeout of a search, in seconds.", gt=0)] = 15.0
+
+
+class CodeExecutionConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Where code of `code_execution` and `code_interpreter` runs."""
+
+    use: Annotated[
+        str, setting("What runs it: `mcp:NAME/TOOL`, a tool of an MCP server; empty: nothing does (docs/mcp.md).")
+    ] = ""
 
 
 class ToolsConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -39,4 +46,8 @@ class ToolsConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         120.0
     )
     max_result_chars: Annotated[int, setting("Maximum characters of a result, for the model.", ge=100)] = 20_000
+    mcp_allowed_hosts: Annotated[
+        tuple[str, ...], setting("Hosts of MCP servers that requests may name; empty: none (docs/mcp.md).")
+    ] = ()
     web_search: WebSearchConfig = WebSearchConfig()
+    code_execution: CodeExecutionConfig = CodeExecutionConfig()

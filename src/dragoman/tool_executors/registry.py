@@ -9,22 +9,31 @@ from typing import Final
 
 from dragoman.core.errors import ConfigError, one_of, quote
 from dragoman.host_names import host_name
+from dragoman.mcp_client.pool import McpServers
 from dragoman.tool_executors.config import WEB_SEARCH, ToolsConfig, WebSearchConfig
 from dragoman.vendor_tools.tool import ToolExecutor
 
+NO_SERVERS: Final = McpServers({})
 
-def build_executors(config: ToolsConfig) -> dict[str, ToolExecutor]:
+
+def build_executors(config: ToolsConfig, servers: McpServers = NO_SERVERS) -> dict[str, ToolExecutor]:
     """Returns the configured executors, by kind of tool.
+
+    Args:
+        config: The settings.
+        servers: The MCP servers, for `use = "mcp:NAME/TOOL"`.
 
     Raises:
         ConfigError: A setting is missing or wrong.
     """
-    built = {kind: build(config) for kind, build in _BUILDERS.items()}
+    built = {kind: build(config, servers) for kind, build in _BUILDERS.items()}
     return {kind: executor for kind, executor in built.items() if executor is not None}
 
 
-def _web_search(config: ToolsConfig) -> ToolExecutor | None:
+def _web_search(config: ToolsConfig, servers: McpServers) -> ToolExecutor | None:
     settings = config.web_search
+    if settings.use.startswith("mcp:"):
+        return _mcp_tool(settings.use, "web_search", servers)
     match settings.use:
         case "":
             _reject_unused(settings)
@@ -35,6 +44,17 @@ def _web_search(config: ToolsConfig) -> ToolExecutor | None:
             return _local(settings)
     hint = one_of(settings.use, [each for each in WEB_SEARCH if each], "expected ")
     raise ConfigError(f"unknown {quote(settings.use)}{hint} - at tools.web_search.use")
+
+
+def _code_execution(config: ToolsConfig, servers: McpServers) -> ToolExecutor | None:
+    use = config.code_execution.use
+    return _mcp_tool(use, "code_execution", servers) if use else None
+
+
+def _mcp_tool(use: str, kind: str, servers: McpServers) -> ToolExecutor:
+    from dragoman.tool_executors.mcp_tool import McpToolExecutor
+
+    return McpToolExecutor(*servers.find(use, f"tools.{kind}.use"), kind)
 
 
 def _reject_unused(settings: WebSearchConfig) -> None:
@@ -63,4 +83,7 @@ def _local(settings: WebSearchConfig) -> ToolExecutor:
     return LocalSearch(folder, settings.base_url, settings.max_results)
 
 
-_BUILDERS: Final[Mapping[str, Callable[[ToolsConfig], ToolExecutor | None]]] = {"web_search": _web_search}
+_BUILDERS: Final[Mapping[str, Callable[[ToolsConfig, McpServers], ToolExecutor | None]]] = {
+    "web_search": _web_search,
+    "code_execution": _code_execution,
+}

@@ -14,12 +14,15 @@ from typing import Final, Literal, Protocol, TypeAlias, runtime_checkable
 
 import msgspec
 
-from dragoman.core.messages import ANY_ARGUMENTS, FrozenStruct, JsonText, Tool
+from dragoman.core.messages import ANY_ARGUMENTS, FrozenStruct, Image, JsonText, Tool
 
 ToolErrorCode: TypeAlias = Literal["unavailable", "invalid_tool_input", "max_uses_exceeded", "too_many_requests"]
 """Why a call has no result: the codes that all of Anthropic's tools have in common."""
 
-SETTINGS: Final[Mapping[str, str]] = {"web_search": "tools.web_search"}
+SETTINGS: Final[Mapping[str, str]] = {
+    "web_search": "tools.web_search",
+    "code_execution": "tools.code_execution",
+}
 """The section of the settings that makes a kind of tool available."""
 LABELS: Final[Mapping[str, str]] = {
     "web_search": "web search",
@@ -72,6 +75,14 @@ class SearchHit(FrozenStruct, frozen=True):
     """When the page was last changed, in any notation."""
 
 
+class CodeOutput(FrozenStruct, frozen=True):
+    """What a program printed."""
+
+    stdout: str
+    stderr: str = ""
+    return_code: int = 0
+
+
 class ToolRunResult(FrozenStruct, frozen=True):
     """What a call returned."""
 
@@ -81,6 +92,10 @@ class ToolRunResult(FrozenStruct, frozen=True):
     """Of a search: its results, as the client reads them."""
     error: ToolErrorCode | None = None
     """Why there is no result; `text` explains it to the model."""
+    output: CodeOutput | None = None
+    """Of code that was run."""
+    images: tuple[Image, ...] = ()
+    """What the model sees next to `text`, in the round of the call only."""
 
 
 _RESULTS_HEADING: Final = (
@@ -124,6 +139,16 @@ def search_text(hits: Sequence[SearchHit]) -> str:
         return "The search found nothing."
     entries = (f"{n}. {hit.title}\n{hit.url}\n{hit.text}".rstrip() for n, hit in enumerate(hits, 1))
     return "\n\n".join([_RESULTS_HEADING, *entries])
+
+
+def output_text(output: CodeOutput) -> str:
+    """Returns what a program printed as the model reads it, the same in every later request."""
+    parts = [output.stdout.rstrip("\n")]
+    if output.stderr:
+        parts.append(f"stderr:\n{output.stderr.rstrip()}")
+    if output.return_code:
+        parts.append(f"exit status {output.return_code}")
+    return "\n".join(filter(None, parts)) or "The code printed nothing."
 
 
 def unavailable_message(tool: VendorTool) -> str:

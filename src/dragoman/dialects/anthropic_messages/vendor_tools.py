@@ -12,7 +12,7 @@ Source: https://docs.anthropic.com/en/docs/agents-and-tools/tool-use/web-search-
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, cast
 
 import msgspec
 from msgspec import Raw
@@ -20,13 +20,15 @@ from msgspec import Raw
 from dragoman.core.events import AnyEvent, VendorBlock
 from dragoman.core.messages import Message, Request, Tool, ToolCall, UnknownPart, Usage
 from dragoman.text.json_cursor import Cursor, Fields
-from dragoman.vendor_tools.codec import TurnBuilder, VendorToolCodec, encode, opaque, read_opaque
+from dragoman.vendor_tools.codec import TurnBuilder, VendorToolCodec, encode, opaque, read_opaque, string_argument
 from dragoman.vendor_tools.tool import (
+    CodeOutput,
     SearchHit,
     ToolRunResult,
     VendorTool,
     VendorToolCall,
     error_text,
+    output_text,
     search_text,
 )
 
@@ -71,6 +73,21 @@ def _read_hits(content: Cursor) -> str:
     return search_text(hits)
 
 
+def _output(result: ToolRunResult) -> object:
+    output = result.output or CodeOutput(result.text)
+    printed = {"stdout": output.stdout, "stderr": output.stderr, "return_code": output.return_code}
+    return {"type": "code_execution_result", **printed, "content": []}
+
+
+def _bash_output(result: ToolRunResult) -> object:
+    return {**cast(dict[str, object], _output(result)), "type": "bash_code_execution_result"}
+
+
+def _read_output(content: Cursor) -> str:
+    fields = content.fields()
+    return output_text(CodeOutput(fields.string("stdout"), fields.string("stderr"), fields.integer("return_code") or 0))
+
+
 def _nothing(result: ToolRunResult) -> object:
     return {}
 
@@ -82,10 +99,14 @@ def _json(content: Cursor) -> str:
 _RESULTS: Final[Mapping[str, _ResultBlock]] = {
     "web_search": _ResultBlock("web_search_tool_result", _hits, _read_hits, common_errors=True),
     "web_fetch": _ResultBlock("web_fetch_tool_result", _nothing, _json, common_errors=True),
-    "code_execution": _ResultBlock("code_execution_tool_result", _nothing, _json),
+    "code_execution": _ResultBlock("code_execution_tool_result", _output, _read_output),
     "tool_search": _ResultBlock("tool_search_tool_result", _nothing, _json),
 }
-_KIND_OF_BLOCK: Final = {block.type: kind for kind, block in _RESULTS.items()}
+_BASH: Final = _ResultBlock("bash_code_execution_tool_result", _bash_output, _read_output)
+"""Result of code execution in the version whose code is a shell's commands."""
+_BASH_VERSION: Final = "code_execution_20250825"
+_BASH_NAME: Final = "bash_code_execution"
+_BLOCKS: Final = {block.type: block for block in (*_RESULTS.values(), _BASH)}
 
 
 def _declared(request: Request) -> tuple[VendorTool, ...]:
@@ -111,13 +132,20 @@ def _vendor_tool(tool: Tool, number: int) -> VendorTool | None:
     )
 
 
+def _is_bash(call: VendorToolCall) -> bool:
+    return call.tool.declared == _BASH_VERSION and bool(string_argument(call.arguments, "code"))
+
+
 def _begin(call: VendorToolCall) -> list[AnyEvent]:
     block = {"type": _CALL, "id": _CALL_ID + call.id, "name": call.tool.name, "input": Raw(call.arguments.encode())}
+    if _is_bash(call):
+        command = encode({"command": string_argument(call.arguments, "code")})
+        block |= {"name": _BASH_NAME, "input": Raw(command.encode())}
     return [VendorBlock(NAME, _CALL, encode(block))]
 
 
 def _finish(call: VendorToolCall, result: ToolRunResult) -> list[AnyEvent]:
-    block = _RESULTS[call.tool.kind]
+    block = _BASH if _is_bash(call) else _RESULTS[call.tool.kind]
     content = block.write(result)
     if result.error is not None:
         code = "unavailable" if result.error == "max_uses_exceeded" and not block.common_errors else result.error
@@ -134,24 +162,27 @@ def _as_functions(messages: Sequence[Message]) -> tuple[Message, ...]:
 
 def _has_calls(message: Message) -> bool:
     return message.role == "assistant" and any(
-        isinstance(part, UnknownPart) and (part.type == _CALL or part.type in _KIND_OF_BLOCK) for part in message.parts
+        isinstance(part, UnknownPart) and (part.type == _CALL or part.type in _BLOCKS) for part in message.parts
     )
 
 
 def _split(message: Message) -> list[Message]:
     turn = TurnBuilder(message)
     for part in message.parts:
-        if not isinstance(part, UnknownPart) or (part.type != _CALL and part.type not in _KIND_OF_BLOCK):
+        if not isinstance(part, UnknownPart) or (part.type != _CALL and part.type not in _BLOCKS):
             turn.add(part)
             continue
         fields = Cursor(part.raw, part.path).fields()
         if part.type == _CALL:
             arguments = fields.object("input") or "{}"
-            turn.add(ToolCall(fields.require("id").string(), fields.require("name").string(), arguments))
+            name = fields.require("name").string()
+            if name == _BASH_NAME:
+                name, arguments = "code_execution", encode({"code": string_argument(arguments, "command")})
+            turn.add(ToolCall(fields.require("id").string(), name, arguments))
         else:
             content = fields.require("content")
             code = _error_code(content)
-            text = error_text(code) if code else _RESULTS[_KIND_OF_BLOCK[part.type]].read(content)
+            text = error_text(code) if code else _BLOCKS[part.type].read(content)
             turn.add_result(fields.require("tool_use_id").string(), text, is_error=bool(code))
     return turn.messages()
 

@@ -87,7 +87,8 @@ def _queries(fields: Fields) -> Json:
 
 
 def _code(call: VendorToolCall, result: ToolRunResult | None) -> Json:
-    return {"code": string_argument(call.arguments, "code") or None, "container_id": "", "outputs": None}
+    printed = None if result is None or result.error is not None else [{"type": "logs", "logs": result.text}]
+    return {"code": string_argument(call.arguments, "code") or None, "container_id": "", "outputs": printed}
 
 
 def _code_arguments(fields: Fields) -> Json:

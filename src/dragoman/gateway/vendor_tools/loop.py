@@ -11,7 +11,7 @@ rounds. If the client has calls to run, the response ends after the round. Round
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from functools import partial
@@ -77,6 +77,10 @@ class VendorToolRunner:
     """Time after which no further round begins and no call runs on."""
     max_result_chars: int = MAX_RESULT_CHARS
     """Maximum characters of a result."""
+    secrets: tuple[str, ...] = ()
+    """Values of the executors that must not appear in logs or captures."""
+    on_close: Callable[[], Awaitable[None]] | None = None
+    """Called after the executors are closed, such as to end servers that they share."""
 
     async def start(self) -> None:
         """Starts all executors."""
@@ -87,6 +91,8 @@ class VendorToolRunner:
         """Closes all executors."""
         for executor in self.executors.values():
             await executor.close()
+        if self.on_close is not None:
+            await self.on_close()
 
     async def generate(
         self, backend: Backend, plan: VendorToolPlan, request: Request, context: ExchangeContext
@@ -352,7 +358,7 @@ def _next_request(plan: VendorToolPlan, request: Request, turn: _Round, results:
     """Returns the request for the next round, with the calls and their results, which are also noted in the plan."""
     message = turn.parts_for_model()
     answered = tuple(
-        ToolResult(id, (Text(result.text),), result.error is not None)
+        ToolResult(id, (Text(result.text), *result.images), result.error is not None)
         for id, result in zip(turn.call_ids, results, strict=True)
     )
     turns = (message, Message("tool", answered))
