@@ -37,8 +37,8 @@ from dragoman.gateway.response_store import ResolvedRequest, ResponseStore
 from dragoman.gateway.response_stream import BackendAttempt, Generate, stream_response
 from dragoman.gateway.router import ModelRoute, Router, backend_name
 from dragoman.gateway.usage import UsageFiller
-from dragoman.gateway.vendor_tools.loop import VendorToolRunner
-from dragoman.gateway.vendor_tools.plan import VendorToolPlan, plan_vendor_tools
+from dragoman.gateway.vendor_tools.loop import Listings, VendorToolRunner
+from dragoman.gateway.vendor_tools.plan import VendorToolPlan, declared_servers, plan_vendor_tools
 from dragoman.guard.policy import ALL_REPAIRS, Buffering, GuardPolicy
 from dragoman.off_loop import off_loop
 from dragoman.wire.context_edits import EditedRequest, EditReport, apply_edits_for
@@ -200,7 +200,9 @@ class Gateway:
             nonlocal job, routes
             if job is None:
                 in_thread = context.is_large or self.response_store.blocks(request)
-                prepare = partial(self._prepare, request, context, buffering)
+                servers = declared_servers(request, self._router.first, self._vendor_tools.executors)
+                listings = await self._vendor_tools.list_tools(servers) if servers else ()
+                prepare = partial(self._prepare, request, context, buffering, listings)
                 job = await asyncio.to_thread(prepare) if in_thread else prepare()
                 routes = await self._router.routes_or_refresh(job.request)
             elif error is not None:  # raised before Start, so no event was sent
@@ -231,8 +233,16 @@ class Gateway:
         generate = self._generator(backend, job)
         return BackendAttempt(generate, edit.request, job.context, pipeline, self._policy.reask_timeout_s, in_thread)
 
-    def _prepare(self, request: Request, context: ExchangeContext, buffering: Buffering | None) -> _ResponseJob:
+    def _prepare(
+        self, request: Request, context: ExchangeContext, buffering: Buffering | None, listings: Listings
+    ) -> _ResponseJob:
         """Returns what the response needs.
+
+        Args:
+            request: The request of the client.
+            context: The exchange.
+            buffering: How tool calls are buffered; None: as in the settings.
+            listings: The tools of the MCP servers that the request declares.
 
         Raises:
             DragomanError: The request names something that is not stored, or an item that cannot be opened.
@@ -248,7 +258,7 @@ class Gateway:
                 unstored = resolved._replace(previous_id="", input_messages=())
                 summary = compaction.summary_request(complete)
                 return _ResponseJob(request, summary, unstored, None, 0, context, is_summary=True)
-        plan = plan_vendor_tools(complete, self._router.first, self._vendor_tools.executors)
+        plan = plan_vendor_tools(complete, self._router.first, self._vendor_tools.executors, listings)
         policy = None if plan is not None and plan.refused else self._policy_for(complete, buffering)
         complete = complete if plan is None else plan.request
         guard_buffers = policy is not None and request.stream

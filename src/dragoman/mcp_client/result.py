@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
 from dragoman.core.messages import FrozenStruct, Image, JsonText, MediaSource
+from dragoman.vendor_tools.remote import RemoteTool
 
 if TYPE_CHECKING:
     from mcp.types import CallToolResult, ContentBlock
@@ -21,19 +22,6 @@ MAX_CHARS: Final = 200_000
 """Maximum characters of a result; the gateway cuts it further, to `tools.max_result_chars`."""
 MAX_IMAGES_CHARS: Final = 8_000_000
 """Maximum characters of the base64 of all images of a result."""
-
-
-class McpTool(FrozenStruct, frozen=True):
-    """A tool of an MCP server."""
-
-    name: str
-    description: str
-    parameters: JsonText
-    """JSON Schema of its arguments."""
-    annotations: JsonText = ""
-    """The server's hints about it, an object; empty: none."""
-    read_only: bool = False
-    """The server declares that it changes nothing."""
 
 
 class McpResult(FrozenStruct, frozen=True):
@@ -114,7 +102,7 @@ def _note(media_type: str, size: int) -> str:
     return f"[{media_type}, {max(1, size // 1000)} kB, not shown]"
 
 
-def select_tools(tools: Iterable[McpTool], allowed: Iterable[str]) -> tuple[McpTool, ...]:
+def select_tools(tools: Iterable[RemoteTool], allowed: Iterable[str]) -> tuple[RemoteTool, ...]:
     """Returns the tools with these names; all if there are no names."""
     names = set(allowed)
     return tuple(tool for tool in tools if not names or tool.name in names)

@@ -16,7 +16,8 @@ from dragoman.core.errors import ConfigError, nearest
 from dragoman.extras import install_command, missing_extras
 from dragoman.mcp_client.config import McpServerConfig, check_server, request_headers
 from dragoman.mcp_client.connection import Connection, new_connection
-from dragoman.mcp_client.result import McpResult, McpServerError, McpTool, read_result, select_tools
+from dragoman.mcp_client.result import McpResult, McpServerError, read_result, select_tools
+from dragoman.vendor_tools.remote import RemoteTool
 
 if TYPE_CHECKING:
     from mcp.types import Tool
@@ -53,13 +54,19 @@ class McpServer:
         self._environ = environ
         self._lock = asyncio.Lock()
         self._connection: Connection | None = None
-        self._tools: tuple[McpTool, ...] | None = None
+        self._tools: tuple[RemoteTool, ...] | None = None
         self._failures = 0
         self._retry_at = 0.0
         self._timeouts = 0
         self._is_over = False
+        self._running = 0
 
-    async def tools(self) -> tuple[McpTool, ...]:
+    @property
+    def is_idle(self) -> bool:
+        """Whether no request runs."""
+        return not self._running
+
+    async def tools(self) -> tuple[RemoteTool, ...]:
         """Returns the tools that may be used, from the cache unless they changed.
 
         Raises:
@@ -70,7 +77,7 @@ class McpServer:
             return self._tools
         connection.tools_changed = False
         async with self._asking(connection, "list its tools"):
-            listed: list[McpTool] = []
+            listed: list[RemoteTool] = []
             cursor: str | None = None
             for _ in range(_MAX_PAGES):
                 page = await connection.client.list_tools(cursor=cursor)
@@ -144,6 +151,7 @@ class McpServer:
         """Runs a request within the timeout, and turns the SDK's errors into `McpServerError`."""
         from mcp import MCPError
 
+        self._running += 1
         try:
             async with asyncio.timeout(self.config.timeout_s):
                 yield
@@ -165,6 +173,8 @@ class McpServer:
         else:
             self._timeouts = 0
             return
+        finally:
+            self._running -= 1
         log.warning("%s", message)
         raise McpServerError(message)
 
@@ -174,9 +184,9 @@ class McpServer:
                 await self._disconnect()
 
 
-def _tool(tool: "Tool") -> McpTool:
+def _tool(tool: "Tool") -> RemoteTool:
     hints = tool.annotations
-    return McpTool(
+    return RemoteTool(
         tool.name,
         tool.description or tool.title or "",
         json.dumps(tool.input_schema, ensure_ascii=False),

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from dragoman.core.errors import ConfigError, one_of, quote
+from dragoman.extras import install_command, missing_extras
 from dragoman.host_names import host_name
 from dragoman.mcp_client.pool import McpServers
 from dragoman.tool_executors.config import WEB_SEARCH, ToolsConfig, WebSearchConfig
@@ -51,6 +52,19 @@ def _code_execution(config: ToolsConfig, servers: McpServers) -> ToolExecutor | 
     return _mcp_tool(use, "code_execution", servers) if use else None
 
 
+def _mcp_servers(config: ToolsConfig, servers: McpServers) -> ToolExecutor | None:
+    if not servers.by_name and not config.mcp_allowed_hosts:
+        return None
+    if missing_extras("tools"):
+        raise ConfigError(f"tools.mcp_allowed_hosts needs more than is installed: {install_command('tools')}")
+    for entry in config.mcp_allowed_hosts:
+        if not host_name(entry):
+            raise ConfigError(f"expected a host's name, got {quote(entry)} - at tools.mcp_allowed_hosts")
+    from dragoman.tool_executors.mcp_servers import McpServersExecutor
+
+    return McpServersExecutor(servers, config.mcp_allowed_hosts)
+
+
 def _mcp_tool(use: str, kind: str, servers: McpServers) -> ToolExecutor:
     from dragoman.tool_executors.mcp_tool import McpToolExecutor
 
@@ -86,4 +100,5 @@ def _local(settings: WebSearchConfig) -> ToolExecutor:
 _BUILDERS: Final[Mapping[str, Callable[[ToolsConfig, McpServers], ToolExecutor | None]]] = {
     "web_search": _web_search,
     "code_execution": _code_execution,
+    "mcp": _mcp_servers,
 }

@@ -15,6 +15,7 @@ from typing import Final, Literal, Protocol, TypeAlias, runtime_checkable
 import msgspec
 
 from dragoman.core.messages import ANY_ARGUMENTS, FrozenStruct, Image, JsonText, Tool
+from dragoman.vendor_tools.remote import RemoteServer, RemoteTool
 
 ToolErrorCode: TypeAlias = Literal["unavailable", "invalid_tool_input", "max_uses_exceeded", "too_many_requests"]
 """Why a call has no result: the codes that all of Anthropic's tools have in common."""
@@ -52,6 +53,10 @@ class VendorTool(FrozenStruct, frozen=True):
     blocked_domains: tuple[str, ...] = ()
     user_location: JsonText = ""
     """Approximate location of the user, an object as the client wrote it; empty: not known."""
+    server: RemoteServer | None = None
+    """Of the kind `mcp`: the server."""
+    remote: RemoteTool | None = None
+    """Of the kind `mcp`: the server's tool; None: the declaration of the whole server."""
 
 
 class VendorToolCall(FrozenStruct, frozen=True):
@@ -62,6 +67,8 @@ class VendorToolCall(FrozenStruct, frozen=True):
     tool: VendorTool
     arguments: JsonText
     """One JSON object."""
+    approval_id: str = ""
+    """The id of the request for approval that the user granted; empty: there was none."""
 
 
 class SearchHit(FrozenStruct, frozen=True):
@@ -94,6 +101,8 @@ class ToolRunResult(FrozenStruct, frozen=True):
     """Why there is no result; `text` explains it to the model."""
     output: CodeOutput | None = None
     """Of code that was run."""
+    tools: tuple[RemoteTool, ...] = ()
+    """Of a server that was asked for its tools."""
     images: tuple[Image, ...] = ()
     """What the model sees next to `text`, in the round of the call only."""
 
@@ -202,3 +211,20 @@ class ToolExecutor(ABC):
 
     async def close(self) -> None:
         """Frees what the executor holds."""
+
+
+class ToolServers(ToolExecutor):
+    """Runs the tools of servers that requests declare."""
+
+    def function(self, tool: VendorTool) -> Tool:
+        """Returns the server's tool as a function for the model."""
+        assert tool.remote is not None
+        return Tool(tool.name, tool.remote.description, tool.remote.parameters)
+
+    @abstractmethod
+    async def list_tools(self, tool: VendorTool) -> ToolRunResult:
+        """Returns the tools of the declared server, or an error.
+
+        Raises:
+            RequestError: Requests may not name this server.
+        """

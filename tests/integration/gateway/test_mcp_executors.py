@@ -79,8 +79,11 @@ async def test_code_for_messages(stream: bool, version: str, name: str, argument
     assert (use["name"], use["input"], text["text"]) == (name, {argument: "ls"}, "Done.")
     assert result["type"] == f"{block}_tool_result"
     assert result["content"] == {
-        "type": f"{block}_result", "content": [], "return_code": 0,
-        "stderr": "", "stdout": "ran 2 characters",
+        "type": f"{block}_result",
+        "content": [],
+        "return_code": 0,
+        "stderr": "",
+        "stdout": "ran 2 characters",
     }
     (now,), (later,) = results(asked[1]), results(asked[2])
     assert read(now) == read(later) == "ran 2 characters"

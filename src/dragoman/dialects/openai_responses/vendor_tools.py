@@ -15,9 +15,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple, TypeAlias
 
 from msgspec import Raw
+from msgspec.structs import replace
 
 from dragoman.core.events import AnyEvent, ReasoningDelta, VendorBlock, VendorBlockStart
 from dragoman.core.messages import Message, Part, Reasoning, Request, Tool, ToolCall, UnknownPart
+from dragoman.dialects.openai_responses import remote_tools
 from dragoman.dialects.openai_responses.request_reader import NAME
 from dragoman.text.json_cursor import Cursor, Fields
 from dragoman.vendor_tools.codec import (
@@ -43,6 +45,7 @@ _KINDS: Final[Mapping[str, str]] = {
     "image_generation": "image_generation",
     "mcp": "mcp",
 }
+_MCP: Final = "mcp"
 _NAMES: Final[Mapping[str, str]] = {"code_execution": "code_interpreter"}
 """Names for the model, where they differ from the kind."""
 
@@ -59,9 +62,7 @@ class _Item(NamedTuple):
     """Returns the arguments of a past call."""
     began: tuple[str, ...] = ("in_progress",)
     ended: tuple[str, ...] = ("completed",)
-    failed: tuple[str, ...] = ()
     """Last part of the names of the events."""
-    has_status: bool = True
 
 
 def _search(call: VendorToolCall, result: ToolRunResult | None) -> Json:
@@ -99,11 +100,6 @@ def _image(call: VendorToolCall, result: ToolRunResult | None) -> Json:
     return {"result": None}
 
 
-def _listing(call: VendorToolCall, result: ToolRunResult | None) -> Json:
-    problem = {} if result is None or result.error is None else {"error": "this gateway does not ask MCP servers"}
-    return {"server_label": call.tool.name, "tools": [], **problem}
-
-
 def _none(fields: Fields) -> Json:
     return {}
 
@@ -113,9 +109,8 @@ _ITEMS: Final[Mapping[str, _Item]] = {
     "code_execution": _Item("code_interpreter_call", "ci", _code, _code_arguments, ("in_progress", "interpreting")),
     "file_search": _Item("file_search_call", "fs", _file_search, _queries, ("in_progress", "searching")),
     "image_generation": _Item("image_generation_call", "ig", _image, _none),
-    "mcp": _Item("mcp_list_tools", "mcpl", _listing, _none, failed=("failed",), has_status=False),
 }
-_KIND_OF_ITEM: Final = {item.type: kind for kind, item in _ITEMS.items() if kind != "mcp"}
+_KIND_OF_ITEM: Final = {item.type: kind for kind, item in _ITEMS.items()}
 
 
 def _declared(request: Request) -> tuple[VendorTool, ...]:
@@ -124,34 +119,40 @@ def _declared(request: Request) -> tuple[VendorTool, ...]:
 
 def _vendor_tool(request: Request, tool: Tool, number: int) -> VendorTool:
     kind = _KINDS[tool.kind]
-    options = Fields(dict(tool.extra), f"$.tools[{number}]", _EMPTY)
+    path = f"$.tools[{number}]"
+    options = Fields(dict(tool.extra), path, _EMPTY)
+    label = (options.string("server_label") or _MCP) if kind == _MCP else ""
     filters = options.pop("filters")
     domains = filters.fields().items("allowed_domains") if filters is not None and kind == "web_search" else []
     return VendorTool(
         kind,
-        options.string("server_label") if kind == "mcp" else _NAMES.get(kind, kind),
+        label if kind == _MCP else _NAMES.get(kind, kind),
         tool.kind,
         Fields(dict(request.extra), "$", _EMPTY).integer("max_tool_calls", minimum=1),
         allowed_domains=tuple(item.string() for item in domains),
         user_location=options.object("user_location") if kind == "web_search" else "",
+        server=remote_tools.read_server(label, options, path) if kind == _MCP else None,
     )
 
 
 def _item(call: VendorToolCall, status: str, result: ToolRunResult | None) -> str:
     item = _ITEMS[call.tool.kind]
-    state: Json = {"status": status} if item.has_status else {}
-    return encode({"type": item.type, "id": f"{item.prefix}_{call.id}", **state, **item.fields(call, result)})
+    return encode({"type": item.type, "id": f"{item.prefix}_{call.id}", "status": status, **item.fields(call, result)})
 
 
 def _begin(call: VendorToolCall) -> list[AnyEvent]:
+    if call.tool.kind == _MCP:
+        return remote_tools.begin(call)
     item = _ITEMS[call.tool.kind]
     return [VendorBlockStart(NAME, item.type, _item(call, "in_progress", None), item.began)]
 
 
 def _finish(call: VendorToolCall, result: ToolRunResult) -> list[AnyEvent]:
+    if call.tool.kind == _MCP:
+        return remote_tools.finish(call, result)
     item = _ITEMS[call.tool.kind]
     if result.error is not None:
-        return [VendorBlock(NAME, item.type, _item(call, "failed", result), item.failed)]
+        return [VendorBlock(NAME, item.type, _item(call, "failed", result))]
     done = VendorBlock(NAME, item.type, _item(call, "completed", result), item.ended)
     return [done, ReasoningDelta("", signature=opaque(result.text))]
 
@@ -160,14 +161,18 @@ def _as_functions(messages: Sequence[Message]) -> tuple[Message, ...]:
     if not any(_has_calls(message) for message in messages):
         return tuple(messages)
     out: list[Message] = []
+    approvals = remote_tools.read_approvals(messages)
     for number, message in enumerate(messages):
-        out += _split(message, number) if _has_calls(message) else [message]
+        out += _split(message, number, approvals) if _has_calls(message) else [message]
     return tuple(out)
 
 
 def _has_calls(message: Message) -> bool:
-    return message.role == "assistant" and any(
-        (isinstance(part, UnknownPart) and part.type in _KIND_OF_ITEM) or _result_text(part) is not None
+    if message.role != "assistant":
+        return any(isinstance(part, UnknownPart) and part.type == remote_tools.ANSWER for part in message.parts)
+    return any(
+        (isinstance(part, UnknownPart) and (part.type in _KIND_OF_ITEM or part.type in remote_tools.ITEMS))
+        or _result_text(part) is not None
         for part in message.parts
     )
 
@@ -176,10 +181,16 @@ def _result_text(part: Part) -> str | None:
     return read_opaque(part.signature) if isinstance(part, Reasoning) and part.signature else None
 
 
-def _split(message: Message, number: int) -> list[Message]:
+def _split(message: Message, number: int, approvals: remote_tools.Approvals) -> list[Message]:
+    if message.role != "assistant":
+        rest = [p for p in message.parts if not isinstance(p, UnknownPart) or p.type != remote_tools.ANSWER]
+        return [replace(message, parts=tuple(rest))] if rest else []
     turn = TurnBuilder(message)
     for n, part in enumerate(message.parts):
         if _result_text(part) is not None:
+            continue
+        if isinstance(part, UnknownPart) and part.type in remote_tools.ITEMS:
+            remote_tools.add_item(turn, part, approvals, f"mcp_{number}_{n}")
             continue
         if not isinstance(part, UnknownPart) or part.type not in _KIND_OF_ITEM:
             turn.add(part)
@@ -211,6 +222,9 @@ VENDOR_TOOLS: Final = VendorToolCodec(
     declared=_declared,
     begin=_begin,
     finish=_finish,
-    reported_kinds=frozenset(_ITEMS),
+    reported_kinds=frozenset({*_ITEMS, _MCP}),
     as_functions=_as_functions,
+    ask_approval=remote_tools.ask_approval,
+    approved=remote_tools.approved,
+    listed=remote_tools.listed,
 )

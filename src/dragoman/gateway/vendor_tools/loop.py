@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from functools import partial
-from typing import Final
+from typing import Final, TypeAlias
 
 from msgspec.structs import replace
 
@@ -37,26 +37,28 @@ from dragoman.core.events import (
     UsageUpdate,
     VendorBlock,
 )
-from dragoman.core.messages import FinishReason, Message, Request, Text, ToolResult, Usage, add_usage
+from dragoman.core.messages import FinishReason, Message, Request, Usage, add_usage
 from dragoman.core.response_details import ANNOTATIONS
 from dragoman.core.tool_name_match import STEPS, ToolNames
-from dragoman.gateway.vendor_tools.plan import VendorToolPlan, last_user_text, without_choice
+from dragoman.gateway.vendor_tools.plan import VendorToolPlan, without_choice
+from dragoman.gateway.vendor_tools.steps import needs_approval, refusal, tool_result, with_results
 from dragoman.vendor_tools.citations import url_citations
-from dragoman.vendor_tools.codec import encode
 from dragoman.vendor_tools.tool import (
     SearchHit,
     ToolExecutor,
     ToolRunObserver,
     ToolRunResult,
+    ToolServers,
     VendorTool,
     VendorToolCall,
     error_result,
     search_result,
-    unavailable_message,
 )
 
 log = logging.getLogger("dragoman.gateway.vendor_tools")
 
+Listings: TypeAlias = Sequence[tuple[VendorTool, ToolRunResult]]
+"""Declared MCP servers, with their tools."""
 MAX_ROUNDS: Final = 8
 TIMEOUT_S: Final = 120.0
 MAX_RESULT_CHARS: Final = 20_000
@@ -94,6 +96,17 @@ class VendorToolRunner:
         if self.on_close is not None:
             await self.on_close()
 
+    async def list_tools(self, servers: Sequence[VendorTool]) -> Listings:
+        """Returns the tools of declared MCP servers, which are asked at the same time.
+
+        Raises:
+            RequestError: Requests may not name one of the servers.
+        """
+        executor = self.executors["mcp"]
+        assert isinstance(executor, ToolServers)
+        listed = await asyncio.gather(*map(executor.list_tools, servers))
+        return tuple(zip(servers, listed, strict=True))
+
     async def generate(
         self, backend: Backend, plan: VendorToolPlan, request: Request, context: ExchangeContext
     ) -> EventStream:
@@ -109,46 +122,34 @@ class VendorToolRunner:
             DragomanError: Before Start; later from a further round.
         """
         if plan.refused is not None:
-            yield _refusal(plan, plan.refused, request, context)
+            yield refusal(plan, plan.refused, request, context)
             return
         response = _Response(self, plan, context)
+        if plan.approved:
+            yield response.with_listings([Start(context.id, request.model, context.created)])
+            approved = [VendorToolCall(context.new_id(), tool, each.arguments, each.id) for each, tool in plan.approved]
+            results: list[ToolRunResult] = []
+            async for events in response.run_all(approved, results):
+                yield events
+            request = with_results(request, {call.approval_id: r for call, r in zip(approved, results, strict=True)})
         while True:
             turn = response.begin_round()
             async with aclosing(context.generate(backend, request)) as batches:
                 async for batch in batches:
                     if out := turn.feed(batch):
-                        yield out
+                        yield response.with_listings(out)
             if turn.finish is None:
                 return
             if not turn.calls:
                 yield [*response.citations(turn), turn.finish]
                 return
-            results: list[ToolRunResult] = []
-            for call in turn.calls:
-                if events := plan.codec.begin(call):
-                    yield events
-                results.append(await response.run(call))
-                if events := plan.codec.finish(call, results[-1]):
-                    yield events
+            results = []
+            async for events in response.run_all(turn.calls, results):
+                yield events
             if (end := response.end_of_round(turn)) is not None:
                 yield end
                 return
             request = _next_request(plan, request, turn, results)
-
-
-def _refusal(plan: VendorToolPlan, tool: VendorTool, request: Request, context: ExchangeContext) -> Sequence[AnyEvent]:
-    arguments = {"query": last_user_text(request)} if tool.kind in ("web_search", "file_search") else {}
-    call = VendorToolCall(context.new_id(), tool, encode(arguments))
-    error = error_result("unavailable")
-    return [
-        Start(context.id, request.model, context.created),
-        *plan.codec.begin(call),
-        *plan.codec.finish(call, error),
-        TextDelta(unavailable_message(tool)),
-        UsageUpdate(plan.codec.count_uses(Usage(), {})),
-        Notice("vendor_tool_unavailable", unavailable_message(tool), detail=tool.declared),
-        Finish("stop"),
-    ]
 
 
 class _Response:
@@ -168,6 +169,9 @@ class _Response:
         self._client_tools = {tool.name for tool in plan.request.tools if tool.kind == "function"} - plan.tools.keys()
         self.has_text = False
         self._hits: list[SearchHit] = []
+        self._listings = plan.listings
+        self.waits_for_approval = False
+        """The client was asked whether a call may be run."""
         self._chars = 0
         """Characters of text in the rounds before the present one."""
 
@@ -179,6 +183,30 @@ class _Response:
         steps = [step for step in STEPS if step not in self.context.disabled_repairs]
         match = ToolNames([*tools, *self._client_tools], steps).resolve(name)
         return tools.get(match.name) if match else None
+
+    def with_listings(self, out: Sequence[AnyEvent]) -> Sequence[AnyEvent]:
+        """Returns the events, with the tools of MCP servers after the first."""
+        if not self._listings or not isinstance(out[0], Start):
+            return out
+        shown, self._listings = self._listings, ()
+        events: list[AnyEvent] = []
+        for tool, listing in shown:
+            call = VendorToolCall(self.context.new_id(), tool, "{}")
+            events += [*self.plan.codec.begin(call), *self.plan.codec.finish(call, listing)]
+        return [out[0], *events, *out[1:]]
+
+    async def run_all(self, calls: Sequence[VendorToolCall], results: list[ToolRunResult]) -> EventStream:
+        """Runs the calls one by one, yields their events for the client, and adds their results."""
+        for call in calls:
+            if needs_approval(call):
+                self.waits_for_approval = True
+                yield self.plan.codec.ask_approval(call)
+                continue
+            if events := self.plan.codec.begin(call):
+                yield events
+            results.append(await self.run(call))
+            if events := self.plan.codec.finish(call, results[-1]):
+                yield events
 
     def citations(self, turn: "_Round") -> list[AnyEvent]:
         """Returns the sources that the last text of the response mentions."""
@@ -192,7 +220,7 @@ class _Response:
     def begin_round(self) -> "_Round":
         self.rounds += 1
         self.earlier_usage = self.usage or Usage()
-        return _Round(self, is_first=self.rounds == 1)
+        return _Round(self, is_first=self.rounds == 1 and not self.plan.approved)
 
     async def run(self, call: VendorToolCall) -> ToolRunResult:
         """Runs a call within all limits; its problems are results."""
@@ -231,7 +259,7 @@ class _Response:
         """Returns the last events of the response; None: another round follows."""
         assert turn.finish is not None
         usage = self._counted_usage()
-        if turn.has_client_calls or turn.finish.reason not in ("stop", "tool_calls"):
+        if turn.has_client_calls or self.waits_for_approval or turn.finish.reason not in ("stop", "tool_calls"):
             return [*usage, turn.finish]
         limit = ""
         if self.rounds >= self._runner.max_rounds:
@@ -357,10 +385,7 @@ class _Round:
 def _next_request(plan: VendorToolPlan, request: Request, turn: _Round, results: Sequence[ToolRunResult]) -> Request:
     """Returns the request for the next round, with the calls and their results, which are also noted in the plan."""
     message = turn.parts_for_model()
-    answered = tuple(
-        ToolResult(id, (Text(result.text), *result.images), result.error is not None)
-        for id, result in zip(turn.call_ids, results, strict=True)
-    )
+    answered = tuple(tool_result(id, result) for id, result in zip(turn.call_ids, results, strict=True))
     turns = (message, Message("tool", answered))
     plan.rounds.extend(turns)
     choice = without_choice(request.tool_choice, request.tools)

@@ -8,7 +8,7 @@ any other backend                          tools with an executor become functio
   or the only one
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -19,10 +19,12 @@ from dragoman.core.events import Notice
 from dragoman.core.messages import Message, Reasoning, Request, Tool, ToolChoice, UnknownPart, part_text
 from dragoman.gateway.router import ModelRoute
 from dragoman.vendor_tools.codec import VendorToolCodec, is_opaque
-from dragoman.vendor_tools.tool import ToolExecutor, VendorTool, unavailable_message
+from dragoman.vendor_tools.remote import ApprovedCall, function_name
+from dragoman.vendor_tools.tool import ToolExecutor, ToolRunResult, VendorTool, unavailable_message
 from dragoman.wire.translation import notices_by_name
 
 _MAX_QUERY_CHARS = 256
+_SERVER = "mcp"
 
 
 class VendorToolPlan(NamedTuple):
@@ -41,6 +43,10 @@ class VendorToolPlan(NamedTuple):
     """The response is that this tool is not available; the model is not asked."""
     warnings: tuple[Notice, ...] = ()
     """What the backend is not sent, unless it reports that itself."""
+    listings: tuple[tuple[VendorTool, ToolRunResult], ...] = ()
+    """Declared MCP servers and their tools, which the client gets first."""
+    approved: tuple[tuple[ApprovedCall, VendorTool], ...] = ()
+    """Calls that the user approved, which are run before the model is asked."""
 
     def hide_tools(self, request: Request) -> Request:
         """Returns the backend's request without these functions: what the guard may expect of calls for the client."""
@@ -51,8 +57,29 @@ class VendorToolPlan(NamedTuple):
         return replace(request, tools=tools, tool_choice=choice)
 
 
-def plan_vendor_tools(
+def declared_servers(
     request: Request, find_route: Callable[[Request], ModelRoute | None], executors: Mapping[str, ToolExecutor]
+) -> list[VendorTool]:
+    """Returns the MCP servers that the gateway has to ask for their tools. Arguments as `plan_vendor_tools`.
+
+    Raises:
+        RequestError: The options of a server are invalid.
+    """
+    codec = dialects.get(request.dialect).vendor_tools if request.dialect and _SERVER in executors else None
+    if codec is None or not _concerns(request, codec):
+        return []
+    servers = [tool for tool in codec.declared(request) if tool.kind == _SERVER]
+    route = find_route(request) if servers else None
+    if route is None or (route.backend.edits_context(route.request) and route.backend.runs_vendor_tools()):
+        return []
+    return servers
+
+
+def plan_vendor_tools(
+    request: Request,
+    find_route: Callable[[Request], ModelRoute | None],
+    executors: Mapping[str, ToolExecutor],
+    listings: Sequence[tuple[VendorTool, ToolRunResult]] = (),
 ) -> VendorToolPlan | None:
     """Returns the plan; None: the request is sent as it is, as most are.
 
@@ -60,6 +87,7 @@ def plan_vendor_tools(
         request: The complete request.
         find_route: Returns the preferred backend; None: there is none now.
         executors: What the gateway can run, by kind of tool.
+        listings: The servers of `declared_servers`, with their tools.
 
     Raises:
         RequestError: The options of a tool are invalid.
@@ -75,24 +103,40 @@ def plan_vendor_tools(
         return None
     declared = codec.declared(request)
     clients = {tool.name for tool in request.tools if tool.kind == "function"}
-    run = {tool.name: tool for tool in declared if tool.kind in executors and tool.name not in clients}
+    runnable = [tool for tool in declared if tool.kind in executors and tool.name not in clients]
+    run = {tool.name: tool for tool in runnable if tool.kind != _SERVER}
+    run |= {tool.name: tool for tool in _remote_tools(listings) if tool.name not in clients}
     others = [tool for tool in declared if tool.kind not in executors and tool.name not in clients]
     messages = codec.as_functions(request.messages)
     if support is None:
         others = []  # the server may run them
-    if not (run or others) and (support is None or all(map(_same, messages, request.messages))):
+    if not (runnable or others) and (support is None or all(map(_same, messages, request.messages))):
         return None
     missing = {tool.name: tool for tool in others}
-    refused = _refused(request, others, is_alone=not run and not clients)
+    refused = _refused(request, others, is_alone=not runnable and not clients)
     if refused is not None and refused.kind not in codec.reported_kinds:
         raise UnsupportedError(f"{unavailable_message(refused)} The request needs it: {quote(refused.declared)}", "$")
-    written = _with_functions(replace(request, messages=messages), run, executors)
+    written = _with_functions(replace(request, messages=messages), runnable, run, executors)
+    if any(tool.kind == _SERVER for tool in runnable):
+        kept = tuple(tool for tool in written.tools if tool.kind not in codec.server_options)
+        written = replace(written, tools=kept, tool_choice=written.tool_choice if kept else ToolChoice())
     warnings: tuple[Notice, ...] = ()
     if is_own_api and others:
         written = _without_tools(written, others)
         dropped = {tool.declared: quote(tool.declared) for tool in others}
         warnings = tuple(notices_by_name("content_dropped", "the server does not run: {}", dropped))
-    return VendorToolPlan(codec, written, {**missing, **run}, [], frozenset(run), refused, warnings)
+    known = frozenset(codec.listed(request.messages)) if listings else frozenset()
+    shown = tuple(each for each in listings if each[0].name not in known)
+    approved = tuple((call, run[call.function]) for call in codec.approved(request.messages) if call.function in run)
+    tools = {**missing, **run}
+    return VendorToolPlan(codec, written, tools, [], frozenset(run), refused, warnings, shown, approved)
+
+
+def _remote_tools(listings: Sequence[tuple[VendorTool, ToolRunResult]]) -> Iterator[VendorTool]:
+    """Yields the tools of MCP servers, as tools that the model calls by a name of its own."""
+    for declared, listing in listings:
+        for remote in listing.tools:
+            yield replace(declared, name=function_name(declared.name, remote.name), remote=remote)
 
 
 def _concerns(request: Request, codec: VendorToolCodec) -> bool:
@@ -123,16 +167,31 @@ def _refused(request: Request, missing: Sequence[VendorTool], *, is_alone: bool)
     return missing[0] if is_alone else None
 
 
-def _with_functions(request: Request, run: Mapping[str, VendorTool], executors: Mapping[str, ToolExecutor]) -> Request:
-    if not run:
+def _with_functions(
+    request: Request,
+    declared: Sequence[VendorTool],
+    run: Mapping[str, VendorTool],
+    executors: Mapping[str, ToolExecutor],
+) -> Request:
+    """Returns the request with functions in place of declared tools.
+
+    Args:
+        request: The request.
+        declared: Declared tools, which are left out.
+        run: The tools that the model gets instead, by name.
+        executors: What runs them.
+    """
+    if not declared:
         return request
-    names = {tool.declared: tool.name for tool in run.values()}
+    names = {tool.declared: tool.name for tool in declared}
     functions = {tool.name: executors[tool.kind].function(tool) for tool in run.values()}
     tools = [tool for tool in request.tools if tool.kind not in names]
     extra = {name: raw for name, raw in request.extra.items() if name not in names}
     choice = request.tool_choice
     if choice.mode == "named" and choice.name in names:
-        choice = replace(choice, name=names[choice.name])
+        of_server = [tool.name for tool in run.values() if tool.declared == choice.name and tool.kind == _SERVER]
+        name, mode = ("", "required") if of_server else (names[choice.name], choice.mode)
+        choice = replace(choice, mode=mode, name=name)
         extra.pop("tool_choice", None)
     return replace(request, tools=(*tools, *functions.values()), tool_choice=choice, extra=extra)
 
