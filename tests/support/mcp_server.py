@@ -114,10 +114,10 @@ async def grow(context: Context[Any]) -> str:
 
 
 @server.tool()
-def header(name: str, context: Context[Any]) -> str:
+def header(field: str, context: Context[Any]) -> str:
     """Returns a header of the request."""
     headers = context.headers
-    return "" if headers is None else headers.get(name, "")
+    return "" if headers is None else headers.get(field, "")
 
 
 def more(number: int) -> None:

@@ -1,12 +1,16 @@
 """MCP servers that requests declare, run by the gateway: real servers, in the vendors' items and blocks."""
 
 import json
+import subprocess
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
 import httpx2
 import pytest
+from anthropic.types.beta import BetaMessage, BetaRawMessageStreamEvent
+from pydantic import TypeAdapter
 
 from dragoman.core import messages as v
 from dragoman.core.events import TextDelta
@@ -16,7 +20,8 @@ from dragoman.tool_executors.config import ToolsConfig
 from dragoman.tool_executors.registry import build_executors
 from support.mcp_servers import http_server, stdio
 from support.scenarios import call
-from support.vendor_tools import QUESTION, asking, body, items, scripted
+from support.vendor_tools import EXTRA, QUESTION, asking, blocks, body, items, scripted
+from support.vendor_types import checked, frames
 
 each_stream = pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
 ANSWER = [TextDelta("Done.")]
@@ -138,8 +143,10 @@ async def test_refused_call_is_not_run() -> None:
     async with client(ADD, ANSWER, asked=asked) as http:
         (listing, request), _ = await items(http, False, tools=[declared])
         answer = {
-            "type": "mcp_approval_response", "approval_request_id": request["id"],
-            "approve": False, "reason": "Too risky.",
+            "type": "mcp_approval_response",
+            "approval_request_id": request["id"],
+            "approve": False,
+            "reason": "Too risky.",
         }
         history = [{"role": "user", "content": QUESTION}, listing, request, answer]
         (message,), _ = await items(http, False, tools=[declared], input=history)
@@ -164,3 +171,74 @@ async def test_server_that_cannot_be_asked() -> None:
         (listing, message), _ = await items(http, False, tools=[declared])
     assert "the MCP server books could not be started" in listing["error"]
     assert message["content"][0]["text"] == "Done."
+
+
+async def send_messages(http: httpx2.AsyncClient, stream: bool, **fields: Any) -> list[dict[str, Any]]:
+    """The content blocks of a beta response, strictly validated."""
+    answer = await http.post("/v1/messages", json=body("anthropic_messages", stream, **fields))
+    assert answer.status_code == 200, answer.text
+    if not stream:
+        checked(TypeAdapter(BetaMessage), answer.text, EXTRA)
+        return list(answer.json()["content"])
+    events = [data for _, data in frames(answer.text)]
+    for data in events:
+        checked(TypeAdapter(BetaRawMessageStreamEvent), data, EXTRA)
+    return blocks([json.loads(data) for data in events])
+
+
+@each_stream
+async def test_messages_client(stream: bool) -> None:
+    asked: list[v.Request] = []
+    tools = [{"type": "mcp_toolset", "mcp_server_name": "books", "configs": {"run": {"enabled": False}}}]
+    async with (
+        http_server() as url,
+        client(ADD, ANSWER, ANSWER, asked=asked, hosts=("127.0.0.1",)) as http,
+    ):
+        servers = [{"type": "url", "name": "books", "url": url, "authorization_token": "abcdef"}]
+        fields: dict[str, Any] = {"mcp_servers": servers, "tools": tools}
+        content = await send_messages(http, stream, **fields)
+        history = [
+            {"role": "user", "content": QUESTION},
+            {"role": "assistant", "content": content},
+            {"role": "user", "content": "Thanks."},
+        ]
+        await send_messages(http, stream, messages=history, **fields)
+    use, done, text = content
+    assert (use["type"], use["name"], use["server_name"]) == ("mcp_tool_use", "add", "books")
+    assert (done["type"], done["is_error"], done["content"][0]["text"]) == ("mcp_tool_result", False, "5")
+    assert done["tool_use_id"] == use["id"]
+    assert text["text"] == "Done."
+    names = {tool.name for tool in asked[0].tools}
+    assert len(names) == 45
+    assert "books__run" not in names
+    assert read(asked[1]) == read(asked[2]) == "5"
+
+
+async def test_messages_client_sends_token_and_only_enabled_tools() -> None:
+    asked: list[v.Request] = []
+    configs = {"header": {"enabled": True}}
+    toolset = {"type": "mcp_toolset", "mcp_server_name": "books", "default_config": {"enabled": False}}
+    rounds = (call(0, "books__header", field="authorization"), ANSWER)
+    async with http_server() as url, client(*rounds, asked=asked, hosts=("127.0.0.1",)) as http:
+        servers = [{"type": "url", "name": "books", "url": url, "authorization_token": "abcdef"}]
+        content = await send_messages(http, False, mcp_servers=servers, tools=[{**toolset, "configs": configs}])
+    assert content[1]["content"][0]["text"] == "Bearer abcdef"
+    assert [tool.name for tool in asked[0].tools] == ["books__header"]
+
+
+async def test_messages_client_may_not_name_other_hosts() -> None:
+    async with client(asked=[]) as http:
+        servers = [{"type": "url", "name": "books", "url": "https://evil.example/mcp"}]
+        answer = await http.post("/v1/messages", json=body("anthropic_messages", False, mcp_servers=servers))
+    assert answer.status_code == 400
+    assert answer.json()["error"]["type"] == "invalid_request_error"
+    assert "tools.mcp_allowed_hosts" in answer.json()["error"]["message"]
+
+
+def test_nothing_configured_runs_no_servers_and_imports_nothing() -> None:
+    code = (
+        "import sys; from dragoman.compose import vendor_tools; from dragoman.config import Config; "
+        "assert vendor_tools(Config()).executors == {}; "
+        "assert not {'mcp', 'httpx2', 'pydantic'} & sys.modules.keys()"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -159,8 +159,8 @@ async def test_headers() -> None:
     async with http_server() as url:
         config = McpServerConfig(url=url, headers={"x-one": "1"}, headers_env={"authorization": "BOOKS_KEY"})
         async with running(config, BOOKS_KEY="Bearer abcdef") as server:
-            assert (await server.call("header", {"name": "x-one"})).text == "1"
-            assert (await server.call("header", {"name": "authorization"})).text == "Bearer abcdef"
+            assert (await server.call("header", {"field": "x-one"})).text == "1"
+            assert (await server.call("header", {"field": "authorization"})).text == "Bearer abcdef"
 
 
 async def test_no_process_is_left() -> None:

@@ -19,6 +19,7 @@ from msgspec import Raw
 
 from dragoman.core.events import AnyEvent, VendorBlock
 from dragoman.core.messages import Message, Request, Tool, ToolCall, UnknownPart, Usage
+from dragoman.dialects.anthropic_messages import remote_tools
 from dragoman.text.json_cursor import Cursor, Fields
 from dragoman.vendor_tools.codec import TurnBuilder, VendorToolCodec, encode, opaque, read_opaque, string_argument
 from dragoman.vendor_tools.tool import (
@@ -36,7 +37,7 @@ NAME: Final = "anthropic_messages"
 _CALL: Final = "server_tool_use"
 _CALL_ID: Final = "srvtoolu_"
 _VERSIONS: Final = re.compile(r"(web_search|web_fetch|code_execution|tool_search)(?:_tool_regex|_tool_bm25)?_\d{8}")
-_SERVERS: Final = "mcp_servers"
+_MCP: Final = "mcp"
 
 
 class _ResultBlock(NamedTuple):
@@ -111,8 +112,7 @@ _BLOCKS: Final = {block.type: block for block in (*_RESULTS.values(), _BASH)}
 
 def _declared(request: Request) -> tuple[VendorTool, ...]:
     tools = [_vendor_tool(tool, n) for n, tool in enumerate(request.tools) if tool.kind != "function"]
-    servers = bytes(request.extra.get(_SERVERS, b"[]")).strip() not in (b"[]", b"null")
-    return (*filter(None, tools), *([VendorTool("mcp", _SERVERS, _SERVERS)] if servers else []))
+    return (*filter(None, tools), *remote_tools.declared_servers(request))
 
 
 def _vendor_tool(tool: Tool, number: int) -> VendorTool | None:
@@ -137,6 +137,8 @@ def _is_bash(call: VendorToolCall) -> bool:
 
 
 def _begin(call: VendorToolCall) -> list[AnyEvent]:
+    if call.tool.kind == _MCP:
+        return remote_tools.begin(call)
     block = {"type": _CALL, "id": _CALL_ID + call.id, "name": call.tool.name, "input": Raw(call.arguments.encode())}
     if _is_bash(call):
         command = encode({"command": string_argument(call.arguments, "code")})
@@ -145,6 +147,8 @@ def _begin(call: VendorToolCall) -> list[AnyEvent]:
 
 
 def _finish(call: VendorToolCall, result: ToolRunResult) -> list[AnyEvent]:
+    if call.tool.kind == _MCP:
+        return remote_tools.finish(call, result)
     block = _BASH if _is_bash(call) else _RESULTS[call.tool.kind]
     content = block.write(result)
     if result.error is not None:
@@ -162,13 +166,18 @@ def _as_functions(messages: Sequence[Message]) -> tuple[Message, ...]:
 
 def _has_calls(message: Message) -> bool:
     return message.role == "assistant" and any(
-        isinstance(part, UnknownPart) and (part.type == _CALL or part.type in _BLOCKS) for part in message.parts
+        isinstance(part, UnknownPart)
+        and (part.type == _CALL or part.type in _BLOCKS or part.type in remote_tools.BLOCKS)
+        for part in message.parts
     )
 
 
 def _split(message: Message) -> list[Message]:
     turn = TurnBuilder(message)
     for part in message.parts:
+        if isinstance(part, UnknownPart) and part.type in remote_tools.BLOCKS:
+            remote_tools.add_block(turn, part)
+            continue
         if not isinstance(part, UnknownPart) or (part.type != _CALL and part.type not in _BLOCKS):
             turn.add(part)
             continue
@@ -208,6 +217,7 @@ VENDOR_TOOLS: Final = VendorToolCodec(
     reported_kinds=frozenset(_RESULTS),
     as_functions=_as_functions,
     count_uses=_count_uses,
-    options=frozenset({_SERVERS}),
+    options=frozenset({remote_tools.SERVERS}),
+    server_options=frozenset({remote_tools.TOOLSET}),
     can_pause=True,
 )
