@@ -188,9 +188,9 @@ class _Response:
         """Returns the events, with the tools of MCP servers after the first."""
         if not self._listings or not isinstance(out[0], Start):
             return out
-        shown, self._listings = self._listings, ()
+        listings, self._listings = self._listings, ()
         events: list[AnyEvent] = []
-        for tool, listing in shown:
+        for tool, listing in listings:
             call = VendorToolCall(self.context.new_id(), tool, "{}")
             events += [*self.plan.codec.begin(call), *self.plan.codec.finish(call, listing)]
         return [out[0], *events, *out[1:]]

@@ -118,18 +118,18 @@ def plan_vendor_tools(
         raise UnsupportedError(f"{unavailable_message(refused)} The request needs it: {quote(refused.declared)}", "$")
     written = _with_functions(replace(request, messages=messages), runnable, run, executors)
     if any(tool.kind == _SERVER for tool in runnable):
-        kept = tuple(tool for tool in written.tools if tool.kind not in codec.server_options)
-        written = replace(written, tools=kept, tool_choice=written.tool_choice if kept else ToolChoice())
+        remaining = tuple(tool for tool in written.tools if tool.kind not in codec.server_options)
+        written = replace(written, tools=remaining, tool_choice=written.tool_choice if remaining else ToolChoice())
     warnings: tuple[Notice, ...] = ()
     if is_own_api and others:
         written = _without_tools(written, others)
         dropped = {tool.declared: quote(tool.declared) for tool in others}
         warnings = tuple(notices_by_name("content_dropped", "the server does not run: {}", dropped))
     known = frozenset(codec.listed(request.messages)) if listings else frozenset()
-    shown = tuple(each for each in listings if each[0].name not in known)
+    new = tuple(each for each in listings if each[0].declared and each[0].name not in known)
     approved = tuple((call, run[call.function]) for call in codec.approved(request.messages) if call.function in run)
     tools = {**missing, **run}
-    return VendorToolPlan(codec, written, tools, [], frozenset(run), refused, warnings, shown, approved)
+    return VendorToolPlan(codec, written, tools, [], frozenset(run), refused, warnings, new, approved)
 
 
 def _remote_tools(listings: Sequence[tuple[VendorTool, ToolRunResult]]) -> Iterator[VendorTool]:
