@@ -38,7 +38,7 @@ from dragoman.gateway.response_stream import BackendAttempt, Generate, stream_re
 from dragoman.gateway.router import ModelRoute, Router, backend_name
 from dragoman.gateway.usage import UsageFiller
 from dragoman.gateway.vendor_tools.loop import Listings, VendorToolRunner
-from dragoman.gateway.vendor_tools.plan import VendorToolPlan, declared_servers, plan_vendor_tools
+from dragoman.gateway.vendor_tools.plan import VendorToolPlan, declared_servers, offers_tools, plan_vendor_tools
 from dragoman.guard.policy import ALL_REPAIRS, Buffering, GuardPolicy
 from dragoman.off_loop import off_loop
 from dragoman.wire.context_edits import EditedRequest, EditReport, apply_edits_for
@@ -158,6 +158,8 @@ class Gateway:
         """
         one_call = request.tools and not request.tool_choice.parallel_tool_calls
         if request.store or request.previous_response or one_call:
+            return None
+        if offers_tools(request, self._vendor_tools.executors):
             return None
         routes = self._router.routes_now(request)
         if not routes or (len(routes) > 1 and request.choices == 1) or compaction.uses_compaction(request):

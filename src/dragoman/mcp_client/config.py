@@ -29,6 +29,12 @@ class McpServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         dict[str, str], setting("HTTP headers and the environment variables that contain their values.")
     ] = {}
     allowed_tools: Annotated[tuple[str, ...], setting("Tools that may be used; empty: all.")] = ()
+    offer_to: Annotated[
+        tuple[str, ...],
+        setting(
+            "Models that are offered the tools in every request, as patterns such as `qwen*`; the gateway runs them."
+        ),
+    ] = ()
     images: Annotated[
         bool, setting("Whether the model gets images of results, which it must be able to read; else it gets a note.")
     ] = False

@@ -3,6 +3,7 @@
 import json
 import logging
 from collections.abc import Iterable
+from fnmatch import fnmatchcase
 from typing import Final
 
 from dragoman.core.errors import ConfigError, RequestError, nearest, quote
@@ -33,6 +34,14 @@ class McpServersExecutor(ToolServers):
         self._allowed = frozenset(map(host_name, allowed_hosts))
         self._named: dict[tuple[str, tuple[tuple[str, str], ...]], McpServer] = {}
         """Servers that requests named, by URL and headers; the one used last is the last."""
+
+    def offered(self, model: str) -> list[VendorTool]:
+        """See `ToolServers.offered`."""
+        return [
+            VendorTool("mcp", name, "", server=RemoteServer(name, "", f"mcp.{name}"))
+            for name, server in self._servers.by_name.items()
+            if any(fnmatchcase(model, pattern) for pattern in server.config.offer_to)
+        ]
 
     async def list_tools(self, tool: VendorTool) -> ToolRunResult:
         """See `ToolServers.list_tools`."""

@@ -45,7 +45,7 @@ class VendorTool(FrozenStruct, frozen=True):
     name: str
     """Name under which the model calls it."""
     declared: str
-    """Its type in the request, such as `web_search_20250305`."""
+    """Its type in the request, such as `web_search_20250305`; empty: the gateway offers it, unknown to the client."""
     max_uses: int | None = None
     """Maximum calls in one response; None: no limit of its own."""
     allowed_domains: tuple[str, ...] = ()
@@ -220,6 +220,10 @@ class ToolServers(ToolExecutor):
         """Returns the server's tool as a function for the model."""
         assert tool.remote is not None
         return Tool(tool.name, tool.remote.description, tool.remote.parameters)
+
+    @abstractmethod
+    def offered(self, model: str) -> list[VendorTool]:
+        """Returns the servers whose tools this model is offered in every request."""
 
     @abstractmethod
     async def list_tools(self, tool: VendorTool) -> ToolRunResult:

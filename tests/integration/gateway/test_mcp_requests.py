@@ -20,7 +20,7 @@ from dragoman.tool_executors.config import ToolsConfig
 from dragoman.tool_executors.registry import build_executors
 from support.mcp_servers import http_server, stdio
 from support.scenarios import call
-from support.vendor_tools import EXTRA, QUESTION, asking, blocks, body, items, scripted
+from support.vendor_tools import EXTRA, QUESTION, asking, blocks, body, items, scripted, whole
 from support.vendor_types import checked, frames
 
 each_stream = pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
@@ -30,8 +30,8 @@ ADD = call(0, "books__add", a=2, b=3)
 
 
 @asynccontextmanager
-async def runner(*hosts: str) -> AsyncIterator[VendorToolRunner]:
-    servers = McpServers({"books": stdio()}, {})
+async def runner(*hosts: str, **fields: Any) -> AsyncIterator[VendorToolRunner]:
+    servers = McpServers({"books": stdio(**fields)}, {})
     tools = VendorToolRunner(build_executors(ToolsConfig(mcp_allowed_hosts=hosts), servers), on_close=servers.close)
     try:
         yield tools
@@ -41,9 +41,9 @@ async def runner(*hosts: str) -> AsyncIterator[VendorToolRunner]:
 
 @asynccontextmanager
 async def client(
-    *rounds: Any, asked: list[v.Request], hosts: tuple[str, ...] = ()
+    *rounds: Any, asked: list[v.Request], hosts: tuple[str, ...] = (), **fields: Any
 ) -> AsyncIterator[httpx2.AsyncClient]:
-    async with runner(*hosts) as tools, asking(scripted(*rounds, asked=asked), tools) as http:
+    async with runner(*hosts, **fields) as tools, asking(scripted(*rounds, asked=asked), tools) as http:
         yield http
 
 
@@ -233,6 +233,27 @@ async def test_messages_client_may_not_name_other_hosts() -> None:
     assert answer.status_code == 400
     assert answer.json()["error"]["type"] == "invalid_request_error"
     assert "tools.mcp_allowed_hosts" in answer.json()["error"]["message"]
+
+
+@each_stream
+@pytest.mark.parametrize("dialect", ["anthropic_messages", "openai_chat", "openai_responses"])
+async def test_offered_tools_are_hidden_from_the_client(stream: bool, dialect: str) -> None:
+    asked: list[v.Request] = []
+    async with client(ADD, ANSWER, asked=asked, offer_to=("m*",)) as http:
+        reply = await whole(http, dialect, body(dialect, stream))
+    text = json.dumps(reply)
+    assert "Done." in text
+    assert "books" not in text
+    assert "add" not in {word.strip('"') for word in text.split()}
+    assert "books__add" in {tool.name for tool in asked[0].tools}
+    assert read(asked[1]) == "5"
+
+
+async def test_tools_are_not_offered_to_other_models() -> None:
+    asked: list[v.Request] = []
+    async with client(ANSWER, asked=asked, offer_to=("qwen*",)) as http:
+        await whole(http, "openai_chat", body("openai_chat", False))
+    assert asked[0].tools == ()
 
 
 def test_nothing_configured_runs_no_servers_and_imports_nothing() -> None:

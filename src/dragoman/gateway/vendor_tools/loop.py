@@ -202,10 +202,11 @@ class _Response:
                 self.waits_for_approval = True
                 yield self.plan.codec.ask_approval(call)
                 continue
-            if events := self.plan.codec.begin(call):
+            is_visible = bool(call.tool.declared)
+            if is_visible and (events := self.plan.codec.begin(call)):
                 yield events
             results.append(await self.run(call))
-            if events := self.plan.codec.finish(call, results[-1]):
+            if is_visible and (events := self.plan.codec.finish(call, results[-1])):
                 yield events
 
     def citations(self, turn: "_Round") -> list[AnyEvent]:

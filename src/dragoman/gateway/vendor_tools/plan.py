@@ -20,7 +20,7 @@ from dragoman.core.messages import Message, Reasoning, Request, Tool, ToolChoice
 from dragoman.gateway.router import ModelRoute
 from dragoman.vendor_tools.codec import VendorToolCodec, is_opaque
 from dragoman.vendor_tools.remote import ApprovedCall, function_name
-from dragoman.vendor_tools.tool import ToolExecutor, ToolRunResult, VendorTool, unavailable_message
+from dragoman.vendor_tools.tool import ToolExecutor, ToolRunResult, ToolServers, VendorTool, unavailable_message
 from dragoman.wire.translation import notices_by_name
 
 _MAX_QUERY_CHARS = 256
@@ -65,14 +65,23 @@ def declared_servers(
     Raises:
         RequestError: The options of a server are invalid.
     """
-    codec = dialects.get(request.dialect).vendor_tools if request.dialect and _SERVER in executors else None
-    if codec is None or not _concerns(request, codec):
+    executor = executors.get(_SERVER)
+    codec = dialects.get(request.dialect).vendor_tools if request.dialect and executor is not None else None
+    if codec is None or not isinstance(executor, ToolServers):
         return []
-    servers = [tool for tool in codec.declared(request) if tool.kind == _SERVER]
+    offered = executor.offered(request.model)
+    servers = [tool for tool in codec.declared(request) if tool.kind == _SERVER] if _concerns(request, codec) else []
     route = find_route(request) if servers else None
     if route is None or (route.backend.edits_context(route.request) and route.backend.runs_vendor_tools()):
-        return []
-    return servers
+        return offered
+    labels = {tool.name for tool in servers}
+    return [*servers, *(tool for tool in offered if tool.name not in labels)]
+
+
+def offers_tools(request: Request, executors: Mapping[str, ToolExecutor]) -> bool:
+    """Returns whether the gateway offers tools of its own to the model."""
+    executor = executors.get(_SERVER)
+    return isinstance(executor, ToolServers) and bool(executor.offered(request.model))
 
 
 def plan_vendor_tools(
@@ -95,12 +104,13 @@ def plan_vendor_tools(
             API has no block that says so.
     """
     codec = dialects.get(request.dialect).vendor_tools if request.dialect else None
-    if codec is None or not _concerns(request, codec) or (route := find_route(request)) is None:
+    offered = {tool.name: tool for tool in _remote_tools(listings) if not tool.declared}
+    if codec is None or not (offered or _concerns(request, codec)) or (route := find_route(request)) is None:
         return None
     is_own_api = route.backend.edits_context(route.request)
     support = route.backend.runs_vendor_tools() if is_own_api else False
     if support or (support is None and not executors):
-        return None
+        return _offer_plan(codec, request, offered, executors)
     declared = codec.declared(request)
     clients = {tool.name for tool in request.tools if tool.kind == "function"}
     runnable = [tool for tool in declared if tool.kind in executors and tool.name not in clients]
@@ -110,7 +120,7 @@ def plan_vendor_tools(
     messages = codec.as_functions(request.messages)
     if support is None:
         others = []  # the server may run them
-    if not (runnable or others) and (support is None or all(map(_same, messages, request.messages))):
+    if not (runnable or others or offered) and (support is None or all(map(_same, messages, request.messages))):
         return None
     missing = {tool.name: tool for tool in others}
     refused = _refused(request, others, is_alone=not runnable and not clients)
@@ -130,6 +140,18 @@ def plan_vendor_tools(
     approved = tuple((call, run[call.function]) for call in codec.approved(request.messages) if call.function in run)
     tools = {**missing, **run}
     return VendorToolPlan(codec, written, tools, [], frozenset(run), refused, warnings, new, approved)
+
+
+def _offer_plan(
+    codec: VendorToolCodec, request: Request, offered: Mapping[str, VendorTool], executors: Mapping[str, ToolExecutor]
+) -> VendorToolPlan | None:
+    """Returns the plan for a server that runs the declared tools itself: only the gateway's own tools are added."""
+    clients = {tool.name for tool in request.tools}
+    run = {name: tool for name, tool in offered.items() if name not in clients}
+    if not run:
+        return None
+    written = _with_functions(request, (), run, executors)
+    return VendorToolPlan(codec, written, run, [], frozenset(run))
 
 
 def _remote_tools(listings: Sequence[tuple[VendorTool, ToolRunResult]]) -> Iterator[VendorTool]:
@@ -181,7 +203,7 @@ def _with_functions(
         run: The tools that the model gets instead, by name.
         executors: What runs them.
     """
-    if not declared:
+    if not declared and not run:
         return request
     names = {tool.declared: tool.name for tool in declared}
     functions = {tool.name: executors[tool.kind].function(tool) for tool in run.values()}
