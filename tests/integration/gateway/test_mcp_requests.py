@@ -16,6 +16,7 @@ from dragoman.core import messages as v
 from dragoman.core.events import TextDelta
 from dragoman.gateway.vendor_tools.loop import VendorToolRunner
 from dragoman.mcp_client.pool import McpServers
+from dragoman.redaction.redact import Redactor
 from dragoman.tool_executors.config import ToolsConfig
 from dragoman.tool_executors.registry import build_executors
 from support.mcp_servers import http_server, stdio
@@ -263,3 +264,14 @@ def test_nothing_configured_runs_no_servers_and_imports_nothing() -> None:
         "assert not {'mcp', 'httpx2', 'pydantic'} & sys.modules.keys()"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_headers_of_servers_are_redacted() -> None:
+    declared = {**BOOKS, "headers": {"X-Team": "abc-team", "X-Other": "def-team"}, "authorization": "ghi-token"}
+    schema = {"properties": {"headers": {"type": "object", "description": "Headers to send."}}}
+    text = json.dumps({"tools": [declared, {"type": "function", "parameters": schema}]}, separators=(",", ":"))
+    for sent in (text, json.dumps(text)):
+        redacted = Redactor().redact_text(sent)
+        assert not any(secret in redacted for secret in ("abc-team", "def-team", "ghi-token"))
+        assert "Headers to send." in redacted
+        json.loads(redacted)
