@@ -20,7 +20,7 @@ from dragoman.mcp_client.result import McpResult, McpServerError, read_result, s
 from dragoman.vendor_tools.remote import RemoteTool
 
 if TYPE_CHECKING:
-    from mcp.types import Tool
+    from mcp.types import CallToolResult, Tool
 
 log = logging.getLogger("dragoman.mcp_client")
 
@@ -94,13 +94,16 @@ class McpServer:
         Raises:
             McpServerError: The server does not respond, has ended, or the tool may not be used.
         """
+        return read_result(await self.call_unread(tool, arguments), with_images=self.config.images)
+
+    async def call_unread(self, tool: str, arguments: Mapping[str, Any]) -> "CallToolResult":
+        """Calls a tool and returns its result as the SDK's value. Raises the errors of `call`."""
         if self.config.allowed_tools and tool not in self.config.allowed_tools:
             hint = nearest(tool, self.config.allowed_tools)
             raise McpServerError(f"the MCP server {self.name} has no tool {tool!r} that may be used{hint}")
         connection = await self._connected()
         async with self._asking(connection, f"answer the call of {tool}"):
-            result = await connection.client.call_tool(tool, dict(arguments))
-        return read_result(result, with_images=self.config.images)
+            return await connection.client.call_tool(tool, dict(arguments))
 
     def secret_values(self) -> list[str]:
         """Returns the values of headers and named variables, which must not appear in logs or captures."""
