@@ -37,7 +37,7 @@ from dragoman.gateway.response_store import ResolvedRequest, ResponseStore
 from dragoman.gateway.response_stream import BackendAttempt, Generate, stream_response
 from dragoman.gateway.router import ModelRoute, Router, backend_name
 from dragoman.gateway.usage import UsageFiller
-from dragoman.gateway.vendor_tools.loop import Listings, VendorToolRunner
+from dragoman.gateway.vendor_tools.loop import AsgiApp, Listings, VendorToolRunner
 from dragoman.gateway.vendor_tools.plan import VendorToolPlan, declared_servers, offers_tools, plan_vendor_tools
 from dragoman.guard.policy import ALL_REPAIRS, Buffering, GuardPolicy
 from dragoman.off_loop import off_loop
@@ -145,6 +145,11 @@ class Gateway:
     def policy(self) -> GuardPolicy:
         """Settings of the guard."""
         return self._policy
+
+    @property
+    def mcp_endpoint(self) -> AsgiApp | None:
+        """The ASGI application that serves the tools of the configured MCP servers; None: there are no servers."""
+        return self._vendor_tools.mcp_endpoint
 
     def secret_values(self) -> list[str]:
         """Returns the values of backends and vendor tools that must not appear in logs or captures."""

@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from functools import partial
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from msgspec.structs import replace
 
@@ -59,6 +59,7 @@ log = logging.getLogger("dragoman.gateway.vendor_tools")
 
 Listings: TypeAlias = Sequence[tuple[VendorTool, ToolRunResult]]
 """Declared MCP servers, with their tools."""
+AsgiApp: TypeAlias = Callable[[Any, Any, Any], Awaitable[None]]
 MAX_ROUNDS: Final = 8
 TIMEOUT_S: Final = 120.0
 MAX_RESULT_CHARS: Final = 20_000
@@ -83,6 +84,8 @@ class VendorToolRunner:
     """Values of the executors that must not appear in logs or captures."""
     on_close: Callable[[], Awaitable[None]] | None = None
     """Called after the executors are closed, such as to end servers that they share."""
+    mcp_endpoint: AsgiApp | None = None
+    """Serves the tools of the MCP servers of the settings to other agents."""
 
     async def start(self) -> None:
         """Starts all executors."""
