@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from dragoman import extras
 from dragoman.core.errors import ConfigError
 from dragoman.mcp_client.config import McpServerConfig
 from dragoman.mcp_client.result import MAX_CHARS, McpServerError
@@ -196,3 +197,9 @@ async def test_program_that_cannot_start_is_not_tried_at_once(caplog: pytest.Log
 def test_wrong_settings(config: McpServerConfig, problem: str) -> None:
     with pytest.raises(ConfigError, match=problem):
         McpServer("books", config, {})
+
+
+def test_missing_packages_are_named_with_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(extras.PACKAGES, "tools", ("module_that_is_not_installed",))
+    with pytest.raises(ConfigError, match=r"MCP servers need more than is installed: .*dragoman\[tools\]"):
+        McpServer("books", stdio(), {})
