@@ -205,9 +205,11 @@ def upstream_backends(config: settings.Config, *, probe: bool, shared: SharedSta
     if not config.upstreams:
         return []
     from dragoman.backends.http.backend import HttpBackend
+    from dragoman.backends.text_mode.verbatim_history import ReplyStore
 
+    replies = ReplyStore()
     return [
-        HttpBackend(name, server, os.environ, may_probe=probe, may_recall=True, shared=shared)
+        HttpBackend(name, server, os.environ, may_probe=probe, may_recall=True, shared=shared, replies=replies)
         for name, server in config.upstreams.items()
     ]
 
