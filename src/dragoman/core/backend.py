@@ -166,6 +166,10 @@ class Backend(ABC):
         """
         return False
 
+    def shows_images(self, model: str) -> bool:
+        """Returns False if this model is never shown the images of a request."""
+        return True
+
     def describe(self, model: str) -> Mapping[str, object]:
         """Returns everything that a replay needs to know about the backend, as JSON values; no secrets."""
         return {}

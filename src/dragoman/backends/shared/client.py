@@ -220,6 +220,10 @@ class SharedBackend(Backend):
         health: dict[str, object] = {"backend": self._name, **self._process.state(self._name).get("health", {})}
         return {**health, "ready": bool(health.get("ready")) and self._process.is_connected}
 
+    def shows_images(self, model: str) -> bool:
+        """Returns whether the backend's models see images, as the process last reported; see `Backend`."""
+        return bool(self._process.state(self._name).get("images", True))
+
     def describe(self, model: str) -> Mapping[str, object]:
         """Returns what a replay needs to know about the backend; see `Backend`.
 
