@@ -52,17 +52,17 @@ def _action(kind: str, optional: dict[str, Any] | None = None, **required: dict[
 
 
 _BUTTON: Final = {"type": "string", "enum": ["left", "right", "wheel", "back", "forward"]}
-_HELD: Final = {"keys": {**_KEYS, "description": "Keys to hold meanwhile."}}
+_MODIFIER_KEYS: Final = {"keys": {**_KEYS, "description": "Keys to hold meanwhile."}}
 _AT: Final = {"x": _INTEGER, "y": _INTEGER}
 _PATH: Final = {"type": "array", "items": {"type": "object", "properties": _AT, "required": ["x", "y"]}}
 _ACTIONS: Final = {
     "anyOf": [
         _action("screenshot"),
-        _action("click", {"button": _BUTTON, **_HELD}, **_AT),
-        _action("double_click", _HELD, **_AT),
-        _action("move", _HELD, **_AT),
-        _action("drag", _HELD, path=_PATH),
-        _action("scroll", _HELD, **_AT, scroll_x=_INTEGER, scroll_y=_INTEGER),
+        _action("click", {"button": _BUTTON, **_MODIFIER_KEYS}, **_AT),
+        _action("double_click", _MODIFIER_KEYS, **_AT),
+        _action("move", _MODIFIER_KEYS, **_AT),
+        _action("drag", _MODIFIER_KEYS, path=_PATH),
+        _action("scroll", _MODIFIER_KEYS, **_AT, scroll_x=_INTEGER, scroll_y=_INTEGER),
         _action("type", text={"type": "string"}),
         _action("keypress", keys=_KEYS),
         _action("wait"),
