@@ -40,6 +40,7 @@ from dragoman.gateway.usage import UsageFiller
 from dragoman.gateway.vendor_tools.loop import VendorToolRunner
 from dragoman.gateway.vendor_tools.plan import VendorToolPlan, plan_vendor_tools
 from dragoman.gateway.vendor_tools.screen_tools import without_screen_tools
+from dragoman.gateway.vendor_tools.tool_runs import OnToolRun
 from dragoman.guard.policy import ALL_REPAIRS, Buffering, GuardPolicy
 from dragoman.off_loop import off_loop
 from dragoman.wire.context_edits import EditedRequest, EditReport, apply_edits_for
@@ -113,6 +114,8 @@ class Gateway:
         self._vendor_tools = vendor_tools
         self.progress: Callable[[str], None] | None = None
         """Called with a line to show while a model evaluates a prompt."""
+        self.on_tool_run: OnToolRun | None = None
+        """Called after each run of a vendor tool."""
 
     async def start(self) -> None:
         """Starts every backend and checks the aliases."""
@@ -168,7 +171,7 @@ class Gateway:
         response = backend.passthrough(routed, body, request.model, context)
         if response is None or repair_history(routed.messages)[1]:
             return None
-        if plan_vendor_tools(request, lambda _: routes[0], self._vendor_tools.executors) is not None:
+        if plan_vendor_tools(request, lambda _: routes[0], self._vendor_tools.executors_for) is not None:
             return None
         if has_part(routed.messages, PreviousResponseRef):
             return None
@@ -250,7 +253,7 @@ class Gateway:
                 unstored = resolved._replace(previous_id="", input_messages=())
                 summary = compaction.summary_request(complete)
                 return _ResponseJob(request, summary, unstored, None, 0, context, is_summary=True)
-        plan = plan_vendor_tools(complete, self._router.first, self._vendor_tools.executors)
+        plan = plan_vendor_tools(complete, self._router.first, self._vendor_tools.executors_for)
         policy = None if plan is not None and plan.refused else self._policy_for(complete, buffering)
         complete = complete if plan is None else plan.request
         guard_buffers = policy is not None and request.stream
@@ -262,7 +265,7 @@ class Gateway:
     def _generator(self, backend: Backend, job: _ResponseJob) -> Generate:
         """Returns what asks this backend, again and again where the model calls tools that the gateway runs."""
         if job.vendor_tools is not None:
-            return partial(self._vendor_tools.generate, backend, job.vendor_tools)
+            return partial(self._vendor_tools.generate, backend, job.vendor_tools, self.on_tool_run)
         return lambda request, context: context.generate(backend, request)
 
     def _stages(self, job: _ResponseJob, edit: EditedRequest, warnings: Sequence[Notice]) -> list[EventStage]:
@@ -351,7 +354,7 @@ class Gateway:
         if compaction.uses_compaction(request):
             request, needs_compaction = compaction.prepare_request(request, self._router.first, self._seal)
             request = compaction.summary_request(request) if needs_compaction else request
-        plan = plan_vendor_tools(request, self._router.first, self._vendor_tools.executors)
+        plan = plan_vendor_tools(request, self._router.first, self._vendor_tools.executors_for)
         return request if plan is None else plan.request
 
 

@@ -52,14 +52,16 @@ class VendorToolPlan(NamedTuple):
 
 
 def plan_vendor_tools(
-    request: Request, find_route: Callable[[Request], ModelRoute | None], executors: Mapping[str, ToolExecutor]
+    request: Request,
+    find_route: Callable[[Request], ModelRoute | None],
+    executors_for: Callable[[str, str], Mapping[str, ToolExecutor]],
 ) -> VendorToolPlan | None:
     """Returns the plan; None: the request is sent as it is, as most are.
 
     Args:
         request: The complete request.
         find_route: Returns the preferred backend; None: there is none now.
-        executors: What the gateway can run, by kind of tool.
+        executors_for: Returns what a model of these names may have run, by kind of tool.
 
     Raises:
         RequestError: The options of a tool are invalid.
@@ -69,6 +71,7 @@ def plan_vendor_tools(
     codec = dialects.get(request.dialect).vendor_tools if request.dialect else None
     if codec is None or not _concerns(request, codec) or (route := find_route(request)) is None:
         return None
+    executors = executors_for(request.model, route.request.model)
     is_own_api = route.backend.edits_context(route.request)
     support = route.backend.runs_vendor_tools() if is_own_api else False
     if support or (support is None and not executors):
