@@ -182,6 +182,22 @@ async def test_only_allowed_models_use_tool(models: tuple[str, ...], is_run: boo
     assert isinstance(content[1]["content"], list) is is_run
 
 
+@each_stream
+async def test_reasked_model_sees_results_of_earlier_rounds(stream: bool) -> None:
+    asked: list[v.Request] = []
+    wrong, right = call(0, "read", path=[1]), call(0, "read", path="a")
+    script = scripted([TextDelta("First."), *searches("a")], [TextDelta("Then."), *wrong], right, asked=asked)
+    own = {"name": "read", "input_schema": {"type": "object", "properties": {"path": {"type": "string"}}}}
+    async with asking(script, VendorToolRunner({"web_search": Searcher()})) as http:
+        content, _ = await messages(http, stream, tools=[*SEARCH["tools"], own])
+    assert content[-1]["input"] == {"path": "a"}
+    _, second, reasked = asked
+    assert reasked.messages[: len(second.messages)] == second.messages
+    turn, error = reasked.messages[len(second.messages) :]
+    assert [part.text for part in turn.parts if isinstance(part, v.Text)] == ["Then."]
+    assert error.role == "tool"
+
+
 async def test_each_run_is_logged_and_counted_without_content(caplog: pytest.LogCaptureFixture) -> None:
     searcher = Searcher()
     runs: list[ToolRunRecord] = []
