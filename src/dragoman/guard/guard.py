@@ -241,9 +241,7 @@ class ToolCallGuard(EventStage):
             return [Notice("call_limit_reached", message, f"{name} {arguments}")]
         self._complete_calls += 1
         if fault := self._rejection_kind(name):
-            why = (
-                feedback.unknown_tool(name, self._tools) if fault == "unknown" else feedback.wrong_choice(self._choice)
-            )
+            why = feedback.wrong_name(name, self._tools, self._choice)
             return self._reject(fault, why, call, event)
         verdict = self._judge(call, arguments)
         if call.buffered and (text := self._trailing.reject(name, arguments, verdict.valid, verdict.reason)):
