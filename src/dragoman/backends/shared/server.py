@@ -55,6 +55,7 @@ class CallContext(msgspec.Struct, frozen=True):
     """The model's output is sent too, for an observer."""
     progress: bool = False
     """The progress of prompt evaluation is sent too."""
+    unavailable_tools: tuple[str, ...] = ()
 
 
 class BackendServer:
@@ -138,6 +139,7 @@ class BackendServer:
             reports.on_progress if values.progress else None,
             values.is_large,
             values.reasked,
+            values.unavailable_tools,
         )
         try:
             async with aclosing(self._backends[name].generate(request, context)) as batches:

@@ -89,6 +89,8 @@ class VendorToolRunner(ToolRunSettings):
         if plan.refused is not None:
             yield _refusal(plan, plan.refused, request, context)
             return
+        if missing := tuple(name for name in plan.tools if name not in plan.run):
+            context = replace(context, unavailable_tools=missing)
         response = _Response(self, plan, context, on_run)
         while True:
             turn = response.begin_round()
