@@ -78,6 +78,8 @@ class VendorToolCodec:
     """A response can end early, and the client sends it back to continue it."""
     has_annotations: bool = False
     """Texts can name the sources that they mention, as `url_citation`."""
+    has_citations: bool = False
+    """Texts can name the sources that they quote, as `web_search_result_location`."""
     shows_calls: bool = True
     """Calls are parts of a response, so they separate the texts around them."""
 

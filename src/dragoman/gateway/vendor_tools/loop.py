@@ -34,11 +34,11 @@ from dragoman.core.events import (
     VendorBlock,
 )
 from dragoman.core.messages import FinishReason, Message, Request, Text, ToolResult, Usage, add_usage
-from dragoman.core.response_details import ANNOTATIONS
+from dragoman.core.response_details import ANNOTATIONS, CITATIONS
 from dragoman.core.tool_name_match import STEPS, ToolNames
 from dragoman.gateway.vendor_tools.plan import VendorToolPlan, last_user_text, without_choice
 from dragoman.gateway.vendor_tools.tool_runs import CallRunner, OnToolRun, ToolRunSettings
-from dragoman.vendor_tools.citations import url_citations
+from dragoman.vendor_tools.citations import result_citations, url_citations
 from dragoman.vendor_tools.codec import encode
 from dragoman.vendor_tools.tool import (
     ToolRunResult,
@@ -163,9 +163,12 @@ class _Response:
     def citations(self, turn: "_Round") -> list[AnyEvent]:
         """Returns the sources that the last text of the response mentions."""
         codec = self.plan.codec
-        if not self.calls.hits or not codec.has_annotations:
+        if not self.calls.hits or not (codec.has_annotations or codec.has_citations):
             return []
         text = turn.last_text(across_blocks=not codec.shows_calls)
+        if codec.has_citations:
+            cited = result_citations(text, self.calls.hits)
+            return [Detail(CITATIONS, cited, self.plan.request.dialect)] if cited else []
         found = url_citations(text, 0 if codec.shows_calls else self._chars, self.calls.hits)
         return [Detail(ANNOTATIONS, found)] if found else []
 
