@@ -9,14 +9,12 @@ import pytest
 
 from dragoman import dialects
 from dragoman.core import messages as v
+from dragoman.core.errors import BackendUnavailableError
 from dragoman.core.events import AnyEvent, Finish, Start, TextDelta, UsageUpdate
-from dragoman.gateway.gateway import Gateway
 from dragoman.gateway.vendor_tools.loop import VendorToolRunner
-from dragoman.gateway.vendor_tools.tool_runs import ToolRunRecord
 from dragoman.vendor_tools.tool import SearchHit, ToolExecutor, ToolRunResult, VendorToolCall, search_result
-from support.http_client import http_client
 from support.scenarios import call
-from support.scripted_backend import Script, Scripted, serving
+from support.scripted_backend import Script, Scripted
 from support.vendor_tools import ONLY, asking, body, items, messages, scripted, whole
 
 SEARCH: Final = ONLY["anthropic_messages"]
@@ -51,6 +49,18 @@ class Searcher(ToolExecutor):
 
 def searches(*queries: str) -> list[AnyEvent]:
     return [event for n, query in enumerate(queries) for event in call(n, "web_search", query=query)]
+
+
+def failing_once() -> Run:
+    """Returns a wait that fails for the first query."""
+    waited: list[str] = []
+
+    async def wait(query: str) -> None:
+        waited.append(query)
+        if len(waited) == 1:
+            raise BackendUnavailableError("no search at example.com")
+
+    return wait
 
 
 async def forever(query: str) -> None:
@@ -199,18 +209,17 @@ async def test_reasked_model_sees_results_of_earlier_rounds(stream: bool) -> Non
 
 
 async def test_each_run_is_logged_and_counted_without_content(caplog: pytest.LogCaptureFixture) -> None:
-    searcher = Searcher()
-    runs: list[ToolRunRecord] = []
     tools = [{"type": "web_search_20250305", "name": "web_search", "max_uses": 2}]
-    gateway = Gateway(
-        [Scripted(scripted(searches("a", "b", "c"), [TextDelta("Done.")], asked=[]))],
-        vendor_tools=VendorToolRunner({"web_search": searcher}),
-    )
-    gateway.on_tool_run = runs.append
+    searcher = Searcher(failing_once())
+    script = scripted(searches("a", "b", "c"), [TextDelta("Done.")], asked=[])
     with caplog.at_level("INFO", "dragoman"):
-        async with serving(gateway) as (_, url), http_client(url) as http:
+        async with asking(script, VendorToolRunner({"web_search": searcher})) as http:
             await whole(http, "anthropic_messages", body("anthropic_messages", False, tools=tools))
+            metrics = (await http.get("/metrics")).text.splitlines()
     lines = [record.getMessage() for record in caplog.records if record.name == "dragoman.gateway.vendor_tools"]
-    assert [line.split(" ms: ")[1] for line in lines if line.startswith("ran web_search in ")] == ["ok", "ok"]
-    assert [(run.kind, run.outcome) for run in runs] == [("web_search", "ok")] * 2
-    assert not any("example.com" in line for line in lines)
+    outcomes = [line.split(" ms: ")[1] for line in lines if line.startswith("ran web_search in ")]
+    assert sorted(outcomes) == ["ok", "unavailable"]
+    assert not any("About" in line or '"a"' in line for line in lines)
+    assert 'dragoman_tool_runs_total{kind="web_search",outcome="ok"} 1.0' in metrics
+    assert 'dragoman_tool_runs_total{kind="web_search",outcome="unavailable"} 1.0' in metrics
+    assert 'dragoman_tool_run_duration_seconds_count{kind="web_search"} 2.0' in metrics
