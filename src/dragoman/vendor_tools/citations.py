@@ -48,8 +48,8 @@ def result_citations(text: str, hits: Iterable[SearchHit]) -> str:
         text: The text.
         hits: What the searches found.
     """
-    words = [match[0].casefold() for match in _WORD.finditer(text)]
-    known = {tuple(words[n : n + _QUOTE_WORDS]) for n in range(len(words) - _QUOTE_WORDS + 1)}
+    tokens = [match[0].casefold() for match in _WORD.finditer(text)]
+    known = {tuple(tokens[n : n + _QUOTE_WORDS]) for n in range(len(tokens) - _QUOTE_WORDS + 1)}
     found = []
     for number, hit in enumerate({hit.url: hit for hit in hits}.values()):
         quote = _quote(hit.text, known)
@@ -63,11 +63,11 @@ def result_citations(text: str, hits: Iterable[SearchHit]) -> str:
 
 def _quote(source: str, known: set[tuple[str, ...]]) -> str:
     """Returns the first passage of a source whose runs of words are all known; "" if there is none."""
-    words = list(_WORD.finditer(source)) if known else []
+    tokens = list(_WORD.finditer(source)) if known else []
     first = last = -1
-    for n in range(len(words) - _QUOTE_WORDS + 1):
-        if tuple(match[0].casefold() for match in words[n : n + _QUOTE_WORDS]) in known:
+    for n in range(len(tokens) - _QUOTE_WORDS + 1):
+        if tuple(match[0].casefold() for match in tokens[n : n + _QUOTE_WORDS]) in known:
             first, last = (n if first < 0 else first), n + _QUOTE_WORDS - 1
         elif first >= 0:
             break
-    return source[words[first].start() : words[last].end()] if first >= 0 else ""
+    return source[tokens[first].start() : tokens[last].end()] if first >= 0 else ""
