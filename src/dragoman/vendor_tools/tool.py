@@ -132,7 +132,7 @@ def unavailable_message(tool: VendorTool) -> str:
     label = LABELS.get(tool.kind, tool.kind)
     what = f"This gateway has no {label}, so the tool {tool.declared} was not run and there are no results."
     if tool.kind in SETTINGS:
-        return f"{what} To enable it, set [{SETTINGS[tool.kind]}] in the settings of Dragoman."
+        return f"{what} To enable it for this model, set [{SETTINGS[tool.kind]}] in the settings of Dragoman."
     return f"{what} It is run by the API's vendor only: use a model of that vendor, or leave the tool out."
 
 
