@@ -130,7 +130,15 @@ def vendor_tools(config: settings.Config) -> VendorToolRunner:
         ConfigError: A setting is missing or wrong.
     """
     tools = config.tools
-    return VendorToolRunner(build_executors(tools), tools.max_rounds, tools.timeout_s, tools.max_result_chars)
+    return VendorToolRunner(
+        build_executors(tools),
+        tools.max_rounds,
+        tools.timeout_s,
+        tools.max_result_chars,
+        tools.max_concurrent_calls,
+        tools.max_tokens,
+        tools.max_cost_usd,
+    )
 
 
 def build_backends(

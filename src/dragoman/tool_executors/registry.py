@@ -30,11 +30,16 @@ def _web_search(config: ToolsConfig) -> ToolExecutor | None:
             _reject_unused(settings)
             return None
         case "searxng":
-            return _searxng(settings)
+            return _limited(_searxng(settings), settings)
         case "local":
-            return _local(settings)
+            return _limited(_local(settings), settings)
     hint = one_of(settings.use, [each for each in WEB_SEARCH if each], "expected ")
     raise ConfigError(f"unknown {quote(settings.use)}{hint} - at tools.web_search.use")
+
+
+def _limited(executor: ToolExecutor, settings: WebSearchConfig) -> ToolExecutor:
+    executor.timeout_s, executor.models = settings.timeout_s, settings.models
+    return executor
 
 
 def _reject_unused(settings: WebSearchConfig) -> None:

@@ -262,6 +262,10 @@ class HttpBackend(Backend):
         provider = self._planner.provider
         return False if provider is not None and provider.no_vendor_tools else None
 
+    def shows_images(self, model: str) -> bool:
+        """Returns False in tool mode `prompt`, whose turns are text; see `Backend`."""
+        return self._mode_of(model).tool_mode != "prompt"
+
     def forward(
         self, path: str, body: bytes, headers: Mapping[str, str], began: Callable[[Mapping[str, str]], None]
     ) -> AsyncGenerator[bytes, None]:
