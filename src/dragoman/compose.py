@@ -130,7 +130,9 @@ def vendor_tools(config: settings.Config) -> VendorToolRunner:
         ConfigError: A setting is missing or wrong.
     """
     tools = config.tools
-    return VendorToolRunner(build_executors(tools), tools.max_rounds, tools.timeout_s, tools.max_result_chars)
+    return VendorToolRunner(
+        build_executors(tools), tools.max_rounds, tools.timeout_s, tools.max_result_chars, tools.search_above
+    )
 
 
 def build_backends(

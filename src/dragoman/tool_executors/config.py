@@ -39,4 +39,12 @@ class ToolsConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         120.0
     )
     max_result_chars: Annotated[int, setting("Maximum characters of a result, for the model.", ge=100)] = 20_000
+    search_above: Annotated[
+        int,
+        setting(
+            "Number of tools above which the model has to find them by a search, at the cost of a round; 0: never "
+            "(docs/vendor-tools.md).",
+            ge=0,
+        ),
+    ] = 0
     web_search: WebSearchConfig = WebSearchConfig()

@@ -11,7 +11,7 @@ both back, so the model reads the results again. To add a kind of tool, add its 
 Source: the types in the openai package 3.57, https://developers.openai.com/api/docs/guides/tools-web-search (2026-11).
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple, TypeAlias
 
 from msgspec import Raw
@@ -155,11 +155,11 @@ def _finish(call: VendorToolCall, result: ToolRunResult) -> list[AnyEvent]:
     return [done, ReasoningDelta("", signature=opaque(result.text))]
 
 
-def _as_functions(messages: Sequence[Message]) -> tuple[Message, ...]:
-    if not any(_has_calls(message) for message in messages):
-        return tuple(messages)
+def _as_functions(request: Request) -> tuple[Message, ...]:
+    if not any(map(_has_calls, request.messages)):
+        return request.messages
     out: list[Message] = []
-    for number, message in enumerate(messages):
+    for number, message in enumerate(request.messages):
         out += _split(message, number) if _has_calls(message) else [message]
     return tuple(out)
 

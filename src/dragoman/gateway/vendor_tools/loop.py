@@ -11,7 +11,7 @@ rounds. If the client has calls to run, the response ends after the round. Round
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from functools import partial
@@ -37,13 +37,17 @@ from dragoman.core.events import (
     UsageUpdate,
     VendorBlock,
 )
-from dragoman.core.messages import FinishReason, Message, Request, Text, ToolResult, Usage, add_usage
+from dragoman.core.messages import Message, Request, Text, ToolResult, Usage, add_usage
 from dragoman.core.response_details import ANNOTATIONS
 from dragoman.core.tool_name_match import STEPS, ToolNames
-from dragoman.gateway.vendor_tools.plan import VendorToolPlan, last_user_text, without_choice
+from dragoman.gateway.router import ModelRoute
+from dragoman.gateway.vendor_tools.deferral import with_found
+from dragoman.gateway.vendor_tools.plan import VendorToolPlan, last_user_text, plan_vendor_tools, without_choice
+from dragoman.gateway.vendor_tools.tool_search import BUILT_IN
 from dragoman.vendor_tools.citations import url_citations
 from dragoman.vendor_tools.codec import encode
 from dragoman.vendor_tools.tool import (
+    TOOL_SEARCH,
     SearchHit,
     ToolExecutor,
     ToolRunObserver,
@@ -52,6 +56,7 @@ from dragoman.vendor_tools.tool import (
     VendorToolCall,
     error_result,
     search_result,
+    tools_result,
     unavailable_message,
 )
 
@@ -70,13 +75,22 @@ class VendorToolRunner:
     """Runs vendor tools for all responses of a gateway."""
 
     executors: Mapping[str, ToolExecutor]
-    """By kind of tool."""
+    """By kind of tool; those of `BUILT_IN` are always added."""
     max_rounds: int = MAX_ROUNDS
     """Maximum responses of the model to one request."""
     timeout_s: float = TIMEOUT_S
     """Time after which no further round begins and no call runs on."""
     max_result_chars: int = MAX_RESULT_CHARS
     """Maximum characters of a result."""
+    search_above: int = 0
+    """Number of tools above which the model has to find them by a search; 0: never."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "executors", {**BUILT_IN, **self.executors})
+
+    def plan(self, request: Request, find_route: Callable[[Request], ModelRoute | None]) -> VendorToolPlan | None:
+        """See `plan_vendor_tools`."""
+        return plan_vendor_tools(request, find_route, self.executors, self.search_above)
 
     async def start(self) -> None:
         """Starts all executors."""
@@ -119,10 +133,10 @@ class VendorToolRunner:
                 return
             results: list[ToolRunResult] = []
             for call in turn.calls:
-                if events := plan.codec.begin(call):
+                if not call.tool.is_internal and (events := plan.codec.begin(call)):
                     yield events
                 results.append(await response.run(call))
-                if events := plan.codec.finish(call, results[-1]):
+                if not call.tool.is_internal and (events := plan.codec.finish(call, results[-1])):
                     yield events
             if (end := response.end_of_round(turn)) is not None:
                 yield end
@@ -161,6 +175,8 @@ class _Response:
         """Of all rounds so far, if the backend reports it."""
         self._client_tools = {tool.name for tool in plan.request.tools if tool.kind == "function"} - plan.tools.keys()
         self.has_text = False
+        self.is_separated = False
+        """Whether the client sees something between the last round and the present one."""
         self._hits: list[SearchHit] = []
         self._chars = 0
         """Characters of text in the rounds before the present one."""
@@ -219,6 +235,8 @@ class _Response:
         limit = self._runner.max_result_chars
         if result.hits:
             return search_result(result.hits, limit)
+        if result.tools:
+            return tools_result(result.tools, limit)
         return result if len(result.text) <= limit else replace(result, text=result.text[:limit] + _CUT)
 
     def end_of_round(self, turn: "_Round") -> Sequence[AnyEvent] | None:
@@ -232,11 +250,17 @@ class _Response:
             limit = f"{self._runner.max_rounds} rounds"
         elif asyncio.get_running_loop().time() >= self._deadline:
             limit = f"{self._runner.timeout_s:g} s"
+        is_internal = all(call.tool.is_internal for call in turn.calls)
         if not limit:
+            self.is_separated = self.plan.codec.shows_calls and not is_internal
             self._chars += len(turn.last_text(across_blocks=True))
             return None
         message = f"the model called vendor tools for {limit}, the limit of the settings [tools]"
-        return [*usage, Notice("vendor_tool_limit", message), Finish(_limited(self.plan))]
+        return [
+            *usage,
+            Notice("vendor_tool_limit", message),
+            Finish("pause" if self.plan.codec.can_pause and not is_internal else "length"),
+        ]
 
     def _counted_usage(self) -> list[AnyEvent]:
         return [] if self.usage is None else [UsageUpdate(self.plan.codec.count_uses(self.usage, self.uses))]
@@ -248,10 +272,6 @@ class _Response:
             usage if first else replace(add_usage(self.earlier_usage, usage), extra=usage.extra, dialect=usage.dialect)
         )
         return self.plan.codec.count_uses(self.usage, self.uses)
-
-
-def _limited(plan: VendorToolPlan) -> FinishReason:
-    return "pause" if plan.codec.can_pause else "length"
 
 
 class _Round:
@@ -305,7 +325,7 @@ class _Round:
         if not event.text or self._has_text:
             return [event]
         response, self._has_text = self._response, True
-        joins = response.has_text and not response.plan.codec.shows_calls and not self._is_first
+        joins = response.has_text and not response.is_separated and not self._is_first
         response.has_text = True
         self._separator = _BETWEEN if joins else ""
         return [TextDelta(_BETWEEN), event] if joins else [event]
@@ -357,5 +377,8 @@ def _next_request(plan: VendorToolPlan, request: Request, turn: _Round, results:
     )
     turns = (message, Message("tool", answered))
     plan.rounds.extend(turns)
-    choice = without_choice(request.tool_choice, request.tools)
-    return replace(request, messages=(*request.messages, *turns), tool_choice=choice)
+    choice = request.tool_choice
+    if choice.name in plan.tools or not all(call.tool.kind == TOOL_SEARCH for call in turn.calls):
+        choice = without_choice(choice, request.tools)  # a search for tools is not yet a call that is required
+    request = replace(request, messages=(*request.messages, *turns), tool_choice=choice)
+    return with_found(request, [tool.name for result in results for tool in result.tools])
