@@ -13,7 +13,8 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, Final
 
 from dragoman.core.messages import JsonText, Tool
@@ -50,7 +51,7 @@ class ToolIndex:
         """By word: the positions of tools, and how much the word weighs in each."""
         self._lengths: list[int] = []
         for n, tool in enumerate(tools):
-            weights = _weights(tool)
+            weights = _weights(tool.name, tool.description, tool.parameters)
             self._lengths.append(sum(weights.values()))
             for word, weight in weights.items():
                 self._postings.setdefault(word, []).append((n, weight))
@@ -95,10 +96,11 @@ def _stem(word: str) -> str:
     return word
 
 
-def _weights(tool: Tool) -> Counter[str]:
+@lru_cache(maxsize=4096)  # agents offer the same tools in each request
+def _weights(name: str, description: str, parameters: JsonText) -> Mapping[str, int]:
+    """Returns how much each word of a tool weighs."""
     weights = Counter[str]()
-    texts = [(tool.name, _NAME_WEIGHT), (tool.description, 1), *_parameters(tool.parameters)]
-    for text, weight in texts:
+    for text, weight in ((name, _NAME_WEIGHT), (description, 1), *_parameters(parameters)):
         for word in split_words(text):
             weights[word] += weight
     return weights

@@ -15,7 +15,7 @@ from dragoman.gateway.vendor_tools.loop import VendorToolRunner
 from dragoman.prompting.chat_renderer import render_chat
 from dragoman.vendor_tools.tool import NO_TOOL_FOUND
 from support.scenarios import call
-from support.vendor_tools import asking, body, messages, scripted, whole
+from support.vendor_tools import asking, body, items, messages, scripted, whole
 
 each_stream = pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
 BM25: Final = {"type": "tool_search_tool_bm25_20251119", "name": "tool_search_tool_bm25"}
@@ -323,3 +323,57 @@ async def test_nothing_changes_without_declaration_and_setting() -> None:
     async with asking(scripted([TextDelta("Hi.")], asked=asked)) as http:
         await messages(http, False, tools=tools)
     assert loading(asked[0]) == dict.fromkeys(TOOLS, "listed")
+
+
+def deferred_functions(*, in_namespace: bool = False) -> list[dict[str, Any]]:
+    tools = [{**tool, "defer_loading": True} for tool in functions("openai_responses")]
+    return (
+        [{"type": "namespace", "name": "crm", "description": "Customers.", "tools": tools}] if in_namespace else tools
+    )
+
+
+@each_stream
+@pytest.mark.parametrize("in_namespace", [False, True])
+async def test_responses_client_gets_search_items_and_sends_them_back(in_namespace: bool, stream: bool) -> None:
+    asked: list[v.Request] = []
+    name = "crm__get_weather" if in_namespace else "get_weather"
+    script = scripted(
+        call(0, "tool_search", query="weather"), call(0, name, city="Bern"), [TextDelta("Sunny.")], asked=asked
+    )
+    fields = {"tools": [{"type": "tool_search"}, *deferred_functions(in_namespace=in_namespace)]}
+    async with asking(script) as http:
+        output, events = await items(http, stream, **fields)
+        search, found, own = output
+        question = body("openai_responses", stream)["input"]
+        result = {"type": "function_call_output", "call_id": own["call_id"], "output": "20 °C"}
+        (answer,), _ = await items(http, stream, **fields, input=[*question, *output, result])
+    assert (search["type"], search["execution"], search["arguments"]) == (
+        *("tool_search_call", "server"),
+        {"query": "weather"},
+    )
+    assert (found["type"], found["status"]) == ("tool_search_output", "completed")
+    (tool,) = found["tools"][0]["tools"] if in_namespace else found["tools"]
+    assert (tool["name"], tool["parameters"]) == ("get_weather", PARAMETERS)
+    assert (own["type"], own["name"]) == ("function_call", "get_weather")
+    assert answer["content"][0]["text"] == "Sunny."
+    assert without_spaces(prompt(asked[2])).startswith(without_spaces(prompt(asked[1])))
+    assert loading(asked[2]) == loading(asked[1])
+    assert loading(asked[1])[name] == "found"
+    assert not stream or events.count("response.output_item.done") == 3
+
+
+async def test_responses_error_is_incomplete_search() -> None:
+    asked: list[v.Request] = []
+    script = scripted(call(0, "tool_search", query=""), [TextDelta("Sorry.")], [TextDelta("Bye.")], asked=asked)
+    fields = {"tools": [{"type": "tool_search"}, *deferred_functions()]}
+    async with asking(script) as http:
+        output, _ = await items(http, False, **fields)
+        question = body("openai_responses", False)["input"]
+        await items(http, False, **fields, input=[*question, *output, {"role": "user", "content": "Thanks."}])
+    assert [(item["type"], item["status"]) for item in output[:2]] == [
+        ("tool_search_call", "incomplete"),
+        ("tool_search_output", "incomplete"),
+    ]
+    past = asked[2].messages[2].parts[0]
+    assert isinstance(past, v.ToolResult)
+    assert past.is_error

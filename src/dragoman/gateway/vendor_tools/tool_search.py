@@ -14,10 +14,12 @@ https://developers.openai.com/api/docs/guides/tools-tool-search (2026-11).
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
+from itertools import islice
 from typing import Final
 
 from dragoman.core.errors import ConfigError
 from dragoman.core.messages import JsonText, Tool
+from dragoman.off_loop import off_loop
 from dragoman.vendor_tools.codec import string_argument
 from dragoman.vendor_tools.tool import (
     TOOL_SEARCH,
@@ -41,6 +43,8 @@ MAX_LINE_CHARS: Final = 80
 """Maximum characters of a tool's description in that list."""
 _MAX_CHARS: Final = 100_000
 """Maximum characters of a result; the gateway's own limit is usually lower."""
+_MAX_ON_LOOP: Final = 50
+"""Number of tools up to which a search takes less than about 5 ms, so that no thread is needed."""
 _SENTENCE_END: Final = re.compile(r"[.!?](?=\s|$)|\n|。")
 _WORDS_ABOUT: Final = (
     "Finds tools by name or by words about what they do, and returns their parameters. Each tool of this list has to "
@@ -73,16 +77,8 @@ class ToolSearch(ToolExecutor):
             return invalid_input('Expected a text in "query".')
         if len(query) > most:
             return invalid_input(f"Expected a query of at most {most} characters, got {len(query)}.")
-        if not call.tool.by_pattern:
-            return tools_result(ToolIndex(call.tool.deferred).find(query, MAX_FOUND), _MAX_CHARS)
-        try:
-            is_match = _matcher(query)
-        except ConfigError:  # the validator is not installed
-            return error_result("unavailable")
-        if is_match is None:
-            return invalid_input("The query is not a valid regular expression. Lookarounds are not supported.")
-        found = [tool for tool in call.tool.deferred if any(map(is_match, searched_texts(tool)))]
-        return tools_result(found[:MAX_FOUND], _MAX_CHARS)
+        search = _search_by_pattern if call.tool.by_pattern else _search_by_words
+        return await off_loop(len(call.tool.deferred) > _MAX_ON_LOOP, search, query, call.tool.deferred)
 
 
 BUILT_IN: Final[Mapping[str, ToolExecutor]] = {TOOL_SEARCH: ToolSearch()}
@@ -92,6 +88,21 @@ BUILT_IN: Final[Mapping[str, ToolExecutor]] = {TOOL_SEARCH: ToolSearch()}
 def query_of(arguments: JsonText) -> str:
     """Returns what a call searches for; also under the names that models use for it."""
     return string_argument(arguments, "query", "pattern", "name", "tool_name")
+
+
+def _search_by_words(query: str, tools: Sequence[Tool]) -> ToolRunResult:
+    return tools_result(ToolIndex(tools).find(query, MAX_FOUND), _MAX_CHARS)
+
+
+def _search_by_pattern(query: str, tools: Sequence[Tool]) -> ToolRunResult:
+    try:
+        is_match = _matcher(query)
+    except ConfigError:  # the validator is not installed
+        return error_result("unavailable")
+    if is_match is None:
+        return invalid_input("The query is not a valid regular expression. Lookarounds are not supported.")
+    found = (tool for tool in tools if any(map(is_match, searched_texts(tool))))
+    return tools_result([*islice(found, MAX_FOUND)], _MAX_CHARS)
 
 
 def _list(tools: Sequence[Tool], *, described: bool) -> str:
