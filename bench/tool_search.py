@@ -111,26 +111,26 @@ def searched(client_request: Request, found: Sequence[Tool] = ()) -> Request:
 
 
 def _tool(action: str, thing: str) -> Tool:
-    words = thing.replace("_", " ")
+    readable = thing.replace("_", " ")
     properties = {
-        f"{thing}_id": {"type": "string", "description": f"Id of the {words}, as the list shows it."},
+        f"{thing}_id": {"type": "string", "description": f"Id of the {readable}, as the list shows it."},
         "fields": {"type": "object", "description": "Values by the name of the field; other fields do not change."},
         "filter": {"type": "string", "description": "Only those for which this expression is true, such as a month."},
         "person": {"type": "string", "description": "Name or address of a person of the organization."},
         "dry_run": {"type": "boolean", "description": "Only report what would be done.", "default": False},
     }
     needed = {"list": "filter", "search": "filter", "create": "fields"}.get(action, f"{thing}_id")
-    article = "an" if words[0] in "aeiou" else "a"
-    about = _ACTIONS[action].format(a=f"{article} {words}", thing=words)
+    article = "an" if readable[0] in "aeiou" else "a"
+    about = _ACTIONS[action].format(a=f"{article} {readable}", thing=readable)
     schema = {"type": "object", "properties": properties, "required": [needed]}
     return Tool(f"{action}_{thing}", f"{about} The user must be signed in.", json.dumps(schema))
 
 
 def _figures() -> Iterator[str]:
     """Yields the figures that need no model."""
-    begun = time.process_time()
+    started = time.process_time()
     index = ToolIndex(tools())
-    yield f"{1000 * (time.process_time() - begun):.1f} ms of CPU time to index {len(tools())} tools"
+    yield f"{1000 * (time.process_time() - started):.1f} ms of CPU time to index {len(tools())} tools"
     found = [[tool.name for tool in index.find(text, MAX_FOUND)] for text, _ in PROMPTS]
     first = sum(names[:1] == [right] for names, (_, right) in zip(found, PROMPTS, strict=True))
     any_of = sum(right in names for names, (_, right) in zip(found, PROMPTS, strict=True))

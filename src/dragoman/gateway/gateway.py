@@ -146,6 +146,11 @@ class Gateway:
         """Settings of the guard."""
         return self._policy
 
+    @property
+    def search_above(self) -> int:
+        """Number of tools above which the model has to find them; 0: never."""
+        return self._vendor_tools.search_above
+
     def secret_values(self) -> list[str]:
         """Returns the values of all backends that must not appear in logs or captures."""
         return [secret for backend in self._backends for secret in backend.secret_values()]

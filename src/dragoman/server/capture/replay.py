@@ -7,6 +7,7 @@ code, settings or chunk boundaries, and from nothing else.
 """
 
 import asyncio
+import sys
 from collections.abc import AsyncGenerator, Iterator, MutableMapping
 from typing import Any, Final, TypeVar, cast
 
@@ -23,6 +24,7 @@ from dragoman.gateway.memory_response_store import MemoryResponseStore
 from dragoman.gateway.response_store import ResolvedRequest, ResponseStore
 from dragoman.gateway.router import ModelRoute, Router
 from dragoman.gateway.vendor_tools.loop import VendorToolRunner
+from dragoman.gateway.vendor_tools.tool_search import ToolSearch
 from dragoman.guard.policy import GuardPolicy
 from dragoman.redaction.redact import Redactor
 from dragoman.server.base_exchange import Route
@@ -47,7 +49,16 @@ from dragoman.server.capture.replay_backend import (
 from dragoman.server.client_watch import Client, ClientDisconnectedError
 from dragoman.server.exchange import Exchange
 from dragoman.server.observe.access_log import AccessRecord
-from dragoman.vendor_tools.tool import RunTool, ToolExecutor, ToolRunResult, VendorTool, VendorToolCall, error_result
+from dragoman.vendor_tools.tool import (
+    TOOL_SEARCH,
+    RunTool,
+    ToolExecutor,
+    ToolRunResult,
+    VendorTool,
+    VendorToolCall,
+    error_result,
+    tools_result,
+)
 
 _CLIENT_CLOSED: Final = 499
 """The status of an exchange whose client disconnected."""
@@ -113,9 +124,10 @@ class Replay(CaptureRecorder):
 
     async def run_tool(self, kind: str, arguments: JsonText, run: RunTool) -> ToolRunResult:
         """Returns the captured result; no tool is run."""
-        return await super().run_tool(kind, arguments, self._captured_result)
+        return await super().run_tool(kind, arguments, run if kind == TOOL_SEARCH else self.captured_result)
 
-    async def _captured_result(self) -> ToolRunResult:
+    async def captured_result(self) -> ToolRunResult:
+        """Returns the result of the next call that the gateway ran then."""
         number = len(self.tool_runs)
         lines = self._captured.lines(TOOL_RUNS)
         if number >= len(lines):
@@ -135,9 +147,13 @@ class Replay(CaptureRecorder):
                 functions |= {tool.name: tool for tool in sent if tool.kind == "function"}
         run: dict[str, ToolExecutor] = {}
         for tool, own in self._declared_tools():
+            if tool.kind == TOOL_SEARCH:
+                continue
             if tool.kind in ran or (tool.name in functions and tool.name not in own):
                 run[tool.kind] = CapturedTool(functions.get(tool.name, Tool(tool.name)))
-        return VendorToolRunner(run, max_rounds=max(1, self._captured.backend_call_count))
+        run[TOOL_SEARCH] = CapturedSearch(self)
+        search_above = self._summary.get("search_above", 0)
+        return VendorToolRunner(run, max_rounds=max(1, self._captured.backend_call_count), search_above=search_above)
 
     def _declared_tools(self) -> list[tuple[VendorTool, set[str]]]:
         """Returns the vendor's tools of the request, each with the names of the client's own functions."""
@@ -286,7 +302,7 @@ async def run_replay(capture: CaptureRecorder, gateway: Gateway, captured: Loade
     client = Client(receive, capture.wrap_send(send))
     await Exchange(routes[capture.path], gateway, config, record, client, capture).run(capture.headers)
     record.close()
-    return capture_files(capture, record.facts(), gateway.policy, Redactor(gateway.secret_values()))
+    return capture_files(capture, record.facts(), gateway, Redactor(gateway.secret_values()))
 
 
 class _CapturedStore(MemoryResponseStore):
@@ -338,6 +354,20 @@ class CapturedTool(ToolExecutor):
     async def run(self, call: VendorToolCall) -> ToolRunResult:
         """Not called: `Replay.run_tool` returns the captured result."""
         return error_result("unavailable")
+
+
+class CapturedSearch(ToolSearch):
+    """A tool search whose results are captured, as the names of the tools that it found."""
+
+    def __init__(self, replay: Replay) -> None:
+        self._replay = replay
+
+    async def run(self, call: VendorToolCall) -> ToolRunResult:
+        """Returns the captured result, with the definitions of the request."""
+        captured = await self._replay.captured_result()
+        tools = {tool.name: tool for tool in call.tool.deferred}
+        found = [tools[tool.name] for tool in captured.tools if tool.name in tools]
+        return tools_result(found, sys.maxsize) if found else captured
 
 
 class _Gateway(Gateway):
