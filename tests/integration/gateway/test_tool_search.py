@@ -8,13 +8,20 @@ from typing import Any, Final
 import pytest
 
 from dragoman import dialects, formats
+from dragoman.backends.http.backend import HttpBackend
+from dragoman.backends.http.config import HttpConfig
 from dragoman.backends.text_mode.request import for_parse_mode
 from dragoman.core import messages as v
 from dragoman.core.events import TextDelta, UsageUpdate
+from dragoman.gateway.gateway import NO_VENDOR_TOOLS, Gateway
 from dragoman.gateway.vendor_tools.loop import VendorToolRunner
 from dragoman.prompting.chat_renderer import render_chat
 from dragoman.vendor_tools.tool import NO_TOOL_FOUND
+from support.fake_upstream import Server, server
+from support.fake_upstream import whole as whole_body
+from support.http_client import http_client
 from support.scenarios import call
+from support.scripted_backend import serving
 from support.vendor_tools import asking, body, items, messages, scripted, whole
 
 each_stream = pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
@@ -377,3 +384,58 @@ async def test_responses_error_is_incomplete_search() -> None:
     past = asked[2].messages[2].parts[0]
     assert isinstance(past, v.ToolResult)
     assert past.is_error
+
+
+@each_stream
+@pytest.mark.parametrize("mode", ["native", "parse", "prompt", "constrained"])
+@pytest.mark.parametrize("internal", [False, True])
+async def test_search_works_in_each_tool_mode(internal: bool, mode: str, stream: bool) -> None:
+    """What the server is sent in both rounds: the tools before the conversation, and the found definition."""
+    name = "tool_search" if internal else BM25["name"]
+    search, weather = {"name": name, "arguments": {"query": "weather"}}, {"name": "get_weather"}
+    rounds = [search, {**weather, "arguments": {"city": "Bern"}}]
+
+    async def play(far: Server, writer: Any) -> None:
+        written = rounds[len(far.asked) - 1]
+        if mode == "native":
+            function = {"name": written["name"], "arguments": json.dumps(written["arguments"])}
+            message: dict[str, Any] = {
+                "tool_calls": [{"index": 0, "id": f"c{len(far.asked)}", "type": "function", "function": function}]
+            }
+        else:
+            message = {"content": f"<tool_call>\n{json.dumps(written)}\n</tool_call>"}
+        choice = {"index": 0, "delta": message, "finish_reason": None}
+        end = {"index": 0, "delta": {}, "finish_reason": "tool_calls" if mode == "native" else "stop"}
+        if json.loads(far.asked[-1][2]).get("stream"):
+            data = [json.dumps({"id": "x", "choices": [each]}) for each in (choice, end)]
+            said = "".join(f"data: {each}\n\n" for each in [*data, "[DONE]"])
+            await whole_body(200, said, "text/event-stream")(far, writer)
+        else:
+            complete = {"index": 0, "message": message, "finish_reason": end["finish_reason"]}
+            await whole_body(200, json.dumps({"id": "x", "choices": [complete]}))(far, writer)
+
+    fields: dict[str, Any] = {"tool_mode": "prompt" if mode == "constrained" else mode}
+    if mode == "constrained":
+        fields["provider"] = "sglang"
+    tools = functions("anthropic_messages") if internal else [BM25, *deferred(*TOOLS)]
+    async with server(play) as far:
+        config = HttpConfig(
+            f"{far.url}/v1", models=("m",), call_format="hermes", max_retries=0, auto_probe=False, **fields
+        )
+        gateway = Gateway([HttpBackend("far", config, {})], vendor_tools=INTERNAL if internal else NO_VENDOR_TOOLS)
+        async with serving(gateway) as (_, url), http_client(url) as http:
+            content, reason = await messages(http, stream, tools=tools)
+    own = [block for block in content if block["type"] == "tool_use"]
+    assert [(block["name"], block["input"]) for block in own] == [("get_weather", {"city": "Bern"})]
+    assert ("tool_search_tool_result" in str(content)) is not internal
+    assert (reason, len(far.asked)) == ("tool_use", 2)
+    sent = [json.loads(text) for _, _, text in far.asked]
+    names = [[tool["function"]["name"] for tool in each.get("tools", ())] for each in sent]
+    assert names == {"native": [[name], [name, "get_weather"]], "parse": [[name], [name]]}.get(mode, [[], []])
+    first, second = ([message["content"] for message in each["messages"]] for each in sent)
+    assert second[: len(first)] == first
+    assert "You can call these tools now" in str(second[len(first) :])
+    if mode == "constrained":
+        first_schema, second_schema = (json.dumps(each["response_format"]) for each in sent)
+        assert ("get_weather" in first_schema, "get_weather" in second_schema) == (False, True)
+        assert "createIssue" not in second_schema
