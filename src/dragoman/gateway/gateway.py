@@ -38,7 +38,7 @@ from dragoman.gateway.response_stream import BackendAttempt, Generate, stream_re
 from dragoman.gateway.router import ModelRoute, Router, backend_name
 from dragoman.gateway.usage import UsageFiller
 from dragoman.gateway.vendor_tools.loop import VendorToolRunner
-from dragoman.gateway.vendor_tools.plan import VendorToolPlan, plan_vendor_tools
+from dragoman.gateway.vendor_tools.plan import VendorToolPlan
 from dragoman.gateway.vendor_tools.screen_tools import without_screen_tools
 from dragoman.gateway.vendor_tools.tool_runs import OnToolRun
 from dragoman.guard.policy import ALL_REPAIRS, Buffering, GuardPolicy
@@ -152,6 +152,11 @@ class Gateway:
         """Settings of the guard."""
         return self._policy
 
+    @property
+    def search_above(self) -> int:
+        """Number of tools above which the model has to find them; 0: never."""
+        return self._vendor_tools.search_above
+
     def secret_values(self) -> list[str]:
         """Returns the values of all backends that must not appear in logs or captures."""
         return [secret for backend in self._backends for secret in backend.secret_values()]
@@ -171,7 +176,7 @@ class Gateway:
         response = backend.passthrough(routed, body, request.model, context)
         if response is None or repair_history(routed.messages)[1]:
             return None
-        if plan_vendor_tools(request, lambda _: routes[0], self._vendor_tools.executors_for) is not None:
+        if self._vendor_tools.plan(request, lambda _: routes[0]) is not None:
             return None
         if has_part(routed.messages, PreviousResponseRef):
             return None
@@ -253,7 +258,7 @@ class Gateway:
                 unstored = resolved._replace(previous_id="", input_messages=())
                 summary = compaction.summary_request(complete)
                 return _ResponseJob(request, summary, unstored, None, 0, context, is_summary=True)
-        plan = plan_vendor_tools(complete, self._router.first, self._vendor_tools.executors_for)
+        plan = self._vendor_tools.plan(complete, self._router.first)
         policy = None if plan is not None and plan.refused else self._policy_for(complete, buffering)
         complete = complete if plan is None else plan.request
         guard_buffers = policy is not None and request.stream
@@ -354,7 +359,7 @@ class Gateway:
         if compaction.uses_compaction(request):
             request, needs_compaction = compaction.prepare_request(request, self._router.first, self._seal)
             request = compaction.summary_request(request) if needs_compaction else request
-        plan = plan_vendor_tools(request, self._router.first, self._vendor_tools.executors_for)
+        plan = self._vendor_tools.plan(request, self._router.first)
         return request if plan is None else plan.request
 
 

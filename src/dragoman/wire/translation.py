@@ -31,6 +31,7 @@ from dragoman.core.messages import (
     ToolCall,
     ToolResult,
     UnknownPart,
+    known_tools,
 )
 from dragoman.schema.adapt import AdaptedSchema, adapt, summarize_changes
 from dragoman.schema.relax import SchemaChange
@@ -238,12 +239,12 @@ class TranslationReport:
             UnsupportedError: A tool that its vendor runs must be called, or only such tools are offered.
         """
         if self.is_native:
-            return list(request.tools)
+            return list(known_tools(request.tools))
         tools = client_run_tools(request, f"a server of {self._dialect}")
         for tool in request.tools:
             if tool.kind != "function":
                 self.dropped(tool.kind, f"tool {quote(tool.kind)}")
-        return list(tools)
+        return list(known_tools(tools))
 
     def is_strict(self, tool: Tool, target: Target) -> bool:
         """Returns whether the tool's schema is sent as strict; `target` describes what strict schemas may contain."""

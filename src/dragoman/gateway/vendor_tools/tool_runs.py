@@ -19,6 +19,7 @@ from msgspec.structs import replace
 from dragoman.core.backend import ExchangeContext
 from dragoman.core.errors import RemoteError, loggable_message
 from dragoman.gateway.vendor_tools.plan import VendorToolPlan
+from dragoman.gateway.vendor_tools.tool_search import BUILT_IN
 from dragoman.vendor_tools.tool import (
     SearchHit,
     ToolExecutor,
@@ -27,6 +28,7 @@ from dragoman.vendor_tools.tool import (
     VendorToolCall,
     error_result,
     search_result,
+    tools_result,
 )
 
 log = logging.getLogger("dragoman.gateway.vendor_tools")
@@ -59,7 +61,7 @@ class ToolRunSettings:
     """What runs calls, and the limits."""
 
     executors: Mapping[str, ToolExecutor]
-    """By kind of tool."""
+    """By kind of tool; those of `BUILT_IN` are always added."""
     max_rounds: int = MAX_ROUNDS
     """Maximum responses of the model to one request."""
     timeout_s: float = TIMEOUT_S
@@ -72,6 +74,11 @@ class ToolRunSettings:
     """Tokens of all rounds, prompts included, after which no further round begins; 0: no limit."""
     max_cost_usd: float = 0.0
     """Cost of all rounds after which no further round begins; 0: no limit."""
+    search_above: int = 0
+    """Number of tools above which the model has to find them by a search; 0: never."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "executors", {**BUILT_IN, **self.executors})
 
     def executors_for(self, *models: str) -> Mapping[str, ToolExecutor]:
         """Returns the executors that a model of one of these names may use."""
@@ -163,4 +170,6 @@ class CallRunner:
         most = settings.max_result_chars
         if result.hits:
             return search_result(result.hits, most)
+        if result.tools:
+            return tools_result(result.tools, most)
         return result if len(result.text) <= most else replace(result, text=result.text[:most] + _CUT)
