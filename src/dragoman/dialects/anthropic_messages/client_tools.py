@@ -2,8 +2,7 @@
 
 They are offered as functions with the schemas below, so that any model can call them; calls and results are the same as
 for other tools. A computer tool needs a model that sees images (`gateway/vendor_tools/screen_tools.py`). Tools that the
-vendor runs itself (`web_search_…`, `code_execution_…`) are not included, nor are the toolsets for computers and
-browsers, whose calls have other blocks.
+vendor runs itself (`web_search_…`, `code_execution_…`) are not included, nor is the toolset for browsers.
 
 Source: https://docs.anthropic.com/en/docs/agents-and-tools/tool-use/bash-tool, …/text-editor-tool, …/memory-tool and
 …/computer-use-tool (2026-11).
