@@ -23,18 +23,18 @@ _NAME: Final = "computer"
 _DECLARATION: Final = "toolset"
 """Key in a tool's `extra` for the declaration of its toolset."""
 _TEXT: Final = {"type": "string"}
-_WHOLE: Final = {"type": "integer"}
+_INTEGER: Final = {"type": "integer"}
 
 
 def _point(description: str) -> dict[str, Any]:
-    return {"type": "array", "items": _WHOLE, "minItems": 2, "maxItems": 2, "description": description}
+    return {"type": "array", "items": _INTEGER, "minItems": 2, "maxItems": 2, "description": description}
 
 
 _AT: Final = _point("[x, y] in pixels from the upper left corner.")
-_REGION: Final = {"type": "array", "items": _WHOLE, "minItems": 4, "maxItems": 4, "description": "[x0, y0, x1, y1]."}
+_REGION: Final = {"type": "array", "items": _INTEGER, "minItems": 4, "maxItems": 4, "description": "[x0, y0, x1, y1]."}
 _POINTER: Final = {"coordinate": _AT, "text": {**_TEXT, "description": "Keys to hold meanwhile, such as ctrl+shift."}}
 _KEYS: Final = {**_TEXT, "description": "Keys, such as ctrl+s, Return or Page_Down."}
-_SECONDS: Final = {**_WHOLE, "description": "Seconds."}
+_SECONDS: Final = {**_INTEGER, "description": "Seconds."}
 _DIRECTION: Final = {"type": "string", "enum": ["up", "down", "left", "right"]}
 _WHERE: Final = "at a position, or where the pointer is."
 _MEMBERS: Final[dict[str, tuple[str, dict[str, Any], tuple[str, ...]]]] = {
@@ -59,12 +59,16 @@ _MEMBERS: Final[dict[str, tuple[str, dict[str, Any], tuple[str, ...]]]] = {
         {
             **_POINTER,
             "scroll_direction": _DIRECTION,
-            "scroll_amount": {**_WHOLE, "description": "Clicks of the wheel."},
+            "scroll_amount": {**_INTEGER, "description": "Clicks of the wheel."},
         },
         ("scroll_direction", "scroll_amount"),
     ),
     "type": ("Types a text.", {"text": _TEXT}, ("text",)),
-    "key": ("Presses keys.", {"text": _KEYS, "repeat": {**_WHOLE, "description": "How often; default 1."}}, ("text",)),
+    "key": (
+        "Presses keys.",
+        {"text": _KEYS, "repeat": {**_INTEGER, "description": "How often; default 1."}},
+        ("text",),
+    ),
     "hold_key": ("Holds keys.", {"text": _KEYS, "duration": _SECONDS}, ("text", "duration")),
     "wait": ("Waits.", {"duration": _SECONDS}, ("duration",)),
 }
