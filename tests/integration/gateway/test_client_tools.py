@@ -12,6 +12,7 @@ from support.fake_upstream import RESPONSES, Server, server, whole
 from support.http_client import http_client
 from support.responses_upstream import ANSWERS, gateway
 from support.scripted_backend import serving
+from support.vendor_tools import whole as events_of
 from support.vendor_types import checked, types_of
 
 ARGUMENTS: dict[str, Any] = {
@@ -105,8 +106,11 @@ async def test_client_tool_call_is_returned_as_responses_item(kind: str, mode: s
                 events = [event async for event in stream]
                 streamed = await stream.get_final_response()
             raw = await sdk.responses.with_raw_response.create(**asked)
+        async with http_client(url) as http:
+            strict = await events_of(http, "openai_responses", {**asked, "stream": True})
         sent = json.loads(far.asked[0][2])
     checked(types_of("openai_responses")[1], raw.text, {"store"})
+    assert [item["type"] for item in strict[-1]["response"]["output"]] == [item_type(kind)]
     name = item_type(kind).removesuffix("_call")
     assert mode == "prompt" or [tool["function"]["name"] for tool in sent["tools"]] == [name]
     assert f'"{name}"' in json.dumps(sent).replace("\\", "")
