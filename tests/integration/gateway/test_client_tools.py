@@ -185,6 +185,16 @@ async def test_responses_upstream_gets_client_tools_unchanged(kind: str) -> None
 
 
 @each_kind
+async def test_responses_server_without_vendor_tools_gets_functions(kind: str) -> None:
+    settings = {"api": "openai_responses", "provider": "llama_cpp"}
+    answer, sent = await sent_to(body={"input": past(kind), "tools": [TOOLS[kind]]}, **settings)
+    assert answer.status_code == 200
+    name = item_type(kind).removesuffix("_call")
+    assert [(tool["type"], tool["name"]) for tool in sent["tools"]] == [("function", name)]
+    assert [item["type"] for item in sent["input"][1:]] == ["function_call", "function_call_output"]
+
+
+@each_kind
 async def test_wrong_arguments_are_reasked(kind: str) -> None:
     bodies = [calling(kind, WRONG[kind]), calling(kind, ARGUMENTS[kind])]
 

@@ -145,6 +145,25 @@ async def test_members_of_computer_toolset_are_functions(name: str, mode: str, s
     assert "done: 7" in json.dumps(second["messages"])
 
 
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+@pytest.mark.parametrize("kind", [*TOOLS, "computer_toolset_20260801"])
+async def test_messages_server_without_vendor_tools_gets_functions(kind: str, stream: bool) -> None:
+    """As llama.cpp's Messages API, which would take them for functions without arguments."""
+    tool = {**declared(kind), "cache_control": {"type": "ephemeral"}} if kind in TOOLS else TOOLSET
+    play = whole_body(
+        200, json.dumps({"type": "message", "role": "assistant", "content": [], "stop_reason": "end_turn"})
+    )
+    async with server(play) as far:
+        settings: dict[str, Any] = {"api": "anthropic_messages", "provider": "llama_cpp", "models": ("m",)}
+        gateway = Gateway([HttpBackend("far", HttpConfig(far.url, max_retries=0, auto_probe=False, **settings), {})])
+        async with serving(gateway) as (_, url), http_client(url) as http:
+            await http.post(PATH, json=body("anthropic_messages", stream, tools=[tool]))
+        sent = json.loads(far.asked[0][2])
+    assert all("input_schema" in each and "type" not in each for each in sent["tools"])
+    assert len(sent["tools"]) == (1 if kind in TOOLS else 16)
+    assert kind not in TOOLS or (sent["tools"][0]["name"], "cache_control" in sent["tools"][0]) == (tool["name"], True)
+
+
 async def test_own_tool_replaces_member_of_toolset() -> None:
     own = {"name": "wait", "input_schema": {"type": "object", "properties": {}}}
     play = whole_body(200, calling("native", "wait", {}))

@@ -12,9 +12,12 @@ import json
 import re
 from typing import Any, Final
 
-from dragoman.core.messages import Tool
+from msgspec.structs import replace
+
+from dragoman.core.messages import Request, Tool
 from dragoman.text.json_cursor import Fields
 
+NAME: Final = "anthropic_messages"
 _TYPE: Final = re.compile(r"(bash|text_editor|memory|computer)_(\d{8})")
 _BASH: Final = {
     "command": {"type": "string", "description": "The command to run; required unless restart is true."},
@@ -73,6 +76,18 @@ _NEWER_POINTER: Final = {
     "duration": {"type": "number", "description": "For wait and hold_key: seconds."},
 }
 _ZOOM: Final = {"region": _integers(4, "For zoom: [x0, y0, x1, y1], the part of the screen to show enlarged.")}
+
+
+def as_functions(request: Request) -> Request:
+    """Returns the request with such tools as any other function, for a server of this API that does not know them."""
+    tools = tuple(_as_function(tool) for tool in request.tools)
+    return request if tools == request.tools else replace(request, tools=tools)
+
+
+def _as_function(tool: Tool) -> Tool:
+    if tool.kind != "function" or "type" not in tool.extra:
+        return tool
+    return replace(tool, extra={name: raw for name, raw in tool.extra.items() if name == "cache_control"})
 
 
 def client_tool(type: str, name: str, options: Fields) -> Tool | None:
