@@ -27,7 +27,8 @@ from dragoman.core.events import Notice
 from dragoman.core.messages import PreviousResponseRef, Request, has_part
 from dragoman.core.stage import EventPipeline, EventStage
 from dragoman.core.token_estimate import GENERIC
-from dragoman.dialects.openai_responses.client_tools import as_functions
+from dragoman.dialects.anthropic_messages import client_tools as messages_tools
+from dragoman.dialects.openai_responses import client_tools as responses_tools
 from dragoman.gateway import compaction
 from dragoman.gateway.client_events import ClientEventFilter
 from dragoman.gateway.compaction import Seal
@@ -176,6 +177,8 @@ class Gateway:
         response = backend.passthrough(routed, body, request.model, context)
         if response is None or repair_history(routed.messages)[1]:
             return None
+        if self._with_function_tools(request)[0] is not request:
+            return None
         if self._vendor_tools.plan(request, lambda _: routes[0]) is not None:
             return None
         if has_part(routed.messages, PreviousResponseRef):
@@ -310,17 +313,25 @@ class Gateway:
         return stages
 
     def _with_function_tools(self, request: Request) -> tuple[Request, tuple[Notice, ...]]:
-        """The request with its API's own tools as functions, unless it goes to a server of the same API; warnings about
-        tools that are left out.
+        """The request with its API's own tools as functions, unless it goes to a server of the same API that may know
+        them; warnings about tools that are left out.
 
         Raises:
             RequestError: An item of such a tool lacks a required field.
             UnsupportedError: The request needs a tool that the model cannot use.
         """
         request, warnings = without_screen_tools(request, self._router.first)
-        if request.dialect != compaction.DIALECT or (first := self._router.first(request)) is None:
+        is_messages = request.dialect == messages_tools.NAME and bool(request.tools)
+        if not is_messages and request.dialect != compaction.DIALECT:
             return request, warnings
-        return request if first.backend.edits_context(first.request) else as_functions(request), warnings
+        if (first := self._router.first(request)) is None:
+            return request, warnings
+        is_own_api = first.backend.edits_context(first.request)
+        if is_own_api and first.backend.runs_vendor_tools() is not False:
+            return request, warnings
+        if is_messages:  # for other APIs the reader has made functions of them
+            return messages_tools.as_functions(request) if is_own_api else request, warnings
+        return responses_tools.as_functions(request), warnings
 
     def _policy_for(self, request: Request, buffering: Buffering | None) -> GuardPolicy | None:
         """The guard's settings for this response; None: it cannot contain calls."""

@@ -43,21 +43,10 @@ from dragoman.wire.openai_fields import DETAILS
 
 _PARSED_FIELDS: Final = frozenset(
     (
-        *(
-            "about_namespace",
-            "detail",
-            "display_height_px",
-            "display_width_px",
-            "enable_zoom",
-            "functions",
-            "in_field",
-            "in_item",
-            "max_completion_tokens",
-            "namespace",
-            "output_config",
-            "reasoning_effort",
-        ),
-        *("response_format", "search_result", "source", "strict", "thinking", "type", "x-anthropic-billing-header"),
+        *("about_namespace", "detail", "display_height_px", "display_width_px", "enable_zoom", "functions", "in_field"),
+        *("in_item", "max_completion_tokens", "namespace", "output_config", "reasoning_effort", "response_format"),
+        *("search_result", "source", "strict", "thinking", "toolset", "toolset_name", "type"),
+        "x-anthropic-billing-header",
     )
 )
 """Fields that stay in `extra` unchanged although they are parsed: their meaning is in a typed field, for any API, or

@@ -12,6 +12,7 @@ from support.fake_upstream import RESPONSES, Server, server, whole
 from support.http_client import http_client
 from support.responses_upstream import ANSWERS, gateway
 from support.scripted_backend import serving
+from support.vendor_tools import whole as events_of
 from support.vendor_types import checked, types_of
 
 ARGUMENTS: dict[str, Any] = {
@@ -105,8 +106,11 @@ async def test_client_tool_call_is_returned_as_responses_item(kind: str, mode: s
                 events = [event async for event in stream]
                 streamed = await stream.get_final_response()
             raw = await sdk.responses.with_raw_response.create(**asked)
+        async with http_client(url) as http:
+            strict = await events_of(http, "openai_responses", {**asked, "stream": True})
         sent = json.loads(far.asked[0][2])
     checked(types_of("openai_responses")[1], raw.text, {"store"})
+    assert [item["type"] for item in strict[-1]["response"]["output"]] == [item_type(kind)]
     name = item_type(kind).removesuffix("_call")
     assert mode == "prompt" or [tool["function"]["name"] for tool in sent["tools"]] == [name]
     assert f'"{name}"' in json.dumps(sent).replace("\\", "")
@@ -178,6 +182,16 @@ async def test_responses_upstream_gets_client_tools_unchanged(kind: str) -> None
     assert answer.status_code == 200
     assert sent["tools"] == [TOOLS[kind]]
     assert sent["input"][1:] == past(kind)[1:]
+
+
+@each_kind
+async def test_responses_server_without_vendor_tools_gets_functions(kind: str) -> None:
+    settings = {"api": "openai_responses", "provider": "llama_cpp"}
+    answer, sent = await sent_to(body={"input": past(kind), "tools": [TOOLS[kind]]}, **settings)
+    assert answer.status_code == 200
+    name = item_type(kind).removesuffix("_call")
+    assert [(tool["type"], tool["name"]) for tool in sent["tools"]] == [("function", name)]
+    assert [item["type"] for item in sent["input"][1:]] == ["function_call", "function_call_output"]
 
 
 @each_kind
