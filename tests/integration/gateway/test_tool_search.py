@@ -439,3 +439,20 @@ async def test_search_works_in_each_tool_mode(internal: bool, mode: str, stream:
         first_schema, second_schema = (json.dumps(each["response_format"]) for each in sent)
         assert ("get_weather" in first_schema, "get_weather" in second_schema) == (False, True)
         assert "createIssue" not in second_schema
+
+
+async def test_example_in_found_definition_is_not_copied_call() -> None:
+    """The definition is the client's own, as if it were listed before the conversation."""
+    about = 'Returns the weather. Example: {"name": "get_weather", "arguments": {"city": "Bern"}}'
+    tools = [BM25, {**deferred("get_weather")[0], "description": about}]
+    warnings = []
+    for declared in (True, False):
+        asked: list[v.Request] = []
+        name = BM25["name"] if declared else "tool_search"
+        offered = tools if declared else [*functions("anthropic_messages")[1:], {**tools[1], "defer_loading": False}]
+        script = scripted(call(0, name, query="weather"), WEATHER, asked=asked)
+        async with asking(script, INTERNAL) as http:
+            answer = await http.post("/v1/messages", json=body("anthropic_messages", False, tools=offered))
+        assert about.partition("{")[0] in result_of(asked[1])
+        warnings.append(answer.headers.get("x-dragoman-warnings"))
+    assert warnings == ["estimated_usage"] * 2
