@@ -250,7 +250,7 @@ class Gateway:
             complete, needs_compaction = compaction.prepare_request(complete, self._router.first, self._seal)
             if needs_compaction:
                 unstored = resolved._replace(previous_id="", input_messages=())
-                summary = compaction.summary_request(complete)
+                summary = self._summary_request(complete)
                 return _ResponseJob(request, summary, unstored, None, 0, context, is_summary=True)
         plan = self._vendor_tools.plan(complete, self._router.first)
         policy = None if plan is not None and plan.refused else self._policy_for(complete, buffering)
@@ -258,6 +258,15 @@ class Gateway:
         guard_buffers = policy is not None and request.stream
         buffer_chars = 0 if guard_buffers else self._policy.buffer_limit(buffering, stream=request.stream)
         return _ResponseJob(request, complete, resolved, policy, buffer_chars, context, vendor_tools=plan)
+
+    def _summary_request(self, request: Request) -> Request:
+        """Returns the request for a summary, with the same tools in its prompt as in the conversation's own requests.
+
+        Raises:
+            RequestError: There is nothing to summarize.
+        """
+        plan = self._vendor_tools.plan(request, self._router.first)
+        return compaction.summary_request(request if plan is None or plan.refused else plan.request)
 
     def _generator(self, backend: Backend, job: _ResponseJob) -> Generate:
         """Returns what asks this backend, again and again where the model calls tools that the gateway runs."""
@@ -347,7 +356,7 @@ class Gateway:
         request = self._with_function_tools(self.response_store.resolve(request).request)
         if compaction.uses_compaction(request):
             request, needs_compaction = compaction.prepare_request(request, self._router.first, self._seal)
-            request = compaction.summary_request(request) if needs_compaction else request
+            request = self._summary_request(request) if needs_compaction else request
         plan = self._vendor_tools.plan(request, self._router.first)
         return request if plan is None else plan.request
 
