@@ -126,7 +126,7 @@ def _tool(action: str, thing: str) -> Tool:
     return Tool(f"{action}_{thing}", f"{about} The user must be signed in.", json.dumps(schema))
 
 
-def _figures() -> Iterator[str]:
+def figures() -> Iterator[str]:
     """Yields the figures that need no model."""
     started = time.process_time()
     index = ToolIndex(tools())
@@ -196,7 +196,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.tool_search", description=__doc__)
     parser.add_argument("--model", default="", help="also runs a known model whose weights are here")
     args = parser.parse_args()
-    print("\n".join(_figures()))
+    print("\n".join(figures()))
     if args.model:
         asyncio.run(_run(args.model))
 

@@ -143,9 +143,10 @@ def trim_request(request: Request, tier: str, vocabulary: TokenEstimator) -> Tri
     tools = tuple(_tool(tool, tier) for tool in request.tools)
     messages = tuple(_message(message, tier) for message in request.messages)
     if TIERS[tier].gather_system:
-        messages = _gather_system_text(messages, _call_hint(tools))
+        listed = tools_before_conversation(tools)
+        messages = _gather_system_text(messages, _call_hint(listed))
         if request.tool_choice.mode != "none":
-            messages = hints.add_hints(messages, [t.name for t in tools if _FOR_FILES.search(t.description)])
+            messages = hints.add_hints(messages, [t.name for t in listed if _FOR_FILES.search(t.description)])
     trimmed = replace(request, tools=tools, messages=messages)
     saved = _estimate(vocabulary, _trimmable_texts(request)) - _estimate(vocabulary, _trimmable_texts(trimmed))
     return TrimmedRequest(trimmed, saved) if saved > 0 else TrimmedRequest(request, 0)

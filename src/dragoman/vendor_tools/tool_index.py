@@ -1,7 +1,7 @@
 """Ranks tools for a query by BM25, in memory, over the words of their names, descriptions and parameters.
 
     "createPullRequest", "create_pull_request"   →  create, pull, request
-    a word in the name counts four times, in the name of a parameter twice, in a description once
+    a word in the name counts three times, in the name of a parameter twice, in a description once
 
 Building the index takes time proportional to the text. Words lose the endings of the plural and of verbs, so that
 "listing issues" finds `list_issue`. Names that the query contains whole are found first, in its order.
@@ -13,7 +13,7 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Final
 
@@ -22,7 +22,7 @@ from dragoman.core.messages import JsonText, Tool
 _K1: Final = 1.2
 _B: Final = 0.5
 """How much a long text lowers the weight of its words: half of it, as long descriptions often are the good ones."""
-_NAME_WEIGHT: Final = 4
+_NAME_WEIGHT: Final = 3
 _PARAMETER_WEIGHT: Final = 2
 _MIN_SHARE: Final = 0.3
 """Share of the best score below which a tool is not found: each one costs the model's attention."""
@@ -41,29 +41,46 @@ _STOP_WORDS: Final = frozenset(
 _ENDINGS: Final = ("ings", "ing", "ies", "ied", "es", "ed", "s", "e", "y")
 
 
+class _Field:
+    """An index of one field of all tools."""
+
+    def __init__(self, weights: Iterable[Mapping[str, int]]) -> None:
+        """Each mapping has the words of one tool, and how much each word weighs."""
+        self._postings: dict[str, list[tuple[int, int]]] = {}
+        self._lengths: list[int] = []
+        for n, counts in enumerate(weights):
+            self._lengths.append(sum(counts.values()))
+            for word, weight in counts.items():
+                self._postings.setdefault(word, []).append((n, weight))
+        self._mean_length = sum(self._lengths) / max(1, len(self._lengths)) or 1.0
+
+    def scored(self, word: str) -> Iterator[tuple[int, float]]:
+        """Yields the tools with this word, and their scores."""
+        postings = self._postings.get(word, ())
+        rarity = math.log(1 + (len(self._lengths) - len(postings) + 0.5) / (len(postings) + 0.5))
+        for n, weight in postings:
+            length = 1 - _B + _B * self._lengths[n] / self._mean_length
+            yield n, rarity * weight * (_K1 + 1) / (weight + _K1 * length)
+
+
 class ToolIndex:
     """An index of tools."""
 
     def __init__(self, tools: Sequence[Tool]) -> None:
         self._tools = tuple(tools)
         self._positions = {tool.name.lower(): n for n, tool in reversed([*enumerate(tools)])}
-        self._postings: dict[str, list[tuple[int, int]]] = {}
-        """By word: the positions of tools, and how much the word weighs in each."""
-        self._lengths: list[int] = []
-        for n, tool in enumerate(tools):
-            weights = _weights(tool.name, tool.description, tool.parameters)
-            self._lengths.append(sum(weights.values()))
-            for word, weight in weights.items():
-                self._postings.setdefault(word, []).append((n, weight))
-        self._mean_length = sum(self._lengths) / len(self._lengths) if self._lengths else 1.0
+        weights = [_weights(tool.name, tool.description, tool.parameters) for tool in tools]
+        # A word that is in all descriptions can still tell names apart, so each field has its own rarity of words.
+        self._fields = ((_NAME_WEIGHT, _Field(name for name, _ in weights)), (1, _Field(text for _, text in weights)))
 
     def find(self, query: str, limit: int) -> list[Tool]:
         """Returns the best tools for the query, at most `limit`; none if no word of the query is in any of them."""
         named = dict.fromkeys(self._named(query))
         scores: dict[int, float] = {}
         for word in list(dict.fromkeys(split_words(query)))[:_MAX_QUERY_WORDS]:
-            for n, score in self._scored(word):
-                scores[n] = scores.get(n, 0.0) + score
+            for factor, field in self._fields:
+                for n, score in field.scored(word):
+                    scores[n] = scores.get(n, 0.0) + factor * score
         least = _MIN_SHARE * max(scores.values(), default=0.0)
         ranked = sorted((n for n in scores if scores[n] >= least), key=lambda n: (-scores[n], n))
         return [self._tools[n] for n in dict.fromkeys((*named, *ranked))][:limit]
@@ -73,13 +90,6 @@ class ToolIndex:
         for match in _NAME.finditer(query.lower()):
             if (n := self._positions.get(match[0].strip(".:/-"))) is not None:
                 yield n
-
-    def _scored(self, word: str) -> Iterator[tuple[int, float]]:
-        postings = self._postings.get(word, ())
-        rarity = math.log(1 + (len(self._tools) - len(postings) + 0.5) / (len(postings) + 0.5))
-        for n, weight in postings:
-            length = 1 - _B + _B * self._lengths[n] / self._mean_length
-            yield n, rarity * weight * (_K1 + 1) / (weight + _K1 * length)
 
 
 def split_words(text: str) -> list[str]:
@@ -97,13 +107,13 @@ def _stem(word: str) -> str:
 
 
 @lru_cache(maxsize=4096)  # agents offer the same tools in each request
-def _weights(name: str, description: str, parameters: JsonText) -> Mapping[str, int]:
-    """Returns how much each word of a tool weighs."""
+def _weights(name: str, description: str, parameters: JsonText) -> tuple[Mapping[str, int], Mapping[str, int]]:
+    """Returns how much each word of a tool weighs, in its name and in its other texts."""
     weights = Counter[str]()
-    for text, weight in ((name, _NAME_WEIGHT), (description, 1), *_parameters(parameters)):
+    for text, weight in ((description, 1), *_parameters(parameters)):
         for word in split_words(text):
             weights[word] += weight
-    return weights
+    return Counter(split_words(name)), weights
 
 
 def searched_texts(tool: Tool) -> list[str]:

@@ -219,3 +219,49 @@ async def test_shell_call_without_action_is_rejected() -> None:
     items = [{"role": "user", "content": "Go."}, {"type": "shell_call", "call_id": "c1"}]
     answer, _ = await sent_to("openai_chat", {"input": items, "tools": [{"type": "shell"}]})
     assert (answer.status_code, answer.json()["error"]["param"]) == (400, "input[1]")
+
+
+SEARCH: dict[str, Any] = {
+    "type": "tool_search",
+    "execution": "client",
+    "description": "Finds tools of connected servers.",
+    "parameters": {"type": "object", "properties": {"query": {"type": "string"}}, "required": ["query"]},
+}
+FOUND: dict[str, Any] = {
+    "type": "namespace",
+    "name": "crm",
+    "description": "Customers.",
+    "tools": [{"type": "function", "name": "find", "parameters": {"type": "object"}, "defer_loading": True}],
+}
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+async def test_client_runs_its_own_tool_search_and_calls_found_tool(streamed: bool) -> None:
+    """As Codex does: the search is an item of its own, and the found tool is called in its namespace."""
+    bodies = [calling("tool_search", {"query": "customer"}), calling("crm__find", {})]
+    asked: dict[str, Any] = {"model": "m", "tools": [SEARCH], "store": False}
+    replies: list[Any] = []
+    sent: list[Any] = []
+    history: list[Any] = [{"role": "user", "content": "Who is it?"}]
+    for answer in bodies:
+        async with server(whole(200, answer.decode())) as far, serving(gateway(far)) as (_, url):
+            async with openai.AsyncOpenAI(api_key="k", base_url=f"{url}/v1", max_retries=0) as sdk:
+                if streamed:
+                    async with sdk.responses.stream(**asked, input=history) as stream:
+                        reply: Any = await stream.get_final_response()
+                else:
+                    reply = await sdk.responses.create(**asked, input=history)
+            sent.append(json.loads(far.asked[0][2]))
+        (item,) = reply.output
+        replies.append(item)
+        output = {"type": "tool_search_output", "call_id": "c1", "execution": "client", "tools": [FOUND]}
+        history = [*history, item.to_dict(exclude_unset=True), output]
+    search, found = replies
+    assert (search.type, search.execution, search.call_id) == ("tool_search_call", "client", "c1")
+    assert search.arguments == {"query": "customer"}
+    assert (found.type, found.name, found.namespace) == ("function_call", "find", "crm")
+    assert sent[0]["tools"][0]["function"]["description"] == SEARCH["description"]
+    names = [[tool["function"]["name"] for tool in each["tools"]] for each in sent]
+    assert names == [["tool_search"], ["tool_search", "crm__find"]]
+    assert sent[1]["messages"][:1] == sent[0]["messages"]
+    assert '"crm__find"' in str(sent[1]["messages"][-1])

@@ -439,3 +439,44 @@ async def test_search_works_in_each_tool_mode(internal: bool, mode: str, stream:
         first_schema, second_schema = (json.dumps(each["response_format"]) for each in sent)
         assert ("get_weather" in first_schema, "get_weather" in second_schema) == (False, True)
         assert "createIssue" not in second_schema
+
+
+async def test_example_in_found_definition_is_not_copied_call() -> None:
+    """The definition is the client's own, as if it were listed before the conversation."""
+    about = 'Returns the weather. Example: {"name": "get_weather", "arguments": {"city": "Bern"}}'
+    tools = [BM25, {**deferred("get_weather")[0], "description": about}]
+    warnings = []
+    for declared in (True, False):
+        asked: list[v.Request] = []
+        name = BM25["name"] if declared else "tool_search"
+        offered = tools if declared else [*functions("anthropic_messages")[1:], {**tools[1], "defer_loading": False}]
+        script = scripted(call(0, name, query="weather"), WEATHER, asked=asked)
+        async with asking(script, INTERNAL) as http:
+            answer = await http.post("/v1/messages", json=body("anthropic_messages", False, tools=offered))
+        assert about.partition("{")[0] in result_of(asked[1])
+        warnings.append(answer.headers.get("x-dragoman-warnings"))
+    assert warnings == ["estimated_usage"] * 2
+
+
+async def test_stored_response_is_continued_with_found_tools() -> None:
+    asked: list[v.Request] = []
+    script = scripted(call(0, "tool_search", query="weather"), [TextDelta("Found.")], [TextDelta("Bye.")], asked=asked)
+    tools = [{"type": "tool_search"}, *deferred_functions()]
+    async with asking(script) as http:
+        first = await whole(http, "openai_responses", body("openai_responses", False, tools=tools))
+        await items(http, False, tools=tools, previous_response_id=first["id"], input="Thanks.")
+    assert loading(asked[2])["get_weather"] == "found"
+    assert without_spaces(prompt(asked[2])).startswith(without_spaces(prompt(asked[1])))
+
+
+async def test_summary_of_conversation_does_not_list_deferred_tools() -> None:
+    asked: list[v.Request] = []
+    tools = functions("openai_responses")
+    async with asking(scripted([TextDelta("Summary.")], asked=asked), INTERNAL) as http:
+        history = [{"role": "user", "content": "Hello."}, {"type": "compaction_trigger"}]
+        answer = await http.post(
+            "/v1/responses", json=body("openai_responses", False, tools=tools, input=history, store=False)
+        )
+    assert answer.status_code == 200, answer.text
+    assert asked[0].tool_choice.mode == "none"
+    assert loading(asked[0]) == {**dict.fromkeys(TOOLS, "deferred"), "tool_search": "search"}

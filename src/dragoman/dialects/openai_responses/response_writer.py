@@ -11,7 +11,7 @@ from dragoman.core.errors import DragomanError, RequestError
 from dragoman.core.events import NO_CHANGE, AnyEvent, Block, BlockChange, Start, ToolCallStart
 from dragoman.core.messages import Part, Reply, Request, Text, ToolCall, UnknownPart
 from dragoman.core.response_details import ANNOTATIONS, LOGPROBS, PHASE, is_for, list_items
-from dragoman.dialects.openai_responses.client_tools import client_kinds, item_of
+from dragoman.dialects.openai_responses.client_tools import client_kinds, found_by_client, item_of
 from dragoman.dialects.openai_responses.request_reader import (
     JOINT,
     NAME,
@@ -294,9 +294,10 @@ class _Items:
     __slots__ = ("_client", "_custom", "_request_fields", "_spaces")
 
     def __init__(self, request: Request) -> None:
-        self._custom = frozenset(tool.name for tool in request.tools if is_custom(tool))
+        offered = (*request.tools, *found_by_client(request))
+        self._custom = frozenset(tool.name for tool in offered if is_custom(tool))
         self._client = client_kinds(request.tools)
-        self._spaces = {tool.name: space for tool in request.tools if (space := namespace_of(tool))}
+        self._spaces = {tool.name: space for tool in offered if (space := namespace_of(tool))}
         choice, extra = request.tool_choice, request.extra
         named = {"type": "custom" if choice.name in self._custom else "function", **self._name(choice.name)}
         self._request_fields: Json = {

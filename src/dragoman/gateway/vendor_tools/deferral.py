@@ -38,7 +38,7 @@ def internal_search(request: Request, search_above: int) -> VendorTool | None:
     """
     if not 0 < search_above < len(request.tools) or request.tool_choice.mode == "none":
         return None
-    functions = list(_callable(request))
+    functions = [tool for tool in _callable(request) if tool.loading == "listed"]
     if len(functions) <= search_above:
         return None
     names = {tool.name for tool in request.tools}
