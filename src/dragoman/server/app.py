@@ -16,7 +16,7 @@ A plain ASGI callable: it can be mounted in any ASGI application, whose lifespan
 import hmac
 import logging
 import os
-from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -122,11 +122,11 @@ class App:
         if self._metrics and posted:
             self._metrics.begin()
 
-        async def send_tracked(message: MutableMapping[str, Any]) -> None:
+        def send_tracked(message: MutableMapping[str, Any]) -> Awaitable[None]:
             if message["type"] == "http.response.start":
                 record.status = message["status"]
                 message["headers"] = [*message["headers"], *encode_headers(fields)]
-            await send(message)
+            return send(message)
 
         capture: CaptureRecorder | None = None
         try:

@@ -86,7 +86,7 @@ class StreamRewriter:
         Raises:
             UpstreamError: An event is longer than `EVENT_LIMIT_BYTES`.
         """
-        if self._cr or b"\r" in piece or self._rest.endswith(b"\r"):
+        if self._cr or piece.find(b"\r") >= 0 or self._rest.endswith(b"\r"):  # `in` takes longer than `find`
             piece = self._lines(piece)
         events = self._rewrite_complete(piece)
         if not events:
@@ -97,9 +97,9 @@ class StreamRewriter:
             self._begin(events)
         self.finished = self.finished or self._is_end(events)
         for marker in self._usage_only_markers:
-            if marker in events:
+            if events.find(marker) >= 0:
                 events = b"".join(event for event in _split_events(events) if marker not in event)
-        return self._with_model_name(events) if self._model is not None and _MODEL in events else events
+        return self._with_model_name(events) if self._model is not None and events.find(_MODEL) >= 0 else events
 
     def close(self) -> bytes:
         """Returns the last event if the server omitted its final blank line; an incomplete event is discarded."""
