@@ -152,9 +152,11 @@ class StreamRewriter:
 
     def _is_end(self, events: bytes) -> bool:
         """Whether the last of these events ends the response; if a comment follows it, `close` detects it."""
-        last = events.rfind(b"\n\n", 0, -2) + 2
-        last = max(last, events.rfind(b"\n\r\n", last, -3) + 3)
-        return self._passthrough.end_pattern.match(events, last if last > 2 else 0) is not None
+        start = 0
+        if events.find(b"\n") < len(events) - 2:  # several lines
+            start = events.rfind(b"\n\n", 0, -2) + 2
+            start = max(start, events.rfind(b"\n\r\n", start, -3) + 3)
+        return self._passthrough.end_pattern.match(events, start if start > 2 else 0) is not None
 
     def _with_model_name(self, events: bytes) -> bytes:
         return _DATA.sub(
