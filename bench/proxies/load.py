@@ -30,6 +30,7 @@ class Outcome(msgspec.Struct, frozen=True):
     status: int
     """HTTP status of the last failed response."""
     seconds: float
+    """Duration of the run."""
 
 
 class LoadProgram:
