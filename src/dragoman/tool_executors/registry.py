@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Final
 
 from dragoman.core.errors import ConfigError, one_of, quote
+from dragoman.extras import install_command, missing_extras
 from dragoman.host_names import host_name
-from dragoman.tool_executors.config import WEB_SEARCH, ToolsConfig, WebSearchConfig
+from dragoman.tool_executors.config import WEB_FETCH, WEB_SEARCH, ToolsConfig, WebFetchConfig, WebSearchConfig
 from dragoman.vendor_tools.tool import ToolExecutor
 
 
@@ -63,4 +64,25 @@ def _local(settings: WebSearchConfig) -> ToolExecutor:
     return LocalSearch(folder, settings.base_url, settings.max_results)
 
 
-_BUILDERS: Final[Mapping[str, Callable[[ToolsConfig], ToolExecutor | None]]] = {"web_search": _web_search}
+def _web_fetch(config: ToolsConfig) -> ToolExecutor | None:
+    settings = config.web_fetch
+    match settings.use:
+        case "":
+            if settings != WebFetchConfig():
+                raise ConfigError('tools.web_fetch has settings, but is off: set use = "http" next to them')
+            return None
+        case "http":
+            if missing_extras("tools"):
+                command = install_command("tools")
+                raise ConfigError(f"web fetch needs the tools extra: {command} - at tools.web_fetch.use")
+            from dragoman.tool_executors.web_fetch import WebFetch
+
+            return WebFetch(settings)
+    hint = one_of(settings.use, [each for each in WEB_FETCH if each], "expected ")
+    raise ConfigError(f"unknown {quote(settings.use)}{hint} - at tools.web_fetch.use")
+
+
+_BUILDERS: Final[Mapping[str, Callable[[ToolsConfig], ToolExecutor | None]]] = {
+    "web_search": _web_search,
+    "web_fetch": _web_fetch,
+}

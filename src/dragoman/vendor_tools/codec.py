@@ -77,6 +77,8 @@ class VendorToolCodec:
     """A response can end early, and the client sends it back to continue it."""
     has_annotations: bool = False
     """Texts can name the sources that they mention, as `url_citation`."""
+    counts_together: bool = False
+    """`max_uses` limits the calls of all tools together."""
     shows_calls: bool = True
     """Calls are parts of a response, so they separate the texts around them."""
 

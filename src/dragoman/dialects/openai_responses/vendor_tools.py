@@ -43,7 +43,7 @@ _KINDS: Final[Mapping[str, str]] = {
     "image_generation": "image_generation",
     "mcp": "mcp",
 }
-_NAMES: Final[Mapping[str, str]] = {"code_execution": "code_interpreter"}
+_NAMES: Final[Mapping[str, str]] = {"code_execution": "code_interpreter", "web_fetch": "open_page"}
 """Names for the model, where they differ from the kind."""
 
 
@@ -78,6 +78,15 @@ def _search_arguments(fields: Fields) -> Json:
     return {"query": inner.string("query")} if inner else {}
 
 
+def _open_page(call: VendorToolCall, result: ToolRunResult | None) -> Json:
+    return {"action": {"type": "open_page", "url": string_argument(call.arguments, "url")}}
+
+
+def _page_arguments(fields: Fields) -> Json:
+    action = fields.pop("action")
+    return {"url": action.fields().string("url")} if action is not None and action.kind == "object" else {}
+
+
 def _file_search(call: VendorToolCall, result: ToolRunResult | None) -> Json:
     return {"queries": [string_argument(call.arguments, "query")], "results": None}
 
@@ -109,16 +118,24 @@ def _none(fields: Fields) -> Json:
 
 _ITEMS: Final[Mapping[str, _Item]] = {
     "web_search": _Item("web_search_call", "ws", _search, _search_arguments, ("in_progress", "searching")),
+    "web_fetch": _Item("web_search_call", "ws", _open_page, _page_arguments, ("in_progress", "searching")),
     "code_execution": _Item("code_interpreter_call", "ci", _code, _code_arguments, ("in_progress", "interpreting")),
     "file_search": _Item("file_search_call", "fs", _file_search, _queries, ("in_progress", "searching")),
     "image_generation": _Item("image_generation_call", "ig", _image, _none),
     "mcp": _Item("mcp_list_tools", "mcpl", _listing, _none, failed=("failed",), has_status=False),
 }
-_KIND_OF_ITEM: Final = {item.type: kind for kind, item in _ITEMS.items() if kind != "mcp"}
+_KIND_OF_ITEM: Final = {item.type: kind for kind, item in _ITEMS.items() if kind not in ("mcp", "web_fetch")}
+"""A fetch has the item of a search, with another action."""
 
 
 def _declared(request: Request) -> tuple[VendorTool, ...]:
-    return tuple(_vendor_tool(request, tool, n) for n, tool in enumerate(request.tools) if tool.kind in _KINDS)
+    declared = [_vendor_tool(request, tool, n) for n, tool in enumerate(request.tools) if tool.kind in _KINDS]
+    search = next((tool for tool in declared if tool.kind == "web_search"), None)
+    if search is None:
+        return tuple(declared)
+    name = _NAMES["web_fetch"]
+    page = VendorTool("web_fetch", name, name, search.max_uses, search.allowed_domains, next_to="web_search")
+    return (*declared, page)
 
 
 def _vendor_tool(request: Request, tool: Tool, number: int) -> VendorTool:
@@ -183,14 +200,21 @@ def _split(message: Message, number: int) -> list[Message]:
         if not isinstance(part, UnknownPart) or part.type not in _KIND_OF_ITEM:
             turn.add(part)
             continue
-        kind = _KIND_OF_ITEM[part.type]
         fields = Cursor(part.raw, part.path).fields()
+        kind = _kind(part.type, fields)
         call_id = fields.string("id") or f"ws_{number}_{n}"  # some clients omit it
         turn.add(ToolCall(call_id, _NAMES.get(kind, kind), encode(_ITEMS[kind].arguments(fields))))
         text = _result_text(message.parts[n + 1]) if n + 1 < len(message.parts) else None
         failed = text is None and fields.string("status") == "failed"
         turn.add_result(call_id, _known_result(fields) if text is None else text, is_error=failed)
     return turn.messages()
+
+
+def _kind(item_type: str, fields: Fields) -> str:
+    action = fields.get("action")
+    inner = action.fields() if action is not None and action.kind == "object" else None
+    is_page = inner is not None and inner.string("type") in ("open_page", "find_in_page")
+    return "web_fetch" if is_page else _KIND_OF_ITEM[item_type]
 
 
 def _known_result(fields: Fields) -> str:
@@ -212,4 +236,5 @@ VENDOR_TOOLS: Final = VendorToolCodec(
     finish=_finish,
     reported_kinds=frozenset(_ITEMS),
     as_functions=_as_functions,
+    counts_together=True,
 )

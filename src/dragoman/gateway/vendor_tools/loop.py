@@ -51,6 +51,7 @@ from dragoman.vendor_tools.tool import (
     VendorTool,
     VendorToolCall,
     error_result,
+    page_result,
     search_result,
     unavailable_message,
 )
@@ -194,8 +195,12 @@ class _Response:
         executor = self._runner.executors.get(kind)
         if executor is None:
             return error_result("unavailable")
-        if most is not None and self.uses[kind] >= most:
+        used = self.uses.total() if self.plan.codec.counts_together else self.uses[kind]
+        if most is not None and used >= most:
             return error_result("max_uses_exceeded")
+        conversation = [*self.plan.request.messages, *self.plan.rounds]
+        if (code := executor.refusal(call, conversation)) is not None:
+            return error_result(code)
         self.uses[kind] += 1
         observer: object = self.context.observer
         run = partial(self._run, executor, call)
@@ -219,6 +224,8 @@ class _Response:
         limit = self._runner.max_result_chars
         if result.hits:
             return search_result(result.hits, limit)
+        if result.page is not None:
+            return page_result(result.page, limit)
         return result if len(result.text) <= limit else replace(result, text=result.text[:limit] + _CUT)
 
     def end_of_round(self, turn: "_Round") -> Sequence[AnyEvent] | None:
