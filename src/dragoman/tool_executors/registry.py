@@ -3,6 +3,8 @@
 To add a kind: its settings in `config.py`, an executor, and a function in `_BUILDERS`.
 """
 
+import ipaddress
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
@@ -12,6 +14,8 @@ from dragoman.extras import install_command, missing_extras
 from dragoman.host_names import host_name
 from dragoman.tool_executors.config import WEB_FETCH, WEB_SEARCH, ToolsConfig, WebFetchConfig, WebSearchConfig
 from dragoman.vendor_tools.tool import ToolExecutor
+
+_HOST: Final = re.compile(r"[\w-]+(\.[\w-]+)*")
 
 
 def build_executors(config: ToolsConfig) -> dict[str, ToolExecutor]:
@@ -72,14 +76,34 @@ def _web_fetch(config: ToolsConfig) -> ToolExecutor | None:
                 raise ConfigError('tools.web_fetch has settings, but is off: set use = "http" next to them')
             return None
         case "http":
-            if missing_extras("tools"):
-                command = install_command("tools")
-                raise ConfigError(f"web fetch needs the tools extra: {command} - at tools.web_fetch.use")
-            from dragoman.tool_executors.web_fetch import WebFetch
-
-            return WebFetch(settings)
+            return _http(settings)
     hint = one_of(settings.use, [each for each in WEB_FETCH if each], "expected ")
     raise ConfigError(f"unknown {quote(settings.use)}{hint} - at tools.web_fetch.use")
+
+
+def _http(settings: WebFetchConfig) -> ToolExecutor:
+    if missing_extras("tools"):
+        command = install_command("tools")
+        raise ConfigError(f"web fetch needs the tools extra: {command} - at tools.web_fetch.use")
+    for entry in settings.allow_private:
+        if not (_is_network(entry) or _HOST.fullmatch(entry)):
+            raise ConfigError(
+                f"expected a network or a host name, got {quote(entry)} - at tools.web_fetch.allow_private"
+            )
+    for entry in settings.allowed_hosts:
+        if not _HOST.fullmatch(entry):
+            raise ConfigError(f"expected a host name, got {quote(entry)} - at tools.web_fetch.allowed_hosts")
+    from dragoman.tool_executors.web_fetch import WebFetch
+
+    return WebFetch(settings)
+
+
+def _is_network(entry: str) -> bool:
+    try:
+        ipaddress.ip_network(entry, strict=False)
+    except ValueError:
+        return False
+    return True
 
 
 _BUILDERS: Final[Mapping[str, Callable[[ToolsConfig], ToolExecutor | None]]] = {
