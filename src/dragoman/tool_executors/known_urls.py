@@ -29,7 +29,7 @@ def is_known_url(url: FetchUrl, conversation: Sequence[Message], sources: UrlSou
         sources: The texts that count.
     """
     page = _page(url)
-    return any(_page(each) == page for text in _texts(conversation, sources) for each in _urls(text, url.host))
+    return any(_page(each) == page for text in _texts(conversation, sources) for each in _urls(text, url))
 
 
 def _page(url: FetchUrl) -> tuple[str, int, str]:
@@ -39,13 +39,13 @@ def _page(url: FetchUrl) -> tuple[str, int, str]:
     return url.host, port, path.removesuffix("/") + mark + query
 
 
-def _urls(text: str, host: str) -> Iterator[FetchUrl]:
-    """Yields the URLs in a text that may be of this host."""
-    lowered = text.lower()
-    if host not in lowered and text.isascii():
+def _urls(text: str, url: FetchUrl) -> Iterator[FetchUrl]:
+    """Yields the URLs in a text that may be this one."""
+    if url.host not in text.lower() and text.isascii():
         return
+    beginning = url.target.partition("?")[0].partition("&")[0].removesuffix("/")
     for found in dict.fromkeys(match[0] for match in _URL.finditer(text)):
-        if host not in found.lower() and found.isascii():
+        if beginning not in found or (url.host not in found.lower() and found.isascii()):
             continue
         for written in _endings(found):
             with suppress(RefusedUrlError):

@@ -131,6 +131,16 @@ async def test_url_of_model_is_not_fetched(stream: bool) -> None:
         assert content[1]["content"]["error_code"] == "url_not_in_prior_context"
 
 
+async def test_refused_urls_count_as_uses() -> None:
+    async with pages_with() as pages:
+        stolen = call(0, "web_fetch", url=pages.url("/news?key=secret"))
+        script = scripted(stolen, stolen, [TextDelta(ANSWER)], asked=[])
+        async with asking(script, fetching(pages)) as http:
+            content, _ = await messages(http, False, **tools(max_uses=1), **about(pages.url("/news")))
+    codes = [block["content"]["error_code"] for block in content if block["type"] == "web_fetch_tool_result"]
+    assert codes == ["url_not_in_prior_context", "max_uses_exceeded"]
+
+
 async def test_any_url_is_fetched_if_settings_allow_it() -> None:
     async with pages_with() as pages:
         script = scripted(call(0, "web_fetch", url=pages.url("/news")), [TextDelta(ANSWER)], asked=[])

@@ -9,6 +9,7 @@ import ssl
 import zlib
 from collections.abc import AsyncIterator
 
+import psutil
 import pypdf
 import pytest
 import trustme
@@ -19,6 +20,7 @@ from dragoman.tool_executors.address_guard import resolve
 from dragoman.vendor_tools.tool import VendorTool, VendorToolCall
 from support.pages import TOOL, Resolver, fetched, fetcher, page, redirect, site
 from support.raw_server import RawServer, raw_server
+from support.scripted_backend import eventually
 
 ARTICLE = (
     "<html><head><title>News &amp; more</title></head><body><nav><a href='/'>Home</a></nav><article><h1>Release</h1>"
@@ -113,6 +115,48 @@ async def test_content_type_cannot_carry_instructions() -> None:
 async def test_broken_pdf_is_error(body: bytes) -> None:
     async with site({"/x": page(body, "application/pdf")}) as pages:
         assert (await fetched(fetcher(pages.port), pages.url("/x"))).error == "url_not_accessible"
+
+
+def bomb() -> bytes:
+    """A PDF of 2 MB whose only page has 2 GB of instructions."""
+    packer = zlib.compressobj(9)
+    stream = b"".join(packer.compress(b" " * 10_000_000) for _ in range(200)) + packer.flush()
+    parts = [
+        b"<< /Type /Catalog /Pages 2 0 R >>",
+        b"<< /Type /Pages /Kids [3 0 R] /Count 1 >>",
+        b"<< /Type /Page /Parent 2 0 R /MediaBox [0 0 9 9] /Contents 4 0 R >>",
+        b"<< /Length %d /Filter /FlateDecode >>\nstream\n%s\nendstream" % (len(stream), stream),
+    ]
+    body = b"%PDF-1.7\n"
+    offsets = []
+    for number, part in enumerate(parts, 1):
+        offsets.append(len(body))
+        body += b"%d 0 obj\n%s\nendobj\n" % (number, part)
+    table = b"".join(b"%010d 00000 n \n" % offset for offset in offsets)
+    end = b"trailer\n<< /Size 5 /Root 1 0 R >>\nstartxref\n%d\n%%%%EOF" % len(body)
+    return body + b"xref\n0 5\n0000000000 65535 f \n" + table + end
+
+
+async def test_pdf_bomb_is_error() -> None:
+    async with site({"/x": page(bomb(), "application/pdf")}) as pages:
+        result = await fetched(fetcher(pages.port), pages.url("/x"))
+    assert result.error == "url_not_accessible" or (result.page is not None and not result.page.text)
+
+
+async def test_parser_is_ended_with_its_call() -> None:
+    async with site({"/x": page(ARTICLE * 2000)}) as pages:
+        run = asyncio.ensure_future(fetched(fetcher(pages.port), pages.url("/x")))
+        this = psutil.Process()
+        await eventually(lambda: workers(this) or run.done())
+        assert not run.done()
+        run.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await run
+        assert not workers(this)
+
+
+def workers(process: psutil.Process) -> list[psutil.Process]:
+    return [child for child in process.children() if "page_text_worker.py" in " ".join(child.cmdline())]
 
 
 async def test_text_is_cut_to_tokens_of_request() -> None:

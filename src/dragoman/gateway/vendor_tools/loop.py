@@ -198,9 +198,6 @@ class _Response:
         used = self.uses.total() if self.plan.codec.counts_together else self.uses[kind]
         if most is not None and used >= most:
             return error_result("max_uses_exceeded")
-        conversation = [*self.plan.request.messages, *self.plan.rounds]
-        if (code := executor.refusal(call, conversation)) is not None:
-            return error_result(code)
         self.uses[kind] += 1
         observer: object = self.context.observer
         run = partial(self._run, executor, call)
@@ -212,6 +209,9 @@ class _Response:
 
     async def _run(self, executor: ToolExecutor, call: VendorToolCall) -> ToolRunResult:
         kind = call.tool.kind
+        conversation = [*self.plan.request.messages, *self.plan.rounds]
+        if (code := executor.refusal(call, conversation)) is not None:
+            return error_result(code)
         try:
             async with asyncio.timeout_at(self._deadline):
                 result = await executor.run(call)
